@@ -58,7 +58,7 @@ fn small(tied_embeddings: bool) -> ModelConfig {
 }
 
 fn recipe(precision: Precision) -> Recipe {
-    Recipe { steps: STEPS, seq: 8, global_batch: 8, precision, exact: true, ..Recipe::default() }
+    Recipe { steps: STEPS, seq: 4, global_batch: 8, precision, exact: true, ..Recipe::default() }
 }
 
 fn start(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
@@ -117,18 +117,19 @@ fn every_layout_has_the_same_bits_in_f32() {
 
 #[test]
 fn every_layout_has_the_same_bits_in_bf16_with_a_tied_head() {
-    are_alike(&small(true), &recipe(Precision::Bf16), &LAYOUTS);
+    let layouts = [0, 1, 5, 9, 11, 13, 14, 17, 19, 24].map(|at| LAYOUTS[at]);
+    are_alike(&small(true), &recipe(Precision::Bf16), &layouts);
 }
 
 #[test]
 fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
-    let f16 = Recipe { steps: 3, ..recipe(Precision::F16) };
+    let f16 = Recipe { steps: 2, ..recipe(Precision::F16) };
     are_alike(&small(false), &f16, &[ONE, LAYOUTS[16], LAYOUTS[24]]);
     let lora =
-        Recipe { lora: Some("rank=2,alpha=4,targets=all-linear".parse().unwrap()), steps: 3, ..recipe(Precision::F32) };
+        Recipe { lora: Some("rank=2,alpha=4,targets=all-linear".parse().unwrap()), steps: 2, ..recipe(Precision::F32) };
     are_alike(&small(false), &lora, &[ONE, LAYOUTS[16], LAYOUTS[13], LAYOUTS[24]]);
     for pipeline in [Pipeline::GPipe, Pipeline::ZeroBubbleH1] {
-        let staged = Recipe { pipeline, steps: 3, ..recipe(Precision::F32) };
+        let staged = Recipe { pipeline, steps: 2, ..recipe(Precision::F32) };
         are_alike(&small(false), &staged, &[ONE, LAYOUTS[21], LAYOUTS[24]]);
     }
 }
@@ -136,7 +137,7 @@ fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
 /// A global batch that fills no whole tree, whose sequences the last micro-batches lack.
 #[test]
 fn a_batch_that_is_no_power_of_two_has_the_same_bits() {
-    let recipe = Recipe { steps: 3, global_batch: 6, ..recipe(Precision::F32) };
+    let recipe = Recipe { steps: 2, global_batch: 6, ..recipe(Precision::F32) };
     are_alike(&small(false), &recipe, &[ONE, LAYOUTS[1], LAYOUTS[4], LAYOUTS[6], LAYOUTS[18]]);
 }
 
@@ -170,7 +171,7 @@ fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
 /// What these tests see is what the order of sums does: without it layouts differ.
 #[test]
 fn without_one_order_layouts_have_other_bits() {
-    let recipe = Recipe { exact: false, steps: 3, ..recipe(Precision::F32) };
+    let recipe = Recipe { exact: false, steps: 2, ..recipe(Precision::F32) };
     let expected = run(&small(false), &recipe, ONE);
     for layout in [LAYOUTS[1], LAYOUTS[3], LAYOUTS[10], LAYOUTS[16]] {
         assert!(run(&small(false), &recipe, layout) != expected, "{layout:?}");
@@ -180,10 +181,10 @@ fn without_one_order_layouts_have_other_bits() {
 #[test]
 fn exact_runs_follow_torch_within_the_usual_bounds() {
     let cases: [(&str, &[Layout]); 4] = [
-        ("qwen2-gqa-adamw", &[Layout { micro_batch: 8, ..ONE }, LAYOUTS[16]]),
+        ("qwen2-gqa-adamw", &[LAYOUTS[16]]),
         ("llama3-sgd", &[Layout { data: 4, tensor: 2, micro_batch: 1, zero: Zero::Moments, ..ONE }]),
         ("qwen2-tied-uneven-masked", &[Layout { data: 2, micro_batch: 2, zero: Zero::Moments, ..ONE }]),
-        ("qwen3-qknorm-bf16", &[Layout { micro_batch: 4, ..ONE }, LAYOUTS[16]]),
+        ("qwen3-qknorm-bf16", &[Layout { micro_batch: 4, ..ONE }]),
     ];
     for (name, layouts) in cases {
         let mut golden = Golden::read(name);
@@ -197,8 +198,9 @@ fn what_has_no_one_order_is_said_before_anything_runs() {
     let said = |config: &ModelConfig, layout: Layout| {
         compile(config, &recipe(Precision::F32), &layout).unwrap_err().to_string()
     };
-    let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, ..ONE });
-    for part in ["dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"] {
+    let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, context: 2, ..ONE });
+    for part in ["found cp=2", "dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"]
+    {
         assert!(text.contains(part), "{text}");
     }
     let uneven = ModelConfig { vocab_size: 259, ..small(false) };

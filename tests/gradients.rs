@@ -120,6 +120,9 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
         ("matmul", matmul("abc,dc->abd"), |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[5, 4])]),
         ("matmul", matmul("abc,acd->dab"), |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 4, 3])]),
         ("matmul", matmul("ab,ab->"), |sample| vec![sample.float(&[2, 3]), sample.float(&[2, 3])]),
+        ("tree_matmul", Kind::TreeMatMul { spec: "bsf,hf->bsh".parse().unwrap() }, |sample| {
+            vec![sample.float(&[2, 3, 4]), sample.float(&[5, 4])]
+        }),
         ("add", Kind::Add, both),
         ("add", Kind::Add, rows),
         ("add", Kind::Add, |sample| vec![sample.float(&[2, 3, 4]), sample.float(&[3, 1])]),

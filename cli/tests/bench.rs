@@ -76,6 +76,14 @@ fn every_collective_is_checked_and_has_both_bandwidths() {
 }
 
 #[test]
+fn one_order_of_sums_is_measured_beside_none() {
+    let rows = rows("exact");
+    positive(&rows, &["usual_ms", "exact_ms", "ratio", "usual_bytes", "exact_bytes"]);
+    let number = |key: &str| rows[0][key].as_f64().unwrap();
+    assert!((number("ratio") - number("exact_ms") / number("usual_ms")).abs() < 1e-9);
+}
+
+#[test]
 fn processes_measure_together_and_the_first_speaks() {
     let text = succeeds("collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 2 --processes 3");
     assert_eq!(text.matches("Collectives across 3 processes").count(), 1, "{text}");

@@ -16,7 +16,7 @@ use crate::{command, fixture, root};
 const STEP: &str = "(of a step)";
 
 /// What every command has that is about a step of training.
-const OF_A_STEP: [&str; 20] = [
+const OF_A_STEP: [&str; 21] = [
     "recipe",
     "steps",
     "global-batch",
@@ -33,6 +33,7 @@ const OF_A_STEP: [&str; 20] = [
     "warmup-steps",
     "pipeline",
     "lora",
+    "exact",
     "mesh",
     "zero",
     "micro-batch",
@@ -105,6 +106,7 @@ const OPTIONS: [(&str, &[&str]); 12] = [
             "tensorboard",
             "trace",
             "sample",
+            "digest",
             "device",
             "bind",
             "help",
@@ -404,6 +406,9 @@ fn a_step_of_training_is_explained() {
     for expected in ["16 sequences a step, 2 micro-batches of 8 sequences", "exposed", " % by ", "all_reduce", "f32"] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
+    let exact = "explain --train --model models/kjv-qwen2 --cards 2 --mesh dp=2 --global-batch 4 --seq 8 --micro-batch 1 --exact";
+    let text = succeeds(&words(exact));
+    assert!(text.contains("a card holds ") && text.contains(" with every sum in one order, "), "{text}");
     let text = succeeds(&words("explain --train --model models/kjv-qwen2 --cards 1 --global-batch 2 --seq 8"));
     assert!(text.contains("no collective: one card holds everything"), "{text}");
 }

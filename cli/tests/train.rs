@@ -58,6 +58,37 @@ pub(crate) fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: 
     }
 }
 
+/// The last line of standard output, which says the digest.
+fn digest(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let digest = text.lines().last().and_then(|line| line.strip_prefix("digest ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
+    digest.to_owned()
+}
+
+#[test]
+fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let save = dir.join("checkpoints");
+    let exact = "--exact --digest --steps 4";
+    let whole = digest(&done(&mut train(dir, "whole", exact)));
+    let expected = curve(dir, "whole");
+    let saving = format!("--save-every 2 --save {}", save.display());
+    let other = format!("{exact} --cards 8 --mesh pp=2,dp=2,tp=2 --zero 1 --micro-batch 2 --residual seq {saving}");
+    assert_eq!(digest(&done(&mut train(dir, "other", &other))), whole);
+    assert_eq!(curve(dir, "other"), expected);
+    fs::remove_dir_all(save.join("step-00000004")).unwrap();
+    let resumed = format!("{exact} --cards 4 --mesh dp=4 --zero 3 --micro-batch 1 --resume {saving}");
+    assert_eq!(digest(&done(&mut train(dir, "other", &resumed))), whole);
+    assert_eq!(curve(dir, "other"), expected);
+    // Without one order of sums it is another, and is printed too.
+    assert_ne!(digest(&done(&mut train(dir, "usual", "--digest --steps 4 --cards 2"))), whole);
+    let refused = train(dir, "refused", "--exact --cards 3").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("tp does not divide the 16 blocks"), "{said}");
+}
+
 /// A guard against hangs.
 const LONG: Duration = Duration::from_secs(300);
 

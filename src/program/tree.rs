@@ -115,6 +115,21 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Of dims of these sizes that lie one within the other: how many blocks, if there are several and each is one run of their
+    /// elements, as long as the others.
+    #[must_use]
+    pub fn runs(&self, sizes: &[usize]) -> Option<usize> {
+        let blocks = self.even_blocks().filter(|blocks| blocks.len() > 1)?;
+        let is_run = |block: &[Range<usize>]| {
+            let cut = block.iter().zip(sizes).position(|(range, _)| range.len() > 1).unwrap_or(block.len());
+            block.len() == sizes.len()
+                && block.iter().zip(sizes).skip(cut + 1).all(|(range, size)| range.len() == *size)
+        };
+        blocks.iter().all(|block| is_run(block)).then_some(blocks.len())
+    }
+}
+
 /// What keeps cards from joining the nodes that they hold. By dim: its halvings, the range of each card, and over how many it is cut.
 #[must_use]
 pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<String> {

@@ -148,28 +148,8 @@ pub struct Lowered {
 /// A recipe or a layout that cannot be, or programs that cannot be placed on the mesh.
 pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Lowered, Diagnostics> {
     recipe.check()?;
-    let mut problems = Diagnostics::new();
-    let Layout { data, replicas, context, tensor, micro_batch, .. } = *layout;
-    let counts = [
-        ("data", data),
-        ("replicas", replicas),
-        ("context", context),
-        ("tensor", tensor),
-        ("stages", layout.stages),
-        ("micro_batch", micro_batch),
-    ];
-    for (what, _) in counts.into_iter().filter(|(_, count)| *count == 0) {
-        problems.push(Diagnostic::new(format!("layout: {what}"), "cannot be").expected("a number above 0").found(0));
-    }
-    if replicas > 0 && !data.is_multiple_of(replicas) {
-        let problem = Diagnostic::new("layout: replicas", "do not divide the data-parallel cards");
-        problems.push(problem.expected(format!("a divisor of {data}")).found(replicas));
-    }
-    if context > recipe.seq {
-        let problem = Diagnostic::new("layout: context", "is more cards than a sequence has tokens");
-        problems.push(problem.expected(format!("at most {}", recipe.seq)).found(context));
-    }
-    problems.into_result(())?;
+    check_counts(recipe, layout)?;
+    let Layout { data, tensor, .. } = *layout;
     check_stages(config, recipe, layout)?;
     if recipe.exact {
         exact::check_layout(layout)?;
@@ -224,6 +204,32 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         lowered.parts.push((part, placed));
     }
     Ok(lowered)
+}
+
+/// Numbers of cards and sequences that cannot be.
+fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let Layout { data, replicas, context, tensor, micro_batch, .. } = *layout;
+    let counts = [
+        ("data", data),
+        ("replicas", replicas),
+        ("context", context),
+        ("tensor", tensor),
+        ("stages", layout.stages),
+        ("micro_batch", micro_batch),
+    ];
+    for (what, _) in counts.into_iter().filter(|(_, count)| *count == 0) {
+        problems.push(Diagnostic::new(format!("layout: {what}"), "cannot be").expected("a number above 0").found(0));
+    }
+    if replicas > 0 && !data.is_multiple_of(replicas) {
+        let problem = Diagnostic::new("layout: replicas", "do not divide the data-parallel cards");
+        problems.push(problem.expected(format!("a divisor of {data}")).found(replicas));
+    }
+    if context > recipe.seq {
+        let problem = Diagnostic::new("layout: context", "is more cards than a sequence has tokens");
+        problems.push(problem.expected(format!("at most {}", recipe.seq)).found(context));
+    }
+    problems.into_result(())
 }
 
 /// That sums have one order, if they are to.

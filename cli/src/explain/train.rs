@@ -5,7 +5,7 @@
 //! runs beside it; the rest of it is exposed. It opens no weights and no card.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::ops::Range;
 
 use ascend_tp::base::{Diagnostics, Id};
@@ -15,7 +15,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Step, StreamKind};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
-use ascend_tp::train::{StepProgram, lower};
+use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
 use ascend_tp_planner::simulate::{Issue, Simulator, Span};
 use serde::Serialize;
 
@@ -48,7 +48,26 @@ struct Report {
     /// Of a pipeline: by stage, the part of the step in which no operator of its slowest card runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idle: Vec<f64>,
+    /// With sums in one order: the bytes that a card holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
     collectives: Vec<Timed>,
+}
+
+/// What the fullest card holds.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Memory {
+    /// In bytes.
+    exact: u64,
+    /// The same run without one order of sums.
+    usual: u64,
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [exact, usual] = [self.exact, self.usual].map(decimal_bytes);
+        write!(f, "{exact} with every sum in one order, {usual} without")
+    }
 }
 
 /// One collective of the program of a micro-batch, or one transfer of a pipeline. Times are of the slowest card of its stage, a
@@ -80,6 +99,13 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
     let lowered = lower(&config, &recipe, &layout)?;
     let micro_batches = layout.micro_batches(&recipe);
+    let held = |recipe: &Recipe| -> Result<u64, Diagnostics> {
+        Ok(memory::wanted(&compile(&config, recipe, &layout)?).iter().map(|(_, bytes)| bytes.0).sum())
+    };
+    let memory = match recipe.exact {
+        true => Some(Memory { exact: held(&recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }),
+        false => None,
+    };
     let site = Site::default();
     let cards: Vec<usize> = (0..layout.cards()).collect();
     let mut report = Report {
@@ -92,6 +118,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         chip: site.profile.soc.name(),
         step_us: 0.0,
         idle: Vec::new(),
+        memory,
         collectives: Vec::new(),
     };
     let mut busy_us = vec![0.0; layout.stages];
@@ -307,6 +334,7 @@ fn render(report: &Report) -> String {
         counted(report.micro_batches, "micro-batch"),
         counted(*sequences, "sequence"),
     );
+    text.extend(report.memory.map(|memory| format!("a card holds {memory}\n")));
     let rows = rows(report);
     if rows.is_empty() {
         text.push_str("no collective: one card holds everything\n");

@@ -41,8 +41,8 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let out = arranged(&emit.out(), spec.result(), &format!("{batch}{rows}{columns}"));
     let count = |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
     let (b, m) = (count(&x, 0, &batch), count(&x, batch.len(), &rows));
-    let n = count(&w, batch.len() + inner.len(), &columns);
-    if count(&w, batch.len(), &inner) == 0 {
+    let (k, n) = (count(&w, batch.len(), &inner), count(&w, batch.len() + inner.len(), &columns));
+    if k == 0 {
         emit.calls.push(Call::Zero { into: out });
         return;
     }
@@ -53,11 +53,20 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let halved = spec.halved();
     let dims: Vec<usize> = halved.chars().filter_map(|letter| spec.x().find(letter)).collect();
     let node = node(kind, emit, &dims);
+    let inner_sizes: Vec<usize> = dims.iter().map(|dim| emit.operands[0].view.shape[*dim]).collect();
+    let inner_sizes = if halved == inner[..halved.len()] { inner_sizes } else { Vec::new() };
     let block = |view: &View, first: usize, ranges: &[Range<usize>]| {
         let dims = halved.chars().filter_map(|letter| inner.find(letter));
         dims.zip(ranges).fold(view.clone(), |view, (dim, range)| view.narrow(first + dim, range.start, range.len()))
     };
     emit.write_shaped(out, shape(m, n), |emit, out| {
+        if let Some(blocks) =
+            node.runs(&inner_sizes).filter(|blocks| batch.is_empty() && blocks * m * n <= MOST_AT_ONCE)
+        {
+            let (x, w) = (emit.shaped(x, [m, k]), emit.shaped(w, [k, n]));
+            products_at_once(emit, [x, w], blocks, &out);
+            return;
+        }
         sum(emit, &node, out, &mut |emit, ranges, out| {
             let (x, w) = (block(&x, batch.len() + rows.len(), ranges), block(&w, batch.len(), ranges));
             let k = count(&w, batch.len(), &inner);
@@ -70,6 +79,29 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
             emit.calls.extend([Call::Matmul { a, b, out: narrow.clone() }, Call::Cast { x: narrow, out }]);
         });
     });
+}
+
+/// Elements of all blocks' products at once that are not worth the launches of each by itself: those that stay in a cache.
+const MOST_AT_ONCE: usize = 2 << 20;
+
+/// The products of so many blocks, runs of what is summed, by one call; then their sum.
+fn products_at_once(emit: &mut Emit<'_>, [x, w]: [View; 2], count: usize, out: &View) {
+    let (m, n, k) = (x.shape[0], w.shape[1], w.shape[0] / count);
+    let blocks = |view: &View, dim: usize| {
+        let mut blocks = view.narrow(dim, 0, k).repeat(0, count);
+        blocks.strides[0] = view.strides[dim] * k;
+        blocks
+    };
+    let mut products = emit.temporary(x.dtype, [count, m, n]);
+    let (a, b) = (blocks(&x, 1), blocks(&w, 0));
+    emit.calls.push(Call::Matmul { a, b, out: products.clone() });
+    if products.dtype != out.dtype {
+        let wide = emit.temporary(out.dtype, products.shape.clone());
+        emit.calls.push(Call::Cast { x: products, out: wide.clone() });
+        products = wide;
+    }
+    let calls = by_pairs(products, 0, out, |dtype, shape| emit.temporary(dtype, shape));
+    emit.calls.extend(calls);
 }
 
 pub(in crate::program) fn sum_along(kind: &Kind, emit: &mut Emit<'_>) {
