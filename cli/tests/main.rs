@@ -3,7 +3,6 @@
 
 mod bad_input;
 mod bench;
-mod bubble;
 mod checkpoint;
 mod cli;
 mod costs;

@@ -395,6 +395,7 @@ impl<'a> Rank<'a> {
             };
             self.with(micro_batch, |emitter| emitter.lay_out(&is_here));
         }
+        self.weights();
         for entry in entries {
             self.entry(*entry);
         }
@@ -523,15 +524,11 @@ impl<'a> Rank<'a> {
                 self.op(micro_batch, maker);
             }
         }
-        // A weight changes behind all micro-batches, so all of them read the same cast of it.
-        let origin = &program.values[op.operands[0]];
-        let is_shared = matches!(op.kind, Kind::Cast { .. })
-            && origin.role == Role::Param
-            && self.emitters[micro_batch].windows[op.result().index()].is_none();
-        if !is_shared {
+        if !self.is_cast_of_weight(micro_batch, id) {
             self.with(micro_batch, |emitter| emitter.op(id, op));
             return;
         }
+        let origin = &program.values[op.operands[0]];
         let key = (origin.name.as_str(), format!("{:?}", op.kind));
         if let Some(view) = self.casts.get(&key) {
             self.emitters[micro_batch].views[op.result().index()] = Some(view.clone());
@@ -539,6 +536,27 @@ impl<'a> Rank<'a> {
         }
         self.with(micro_batch, |emitter| emitter.op(id, op));
         self.casts.insert(key, self.emitters[micro_batch].view(op.result()));
+    }
+
+    /// Whether an op casts a weight, which changes behind all micro-batches, so that all of them read the same cast.
+    fn is_cast_of_weight(&self, micro_batch: usize, id: OpId) -> bool {
+        let program = &self.cut(micro_batch).staged.placed.program;
+        let op = &program.ops[id];
+        matches!(op.kind, Kind::Cast { .. })
+            && program.values[op.operands[0]].role == Role::Param
+            && self.emitters[micro_batch].windows[op.result().index()].is_none()
+    }
+
+    /// Casts the weights of forward passes: before the first of these, as a stage has nothing else to do until it gets a micro-batch.
+    fn weights(&mut self) {
+        let cut = self.cut(0);
+        for (id, place) in cut.staged.placed.program.ops.ids().zip(cut.staged.places) {
+            let is_here =
+                place.is_some_and(|Place { part, when }| when == When::Forward && self.step.stage(part) == self.stage);
+            if is_here && self.is_cast_of_weight(0, id) {
+                self.op(0, id);
+            }
+        }
     }
 
     fn send(&mut self, micro_batch: usize, id: OpId, value: ValueId, to: usize) {
