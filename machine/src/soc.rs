@@ -103,7 +103,7 @@ impl Soc {
     }
 
     /// Whether the operators that exchange parts of a product while they multiply others run on so many cards
-    /// (aclnnAllGatherMatmul, aclnnMatmulReduceScatter: 2, 4 and 8 of an Atlas A2, 16 and 32 too of an Atlas A3).
+    /// (`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`: 2, 4 and 8 of an Atlas A2, 16 and 32 too of an Atlas A3).
     #[must_use]
     pub const fn fuses_exchanges_of(self, cards: usize) -> bool {
         let most = match self {
