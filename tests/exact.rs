@@ -58,7 +58,7 @@ fn small(tied_embeddings: bool) -> ModelConfig {
 }
 
 fn recipe(precision: Precision) -> Recipe {
-    Recipe { steps: STEPS, seq: 4, global_batch: 8, precision, exact: true, ..Recipe::default() }
+    Recipe { steps: STEPS, seq: 8, global_batch: 8, precision, exact: true, ..Recipe::default() }
 }
 
 fn start(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
