@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ascend_tp_machine::operator::OperatorCost;
-use ascend_tp_machine::{CollectiveCost, Exchange, Profile, Soc, Topology, Work};
+use ascend_tp_machine::{Profile, Soc, Work};
 
 use super::emit::{Place, When};
 use super::launch::launch;
@@ -20,9 +20,6 @@ use crate::program::{Op, Program, Role, ValueId};
 
 /// The chip that times are predicted for: which one it is changes them by nearly the same factor in all layers.
 const CHIP: Soc = Soc::Ascend910B3;
-
-/// How the cards that transfers are predicted for are joined.
-const CARDS: &str = "atlas-a2";
 
 /// Layers by part of the model. What stands before the layers is of the first part, what stands behind them of the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +96,7 @@ pub(crate) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -
 }
 
 /// How long the operators of a micro-batch take by the cost model, by where they run, in microseconds.
-pub(super) fn pass_times(lowered: &Placed, places: &[Option<Place>]) -> BTreeMap<Place, f64> {
+fn pass_times(lowered: &Placed, places: &[Option<Place>]) -> BTreeMap<Place, f64> {
     let profile = Profile::of(CHIP);
     let mut times = BTreeMap::new();
     for step in steps(lowered, 0) {
@@ -109,13 +106,6 @@ pub(super) fn pass_times(lowered: &Placed, places: &[Option<Place>]) -> BTreeMap
         }
     }
     times
-}
-
-/// How long so many bytes take from a stage to the next, in microseconds.
-pub(super) fn transfer_us(bytes: usize) -> f64 {
-    let neighbours = Topology::preset(CARDS)
-        .map(|cards| CollectiveCost::of(&Profile::of(CHIP), &cards, Exchange::SendRecv, bytes as f64, &[0, 1]));
-    neighbours.map_or(0.0, |cost| cost.latency_us + cost.transfer_us)
 }
 
 /// Where the values of a program are made.

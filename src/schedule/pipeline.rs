@@ -172,8 +172,7 @@ impl Pipeline {
     }
 
     /// What each stage enqueues, by stage: its tasks, and transfers between them in the order that all stages share: that in which they
-    /// would be ready if passes and transfers took as long as [`Pipeline::walk`] is told. A stage does one exchange at a time, so
-    /// the nearer these times are, the less it waits for one while another could be done; whatever they are, none waits for ever.
+    /// would be ready if passes and transfers took as long as [`Pipeline::walk`] is told. Whatever the times are, none waits for ever.
     ///
     /// # Panics
     /// As [`Pipeline::tasks`].
@@ -218,7 +217,7 @@ impl Pipeline {
     }
 }
 
-/// The shortest pass for [`Pipeline::entries`], in microseconds: nothing on a card is shorter.
+/// The shortest pass for [`Pipeline::entries`].
 const SHORTEST: f64 = 1.0;
 
 impl FromStr for Pipeline {
@@ -276,6 +275,18 @@ pub enum Pass {
     InputGrad,
     /// Gradients of weights, behind those of inputs.
     WeightGrad,
+}
+
+impl Pass {
+    /// How long it usually takes, as a multiple of a forward pass. Stages that take as long then end their passes together, so that a
+    /// transfer stands between two passes of both its ends, and not behind one that its receiver is in the middle of.
+    #[must_use]
+    pub const fn usual(self) -> f64 {
+        match self {
+            Self::Backward => 2.0,
+            Self::Forward | Self::InputGrad | Self::WeightGrad => 1.0,
+        }
+    }
 }
 
 /// One thing a stage does.

@@ -17,7 +17,6 @@ use crate::program::call::{Call, View};
 use crate::program::op::Kind;
 use crate::program::{OpId, Program, Reduce, Role, Value, ValueId};
 
-use super::super::parts::{pass_times, transfer_us};
 use super::super::pipeline::{Entry, Pass, Pipeline, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
@@ -247,22 +246,6 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// The most bytes that a card sends behind one pass.
-    fn largest_crossing(&self) -> usize {
-        let Placed { program, mesh, layouts } = self.staged.placed;
-        let bytes = |crossing: &Crossing| {
-            let (value, layout) = (&program.values[crossing.value], &layouts[crossing.value]);
-            layout.largest_local_elems(mesh, &value.shape) * value.dtype.size_bytes()
-        };
-        let mut sums: BTreeMap<(Place, usize), usize> = BTreeMap::new();
-        for (place, crossings) in self.staged.places.iter().zip(&self.crossings) {
-            for (place, crossing) in place.iter().flat_map(|place| crossings.iter().map(move |of| (*place, of))) {
-                *sums.entry((place, crossing.to)).or_default() += bytes(crossing);
-            }
-        }
-        sums.into_values().max().unwrap_or_default()
-    }
-
     /// The ops of a task, in order.
     fn of_task(&self, part: usize, pass: Pass) -> Vec<OpId> {
         let of = |when| self.ops.get(&Place { part, when }).cloned().unwrap_or_default();
@@ -322,18 +305,7 @@ pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, 
     all.extend((0..inner).map(|local| (0..step.stages).map(|stage| stage * inner + local).collect()));
     let groups: IdVec<GroupId, Vec<usize>> = all.into_iter().collect();
     let entries = match step.micro_batch_places().next() {
-        Some(_) => {
-            let first = &cuts[step.micro_batches[0]];
-            let times = pass_times(first.staged.placed, first.staged.places);
-            let us = |part, when| times.get(&Place { part, when }).copied().unwrap_or_default();
-            let takes = |part, pass| match pass {
-                Pass::Forward => us(part, When::Forward),
-                Pass::InputGrad => us(part, When::InputGrad),
-                Pass::WeightGrad => us(part, When::WeightGrad),
-                Pass::Backward => us(part, When::InputGrad) + us(part, When::WeightGrad),
-            };
-            step.pipeline.entries(step.stages, step.micro_batches.len(), takes, transfer_us(first.largest_crossing()))
-        }
+        Some(_) => step.pipeline.entries(step.stages, step.micro_batches.len(), |_, pass| pass.usual(), 0.0),
         None => vec![Vec::new(); step.stages],
     };
     let plan = |rank: usize| {
@@ -395,7 +367,6 @@ impl<'a> Rank<'a> {
             };
             self.with(micro_batch, |emitter| emitter.lay_out(&is_here));
         }
-        self.weights();
         for entry in entries {
             self.entry(*entry);
         }
@@ -524,11 +495,15 @@ impl<'a> Rank<'a> {
                 self.op(micro_batch, maker);
             }
         }
-        if !self.is_cast_of_weight(micro_batch, id) {
+        // A weight changes behind all micro-batches, so all of them read the same cast of it.
+        let origin = &program.values[op.operands[0]];
+        let is_shared = matches!(op.kind, Kind::Cast { .. })
+            && origin.role == Role::Param
+            && self.emitters[micro_batch].windows[op.result().index()].is_none();
+        if !is_shared {
             self.with(micro_batch, |emitter| emitter.op(id, op));
             return;
         }
-        let origin = &program.values[op.operands[0]];
         let key = (origin.name.as_str(), format!("{:?}", op.kind));
         if let Some(view) = self.casts.get(&key) {
             self.emitters[micro_batch].views[op.result().index()] = Some(view.clone());
@@ -536,27 +511,6 @@ impl<'a> Rank<'a> {
         }
         self.with(micro_batch, |emitter| emitter.op(id, op));
         self.casts.insert(key, self.emitters[micro_batch].view(op.result()));
-    }
-
-    /// Whether an op casts a weight, which changes behind all micro-batches, so that all of them read the same cast.
-    fn is_cast_of_weight(&self, micro_batch: usize, id: OpId) -> bool {
-        let program = &self.cut(micro_batch).staged.placed.program;
-        let op = &program.ops[id];
-        matches!(op.kind, Kind::Cast { .. })
-            && program.values[op.operands[0]].role == Role::Param
-            && self.emitters[micro_batch].windows[op.result().index()].is_none()
-    }
-
-    /// Casts the weights of forward passes: before the first of these, as a stage has nothing else to do until it gets a micro-batch.
-    fn weights(&mut self) {
-        let cut = self.cut(0);
-        for (id, place) in cut.staged.placed.program.ops.ids().zip(cut.staged.places) {
-            let is_here =
-                place.is_some_and(|Place { part, when }| when == When::Forward && self.step.stage(part) == self.stage);
-            if is_here && self.is_cast_of_weight(0, id) {
-                self.op(0, id);
-            }
-        }
     }
 
     fn send(&mut self, micro_batch: usize, id: OpId, value: ValueId, to: usize) {
