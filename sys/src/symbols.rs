@@ -620,6 +620,9 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnInplaceErfinv, aclnnInplaceErfinvGetWorkspaceSize(self_ref: *const aclTensor);
         ["8.1"] aclnnInplaceNanToNum, aclnnInplaceNanToNumGetWorkspaceSize(self_ref: *mut aclTensor, nan: f32, posinf: f32, neginf: f32);
         ["8.1"] aclnnInplaceRoundDecimals, aclnnInplaceRoundDecimalsGetWorkspaceSize(self_ref: *mut aclTensor, decimals: i64);
+        ["8.1"] aclnnInplaceIndexFillTensor, aclnnInplaceIndexFillTensorGetWorkspaceSize(self_ref: *mut aclTensor, dim: i64, index: *const aclIntArray, value: *const aclScalar);
+        ["8.1"] aclnnInplaceScatter, aclnnInplaceScatterGetWorkspaceSize(self_ref: *mut aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, reduce: i64);
+        ["8.1"] aclnnInplaceScatterValue, aclnnInplaceScatterValueGetWorkspaceSize(self_ref: *mut aclTensor, dim: i64, index: *const aclTensor, value: *const aclScalar, reduce: i64);
         ["8.1"] aclnnAll, aclnnAllGetWorkspaceSize(self_: *const aclTensor, dim: *const aclIntArray, keepdim: bool, out: *mut aclTensor);
         ["8.1"] aclnnAmin, aclnnAminGetWorkspaceSize(self_: *const aclTensor, dim: *const aclIntArray, keep_dim: bool, out: *mut aclTensor);
         ["8.1"] aclnnAny, aclnnAnyGetWorkspaceSize(self_: *const aclTensor, dim: *const aclIntArray, keepdim: bool, out: *mut aclTensor);
@@ -762,6 +765,8 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnSoftMarginLossBackward, aclnnSoftMarginLossBackwardGetWorkspaceSize(grad_output: *const aclTensor, self_: *const aclTensor, target: *const aclTensor, reduction: i64, out: *mut aclTensor);
         ["8.1"] aclnnConvolution, aclnnConvolutionGetWorkspaceSize(input: *const aclTensor, weight: *const aclTensor, bias: *const aclTensor, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, transposed: bool, output_padding: *const aclIntArray, groups: i64, output: *mut aclTensor, cube_math_type: i8);
         ["8.1"] aclnnConvolutionBackward, aclnnConvolutionBackwardGetWorkspaceSize(grad_output: *const aclTensor, input: *const aclTensor, weight: *const aclTensor, bias_sizes: *const aclIntArray, stride: *const aclIntArray, padding: *const aclIntArray, dilation: *const aclIntArray, transposed: bool, output_padding: *const aclIntArray, groups: i32, output_mask: *const aclBoolArray, cube_math_type: i8, grad_input: *mut aclTensor, grad_weight: *mut aclTensor, grad_bias: *mut aclTensor);
+        ["8.1"] aclnnIm2col, aclnnIm2colGetWorkspaceSize(self_: *const aclTensor, kernel_size: *const aclIntArray, dilation: *const aclIntArray, padding: *const aclIntArray, stride: *const aclIntArray, out: *const aclTensor);
+        ["8.1"] aclnnIm2colBackward, aclnnIm2colBackwardGetWorkspaceSize(grad_output: *const aclTensor, input_size: *const aclIntArray, kernel_size: *const aclIntArray, dilation: *const aclIntArray, padding: *const aclIntArray, stride: *const aclIntArray, out: *mut aclTensor);
         ["8.1"] aclnnEye, aclnnEyeGetWorkspaceSize(n: i64, m: i64, out: *mut aclTensor);
         ["8.1"] aclnnFlip, aclnnFlipGetWorkspaceSize(self_: *const aclTensor, dims: *const aclIntArray, out: *mut aclTensor);
         ["8.1"] aclnnLinspace, aclnnLinspaceGetWorkspaceSize(start: *const aclScalar, end: *const aclScalar, steps: i64, out: *mut aclTensor);
@@ -786,6 +791,15 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnUpsampleNearest2d, aclnnUpsampleNearest2dGetWorkspaceSize(self_: *const aclTensor, output_size: *const aclIntArray, out: *mut aclTensor);
         ["8.1"] aclnnUpsampleNearest2dBackward, aclnnUpsampleNearest2dBackwardGetWorkspaceSize(grad_out: *const aclTensor, output_size: *const aclIntArray, input_size: *const aclIntArray, scales_h: f64, scales_w: f64, grad_input: *mut aclTensor);
         ["8.1"] aclnnUpsampleNearest2dV2, aclnnUpsampleNearest2dV2GetWorkspaceSize(self_: *const aclTensor, output_size: *const aclIntArray, scales_h: f32, scales_w: f32, out: *mut aclTensor);
+        ["8.1"] aclnnBincount, aclnnBincountGetWorkspaceSize(self_: *const aclTensor, weights: *const aclTensor, minlength: i64, out: *mut aclTensor);
+        ["8.1"] aclnnIndexFillTensor, aclnnIndexFillTensorGetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclIntArray, value: *const aclScalar, out: *mut aclTensor);
+        ["8.1"] aclnnInplaceMaskedFillTensor, aclnnInplaceMaskedFillTensorGetWorkspaceSize(self_ref: *mut aclTensor, mask: *const aclTensor, value: *const aclTensor);
+        ["8.1"] aclnnInplaceMaskedScatter, aclnnInplaceMaskedScatterGetWorkspaceSize(self_ref: *mut aclTensor, mask: *const aclTensor, source: *const aclTensor);
+        ["8.1"] aclnnInplacePut, aclnnInplacePutGetWorkspaceSize(self_ref: *mut aclTensor, index: *const aclTensor, source: *const aclTensor, accumulate: bool);
+        ["8.1"] aclnnLinalgCross, aclnnLinalgCrossGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, dim: i64, out: *mut aclTensor);
+        ["8.1"] aclnnScatter, aclnnScatterGetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, src: *const aclTensor, reduce: i64, out: *mut aclTensor);
+        ["8.1"] aclnnScatterValue, aclnnScatterValueGetWorkspaceSize(self_: *const aclTensor, dim: i64, index: *const aclTensor, value: *const aclScalar, reduce: i64, out: *mut aclTensor);
+        ["8.1"] aclnnTake, aclnnTakeGetWorkspaceSize(self_: *const aclTensor, index: *const aclTensor, out: *mut aclTensor);
     }
     }
     } };

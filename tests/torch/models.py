@@ -8,6 +8,7 @@ import torch
 
 SIZES = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=256)
 BATCH, LENGTH, NEW_TOKENS, STEPS = 2, 12, 5, 3
+IMAGE, LABELS = 32, 10
 
 
 def _qwen2():
@@ -34,32 +35,64 @@ def _bert():
     return BertForMaskedLM, BertConfig(**SIZES, intermediate_size=128, max_position_embeddings=64)
 
 
-MODELS = {"qwen2": _qwen2, "llama": _llama, "gpt2": _gpt2, "bert": _bert}
+def _qwen3():
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    sizes = dict(intermediate_size=128, num_key_value_heads=2, head_dim=16, max_position_embeddings=64)
+    return Qwen3ForCausalLM, Qwen3Config(**SIZES, **sizes)
+
+
+def _vit():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
+    return ViTForImageClassification, ViTConfig(**sizes, image_size=IMAGE, patch_size=8, num_labels=LABELS)
+
+
+def _resnet():
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes = dict(embedding_size=16, hidden_sizes=[16, 32], depths=[2, 1], layer_type="bottleneck")
+    return ResNetForImageClassification, ResNetConfig(**sizes, num_labels=LABELS)
+
+
+# Of tokens, and of images.
+LANGUAGE = {"qwen2": _qwen2, "qwen3": _qwen3, "llama": _llama, "gpt2": _gpt2, "bert": _bert}
+VISION = {"vit": _vit, "resnet": _resnet}
+MODELS = {**LANGUAGE, **VISION}
 
 
 def build(name, device, dtype=torch.float32):
-    """A model of this name on a device, and tokens for it."""
+    """A model of this name on a device, and what it reads: tokens or images, by their names."""
+    if device == "npu":
+        # Convolutions round their operands to 19 bits unless they are told not to, and are no aclnn operators where tensors may
+        # have a format of the card's own.
+        torch.npu.conv.allow_hf32 = False
+        torch.npu.config.allow_internal_format = False
     torch.manual_seed(7)
     kind, config = MODELS[name]()
     if device == "cpu" and getattr(config, "hidden_act", None) == "gelu":
         # What aclnnGelu computes, which torch_npu calls.
         config.hidden_act = "gelu_pytorch_tanh"
-    model = kind._from_config(config, attn_implementation="eager").eval()
-    tokens = torch.randint(1, SIZES["vocab_size"], (BATCH, LENGTH))
-    return model.to(dtype).to(device), tokens.to(device)
+    model = kind._from_config(config, **({} if name == "resnet" else {"attn_implementation": "eager"})).eval()
+    if name in VISION:
+        inputs = {"pixel_values": torch.rand(BATCH, 3, IMAGE, IMAGE).to(dtype)}
+    else:
+        inputs = {"input_ids": torch.randint(1, SIZES["vocab_size"], (BATCH, LENGTH))}
+    return model.to(dtype).to(device), {key: value.to(device) for key, value in inputs.items()}
 
 
 def forward(name, device, dtype=torch.float32):
     """The logits of a forward pass, on the CPU."""
-    model, tokens = build(name, device, dtype)
+    model, inputs = build(name, device, dtype)
     with torch.no_grad():
-        return model(input_ids=tokens).logits.cpu()
+        return model(**inputs).logits.cpu()
 
 
 def greedy(name, device):
     """The tokens of a greedy generation, the prompt before them, on the CPU."""
-    model, tokens = build(name, device)
-    tokens = tokens[:1]
+    model, inputs = build(name, device)
+    tokens = inputs["input_ids"][:1]
     found = model.generate(
         tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=0, eos_token_id=None
     )
@@ -67,13 +100,16 @@ def greedy(name, device):
 
 
 def train(name, device, dtype=torch.float32):
-    """The losses of steps of AdamW, without dropout."""
-    model, tokens = build(name, device, dtype)
+    """The losses of steps of AdamW, without dropout; norms of batches see those of the step."""
+    model, inputs = build(name, device, dtype)
+    if name in VISION:
+        model.train()
+    labels = torch.arange(BATCH).to(device) if name in VISION else inputs["input_ids"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = model(input_ids=tokens, labels=tokens).loss
+        loss = model(**inputs, labels=labels).loss
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

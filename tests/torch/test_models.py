@@ -27,7 +27,7 @@ def test_logits_are_as_near_to_float64_as_those_of_the_cpu(name):
     _is_as_near_as_the_cpu(models.forward, name)
 
 
-@pytest.mark.parametrize("name", ["qwen2", "llama", "gpt2"])
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama", "gpt2"])
 def test_greedy_tokens_are_those_of_the_cpu(name):
     found = models.greedy(name, "npu")
     assert found.shape == (1, models.LENGTH + models.NEW_TOKENS)

@@ -12,7 +12,7 @@ use super::view::View;
 /// Rows of channels: the row `r` has the channels from `r * channels` on, counted round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
-    /// Rows.
+    /// How many rows there are.
     pub(crate) count: usize,
     /// Channels of a row, and of all.
     pub(crate) channels: usize,

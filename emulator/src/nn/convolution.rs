@@ -214,6 +214,44 @@ pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &View, out: &View) {
     f32::store(&out.collapsed(), 0, &total);
 }
 
+/// What each window reads as a column: `[batch, channels * elements of a window, windows]`.
+pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &View, out: &View) {
+    let (x, out) = (x.collapsed(), out.collapsed());
+    let (places, column) = (of.written(), of.column());
+    tiles.run(of.batch, &|batch| {
+        let (mut plane, mut elements) = (vec![0f32; of.channels * of.read()], vec![0usize; of.window()]);
+        let (mut values, mut all) = (vec![0f32; column], vec![0f32; column * places]);
+        f32::load(&x, batch * plane.len(), &mut plane);
+        for place in 0..places {
+            of.window_of(place, &mut elements);
+            of.fill_column(&plane, &elements, &mut values);
+            values.iter().enumerate().for_each(|(row, value)| all[row * places + place] = *value);
+        }
+        f32::store(&out, batch * all.len(), &all);
+    });
+}
+
+/// The gradient of [`columns`]: each element gets the sum of the places that read it.
+pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &View, out: &View) {
+    let (grad, out) = (grad.collapsed(), out.collapsed());
+    let (places, column) = (of.written(), of.column());
+    tiles.run(of.batch, &|batch| {
+        let (mut plane, mut elements) = (vec![0f32; of.channels * of.read()], vec![0usize; of.window()]);
+        let mut all = vec![0f32; column * places];
+        f32::load(&grad, batch * all.len(), &mut all);
+        for place in 0..places {
+            of.window_of(place, &mut elements);
+            for row in 0..column {
+                let element = elements[row % of.window()];
+                if element != OUTSIDE {
+                    plane[row / of.window() * of.read() + element] += all[row * places + place];
+                }
+            }
+        }
+        f32::store(&out, batch * plane.len(), &plane);
+    });
+}
+
 /// All values of a vector.
 fn line(view: &View) -> Vec<f32> {
     let mut values = vec![0f32; view.len()];

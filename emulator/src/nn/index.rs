@@ -235,6 +235,52 @@ pub(crate) fn scatter_add<L: Arithmetic>(out: &View, dim: usize, index: &View, s
     Ok(())
 }
 
+/// `out[.., index[..], ..] = combine(it, value)`: one index per value, along `dim`, in row-major order; values are those of the
+/// leading corner of `source` that the index covers, or all the same.
+///
+/// # Errors
+/// If an index is outside the dim.
+pub(crate) fn scatter<L: Lane>(
+    out: &View,
+    dim: usize,
+    index: &View,
+    source: Result<&View, L>,
+    combine: impl Fn(L, L) -> L,
+) -> Result<(), String> {
+    let places = positions(index, out.dims().get(dim).copied().unwrap_or(1), Negative::Refused)?;
+    let mut values = vec![source.err().unwrap_or_default(); places.len()];
+    if let Ok(source) = source {
+        let corner = index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
+        L::load(&corner.collapsed(), 0, &mut values);
+    }
+    let flat = out.collapsed();
+    for (at, (place, value)) in places.into_iter().zip(values).enumerate() {
+        let slot = redirected(index.dims(), at, out.dims(), dim, place);
+        let mut held = [L::default()];
+        L::load(&flat, slot, &mut held);
+        L::store(&flat, slot, &[combine(held[0], value)]);
+    }
+    Ok(())
+}
+
+/// `data[i]` for each `i` where `mask` is not zero, both row-major, taken from `source` one behind the other.
+///
+/// # Errors
+/// If `source` has fewer elements than the mask lets in.
+pub(crate) fn fill_from(data: &View, mask: &View, source: &View) -> Result<(), String> {
+    let mut lets_in = vec![0i64; data.len()];
+    i64::load(&mask.broadcast_to(data.dims()).collapsed(), 0, &mut lets_in);
+    let places: Vec<usize> = (0..lets_in.len()).filter(|&place| lets_in[place] != 0).collect();
+    if places.len() > source.len() {
+        return Err(format!("source: expected at least {} elements, found {}", places.len(), source.len()));
+    }
+    let (data, source) = (data.collapsed(), source.collapsed());
+    with_bits!(data, T => for (from, &to) in places.iter().enumerate() {
+        move_run::<T>(&source, from, &data, to, 1);
+    });
+    Ok(())
+}
+
 /// `out[.., index[i], ..] += scale(source[.., i, ..])` along `dim`, in the order of the indices.
 ///
 /// # Errors

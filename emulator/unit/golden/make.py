@@ -533,6 +533,45 @@ def places():
     return cases
 
 
+def scatters():
+    cases = Cases()
+    index = torch.tensor([[2, 0, 1], [0, 2, 2]])
+    for dtype in [*REALS, "INT32", "INT64"]:
+        x, source = drawn(110, [3, 3], dtype), drawn(111, [2, 4], dtype)
+        for dim in [0, -1]:
+            corner = exact(source)[:2, :3]
+            for reduce, form in enumerate([None, "sum", "prod"]):
+                # Of several to one place the last stays here; PyTorch leaves open which.
+                used = torch.tensor([[2, 0, 1], [0, 1, 2]]) if reduce == 0 else index
+                place = {"in": described(used, "INT64")}
+                result = exact(x).scatter(dim, used, corner) if form is None else exact(x).scatter_reduce(dim, used, corner, form)
+                cases.add("aclnnScatter", given(x, dtype), {"int": dim}, place, given(source, dtype), {"int": reduce}, {**made(result, dtype), "units": 4})
+            result = exact(x).scatter(dim, index, 2)
+            cases.add("aclnnScatterValue", given(x, dtype), {"int": dim}, given(index, "INT64"), scalar(2, "INT64"), {"int": 0}, made(result, dtype))
+        flat_index = torch.tensor([[0, -1], [5, 3]])
+        cases.add("aclnnTake", given(x, dtype), given(flat_index, "INT64"), made(x.take(flat_index % 9), dtype))
+        values = drawn(112, [2, 2], dtype)
+        for accumulate in [False, True] if dtype != "DOUBLE" else [False]:
+            after = exact(x).put(flat_index % 9, exact(values), accumulate).to(TYPES[dtype])
+            cases.add("aclnnInplacePut", {"ref": {**described(after, dtype), "before": flat(x, dtype)}}, given(flat_index, "INT64"), given(values, dtype), {"flag": accumulate})
+        mask, many = drawn(113, [3], "BOOL"), drawn(114, [9], dtype)
+        after = x.masked_scatter(mask, many)
+        cases.add("aclnnInplaceMaskedScatter", {"ref": {**described(after, dtype), "before": flat(x, dtype)}}, given(mask, "BOOL"), given(many, dtype))
+        value = drawn(115, [], dtype)
+        after = x.masked_fill(mask, value)
+        cases.add("aclnnInplaceMaskedFillTensor", {"ref": {**described(after, dtype), "before": flat(x, dtype)}}, given(mask, "BOOL"), given(value, dtype))
+        after = x.index_fill(1, torch.tensor([0, 2]), 2)
+        cases.add("aclnnIndexFillTensor", given(x, dtype), {"int": 1}, {"ints": [0, -1]}, scalar(2, "INT64"), made(after, dtype))
+        other = drawn(116, [1, 3], dtype)
+        cases.add("aclnnLinalgCross", given(x, dtype), given(other, dtype), {"int": -1}, made(torch.linalg.cross(exact(x), exact(other), dim=-1), dtype))
+    for dtype, out in [("INT32", "INT64"), ("UINT8", "INT64"), ("INT64", "DOUBLE")]:
+        x = drawn(117, [20], dtype, 0, 6)
+        weights = drawn(118, [20], "DOUBLE") if out == "DOUBLE" else None
+        counts = torch.bincount(x, weights, 9)
+        cases.add("aclnnBincount", given(x, dtype), given(weights, out) if out == "DOUBLE" else {"null": "tensor"}, {"int": 9}, made(counts, out))
+    return cases
+
+
 def images():
     cases, nn = Cases(), torch.nn.functional
     convolutions = [
@@ -561,6 +600,14 @@ def images():
             for mask in [[True, True, True], [True, False, False]]:
                 grads = [{**made(leaf.grad, dtype), **units} if needed else {"null": "tensor"} for leaf, needed in zip(wide, mask)]
                 cases.add("aclnnConvolutionBackward", given(g, dtype), *operands, {"ints": [outputs]}, *arrays, {"flags": mask}, {"int": 0}, *grads)
+        for dims, arrays in [([2, 3, 5, 6], [[3, 2], [1, 2], [1, 0], [2, 1]]), ([3, 4, 4], [[2, 2], [1, 1], [0, 0], [2, 2]])]:
+            leaf = exact(drawn(108, dims, dtype)).requires_grad_()
+            columns = nn.unfold(leaf, *arrays)
+            g = drawn(109, list(columns.shape), dtype)
+            columns.backward(exact(g))
+            lists = [{"ints": array} for array in arrays]
+            cases.add("aclnnIm2col", given(leaf.detach().to(TYPES[dtype]), dtype), *lists, made(columns.detach(), dtype))
+            cases.add("aclnnIm2colBackward", given(g, dtype), {"ints": dims[-2:]}, *lists, {**made(leaf.grad, dtype), "units": 4})
         batch_norms(cases, dtype)
         pools(cases, dtype)
     return cases
@@ -637,6 +684,7 @@ if __name__ == "__main__":
     order().write("order.jsonl")
     places().write("places.jsonl")
     images().write("images.jsonl")
+    scatters().write("scatters.jsonl")
     foreach().write("foreach.jsonl")
     selection().write("selection.jsonl")
     reductions().write("reductions.jsonl")

@@ -334,6 +334,12 @@ ACLNN_OPERATOR(aclnnInplaceDivMods, aclTensor *self_ref, const aclScalar *other,
 ACLNN_OPERATOR(aclnnInplaceErfinv, const aclTensor *self_ref)
 ACLNN_OPERATOR(aclnnInplaceNanToNum, aclTensor *self_ref, float nan, float posinf, float neginf)
 ACLNN_OPERATOR(aclnnInplaceRoundDecimals, aclTensor *self_ref, int64_t decimals)
+ACLNN_OPERATOR(aclnnInplaceIndexFillTensor, aclTensor *self_ref, int64_t dim, const aclIntArray *index,
+    const aclScalar *value)
+ACLNN_OPERATOR(aclnnInplaceScatter, aclTensor *self_ref, int64_t dim, const aclTensor *index, const aclTensor *src,
+    int64_t reduce)
+ACLNN_OPERATOR(aclnnInplaceScatterValue, aclTensor *self_ref, int64_t dim, const aclTensor *index,
+    const aclScalar *value, int64_t reduce)
 
 /* Reductions */
 ACLNN_OPERATOR(aclnnAll, const aclTensor *self, const aclIntArray *dim, bool keepdim, aclTensor *out)
@@ -585,6 +591,11 @@ ACLNN_OPERATOR(aclnnConvolutionBackward, const aclTensor *grad_output, const acl
     const aclIntArray *dilation, bool transposed, const aclIntArray *output_padding, int32_t groups,
     const aclBoolArray *output_mask, int8_t cube_math_type, aclTensor *grad_input, aclTensor *grad_weight,
     aclTensor *grad_bias)
+ACLNN_OPERATOR(aclnnIm2col, const aclTensor *self, const aclIntArray *kernel_size, const aclIntArray *dilation,
+    const aclIntArray *padding, const aclIntArray *stride, const aclTensor *out)
+ACLNN_OPERATOR(aclnnIm2colBackward, const aclTensor *grad_output, const aclIntArray *input_size,
+    const aclIntArray *kernel_size, const aclIntArray *dilation, const aclIntArray *padding,
+    const aclIntArray *stride, aclTensor *out)
 
 /* Elements by their place */
 ACLNN_OPERATOR(aclnnEye, int64_t n, int64_t m, aclTensor *out)
@@ -621,6 +632,20 @@ ACLNN_OPERATOR(aclnnUpsampleNearest2dBackward, const aclTensor *grad_out, const 
     const aclIntArray *input_size, double scales_h, double scales_w, aclTensor *grad_input)
 ACLNN_OPERATOR(aclnnUpsampleNearest2dV2, const aclTensor *self, const aclIntArray *output_size, float scales_h,
     float scales_w, aclTensor *out)
+
+/* Values at named places */
+ACLNN_OPERATOR(aclnnBincount, const aclTensor *self, const aclTensor *weights, int64_t minlength, aclTensor *out)
+ACLNN_OPERATOR(aclnnIndexFillTensor, const aclTensor *self, int64_t dim, const aclIntArray *index,
+    const aclScalar *value, aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceMaskedFillTensor, aclTensor *self_ref, const aclTensor *mask, const aclTensor *value)
+ACLNN_OPERATOR(aclnnInplaceMaskedScatter, aclTensor *self_ref, const aclTensor *mask, const aclTensor *source)
+ACLNN_OPERATOR(aclnnInplacePut, aclTensor *self_ref, const aclTensor *index, const aclTensor *source, bool accumulate)
+ACLNN_OPERATOR(aclnnLinalgCross, const aclTensor *self, const aclTensor *other, int64_t dim, aclTensor *out)
+ACLNN_OPERATOR(aclnnScatter, const aclTensor *self, int64_t dim, const aclTensor *index, const aclTensor *src,
+    int64_t reduce, aclTensor *out)
+ACLNN_OPERATOR(aclnnScatterValue, const aclTensor *self, int64_t dim, const aclTensor *index, const aclScalar *value,
+    int64_t reduce, aclTensor *out)
+ACLNN_OPERATOR(aclnnTake, const aclTensor *self, const aclTensor *index, aclTensor *out)
 
 #ifdef __cplusplus
 }

@@ -272,7 +272,7 @@ fn roll(call: &OperatorCall) -> Result<Plan, Refusal> {
 enum Border {
     /// What lies as far on the other side of the edge, which is not repeated.
     Mirror,
-    /// The edge.
+    /// What lies at the edge, which is repeated outwards.
     Edge,
 }
 

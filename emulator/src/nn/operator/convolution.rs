@@ -3,8 +3,8 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    BIAS, BIAS_SIZES, CUBE_MATH_TYPE, DILATION, GRAD_BIAS, GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT, Name,
-    OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, STRIDE, TRANSPOSED, WEIGHT,
+    BIAS, BIAS_SIZES, CUBE_MATH_TYPE, DILATION, GRAD_BIAS, GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT,
+    INPUT_SIZE, KERNEL_SIZE, Name, OUT, OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, SELF, STRIDE, TRANSPOSED, WEIGHT,
 };
 use super::product::precision;
 use super::row::{Operator, attribute, flags, input, ints, output};
@@ -12,6 +12,7 @@ use super::sets::FLOATING;
 use super::{Plan, Refusal};
 use crate::nn::convolution::{self as kernel, Geometry};
 use crate::nn::dtype::DType;
+use crate::nn::matmul::Precision;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
@@ -57,7 +58,84 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "ops-nn conv/convolution_backward/docs/aclnnConvolutionBackward.md",
         plan: backward,
     },
+    Operator {
+        name: "aclnnIm2col",
+        parameters: &[
+            input(SELF, FLOATING, 3, 4),
+            ints(KERNEL_SIZE),
+            ints(DILATION),
+            ints(PADDING),
+            ints(STRIDE),
+            output(OUT, FLOATING, 2, 3),
+        ],
+        limits: "self [N, C, H, W] or [C, H, W], out [N, C * the product of kernelSize, windows] or without N, of its type",
+        source: "CANN 8.1 aclnn API reference, aclnnIm2col",
+        plan: |call| {
+            let (x, out) = (call.tensor(SELF)?, call.tensor(OUT)?);
+            let of = windows(call, &x.dims)?;
+            expect_columns(call, OUT, x, &of)?;
+            let (x, out) = (x.slot, out.slot);
+            Plan::new(move |views, tiles| {
+                kernel::columns(tiles, &of, views.of(x), views.of(out));
+                Ok(())
+            })
+        },
+    },
+    Operator {
+        name: "aclnnIm2colBackward",
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 2, 3),
+            ints(INPUT_SIZE),
+            ints(KERNEL_SIZE),
+            ints(DILATION),
+            ints(PADDING),
+            ints(STRIDE),
+            output(OUT, FLOATING, 3, 4),
+        ],
+        limits: "gradOutput as the out of aclnnIm2col, out as its self, of its type; inputSize has its last two extents",
+        source: "CANN 8.1 aclnn API reference, aclnnIm2colBackward",
+        plan: |call| {
+            let (grad, out) = (call.tensor(GRAD_OUTPUT)?, call.tensor(OUT)?);
+            let plane: Vec<usize> = numbers(call, INPUT_SIZE, 2, 0)?;
+            if out.dims[out.rank() - 2..] != plane[..] {
+                return Err(call.refuse(OUT, format!("expected planes of {plane:?}, found {:?}", out.dims)));
+            }
+            let of = windows(call, &out.dims)?;
+            expect_columns(call, GRAD_OUTPUT, out, &of)?;
+            let (grad, out) = (grad.slot, out.slot);
+            Plan::new(move |views, tiles| {
+                kernel::columns_grad(tiles, &of, views.of(grad), views.of(out));
+                Ok(())
+            })
+        },
+    },
 ];
+
+/// How the windows of columns lie over planes of these dims.
+fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
+    let outer = dims.len() - 3;
+    let input = dims[outer + 1..].to_vec();
+    let (kernel, stride) = (numbers(call, KERNEL_SIZE, 2, 1)?, numbers(call, STRIDE, 2, 1)?);
+    let (padding, dilation) = (numbers(call, PADDING, 2, 0)?, numbers(call, DILATION, 2, 1)?);
+    let extent = |dim: usize| {
+        let reach = dilation[dim] * (kernel[dim] - 1) + 1;
+        Some((input[dim] + 2 * padding[dim]).checked_sub(reach)? / stride[dim] + 1)
+    };
+    let output: Option<Vec<usize>> = (0..2).map(extent).collect();
+    let Some(output) = output else {
+        return Err(call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {input:?}")));
+    };
+    let (batch, channels, precision) = (dims[..outer].iter().product(), dims[outer], Precision::Keep);
+    Ok(Geometry { batch, groups: 1, channels, outputs: 0, input, output, kernel, stride, padding, dilation, precision })
+}
+
+/// Refuses columns that are not those of the windows of `x`.
+fn expect_columns(call: &OperatorCall, name: Name<Tensor>, x: &Tensor, of: &Geometry) -> Result<(), Refusal> {
+    let column = of.channels * of.kernel.iter().product::<usize>();
+    let shape = [&x.dims[..x.rank() - 3], &[column, of.output.iter().product()]].concat();
+    call.expect_dtype(name, x.dtype, "that of the planes")?;
+    call.expect_shape(name, &shape, "of the columns")
+}
 
 /// An array of one number a dim, or one for all.
 fn numbers(call: &OperatorCall, name: Name<[i64]>, dims: usize, least: i64) -> Result<Vec<usize>, Refusal> {

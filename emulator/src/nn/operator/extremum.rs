@@ -7,6 +7,10 @@ use std::cmp::Ordering;
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
+use super::names::{
+    BINS, CORRECTION, DESCENDING, DIM, DIM_ARRAY, DIM_SCALAR, DTYPE, INDICES, INDICES_OUT, INPUT, K, KEEP_DIM, KEEPDIM,
+    MAX_OUT, MAX_SCALAR, MEAN_OUT, MIN_OUT, MIN_SCALAR, Name, OUT, SELF, STD_OUT, VALUES_OUT, VAR_OUT,
+};
 use super::reduction::{dims, reduced_len, reduced_shape, refuse_empty};
 use super::row::{Operator, attribute, input, ints, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};
@@ -16,10 +20,6 @@ use crate::nn::lane::{Arithmetic, Lane, with_lane};
 use crate::nn::order::compare;
 use crate::nn::reduce::{self, rows};
 use crate::nn::view::View;
-use super::names::{
-    BINS, CORRECTION, DESCENDING, DIM, DIM_ARRAY, DIM_SCALAR, DTYPE, INDICES, INDICES_OUT, INPUT, K, KEEP_DIM, KEEPDIM,
-    MAX_OUT, MAX_SCALAR, MEAN_OUT, MIN_OUT, MIN_SCALAR, Name, OUT, SELF, STD_OUT, VALUES_OUT, VAR_OUT,
-};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
@@ -221,7 +221,7 @@ enum Pick {
 }
 
 impl Pick {
-    /// Its position.
+    /// Where in the row this value lies.
     fn of<L: Lane>(self, row: &[L]) -> usize {
         let first_nan = row.iter().position(|value| value.is_nan());
         let rank = match (self, first_nan) {

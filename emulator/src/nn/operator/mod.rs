@@ -33,6 +33,7 @@ mod quantized;
 mod random;
 mod reduction;
 mod row;
+mod scatter;
 mod selection;
 mod shape;
 mod statistics;
@@ -49,7 +50,7 @@ pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Strides, Vie
 pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 25] = [
+const FAMILIES: [&[Operator]; 26] = [
     product::OPERATORS,
     quantized::OPERATORS,
     arithmetic::OPERATORS,
@@ -68,6 +69,7 @@ const FAMILIES: [&[Operator]; 25] = [
     random::OPERATORS,
     selection::OPERATORS,
     shape::OPERATORS,
+    scatter::OPERATORS,
     pooling::OPERATORS,
     extremum::OPERATORS,
     elementwise_loss::OPERATORS,
@@ -133,6 +135,7 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceHardsigmoid",
     "aclnnInplaceHardswish",
     "aclnnInplaceHardtanh",
+    "aclnnInplaceIndexFillTensor",
     "aclnnInplaceLeScalar",
     "aclnnInplaceLeTensor",
     "aclnnInplaceLeakyRelu",
@@ -163,6 +166,8 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceRound",
     "aclnnInplaceRoundDecimals",
     "aclnnInplaceRsqrt",
+    "aclnnInplaceScatter",
+    "aclnnInplaceScatterValue",
     "aclnnInplaceSelu",
     "aclnnInplaceSigmoid",
     "aclnnInplaceSin",

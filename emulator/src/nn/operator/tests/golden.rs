@@ -237,3 +237,8 @@ fn elements_by_their_place_are_those_of_pytorch() {
 fn convolutions_norms_and_pools_are_those_of_pytorch() {
     check_file("images.jsonl");
 }
+
+#[test]
+fn what_is_put_to_named_places_is_that_of_pytorch() {
+    check_file("scatters.jsonl");
+}

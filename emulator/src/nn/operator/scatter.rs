@@ -1,0 +1,298 @@
+//! Rows that put values to places that indices, positions or masks name, and that take them from there.
+
+use super::argument::Tensor;
+use super::call::OperatorCall;
+use super::names::{
+    ACCUMULATE, DIM, INDEX, INDEX_ARRAY, MASK, MIN_LENGTH, Name, OTHER, OUT, REDUCE, SELF, SELF_REF, SOURCE, SRC,
+    VALUE, VALUE_SCALAR, WEIGHTS,
+};
+use super::pointwise::{Function, numbers, reals};
+use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
+use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEXES, MASKS, NUMBER, WHOLE};
+use super::{Plan, Refusal};
+use crate::nn::elementwise;
+use crate::nn::index::{self, Negative, Update};
+use crate::nn::lane::{Arithmetic, Lane, with_lane};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnScatter",
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 0, 8),
+            input(SRC, ARITHMETIC, 0, 8),
+            attribute(REDUCE),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
+        limits: "index within src and, except along dim, within self; one element type; reduce is 0 (the last stays), 1 (added) or \
+                 2 (multiplied); indices in 0..extent",
+        source: "CANN 8.1 aclnn API reference, aclnnScatter",
+        plan: |call| scatter(call, Some(call.tensor(SRC)?)),
+    },
+    Operator {
+        name: "aclnnScatterValue",
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 0, 8),
+            scalar(VALUE_SCALAR),
+            attribute(REDUCE),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
+        limits: "as aclnnScatter, with one value, which is converted to the type of self",
+        source: "CANN 8.1 aclnn API reference, aclnnScatterValue",
+        plan: |call| scatter(call, None),
+    },
+    Operator {
+        name: "aclnnTake",
+        parameters: &[input(SELF, ANY, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
+        limits: "out has the shape of index and the type of self; positions among all elements of self, from the end if negative",
+        source: "CANN 8.1 aclnn API reference, aclnnTake",
+        plan: take,
+    },
+    Operator {
+        name: "aclnnInplacePut",
+        parameters: &[
+            in_place(SELF_REF, ANY, 0, 8),
+            input(INDEX, INDEXES, 0, 8),
+            input(SOURCE, ANY, 0, 8),
+            attribute(ACCUMULATE),
+        ],
+        limits: "source has as many elements as index and the type of selfRef; positions as of aclnnTake; added where accumulate \
+                 is true, else the last of a position stays",
+        source: "CANN 8.1 aclnn API reference, aclnnInplacePut",
+        plan: put,
+    },
+    Operator {
+        name: "aclnnInplaceMaskedScatter",
+        parameters: &[in_place(SELF_REF, ANY, 0, 8), input(MASK, MASKS, 0, 8), input(SOURCE, ANY, 0, 8)],
+        limits: "mask broadcasts to selfRef; source has its type and as many elements as the mask lets in",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceMaskedScatter",
+        plan: masked_scatter,
+    },
+    Operator {
+        name: "aclnnInplaceMaskedFillTensor",
+        parameters: &[in_place(SELF_REF, ARITHMETIC, 0, 8), input(MASK, MASKS, 0, 8), input(VALUE, ARITHMETIC, 0, 1)],
+        limits: "mask broadcasts to selfRef; value has one element, which is converted to its type",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceMaskedFillTensor",
+        plan: masked_fill,
+    },
+    Operator {
+        name: "aclnnIndexFillTensor",
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            attribute(DIM),
+            ints(INDEX_ARRAY),
+            scalar(VALUE_SCALAR),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
+        limits: "out is as self; indices in -extent..extent",
+        source: "CANN 8.1 aclnn API reference, aclnnIndexFillTensor",
+        plan: index_fill,
+    },
+    Operator {
+        name: "aclnnLinalgCross",
+        parameters: &[input(SELF, NUMBER, 1, 8), input(OTHER, NUMBER, 1, 8), attribute(DIM), output(OUT, NUMBER, 1, 8)],
+        limits: "self and other broadcast to out and have one element type and 3 elements along dim",
+        source: "CANN 8.1 aclnn API reference, aclnnLinalgCross",
+        plan: cross,
+    },
+    Operator {
+        name: "aclnnBincount",
+        parameters: &[
+            input(SELF, WHOLE, 1, 1),
+            input(WEIGHTS, NUMBER, 1, 1).optional(),
+            attribute(MIN_LENGTH),
+            output(OUT, NUMBER, 1, 1),
+        ],
+        limits: "weights has the shape of self; out has minlength elements at least and one for each value of self",
+        source: "CANN 8.1 aclnn API reference, aclnnBincount",
+        plan: count,
+    },
+];
+
+/// Refuses an output that is not as `self`.
+fn expect_like_self(call: &OperatorCall) -> Result<(), Refusal> {
+    let x = call.tensor(SELF)?;
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_shape(OUT, &x.dims, "of self")
+}
+
+/// The plan of a scatter of a tensor, or of one value.
+fn scatter(call: &OperatorCall, source: Option<&Tensor>) -> Result<Plan, Refusal> {
+    let (x, index) = (call.tensor(SELF)?, call.tensor(INDEX)?);
+    expect_like_self(call)?;
+    let dim = call.dim(DIM, x.rank())?;
+    if let Some(source) = source {
+        call.expect_dtype(SRC, x.dtype, "that of self")?;
+        if source.rank() != index.rank() || source.dims.iter().zip(&index.dims).any(|(own, index)| own < index) {
+            return Err(call.refuse(INDEX, format!("{:?} is not within src {:?}", index.dims, source.dims)));
+        }
+    }
+    let outside = |at: usize| at != dim && index.dims[at] > x.dims[at];
+    if index.rank() != x.rank() || (0..x.rank()).any(outside) {
+        let text = format!("{:?} is, except along dim {dim}, not within self {:?}", index.dims, x.dims);
+        return Err(call.refuse(INDEX, text));
+    }
+    let reduce = call.int(REDUCE)?;
+    if !(0..=2).contains(&reduce) {
+        return Err(call.refuse(REDUCE, format!("expected 0, 1 or 2, found {reduce}")));
+    }
+    let value = if source.is_none() { Some(call.scalar(VALUE_SCALAR)?.stored_as(x.dtype)) } else { None };
+    let (source, index, dtype) = (source.map(|source| source.slot), index.slot, x.dtype);
+    let (x, out) = (x.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        elementwise::copy(tiles, views.of(x), views.of(out));
+        with_lane!(dtype, L => {
+            let value = value.map_or_else(L::default, |value| value.lane::<L>());
+            let source = source.map(|slot| views.of(slot)).ok_or(value);
+            index::scatter::<L>(views.of(out), dim, views.of(index), source, |held, value| match reduce {
+                1 => held.plus(value),
+                2 => held.times(value),
+                _ => value,
+            })
+        })
+    })
+}
+
+fn take(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, index) = (call.tensor(SELF)?, call.tensor(INDEX)?);
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_shape(OUT, &index.dims, "of index")?;
+    let (extent, x, index, out) = (x.len(), x.slot, index.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let places = index::positions(views.of(index), extent, Negative::FromTheEnd)?;
+        index::take_rows(tiles, views.of(x), &places, views.of(out));
+        Ok(())
+    })
+}
+
+fn put(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, index, source) = (call.tensor(SELF_REF)?, call.tensor(INDEX)?, call.tensor(SOURCE)?);
+    call.expect_dtype(SOURCE, x.dtype, "that of selfRef")?;
+    if source.len() != index.len() {
+        return Err(
+            call.refuse(SOURCE, format!("expected {} elements as in index, found {:?}", index.len(), source.dims))
+        );
+    }
+    let update = if call.flag(ACCUMULATE)? { Update::Add } else { Update::Replace };
+    if update == Update::Add && !ADDABLE.contains(&x.dtype) {
+        return Err(call.refuse(SELF_REF, format!("{} cannot be added to", x.dtype)));
+    }
+    let (extent, dtype) = (x.len(), x.dtype);
+    let (x, index, source) = (x.slot, index.slot, source.slot);
+    Plan::new(move |views, _| {
+        let places = index::positions(views.of(index), extent, Negative::FromTheEnd)?;
+        with_lane!(dtype, L => index::put_rows::<L>(views.of(x), &places, views.of(source), update));
+        Ok(())
+    })
+}
+
+/// Refuses a mask that does not broadcast to `selfRef`.
+fn expect_mask(call: &OperatorCall) -> Result<(), Refusal> {
+    let shape = call.broadcast(SELF_REF, MASK)?;
+    call.expect_shape(SELF_REF, &shape, "to which mask must broadcast")
+}
+
+fn masked_scatter(call: &OperatorCall) -> Result<Plan, Refusal> {
+    expect_mask(call)?;
+    call.expect_dtype(SOURCE, call.tensor(SELF_REF)?.dtype, "that of selfRef")?;
+    let slot = |name: Name<Tensor>| call.tensor(name).map(|tensor| tensor.slot);
+    let [x, mask, source] = [slot(SELF_REF)?, slot(MASK)?, slot(SOURCE)?];
+    Plan::new(move |views, _| index::fill_from(views.of(x), views.of(mask), views.of(source)))
+}
+
+fn masked_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
+    expect_mask(call)?;
+    let (x, value) = (call.tensor(SELF_REF)?, call.tensor(VALUE)?);
+    if value.len() != 1 {
+        return Err(call.refuse(VALUE, format!("expected one element, found {:?}", value.dims)));
+    }
+    let (dtype, x, mask, value) = (x.dtype, x.slot, call.tensor(MASK)?.slot, value.slot);
+    Plan::new(move |views, tiles| {
+        let (x, value) = (views.of(x), views.of(value));
+        let value = if value.rank() == 0 { value.clone() } else { value.at(0, 0) };
+        elementwise::select(tiles, views.of(mask), &value, x, x, dtype);
+        Ok(())
+    })
+}
+
+fn index_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    expect_like_self(call)?;
+    let dim = call.dim(DIM, x.rank())?;
+    let extent = x.dims.get(dim).copied().unwrap_or(1) as i64;
+    let mut places = Vec::new();
+    for &value in call.ints(INDEX_ARRAY)? {
+        if value < -extent || value >= extent {
+            return Err(call.refuse(INDEX_ARRAY, format!("expected {} to {}, found {value}", -extent, extent - 1)));
+        }
+        places.push(value.rem_euclid(extent) as usize);
+    }
+    let value = call.scalar(VALUE_SCALAR)?.stored_as(x.dtype);
+    let (rank, dtype, x, out) = (x.rank(), x.dtype, x.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let out = views.of(out);
+        elementwise::copy(tiles, views.of(x), out);
+        for &place in &places {
+            let part = if rank == 0 { out.clone() } else { out.slice(dim, place, 1, 1) };
+            with_lane!(dtype, L => elementwise::fill(tiles, &part, value.lane::<L>()));
+        }
+        Ok(())
+    })
+}
+
+fn cross(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, y) = (call.tensor(SELF)?, call.tensor(OTHER)?);
+    let shape = call.broadcast(SELF, OTHER)?;
+    call.expect_shape(OUT, &shape, "to which self and other broadcast")?;
+    for name in [OTHER, OUT] {
+        call.expect_dtype(name, x.dtype, "that of self")?;
+    }
+    let dim = call.dim(DIM, shape.len())?;
+    if x.rank() != y.rank() || x.dims[dim] != 3 || y.dims[dim] != 3 {
+        let text = format!("expected 3 elements along dim {dim} of {:?} and {:?}", x.dims, y.dims);
+        return Err(call.refuse(DIM, text));
+    }
+    let (dtype, x, y, out) = (x.dtype, x.slot, y.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let function: Function<4> = numbers!(|[a, b, c, d], _| a * b - c * d, |[a, b, c, d], _| a
+            .wrapping_mul(b)
+            .wrapping_sub(c.wrapping_mul(d)));
+        for place in 0..3 {
+            let (next, last) = ((place + 1) % 3, (place + 2) % 3);
+            let of = |slot, at| views.of(slot).slice(dim, at, 1, 1);
+            let operands = [of(x, next), of(y, last), of(x, last), of(y, next)];
+            function.run(tiles, operands.each_ref(), &[], dtype, &of(out, place));
+        }
+        Ok(())
+    })
+}
+
+fn count(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, out) = (call.tensor(SELF)?, call.tensor(OUT)?);
+    let weights = call.tensor_if_given(WEIGHTS)?;
+    if weights.is_some() {
+        call.expect_shape(WEIGHTS, &x.dims, "of self")?;
+    }
+    let least = call.int(MIN_LENGTH)?;
+    if (out.len() as i64) < least {
+        return Err(call.refuse(OUT, format!("expected {least} elements at least, found {:?}", out.dims)));
+    }
+    if weights.is_some_and(|weights| weights.dtype.is_float()) && !out.dtype.is_float() {
+        return Err(call.refuse(OUT, format!("{} cannot hold sums of weights", out.dtype)));
+    }
+    let (len, x, weights, out) = (out.len(), x.slot, weights.map(|weights| weights.slot), out.slot);
+    Plan::new(move |views, _| {
+        let places = index::positions(views.of(x), len, Negative::Refused)?;
+        let mut factors = vec![1f64; places.len()];
+        if let Some(weights) = weights {
+            f64::load(&views.of(weights).collapsed(), 0, &mut factors);
+        }
+        let mut sums = vec![0f64; len];
+        places.into_iter().zip(factors).for_each(|(place, factor)| sums[place] += factor);
+        f64::store(&views.of(out).collapsed(), 0, &sums);
+        Ok(())
+    })
+}
