@@ -34,11 +34,13 @@ use super::values::{DeviceKind, LayoutOptions};
 use super::{files, interrupt, model, note, print, processes};
 
 mod digest;
+mod efficiency;
 mod logs;
 mod restarts;
 mod sample;
 mod step;
 
+use efficiency::Efficiency;
 use logs::Logs;
 use restarts::RestartOptions;
 use sample::Sample;
@@ -367,6 +369,9 @@ impl<'a> Job<'a> {
         // The first step warms up.
         let traced_step = (first + 1).min(self.recipe.steps.saturating_sub(1)).max(first);
         let memory_peak = trainer.memory_peak();
+        // Each process sees its own cards alone.
+        let has_clock = trainer.has_clock() && group.size() == 1;
+        let mut efficiency = Efficiency::default();
         let mut paces = Paces::new(self.layout.stages);
         let mut slow = Vec::new();
         interrupt::end_in_order();
@@ -383,10 +388,13 @@ impl<'a> Job<'a> {
             let is_logged = self.options.metrics.is_some() || self.options.tensorboard.is_some();
             let timed = match traced {
                 Some(_) => Timed::Steps,
-                None if is_logged => Timed::Streams,
+                None if is_logged || has_clock => Timed::Streams,
                 None => Timed::No,
             };
             let (step, phases) = trainer.timed_step(&batch, timed)?;
+            if has_clock {
+                efficiency.add(phases.clone(), &trainer.programs(), self.layout.cards());
+            }
             logs.write(&step, trainer.times(), memory_peak, &paces)?;
             if let Some(path) = traced {
                 self.write_trace(path, step.step, &phases, trainer, group)?;
@@ -399,6 +407,7 @@ impl<'a> Job<'a> {
             }
         }
         logs.finish();
+        efficiency.line(self.layout.cards(), self.layout.stages).iter().for_each(|line| note(line));
         if let Some(path) = self.options.trace.as_ref().filter(|_| speaks && trainer.next_step() <= traced_step) {
             note(&format!("{} is not written: step {traced_step} was not reached", path.display()));
         }

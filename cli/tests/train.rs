@@ -533,3 +533,27 @@ fn a_sample_is_the_same_from_one_process_and_from_several() {
     assert!(text(&alone).starts_with("Abraham") && text(&alone).len() > 20, "{}", text(&alone));
     assert_eq!((text(&outputs[0]), text(&outputs[1])), (text(&alone), String::new()));
 }
+
+/// Where the time of cards with a clock goes, on more and more of them: the parts are all of it, and the same work over more cards
+/// leaves a smaller part to operators.
+#[test]
+fn cards_with_a_clock_say_how_well_a_run_scales() {
+    let folder = tempfile::tempdir().unwrap();
+    let operators = [2, 4, 8].map(|cards| {
+        let mut command =
+            train(folder.path(), &format!("on{cards}"), &format!("--steps 3 --cards {cards} --mesh dp={cards}"));
+        let output = done(command.env("ASCEND_EMULATOR", "timed=numbers"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("efficiency by the cards' clock: "))
+            .unwrap_or_else(|| panic!("{said}"));
+        assert!(line.contains(&format!(" of {cards} cards over 2 steps; lost: exposed collectives ")), "{line}");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let parts: Vec<f64> =
+            words.windows(2).filter(|pair| pair[1].starts_with('%')).map(|pair| pair[0].parse().unwrap()).collect();
+        assert!(parts.len() == 5 && (parts.iter().sum::<f64>() - 100.0).abs() < 0.3, "{line}");
+        parts[0]
+    });
+    assert!(operators[0] > operators[1] && operators[1] > operators[2], "{operators:?}");
+}

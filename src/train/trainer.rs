@@ -215,8 +215,8 @@ impl Trainer {
         Ok(self.timed_step(batch, Timed::No)?.0)
     }
 
-    /// As [`Trainer::step`], timed, for [`Trainer::times`]; with [`Timed::Steps`] also what each rank of this process did, program
-    /// by program. Timing takes time itself, more than a little where the card waits for the host.
+    /// As [`Trainer::step`], timed, for [`Trainer::times`]; with [`Timed::Steps`], and of cards with a clock, also what each rank of
+    /// this process did, program by program. Timing takes time itself, more than a little where the card waits for the host.
     ///
     /// # Errors
     /// As for [`Trainer::step`].
@@ -259,7 +259,7 @@ impl Trainer {
             let outputs = self.engine.begin(program, inputs, timed)?.finish()?;
             let run = run_window(&self.engine);
             self.time(timed, &run);
-            if timed == Timed::Steps {
+            if timed == Timed::Steps || self.has_clock && timed != Timed::No {
                 let name = match part {
                     Part::Update => "update".to_owned(),
                     _ if self.layout.stages > 1 => "all micro-batches".to_owned(),
@@ -398,6 +398,12 @@ impl Trainer {
     #[must_use]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         self.engine.memory(rank)
+    }
+
+    /// Whether the cards keep a time of their own.
+    #[must_use]
+    pub const fn has_clock(&self) -> bool {
+        self.has_clock
     }
 
     /// What a checkpoint has of this run, and which rank writes it.
