@@ -240,25 +240,13 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
     // The rotation, and the copy that puts heads before tokens; one by one: two products, a sum, a negation, two halves, a copy.
     let rotation =
         costs.pass_us(rotated, 1, 1) * if job.software.elementwise == Elementwise::Fused { 2.0 } else { 7.0 };
-    let function = match (job.software.elementwise, decoder.feed_forward) {
-        (Elementwise::Fused, FeedForward::Gated) => costs.pass_us(inner, 2, 1),
-        (Elementwise::Fused, FeedForward::Plain) => costs.pass_us(inner, 1, 1),
-        // Two copies of halves, the function, the product.
-        (Elementwise::Separate, FeedForward::Gated) => 3.0 * costs.pass_us(inner, 1, 1) + costs.pass_us(inner, 2, 1),
-        (Elementwise::Separate, FeedForward::Plain) => 3.0 * costs.pass_us(inner, 1, 1),
-    };
+    let function = activation_us(costs, inner);
     // Scaling, mask and softmax in 32 bits over every pair of tokens, seen or not.
     let pairs = count * (decoder.heads.div_ceil(tp) * job.sequence) as f64;
     let scores = if job.software.attention == Attention::Stored { 5.0 * costs.pass_us(pairs, 1, 1) } else { 0.0 };
     let passes_us = 2.0 * norm_us + sums_us + rotation + function + scores;
 
-    let heads = decoder.heads.div_ceil(tp) * decoder.head_dim.max(FULL_HEAD);
-    let seen =
-        if job.software.attention == Attention::Stored { job.sequence as f64 } else { decoder.visible(job.sequence) };
-    let attention_flops = 4.0 * count * seen * heads as f64;
-    let cube = job.profile.soc.cube_flops_per_us();
-    let attention_us = attention_flops / (cube * job.coefficients.attention_efficiency);
-
+    let attention_us = attention_us(costs);
     let whole = count * hidden as f64;
     // In front of the two products that split columns, behind the two that split rows.
     let tensor_us = |kind: usize| -> f64 {
@@ -296,6 +284,28 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
         Recompute::Full => forward,
     };
     LayerTimes { forward, input_grad, weight_grad, again }
+}
+
+/// The function between the two products of a feed-forward, on `inner` values.
+fn activation_us(costs: &Costs<'_>, inner: f64) -> f64 {
+    match (costs.job.software.elementwise, costs.job.decoder.feed_forward) {
+        (Elementwise::Fused, FeedForward::Gated) => costs.pass_us(inner, 2, 1),
+        (Elementwise::Fused, FeedForward::Plain) => costs.pass_us(inner, 1, 1),
+        // Two copies of halves, the function, the product.
+        (Elementwise::Separate, FeedForward::Gated) => 3.0 * costs.pass_us(inner, 1, 1) + costs.pass_us(inner, 2, 1),
+        (Elementwise::Separate, FeedForward::Plain) => 3.0 * costs.pass_us(inner, 1, 1),
+    }
+}
+
+/// Both products of an attention.
+fn attention_us(costs: &Costs<'_>) -> f64 {
+    let Costs { job, setting, tokens, .. } = *costs;
+    let decoder = &job.decoder;
+    let heads = decoder.heads.div_ceil(setting.tp) * decoder.head_dim.max(FULL_HEAD);
+    let seen =
+        if job.software.attention == Attention::Stored { job.sequence as f64 } else { decoder.visible(job.sequence) };
+    let flops = 4.0 * tokens as f64 * seen * heads as f64;
+    flops / (job.profile.soc.cube_flops_per_us() * job.coefficients.attention_efficiency)
 }
 
 fn embedding(costs: &Costs<'_>) -> LayerTimes {

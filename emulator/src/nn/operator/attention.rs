@@ -469,11 +469,8 @@ pub(super) fn check_triangle(mask: &View) -> Result<(), String> {
     Ok(())
 }
 
-fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
+fn check_query(call: &OperatorCall, q: Extents, out_order: Order) -> Result<(), Refusal> {
     let query = call.tensor(QUERY)?;
-    let (in_order, out_order) = layout(call, request.decoding)?;
-    let (heads, kv_heads) = heads(call)?;
-    let q = in_order.extents(call, QUERY, &query.dims, heads)?;
     if !q.depth.is_multiple_of(16) || !(16..=512).contains(&q.depth) {
         return Err(
             call.refuse(QUERY, format!("expected a head size that is a multiple of 16 up to 512, found {}", q.depth))
@@ -483,9 +480,17 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
         return Err(call.refuse(QUERY, format!("expected up to 65536 batches, found {}", q.batch)));
     }
     call.expect_dtype(ATTENTION_OUT, query.dtype, "that of query")?;
-    call.expect_shape(ATTENTION_OUT, &out_order.dims(q), "of query in the layout of the output")?;
+    call.expect_shape(ATTENTION_OUT, &out_order.dims(q), "of query in the layout of the output")
+}
 
-    // One tensor for all batches, or one per batch.
+/// Keys and values with their extents: one tensor each for all batches, or one per batch.
+fn key_parts(
+    call: &OperatorCall,
+    request: &Request<'_>,
+    order: Order,
+    (q, kv_heads): (Extents, usize),
+) -> Result<Vec<(ViewIndex, ViewIndex, Extents)>, Refusal> {
+    let query = call.tensor(QUERY)?;
     let count = request.keys.len();
     let listed = count != 1;
     if request.values.len() != count || (listed && (count != q.batch || count > 256)) {
@@ -506,7 +511,7 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
         if key.dims != value.dims {
             return Err(call.refuse(VALUE, format!("expected the shape of key {:?}, found {:?}", key.dims, value.dims)));
         }
-        let k = in_order.extents(call, KEY, &key.dims, kv_heads)?;
+        let k = order.extents(call, KEY, &key.dims, kv_heads)?;
         let batch = if listed { 1 } else { q.batch };
         if k.batch != batch || k.depth != q.depth {
             let text = format!(
@@ -517,6 +522,35 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
         }
         parts.push((key.slot, value.slot, k));
     }
+    Ok(parts)
+}
+
+/// By batch: how many keys before and behind its own place a row sees.
+fn bands(request: &Request<'_>, mask: Mask, key_lengths: &[usize], query_lengths: &[usize]) -> Vec<(i64, i64)> {
+    key_lengths
+        .iter()
+        .zip(query_lengths)
+        .map(|(&keys, &rows)| {
+            let shift = keys as i64 - rows as i64;
+            match (mask, request.sparse_mode) {
+                (Mask::Compressed(_), 2) => (i64::MAX, 0),
+                (Mask::Compressed(_), 3) => (i64::MAX, shift),
+                (Mask::Compressed(_), _) => (request.before.saturating_sub(shift), request.after.saturating_add(shift)),
+                (Mask::Full(_), 0) if !request.decoding => (request.before, request.after),
+                _ => (i64::MAX, i64::MAX),
+            }
+        })
+        .collect()
+}
+
+fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let query = call.tensor(QUERY)?;
+    let (in_order, out_order) = layout(call, request.decoding)?;
+    let (heads, kv_heads) = heads(call)?;
+    let q = in_order.extents(call, QUERY, &query.dims, heads)?;
+    check_query(call, q, out_order)?;
+    let parts = key_parts(call, request, in_order, (q, kv_heads))?;
+    let listed = parts.len() != 1;
     let key_extents: Vec<usize> = (0..q.batch).map(|b| parts[if listed { b } else { 0 }].2.len).collect();
     let longest = parts.iter().map(|part| part.2.len).max().unwrap_or(0);
     let key_lengths = lengths(call, request.key_lengths_name, request.key_lengths, &key_extents)?;
@@ -530,20 +564,7 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
         }
     }
 
-    let bands: Vec<(i64, i64)> = key_lengths
-        .iter()
-        .zip(&query_lengths)
-        .map(|(&keys, &rows)| {
-            let shift = keys as i64 - rows as i64;
-            match (mask, request.sparse_mode) {
-                (Mask::Compressed(_), 2) => (i64::MAX, 0),
-                (Mask::Compressed(_), 3) => (i64::MAX, shift),
-                (Mask::Compressed(_), _) => (request.before.saturating_sub(shift), request.after.saturating_add(shift)),
-                (Mask::Full(_), 0) if !request.decoding => (request.before, request.after),
-                _ => (i64::MAX, i64::MAX),
-            }
-        })
-        .collect();
+    let bands = bands(request, mask, &key_lengths, &query_lengths);
     let scale = call.float(SCALE_VALUE)? as f32;
     let (query, out) = (query.slot, call.tensor(ATTENTION_OUT)?.slot);
     let sums = request.log_sum_exp.map(|tensor| tensor.slot);

@@ -50,13 +50,11 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
     }
     for (parameter, argument) in parameters.zip(arguments) {
         let refuse = |code, text: &str| refusal(&signature, parameter.name, code, text);
-        let null = || refuse(NULL_POINTER, "is NULL and must be given");
+        if is_missing(parameter.kind, &argument) {
+            return Err(refuse(NULL_POINTER, "is NULL and must be given"));
+        }
         checked.push(match (parameter.kind, argument) {
-            (ParameterKind::Tensor { need: Need::Optional, .. }, Argument::Tensor(None)) => Checked::Tensor(None),
-            (ParameterKind::Tensor { .. }, Argument::Tensor(None))
-            | (ParameterKind::Tensors { .. }, Argument::Tensors(None)) => {
-                return Err(null());
-            }
+            (ParameterKind::Tensor { .. }, Argument::Tensor(None)) => Checked::Tensor(None),
             (ParameterKind::Tensor { role, dtypes, ranks, layout, .. }, Argument::Tensor(Some(desc))) => {
                 let tensor = tensor(&desc, role, dtypes, ranks, layout, ViewIndex(slots))
                     .map_err(|text| refuse(INVALID, &text))?;
@@ -79,32 +77,11 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
             (ParameterKind::Unmodelled, _) => {
                 return Err(refuse(INVALID, "is given, but the emulator does not model this feature: pass NULL"));
             }
-            (ParameterKind::Scalar(need), Argument::Scalar(value)) => {
-                if need == Need::Required && value.is_none() {
-                    return Err(null());
-                }
-                Checked::Other(Argument::Scalar(value))
-            }
-            (ParameterKind::Ints(need), Argument::Ints(value)) => {
-                if need == Need::Required && value.is_none() {
-                    return Err(null());
-                }
-                Checked::Other(Argument::Ints(value))
-            }
-            (ParameterKind::Scalars, Argument::Scalars(value)) => {
-                if value.is_none() {
-                    return Err(null());
-                }
-                Checked::Other(Argument::Scalars(value))
-            }
-            (ParameterKind::Flags, Argument::Flags(value)) => {
-                if value.is_none() {
-                    return Err(null());
-                }
-                Checked::Other(Argument::Flags(value))
-            }
-            (ParameterKind::Attribute, Argument::Text(None)) => return Err(null()),
-            (
+            (ParameterKind::Scalar(_), value @ Argument::Scalar(_))
+            | (ParameterKind::Ints(_), value @ Argument::Ints(_))
+            | (ParameterKind::Scalars, value @ Argument::Scalars(_))
+            | (ParameterKind::Flags, value @ Argument::Flags(_))
+            | (
                 ParameterKind::Attribute,
                 value @ (Argument::Int(_)
                 | Argument::Float(_)
@@ -123,6 +100,20 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
         checked.push(Checked::Tensor(target.clone()));
     }
     Ok(OperatorCall { signature, arguments: checked })
+}
+
+/// Whether it is NULL and must be given.
+const fn is_missing(kind: ParameterKind, argument: &Argument) -> bool {
+    matches!(
+        (kind, argument),
+        (ParameterKind::Tensor { need: Need::Required, .. }, Argument::Tensor(None))
+            | (ParameterKind::Tensors { .. }, Argument::Tensors(None))
+            | (ParameterKind::Scalar(Need::Required), Argument::Scalar(None))
+            | (ParameterKind::Ints(Need::Required), Argument::Ints(None))
+            | (ParameterKind::Scalars, Argument::Scalars(None))
+            | (ParameterKind::Flags, Argument::Flags(None))
+            | (ParameterKind::Attribute, Argument::Text(None))
+    )
 }
 
 /// Checks one tensor against its parameter.

@@ -3,6 +3,9 @@
 use super::*;
 use crate::nn::dtype::DType;
 
+/// What scores are multiplied by.
+const SCALE: f64 = 0.3;
+
 /// What a test varies; the rest follows.
 #[derive(Clone)]
 struct Case {
@@ -66,7 +69,6 @@ impl Case {
     /// Plays the operator; gives the output and what the definition says of it.
     fn run<'a>(&'a self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
         let (input, output) = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
-        let scale = 0.3;
         let values = |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>();
         let q = values(self.batch * self.heads * self.rows * self.depth, 1);
         let k = values(self.batch * self.kv_heads * self.keys * self.depth, 2);
@@ -97,7 +99,7 @@ impl Case {
         arguments.push(Arg::NoInts);
         arguments.extend([
             Arg::I(self.heads as i64),
-            Arg::F(scale),
+            Arg::F(SCALE),
             Arg::I(self.before),
             Arg::I(self.after),
             Arg::Text(self.layout),
@@ -114,6 +116,20 @@ impl Case {
         ]);
         run("aclnnFusedInferAttentionScoreV2", arguments)?;
 
+        let (wanted, logs) = self.defined((input, output), [&q, &k, &v], sees);
+        if self.sums {
+            close(&sums.values(), &logs, 1e-4, "log-sum-exp");
+        }
+        Ok([out.values(), wanted])
+    }
+
+    /// What the definition gives: the output, and the logarithms of the sums.
+    fn defined(
+        &self,
+        (input, output): (&str, &str),
+        [q, k, v]: [&[f64]; 3],
+        sees: impl Fn(usize, usize, usize) -> bool,
+    ) -> (Vec<f64>, Vec<f64>) {
         let mut wanted = vec![0.0; q.len()];
         let mut logs = Vec::new();
         for b in 0..self.batch {
@@ -125,7 +141,7 @@ impl Case {
                     let weights: Vec<f64> = (0..self.keys)
                         .map(|j| {
                             let dot: f64 = (0..self.depth).map(|d| row(d) * k[at(j, d)]).sum();
-                            if sees(b, i, j) { (scale * dot).exp() } else { 0.0 }
+                            if sees(b, i, j) { (SCALE * dot).exp() } else { 0.0 }
                         })
                         .collect();
                     let sum: f64 = weights.iter().sum();
@@ -138,10 +154,7 @@ impl Case {
                 }
             }
         }
-        if self.sums {
-            close(&sums.values(), &logs, 1e-4, "log-sum-exp");
-        }
-        Ok([out.values(), wanted])
+        (wanted, logs)
     }
 
     #[track_caller]
