@@ -58,7 +58,7 @@ pub(crate) fn bound(
             return vec![0.0; expected.shape.elems()];
         }
         Kind::Add | Kind::Mul | Kind::Scale { .. } | Kind::Cast { .. } => (1.0, vec![0.0; magnitude.len()]),
-        Kind::MatMul { spec } => {
+        Kind::MatMul { spec } | Kind::TreeMatMul { spec } => {
             let sizes = spec.x().chars().zip(operands[0].shape.iter());
             let n: usize = sizes.filter(|(letter, _)| !spec.result().contains(*letter)).map(|(_, size)| size).product();
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
@@ -78,12 +78,14 @@ pub(crate) fn bound(
                     .collect(),
             )
         }
-        Kind::ReduceSum { dim } => {
+        Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. } => {
             let n = operands[0].shape[*dim] as f64;
             (1.0, absolute(&op.kind).into_iter().map(|sum| n * V * sum).collect())
         }
         // exp is within 2 v of its argument's, which is exact; 1 + exp, the division and the product add 3 v.
         Kind::Silu => (1.0, relative(expected, 8.0)),
+        // Two products.
+        Kind::GammaTerms => (1.0, relative(expected, 2.0)),
         // The gate is stored before the product.
         Kind::SwiGlu => (2.0, relative(expected, 9.0)),
         // The squares and their sum are of one sign: (n + 1) v, halved by the root; then root, reciprocal and two

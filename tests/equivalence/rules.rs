@@ -53,6 +53,9 @@ fn samples() -> Vec<Sample> {
     let matmul = |spec: &str, x: &[usize], w: &[usize]| {
         sample(Kind::MatMul { spec: spec.parse().unwrap() }, &[(x, Floats(DType::F32)), (w, Floats(DType::F32))])
     };
+    let in_trees = |spec: &str, x: &[usize], w: &[usize]| {
+        sample(Kind::TreeMatMul { spec: spec.parse().unwrap() }, &[(x, f32), (w, f32)])
+    };
     let quantised = |spec: &str, x: &[usize], w: &[usize], scale: &[usize], dtype: DType| {
         let spec = spec.parse().unwrap();
         sample(Kind::QuantMatMul { spec }, &[(x, Floats(dtype)), (w, Bytes), (scale, Fractions)])
@@ -67,6 +70,12 @@ fn samples() -> Vec<Sample> {
         matmul("bak,bkc->bac", &[3, 2, 5], &[3, 5, 2]),
         matmul("bskd,okd->bso", &[1, 2, 3, 2], &[5, 3, 2]),
         matmul("a,b->ba", &[3], &[5]),
+        in_trees("bskgd,okgd->bso", &[1, 2, 2, 2, 2], &[3, 2, 2, 2]),
+        in_trees("bsf,of->bso", &[2, 3, 5], &[2, 5]),
+        in_trees("bso,bsf->of", &[4, 2, 3], &[4, 2, 5]),
+        sample(Kind::TreeSum { dim: 1, levels: 4 }, &[(&[2, 5, 3], f32)]),
+        sample(Kind::TreeSum { dim: 0, levels: 2 }, &[(&[4, 3], Floats(DType::BF16))]),
+        sample(Kind::GammaTerms, &[(&[2, 3, 5], Fractions), (&[2, 3, 5], Fractions), (&[2, 3], Fractions)]),
         sample(Kind::Embed, &[(&[2, 3], Indices(5)), (&[5, 3], f32)]),
         sample(Kind::Add, &[(&[3, 5], f32), (&[3, 5], f32)]),
         sample(Kind::Add, &[(&[2, 3, 5], f32), (&[5], f32)]),
@@ -269,7 +278,7 @@ fn accepted(sample: &Sample, mesh: &Mesh) -> Vec<(Vec<OnAxis>, OnAxis)> {
         placed.program.values.values().last().map_or(0, |value| value.shape.rank())
     };
     let mut results: Vec<OnAxis> = [OnAxis::Whole].into_iter().chain((0..rank).map(OnAxis::Sharded)).collect();
-    results.extend([Reduce::Sum, Reduce::Max, Reduce::Min].map(OnAxis::Partial));
+    results.extend([Reduce::Sum, Reduce::Tree, Reduce::Max, Reduce::Min].map(OnAxis::Partial));
     let operands: Vec<Vec<OnAxis>> = (0..sample.operands.len()).map(|at| sample.on_axis(at, true)).collect();
     let mut found = Vec::new();
     for operands in product(&operands) {
