@@ -296,6 +296,6 @@ mod tests {
                     goes on at step 4\nrank 0 (process 81) of training failed (signal: 9 (SIGKILL)); restart 2 of 2\n";
         assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6)], 2), Vec::<String>::new());
         assert_eq!(said_of(said, &[(2, 70, 6), (0, 81, 6)], 2).len(), 2);
-        assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6), (1, 9, 8)], 2), ["nothing is said of restart 1"]);
+        assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6), (1, 9, 8)], 2), ["nothing is said of restart 3"]);
     }
 }
