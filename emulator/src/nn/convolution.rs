@@ -98,7 +98,7 @@ impl Geometry {
 /// `out = x * weight + bias`, where `bias` has a number for each output channel.
 pub(crate) fn forward(tiles: &dyn Tiles, of: &Geometry, x: &View, weight: &View, bias: Option<&View>, out: &View) {
     let (x, out, weights) = (x.collapsed(), out.collapsed(), of.whole(weight));
-    let biases = bias.map_or_else(|| vec![0.0; of.groups * of.outputs], |bias| line(bias));
+    let biases = bias.map_or_else(|| vec![0.0; of.groups * of.outputs], line);
     let (places, column) = (of.written(), of.column());
     let parts = places.div_ceil(PLACES);
     tiles.run(of.batch * of.groups * parts, &|tile| {
@@ -135,7 +135,7 @@ pub(crate) fn input_grad(
     out: &View,
 ) {
     let (grad, out, weights) = (grad.collapsed(), out.collapsed(), of.whole(weight));
-    let biases = bias.map_or_else(|| vec![0.0; of.groups * of.channels], |bias| line(bias));
+    let biases = bias.map_or_else(|| vec![0.0; of.groups * of.channels], line);
     let (places, column) = (of.written(), of.column());
     tiles.run(of.batch * of.groups, &|block| {
         let group = block % of.groups;

@@ -233,7 +233,7 @@ pub(super) const OPERATORS: &[Operator] = &[
                 reals!(|[x, g], p| {
                     let bound = if p[0] < 0.0 { 0.0 } else { p[0] };
                     if x < bound || x > 1.0 - bound {
-                        if p[0] < 0.0 { (x - x) / (x - x) } else { 0.0 }
+                        if p[0] < 0.0 { (bound - 1.0).sqrt() } else { 0.0 }
                     } else {
                         g / (x * (1.0 - x))
                     }
