@@ -39,7 +39,7 @@ for name in ('torch', 'torch_npu'):
 
 #[derive(Debug, Args)]
 pub(super) struct EnvOptions {
-    /// Folder of the drop-in libraries [default: ASCEND_TP_LIBRARIES]
+    /// Folder of the drop-in libraries [default: what `ASCEND_TP_LIBRARIES` names]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
     /// The program and its arguments

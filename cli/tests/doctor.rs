@@ -214,7 +214,7 @@ const FAULTS: [Fault; 16] = [
             host.tool(
                 "npu-smi",
                 &NPU_SMI.replace("*) printf", "*) [ \"$5\" = 5 ] && printf 'Health Status : Alarm\\n' || printf"),
-            )
+            );
         },
         "card 5",
         &["Alarm", "reset"],
@@ -265,7 +265,7 @@ const FAULTS: [Fault; 16] = [
             host.tool(
                 "hccn_tool",
                 &HCCN_TOOL.replace("link status: UP", "link status: $([ $2 = 6 ] && echo DOWN || echo UP)"),
-            )
+            );
         },
         "link of card 6",
         &["DOWN", "cable"],

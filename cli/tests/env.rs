@@ -46,7 +46,8 @@ fn what_the_libraries_would_refuse_later_is_refused_at_once() {
     fs::write(&interpreter, "#!/bin/sh\nprintf 'torch 2.8.0\\ntorch_npu 2.9.0\\n'\n").unwrap();
     fs::set_permissions(&interpreter, fs::Permissions::from_mode(0o755)).unwrap();
     let interpreter = interpreter.to_str().unwrap();
-    let cases: [(&[(&str, &str)], &[&str], &str); 6] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a str);
+    let cases: [Case<'_>; 6] = [
         (&[], &["--", "true"], "--libraries: not given"),
         (&[], &["--libraries", "/no/such/folder", "--", "true"], "is no folder of drop-in libraries"),
         (&[("LD_LIBRARY_PATH", other)], &["--libraries", folder, "--", "true"], "another set of CANN's libraries"),

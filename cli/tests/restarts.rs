@@ -1,8 +1,6 @@
 //! Runs of `ascend-tp train` that outlive their processes: ranks that are killed at their work, cards that are fewer and more, and
 //! ranks that are slow.
 
-#![expect(clippy::print_stderr, reason = "a test that has no launcher says so")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

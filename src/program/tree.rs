@@ -72,7 +72,7 @@ pub enum Node {
     /// Of a block: its range of each dim.
     Block(Vec<Range<usize>>),
     /// Of two nodes, the first first.
-    Join(Box<[Node; 2]>),
+    Join(Box<[Self; 2]>),
 }
 
 impl Node {
@@ -155,6 +155,11 @@ pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<Strin
 mod tests {
     use super::*;
 
+    /// The ranges of a block of one dim.
+    fn one(range: Range<usize>) -> Vec<Range<usize>> {
+        std::iter::once(range).collect()
+    }
+
     fn blocks(node: &Node) -> Vec<Vec<Range<usize>>> {
         match node {
             Node::Block(ranges) => vec![ranges.clone()],
@@ -170,7 +175,8 @@ mod tests {
             for cards in [2, 4, 8, 16] {
                 let parts: Vec<Range<usize>> = (0..cards)
                     .map(|at| {
-                        (size / cards * at + at.min(size % cards)..size / cards * (at + 1) + (at + 1).min(size % cards))
+                        let first = |card: usize| size / cards * card + card.min(size % cards);
+                        first(at)..first(at + 1)
                     })
                     .collect();
                 if node_problem(&[(dim[0], parts.clone(), cards)]).is_some() {
@@ -179,7 +185,7 @@ mod tests {
                 }
                 let of_part = |part: &Range<usize>| {
                     let own = blocks(&Node::of_part(&dim, &[part.start], &[part.len()]));
-                    own.into_iter().map(|b| vec![b[0].start + part.start..b[0].end + part.start]).collect::<Vec<_>>()
+                    own.into_iter().map(|b| one(b[0].start + part.start..b[0].end + part.start)).collect::<Vec<_>>()
                 };
                 assert_eq!(parts.iter().flat_map(of_part).collect::<Vec<_>>(), whole, "{size} over {cards}");
             }
@@ -204,7 +210,7 @@ mod tests {
         assert!(cut(6, &[0..2, 2..4, 4..6]).is_some_and(|text| text.contains("no power of two")));
         assert!(cut(6, &[0..2, 2..4, 4..5, 5..6]).is_some_and(|text| text.contains("0..2 is no part of 6")));
         let heads = Halved::blocks(&[4, 4, 8]);
-        let within = [(heads[0], vec![0..4], 1), (heads[1], vec![0..2, 2..4], 2), (heads[2], vec![0..8], 1)];
+        let within = [(heads[0], one(0..4), 1), (heads[1], vec![0..2, 2..4], 2), (heads[2], one(0..8), 1)];
         assert!(node_problem(&within).is_some_and(|text| text.contains("before the one")));
     }
 }

@@ -77,7 +77,7 @@ fn users(system: &System, group: &mut Group) {
     match id {
         Some(id) if mine.contains(&id) => group.well("rights", format!("a member of {USERS}")),
         Some(_) => {
-            group.finding("rights", format!("no member of {USERS}"), format!("a member of {USERS}, or root"), remedy)
+            group.finding("rights", format!("no member of {USERS}"), format!("a member of {USERS}, or root"), remedy);
         }
         None => group.finding("rights", format!("no group {USERS}"), "the group that the driver makes", remedy),
     }

@@ -43,7 +43,7 @@ pub(super) struct DoctorOptions {
     /// Check emulated cards
     #[arg(long)]
     emulator: bool,
-    /// Rank table to look at [default: RANK_TABLE_FILE]
+    /// Rank table to look at [default: what `RANK_TABLE_FILE` names]
     #[arg(long, value_name = "FILE")]
     rank_table: Option<PathBuf>,
     /// Leave out what runs on cards

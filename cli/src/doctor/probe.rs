@@ -299,7 +299,7 @@ fn check_kernels(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> anyh
         match ascend_tp::device::KernelBinary::load(&device, &path) {
             Ok(_) => group.well(name, "loads"),
             Err(error) => {
-                group.finding(name, error.to_string(), "a kernel that loads", "build with the toolkit of this host")
+                group.finding(name, error.to_string(), "a kernel that loads", "build with the toolkit of this host");
             }
         }
     }

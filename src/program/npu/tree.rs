@@ -20,8 +20,11 @@ fn node(kind: &Kind, emit: &Emit<'_>, at: &[usize]) -> Node {
     Node::of_part(&dims, &starts, &sizes)
 }
 
+/// Writes the sum of a block's ranges to a view.
+type WriteBlock<'a> = dyn FnMut(&mut Emit<'_>, &[Range<usize>], View) + 'a;
+
 /// Writes the sum of a node to `into`, whose blocks `block` writes.
-fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &mut dyn FnMut(&mut Emit<'_>, &[Range<usize>], View)) {
+fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &mut WriteBlock<'_>) {
     match node {
         Node::Block(ranges) => block(emit, ranges, into),
         Node::Join(both) => {

@@ -164,6 +164,17 @@ fn pairs(count: usize) -> Kernel<u16> {
     panic!("{count} vectors of pairs, for which this processor has no instruction");
 }
 
+/// Stores what the rows from `first` on have come to, of each vector the `count` sums of its rows side by side.
+fn store<const VECTORS: usize>(totals: &[[[f32; QUAD]; VECTORS]; QUADS], first: usize, count: usize, sums: &mut [f32]) {
+    for (quad, totals) in totals.iter().enumerate() {
+        let first = first + quad * QUAD;
+        let rows = QUAD.min(count.saturating_sub(first));
+        for (total, sums) in totals.iter().zip(sums.chunks_exact_mut(count)).take(if rows > 0 { VECTORS } else { 0 }) {
+            sums[first..first + rows].copy_from_slice(&total[..rows]);
+        }
+    }
+}
+
 /// Defines the kernel of one type and instruction set, for rows of elements of `$size` bytes, `$depth` of them a word. A step's
 /// words of a row are `$registers` registers: `$load` reads the one of a number. `$turn` makes of those of four rows one
 /// for each place in a quad, `$spread` of one of a vector as many, each with its word of a quad four times.
@@ -255,13 +266,7 @@ macro_rules! kernel {
                         }
                     }
                 }
-                for (quad, totals) in totals.iter().enumerate() {
-                    let first = first + quad * QUAD;
-                    let rows = QUAD.min(count.saturating_sub(first));
-                    for (total, sums) in totals.iter().zip(sums.chunks_exact_mut(count)).take(if rows > 0 { VECTORS } else { 0 }) {
-                        sums[first..first + rows].copy_from_slice(&total[..rows]);
-                    }
-                }
+                super::store(&totals, first, count, sums);
             }
         }
     };
