@@ -10,12 +10,12 @@ use std::ops::Range;
 use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
 use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
-use crate::placement::{Mesh, Pins, Residual};
+use crate::placement::{Mesh, Pins, Placed, Residual};
 use crate::program::Program;
 use crate::program::models::{Head, RunShape, decoder_of_layers};
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
-use crate::schedule::{Plan, Staged, StagedStep, schedule_joined, schedule_stages};
+use crate::schedule::{Plan, Staged, StagedStep, schedule_joined, schedule_joined_like, schedule_stages};
 
 /// What the passes make of a program.
 #[derive(Clone, Debug)]
@@ -114,9 +114,10 @@ impl Deployment {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let prefill = self.program(config, &mesh, self.longest_prompt, &Pins::auto(self.residual), &parts)?;
-        let decode_pins = Pins::auto(Residual::Replicate).like(&prefill.split.lowered);
-        let decode = self.program(config, &mesh, 1, &decode_pins, &parts)?;
+        let prefill = self.program(config, &mesh, self.longest_prompt, (Pins::auto(self.residual), None), &parts)?;
+        let longest = &prefill.split.lowered;
+        let decode_pins = Pins::auto(Residual::Replicate).like(longest);
+        let decode = self.program(config, &mesh, 1, (decode_pins, Some(longest)), &parts)?;
         Ok(Programs { prefill: prefill.plans, decode: decode.plans })
     }
 
@@ -129,7 +130,7 @@ impl Deployment {
         let pins = Pins::auto(self.residual);
         let parts = self.parts(config, &mesh)?;
         let longest = parallelize(&self.decoder(config, self.longest_prompt, &parts)?.0, &mesh, &pins)?.lowered;
-        Ok(self.program(config, &mesh, tokens, &pins.like(&longest), &parts)?.plans)
+        Ok(self.program(config, &mesh, tokens, (pins.like(&longest), Some(&longest)), &parts)?.plans)
     }
 
     fn program(
@@ -137,16 +138,19 @@ impl Deployment {
         config: &ModelConfig,
         mesh: &Mesh,
         sequence: usize,
-        pins: &Pins,
+        (pins, memory_of): (Pins, Option<&Placed>),
         parts: &Cut,
     ) -> Result<Compiled, Diagnostics> {
         let (program, layers) = self.decoder(config, sequence, parts)?;
         if self.stages == 1 {
-            return compile(&program, mesh, pins);
+            let Some(other) = memory_of else { return compile(&program, mesh, &pins) };
+            let split = parallelize(&program, mesh, &pins)?;
+            let plans = schedule_joined_like(&split.lowered, other)?;
+            return Ok(Compiled { split, plans });
         }
         let marks = Marks::of_forward(&program, &layers, program.ops.len(), parts);
         // What runs on other stages shares no collective.
-        let split = parallelize_apart(&program, mesh, pins, |program| marks.apart(program))?;
+        let split = parallelize_apart(&program, mesh, &pins, |program| marks.apart(program))?;
         let places = marks.places(&split.lowered.program);
         let plans = schedule_stages(&StagedStep {
             name: &format!("{} in {} stages", program.name, self.stages),

@@ -115,7 +115,7 @@ fn lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards() {
     model.config.rope.scaling = RopeScaling::QwenDynamicNtk { trained_length: 4 };
     let reference = Reference::without(model.config.vocab_size);
     let found = verify(&cann, &model, 3, DType::F32, Residual::Seq, &reference).unwrap();
-    assert!(found.passed() && found.values > 40, "{found:#?}");
+    assert!(found.passed() && found.values > 30, "{found:#?}");
 }
 
 #[derive(serde::Deserialize)]

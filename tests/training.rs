@@ -256,8 +256,8 @@ fn a_traced_step_is_what_the_cards_did() {
     trainer.step(&golden.batches[0]).unwrap();
     assert_eq!(trainer.times().compute, 0.0, "what is not timed costs nothing");
     emulator.record_timeline(Recording::Everything);
-    let (_, none) = trainer.timed_step(&golden.batches[1], Timed::Streams).unwrap();
-    assert_eq!(none, []);
+    let (_, phases) = trainer.timed_step(&golden.batches[1], Timed::Streams).unwrap();
+    assert_eq!(phases.len(), 2, "of cards with a clock, whose host costs nothing");
     let coarse = trainer.times();
     let of_lanes = |lanes: &[Lane]| {
         let spans = emulator.timeline();

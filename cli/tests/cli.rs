@@ -52,6 +52,7 @@ const OPTIONS: [(&str, &[&str]); 12] = [
             "chat",
             "system",
             "cards",
+            "mesh",
             "dtype",
             "residual",
             "max-new-tokens",

@@ -246,8 +246,8 @@ const FAULTS: [Fault; 16] = [
     ),
     (
         "a toolkit without an operator",
-        |host| host.without_operator("aclnnRotaryPositionEmbedding"),
-        "aclnnRotaryPositionEmbedding",
+        |host| host.without_operator("aclnnRmsNorm"),
+        "aclnnRmsNorm",
         &["generate --dtype bf16", "train", "everything else runs"],
     ),
     (

@@ -136,6 +136,8 @@ pub struct Row {
     pub rule: RuleFn,
     /// The dims that it sums as a tree, by letter of its rule, the outermost first.
     pub tree: TreeFn,
+    /// Whether of a sum that cards are left with one of them has the number and the others zeros, so that it has one order.
+    pub leaves_one_part: bool,
     /// Where a partial sum may pass.
     pub linear: Linear,
     /// Element types of the results.
@@ -260,6 +262,7 @@ const BASE: Row = Row {
     weights: WeightOperands::None,
     rule: elementwise,
     tree: |_, _| Vec::new(),
+    leaves_one_part: false,
     linear: Linear::No,
     dtype: all_float,
     in_place: &[],

@@ -53,6 +53,23 @@ impl Joins {
         search.found
     }
 
+    /// The same launches on params and states that lie as `other` has them. What `other` lays apart is launched apart.
+    pub(super) fn on_memory_of(mut self, placed: &Placed, other: &Placed) -> Self {
+        let stored = |program: &Program| -> Vec<ValueId> {
+            [Role::Param, Role::State].into_iter().flat_map(|role| program.with_role(role)).collect()
+        };
+        let name = |id: &ValueId| other.program.values[*id].name.as_str();
+        let own: FxHashMap<&str, ValueId> =
+            stored(&placed.program).into_iter().map(|id| (placed.program.values[id].name.as_str(), id)).collect();
+        let here =
+            |values: Vec<ValueId>| values.iter().map(|id| own.get(name(id)).copied()).collect::<Option<Vec<_>>>();
+        self.beside.clear();
+        for values in Self::of(other).beside.into_values().filter_map(here) {
+            self.lie_beside(values);
+        }
+        self
+    }
+
     /// The group whose first op this is.
     pub(super) fn at(&self, op: OpId) -> Option<&Group> {
         self.groups.get(&op)
@@ -115,10 +132,24 @@ impl<'a> Search<'a> {
         self.makers[value.index()].is_none_or(|maker| maker < op)
     }
 
+    /// The value that movements between cards made this one of: the same whatever the layouts are.
+    fn origin(&self, mut value: ValueId) -> ValueId {
+        while let Some(maker) = self.makers[value.index()].map(|maker| &self.program.ops[maker]) {
+            let at = maker.results.iter().position(|result| *result == value);
+            match at.and_then(|at| maker.operands.get(at)).filter(|_| maker.kind.is_movement()) {
+                Some(operand) => value = *operand,
+                None => break,
+            }
+        }
+        value
+    }
+
+    /// Weights of the products of one activation lie side by side whether or not this program can launch them as one: one that lays
+    /// activations out otherwise may, on the same weights.
     fn products(&mut self) {
         // What has to be alike: the activation, which op, and the types of the weights.
         let mut places = FxHashMap::default();
-        let mut groups: Vec<Vec<Product>> = Vec::new();
+        let mut families: Vec<Vec<OpId>> = Vec::new();
         for (id, op) in self.ops(Join::Product) {
             let weights = &op.operands[1..];
             let is_free =
@@ -127,47 +158,68 @@ impl<'a> Search<'a> {
                 continue;
             }
             let dtypes: SmallVec<[_; 2]> = weights.iter().map(|id| self.program.values[*id].dtype).collect();
-            let place = *places.entry((op.operands[0], op.kind.row().name, dtypes)).or_insert(groups.len());
-            if place == groups.len() {
-                groups.push(Vec::new());
+            let origin = self.origin(op.operands[0]);
+            let place = *places.entry((origin, op.kind.row().name, dtypes)).or_insert(families.len());
+            if place == families.len() {
+                families.push(Vec::new());
             }
-            groups[place].push(Product { op: id, bias: self.bias(op) });
+            families[place].push(id);
         }
-        for mut members in groups.into_iter().filter(|members| members.len() > 1) {
-            if members.iter().any(|product| product.bias.is_none()) {
-                members.iter_mut().for_each(|product| product.bias = None);
+        for family in families.into_iter().filter(|family| family.len() > 1) {
+            let ops: Vec<&Op> = family.iter().map(|id| &self.program.ops[*id]).collect();
+            for operand in 1..ops[0].operands.len() {
+                self.found.lie_beside(ops.iter().map(|op| op.operands[operand]).collect());
             }
-            self.add_products(members);
+            if let Some(biases) = ops.iter().map(|op| self.added_row(op)).collect::<Option<Vec<ValueId>>>() {
+                self.found.lie_beside(biases);
+            }
+            let mut left = family;
+            while let Some(first) = left.first().map(|id| self.program.ops[*id].operands[0]) {
+                let (own, others): (Vec<_>, Vec<_>) =
+                    left.into_iter().partition(|id| self.program.ops[*id].operands[0] == first);
+                if own.len() > 1 {
+                    self.add_products(own);
+                }
+                left = others;
+            }
         }
     }
 
-    /// The op that adds a row of its own to each row of a product.
+    /// The param that is added to each row of a product, behind whatever moves between cards.
+    fn added_row(&self, product: &Op) -> Option<ValueId> {
+        let mut made = product.result();
+        let mut reader = &self.program.ops[self.only_reader(made)?];
+        while reader.kind.is_movement() {
+            let at = reader.operands.iter().position(|operand| *operand == made)?;
+            made = *reader.results.get(at)?;
+            reader = &self.program.ops[self.only_reader(made)?];
+        }
+        let &[sum, bias] = reader.operands.as_slice() else { return None };
+        let columns = product.kind.einsum().map(|spec| spec.columns().len())?;
+        let (value, result) = (&self.program.values[bias], &self.program.values[made]);
+        let fits = reader.kind.row().join == Join::Sum
+            && sum == made
+            && value.shape.sizes() == &result.shape[result.shape.rank() - columns..]
+            && self.is_given(bias, Role::Param)
+            && self.readers[bias.index()].len() == 1;
+        fits.then_some(bias)
+    }
+
+    /// The op that adds a row of its own to each row of a product, if it stands right behind it.
     fn bias(&self, product: &Op) -> Option<OpId> {
+        self.added_row(product)?;
         let made = product.result();
         let reader = self.only_reader(made)?;
-        let op = &self.program.ops[reader];
-        let (_, columns) = product.kind.einsum().map(|spec| (spec.rows(), spec.columns()))?;
-        let &[sum, bias] = op.operands.as_slice() else { return None };
-        let (value, result) = (&self.program.values[bias], &self.program.values[made]);
-        let is_row = value.shape.sizes() == &result.shape[result.shape.rank() - columns.len()..];
-        let fits = op.kind.row().join == Join::Sum
-            && sum == made
-            && is_row
-            && self.is_given(bias, Role::Param)
-            && self.readers[bias.index()].len() == 1
-            && self.placed.layouts[made].partial.is_empty();
-        fits.then_some(reader)
+        let is_next =
+            self.program.ops[reader].operands[0] == made && self.program.ops[reader].kind.row().join == Join::Sum;
+        (is_next && self.placed.layouts[made].partial.is_empty()).then_some(reader)
     }
 
-    fn add_products(&mut self, members: Vec<Product>) {
-        let ops: Vec<&Op> = members.iter().map(|product| &self.program.ops[product.op]).collect();
-        for operand in 1..ops[0].operands.len() {
-            self.found.lie_beside(ops.iter().map(|op| op.operands[operand]).collect());
-        }
-        let biases: Vec<ValueId> =
-            members.iter().filter_map(|product| Some(self.program.ops[product.bias?].operands[1])).collect();
-        if !biases.is_empty() {
-            self.found.lie_beside(biases);
+    fn add_products(&mut self, members: Vec<OpId>) {
+        let product = |op: OpId| Product { op, bias: self.bias(&self.program.ops[op]) };
+        let mut members: Vec<Product> = members.into_iter().map(product).collect();
+        if members.iter().any(|product| product.bias.is_none()) {
+            members.iter_mut().for_each(|product| product.bias = None);
         }
         let results: Vec<ValueId> =
             members.iter().map(|product| self.program.ops[product.bias.unwrap_or(product.op)].result()).collect();

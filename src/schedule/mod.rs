@@ -44,6 +44,14 @@ pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
     schedule_with(lowered, &Joins::of(lowered))
 }
 
+/// As [`schedule_joined`], on weights and caches that lie as those of another program of the same model.
+///
+/// # Errors
+/// As [`schedule`].
+pub fn schedule_joined_like(lowered: &Placed, other: &Placed) -> Result<Vec<Plan>, Diagnostics> {
+    schedule_with(lowered, &Joins::of(lowered).on_memory_of(lowered, other))
+}
+
 fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnostics> {
     finished((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, joins, rank)).collect())
 }

@@ -21,7 +21,7 @@ use super::context::CONTEXT;
 use super::exact;
 use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
-use super::program::{Marked, Order, Part, Parts, Recompute, is_copy};
+use super::program::{Marked, Part, Parts, Recompute, SumOrder, is_copy};
 use super::recipe::{Precision, Recipe};
 use super::stages::PIPELINE;
 
@@ -168,7 +168,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
         adds_early: layout.zero < Zero::Gradients
             && (tensor == 1 || layout.residual == Residual::Replicate)
-            && (data == 1 || recipe.order() == Order::AsTheyCome),
+            && (data == 1 || recipe.order() == SumOrder::AsTheyCome),
         cut: Cut::whole(config.layers),
         order: recipe.order(),
     };

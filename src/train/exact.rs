@@ -80,9 +80,7 @@ fn of_op(placed: &Placed, op: &Op) -> Option<String> {
     let shapes = program.operand_shapes(op);
     let rule = rule_of(op, &shapes).ok()?;
     let is_sum = |id: &ValueId| placed.layouts[*id].partial.iter().any(|(_, by)| *by == Reduce::Sum);
-    // Of what these leave in parts one card has a number and the others zeros.
-    let has_one_part = matches!(op.kind, Kind::Embed | Kind::LogProbability);
-    if op.results.iter().any(is_sum) && !has_one_part {
+    if op.results.iter().any(is_sum) && !op.kind.row().leaves_one_part {
         return Some("sums parts of cards in no order".to_owned());
     }
     let dim = |(letter, halved): (u8, Halved)| -> Option<(Halved, Vec<Range<usize>>, usize)> {

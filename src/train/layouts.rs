@@ -16,7 +16,7 @@ use crate::program::{Program, Role, Value, ValueId};
 
 use super::context::CONTEXT;
 use super::optimizer::{STATES, matrices};
-use super::program::Order;
+use super::program::SumOrder;
 
 /// The axis over which sequences are dealt.
 pub const DATA: &str = "dp";
@@ -95,7 +95,7 @@ pub fn pins(
     loss: &Program,
     mesh: &Mesh,
     (residual, zero): (Residual, Zero),
-    (order, levels): (Order, usize),
+    (order, levels): (SumOrder, usize),
 ) -> Result<Pins, Diagnostics> {
     let mut base = Pins::auto(residual);
     // Axes over which tokens are dealt: of several sequences, and of each.
@@ -139,14 +139,14 @@ pub fn pins(
         }
         let free = || (0..value.shape.rank()).filter(|dim| layout.dims[*dim].is_empty());
         // As trees, a dim that divides: cards hold nodes of it then.
-        let is_even = |dim: usize| order == Order::AsTheyCome || value.shape[dim].is_multiple_of(shards);
+        let is_even = |dim: usize| order == SumOrder::AsTheyCome || value.shape[dim].is_multiple_of(shards);
         let cut = free().max_by_key(|dim| (is_even(*dim), value.shape[*dim], std::cmp::Reverse(*dim)));
         let mut shared = own.clone();
         if let Some(dim) = cut.filter(|_| zero >= Zero::Moments) {
             shared.extend(cut_on.iter().map(|axis| (dim, *axis)));
         }
         let (parts, sums): (&[&str], _) = match zero >= Zero::Gradients {
-            _ if order == Order::Tree => (&[], if zero >= Zero::Gradients { &shared } else { &own }),
+            _ if order == SumOrder::Tree => (&[], if zero >= Zero::Gradients { &shared } else { &own }),
             true if has_replicas => (&[REPLICAS], &shared),
             true => (&[], &shared),
             false => (&data, &own),

@@ -55,10 +55,10 @@ pub enum Part {
 impl Part {
     /// The parts of a step of `count` micro-batches, in order; weights move in the last of them unless the loss `is_scaled`.
     #[must_use]
-    pub fn of_step(count: usize, is_scaled: bool, order: Order) -> Vec<Self> {
+    pub fn of_step(count: usize, is_scaled: bool, order: SumOrder) -> Vec<Self> {
         let in_order = |at: usize| match order {
-            Order::AsTheyCome => Self::Middle,
-            Order::Tree => match at.trailing_ones() as usize {
+            SumOrder::AsTheyCome => Self::Middle,
+            SumOrder::Tree => match at.trailing_ones() as usize {
                 0 => Self::First,
                 levels => Self::Join { levels },
             },
@@ -147,12 +147,12 @@ pub struct Parts<'a> {
     /// Layers by part of the model. With several a tied head is a copy of the embedding.
     pub cut: Cut,
     /// In which order sums are added that cards or micro-batches hold parts of. As trees, a tied head is a copy of the embedding.
-    pub order: Order,
+    pub order: SumOrder,
 }
 
 /// The order in which the parts of a sum are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Order {
+pub enum SumOrder {
     /// Each card's and each micro-batch's own, one after the other.
     #[default]
     AsTheyCome,
@@ -212,19 +212,19 @@ impl Parts<'_> {
 
     fn builder(&self, name: String) -> Builder {
         let build = Builder::new(name);
-        if self.order == Order::Tree { build.in_trees() } else { build }
+        if self.order == SumOrder::Tree { build.in_trees() } else { build }
     }
 
     /// Whether a tied head is a copy of the embedding, whose gradients are summed each by itself.
     fn copies_table(&self) -> bool {
-        self.cut.parts > 1 || self.order == Order::Tree
+        self.cut.parts > 1 || self.order == SumOrder::Tree
     }
 
     /// How many sums of earlier micro-batches are kept at once.
     pub(super) fn levels(&self) -> usize {
         match self.order {
-            Order::Tree => (usize::BITS - self.count.saturating_sub(1).leading_zeros()) as usize,
-            Order::AsTheyCome => usize::from(self.count > 1),
+            SumOrder::Tree => (usize::BITS - self.count.saturating_sub(1).leading_zeros()) as usize,
+            SumOrder::AsTheyCome => usize::from(self.count > 1),
         }
     }
 
@@ -236,7 +236,7 @@ impl Parts<'_> {
             Part::Middle => (vec![0], Some(0)),
             Part::Join { levels } => ((0..levels).collect(), Some(levels)),
             // What would fill the last subtree up is zeros.
-            Part::Last if self.order == Order::Tree => {
+            Part::Last if self.order == SumOrder::Tree => {
                 ((0..self.levels()).filter(|level| (self.count - 1) >> level & 1 == 1).collect(), None)
             }
             Part::Last => (vec![0], None),
@@ -385,7 +385,7 @@ impl Parts<'_> {
                 continue;
             };
             let is_sum = |op: &&Op| op.kind == Kind::Add && op.result() == gradient.id();
-            if self.order == Order::Tree && build.program().ops.values().iter().rev().any(|op| is_sum(&op)) {
+            if self.order == SumOrder::Tree && build.program().ops.values().iter().rev().any(|op| is_sum(&op)) {
                 let problem = Diagnostic::new(&*name, "has two uses, whose gradients are added in each micro-batch");
                 build.problem(problem.expected("one use of a weight in an exact run").help("leave --exact out"));
             }

@@ -10,7 +10,7 @@ use crate::schedule::pipeline::Pipeline;
 
 use super::loss_scale::LossScaling;
 use super::optimizer::Optimizer;
-use super::program::Order;
+use super::program::SumOrder;
 
 /// A run of training. Keys that are missing have the defaults that train a small model well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,8 +168,8 @@ impl Schedule {
 impl Recipe {
     /// The order of sums.
     #[must_use]
-    pub const fn order(&self) -> Order {
-        if self.exact { Order::Tree } else { Order::AsTheyCome }
+    pub const fn order(&self) -> SumOrder {
+        if self.exact { SumOrder::Tree } else { SumOrder::AsTheyCome }
     }
 
     /// Reads a recipe.

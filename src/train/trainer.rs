@@ -28,7 +28,7 @@ use super::data::Batch;
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
-use super::program::{Order, Part, name};
+use super::program::{Part, SumOrder, name};
 use super::recipe::{Precision, Recipe};
 
 /// What a step did.
@@ -551,8 +551,8 @@ fn number_input(name: &str, number: f64) -> (String, Arc<Vec<u8>>) {
 }
 
 /// The sum of the losses of micro-batches, each with its number.
-fn total(order: Order, mut losses: Vec<(usize, f64)>) -> f64 {
-    if order == Order::AsTheyCome {
+fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
+    if order == SumOrder::AsTheyCome {
         return losses.into_iter().map(|(_, loss)| loss).sum();
     }
     losses.sort_unstable_by_key(|(number, _)| *number);

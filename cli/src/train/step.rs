@@ -136,8 +136,8 @@ struct Overrides {
     /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
     #[arg(long, value_name = "WHAT")]
     lora: Option<Lora>,
-    /// Add every sum in one order: the same bits on every mesh, with every --zero, --micro-batch, --recompute and --residual, and after
-    /// every change of them
+    /// Add every sum in one order: the same bits on every mesh, however states are cut, sequences dealt and activations computed
+    /// again, and after every change of these
     #[arg(long)]
     exact: bool,
 }

@@ -23,6 +23,7 @@ super::ops! {
             let ids = any_rank(shapes[0].rank());
             sum(&format!("{ids},yz->{ids}z"))
         },
+        leaves_one_part: true,
         linear: Linear::InEach(&[1]),
         dtype: |_, dtypes| floats_with_index(dtypes, 0),
         host: Host::One(host::embed),
@@ -407,6 +408,7 @@ super::ops! {
     LogProbability = "log_probability" {
         arity: 4,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead}->{lead}")),
+        leaves_one_part: true,
         dtype: with_label,
         host: Host::One(host::training::log_probability),
         npu: npu::training::log_probability,

@@ -236,6 +236,7 @@ fn addmm(
         matmul::addmm(tiles, views.of(c), views.of(a), views.of(b), scales, precision, views.of(out));
         Ok(())
     })
+    .map(Plan::reading_transposed)
 }
 
 /// The shape of a product, what its addend and it are scaled by, and its precision.
