@@ -144,7 +144,14 @@ impl Host {
     fn examine(&self, arguments: &[&str]) -> (Output, Value) {
         let tools = std::env::var("PATH").unwrap();
         let mut command = command();
-        for name in ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_RT_VISIBLE_DEVICES", "RANK_TABLE_FILE"] {
+        // Cargo's path to libraries has the drop-in itself, which would answer for a toolkit that lacks something.
+        for name in [
+            "ASCEND_TOOLKIT_HOME",
+            "ASCEND_HOME_PATH",
+            "ASCEND_RT_VISIBLE_DEVICES",
+            "RANK_TABLE_FILE",
+            "LD_LIBRARY_PATH",
+        ] {
             command.env_remove(name);
         }
         let ended = command
