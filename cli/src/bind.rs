@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use ascend_tp::world::ProcessGroup;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -83,7 +83,10 @@ fn ranges(cpus: &[usize]) -> String {
 /// # Errors
 /// Processors that are not allowed, or the system's refusal.
 pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(), Failure> {
-    let allowed = allowed().map_err(|error| Failure::Run(error.into()))?;
+    if *bind == Bind::None {
+        return Ok(());
+    }
+    let allowed = allowed().context("the processors that this process may use").map_err(Failure::Run)?;
     let (cpus, what) = match bind {
         Bind::None => return Ok(()),
         Bind::List(wanted) => {

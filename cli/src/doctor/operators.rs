@@ -97,10 +97,12 @@ fn training(config: &ModelConfig) -> Result<Vec<Use>, Diagnostics> {
 }
 
 /// By operator, the commands that cannot run without it.
-pub(super) fn users() -> BTreeMap<&'static str, Vec<&'static str>> {
+///
+/// # Errors
+/// The programs of the commands do not compile.
+pub(super) fn users() -> Result<BTreeMap<&'static str, Vec<&'static str>>, Diagnostics> {
     let mut users: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
-    // That these programs compile is a test.
-    for of in uses().unwrap_or_default() {
+    for of in uses()? {
         for (_, name) in calls(&of.plan) {
             let commands = users.entry(name).or_default();
             if !commands.contains(&of.command) {
@@ -108,7 +110,7 @@ pub(super) fn users() -> BTreeMap<&'static str, Vec<&'static str>> {
             }
         }
     }
-    users
+    Ok(users)
 }
 
 /// The calls of a plan, each with its op.
@@ -321,7 +323,7 @@ mod tests {
         let group = check(&Cann::new(emulator.table()).unwrap());
         let bad: Vec<_> = group.lines.iter().filter(|line| line.verdict != Verdict::Well).collect();
         assert!(bad.is_empty(), "{bad:#?}");
-        let users = users();
+        let users = users().unwrap();
         assert_eq!(group.lines.len(), users.len());
         assert!(users.len() > 30, "{users:?}");
         assert_eq!(users["aclnnQuantMatmulV4"], ["generate --dtype w8a8"]);

@@ -72,6 +72,8 @@ pub(super) fn in_child(probe: Probe, behind: Behind<'_>) -> Vec<Line> {
     let command = std::env::current_exe().map(|program| {
         let mut command = Command::new(program);
         command.args(["doctor", "--probe", &name]).args(&arguments).stdin(std::process::Stdio::null());
+        // The answer stands there alone.
+        command.env_remove("ASCEND_SLOG_PRINT_TO_STDOUT");
         command
     });
     let ended = command.and_then(|command| run(command, LIMIT));
@@ -86,7 +88,8 @@ pub(super) fn in_child(probe: Probe, behind: Behind<'_>) -> Vec<Line> {
         Ok(None) => ("no end".to_owned(), format!("an end within {} s", LIMIT.as_secs())),
         Err(error) => (error.to_string(), "a process that starts".to_owned()),
     };
-    group.finding(format!("ascend-tp doctor --probe {name}"), seen, expected, remedy);
+    let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+    group.finding(format!("ascend-tp doctor --probe {name} {}", arguments.join(" ")), seen, expected, remedy);
     group.lines
 }
 

@@ -118,7 +118,8 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Opti
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let Some(status) = wait(&mut child, limit)? else {
         child.kill()?;
-        child.wait()?;
+        // One that waits in the driver ends when the driver lets it.
+        let _ended = wait(&mut child, Duration::from_millis(200))?;
         return Ok(None);
     };
     // A grandchild may hold the pipes open for as long as it likes.

@@ -1,6 +1,5 @@
 //! The toolkit: where it is, its version from two places, whether driver and toolkit know each other, and what it lacks.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ascend_tp::device::toolkit_version;
@@ -157,7 +156,13 @@ pub(super) fn symbols(table: &Table, group: &mut Group) {
             format!("without {}: nothing is lost, the runtime calls none of them", optional.join(", ")),
         );
     }
-    let uses: BTreeMap<&str, Vec<&str>> = operators::users();
+    let uses = match operators::users() {
+        Ok(uses) => uses,
+        Err(problems) => {
+            let expected = "programs that say which operators the commands call";
+            return group.finding("operators", problems.to_string(), expected, "report it with this text");
+        }
+    };
     for name in &table.missing_operators {
         match uses.get(name) {
             Some(lost) => {

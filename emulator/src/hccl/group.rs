@@ -113,8 +113,10 @@ impl Group {
 
     /// Whether a rank has called a collective or a transfer.
     pub(crate) fn has_called(&self, rank: u32) -> bool {
-        let pairs = || self.transfers.keys().any(|(from, to)| *from == rank || *to == rank);
-        self.collectives.get(rank as usize).is_some_and(|count| *count > 0) || pairs()
+        let pairs = |((from, to), [sent, received]): (&(u32, u32), &[u64; 2])| {
+            *from == rank && *sent > 0 || *to == rank && *received > 0
+        };
+        self.collectives.get(rank as usize).is_some_and(|count| *count > 0) || self.transfers.iter().any(pairs)
     }
 
     /// The meeting a rank's next call of this kind belongs to.

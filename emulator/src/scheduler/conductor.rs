@@ -3,6 +3,7 @@
 //! Input: a turnstile, and how to conduct (see `strict::conductor` and `timed::conductor`). Output: the running thread.
 //! Invariant: dropped, it closes the turnstile, which lets everybody go, and joins the thread. Does not: decide.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -32,7 +33,8 @@ impl Conductor {
         };
         let before = watch::threads();
         let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
-        turnstile.is_begun_by(watch::threads().difference(&before).copied().collect());
+        let began = if watch::is_possible() { watch::threads() } else { BTreeSet::new() };
+        turnstile.is_begun_by(began.difference(&before).copied().collect());
         Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
     }
 }

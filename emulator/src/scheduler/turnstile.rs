@@ -49,7 +49,7 @@ struct Inner {
 enum Conducting {
     /// It has been started: one of these threads is it, which did this when they were last looked at. Where threads cannot be
     /// seen, there are none.
-    Awaited(Vec<(Tid, Option<Look>)>),
+    Awaited { threads: Vec<(Tid, Option<Look>)>, looked: Instant },
     /// It does not begin.
     Held,
     /// It has begun.
@@ -58,19 +58,28 @@ enum Conducting {
 
 impl Default for Conducting {
     fn default() -> Self {
-        Self::Awaited(Vec::new())
+        Self::among(Vec::new())
     }
 }
 
 impl Conducting {
+    fn among(threads: Vec<Tid>) -> Self {
+        Self::Awaited { threads: threads.into_iter().map(|tid| (tid, None)).collect(), looked: Instant::now() }
+    }
+
     /// Looks again, a while after the last time: a conductor that has waited for another thread all that while cannot begin; one
     /// that the system gave no time to looks as if it ran.
     fn look(&mut self) {
-        let Self::Awaited(threads) = self else { return };
+        let Self::Awaited { threads, looked } = self else { return };
+        if looked.elapsed() < watch::BEGIN_LIMIT {
+            return;
+        }
+        *looked = Instant::now();
         let mut is_held = true;
         for (tid, last) in threads {
             let now = watch::look(*tid);
-            is_held &= now.doing == Doing::Waits && last.as_ref() == Some(&now);
+            // A thread of somebody else's that began at the same time may have ended since.
+            is_held &= now.doing == Doing::Gone || now.doing == Doing::Waits && last.as_ref() == Some(&now);
             *last = Some(now);
         }
         if is_held {
@@ -256,7 +265,7 @@ impl Turnstile {
             }
             inner = match inner.conducting {
                 Conducting::Begun => turn.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Conducting::Awaited(_) => {
+                Conducting::Awaited { .. } => {
                     let waited = turn.wait_timeout(inner, watch::BEGIN_LIMIT).unwrap_or_else(PoisonError::into_inner);
                     let (mut inner, limit) = waited;
                     if limit.timed_out() {
@@ -289,7 +298,7 @@ impl Turnstile {
     pub(crate) fn is_begun_by(&self, threads: Vec<Tid>) {
         let mut inner = self.lock();
         if inner.conducting != Conducting::Begun {
-            inner.conducting = Conducting::Awaited(threads.into_iter().map(|tid| (tid, None)).collect());
+            inner.conducting = Conducting::among(threads);
         }
     }
 
