@@ -13,7 +13,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context as _, anyhow};
-use ascend_tp::world::ProcessGroup;
+use ascend_tp::world::{ProcessGroup, World};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::failure::Failure;
@@ -102,10 +102,12 @@ pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(
         Bind::Auto => {
             let host = Host::of(Path::new("/"));
             let all = shares(&host, &allowed);
-            let mine: Vec<usize> = match group.card().filter(|_| group.size() > 1) {
-                Some(card) => vec![card],
-                None => (0..cards).collect(),
+            let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;
+            let mine = match group.card().filter(|_| group.size() > 1) {
+                Some(card) => card..card + 1,
+                None => 0..cards,
             };
+            let mine: Vec<usize> = mine.map(|card| world.physical_card(card)).collect();
             let text = |card: &usize| all.get(card).map(|cpus| format!("card {card} at {}", ranges(cpus)));
             let what = mine.iter().filter_map(text).collect::<Vec<_>>().join(", ");
             let mut cpus: Vec<usize> = mine.iter().filter_map(|card| all.get(card)).flatten().copied().collect();

@@ -22,7 +22,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, set_parent_process_death_signal, waitid,
 };
 
-use crate::failure::{Failure, INTERRUPTED, Outcome};
+use crate::failure::{FAILED, Failure, INTERRUPTED, Outcome};
 use crate::interrupt;
 
 /// How long children may go on after one of them has failed, or have their last words read.
@@ -177,9 +177,10 @@ impl Children {
     pub(super) fn finish_in_order(mut self) -> Result<(), Failure> {
         let Some(first) = self.wait(None, true)? else { return Ok(()) };
         let cause = self.cause(first);
-        let is_asked = |code: i32| code == i32::from(INTERRUPTED);
         let code = self.processes[cause].ended.and_then(|ended| ended.code());
-        if interrupt::is_requested() || code.is_some_and(is_asked) {
+        // Asked to end they save first, which may fail.
+        let is_asked = interrupt::is_requested() && code != Some(i32::from(FAILED));
+        if is_asked || code == Some(i32::from(INTERRUPTED)) {
             return Err(Failure::Interrupted);
         }
         Err(self.failure(first))

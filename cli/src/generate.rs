@@ -42,7 +42,7 @@ pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
 }
 
 fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
-    bind::apply(&options.bind, group, options.cards.unwrap_or(8))?;
+    bind::apply(&options.bind, group, options.cards.unwrap_or(DEFAULT_CARDS))?;
     let stop = interrupt::catch(group);
     let folder = model::folder(options.model.as_deref())?;
     let cards = cards::open_for(options.device, group, options.emulated_cards, 0)?;

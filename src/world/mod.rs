@@ -27,11 +27,11 @@ pub use group::{Notice, ProcessGroup};
 pub use launcher::Launcher;
 pub use place::Place;
 pub use store::Peer;
+pub use visible::visible_cards;
 
 use launcher::{Agreed, agree};
 use rank_table::RankTable;
 use variables::Variables;
-use visible::visible_cards;
 
 /// Whether a text is a complete rank table; the number of its ranks.
 ///
@@ -146,6 +146,14 @@ impl World {
             place,
             timeout: seconds.map_or(CONNECT_TIMEOUT, |said| Duration::from_secs(said.value as u64)),
         })
+    }
+}
+
+impl World {
+    /// The host's number of a card that this process knows by `card`: another where `ASCEND_RT_VISIBLE_DEVICES` hides some.
+    #[must_use]
+    pub fn physical_card(&self, card: usize) -> usize {
+        self.visible.as_ref().and_then(|visible| visible.get(card).copied()).unwrap_or(card)
     }
 }
 

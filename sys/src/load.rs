@@ -88,7 +88,10 @@ fn places(path: Option<&Path>) -> Vec<Place> {
     folders.chain([Place::LinkerPath]).collect()
 }
 
-/// The folders in which [`load`] looks for a toolkit, in its order, each with the variable that names it or `usual folder`.
+/// What names a folder in [`toolkit_folders`] that no variable names.
+pub const USUAL_FOLDER: &str = "usual folder";
+
+/// The folders in which [`load`] looks for a toolkit, in its order, each with the variable that names it or [`USUAL_FOLDER`].
 #[must_use]
 pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {
     let variables = ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"].into_iter().filter_map(|name| {
@@ -100,7 +103,7 @@ pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {
         .into_iter()
         .map(PathBuf::from)
         .chain(home.iter().flat_map(|home| [home.join("Ascend/ascend-toolkit/latest"), home.join("Ascend/cann")]))
-        .map(|root| (root, "usual folder"));
+        .map(|root| (root, USUAL_FOLDER));
     variables.chain(usual).collect()
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ascend_tp::world::visible_cards;
+
 use super::report::Group;
 use super::system::{System, Told, said, tool, variable};
 
@@ -88,9 +90,18 @@ fn visible(system: &System, group: &mut Group) {
     const VARIABLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
     let Some(text) = variable(VARIABLE) else { return };
     let cards = system.cards();
-    let named: Vec<usize> = text.split(',').filter_map(|card| card.trim().parse().ok()).collect();
-    let missing: Vec<usize> = named.into_iter().filter(|card| !cards.contains(card)).collect();
-    if missing.is_empty() {
+    let named = visible_cards(&text);
+    let missing: Vec<usize> = named.iter().copied().filter(|card| !cards.contains(card)).collect();
+    if missing.is_empty() && named.len() < text.split(',').count() {
+        let seen =
+            format!("{text}, of which CANN reads {}", if named.is_empty() { "none".into() } else { list(&named) });
+        group.finding(
+            VARIABLE,
+            seen,
+            "numbers in ascending order between commas, such as 0,1,2",
+            "write it so, or unset it",
+        );
+    } else if missing.is_empty() {
         group.well(VARIABLE, text);
     } else {
         let seen = format!("{text}, but there is no /dev/davinci{}", list(&missing));

@@ -24,8 +24,9 @@ use crate::cards;
 use crate::failure::Failure;
 use crate::values::DeviceKind;
 
-/// How long a child may take: the first use of a card loads its operators.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long a child may take: the first use of a card loads its operators, and ranks that do not meet say so after 120 s, the least
+/// that `HCCL_CONNECT_TIMEOUT` can be.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ascend_tp::device::toolkit_version;
-use ascend_tp_sys::{Library, Table, library_folder, load, toolkit_folders};
+use ascend_tp_sys::{Library, Table, USUAL_FOLDER, library_folder, load, toolkit_folders};
 
 use super::driver::VERSION as DRIVER;
 use super::operators;
@@ -14,9 +14,12 @@ use super::system::{System, entry};
 pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
     let mut found: Option<PathBuf> = None;
     let mut looked_at = Vec::new();
-    for (folder, named_by) in toolkit_folders() {
-        let is_named = folder.is_absolute() && named_by.starts_with("ASCEND");
-        let folder = if is_named { folder } else { system.path(&folder.to_string_lossy()) };
+    // Behind them the linker's own path is taken.
+    let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let paths = std::env::split_paths(&paths).filter(|path| path.is_absolute()).map(|path| (path, "LD_LIBRARY_PATH"));
+    for (folder, named_by) in toolkit_folders().into_iter().chain(paths) {
+        let is_named = named_by.starts_with("ASCEND");
+        let folder = if named_by == USUAL_FOLDER { system.path(&folder.to_string_lossy()) } else { folder };
         match library_folder(&folder) {
             Ok(_) if found.is_none() => {
                 group.well("toolkit", format!("{} ({named_by})", folder.display()));
@@ -35,7 +38,9 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
                 "the folder of an installed toolkit",
                 "source the set_env.sh of the toolkit that is installed, in a new shell",
             ),
-            Err(why) => looked_at.push(format!("{}: {why}", folder.display())),
+            Err(why) if named_by == USUAL_FOLDER => looked_at.push(format!("{}: {why}", folder.display())),
+            // Most of the linker's folders are of others.
+            Err(_) => {}
         }
     }
     if found.is_none() {
@@ -155,6 +160,9 @@ pub(super) fn symbols(table: &Table, group: &mut Group) {
             "younger functions",
             format!("without {}: nothing is lost, the runtime calls none of them", optional.join(", ")),
         );
+    }
+    if table.missing_operators.is_empty() {
+        return;
     }
     let uses = match operators::users() {
         Ok(uses) => uses,

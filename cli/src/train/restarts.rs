@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
@@ -39,6 +40,15 @@ pub(super) struct RestartOptions {
     #[arg(long, hide = true)]
     cards_that_answer: bool,
 }
+
+/// How long a look at the cards may take: a driver that hangs answers nothing.
+const LOOK_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a restart waits for cards that a killed process has not given back yet, or that are being reset.
+const BACK_LIMIT: Duration = Duration::from_secs(60);
+
+/// Between two looks at them.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// How many processes to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +117,7 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
         let started = start(options, processes, &world, &arguments, restart);
         let failure = match started {
             Ok(()) => return Ok(Some(Outcome::Done)),
-            Err(_) if interrupt::is_requested() => return Err(Failure::Interrupted),
+            Err(failure) if interrupt::is_requested() => return Err(failure),
             Err(failure) => failure,
         };
         let Failure::Run(error) = failure else { return Err(failure) };
@@ -131,17 +141,34 @@ fn start(
 ) -> Result<(), Failure> {
     let words = |more: &[&str]| arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect::<Vec<_>>();
     let look = words(&["--cards-that-answer"]);
-    let said = Job::own("the look at the cards", 1, &look, Prints::OutputAndErrors)?.start()?.finish(None)?;
-    let problems: Vec<Option<String>> = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
-    let cards = choose(processes, &problems, |cards| mesh(options.step.mesh.as_deref(), cards).map(|_| ()))?;
+    let fits = |cards| mesh(options.step.mesh.as_deref(), cards).map(|_| ());
+    let since = Instant::now();
+    let cards = loop {
+        let looked = Job::own("the look at the cards", 1, &look, Prints::OutputAndErrors)?.start()?;
+        let of_look = |failure| if interrupt::is_requested() { Failure::Interrupted } else { failure };
+        let said = looked.finish(Some(LOOK_LIMIT)).map_err(of_look)?;
+        let problems: Vec<Option<String>> = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
+        let missing = match choose(processes, &problems, fits) {
+            Ok(cards) => break cards,
+            Err(problems) if restart == 0 => return Err(problems.into()),
+            Err(missing) => missing,
+        };
+        if interrupt::is_requested() {
+            return Err(Failure::Interrupted);
+        }
+        if since.elapsed() > BACK_LIMIT {
+            return Err(Failure::Run(missing.into()));
+        }
+        note(&format!("{missing}; looks again"));
+        std::thread::sleep(LOOK_AGAIN);
+    };
     if cards.len() < processes.most {
         note(&format!("trains on {} of {}", cards.len(), counted(processes.most, "card")));
     }
     let count = cards.len();
     let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
-    let physical = |card: usize| world.visible.as_ref().and_then(|visible| visible.get(card).copied()).unwrap_or(card);
     let mut job = Job::own("training", count, &words(&["--restart", &restart.to_string()]), Prints::Through)?;
-    job.cards = (!is_all).then(|| cards.into_iter().map(physical).collect());
+    job.cards = (!is_all).then(|| cards.into_iter().map(|card| world.physical_card(card)).collect());
     job.start()?.finish_in_order()
 }
 

@@ -183,6 +183,13 @@ impl Sharding {
         tensors.map(move |at| (&self.tensors[*at], &*self.tensors[*at].ranges[rank]))
     }
 
+    /// The ranks that write a part of a tensor, each with the part's bytes.
+    #[must_use]
+    pub fn writers(&self, tensor: &str) -> Vec<(usize, usize)> {
+        let part = |rank| self.written_by(rank).find(|(written, _)| written.name == tensor);
+        (0..self.world()).filter_map(|rank| part(rank).map(|(of, ranges)| (rank, of.part_bytes(ranges)))).collect()
+    }
+
     /// Tensors put together from the parts that ranks write, by name; zeros where a part is missing.
     #[must_use]
     pub fn whole(&self, parts: &[PartBytes]) -> BTreeMap<String, Vec<u8>> {
@@ -250,6 +257,8 @@ mod tests {
             "",
         ];
         assert_eq!(written(&sharding), expected);
+        assert_eq!(sharding.writers("cut"), [(0, 16), (1, 8), (2, 8)]);
+        assert_eq!(sharding.writers("nothing"), []);
     }
 
     #[test]
