@@ -16,6 +16,7 @@ use clap::Args;
 
 use super::doctor::{TOOL_LIMIT, run_limited};
 use super::failure::{Failure, Outcome};
+use super::note;
 
 pub(super) const EXAMPLES: &str = "\
 The exit code is the program's.
@@ -65,6 +66,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
         path.push(":");
         path.push(&old);
     }
+    let name = options.program[0].to_string_lossy();
     let command = |arguments: &[OsString]| {
         let mut command = Command::new(&options.program[0]);
         command.args(arguments).env(PATH, &path);
@@ -73,13 +75,20 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     if problems.is_empty() && is_python(&options.program[0]) {
         let mut asked = command(&["-c".into(), VERSIONS.into()]);
         asked.stdin(std::process::Stdio::null());
-        let told = run_limited(asked, TOOL_LIMIT).ok().flatten().map(|ended| ended.stdout).unwrap_or_default();
-        version_problem(&told).into_iter().for_each(|problem| problems.push(problem));
+        let found = match run_limited(asked, TOOL_LIMIT) {
+            Ok(Some(ended)) => version_problem(&ended.stdout),
+            Ok(None) => {
+                let limit = TOOL_LIMIT.as_secs();
+                note(&format!("versions are not checked: {name} does not say them within {limit} s"));
+                None
+            }
+            Err(error) => Some(Diagnostic::new(&*name, error.to_string()).expected("a program of the search path")),
+        };
+        found.into_iter().for_each(|problem| problems.push(problem));
     }
     problems.into_result(())?;
     let error = command(&options.program[1..]).exec();
-    let name = options.program[0].to_string_lossy().into_owned();
-    Err(Diagnostics::from(Diagnostic::new(name, error.to_string()).expected("a program of the search path")).into())
+    Err(Diagnostics::from(Diagnostic::new(&*name, error.to_string()).expected("a program of the search path")).into())
 }
 
 /// What is wrong with a folder of libraries and with the folders before which it comes.

@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result, bail};
 /// Sourced by bash, zsh or sh (there from its own folder), wherever the folder was unpacked.
 const SET_ENV: &str = r#"# Source this file, and programs of this shell run on the emulator's libraries, which lie beside it.
 if [ -n "${BASH_SOURCE:-}" ]; then
-    ASCEND_TP_LIBRARIES=$(cd "$(dirname "$BASH_SOURCE")" && pwd)
+    ASCEND_TP_LIBRARIES=$(CDPATH= cd -- "$(dirname -- "$BASH_SOURCE")" && pwd)
 elif [ -n "${ZSH_VERSION:-}" ]; then
-    ASCEND_TP_LIBRARIES=$(cd "$(dirname "$0")" && pwd)
+    ASCEND_TP_LIBRARIES=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 else
     ASCEND_TP_LIBRARIES=$(pwd)
 fi
@@ -72,16 +72,17 @@ mod tests {
         pack(&made, &archive).unwrap();
         let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&unpacked).status().unwrap();
         assert!(status.success() && unpacked.join("npu/libascendcl.so").is_file());
-        let script = format!(". {}/npu/set_env.sh; echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH", unpacked.display());
+        let script =
+            format!("CDPATH=/; . {}/npu/set_env.sh; echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH", unpacked.display());
         let bash = Command::new("bash").args(["-c", &script]).env("LD_LIBRARY_PATH", "/opt/other").output();
         let sh = Command::new("sh")
             .args(["-c", "cd npu; . ./set_env.sh; echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH"])
             .env("LD_LIBRARY_PATH", "/opt/other")
             .current_dir(&unpacked)
             .output();
-        for shell in [bash, sh].into_iter().flatten() {
+        for shell in [bash, sh] {
             let place = unpacked.join("npu").canonicalize().unwrap();
-            let said = String::from_utf8(shell.stdout).unwrap();
+            let said = String::from_utf8(shell.unwrap().stdout).unwrap();
             assert_eq!(said, format!("{0} {0}:/opt/other\n", place.display()));
         }
         fs::remove_dir_all(&folder).unwrap();
