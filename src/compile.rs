@@ -12,7 +12,7 @@ use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
 use crate::placement::{Mesh, Pins, Placed, Residual};
 use crate::program::Program;
-use crate::program::models::{Head, RunShape, decoder_of_layers};
+use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
 use crate::schedule::{Plan, Staged, StagedStep, schedule_joined, schedule_joined_like, schedule_stages};
@@ -114,10 +114,11 @@ impl Deployment {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let prefill = self.program(config, &mesh, self.longest_prompt, (Pins::auto(self.residual), None), &parts)?;
+        let prefill = (self.longest_prompt, Sees::Run);
+        let prefill = self.program(config, &mesh, prefill, (Pins::auto(self.residual), None), &parts)?;
         let longest = &prefill.split.lowered;
         let decode_pins = Pins::auto(Residual::Replicate).like(longest);
-        let decode = self.program(config, &mesh, 1, (decode_pins, Some(longest)), &parts)?;
+        let decode = self.program(config, &mesh, (1, Sees::Cache), (decode_pins, Some(longest)), &parts)?;
         Ok(Programs { prefill: prefill.plans, decode: decode.plans })
     }
 
@@ -129,19 +130,20 @@ impl Deployment {
         let mesh = self.mesh(config)?;
         let pins = Pins::auto(self.residual);
         let parts = self.parts(config, &mesh)?;
-        let longest = parallelize(&self.decoder(config, self.longest_prompt, &parts)?.0, &mesh, &pins)?.lowered;
-        Ok(self.program(config, &mesh, tokens, (pins.like(&longest), Some(&longest)), &parts)?.plans)
+        let longest = self.decoder(config, (self.longest_prompt, Sees::Run), &parts)?.0;
+        let longest = parallelize(&longest, &mesh, &pins)?.lowered;
+        Ok(self.program(config, &mesh, (tokens, Sees::Run), (pins.like(&longest), Some(&longest)), &parts)?.plans)
     }
 
     fn program(
         &self,
         config: &ModelConfig,
         mesh: &Mesh,
-        sequence: usize,
+        tokens: (usize, Sees),
         (pins, memory_of): (Pins, Option<&Placed>),
         parts: &Cut,
     ) -> Result<Compiled, Diagnostics> {
-        let (program, layers) = self.decoder(config, sequence, parts)?;
+        let (program, layers) = self.decoder(config, tokens, parts)?;
         if self.stages == 1 {
             let Some(other) = memory_of else { return compile(&program, mesh, &pins) };
             let split = parallelize(&program, mesh, &pins)?;
@@ -169,21 +171,22 @@ impl Deployment {
             return Ok(Cut::whole(config.layers));
         }
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
-        let (program, layers) = self.decoder(config, 1, &each)?;
+        let (program, layers) = self.decoder(config, (1, Sees::Cache), &each)?;
         let marks = Marks::of_forward(&program, &layers, program.ops.len(), &each);
         let lowered = parallelize(&program, mesh, &Pins::auto(Residual::Replicate))?.lowered;
         Ok(cut(&lowered, &marks, config.layers, self.stages))
     }
 
-    /// A program with the ops of each layer. With several parts a tied head is a copy of the embedding.
+    /// A program of so many tokens a sequence, with the ops of each layer. Prompts begin with the first row of the caches, so their
+    /// attention need not read those. With several parts a tied head is a copy of the embedding.
     fn decoder(
         &self,
         config: &ModelConfig,
-        sequence: usize,
+        (sequence, sees): (usize, Sees),
         parts: &Cut,
     ) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
         let run = RunShape { batch: self.batch, sequence, cache_length: self.context };
-        decoder_of_layers(config, run, self.precision, self.head, parts.parts > 1)
+        decoder_of_layers(config, run, sees, self.precision, self.head, parts.parts > 1)
     }
 
     /// Everything that does not fit the model.
@@ -237,7 +240,27 @@ impl Deployment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::plan::Region;
+    use crate::schedule::launch::launch;
+    use crate::schedule::plan::{Action, Region};
+
+    #[test]
+    fn a_prompt_is_read_at_the_same_cost_however_many_tokens_may_follow() {
+        let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
+        config.layers = 1;
+        let keys = |context: usize| -> Vec<usize> {
+            let deployment = Deployment { batch: 2, longest_prompt: 100, context, ..Deployment::of(&config, 8) };
+            let Programs { prefill, decode } = deployment.compile(&config).unwrap();
+            let of = |plan: &Plan| {
+                let calls = plan.steps.iter().filter_map(|step| match &step.action {
+                    Action::Launch(call) => Some(launch(call)),
+                    _ => None,
+                });
+                calls.filter(|call| call.operator.contains("Attention")).map(|call| call.operands[1].dims[1]).sum()
+            };
+            [&prefill[0], &decode[0]].map(of).to_vec()
+        };
+        assert_eq!((keys(104), keys(4000)), (vec![100, 104], vec![100, 4000]));
+    }
 
     #[test]
     fn shorter_programs_take_no_more_memory_in_the_same_places() {

@@ -17,6 +17,7 @@ mod golden;
 mod gradients;
 mod joined;
 mod kernels;
+mod keys;
 mod lora;
 mod mutation;
 mod parity;

@@ -66,13 +66,18 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
     }
 }
 
-/// The time from the end of one run of a program to the end of the next on emulated cards with a clock, in microseconds.
-fn period_us(plans: &[Plan], launching: Launching) -> f64 {
+/// The time from the end of one run of a program to the end of the next on emulated cards with a clock, in microseconds. The mask
+/// shows so many keys; all, if that is not said.
+fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
     let emulator = Emulator::new(Config::timed(Soc::Ascend910B3, plans.len(), Numbers::None)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     let options = EngineOptions { launching, ..EngineOptions::default() };
-    let input =
-        |tensor: &Tensor| (tensor.name.clone(), Arc::new(vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()]));
+    let input = |tensor: &Tensor| {
+        let room = tensor.shape.last().copied().unwrap_or(1);
+        let shown = if tensor.name == "mask" { keys.unwrap_or(room) } else { room };
+        let bytes = 0..tensor.shape.elems() * tensor.dtype.size_bytes();
+        (tensor.name.clone(), Arc::new(bytes.map(|at| u8::from(at % room >= shown)).collect()))
+    };
     let inputs: Vec<_> = plans[0].inputs.iter().map(input).collect();
     let mut engine = Engine::start_with(&cann, vec![plans.to_vec()], &options).unwrap();
     // The first run may do what later ones need not, and a graph is recorded in the second.
@@ -96,12 +101,33 @@ fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
         let on: Vec<usize> = (0..cards).collect();
         for (name, plans) in [("prefill", &prefill), ("decode", &decode)] {
             for (issue, launching) in [(Issue::Eager, Launching::Eager), (Issue::Captured, Launching::Captured)] {
-                let predicted = Simulator::new(&profile, &topology, plans, &on).run(issue).breakdown;
-                let found = period_us(plans, launching);
+                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(issue).breakdown;
+                let found = period_us(plans, launching, None);
                 let error = predicted.duration_us / found - 1.0;
                 assert!(error.abs() < 0.02, "{name} on {cards} cards, {issue:?}: {error}, {found} for {predicted:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_token_takes_as_long_as_the_keys_that_are_there() {
+    let deployment =
+        Deployment { batch: 16, longest_prompt: 64, context: 4200, ..Deployment::of(&model("qwen2.5-72b", 3), 8) };
+    let decode = deployment.compile(&model("qwen2.5-72b", 3)).unwrap().decode;
+    let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+    let on: Vec<usize> = (0..8).collect();
+    for (issue, launching) in [(Issue::Eager, Launching::Eager), (Issue::Captured, Launching::Captured)] {
+        let times = [65, 1000, 4097].map(|keys| {
+            let predicted = Simulator::new(&profile, &topology, &decode, &on, Some(keys)).run(issue).breakdown;
+            let found = period_us(&decode, launching, Some(keys));
+            let error = predicted.duration_us / found - 1.0;
+            assert!(error.abs() < 0.02, "{keys} keys, {issue:?}: {error}, {found} for {predicted:?}");
+            found
+        });
+        // Each of 16 sequences has 512 bytes a key and layer on a card, and 1.6 MB pass in a microsecond at most.
+        let least_us = 3.0 * 16.0 * 512.0 * 3000.0 / 1.6e6;
+        assert!(times[2] - times[1] > least_us && times[1] > times[0], "{issue:?}: {times:?}");
     }
 }
 
@@ -258,9 +284,13 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
             candidate.split
         );
         let on: Vec<usize> = (0..cards).collect();
-        let runs = [(&prefill, Issue::Eager, candidate.prefill), (&decode, candidate.split.issue, candidate.decode)];
-        for (plans, issue, predicted) in runs {
-            let whole = Simulator::new(&profile, &topology, plans, &on).run(issue).breakdown;
+        let keys = Some(input_tokens + output_tokens.div_ceil(2));
+        let runs = [
+            (&prefill, Issue::Eager, None, candidate.prefill),
+            (&decode, candidate.split.issue, keys, candidate.decode),
+        ];
+        for (plans, issue, keys, predicted) in runs {
+            let whole = Simulator::new(&profile, &topology, plans, &on, keys).run(issue).breakdown;
             assert_eq!((whole.kernels, whole.collectives), (predicted.kernels, predicted.collectives));
             let error = predicted.duration_us / whole.duration_us - 1.0;
             assert!(error.abs() < 0.001, "{}: {error}, {predicted:?} for {whole:?}", candidate.split);
@@ -303,7 +333,7 @@ proptest! {
         let plans = deployment.compile(&model("qwen2.5-72b", 1)).unwrap().prefill;
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
         let on: Vec<usize> = (0..cards).collect();
-        let run = |topology: &Topology| Simulator::new(&profile, topology, &plans, &on).run(issue);
+        let run = |topology: &Topology| Simulator::new(&profile, topology, &plans, &on, None).run(issue);
         let found = run(&topology);
         prop_assert_eq!(&found, &run(&topology));
         let mut slower = topology;

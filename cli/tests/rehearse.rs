@@ -231,7 +231,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
             .iter()
             .map(|(_, lowered)| {
                 let (plans, Site { profile, topology, .. }) = (schedule(lowered).unwrap(), &setting.site);
-                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3]).run(Issue::Eager);
+                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
                 run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
             })
             .sum();
@@ -265,7 +265,7 @@ fn a_step_of_stages_takes_what_its_plans_take() {
         assert_eq!((found.micro_batches, found.phases[0].first.tokens), (6, 6 * 512));
         let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
-        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3]).run(Issue::Eager);
+        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
         println!("{pipeline}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
         assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);

@@ -56,7 +56,8 @@ pub struct Operand {
     pub element: Element,
     /// Sizes.
     pub dims: Vec<usize>,
-    /// Elements that differ in address: fewer than the product of `dims` where a stride is 0.
+    /// Elements that are touched, each once: fewer than the product of `dims` where a stride is 0, or where the call says that it
+    /// reads a part.
     pub distinct: usize,
     /// Whether the elements lie row-major without gaps, maybe with the last two dims swapped.
     pub layout: Layout,
@@ -95,7 +96,7 @@ impl Operand {
         self.len() == 0
     }
 
-    /// Bytes that differ in address.
+    /// Bytes that are touched, each once.
     #[must_use]
     pub fn bytes(&self) -> f64 {
         self.element.bytes(self.distinct as f64)

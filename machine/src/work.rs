@@ -315,16 +315,18 @@ impl Work {
         self.copy_strided(&operands[..2]);
     }
 
-    /// Queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`; `times` the two products and the softmax.
+    /// Queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`, of which the first `t` are read that the keys' touched
+    /// elements make up; `times` the two products and the softmax.
     fn attention(&mut self, operands: &[Operand], times: f64) {
         self.vector_operations = 0.0;
         let [q, k, v, rest @ ..] = operands else { return };
-        let (&[b, s, n, d], &[_, t, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last()) else {
+        let (&[b, s, n, d], &[_, _, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last()) else {
             return;
         };
+        let t = k.distinct as f64 / (b * h * d).max(1) as f64;
         let sees_past =
             s > 1 && rest.iter().any(|operand| operand.access == Access::Read && operand.dims == [COMPRESSED_MASK; 2]);
-        let (b, s, n, d, t, h, e) = (b as f64, s as f64, n as f64, d as f64, t as f64, h.max(1) as f64, *e as f64);
+        let (b, s, n, d, h, e) = (b as f64, s as f64, n as f64, d as f64, h.max(1) as f64, *e as f64);
         // The last of s queries sees all t positions, each one before it one less.
         let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
         (self.element, self.kind) = (q.element, Kind::Attention { key_heads: h as usize });

@@ -14,7 +14,8 @@ use ascend_tp_machine::{CollectiveCost, Exchange, HostCall, OperatorCost, Profil
 use rustc_hash::FxHashMap;
 
 use ascend_tp::base::Id;
-use ascend_tp::schedule::launch::{exchange, is_repeatable, launch};
+use ascend_tp::exec::KEY_BLOCK;
+use ascend_tp::schedule::launch::{exchange, is_repeatable, launch, launch_reading};
 use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, StreamKind};
 
 /// How work reaches the card.
@@ -175,16 +176,25 @@ struct Walk {
 }
 
 impl<'a> Simulator<'a> {
-    /// Prices every step. Rank `r` runs on card `cards[r]` of the topology.
+    /// Prices every step. Rank `r` runs on card `cards[r]` of the topology. Of each sequence `keys` keys are there for attention; as
+    /// many as there is room for, if that is not said.
     #[must_use]
-    pub fn new(profile: &'a Profile, topology: &'a Topology, plans: &'a [Plan], cards: &'a [usize]) -> Self {
+    pub fn new(
+        profile: &'a Profile,
+        topology: &'a Topology,
+        plans: &'a [Plan],
+        cards: &'a [usize],
+        keys: Option<usize>,
+    ) -> Self {
         let mut costs: FxHashMap<_, OperatorCost> = FxHashMap::default();
         let mut parties: Vec<Vec<usize>> = plans.first().map_or_else(Vec::new, |plan| plan.groups.values().to_vec());
         let groups = parties.len();
         let mut price = |plan: &Plan, action: &Action| match action {
             Action::Launch(call) => {
                 let repeats = if is_repeatable(call) { Repeats::Yes } else { Repeats::No };
-                let launch = launch(call);
+                let known = keys.filter(|_| plan.known_mask(call).is_some());
+                let launch =
+                    known.map_or_else(|| launch(call), |keys| launch_reading(call, keys.next_multiple_of(KEY_BLOCK)));
                 let cost = costs.get(&launch).copied().unwrap_or_else(|| {
                     let cost = OperatorCost::of(profile, &Work::of(&launch));
                     costs.insert(launch, cost);

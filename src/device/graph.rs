@@ -2,21 +2,24 @@
 //!
 //! Input → output: what is enqueued on a stream between [`Stream::capture`] and [`Capture::end`], and on streams that join
 //! it by waiting for an event recorded meanwhile → a [`Graph`]. Invariants: nothing runs while it is recorded; addresses
-//! are those of the capture, contents are those of the replay; streams that joined lead back before the end.
+//! are those of the capture, contents are those of the replay; streams that joined lead back before the end. Operators that were
+//! recorded as a group can be exchanged for the same ones with other arguments.
 
 use std::sync::Arc;
 
-use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode};
+use ascend_tp_sys::{aclmdlRI, aclmdlRICaptureMode, aclrtTaskGrp};
 
 use super::card::{Device, same_device};
 use super::error::Result;
 use super::handle::Handle;
 use super::stream::Stream;
+use crate::base::Diagnostic;
 
 /// A stream that records instead of running. Dropped without [`end`](Self::end), what it recorded is thrown away.
 #[derive(Debug)]
 pub struct Capture<'a> {
     stream: &'a Stream,
+    groups: Vec<Handle>,
     ended: bool,
 }
 
@@ -25,6 +28,8 @@ pub struct Capture<'a> {
 pub struct Graph {
     device: Arc<Device>,
     handle: Handle,
+    /// Groups of operators, in the order of the recording.
+    groups: Vec<Handle>,
 }
 
 impl Stream {
@@ -38,11 +43,31 @@ impl Stream {
         // SAFETY: the stream is alive and its card is current.
         let code = unsafe { (table.aclmdlRICaptureBegin)(self.raw(), mode) };
         self.device().check("aclmdlRICaptureBegin", code)?;
-        Ok(Capture { stream: self, ended: false })
+        Ok(Capture { stream: self, groups: Vec::new(), ended: false })
     }
 }
 
 impl Capture<'_> {
+    /// Records the operators that `enqueue` gives this stream as a group; gives its number.
+    ///
+    /// # Errors
+    /// Those of `enqueue`, or something else than operators.
+    pub fn group(&mut self, enqueue: impl FnOnce() -> Result<()>) -> Result<usize> {
+        let device = self.stream.device();
+        let table = device.enter()?;
+        // SAFETY: the stream is alive and records.
+        let code = unsafe { (table.aclmdlRICaptureTaskGrpBegin)(self.stream.raw()) };
+        device.check("aclmdlRICaptureTaskGrpBegin", code)?;
+        enqueue()?;
+        let table = device.enter()?;
+        let mut handle: aclrtTaskGrp = std::ptr::null_mut();
+        // SAFETY: the stream is alive and records a group; `handle` is valid for a write.
+        let code = unsafe { (table.aclmdlRICaptureTaskGrpEnd)(self.stream.raw(), &raw mut handle) };
+        device.check("aclmdlRICaptureTaskGrpEnd", code)?;
+        self.groups.push(Handle(handle));
+        Ok(self.groups.len() - 1)
+    }
+
     /// Ends the recording.
     ///
     /// # Errors
@@ -55,7 +80,7 @@ impl Capture<'_> {
         // SAFETY: the stream is alive and records; `handle` is valid for a write.
         let code = unsafe { (table.aclmdlRICaptureEnd)(self.stream.raw(), &raw mut handle) };
         device.check("aclmdlRICaptureEnd", code)?;
-        Ok(Graph { device: Arc::clone(device), handle: Handle(handle) })
+        Ok(Graph { device: Arc::clone(device), handle: Handle(handle), groups: std::mem::take(&mut self.groups) })
     }
 }
 
@@ -71,12 +96,34 @@ impl Drop for Capture<'_> {
         let code = unsafe { (table.aclmdlRICaptureEnd)(self.stream.raw(), &raw mut handle) };
         // Why the recording is thrown away is known already; that it did not end well follows from it.
         if code == ascend_tp_sys::ACL_SUCCESS {
-            drop(Graph { device: Arc::clone(device), handle: Handle(handle) });
+            drop(Graph { device: Arc::clone(device), handle: Handle(handle), groups: Vec::new() });
         }
     }
 }
 
 impl Graph {
+    /// Exchanges the operators of a group for those that `enqueue` gives `stream`, the same ones in the same order, once the stream
+    /// gets there. Replays have the new ones that are enqueued after it has.
+    ///
+    /// # Errors
+    /// The stream is of another card or records, there is no such group, those of `enqueue`, or other operators.
+    pub fn exchange(&self, group: usize, stream: &Stream, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
+        same_device("exchange", &self.device, stream.device())?;
+        let Some(handle) = self.groups.get(group) else {
+            let problem = Diagnostic::new("graph", "has no such group of operators");
+            return Err(problem.expected(format!("below {}", self.groups.len())).found(group).into());
+        };
+        let table = self.device.enter()?;
+        // SAFETY: the stream is alive, and the group's graph too.
+        let code = unsafe { (table.aclmdlRICaptureTaskUpdateBegin)(stream.raw(), handle.0) };
+        self.device.check("aclmdlRICaptureTaskUpdateBegin", code)?;
+        enqueue()?;
+        let table = self.device.enter()?;
+        // SAFETY: the stream is alive and in an update.
+        let code = unsafe { (table.aclmdlRICaptureTaskUpdateEnd)(stream.raw()) };
+        self.device.check("aclmdlRICaptureTaskUpdateEnd", code)
+    }
+
     /// Enqueues all recorded work on `stream` and on streams of the graph's own, which lead back to it.
     ///
     /// # Errors

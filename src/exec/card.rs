@@ -14,6 +14,7 @@ use super::engine::Clock;
 use super::error::{PeerFailed, RankError};
 use super::exchange::Exchange;
 use super::gate::Entrance;
+use super::keys::{self, Keys};
 use super::locate::{Progress, mark_texts, stopped_at};
 use super::prepare::prepare;
 use super::timing::{Timed, Timer};
@@ -49,8 +50,20 @@ struct Program {
     events: Vec<Event>,
     /// Host image of the inputs' region.
     inputs: Vec<u8>,
+    /// Launches that follow from it.
+    keys: Vec<Keys>,
     recording: Recording,
     workspace: Option<BufferSlice>,
+}
+
+impl Program {
+    /// Has the plan's graph, if there is one, run a step as it is now.
+    fn exchange_recorded(&mut self, index: usize) -> Result<()> {
+        let Recording::Done { graph, exchanged: (steps, stream), .. } = &self.recording else { return Ok(()) };
+        let recorded = steps.iter().position(|step| *step == index);
+        let (Some(group), Ready::Launch(prepared)) = (recorded, &mut self.steps[index]) else { return Ok(()) };
+        graph.exchange(group, stream, || prepared.enqueue(stream, self.workspace.as_ref()))
+    }
 }
 
 /// How far a plan is on its way to a graph.
@@ -63,7 +76,12 @@ enum Recording {
     /// The next run records.
     Due,
     /// It is there, with the events by which the streams meet at its ends.
-    Done { graph: Graph, _ends: [Event; 2] },
+    Done {
+        graph: Graph,
+        /// Steps that can be exchanged, by number of their groups, and a stream of its own for that.
+        exchanged: (Vec<usize>, Stream),
+        _ends: [Event; 2],
+    },
 }
 
 /// A rank's card. What was made from other things goes before them.
@@ -211,7 +229,8 @@ impl Card {
             let ready = match &step.action {
                 Action::Launch(call) => {
                     let tensor = |view: &View| self.tensor(plan, view);
-                    prepare(call, &tensor).map(|prepared| Ready::Launch(Box::new(prepared)))
+                    let keys = plan.known_mask(call).map(keys::all);
+                    prepare(call, &tensor, keys.as_deref()).map(|prepared| Ready::Launch(Box::new(prepared)))
                 }
                 Action::Exchange(exchange) => self.exchange(plan, exchange),
                 Action::Record(event) => Ok(Ready::Record(event.index())),
@@ -231,7 +250,8 @@ impl Card {
             Launching::Eager => Recording::Never,
             Launching::Captured => Recording::AfterFirstRun,
         };
-        Ok(Program { plan: Arc::clone(plan), steps, marks, events, inputs, recording, workspace: None })
+        let (keys, plan) = (Keys::of(plan), Arc::clone(plan));
+        Ok(Program { plan, steps, marks, events, inputs, keys, recording, workspace: None })
     }
 
     fn tensor(&self, plan: &Plan, view: &View) -> Result<Tensor> {
@@ -295,6 +315,7 @@ impl Card {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let fail = |place: Option<String>| move |source| error(rank, ordinal, place, source);
         self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
+        self.read_keys(program)?;
         let is_plain = matches!(watch, Watch::Nothing);
         if is_plain && matches!(self.programs[program].recording, Recording::Due) {
             self.record(program)?;
@@ -317,6 +338,34 @@ impl Card {
         let recording = &mut self.programs[program].recording;
         if matches!(recording, Recording::AfterFirstRun) {
             *recording = Recording::Due;
+        }
+        Ok(())
+    }
+
+    /// Makes launches that read keys ready for as many as the uploaded inputs show, in the plan's graph too.
+    fn read_keys(&mut self, program: usize) -> std::result::Result<(), RankError> {
+        let (rank, ordinal) = (self.rank, self.ordinal);
+        let Program { plan, keys, inputs, .. } = &self.programs[program];
+        let plan = Arc::clone(plan);
+        let wanted: Vec<_> = keys.iter().map(|keys| keys.wanted(inputs)).collect();
+        for (at, lengths) in wanted.into_iter().enumerate().filter_map(|(at, lengths)| Some((at, lengths?))) {
+            let steps = self.programs[program].keys[at].steps.clone();
+            // What is exchanged goes when the graph has it no more.
+            let mut before = Vec::with_capacity(steps.len());
+            for &index in &steps {
+                let step = &plan.steps[index];
+                let fail = |source| error(rank, ordinal, plan.notes.get(step.op).map(ToString::to_string), source);
+                let Action::Launch(call) = &step.action else { continue };
+                let tensor = |view: &View| self.tensor(&plan, view);
+                let prepared = prepare(call, &tensor, Some(&lengths)).map_err(fail)?;
+                let program = &mut self.programs[program];
+                before.push(std::mem::replace(&mut program.steps[index], Ready::Launch(Box::new(prepared))));
+                program.exchange_recorded(index).map_err(fail)?;
+            }
+            if let Recording::Done { exchanged: (_, stream), .. } = &self.programs[program].recording {
+                stream.synchronize().map_err(|source| self.error("exchanging operators of a graph", source))?;
+            }
+            self.programs[program].keys[at].lengths = lengths;
         }
         Ok(())
     }
@@ -393,22 +442,31 @@ impl Card {
         let [compute, communication] = means.streams;
         let is_joined = plan.steps.iter().any(|step| step.stream == StreamKind::Communication);
         let events = (|| Ok([Event::new(&device)?, Event::new(&device)?]))().map_err(whole)?;
+        let exchange = Stream::new(&device).map_err(whole)?;
+        let mut exchanged = Vec::new();
         let lead = |from: &Stream, to: &Stream, event| {
             from.enqueue_record(event)?;
             to.enqueue_wait(event)
         };
-        let capture = compute.capture().map_err(whole)?;
+        let mut capture = compute.capture().map_err(whole)?;
         if is_joined {
             lead(compute, communication, &events[0]).map_err(whole)?;
         }
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
-            means.enqueue(ready, index).map_err(|source| error(rank, ordinal, place(), source))?;
+            let enqueued = if ready.keys.iter().any(|keys| keys.steps.contains(&index)) {
+                exchanged.push(index);
+                capture.group(|| means.enqueue(ready, index)).map(drop)
+            } else {
+                means.enqueue(ready, index)
+            };
+            enqueued.map_err(|source| error(rank, ordinal, place(), source))?;
         }
         if is_joined {
             lead(communication, compute, &events[1]).map_err(whole)?;
         }
-        ready.recording = Recording::Done { graph: capture.end().map_err(whole)?, _ends: events };
+        let graph = capture.end().map_err(whole)?;
+        ready.recording = Recording::Done { graph, exchanged: (exchanged, exchange), _ends: events };
         Ok(())
     }
 

@@ -5,9 +5,10 @@
 //! runs the ranks of its own process: all of them, or one beside those of the other processes.
 //!
 //! Invariants: what can be asked of the card once is asked once, when the engine starts (operators, workspaces,
-//! memory); a run only enqueues. Nothing is pending when [`Engine::run`] returns. If a rank fails it leaves its
-//! communicators at once, so the others end too, and the error names the rank that failed first, its card and the op. The
-//! same holds between processes, which tell each other, and notice when one is gone.
+//! memory); a run only enqueues, but that attention is told anew how many keys to read, once in [`KEY_BLOCK`] tokens. Nothing is
+//! pending when [`Engine::run`] returns. If a rank fails it leaves its communicators at once, so the others end too, and the error
+//! names the rank that failed first, its card and the op. The same holds between processes, which tell each other, and notice when
+//! one is gone.
 
 mod card;
 mod checks;
@@ -15,6 +16,7 @@ mod engine;
 mod error;
 mod exchange;
 mod gate;
+mod keys;
 mod locate;
 mod prepare;
 mod rank;
@@ -26,6 +28,7 @@ pub use card::{Launching, Marks};
 pub use checks::memory_wanted;
 pub use engine::{Clock, Engine, EngineOptions, Inputs, Observation, Outputs, Run};
 pub use error::{Error, RankError};
+pub use keys::BLOCK as KEY_BLOCK;
 pub use prepare::prepare;
 pub use shards::{Part, Shards};
 pub use timing::Timed;

@@ -20,7 +20,8 @@ pub(super) struct Row<'a> {
 }
 
 /// The inputs of one run. Rows shorter than the run are padded on the right: padded tokens take the positions that
-/// follow, so that what they leave in the cache is overwritten before any token sees it. A run is no longer than the cache.
+/// follow, so that what they leave in the cache is overwritten before any token sees it. A run is no longer than the cache, of which
+/// `cache_length` rows are seen: those of the run itself where it reads prompts.
 pub(super) fn inputs(config: &ModelConfig, run: RunShape, dtype: DType, head: Head, rows: &[Row<'_>]) -> Inputs {
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
     let d = config.head_dim;

@@ -109,7 +109,7 @@ impl Session {
         let (program, room) = self.prompt_program(prompts.iter().map(Vec::len).max().unwrap_or(0))?;
         summary.memory = (0..self.deployment.cards).map(|rank| self.engine.memory(rank)).collect();
         let rows = prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() });
-        let inputs = self.inputs(room, rows);
+        let inputs = self.inputs(room, room, rows);
         let outputs = self.engine.run(program, inputs.clone())?;
         summary.prefill_seconds = started.elapsed().as_secs_f64();
         let mut step = self.choose(&mut running, outputs, (program, inputs))?;
@@ -129,7 +129,7 @@ impl Session {
                 start: *start,
                 prompt_length: *prompt_length,
             });
-            let inputs = self.inputs(1, rows);
+            let inputs = self.inputs(1, context, rows);
             // The second step is timed: the first may still warm caches.
             let timed = if number == 1 { Timed::Streams } else { Timed::No };
             let started = Instant::now();
@@ -155,10 +155,11 @@ impl Session {
         Ok(Generation { sequences, summary })
     }
 
-    /// The inputs of a run of as many rows as the session has sequences; those without a request hold one token.
-    fn inputs<'a>(&self, sequence: usize, rows: impl Iterator<Item = Row<'a>>) -> Inputs {
+    /// The inputs of a run that sees so many rows of the caches, of as many sequences as the session has; those without a request
+    /// hold one token.
+    fn inputs<'a>(&self, sequence: usize, cache_length: usize, rows: impl Iterator<Item = Row<'a>>) -> Inputs {
         let batch = self.deployment.batch;
-        let run = RunShape { batch, sequence, cache_length: self.deployment.context };
+        let run = RunShape { batch, sequence, cache_length };
         let idle = Row { ids: &[0], start: 0, prompt_length: 1 };
         let rows: Vec<Row<'_>> = rows.chain(std::iter::repeat(idle)).take(batch).collect();
         inputs(&self.config, run, self.deployment.precision.activations, self.deployment.head, &rows)

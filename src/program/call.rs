@@ -387,6 +387,21 @@ fn access(word: &str) -> Access {
     }
 }
 
+/// Where [`Call::FusedAttention`] takes `actualSeqLengthsKv`, among its arguments.
+const KEY_LENGTHS: usize = 6;
+
+impl Call {
+    /// Of attention that can be told for each sequence how many keys to read: where that stands among its arguments, and the mask
+    /// `[b,1,s,t]`, of whose places none behind the last that shows need be read.
+    #[must_use]
+    pub fn key_lengths(&self) -> Option<(usize, &View)> {
+        match self {
+            Self::FusedAttention { mask, .. } => Some((KEY_LENGTHS, mask)),
+            _ => None,
+        }
+    }
+}
+
 /// Defines the calls: variant, aclnn name, fields in the order of texts, and the arguments of the C function, of the fields.
 ///
 /// A field is a tensor that is read, written or both, or a number (`with`). Where tensors are many they are `far`: kept
@@ -575,7 +590,7 @@ calls! {
     Zero "aclnnInplaceZero" { write into } (into)
     /// One value everywhere.
     Fill "aclnnInplaceFillScalar" { write into, with value: Number } (into, value)
-    /// Attention over the whole of `k`, `v` (layout BSND), `mask [b,1,s,t]` true = hidden.
+    /// Attention over `k`, `v` (layout BSND), `mask [b,1,s,t]` true = hidden; see [`Call::key_lengths`].
     FusedAttention "aclnnFusedInferAttentionScoreV2" {
         read q, read k, read v, read mask, write out, with heads: usize, with kv_heads: usize, with scale: f64
     } (

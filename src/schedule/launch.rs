@@ -16,10 +16,24 @@ const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
 /// What the fused attention operators ask for whatever the shape, in bytes.
 const ATTENTION_WORKSPACE_BYTES: usize = 16 << 20;
 
-/// The call of an operator.
+/// The call of an operator, which reads all keys there is room for.
 #[must_use]
 pub fn launch(call: &Call) -> Launch {
     Launch { operator: call.name(), operands: operands(call).map(|(view, access)| operand(view, access)).collect() }
+}
+
+/// As [`launch`], of attention that can be told how many keys of each sequence to read: so many, if there is room.
+#[must_use]
+pub fn launch_reading(call: &Call, keys: usize) -> Launch {
+    let mut launch = launch(call);
+    if let Some((_, mask)) = call.key_lengths() {
+        let room = mask.shape[3].max(1);
+        // Keys, values and the mask stand behind the queries.
+        for operand in launch.operands.iter_mut().skip(1).filter(|operand| operand.access == Access::Read) {
+            operand.distinct = operand.distinct / room * keys.min(room);
+        }
+    }
+    launch
 }
 
 /// What a collective exchanges, and its bytes.
@@ -145,6 +159,17 @@ mod tests {
         let found = launch(&call);
         let dims: Vec<_> = found.operands.iter().map(|operand| (operand.dims.clone(), operand.access)).collect();
         assert_eq!(dims, [(vec![3, 9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 1, 2], Access::Read)]);
+    }
+
+    #[test]
+    fn attention_that_is_told_reads_as_many_keys() {
+        let [q, k, v, mask, out] =
+            [[2, 1, 4, 16], [2, 9, 2, 16], [2, 9, 2, 16], [2, 1, 1, 9], [2, 1, 4, 16]].map(|sizes| view(0, &sizes));
+        let call = Call::FusedAttention { q, k, v, mask, out, heads: 4, kv_heads: 2, scale: 1.0 };
+        let distinct = |launch: Launch| launch.operands.iter().map(|operand| operand.distinct).collect::<Vec<_>>();
+        assert_eq!(distinct(launch(&call)), [128, 576, 576, 18, 128]);
+        assert_eq!(distinct(launch_reading(&call, 4)), [128, 256, 256, 8, 128]);
+        assert_eq!(launch_reading(&call, 10), launch(&call));
     }
 
     #[test]

@@ -370,6 +370,13 @@ impl Plan {
         Slot { region, offset: Bytes(offset.0 + (tensor.offset * size) as u64), bytes: Bytes::of(elems, size) }
     }
 
+    /// The mask `[b,1,s,t]` of attention, if it is an input, so that before a run the host knows how many keys are to be read.
+    #[must_use]
+    pub fn known_mask<'a>(&self, call: &'a Call) -> Option<&'a View> {
+        let is_input = |mask: &&View| self.buffers[mask.buffer].region == Region::Inputs && mask.is_contiguous();
+        call.key_lengths().map(|(_, mask)| mask).filter(is_input)
+    }
+
     /// A new buffer, not placed yet.
     pub(super) fn buffer(&mut self, region: Region, bytes: Bytes) -> BufferId {
         self.buffers.push(Slot { region, offset: Bytes(0), bytes })

@@ -195,7 +195,7 @@ fn attention_under_a_mask() {
         };
         let [q, k, v, out, mask] = [0, 1, 2, 3, 4].map(view);
         let call = Call::FusedAttention { q, k, v, mask, out, heads: 2, kv_heads: 1, scale: 0.5 };
-        ascend_tp::exec::prepare(&call, &|view| Ok(tensors[view.buffer.index()].clone()))
+        ascend_tp::exec::prepare(&call, &|view| Ok(tensors[view.buffer.index()].clone()), None)
     };
     card.run(attention(&card.bool(&[1, 1, 1, 2], &[false, false])));
     let first = 1.0 / (1.0 + (-1.0_f32).exp());

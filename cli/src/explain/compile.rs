@@ -6,7 +6,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::Program;
-use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::program::models::{Head, RunShape, decoder, prefill};
 use ascend_tp::schedule::Plan;
 use ascend_tp::{Mesh, Parallelized, Pins, compile};
 
@@ -120,7 +120,10 @@ impl<'a> Request<'a> {
 
     fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
         let run = RunShape { batch: self.batch, sequence: pass.sequence, cache_length: self.context };
-        let program = decoder(self.config, run, self.precision, pass.head)?;
+        let program = match pass.sequence {
+            1 => decoder(self.config, run, self.precision, pass.head)?,
+            _ => prefill(self.config, run, self.precision, pass.head)?,
+        };
         let pins = Pins::auto(self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
         let compile::Compiled { split, plans } = compile::compile(&program, &self.mesh, &pins)?;

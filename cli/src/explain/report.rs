@@ -10,7 +10,7 @@ use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, layer_of};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
-use ascend_tp::schedule::plan::{Action, Launched, Region};
+use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
 use serde::Serialize;
 
 use super::compile::{Compiled, Programs, Request};
@@ -91,6 +91,20 @@ pub(super) struct Launches {
     pub(super) calls: Vec<Launch>,
     /// Ops that might share the launch of another.
     pub(super) apart: Vec<Apart>,
+    /// Which keys its attention reads.
+    pub(super) keys: Keys,
+}
+
+/// Which keys attention reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Keys {
+    /// Those of the tokens of the run.
+    Own,
+    /// Those that are there, and less than a block more.
+    There,
+    /// All there is room for.
+    All,
 }
 
 /// Launches of one operator, or of one kind of collective.
@@ -172,7 +186,7 @@ impl Report {
             weights: weights(shown),
             totals: totals(&found, request.batch * shown.pass.sequence),
             collectives: found.into_iter().map(Collective::from).collect(),
-            launches: launches(&shown.plans[0], config.layers / 2),
+            launches: launches(&shown.plans[0], config.layers / 2, shown.pass.sequence),
             memory: memory(&shown.plans, request),
             alternatives: alternatives
                 .iter()
@@ -247,7 +261,7 @@ impl From<Exchange> for Collective {
     }
 }
 
-fn launches(plan: &Plan, layer: usize) -> Launches {
+fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
     let name = |op: OpId| {
         let note = &plan.notes[op];
         let value = note.value.rsplit('.').next().unwrap_or_default();
@@ -276,7 +290,13 @@ fn launches(plan: &Plan, layer: usize) -> Launches {
         let Launched::Apart(reason) = &note.launch else { return None };
         Some(Apart { op: name(id), reason: reason.clone() })
     });
-    Launches { count: calls.iter().map(|call| call.count).sum(), apart: apart.collect(), calls }
+    let is_told = |step: &Step| matches!(&step.action, Action::Launch(call) if plan.known_mask(call).is_some());
+    let keys = match sequence {
+        1 if plan.steps.iter().any(is_told) => Keys::There,
+        1 => Keys::All,
+        _ => Keys::Own,
+    };
+    Launches { count: calls.iter().map(|call| call.count).sum(), apart: apart.collect(), keys, calls }
 }
 
 fn totals(exchanges: &[Exchange], tokens: usize) -> Totals {

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use ascend_tp::emulator::Soc;
+use ascend_tp::exec::KEY_BLOCK;
 
 use super::fold::{class_of, fold};
-use super::report::{Alternative, Launches, Memory, Pass, Report, Totals};
+use super::report::{Alternative, Keys, Launches, Memory, Pass, Report, Totals};
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::table::{Align, Table};
 
@@ -133,6 +134,17 @@ fn launches(launches: &Launches) -> String {
     for apart in &launches.apart {
         let _ = writeln!(text, "  Alone: {}, as {}.", apart.op, apart.reason);
     }
+    let _ = match launches.keys {
+        Keys::Own => writeln!(text, "  Attention reads the keys of the tokens themselves."),
+        Keys::There => writeln!(
+            text,
+            "  Attention reads the keys that are there and at most {} more: it is told how many by the host, in graphs too.",
+            KEY_BLOCK - 1
+        ),
+        Keys::All => {
+            writeln!(text, "  Attention reads all keys there is room for, as no operator takes this type or head size.")
+        }
+    };
     text
 }
 

@@ -124,7 +124,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let mut busy_us = vec![0.0; layout.stages];
     for run in lowered.runs(&recipe, &layout) {
         let plans = run.schedule(&recipe, &layout)?;
-        let found = Simulator::new(&site.profile, &site.topology, &plans, &cards).run(Issue::Eager);
+        let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
         let duration_us = |rank: usize| found.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
         let inner = plans.len() / layout.stages;

@@ -161,7 +161,7 @@ fn time(bench: &Bench, device: &Arc<Device>, plan: &Plan, call: &Call) -> Result
             let slice = memory[&view.buffer.index()].whole();
             Tensor::with_strides(&slice, view.dtype, view.shape.clone(), &view.strides, view.offset)
         };
-        prepared.push(prepare(call, &tensor)?);
+        prepared.push(prepare(call, &tensor, None)?);
     }
     queued(bench, device, &mut prepared)
 }

@@ -80,6 +80,11 @@ impl Footprint {
         Self(ranges.into_iter().filter(|range| !range.is_empty()).map(Rows::line).collect())
     }
 
+    /// All bytes of several.
+    pub(crate) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self(parts.into_iter().flat_map(|part| part.0).collect())
+    }
+
     /// Rows of a copy.
     pub(crate) fn rows(rows: Rows) -> Self {
         if rows.width == 0 || rows.height == 0 {

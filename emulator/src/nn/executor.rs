@@ -9,7 +9,7 @@ use crate::base::failure::{Failure, code};
 use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
 use crate::memory::raw::RawSpan;
-use crate::nn::operator::{Kernel, OperatorCall, Plan, Role, Strides, Tensor};
+use crate::nn::operator::{Kernel, OperatorCall, PartRead, Plan, Role, Strides, Tensor};
 use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
@@ -27,6 +27,8 @@ pub(crate) struct Bound {
     parameter: usize,
     /// Position in the list; 0 for a single tensor.
     place: usize,
+    /// If the operator reads a part of it.
+    part: Option<PartRead>,
 }
 
 impl Bound {
@@ -36,7 +38,19 @@ impl Bound {
         let mode = if tensor.role == Role::Input { AccessMode::Read } else { AccessMode::Write };
         let size = tensor.dtype.size();
         let first = tensor.offset.unsigned_abs() * size;
-        Access::new(self.name, span, mode).within(Footprint::tensor(first, size, &tensor.dims, &tensor.strides))
+        let Some(PartRead { dim, lengths, .. }) = &self.part else {
+            let whole = Footprint::tensor(first, size, &tensor.dims, &tensor.strides);
+            return Access::new(self.name, span, mode).within(whole);
+        };
+        let mut dims = tensor.dims.clone();
+        dims[0] = 1;
+        let pitch = tensor.strides[0].unsigned_abs() * size;
+        let parts = lengths.iter().enumerate().map(|(index, length)| {
+            dims[*dim] = *length;
+            Footprint::tensor(first + index * pitch, size, &dims, &tensor.strides)
+        });
+        let parts = parts.collect::<Option<Vec<Footprint>>>();
+        Access::new(self.name, span, mode).within(parts.map(Footprint::all))
     }
 }
 
@@ -131,6 +145,7 @@ impl Executor {
         let tensors: Vec<Bound> = call
             .slots()
             .map(|placed| Bound {
+                part: plan.parts.iter().find(|part| part.slot == placed.tensor.slot).cloned(),
                 tensor: placed.tensor.clone(),
                 name: placed.name,
                 parameter: placed.parameter,

@@ -16,8 +16,7 @@ use super::{Timed, nanoseconds};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
 use crate::memory::copy::Copy;
 use crate::nn::dtype::DType;
-use crate::nn::operator::OperatorCall;
-use crate::nn::operator::{Role, Tensor};
+use crate::nn::operator::{OperatorCall, PartRead, Role, Tensor};
 use crate::scheduler::ran::Measured;
 
 /// What an entry costs.
@@ -180,8 +179,14 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
 }
 
 /// The checked call of an operator as the cost model takes it.
-pub(crate) fn launch(operator: &'static str, call: &OperatorCall) -> Launch {
-    Launch { operator, operands: call.slots().map(|placed| operand(placed.tensor)).collect() }
+pub(crate) fn launch(operator: &'static str, call: &OperatorCall, parts: &[PartRead]) -> Launch {
+    let mut operands: Vec<Operand> = call.slots().map(|placed| operand(placed.tensor)).collect();
+    for part in parts {
+        let operand = &mut operands[part.slot.0];
+        let places = operand.dims[0] * operand.dims[part.dim];
+        operand.distinct = operand.distinct / places.max(1) * part.lengths.iter().sum::<usize>();
+    }
+    Launch { operator, operands }
 }
 
 fn operand(tensor: &Tensor) -> Operand {

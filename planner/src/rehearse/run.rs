@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ascend_tp::exec::Launching;
+use ascend_tp::exec::{Inputs, Launching};
 use ascend_tp::generate::{DECODE, PREFILL};
+use ascend_tp::program::models::input;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::Phase;
 
@@ -32,6 +33,13 @@ pub struct Recorded {
     pub memory: Memory,
 }
 
+/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads keys reads no others.
+fn show_keys(inputs: &mut Inputs, setting: &Setting, step: usize) {
+    let room = setting.input + setting.output;
+    let hidden = (0..setting.batch * room).map(|at| u8::from(at % room > setting.input + step)).collect::<Vec<u8>>();
+    inputs.iter_mut().filter(|(name, _)| name == input::MASK).for_each(|(_, bytes)| *bytes = Arc::new(hidden.clone()));
+}
+
 /// Runs a setting that was checked.
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     let programs = setting.compile()?;
@@ -43,18 +51,21 @@ pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     // The sum as the card has it; `tests/plan.rs` holds both equal to the byte.
     let memory = Memory { used: stage.used_bytes(), ..fullest };
     let inputs = [PREFILL, DECODE].map(|program| stage.inputs(program));
+    let [prompt, mut token] = inputs;
+    show_keys(&mut token, setting, 0);
     let is_captured = setting.launching == Launching::Captured;
     if is_captured {
         for _ in 0..RUNS_TO_CAPTURE {
-            stage.run(DECODE, &inputs[1])?;
+            stage.run(DECODE, &token)?;
         }
     }
-    stage.keep("prefill".to_owned(), PREFILL, &inputs[0], false)?;
+    stage.keep("prefill".to_owned(), PREFILL, &prompt, false)?;
     let mut decode_ns = Vec::with_capacity(setting.output);
     for step in 0..setting.output {
+        show_keys(&mut token, setting, step);
         let ns = match step < DECODES_KEPT {
-            true => stage.keep(format!("decode {}", step + 1), DECODE, &inputs[1], is_captured)?,
-            false => stage.run(DECODE, &inputs[1])?,
+            true => stage.keep(format!("decode {}", step + 1), DECODE, &token, is_captured)?,
+            false => stage.run(DECODE, &token)?,
         };
         decode_ns.push(ns.end - ns.start);
     }

@@ -357,10 +357,12 @@ impl Request<'_> {
                 continue;
             }
             // A session runs its prefill once, which is no run of a graph.
-            let prefill = self.times(&samples, |programs| &programs.prefill, on, [Issue::Eager])[0];
+            let prefill = self.times(&samples, |programs| &programs.prefill, on, None, [Issue::Eager])[0];
             let issues = [Issue::Captured, Issue::Eager];
-            for (issue, decode) in issues.into_iter().zip(self.times(&samples, |programs| &programs.decode, on, issues))
-            {
+            // The token in the middle sees itself and those before it.
+            let keys = Some(self.input_tokens + self.output_tokens.div_ceil(2));
+            let decodes = self.times(&samples, |programs| &programs.decode, on, keys, issues);
+            for (issue, decode) in issues.into_iter().zip(decodes) {
                 let split = Split { tensor_parallel: cards, key_parts, replicas, residual, issue, place };
                 let mut candidate = Candidate {
                     split,
@@ -379,16 +381,17 @@ impl Request<'_> {
         Ok(candidates)
     }
 
-    /// One run of a program on these cards, issued in each of the ways.
+    /// One run of a program on these cards, issued in each of the ways, with so many keys of each sequence.
     fn times<const ISSUES: usize>(
         &self,
         samples: &Samples,
         program: fn(&Programs) -> &Vec<Plan>,
         on: &[usize],
+        keys: Option<usize>,
         issues: [Issue; ISSUES],
     ) -> [Breakdown; ISSUES] {
         let of = |(layers, programs): &(usize, Programs)| {
-            let simulator = Simulator::new(self.profile, self.topology, program(programs), on);
+            let simulator = Simulator::new(self.profile, self.topology, program(programs), on, keys);
             (*layers, issues.map(|issue| simulator.run(issue).breakdown))
         };
         let [few, more] = [of(&samples.0), of(&samples.1)];

@@ -28,7 +28,7 @@ fn compiled(layers: usize, cards: usize) -> Programs {
 fn run(plans: &[Plan], issue: Issue) -> Run {
     let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
     let cards: Vec<usize> = (0..plans.len()).collect();
-    Simulator::new(&profile, &topology, plans, &cards).run(issue)
+    Simulator::new(&profile, &topology, plans, &cards, None).run(issue)
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn a_slow_host_holds_back_single_calls_and_not_a_replay() {
     let plans = compiled(4, 8).decode;
     let (mut profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let cards: Vec<usize> = (0..8).collect();
-    let captured = Simulator::new(&profile, &topology, &plans, &cards).run(Issue::Captured).breakdown;
+    let captured = Simulator::new(&profile, &topology, &plans, &cards, None).run(Issue::Captured).breakdown;
     profile.coefficients.host.launch_us = 100.0;
-    let simulator = Simulator::new(&profile, &topology, &plans, &cards);
+    let simulator = Simulator::new(&profile, &topology, &plans, &cards, None);
     assert_eq!(simulator.run(Issue::Captured).breakdown, captured);
     let eager = simulator.run(Issue::Eager).breakdown;
     assert!(eager.duration_us > 100.0 * eager.kernels as f64 && eager.idle_us > 0.5 * eager.duration_us, "{eager:?}");

@@ -111,11 +111,12 @@ impl Setup<'_> {
         };
         let mut engine = Engine::start_with(self.cann, deployment.compile(config)?.into_vec(), self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
-        let run = |sequence| RunShape { batch: 1, sequence, cache_length: deployment.context };
+        let run = |sequence, cache_length| RunShape { batch: 1, sequence, cache_length };
         let (dtype, mut bytes) = (precision.activations, Vec::new());
         let mut step = |program: usize, ids: &[u32], start: usize| -> Result<(), Error> {
             let row = Row { ids, start, prompt_length: prompt.len() };
-            let outputs = engine.run(program, inputs(config, run(ids.len()), dtype, Head::LastLogits, &[row]))?;
+            let run = run(ids.len(), if program == PREFILL { ids.len() } else { deployment.context });
+            let outputs = engine.run(program, inputs(config, run, dtype, Head::LastLogits, &[row]))?;
             bytes.extend(outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default());
             Ok(())
         };
@@ -123,7 +124,7 @@ impl Setup<'_> {
         for (at, id) in ids.iter().take(ids.len() - 1).enumerate() {
             step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
         }
-        let program = decoder(config, run(1), precision, Head::LastLogits)?;
+        let program = decoder(config, run(1, deployment.context), precision, Head::LastLogits)?;
         let bound = relative(&program, precision, program.ops.len());
         Ok((HostTensor::from_bytes([ids.len(), config.vocab_size], dtype, &bytes), bound))
     }

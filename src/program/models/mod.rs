@@ -53,7 +53,7 @@ pub mod input {
     pub const IDS: &str = "ids";
     /// `[b]` i64: the row of the KV cache, which is the position, of each sequence's first token; the others follow.
     pub const START: &str = "start";
-    /// `[b,s,t]` bool: true hides a cache row from a token.
+    /// `[b,s,t]` bool: true hides a cache row from a token. Of [`super::prefill`] `[b,s,s]`: a token from another.
     pub const MASK: &str = "mask";
     /// `[b,s,d]`: rotary cosines by token.
     pub const COS: &str = "cos";
@@ -88,7 +88,30 @@ pub fn decoder(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, precision.into(), head, false)?.0)
+    Ok(decoder_of_layers(config, run, Sees::Cache, precision.into(), head, false)?.0)
+}
+
+/// As [`decoder`], of tokens with nothing before them: attention sees theirs alone, and is none the dearer for a cache that has room
+/// for more. Its mask is `[b,s,s]`.
+///
+/// # Errors
+/// As for [`decoder`].
+pub fn prefill(
+    config: &ModelConfig,
+    run: RunShape,
+    precision: impl Into<Precision>,
+    head: Head,
+) -> Result<Program, Diagnostics> {
+    Ok(decoder_of_layers(config, run, Sees::Run, precision.into(), head, false)?.0)
+}
+
+/// Whose keys and values attention sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sees {
+    /// Those of earlier runs too.
+    Cache,
+    /// Those of the run.
+    Run,
 }
 
 /// As [`decoder`], with the ops of each layer, by number. With `copies_table` a head that is the embedding is a param of its own, called
@@ -99,6 +122,7 @@ pub fn decoder(
 pub fn decoder_of_layers(
     config: &ModelConfig,
     run: RunShape,
+    sees: Sees,
     precision: Precision,
     head: Head,
     copies_table: bool,
@@ -111,12 +135,13 @@ pub fn decoder_of_layers(
 
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let start = build.input(input::START, [b], DType::I64);
-    let mask = build.input(input::MASK, [b, s, t], DType::Bool);
+    let seen = if sees == Sees::Cache { t } else { s };
+    let mask = build.input(input::MASK, [b, s, seen], DType::Bool);
     let cos = build.input(input::COS, [b, s, d], dtype);
     let sin = build.input(input::SIN, [b, s, d], dtype);
     let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let caches = Some(Caches { start, length: t });
+    let caches = Some(Caches { start, length: t, sees });
     let shared =
         Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, lora: None, mask, cos, sin, logn };
 
@@ -191,6 +216,7 @@ fn whole(tensor: &str) -> Source {
 struct Caches {
     start: Operand,
     length: usize,
+    sees: Sees,
 }
 
 /// What every layer reads.
@@ -323,12 +349,15 @@ impl Shared<'_> {
             q = build.mul(q, logn);
         }
         let (mut keys, mut values) = (key, value);
-        if let Some(Caches { start, length }) = self.caches {
+        if let Some(Caches { start, length, sees }) = self.caches {
             let cache = [self.batch, length, k, d];
             let state = build.state(&format!("layers.{layer}.keys"), cache, self.dtype);
-            keys = build.op(Kind::CacheWrite, &[state, key, start]);
+            let all_keys = build.op(Kind::CacheWrite, &[state, key, start]);
             let state = build.state(&format!("layers.{layer}.values"), cache, self.dtype);
-            values = build.op(Kind::CacheWrite, &[state, value, start]);
+            let all_values = build.op(Kind::CacheWrite, &[state, value, start]);
+            if sees == Sees::Cache {
+                (keys, values) = (all_keys, all_values);
+            }
         }
         let scale = (d as f64).sqrt().recip();
         let y = build.op(Kind::Attention { scale }, &[q, keys, values, self.mask]);

@@ -94,7 +94,7 @@ impl Machine {
         })?;
         let call = operator::check(signature, arguments).map_err(refused)?;
         let plan = (signature.operator.plan)(&call).map_err(refused)?;
-        let cost = self.operator_load(|| load::launch(name, &call));
+        let cost = self.operator_load(|| load::launch(name, &call, &plan.parts));
         let planned = Executor::new(name, &call, plan, cost);
         let needed = planned.workspace_bytes() as u64;
         let handle = self.aclnn().lock().insert_executor(planned);

@@ -20,7 +20,7 @@ use super::names::{
 };
 use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
 use super::sets::{HALVES, MASKS, SINGLE};
-use super::{Plan, Refusal, ViewIndex, Views};
+use super::{PartRead, Plan, Refusal, ViewIndex, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
 use crate::nn::view::View;
 
@@ -441,6 +441,25 @@ fn mask(call: &OperatorCall, request: &Request<'_>, query: Extents, key_len: usi
     Ok(Mask::Full(mask.slot))
 }
 
+/// What is read of keys, values and a full mask where keys behind a length are not: each tensor has an index of its first dim for
+/// each length, one if there is a tensor for each batch.
+fn parts_read(
+    tensors: &[(ViewIndex, ViewIndex, Extents)],
+    order: Order,
+    mask: Option<&Tensor>,
+    lengths: &[usize],
+) -> Vec<PartRead> {
+    let dim = if order == Order::Bnsd { 2 } else { 1 };
+    let part = |slot, dim, lengths: &[usize]| PartRead { slot, dim, lengths: lengths.to_vec() };
+    let each = lengths.len() / tensors.len();
+    let keys = tensors
+        .iter()
+        .zip(lengths.chunks(each.max(1)))
+        .flat_map(|((key, value, _), lengths)| [*key, *value].map(|slot| part(slot, dim, lengths)));
+    let own = |mask: &&Tensor| mask.dims.len() > 2 && mask.dims[0] == lengths.len() && mask.len() > 0;
+    keys.chain(mask.filter(own).map(|mask| part(mask.slot, mask.dims.len() - 1, lengths))).collect()
+}
+
 /// A full mask as batch, query, key.
 fn mask_of_batches(mask: &View, query: Extents) -> View {
     let three = match mask.rank() {
@@ -557,6 +576,8 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
     let given = if request.decoding { None } else { request.query_lengths };
     let query_lengths = lengths(call, request.query_lengths_name, given, &vec![q.len; q.batch])?;
     let mask = mask(call, request, q, longest)?;
+    let full = request.mask.filter(|_| matches!(mask, Mask::Full(_)));
+    let read = request.key_lengths.map_or_else(Vec::new, |_| parts_read(&parts, in_order, full, &key_lengths));
     if let Some(sums) = request.log_sum_exp {
         let expected = [q.batch, q.heads, q.len, 1];
         if sums.dims != expected {
@@ -605,7 +626,7 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
         attention(tiles, &job);
         Ok(())
     })?;
-    Ok(plan.with_workspace(WORKSPACE_BYTES))
+    Ok(plan.with_workspace(WORKSPACE_BYTES).reading(read))
 }
 
 #[cfg(test)]
@@ -625,5 +646,19 @@ mod tests {
         assert_eq!(Order::Bsnd.dims(e), [2, 5, 3, 16]);
         assert_eq!(Order::Bnsd.dims(e), [2, 3, 5, 16]);
         assert_eq!(WORKSPACE_BYTES % 512, 0);
+    }
+
+    #[test]
+    fn lengths_say_which_part_of_each_tensor_is_read() {
+        let extents = Extents { batch: 2, heads: 3, len: 5, depth: 16 };
+        let part = |slot, dim, lengths: &[usize]| PartRead { slot: ViewIndex(slot), dim, lengths: lengths.to_vec() };
+        let one = [(ViewIndex(1), ViewIndex(2), extents)];
+        for (order, dim) in [(Order::Bsnd, 1), (Order::Bsh, 1), (Order::Bnsd, 2)] {
+            let expected = [part(1, dim, &[4, 0]), part(2, dim, &[4, 0])];
+            assert_eq!(parts_read(&one, order, None, &[4, 0]), expected);
+        }
+        let of_batches = [(ViewIndex(1), ViewIndex(3), extents), (ViewIndex(2), ViewIndex(4), extents)];
+        let expected = [part(1, 1, &[4]), part(3, 1, &[4]), part(2, 1, &[0]), part(4, 1, &[0])];
+        assert_eq!(parts_read(&of_batches, Order::Bsnd, None, &[4, 0]), expected);
     }
 }

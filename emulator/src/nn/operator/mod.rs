@@ -46,7 +46,7 @@ use super::dtype::list_names;
 
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use call::{OperatorCall, check};
-pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, Plan, Refusal, Strides, ViewIndex, Views, sets};
+pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views, sets};
 pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.

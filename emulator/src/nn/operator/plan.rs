@@ -46,6 +46,19 @@ pub(crate) struct Plan {
     pub(crate) workspace_bytes: usize,
     /// Which strided tensors the kernel reads as they lie.
     pub(crate) strides: Strides,
+    /// Tensors of which it reads a part.
+    pub(crate) parts: Vec<PartRead>,
+}
+
+/// A tensor of whose first dim each index has a length of its own: along `dim` nothing behind it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartRead {
+    /// Which tensor.
+    pub(crate) slot: ViewIndex,
+    /// The dim that the lengths are along.
+    pub(crate) dim: usize,
+    /// By index of the first dim.
+    pub(crate) lengths: Vec<usize>,
 }
 
 /// Which strided tensors an operator reads without a copy.
@@ -62,12 +75,17 @@ impl Plan {
     pub(super) fn new(
         kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
-        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides: Strides::Copied })
+        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides: Strides::Copied, parts: Vec::new() })
     }
 
     /// The same plan for an operator that reads transposed matrices as they lie.
     pub(super) fn reading_transposed(self) -> Self {
         Self { strides: Strides::Transposed, ..self }
+    }
+
+    /// The same plan of an operator that reads parts of some tensors.
+    pub(super) fn reading(self, parts: Vec<PartRead>) -> Self {
+        Self { parts, ..self }
     }
 
     /// The same plan with device memory for the second phase.

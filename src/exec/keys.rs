@@ -1,0 +1,128 @@
+//! How many keys attention reads in a run.
+//!
+//! Input → output: the masks among a run's inputs → the number of keys of each sequence, which operators take as a list of the
+//! host when they are made ready. Invariants: what a mask shows is read; what is read besides is hidden by the mask, and less than
+//! [`BLOCK`] keys a sequence. So numbers never depend on it, and operators are made ready anew once in `BLOCK` steps, of all
+//! sequences at once.
+
+use crate::schedule::plan::{Action, Plan, View};
+
+/// Tokens for which operators that are made ready do: reading a block of keys takes a card less time than that takes its host.
+pub const BLOCK: usize = 128;
+
+/// The launches of a plan that read keys as one mask shows them.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// `[b,1,s,t]`, an input.
+    mask: View,
+    /// The mask's bytes in the region of inputs.
+    bytes: std::ops::Range<usize>,
+    /// The plan's steps.
+    pub(super) steps: Vec<usize>,
+    /// What they are ready to read, by sequence.
+    pub(super) lengths: Vec<i64>,
+}
+
+/// All keys there is room for.
+pub(super) fn all(mask: &View) -> Vec<i64> {
+    vec![mask.shape[3] as i64; mask.shape[0]]
+}
+
+impl Keys {
+    /// Those of a plan whose launches are ready to read [`all`] keys.
+    pub(super) fn of(plan: &Plan) -> Vec<Self> {
+        let mut found: Vec<Self> = Vec::new();
+        for (index, step) in plan.steps.iter().enumerate() {
+            let Action::Launch(call) = &step.action else { continue };
+            let Some(mask) = plan.known_mask(call) else { continue };
+            match found.iter_mut().find(|keys| keys.mask == *mask) {
+                Some(keys) => keys.steps.push(index),
+                None => {
+                    let (_, bytes) = plan.span(mask);
+                    let bytes = bytes.start as usize..bytes.end as usize;
+                    found.push(Self { mask: mask.clone(), bytes, steps: vec![index], lengths: all(mask) });
+                }
+            }
+        }
+        found
+    }
+
+    /// What the launches have to be made ready for before a run with these inputs; none if they are.
+    pub(super) fn wanted(&self, inputs: &[u8]) -> Option<Vec<i64>> {
+        let &[batch, _, rows, room] = self.mask.shape.sizes() else { return None };
+        if batch * rows * room == 0 {
+            return None;
+        }
+        let sequences = inputs[self.bytes.clone()].chunks(rows * room);
+        let shown: Vec<usize> = sequences.map(|mask| shown(mask, room)).collect();
+        let does = |(ready, shown): (&i64, &usize)| (*shown..shown + BLOCK).contains(&(*ready as usize));
+        if self.lengths.iter().zip(&shown).all(does) {
+            return None;
+        }
+        let longest = shown.iter().copied().max().unwrap_or_default();
+        let more = longest.next_multiple_of(BLOCK) - longest;
+        Some(shown.into_iter().map(|shown| (shown + more).min(room) as i64).collect())
+    }
+}
+
+/// How many keys reach to the last that a row of a mask shows.
+fn shown(mask: &[u8], room: usize) -> usize {
+    // In most masks the last row shows most.
+    mask.chunks(room).rev().fold(0, |most, row| {
+        let further = row[most..].iter().rposition(|hidden| *hidden == 0);
+        most + further.map_or(0, |at| at + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{DType, Id};
+    use crate::schedule::plan::BufferId;
+
+    fn keys(batch: usize, rows: usize, room: usize) -> Keys {
+        let mask = View::contiguous(BufferId::from_index(0), DType::Bool, [batch, 1, rows, room].into());
+        Keys { bytes: 3..3 + mask.elems(), lengths: all(&mask), mask, steps: Vec::new() }
+    }
+
+    /// Inputs in which each sequence sees so many keys with the last of its rows, and each row before it one less.
+    fn inputs(keys: &Keys, seen: &[usize]) -> Vec<u8> {
+        let (rows, room) = (keys.mask.shape[2], keys.mask.shape[3]);
+        let row = |seen: usize| (0..room).map(move |at| u8::from(at >= seen));
+        let rows = seen.iter().flat_map(|seen| (0..rows).flat_map(move |at| row((seen + at + 1).saturating_sub(rows))));
+        [0; 3].into_iter().chain(rows).collect()
+    }
+
+    #[test]
+    fn what_is_ready_does_until_the_longest_needs_a_further_block() {
+        let mut keys = keys(3, 1, 1000);
+        let mut changes = Vec::new();
+        for step in 0..300 {
+            // The second sequence has ended.
+            let seen = [101 + step, 40, 7 + step];
+            if let Some(lengths) = keys.wanted(&inputs(&keys, &seen)) {
+                keys.lengths.clone_from(&lengths);
+                changes.push((step, lengths));
+            }
+            for (ready, seen) in keys.lengths.iter().zip(seen) {
+                assert!((seen..seen + BLOCK).contains(&(*ready as usize)), "{step}: {:?}", keys.lengths);
+            }
+        }
+        let expected =
+            [(0, vec![128, 67, 34]), (28, vec![256, 167, 162]), (156, vec![384, 167, 290]), (284, vec![512, 167, 418])];
+        assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn a_run_sees_what_any_of_its_rows_sees_and_no_more_than_there_is_room_for() {
+        let mut rows = keys(2, 4, 600);
+        assert_eq!(rows.wanted(&inputs(&rows, &[130, 9])), Some(vec![256, 135]));
+        assert_eq!(rows.wanted(&inputs(&rows, &[599, 600])), None);
+        rows.lengths = vec![256, 135];
+        assert_eq!(rows.wanted(&inputs(&rows, &[600, 550])), Some(vec![600, 590]));
+        // The first row sees more than the last.
+        let mut inputs = inputs(&rows, &[200, 100]);
+        inputs[3 + 299] = 0;
+        assert_eq!(rows.wanted(&inputs), Some(vec![384, 184]));
+    }
+}
