@@ -30,6 +30,8 @@ pub(crate) struct Model {
     pub(crate) has_head_norms: bool,
     /// Experts of a layer; 0 of a dense model.
     pub(crate) experts: usize,
+    /// Width of an expert, where every layer is a mixture of such experts and nothing else.
+    pub(crate) expert_width: Option<usize>,
 }
 
 /// Parts of a name that say how a model was tuned or stored, not what it is.
@@ -81,17 +83,32 @@ impl Model {
             window: size("window")?.map(|tokens| (tokens, share)),
             has_head_norms: says("head_norms", "y"),
             experts: size("experts")?.unwrap_or(0),
+            expert_width: size("expert_ffn")?,
         })
     }
 
-    /// Parameters of a dense decoder: products, tables and norms.
-    pub(crate) const fn parameters(&self) -> usize {
-        let blocks = if self.is_gated { 3 } else { 2 };
+    /// Parameters: products, tables and norms. Those of a mixture are known if it has an expert width.
+    pub(crate) fn parameters(&self) -> usize {
         let attention = 2 * (self.heads + self.kv_heads) * self.head_dim;
         let norms = 2 * self.hidden + if self.has_head_norms { 2 * self.head_dim } else { 0 };
-        let layer = self.hidden * (attention + blocks * self.intermediate) + norms;
+        let dense = self.hidden * if self.experts > 0 { self.experts } else { self.blocks() * self.intermediate };
+        let layer = self.hidden * attention + dense + norms;
+        self.layers * layer + self.expert_parameters() + self.table_parameters() + self.hidden
+    }
+
+    /// Those of all experts.
+    pub(crate) fn expert_parameters(&self) -> usize {
+        self.layers * self.experts * self.hidden * self.blocks() * self.expert_width.unwrap_or(0)
+    }
+
+    /// Those of the embedding and the head.
+    pub(crate) const fn table_parameters(&self) -> usize {
         let tables = if self.is_tied { 1 } else { 2 };
-        self.layers * layer + tables * self.vocabulary * self.hidden + self.hidden
+        tables * self.vocabulary * self.hidden
+    }
+
+    const fn blocks(&self) -> usize {
+        if self.is_gated { 3 } else { 2 }
     }
 
     /// Bytes of keys and values of one token at 16 bits.
@@ -127,9 +144,15 @@ mod tests {
 
     #[test]
     fn parameters_are_those_of_the_model_cards() {
-        for (name, billions) in
-            [("Qwen3-14B", 14.77), ("LLaMA2-7B", 6.738), ("LLaMA3.1-70B", 70.55), ("Qwen3-0.6B", 0.596)]
-        {
+        for (name, billions) in [
+            ("Mixtral-8x7B", 46.70),
+            ("Qwen3-30B-A3B", 30.53),
+            ("Qwen3-235B-A22B", 235.09),
+            ("Qwen3-14B", 14.77),
+            ("LLaMA2-7B", 6.738),
+            ("LLaMA3.1-70B", 70.55),
+            ("Qwen3-0.6B", 0.596),
+        ] {
             let found = of(&format!("model\n{name}\n")).unwrap().parameters() as f64 / 1e9;
             assert!((found / billions - 1.0).abs() < 1e-3, "{name}: {found}");
         }

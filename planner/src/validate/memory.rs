@@ -1,20 +1,30 @@
 //! Rows of a card's memory: what a server reports of weights, of keys and values, and of what the card offers.
 //!
-//! Input → output: a [`Point`] → the figure in its unit, or what is missing. Servers print units of 2³⁰ bytes as GB. What a
-//! server takes beside weights and keys (graphs, workspaces, the largest activations) is in no column, so rows of it are left
-//! out; of this project's own programs it is counted, see [`crate::fit_memory`].
+//! Input → output: a [`Point`] → the figure in its unit, or what is missing. Servers print units of 2³⁰ bytes as GB. Graphs and what
+//! libraries keep are in no column, so rows of them are left out; of this project's own programs all is counted, see
+//! [`crate::fit_memory`].
 
 use ascend_tp_machine::Soc;
 
 use super::super::workload::Precision;
 use super::forward::precision;
 use super::hardware::machine;
+use crate::fit_memory::COMMUNICATOR_BYTES;
 use crate::points::{Model, Point};
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// What a server's process takes of a card beside tensors and buffers of communicators (0.13 GiB of vllm-ascend PR 8289).
+const CONTEXT_BYTES: f64 = 0.13 * GIB;
+
+/// The most tokens and sequences of a pass of vLLM where a row does not say them (`max_num_batched_tokens`, `max_num_seqs`).
+const TOKENS: f64 = 2048.0;
+const SEQUENCES: f64 = 256.0;
 
 /// The figure of a row.
 pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
     let unit = match point.text("unit") {
-        "GiB" | "GB" => (1_u64 << 30) as f64,
+        "GiB" | "GB" => GIB,
         "MiB" | "MB" => (1_u64 << 20) as f64,
         "B" | "bytes" | "tokens" => 1.0,
         _ => return Err("unknown unit"),
@@ -26,15 +36,22 @@ pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
             let part = number_behind(metric, "util ").ok_or("the part that is requested is not given")?;
             part * offered(point)?.hbm_usable_bytes() as f64
         }
+        "peak activation" | "peak activation memory" => activation_bytes(point)?,
+        "KV cache" | "available KV cache memory" => cache_bytes(point)?,
         "KV cache size" => {
-            let gib =
-                number_behind(point.text("setting"), "KV ").ok_or("what is left for keys and values is not given")?;
             let tensor = tensor(point)?;
             let model = Model::of(point)?;
             let heads = model.kv_heads.div_ceil(tensor) as f64 / model.kv_heads as f64;
-            gib * (1_u64 << 30) as f64 / (model.cache_bytes_per_token() as f64 * heads)
+            let bytes = match number_behind(point.text("setting"), "KV ") {
+                Some(gib) => gib * GIB,
+                None => cache_bytes(point)?,
+            };
+            bytes / (model.cache_bytes_per_token() as f64 * heads)
         }
-        _ => return Err("what a server keeps beside weights, keys and values is not in the columns"),
+        metric if metric.contains("in use") || metric.contains("peak") => {
+            return Err("micro-batch, recomputation or what is split over the copies is not given");
+        }
+        _ => return Err("what a server's graphs and its libraries keep is not in the columns"),
     };
     Ok(bytes / unit)
 }
@@ -52,22 +69,43 @@ fn tensor(point: &Point) -> Result<usize, &'static str> {
     point.leading("tp").filter(|cards| *cards > 0).ok_or("the split is not given")
 }
 
-/// Weights of a dense decoder on one of the cards that share it: 8-bit ones in the layers alone.
+/// Weights on one of the cards that share the model: 8-bit ones in the layers alone; experts are spread over the cards of their axis,
+/// or each over those of the tensor axis.
 fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     let (model, tensor) = (Model::of(point)?, tensor(point)?);
-    if model.experts > 0 {
+    if model.experts > 0 && model.expert_width.is_none() {
         return Err("a mixture of experts; sizes of experts are not in the columns");
     }
-    let tables = if model.is_tied { 1 } else { 2 } * model.vocabulary * model.hidden;
     let copied =
         2 * model.layers * model.hidden * model.head_dim * (model.kv_heads.div_ceil(tensor) * tensor - model.kv_heads);
-    let layers = model.parameters() - tables + copied;
+    let experts = model.expert_parameters() as f64 / point.leading("ep").unwrap_or(1).max(tensor) as f64;
+    let layers = (model.parameters() - model.expert_parameters() - model.table_parameters() + copied) as f64;
     let each = match precision(point).ok_or("unknown precision")? {
         Precision::Bits16 => 2.0,
         Precision::W8A8 => 1.0,
         Precision::W4A8 => return Err("which weights have 4 bits is not in the columns"),
     };
-    Ok((each * layers as f64 + 2.0 * tables as f64) / tensor as f64)
+    Ok(each * (layers / tensor as f64 + experts) + 2.0 * model.table_parameters() as f64 / tensor as f64)
+}
+
+/// The largest tensors that a pass has at the same time: a feed-forward layer's, or the logits of all sequences in 16 and in 32 bits.
+fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
+    let (model, tensor) = (Model::of(point)?, tensor(point)? as f64);
+    let most = |words, usual| number_behind(point.text("setting"), words).unwrap_or(usual);
+    let (tokens, sequences) = (most("max-num-batched-tokens ", TOKENS), most("max-num-seqs ", SEQUENCES));
+    let inner = (model.intermediate * if model.is_gated { 3 } else { 2 }) as f64 / tensor;
+    let layer = 2.0 * tokens * (2.0 * model.hidden as f64 + inner);
+    Ok(layer.max(6.0 * sequences * model.vocabulary as f64))
+}
+
+/// What is left for keys and values of the part of a card that a server asks for.
+fn cache_bytes(point: &Point) -> Result<f64, &'static str> {
+    let setting = point.text("setting");
+    let part = ["gpu-memory-utilization ", "util "].iter().find_map(|words| number_behind(setting, words));
+    let part = part.ok_or("the part of the card that is asked for is not given")?;
+    let asked = part * offered(point)?.hbm_usable_bytes() as f64;
+    let communicators = if tensor(point)? > 1 { COMMUNICATOR_BYTES.0 as f64 } else { 0.0 };
+    Ok(asked - weight_bytes(point)? - activation_bytes(point)? - CONTEXT_BYTES - communicators)
 }
 
 /// The number behind some words of a text.
@@ -100,7 +138,10 @@ mod tests {
         assert!((sixteen - whole / 16.0 - more).abs() < 1e-9, "{sixteen}");
         let narrow = of("Qwen3-14B", "w8a8", "1", "", "weights", "GB").unwrap();
         assert!(narrow > whole / 2.0 && narrow < 0.6 * whole);
-        assert!(of("Qwen3-30B-A3B", "bf16", "1", "", "weights", "GB").unwrap_err().contains("mixture"));
+        // 30.5 billion parameters.
+        let mixture = of("Qwen3-30B-A3B", "bf16", "4", "", "weights", "GB").unwrap();
+        assert!((4.0 * mixture * GIB / 2.0 / 30.53e9 - 1.0).abs() < 1e-3, "{mixture}");
+        assert!(of("DeepSeek-V3-671B", "bf16", "16", "", "weights", "GB").unwrap_err().contains("mixture"));
     }
 
     #[test]
@@ -111,9 +152,23 @@ mod tests {
         assert_eq!((tokens("4"), tokens("16")), (4.0 * tokens("1"), 8.0 * tokens("1")));
     }
 
+    /// A server of a model of 0.6 billion parameters printed 0.22 GiB of activations and 57,403,864,576 bytes for keys and values at 0.9
+    /// of a card of 64 GiB (vllm-ascend PR 8289).
+    #[test]
+    fn what_a_server_leaves_for_keys_is_what_one_reported() {
+        let setting = "gpu-memory-utilization 0.9";
+        let activation = of("Qwen3-0.6B", "bf16", "1", setting, "peak activation", "GiB").unwrap();
+        assert!((activation - 0.22).abs() < 0.005, "{activation}");
+        let cache = of("Qwen3-0.6B", "bf16", "1", setting, "KV cache", "B").unwrap();
+        assert!((cache / 57_403_864_576.0 - 1.0).abs() < 0.01, "{cache}");
+        let tokens = of("Qwen3-0.6B", "bf16", "1", setting, "KV cache size", "tokens").unwrap();
+        assert_eq!(tokens, cache / (28 * 8 * 128 * 2 * 2) as f64);
+        assert!(of("Qwen3-0.6B", "bf16", "1", "", "KV cache", "B").unwrap_err().contains("asked for"));
+    }
+
     #[test]
     fn what_a_row_lacks_is_said() {
-        assert!(of("Qwen3-32B", "bf16", "1", "", "graph", "GiB").unwrap_err().contains("beside"));
+        assert!(of("Qwen3-32B", "bf16", "1", "", "graph", "GiB").unwrap_err().contains("graphs"));
         assert!(of("Qwen3-32B", "bf16", "", "", "weights", "GiB").unwrap_err().contains("split"));
         assert!(of("Qwen3-32B", "bf16", "1", "", "weights", "pages").unwrap_err().contains("unit"));
         let asked = of("?", "", "1", "", "requested (util 0.9)", "GiB").unwrap();
