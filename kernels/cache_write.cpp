@@ -1,19 +1,22 @@
-// cache_write: turns the keys of new tokens by their positions and writes keys and values into the slots of a cache, in
+// cache_write: turns the keys of new tokens by their positions and writes keys and values into the rows of a cache, in
 // one launch.
 //
-//   keyCache[slots[t]][h] = rotate(key[t][h], cosine[t], sine[t]), valueCache[slots[t]][h] = value[t][h], where slots[t] >= 0
+//   token t = i * each + j is number j of sequence i; where starts[i] >= 0:
+//   row = i * rows + starts[i] + j
+//   keyCache[row][h] = rotate(key[t][h], cosine[t], sine[t]), valueCache[row][h] = value[t][h]
 //   rotate(x, c, s) = { x[i] * c[i] - x[i + d/2] * s[i], x[i + d/2] * c[i] + x[i] * s[i] } for i < d/2
 //
-// Shapes: key, value [tokens, heads, dim]; cosine, sine [tokens, dim / 2]; slots [tokens], each slot once; caches
-// [cache slots, heads, dim]. dim is a multiple of 16 up to 256; tokens and heads from 0. A token with a slot below 0 is
-// left out.
-// Types: key, value and caches bfloat16_t or half alike; cosine and sine float; slots int32_t. Turned in float, each
+// With each = 1 and rows = 0 `starts` names a row of its own for each token, as caches in blocks have them.
+// Shapes: key, value [tokens, heads, dim], tokens `keyStride` and `valueStride` elements apart; cosine, sine
+// [tokens, dim / 2]; starts [tokens / each]; caches [cache rows, heads, dim], each row written once. dim is a multiple of
+// 16 up to 256; tokens and heads from 0. A sequence with a start below 0 is left out.
+// Types: key, value and caches bfloat16_t or half alike; cosine and sine float; starts int64_t. Turned in float, each
 // product and difference rounded, then to the type, to nearest even.
 // Tiling: heads of one token, up to 4,096 elements. Two tiles of keys in and out, two of values, three in float, two of
 // cosine and sine:
 //   6 x 8,192 + 3 x 16,384 + 2 x 1,024 = 100,352 bytes of unified buffer.
-// Alignment: key, value, cosine, sine and slots at multiples of their element, caches of 32 bytes.
-// Overwritten: the slots that are named, whole. Accumulated: nothing.
+// Alignment: key, value, cosine, sine and starts at multiples of their element, caches of 32 bytes.
+// Overwritten: the rows that are named, whole. Accumulated: nothing.
 // Global memory: an element of each read and written, and cosine and sine once a token.
 #include "kernel_operator.h"
 
@@ -23,18 +26,21 @@ namespace {
 
 constexpr uint32_t CACHE_WRITE_TILE = 4096, CACHE_WRITE_MAX_HALF = 128, CACHE_WRITE_MAX_HEADS = 128;
 
+struct CacheShape {
+    uint32_t tokens, each, heads, dim, rows, keyStride, valueStride;
+};
+
 template <class T>
 class CacheWrite {
   public:
-    __aicore__ inline void Init(GM_ADDR key, GM_ADDR value, GM_ADDR cosine, GM_ADDR sine, GM_ADDR slotAddress,
-                                GM_ADDR keyCache, GM_ADDR valueCache, uint32_t tokenCount, uint32_t headCount,
-                                uint32_t headDim) {
-        tokens = tokenCount, heads = headCount, dim = headDim, half = headDim / 2;
-        keys.SetGlobalBuffer((__gm__ T *)key, uint64_t(tokens) * heads * dim);
-        values.SetGlobalBuffer((__gm__ T *)value, uint64_t(tokens) * heads * dim);
+    __aicore__ inline void Init(GM_ADDR key, GM_ADDR value, GM_ADDR cosine, GM_ADDR sine, GM_ADDR startAddress,
+                                GM_ADDR keyCache, GM_ADDR valueCache, const CacheShape &given) {
+        shape = given, tokens = given.tokens, heads = given.heads, dim = given.dim, half = given.dim / 2;
+        keys.SetGlobalBuffer((__gm__ T *)key);
+        values.SetGlobalBuffer((__gm__ T *)value);
         cosines.SetGlobalBuffer((__gm__ float *)cosine, uint64_t(tokens) * half);
         sines.SetGlobalBuffer((__gm__ float *)sine, uint64_t(tokens) * half);
-        slots.SetGlobalBuffer((__gm__ int32_t *)slotAddress, tokens);
+        starts.SetGlobalBuffer((__gm__ int64_t *)startAddress);
         cachedKeys.SetGlobalBuffer((__gm__ T *)keyCache);
         cachedValues.SetGlobalBuffer((__gm__ T *)valueCache);
         pipe.InitBuffer(in, 2, CACHE_WRITE_TILE * sizeof(T));
@@ -51,16 +57,17 @@ class CacheWrite {
         uint32_t most = CACHE_WRITE_TILE / dim;
         if (most > CACHE_WRITE_MAX_HEADS) most = CACHE_WRITE_MAX_HEADS;
         for (uint32_t token = GetBlockIdx(); token < tokens; token += GetBlockNum()) {
-            const int32_t slot = slots.GetValue(token);
-            if (slot < 0 || heads == 0) continue;
+            const uint32_t sequence = token / shape.each;
+            const int64_t start = starts.GetValue(sequence);
+            if (start < 0 || heads == 0) continue;
+            const uint64_t row = uint64_t(sequence) * shape.rows + start + token % shape.each;
             CopyAngles(token);
             LocalTensor<float> angle = angles.DeQue<float>();
             for (uint32_t head = 0; head < heads; head += most) {
                 const uint32_t some = heads - head < most ? heads - head : most;
-                const uint64_t from = (uint64_t(token) * heads + head) * dim,
-                               to = (uint64_t(slot) * heads + head) * dim;
-                CopyValues(from, to, some * dim);
-                CopyKeys(from, some * dim);
+                const uint64_t to = (row * heads + head) * dim;
+                CopyValues(uint64_t(token) * shape.valueStride + head * dim, to, some * dim);
+                CopyKeys(uint64_t(token) * shape.keyStride + head * dim, some * dim);
                 Turn(angle, some);
                 CopyOut(to, some * dim);
             }
@@ -135,30 +142,23 @@ class CacheWrite {
     TBuf<TPosition::VECCALC> wide, products, turned;
     GlobalTensor<T> keys, values, cachedKeys, cachedValues;
     GlobalTensor<float> cosines, sines;
-    GlobalTensor<int32_t> slots;
+    GlobalTensor<int64_t> starts;
+    CacheShape shape;
     uint32_t tokens, heads, dim, half;
 };
 
-template <class T>
-__aicore__ inline void RunCacheWrite(GM_ADDR key, GM_ADDR value, GM_ADDR cosine, GM_ADDR sine, GM_ADDR slots,
-                                     GM_ADDR keyCache, GM_ADDR valueCache, uint32_t tokens, uint32_t heads,
-                                     uint32_t dim) {
-    CacheWrite<T> kernel;
-    kernel.Init(key, value, cosine, sine, slots, keyCache, valueCache, tokens, heads, dim);
-    kernel.Process();
-}
-
 }  // namespace
 
-extern "C" __global__ __aicore__ void cache_write_bfloat16(GM_ADDR key, GM_ADDR value, GM_ADDR cosine, GM_ADDR sine,
-                                                           GM_ADDR slots, GM_ADDR keyCache, GM_ADDR valueCache,
-                                                           uint32_t tokens, uint32_t heads, uint32_t dim) {
-    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunCacheWrite<bfloat16_t>(key, value, cosine, sine, slots, keyCache, valueCache, tokens, heads, dim);
-}
-extern "C" __global__ __aicore__ void cache_write_half(GM_ADDR key, GM_ADDR value, GM_ADDR cosine, GM_ADDR sine,
-                                                       GM_ADDR slots, GM_ADDR keyCache, GM_ADDR valueCache,
-                                                       uint32_t tokens, uint32_t heads, uint32_t dim) {
-    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunCacheWrite<half>(key, value, cosine, sine, slots, keyCache, valueCache, tokens, heads, dim);
-}
+#define CACHE_WRITE_ENTRY(name, type)                                                                          \
+    extern "C" __global__ __aicore__ void name(GM_ADDR key, GM_ADDR value, GM_ADDR cosine, GM_ADDR sine,       \
+                                               GM_ADDR starts, GM_ADDR keyCache, GM_ADDR valueCache,           \
+                                               uint32_t tokens, uint32_t each, uint32_t heads, uint32_t dim,   \
+                                               uint32_t rows, uint32_t keyStride, uint32_t valueStride) {      \
+        KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);                                                        \
+        CacheWrite<type> kernel;                                                                               \
+        kernel.Init(key, value, cosine, sine, starts, keyCache, valueCache,                                    \
+                    CacheShape{tokens, each, heads, dim, rows, keyStride, valueStride});                       \
+        kernel.Process();                                                                                      \
+    }
+CACHE_WRITE_ENTRY(cache_write_bfloat16, bfloat16_t)
+CACHE_WRITE_ENTRY(cache_write_half, half)

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
+use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Precision, Weights};
 use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
 use crate::placement::{Mesh, Pins, Placed, Residual};
@@ -15,7 +15,7 @@ use crate::program::Program;
 use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
-use crate::schedule::{Plan, Staged, StagedStep, schedule_joined, schedule_joined_like, schedule_stages};
+use crate::schedule::{Plan, Staged, StagedStep, schedule_joined_like, schedule_stages};
 
 /// What the passes make of a program.
 #[derive(Clone, Debug)]
@@ -31,8 +31,16 @@ pub struct Compiled {
 /// # Errors
 /// What the first pass that finds a problem finds, all of it.
 pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Compiled, Diagnostics> {
+    compile_with(program, mesh, pins, Kernels::NONE)
+}
+
+/// As [`compile`], for cards that have these kernels.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(program: &Program, mesh: &Mesh, pins: &Pins, kernels: Kernels) -> Result<Compiled, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
-    let plans = schedule_joined(&split.lowered)?;
+    let plans = schedule_joined_like(&split.lowered, None, kernels)?;
     Ok(Compiled { split, plans })
 }
 
@@ -111,14 +119,22 @@ impl Deployment {
     /// # Errors
     /// What does not fit the model, all of it; then what the first pass that finds a problem finds.
     pub fn compile(&self, config: &ModelConfig) -> Result<Programs, Diagnostics> {
+        self.compile_with(config, Kernels::NONE)
+    }
+
+    /// As [`Deployment::compile`], for cards that have these kernels. Stages of a pipeline launch none.
+    ///
+    /// # Errors
+    /// As [`Deployment::compile`].
+    pub fn compile_with(&self, config: &ModelConfig, kernels: Kernels) -> Result<Programs, Diagnostics> {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let prefill = (self.longest_prompt, Sees::Run);
+        let prefill = (self.longest_prompt, Sees::Run, kernels);
         let prefill = self.program(config, &mesh, prefill, (Pins::auto(self.residual), None), &parts)?;
         let longest = &prefill.split.lowered;
         let decode_pins = Pins::auto(Residual::Replicate).like(longest);
-        let decode = self.program(config, &mesh, (1, Sees::Cache), (decode_pins, Some(longest)), &parts)?;
+        let decode = self.program(config, &mesh, (1, Sees::Cache, kernels), (decode_pins, Some(longest)), &parts)?;
         Ok(Programs { prefill: prefill.plans, decode: decode.plans })
     }
 
@@ -126,28 +142,34 @@ impl Deployment {
     ///
     /// # Errors
     /// As [`Deployment::compile`].
-    pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
+    pub fn compile_shorter(
+        &self,
+        config: &ModelConfig,
+        tokens: usize,
+        kernels: Kernels,
+    ) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let pins = Pins::auto(self.residual);
         let parts = self.parts(config, &mesh)?;
         let longest = self.decoder(config, (self.longest_prompt, Sees::Run), &parts)?.0;
         let longest = parallelize(&longest, &mesh, &pins)?.lowered;
-        Ok(self.program(config, &mesh, (tokens, Sees::Run), (pins.like(&longest), Some(&longest)), &parts)?.plans)
+        Ok(self
+            .program(config, &mesh, (tokens, Sees::Run, kernels), (pins.like(&longest), Some(&longest)), &parts)?
+            .plans)
     }
 
     fn program(
         &self,
         config: &ModelConfig,
         mesh: &Mesh,
-        tokens: (usize, Sees),
+        (sequence, sees, kernels): (usize, Sees, Kernels),
         (pins, memory_of): (Pins, Option<&Placed>),
         parts: &Cut,
     ) -> Result<Compiled, Diagnostics> {
-        let (program, layers) = self.decoder(config, tokens, parts)?;
+        let (program, layers) = self.decoder(config, (sequence, sees), parts)?;
         if self.stages == 1 {
-            let Some(other) = memory_of else { return compile(&program, mesh, &pins) };
             let split = parallelize(&program, mesh, &pins)?;
-            let plans = schedule_joined_like(&split.lowered, other)?;
+            let plans = schedule_joined_like(&split.lowered, memory_of, kernels)?;
             return Ok(Compiled { split, plans });
         }
         let marks = Marks::of_forward(&program, &layers, program.ops.len(), parts);
@@ -274,7 +296,7 @@ mod tests {
                     Deployment { cards, stages: 1, precision, residual, batch, longest_prompt, context, head };
                 let longest = deployment.compile(&config).unwrap().prefill;
                 for tokens in [32, 48, 96, 192] {
-                    let shorter = deployment.compile_shorter(&config, tokens).unwrap();
+                    let shorter = deployment.compile_shorter(&config, tokens, Kernels::NONE).unwrap();
                     for (long, short) in longest.iter().zip(&shorter) {
                         let fits = |region| short.region_bytes(region) <= long.region_bytes(region);
                         assert!(Region::ALL.into_iter().all(fits), "{preset}, {tokens} tokens on {cards} cards");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
+use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
@@ -12,7 +13,7 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init};
+use ascend_tp::train::{Compiled, Layout, Recipe, Recompute, Trainer, Zero, compile, init};
 use ascend_tp::world::ProcessGroup;
 
 use crate::training::{Golden, follows};
@@ -52,27 +53,38 @@ const LAYOUTS: [Layout; 26] = [
 ];
 
 /// A model whose every sum is cut somewhere, as small as can be.
-fn small(tied_embeddings: bool) -> ModelConfig {
+pub(crate) fn small(tied_embeddings: bool) -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     ModelConfig { layers: 2, hidden_size: 16, intermediate_size: 48, vocab_size: 64, tied_embeddings, ..config }
 }
 
-fn recipe(precision: Precision) -> Recipe {
+pub(crate) fn recipe(precision: Precision) -> Recipe {
     Recipe { steps: STEPS, seq: 8, global_batch: 8, precision, exact: true, ..Recipe::default() }
 }
 
 fn start(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
+    let compiled = compile(config, recipe, &layout).unwrap_or_else(|problems| panic!("{layout:?}: {problems}"));
+    start_with(config, recipe, layout, compiled, KernelSource::None)
+}
+
+fn start_with(
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: Layout,
+    compiled: Compiled,
+    kernels: KernelSource,
+) -> Trainer {
     let emulator = Emulator::new(Config::with_cards(layout.cards())).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    let compiled = compile(config, recipe, &layout).unwrap_or_else(|problems| panic!("{layout:?}: {problems}"));
     let inits = compiled.inits.clone();
     let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 5);
-    Trainer::start(&cann, config, recipe, layout, compiled, &EngineOptions::default(), fill).unwrap()
+    let options = EngineOptions { kernels, ..EngineOptions::default() };
+    Trainer::start(&cann, config, recipe, layout, compiled, &options, fill).unwrap()
 }
 
 /// All that a run leaves: bits of losses and norms, and whole tensors.
 #[derive(PartialEq)]
-struct Left {
+pub(crate) struct Left {
     numbers: Vec<(u64, u64)>,
     tensors: BTreeMap<String, Vec<u8>>,
 }
@@ -93,7 +105,21 @@ fn whole(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn run(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Left {
-    let mut trainer = start(config, recipe, layout);
+    left(start(config, recipe, layout), config, recipe)
+}
+
+/// What a run leaves whose plans launch kernels.
+pub(crate) fn run_with(
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: Layout,
+    compiled: Compiled,
+    kernels: KernelSource,
+) -> Left {
+    left(start_with(config, recipe, layout, compiled, kernels), config, recipe)
+}
+
+fn left(mut trainer: Trainer, config: &ModelConfig, recipe: &Recipe) -> Left {
     let numbers = steps(&mut trainer, config, recipe, recipe.steps);
     Left { numbers, tensors: whole(&mut trainer) }
 }

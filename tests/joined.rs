@@ -17,7 +17,7 @@ use ascend_tp::{Mesh, Pins, parallelize};
 use crate::common::{Run, Tensors, cann, run, start};
 
 /// A model of two layers with heads of that size: three key heads, so that three cards have one each and two share unevenly.
-fn small(preset: &str, head_size: usize) -> ModelConfig {
+pub(crate) fn small(preset: &str, head_size: usize) -> ModelConfig {
     let mut config = ModelConfig::preset(preset).unwrap();
     (config.layers, config.kv_heads, config.heads, config.head_dim) = (2, 3, 6, head_size);
     (config.hidden_size, config.intermediate_size, config.vocab_size) = (40, 22, 30);
@@ -42,7 +42,7 @@ fn drawn(value: &Value, seed: usize) -> HostTensor {
 }
 
 /// Inputs of a run whose first tokens stand in row `start` of the caches.
-fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
+pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
     let input = |id: ValueId| {
         let value = &program.values[id];
         let sizes = value.shape.sizes();
@@ -55,6 +55,13 @@ fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
             "start" => ints(&|_| start),
             "last" => ints(&|_| 0),
             "mask" => ints(&|at| usize::from(at % sizes[2] > start + at / sizes[2] % sizes[1])),
+            "cos" | "sin" => {
+                // Both halves of a head are turned by the same angles.
+                let (all, width) = (drawn(value, seed), sizes[2]);
+                let data =
+                    (0..all.shape.elems()).map(|at| all.floats()[at / width * width + at % (width / 2)]).collect();
+                HostTensor::float(value.shape.clone(), value.dtype, data)
+            }
             _ => drawn(value, seed),
         };
         (value.name.clone(), tensor)
@@ -64,9 +71,7 @@ fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
 
 /// Two runs, the second of which finds the caches as the first left them.
 fn runs(cann: &Arc<Cann>, plans: Vec<Plan>, program: &Program, sequence: usize) -> Vec<Run> {
-    let named = |id: ValueId| (program.values[id].name.clone(), drawn(&program.values[id], id.index()));
-    let params: Tensors = program.with_role(Role::Param).map(named).collect();
-    let mut engine = start(cann, plans, &params).unwrap();
+    let mut engine = start(cann, plans, &params(program)).unwrap();
     [0, 1].map(|at| run(&mut engine, &inputs(program, at * sequence, at)).unwrap()).into()
 }
 
@@ -84,7 +89,19 @@ fn compare(joined: &[Run], alone: &[Run], lowered: &Placed, last: Option<ValueId
     missing
 }
 
-fn lowered(config: &ModelConfig, run: RunShape, precision: Precision, cards: usize, residual: Residual) -> Placed {
+/// Of each param, numbers.
+pub(crate) fn params(program: &Program) -> Tensors {
+    let named = |id: ValueId| (program.values[id].name.clone(), drawn(&program.values[id], id.index()));
+    program.with_role(Role::Param).map(named).collect()
+}
+
+pub(crate) fn lowered(
+    config: &ModelConfig,
+    run: RunShape,
+    precision: Precision,
+    cards: usize,
+    residual: Residual,
+) -> Placed {
     let program = decoder(config, run, precision, Head::LastLogits).unwrap();
     let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
     parallelize(&program, &mesh, &Pins::auto(residual)).unwrap().lowered

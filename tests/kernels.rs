@@ -8,6 +8,7 @@
 //! `ASCEND_TP_KERNEL_ROUNDS=10000` makes as many random cases a kernel, `ASCEND_TP_KERNEL_SEED` begins at another.
 
 mod build;
+pub(crate) mod launched;
 mod mutations;
 
 use std::path::{Path, PathBuf};

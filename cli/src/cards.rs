@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ascend_tp::Cann;
-use ascend_tp::base::{DType, Diagnostic};
+use ascend_tp::base::{DType, Diagnostic, Diagnostics};
+use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbers, Sharing};
 use ascend_tp::exec::{Clock, Marks};
 use ascend_tp::world::ProcessGroup;
@@ -82,6 +83,25 @@ pub(super) fn open_for(
     Ok(Cards { cann, count, marks, emulator, description })
 }
 
+/// The variable that names a library of the kernels of `kernels/`.
+const KERNEL_LIBRARY: &str = "ASCEND_TP_KERNEL_LIBRARY";
+
+/// Where cards have kernels from: the library that `ASCEND_TP_KERNEL_LIBRARY` names; else those that are built in, which emulated cards
+/// do not run.
+///
+/// # Errors
+/// The library is not there.
+pub(super) fn kernels(are_emulated: bool) -> Result<KernelSource, Diagnostics> {
+    let Some(path) = std::env::var_os(KERNEL_LIBRARY).filter(|path| !path.is_empty()) else {
+        return Ok(if are_emulated { KernelSource::None } else { KernelSource::BuiltIn });
+    };
+    let found = std::path::Path::new(&path).canonicalize().map_err(|error| {
+        let problem = Diagnostic::new(KERNEL_LIBRARY, format!("names no library: {error}")).found(path.display());
+        problem.help("`ascend-tp kernel build kernels/*.cpp --out FILE` makes one for emulated cards")
+    })?;
+    Ok(KernelSource::Library(found))
+}
+
 /// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards; its memory is for the processes of the group.
 fn emulator(group: &ProcessGroup, cards: Option<usize>, wanted: usize) -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
@@ -110,6 +130,14 @@ impl Cards {
     pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
         Some(peak_flops_per_s(soc, dtype))
+    }
+
+    /// Where these cards have kernels from.
+    ///
+    /// # Errors
+    /// As [`kernels`].
+    pub(super) fn kernels(&self) -> Result<KernelSource, Diagnostics> {
+        kernels(self.is_emulated())
     }
 
     /// Whether the cards are this host.

@@ -49,8 +49,15 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     cards.require_numbers()?;
     let job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, &cards, group))?;
     let launching = if options.captured { Launching::Captured } else { Launching::Eager };
-    let engine =
-        EngineOptions { group: Arc::clone(group), marks: cards.marks, launching, stop, ..EngineOptions::default() };
+    let kernels = cards.kernels()?;
+    let engine = EngineOptions {
+        group: Arc::clone(group),
+        marks: cards.marks,
+        launching,
+        kernels,
+        stop,
+        ..EngineOptions::default()
+    };
     let mut session = job.start(&cards, &engine)?;
     let generation = job.generate(&mut session, group.is_first())?;
     if interrupt::is_requested() {

@@ -65,7 +65,9 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let cards = cards::open(options.device, group)?;
     cards.require_numbers()?;
     let (recipe, layout, model) = processes::agree(group, &format!("{options:?}"), read(options, &cards, group))?;
-    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop, ..EngineOptions::default() };
+    let kernels = cards.kernels()?;
+    let engine =
+        EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };
     let step = |layout: Layout, engine: &EngineOptions| -> Result<Gradients, train::Error> {
         gradients(&cards.cann, &model.config, &recipe, layout, engine, |shards| {
             // Adapters of which neither factor is zero, so that both have gradients.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::Cann;
-use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::base::{Diagnostic, Diagnostics, Kernels};
 use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards, Timed};
 use ascend_tp::generate::Model;
@@ -20,7 +20,7 @@ use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, init};
+use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, compile_with, init};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_planner::train::decoder::Decoder;
 use clap::Args;
@@ -194,7 +194,8 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     bind::apply(&options.bind, group, wanted)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
-    let made = Job::new(options, &folder, wanted, group);
+    let kernels = cards.kernels()?;
+    let made = Job::new(options, &folder, wanted, kernels.kernels(), group);
     let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
     // A run that was told to stop ends after a step, so the engine does not hear of it.
     drop(stop);
@@ -202,6 +203,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         group: Arc::clone(group),
         marks: cards.marks,
         clock: cards.clock(),
+        kernels,
         ..EngineOptions::default()
     };
     let mut trainer = job.start(&cards.cann, compiled, &engine)?;
@@ -255,6 +257,7 @@ impl<'a> Job<'a> {
         options: &'a TrainOptions,
         folder: &Path,
         cards: usize,
+        kernels: Kernels,
         group: &ProcessGroup,
     ) -> Result<(Self, Compiled), Diagnostics> {
         let mut problems = Diagnostics::new();
@@ -277,7 +280,7 @@ impl<'a> Job<'a> {
             let problem = Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
             problems.push(problem.help("leave --init-seed out"));
         }
-        let compiled = compile(&config, &recipe, &layout).map_err(|found| problems.append(found)).ok();
+        let compiled = compile_with(&config, &recipe, &layout, kernels).map_err(|found| problems.append(found)).ok();
         let checkpoint = checkpoint_of(options, &mut problems);
         let first =
             checkpoint.as_ref().map_or(0, |(found, _)| usize::try_from(found.index().step).unwrap_or(usize::MAX));

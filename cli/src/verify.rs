@@ -41,7 +41,9 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         Err(failure) => return Err(failure),
     };
     let precision = options.dtype.of(model.config.dtype);
-    let engine = EngineOptions { group: Arc::clone(group), marks: cards.marks, stop, ..EngineOptions::default() };
+    let kernels = cards.kernels()?;
+    let engine =
+        EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };
     let residual = options.layout.residual();
     let found = verify_with(&cards.cann, &model, wanted, precision, residual, &reference, &engine)?;
     cards.check_reports()?;

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
@@ -28,6 +29,7 @@ fn setting(cards: usize) -> Setting {
         name: "qwen-72b, 2 layers".to_owned(),
         model,
         site: Site {
+            kernels: KernelSource::None,
             cards,
             servers: None,
             profile: Profile::of(Soc::Ascend910B3),

@@ -51,6 +51,7 @@ pub use faults::injected::Injected;
 pub use hccl::rules::{CollectiveRule, InPlace, Named};
 pub use memory::book::CardUsage;
 pub use nn::simd::isa::{ISA_VARIABLE, Isa, isa};
+pub use runtime::budget::Expansion;
 pub use runtime::compiled::{KernelFinding, KernelRun, KernelTouch};
 pub use runtime::fork;
 pub use runtime::kernel::{KernelCall, KernelMemory};

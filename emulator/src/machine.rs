@@ -95,7 +95,7 @@ impl Machine {
             Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_hook(Arc::<Faults>::clone(&faults));
         let memory = if strict.is_some() { memory.watched(config.strict.alignment) } else { memory };
         let clock = (strict.is_some() || timed.is_some()).then_some(built);
-        let state = State::new(
+        let mut state = State::new(
             key,
             Runtime::new(config.cards),
             Scheduler::new(clock, config.exec_timeout),
@@ -103,6 +103,7 @@ impl Machine {
             timed.as_ref().map(|timed| Schedule::new(timed, config.cards)),
             &faults,
         );
+        state.hccl.expansion = config.expansion;
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             key,

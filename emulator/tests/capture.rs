@@ -31,6 +31,8 @@ macro_rules! optional {
     }};
 }
 
+pub(crate) use optional;
+
 fn begin(table: &Table, stream: aclrtStream, mode: aclmdlRICaptureMode) {
     ok(table, call!(table, aclmdlRICaptureBegin(stream, mode)));
 }

@@ -4,13 +4,14 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use ascend_tp_emulator::{CannVersion, Config, Emulator, Mode};
+use ascend_tp_emulator::{CannVersion, Config, Emulator, Expansion, Mode};
 use ascend_tp_sys::{
     ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_NO_STREAM_RESOURCE, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclError, aclmdlRI, aclmdlRICaptureMode,
     aclrtMemMallocPolicy,
 };
 
+use crate::capture::optional;
 use crate::common::operators::add;
 use crate::common::{Card, call, hccl_ok, hccl_refused, machine, ok, refused, world};
 
@@ -39,6 +40,54 @@ fn graph_of(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> (aclError, 
     begin(card, RELAXED);
     hccl_ok(card.table, all_reduce(card, comm, buffer));
     end(card)
+}
+
+/// As many communicators of one card as there are, and what the next one is told.
+fn communicators(expansion: Expansion, most: usize) -> (usize, Option<String>) {
+    let emulator = Emulator::new(Config { expansion, ..Config::with_cards(1) }).expect("a machine");
+    let table = emulator.table();
+    ok(&table, call!(table, aclrtSetDevice(0)));
+    for made in 0..most {
+        let (mut device, mut comm) = (0, null_mut());
+        let result = call!(table, HcclCommInitAll(1, &raw mut device, &raw mut comm));
+        if result != HcclResult::HCCL_SUCCESS {
+            return (made, Some(hccl_refused(&table, result, HcclResult::HCCL_E_RUNTIME)));
+        }
+    }
+    (most, None)
+}
+
+#[test]
+fn communicators_take_streams_when_they_are_made() {
+    // The default stream is one of the 1,984; each communicator takes 40.
+    let (made, refusal) = communicators(Expansion::Streams, 60);
+    let refusal = refusal.expect("a card has no streams for 60");
+    assert_eq!(made, 1983 / 40, "{refusal}");
+    assert!(refusal.contains("too few left for a communicator, which takes 40: 1 are created"), "{refusal}");
+    // Kernels of the vector cores take none.
+    assert_eq!(communicators(Expansion::VectorCores, 60), (60, None));
+}
+
+#[test]
+fn a_built_graph_takes_what_a_captured_one_does() {
+    let (_emulator, table) = machine(1);
+    let card = Card::new(&table, 0);
+    let buffer = card.malloc(4);
+    let (mut graph, mut bound) = (null_mut(), [null_mut(); 2]);
+    ok(&table, optional!(table, aclmdlRIBuildBegin(&raw mut graph, 0)));
+    for stream in &mut bound {
+        ok(&table, call!(table, aclrtCreateStreamWithConfig(std::ptr::from_mut(stream), 0, 4)));
+        ok(&table, optional!(table, aclmdlRIBindStream(graph, *stream, 0)));
+        add(&card, *stream, [buffer, buffer, buffer], 1.0, 1).expect("recorded");
+    }
+    ok(&table, optional!(table, aclmdlRIEndTask(graph, bound[0])));
+    // Beside the default stream, the card's own and the two that are bound, all but one.
+    let mut streams: Vec<_> = (5..1984).map(|_| card.stream()).collect();
+    let code = optional!(table, aclmdlRIBuildEnd(graph, null_mut()));
+    let refusal = refused(&table, code, ACL_ERROR_RT_NO_STREAM_RESOURCE);
+    assert!(refusal.contains("too few left for a graph, which takes 2"), "{refusal}");
+    ok(&table, call!(table, aclrtDestroyStream(streams.pop().expect("some"))));
+    ok(&table, optional!(table, aclmdlRIBuildEnd(graph, null_mut())));
 }
 
 #[test]

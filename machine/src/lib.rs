@@ -12,6 +12,7 @@
 //! | [`soc`] | the chips: facts, each with its source |
 //! | [`profile`] | a chip with its coefficients; TOML |
 //! | [`launch`] | an operator's call as any caller of the C ABI can describe it |
+//! | [`kernel`] | what the arguments of a kernel of this project say of its tensors |
 //! | [`work`] | what a call has to compute and move |
 //! | [`operator`] | what that costs on a card |
 //! | [`fit`] | coefficients from measured points |
@@ -23,6 +24,7 @@
 pub mod collective;
 pub mod fit;
 pub mod host;
+pub mod kernel;
 pub mod launch;
 pub mod operator;
 pub mod problem;

@@ -99,7 +99,8 @@ enum Class {
 }
 
 /// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
-const CLASSES: [(&str, Class); 74] = [
+const CLASSES: [(&str, Class); 75] = [
+    ("cache_write", Class::WriteRows),
     ("aclnnMatmul", Class::Product(0)),
     ("aclnnMm", Class::Product(0)),
     ("aclnnBatchMatMul", Class::Product(0)),
@@ -352,20 +353,21 @@ impl Work {
 
     fn write_rows(&mut self, operands: &[Operand]) {
         self.vector_operations = 0.0;
-        let Some(table) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
         let source = operands
             .iter()
             .filter(|operand| operand.access == Access::Read)
             .max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
         self.tasks = rows(source);
-        let moved = source.map_or(0.0, Operand::bytes).min(table.bytes());
-        if table.access == Access::Update {
-            // Rows that are replaced are not read.
-            self.read_bytes -= table.bytes();
+        for table in operands.iter().filter(|operand| operand.access != Access::Read) {
+            let moved = source.map_or(0.0, Operand::bytes).min(table.bytes());
+            if table.access == Access::Update {
+                // Rows that are replaced are not read.
+                self.read_bytes -= table.bytes();
+                self.passing_bytes -= table.bytes();
+            }
             self.passing_bytes -= table.bytes();
+            self.written_bytes += moved - table.bytes();
         }
-        self.passing_bytes -= table.bytes();
-        self.written_bytes += moved - table.bytes();
     }
 
     /// The same call again and again on `copies` sets of its weights, caches and tables in turn, as benchmarks make it: what

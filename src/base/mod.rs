@@ -7,6 +7,7 @@ mod argument;
 mod diagnostic;
 mod dtype;
 mod ids;
+mod kernels;
 mod shape;
 mod units;
 
@@ -15,5 +16,6 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::{DType, Precision, UnknownDType, Weights};
 pub(crate) use ids::define_id;
 pub use ids::{AxisId, Id, IdVec};
+pub use kernels::{KERNEL_BLOCKS, Kernels};
 pub use shape::{Dims, Shape};
 pub use units::Bytes;

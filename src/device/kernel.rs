@@ -76,18 +76,25 @@ impl Drop for KernelBinary {
     }
 }
 
+/// A launch with its arguments, ready to be enqueued any number of times. It keeps the memory of its arguments alive.
+#[derive(Debug)]
+pub struct PreparedKernel {
+    kernel: Kernel,
+    list: Handle,
+    blocks: u32,
+    _memory: Vec<KernelArgument>,
+}
+
 impl Kernel {
-    /// Enqueues the kernel on `blocks` cores. Memory of its arguments that the caller drops is freed when the work of its card
-    /// is done.
+    /// Makes a launch on `blocks` cores ready.
     ///
     /// # Errors
-    /// An argument or the stream is of another card, or the library refuses.
-    pub fn enqueue(&self, stream: &Stream, blocks: u32, arguments: &[KernelArgument]) -> Result<()> {
+    /// An argument is of another card, or the library refuses.
+    pub fn prepare(&self, blocks: u32, arguments: Vec<KernelArgument>) -> Result<PreparedKernel> {
         let device = &self.binary.device;
-        same_device("enqueue", device, stream.device())?;
-        for argument in arguments {
+        for argument in &arguments {
             if let KernelArgument::Memory(slice) = argument {
-                same_device("enqueue", device, slice.device())?;
+                same_device("prepare", device, slice.device())?;
             }
         }
         let table = device.enter()?;
@@ -95,7 +102,7 @@ impl Kernel {
         // SAFETY: the function's binary is loaded, and `list` is valid for a write.
         let code = unsafe { (table.aclrtKernelArgsInit)(self.handle.0, &raw mut list.0) };
         device.check("aclrtKernelArgsInit", code)?;
-        for argument in arguments {
+        for argument in &arguments {
             let mut value = match argument {
                 KernelArgument::Memory(slice) => slice.address().addr().to_ne_bytes().to_vec(),
                 KernelArgument::Value(bytes) => bytes.clone(),
@@ -110,10 +117,32 @@ impl Kernel {
         // SAFETY: the list is open.
         let code = unsafe { (table.aclrtKernelArgsFinalize)(list.0) };
         device.check("aclrtKernelArgsFinalize", code)?;
-        let (config, reserve) = (std::ptr::null_mut(), std::ptr::null_mut());
+        Ok(PreparedKernel { kernel: self.clone(), list, blocks, _memory: arguments })
+    }
+
+    /// Enqueues the kernel on `blocks` cores. Memory of its arguments that the caller drops is freed when the work of its card
+    /// is done.
+    ///
+    /// # Errors
+    /// An argument or the stream is of another card, or the library refuses.
+    pub fn enqueue(&self, stream: &Stream, blocks: u32, arguments: &[KernelArgument]) -> Result<()> {
+        self.prepare(blocks, arguments.to_vec())?.enqueue(stream)
+    }
+}
+
+impl PreparedKernel {
+    /// Enqueues the launch.
+    ///
+    /// # Errors
+    /// The stream is of another card, or the library refuses. Errors of the work itself come from waiting for the stream.
+    pub fn enqueue(&self, stream: &Stream) -> Result<()> {
+        let device = &self.kernel.binary.device;
+        same_device("enqueue", device, stream.device())?;
+        let table = device.enter()?;
+        let (function, config, reserve) = (self.kernel.handle.0, std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the function, the list made for it and the stream are alive; memory waits for the stream before it is freed.
         let code = unsafe {
-            (table.aclrtLaunchKernelWithConfig)(self.handle.0, blocks, stream.raw(), config, list.0, reserve)
+            (table.aclrtLaunchKernelWithConfig)(function, self.blocks, stream.raw(), config, self.list.0, reserve)
         };
         device.check("aclrtLaunchKernelWithConfig", code)
     }

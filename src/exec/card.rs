@@ -5,9 +5,12 @@ use std::time::Instant;
 
 use crate::base::{Bytes, Id};
 use crate::device::{
-    Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, Prepared, Result, Stream, Tensor,
+    Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, KernelSource, LoadedKernels, Prepared,
+    PreparedKernel, Result, Stream, Tensor,
 };
-use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot, View};
+use crate::schedule::plan::{
+    ALIGNMENT_BYTES, Action, Call, Collective, Plan, Region, StreamKind, Tensor as Slot, View,
+};
 use crate::timeline::Span;
 
 use super::engine::Clock;
@@ -16,7 +19,7 @@ use super::exchange::Exchange;
 use super::gate::Entrance;
 use super::keys::{self, Keys};
 use super::locate::{Progress, mark_texts, stopped_at};
-use super::prepare::prepare;
+use super::prepare::{prepare, prepare_kernel};
 use super::timing::{Timed, Timer};
 
 /// Bytes of host memory through which a card's memory is filled.
@@ -25,6 +28,7 @@ const STAGING_BYTES: usize = 1 << 20;
 /// A step ready to be enqueued.
 enum Ready {
     Launch(Box<Prepared>),
+    Kernel(&'static str, Box<PreparedKernel>),
     Exchange(Box<Exchange>),
     Record(usize),
     Wait(usize),
@@ -35,6 +39,7 @@ impl Ready {
     const fn name(&self) -> &'static str {
         match self {
             Self::Launch(prepared) => prepared.name(),
+            Self::Kernel(name, _) => name,
             Self::Exchange(exchange) => exchange.name(),
             Self::Record(_) | Self::Wait(_) => "",
         }
@@ -99,6 +104,7 @@ pub(super) struct Card {
     /// Of all workspaces.
     workspace_bytes: usize,
     regions: Vec<Buffer>,
+    kernels: LoadedKernels,
 }
 
 /// What a rank's steps are enqueued with.
@@ -116,6 +122,7 @@ impl Means<'_> {
         }
         match &mut ready.steps[index] {
             Ready::Launch(prepared) => prepared.enqueue(stream, ready.workspace.as_ref()),
+            Ready::Kernel(_, kernel) => kernel.enqueue(stream),
             Ready::Exchange(exchange) => exchange.enqueue(&self.communicators[exchange.communicator].1, stream),
             Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
             Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
@@ -162,6 +169,7 @@ impl Card {
         groups: &[Vec<usize>],
         entrance: Entrance,
         how: (Marks, Launching),
+        kernels: &KernelSource,
     ) -> std::result::Result<Self, RankError> {
         let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
         let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
@@ -171,6 +179,7 @@ impl Card {
             Ok(taken)
         })();
         let (regions, streams) = taken.map_err(|source| fail("taking memory and streams", source))?;
+        let kernels = kernels.load(&device).map_err(|source| fail("loading kernels", source))?;
         let Some(meetings) = entrance.pass() else {
             return Err(error(rank, ordinal, None, PeerFailed));
         };
@@ -178,6 +187,7 @@ impl Card {
             rank,
             ordinal,
             regions,
+            kernels,
             streams,
             device,
             workspace: None,
@@ -227,11 +237,7 @@ impl Card {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let ready = match &step.action {
-                Action::Launch(call) => {
-                    let tensor = |view: &View| self.tensor(plan, view);
-                    let keys = plan.known_mask(call).map(keys::all);
-                    prepare(call, &tensor, keys.as_deref()).map(|prepared| Ready::Launch(Box::new(prepared)))
-                }
+                Action::Launch(call) => self.launch(plan, call),
                 Action::Exchange(exchange) => self.exchange(plan, exchange),
                 Action::Record(event) => Ok(Ready::Record(event.index())),
                 Action::Wait(event) => Ok(Ready::Wait(event.index())),
@@ -254,6 +260,23 @@ impl Card {
         Ok(Program { plan, steps, marks, events, inputs, keys, recording, workspace: None })
     }
 
+    fn launch(&self, plan: &Plan, call: &Call) -> Result<Ready> {
+        let Some(entry) = call.kernel_entry() else {
+            let tensor = |view: &View| self.tensor(plan, view);
+            let keys = plan.known_mask(call).map(keys::all);
+            return Ok(Ready::Launch(Box::new(prepare(call, &tensor, keys.as_deref())?)));
+        };
+        let memory = |view: &View| self.memory(plan, view);
+        let prepared = prepare_kernel(call, &entry, &self.kernels, &memory)?;
+        Ok(Ready::Kernel(call.name(), Box::new(prepared)))
+    }
+
+    /// The bytes between a view's first element and its last.
+    fn memory(&self, plan: &Plan, view: &View) -> Result<BufferSlice> {
+        let (region, bytes) = plan.span(view);
+        self.regions[region as usize].slice(range(bytes))
+    }
+
     fn tensor(&self, plan: &Plan, view: &View) -> Result<Tensor> {
         let slot = &plan.buffers[view.buffer];
         let slice = self.regions[slot.region as usize].slice(range(slot.range()))?;
@@ -261,15 +284,11 @@ impl Card {
     }
 
     fn exchange(&self, plan: &Plan, exchange: &Collective) -> Result<Ready> {
-        let slice = |view: &View| {
-            let (region, bytes) = plan.span(view);
-            self.regions[region as usize].slice(range(bytes))
-        };
         let ranks = &plan.groups[exchange.group];
         let found = self.communicators.iter().position(|(group, _)| group == ranks);
         let missing = || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
         let communicator = found.ok_or_else(missing)?;
-        let (send, recv) = (slice(&exchange.send)?, slice(&exchange.recv)?);
+        let (send, recv) = (self.memory(plan, &exchange.send)?, self.memory(plan, &exchange.recv)?);
         Ok(Ready::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
     }
 
@@ -279,7 +298,7 @@ impl Card {
         let steps = programs.iter().flat_map(|program| &program.steps);
         let bytes = steps.map(|step| match step {
             Ready::Launch(prepared) => prepared.workspace_bytes(),
-            Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => 0,
+            Ready::Kernel(..) | Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => 0,
         });
         let bytes = bytes.max().unwrap_or(0);
         if bytes > self.workspace.as_ref().map_or(0, BufferSlice::len_bytes) {
@@ -484,8 +503,8 @@ impl Card {
         }
         let is_done = |event: usize| events[event].is_done().unwrap_or(false);
         let name = |step: usize| match &steps[step] {
-            Ready::Launch(prepared) => prepared.name(),
-            Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => "",
+            Ready::Exchange(_) => "",
+            ready => ready.name(),
         };
         // A failure of one stream stops the other too, with the same words: where it was for want of ranks, it was of the
         // communication.

@@ -3,14 +3,14 @@
 //! Input → output: plans, inputs and cards → every problem with them. Invariant: nothing here changes anything.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::engine::Inputs;
 use super::error::Error;
-use crate::base::{Bytes, Diagnostic, Diagnostics};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
 use crate::device::{Cann, Communicator, Device};
-use crate::schedule::plan::{Action, Plan, Region, Tensor};
+use crate::schedule::plan::{Action, Call, Plan, Region, Tensor};
 
 /// The bytes of a plan's inputs, in its order.
 pub(super) fn in_order(wanted: &[Tensor], mut given: Inputs) -> Result<Vec<Arc<Vec<u8>>>, Diagnostics> {
@@ -115,6 +115,23 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(cann: &Cann, programs: &[impl A
     let problem = |(name, (calls, place)): (&str, (usize, String))| {
         let problem = Diagnostic::new(place, format!("the CANN toolkit lacks an operator that {calls} calls need"));
         problem.expected(name).help("install a release that has it; `ascend-tp doctor` lists what is missing")
+    };
+    missing.into_iter().map(problem).collect()
+}
+
+/// Kernels that some plan launches and cards have not.
+pub(super) fn kernel_problems<P: Borrow<Plan>>(has: Kernels, programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
+    let mut missing = BTreeSet::new();
+    for plan in programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow) {
+        let calls = plan
+            .steps
+            .iter()
+            .filter_map(|step| if let Action::Launch(call) = &step.action { Some(call) } else { None });
+        missing.extend(calls.filter(|call| call.kernel_entry().is_some() && !has.has(call.name())).map(Call::name));
+    }
+    let problem = |name| {
+        let problem = Diagnostic::new("kernels", "the plans launch one that the cards have not");
+        problem.expected(name).help("give the engine the source of kernels that the plans were compiled for")
     };
     missing.into_iter().map(problem).collect()
 }

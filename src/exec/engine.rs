@@ -12,14 +12,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{Receiver, after, never, select_biased, unbounded};
 
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-use crate::device::{Buffer, Cann, Device, RootInfo};
+use crate::device::{Buffer, Cann, Device, KernelSource, RootInfo};
 use crate::schedule::plan::{Plan, Region};
 use crate::timeline::Span;
 use crate::world::ProcessGroup;
 
 use super::card::{Launching, Marks};
 use super::checks::{
-    capture_problem, groups, in_order, memory_problem, operator_problems, shared_problems, weights_problems,
+    capture_problem, groups, in_order, kernel_problems, memory_problem, operator_problems, shared_problems,
+    weights_problems,
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
@@ -78,6 +79,8 @@ pub struct EngineOptions {
     pub marks: Marks,
     /// How steps reach the cards.
     pub launching: Launching,
+    /// Where cards have kernels from; plans are compiled for those there are.
+    pub kernels: KernelSource,
     /// The card of each rank, if this process runs all of them; those that are not named here have the cards of their own
     /// numbers.
     pub cards: Vec<usize>,
@@ -93,6 +96,7 @@ impl Default for EngineOptions {
             group: Arc::new(ProcessGroup::alone()),
             marks: Marks::default(),
             launching: Launching::default(),
+            kernels: KernelSource::default(),
             cards: Vec::new(),
             clock: None,
             stop: Arc::default(),
@@ -222,6 +226,7 @@ impl Engine {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let mut problems = shared_problems(&programs);
+        kernel_problems(options.kernels.kernels(), &programs).into_iter().for_each(|problem| problems.push(problem));
         operator_problems(cann, &programs).into_iter().for_each(|problem| problems.push(problem));
         let is_captured = options.launching == Launching::Captured;
         let captured = if is_captured { capture_problem(cann, &programs) } else { None };
@@ -238,6 +243,7 @@ impl Engine {
         let shared = Shared {
             groups: Arc::new(groups(&programs).into_iter().cloned().collect()),
             how: (options.marks, options.launching),
+            kernels: options.kernels.clone(),
             clock: options.clock.clone(),
             news: sender,
         };

@@ -1,7 +1,7 @@
 //! One call of a plan, ready to run.
 
-use crate::base::Argument;
-use crate::device::{Prepared, Result, Tensor, operator};
+use crate::base::{Argument, Diagnostic, KERNEL_BLOCKS};
+use crate::device::{BufferSlice, KernelArgument, LoadedKernels, Prepared, PreparedKernel, Result, Tensor, operator};
 use crate::schedule::plan::{Call, View};
 
 /// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's memory of a view. `keys`, of attention
@@ -17,4 +17,29 @@ pub fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>, keys: Opti
         arguments[at] = Argument::Ints(keys.to_vec());
     }
     operator::prepare(call.name(), arguments)
+}
+
+/// As [`prepare`], of a call of a kernel by its `entry`. `memory` gives the bytes between a view's first element and its last.
+///
+/// # Errors
+/// The card has no such kernel, it takes another kind of argument, or what `memory` or the library refuse.
+pub(super) fn prepare_kernel(
+    call: &Call,
+    entry: &str,
+    kernels: &LoadedKernels,
+    memory: &dyn Fn(&View) -> Result<BufferSlice>,
+) -> Result<PreparedKernel> {
+    let arguments = call.arguments().into_iter().map(|argument| match argument {
+        Argument::Tensor(operand) => Ok(KernelArgument::Memory(memory(operand.view)?)),
+        Argument::Int(number) => {
+            let beyond = |_| Diagnostic::new(entry, "a number that 32 bits do not hold").found(number);
+            Ok(KernelArgument::Value(u32::try_from(number).map_err(beyond)?.to_ne_bytes().to_vec()))
+        }
+        Argument::Float(number) => Ok(KernelArgument::Value((number as f32).to_ne_bytes().to_vec())),
+        other => {
+            let problem = Diagnostic::new(entry, "an argument that no kernel takes");
+            Err(problem.expected("memory or a number").found(format!("{other:?}")).into())
+        }
+    });
+    kernels.entry(call.name(), entry)?.prepare(KERNEL_BLOCKS, arguments.collect::<Result<_>>()?)
 }

@@ -16,7 +16,7 @@ use super::engine::{Clock, Observation};
 use super::error::RankError;
 use super::gate::Entrance;
 use super::timing::Timed;
-use crate::device::{Buffer, Device};
+use crate::device::{Buffer, Device, KernelSource};
 use crate::schedule::plan::Plan;
 use crate::timeline::Span;
 use crate::world::PeerFailure;
@@ -87,6 +87,7 @@ pub(super) struct RankThread {
 pub(super) struct Shared {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
     pub(super) how: (Marks, Launching),
+    pub(super) kernels: KernelSource,
     pub(super) clock: Option<Clock>,
     pub(super) news: Sender<News>,
 }
@@ -147,7 +148,7 @@ fn serve(
         let source = format!("the rank's thread panicked: {}", panic_text(panic.as_ref())).into();
         RankError { rank, card: ordinal, place: None, source, at: Instant::now() }
     };
-    let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.how);
+    let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.how, &shared.kernels);
     let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(panicked(panic)));
     // The engine is gone if it does not hear; then there is nothing more to do.
     let say = |answer| shared.news.send(News::Answer(rank, answer)).is_ok();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
@@ -30,6 +30,7 @@ pub struct Session {
     pub(super) config: ModelConfig,
     pub(super) deployment: Deployment,
     pub(super) engine: Engine,
+    kernels: Kernels,
     pub(super) group: Arc<ProcessGroup>,
     pub(super) load_seconds: f64,
     /// Ids that end sequences of requests that name none.
@@ -152,7 +153,7 @@ impl<'a> SessionBuilder<'a> {
         let started = Instant::now();
         let mut session = match self.weights_of {
             Some(other) => {
-                let programs = compiled(&self.deployment, &model.config)?;
+                let programs = compiled(&self.deployment, &model.config, self.engine.kernels.kernels())?;
                 let engine = Engine::start_beside(self.cann, programs, &self.engine, &other.engine)?;
                 Session::around(engine, &model.config, &self.deployment, &self.engine, started)
             }
@@ -193,7 +194,7 @@ impl Session {
         fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
-        let programs = compiled(deployment, config)?;
+        let programs = compiled(deployment, config, engine.kernels.kernels())?;
         let mut ranks = Engine::start_with(cann, programs, engine)?;
         ranks.load(fill)?;
         Ok(Self::around(ranks, config, deployment, engine, started))
@@ -210,7 +211,18 @@ impl Session {
         let prompt_programs = BTreeMap::from([(deployment.longest_prompt, PREFILL)]);
         let (config, deployment, group) = (config.clone(), *deployment, Arc::clone(&engine_options.group));
         let tokenizer = Err(Diagnostic::new("session", "was made without a tokenizer").into());
-        Self { config, deployment, engine, group, load_seconds, stop_ids: Vec::new(), tokenizer, prompt_programs }
+        let kernels = engine_options.kernels.kernels();
+        Self {
+            config,
+            deployment,
+            engine,
+            kernels,
+            group,
+            load_seconds,
+            stop_ids: Vec::new(),
+            tokenizer,
+            prompt_programs,
+        }
     }
 
     /// What the session was made for.
@@ -231,7 +243,7 @@ impl Session {
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));
         }
-        let plans = self.deployment.compile_shorter(&self.config, tokens)?;
+        let plans = self.deployment.compile_shorter(&self.config, tokens, self.kernels)?;
         let program = self.engine.add_program(plans)?;
         self.prompt_programs.insert(tokens, program);
         Ok((program, tokens))
@@ -239,12 +251,12 @@ impl Session {
 }
 
 /// The programs in the order of [`PREFILL`] and [`DECODE`].
-fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Diagnostics> {
+fn compiled(deployment: &Deployment, config: &ModelConfig, kernels: Kernels) -> Result<Vec<Vec<Plan>>, Diagnostics> {
     if deployment.head == Head::AllLogits {
         let problem = Diagnostic::new("head", "a session looks at the last position alone");
         return Err(problem.expected("the last logits, or the last token").found("all logits").into());
     }
-    Ok(deployment.compile(config)?.into_vec())
+    Ok(deployment.compile_with(config, kernels)?.into_vec())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod values;
 use std::sync::Arc;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision};
-use crate::compile::compile;
+use crate::compile::compile_with;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions};
 use crate::placement::{Mesh, Pins, Residual};
@@ -219,7 +219,8 @@ impl Setup<'_> {
         let (config, group) = (&self.model.config, &self.engine.group);
         let mesh = Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head())
             .map_err(|error| Diagnostics::from(Diagnostic::new("cards", error.to_string())))?;
-        let plans = compile(program, &mesh, &Pins::auto(self.residual))?.plans;
+        let kernels = self.engine.kernels.kernels();
+        let plans = compile_with(program, &mesh, &Pins::auto(self.residual), kernels)?.plans;
         let mut engine = Engine::start_with(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(0).to_vec();

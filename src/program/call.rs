@@ -2,7 +2,8 @@
 //!
 //! Calls are data: `npu` makes them from an op, `schedule` places their buffers, `exec` hands them to `device`. Each is one
 //! entry of a table: the variant with its fields, the aclnn operator, and the arguments of its C function in their order. A
-//! call is legal on a 910B for the element types and shapes it is made with.
+//! kernel of this project is called as an operator is, by the name of its file in `kernels/` and with the arguments of its entry
+//! functions. A call is legal on a 910B for the element types and shapes it is made with.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -11,7 +12,7 @@ use ascend_tp_machine::launch::Access;
 use smallvec::{SmallVec, smallvec};
 
 pub use crate::base::Number;
-use crate::base::{Argument, DType, Dims, Id, Shape, define_id};
+use crate::base::{Argument, DType, Dims, Id, Kernels, Shape, define_id};
 
 define_id!(
     /// A buffer of one card: a shard of a value, or a temporary of one op.
@@ -256,6 +257,10 @@ impl Operand<'_> {
         self.view.dtype
     }
 
+    fn size(self, dim: usize) -> usize {
+        self.view.shape[dim]
+    }
+
     /// Whether a reduced dim stays, as size 1.
     fn keeps_dims(self, result: Self) -> bool {
         self.view.shape.rank() == result.view.shape.rank()
@@ -375,6 +380,7 @@ macro_rules! field {
     (update) => { View };
     (far_read) => { Box<View> };
     (far_write) => { Box<View> };
+    (far_update) => { Box<View> };
     (with $type:ty) => { $type };
 }
 
@@ -382,7 +388,7 @@ macro_rules! field {
 fn access(word: &str) -> Access {
     match word {
         "write" | "far_write" => Access::Write,
-        "update" => Access::Update,
+        "update" | "far_update" => Access::Update,
         _ => Access::Read,
     }
 }
@@ -402,7 +408,7 @@ impl Call {
     }
 }
 
-/// Defines the calls: variant, aclnn name, fields in the order of texts, and the arguments of the C function, of the fields.
+/// Defines the calls: variant, name, fields in the order of texts, and the arguments of the C function, of the fields.
 ///
 /// A field is a tensor that is read, written or both, or a number (`with`). Where tensors are many they are `far`: kept
 /// outside, so that no other call is as large as all of them.
@@ -417,7 +423,7 @@ macro_rules! calls {
         pub enum Call { $( $(#[$doc])* $name { $($field: field!($mark $($type)?),)* }, )* }
 
         impl Call {
-            /// The aclnn operator.
+            /// The aclnn operator, or the kernel.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self { $( Self::$name { .. } => $aclnn, )* }
@@ -485,6 +491,26 @@ macro_rules! calls {
     };
 }
 
+impl Call {
+    /// Whether a text begins with the name of a call.
+    #[must_use]
+    pub fn is_named(word: &str) -> bool {
+        word.starts_with("aclnn") || Kernels::ALL.has(word)
+    }
+
+    /// The entry function of a kernel, of its element type; none for an operator of the toolkit.
+    #[must_use]
+    pub fn kernel_entry(&self) -> Option<String> {
+        let kernel = Some(self.name()).filter(|name| !name.starts_with("aclnn"))?;
+        let suffix = match self.reads().first()?.dtype {
+            DType::BF16 => "bfloat16",
+            DType::F16 => "half",
+            _ => "float",
+        };
+        Some(format!("{kernel}_{suffix}"))
+    }
+}
+
 /// A tensor or array that is not given.
 const NONE: Argument<Operand<'static>> = Argument::Absent;
 /// `cubeMathType`: multiply in the operands' own type.
@@ -501,6 +527,10 @@ const BSND_NUMBER: i64 = 1;
 const MASK_ALONE: i64 = 1;
 /// The rate at which [`Call::AdamW`] takes its step.
 const RATE: f64 = 1.0;
+/// `scale` of [`Call::SquareSums`].
+const UNSCALED: f64 = 1.0;
+/// `rewrites` of [`Call::SquareSums`].
+const NOT_REWRITTEN: i64 = 0;
 /// `keepProb`: nothing is dropped.
 const KEEP_ALL: f64 = 1.0;
 
@@ -653,4 +683,20 @@ calls! {
     )
     /// `out = a + weight · (b - a)`.
     Lerp "aclnnLerp" { read a, read b, read weight, write out } (a, b, weight, out)
+    /// Row `start[i] + j` of sequence `i` of both caches `[b,t,n,d]` becomes token `j` of that sequence: of `keys` with halves rotated
+    /// by f32 `cos`, `sin` `[tokens,d/2]`, of `values` as it is; both `[tokens,n,d]`, dense but for the way from token to token.
+    TurnedRows "cache_write" {
+        far_read keys, far_read values, far_read cos, far_read sin, far_read start, far_update key_cache, far_update value_cache
+    } (
+        // key, value, cosine, sine, starts, keyCache, valueCache
+        keys, values, cos, sin, start, key_cache, value_cache,
+        // tokens, each, heads, dim, rows, keyStride, valueStride
+        keys.size(0), keys.size(0) / start.size(0), keys.size(1), keys.size(2), key_cache.size(1), keys.view.strides[0],
+        values.view.strides[0]
+    )
+    /// Of the squares of `x`, by core of the launch and f32: 8 sums, 8 times what rounding took from them, and 8 that are 0, or NaN where
+    /// not all is finite; records `[cores,24]`. `x` stays as it is.
+    SquareSums "grad_stats" { read x, write records } (x, records, UNSCALED, NOT_REWRITTEN, x.view.elems())
+    /// `out[n]`, the sum of the rows of `x[rows,n]` by pairs, those by pairs, and so on; f32, 1 to 32 rows.
+    OrderedSum "ordered_sum" { read x, write out } (x, out, x.size(0), x.size(1))
 }

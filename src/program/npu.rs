@@ -10,7 +10,7 @@ pub(super) mod tree;
 
 use smallvec::SmallVec;
 
-use crate::base::{Bytes, DType, Dims, Shape};
+use crate::base::{Bytes, DType, Dims, KERNEL_BLOCKS, Kernels, Shape};
 
 use super::call::{BufferId, Call, Number, View};
 use super::op::Kind;
@@ -36,6 +36,8 @@ pub struct Emit<'a> {
     pub calls: Vec<Call>,
     /// Makes a buffer of that many bytes, live from the first call that names it to the last.
     pub allocate: &'a mut dyn FnMut(Bytes) -> BufferId,
+    /// Kernels that may be launched.
+    pub kernels: Kernels,
     /// What earlier ops have quantised and nothing has overwritten since, latest last.
     pub quantised: &'a mut Vec<Quantised>,
 }
@@ -185,9 +187,34 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
         0 => Shape::from([rows, columns]),
         _ => Shape::from([b, rows, columns]),
     };
+    let is_square = x == w && batch.is_empty() && m * n == 1;
+    if is_square
+        && x.is_contiguous()
+        && x.dtype == DType::F32
+        && (LEAST_SQUARES..=u32::MAX as usize).contains(&k)
+        && emit.kernels.has("grad_stats")
+    {
+        let x = emit.shaped(x, [k]);
+        squares(emit, x, out);
+        return;
+    }
     let a = emit.shaped(x, shape(m, k));
     let w = emit.shaped(w, shape(k, n));
     emit.write_shaped(out, shape(m, n), |emit, out| emit.calls.push(Call::Matmul { a, b: w, out }));
+}
+
+/// Elements from which on their squares are summed by the kernel and a sum of its records: a product reads each of them twice, but is one
+/// launch.
+const LEAST_SQUARES: usize = 1 << 20;
+
+/// Numbers of a record of [`Call::SquareSums`].
+const RECORD: usize = 24;
+
+/// The sum of the squares of `x`; NaN where one is not finite.
+fn squares(emit: &mut Emit<'_>, x: View, out: View) {
+    let records = emit.temporary(DType::F32, [KERNEL_BLOCKS as usize * RECORD]);
+    emit.calls.push(Call::SquareSums { x, records: records.clone() });
+    emit.calls.push(Call::ReduceSum { x: records, out, dim: 0 });
 }
 
 pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {

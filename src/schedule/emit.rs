@@ -95,6 +95,8 @@ struct Emitter<'a> {
     launched: FxHashMap<OpId, Launched>,
     /// Vectors, and the same twice.
     twice: Vec<(View, View)>,
+    /// Rows of angles for both halves of a head, and those of one half in f32.
+    angles: Vec<(View, View)>,
 }
 
 impl<'a> Emitter<'a> {
@@ -117,6 +119,7 @@ impl<'a> Emitter<'a> {
             is_emitted: FxHashSet::default(),
             launched: FxHashMap::default(),
             twice: Vec::new(),
+            angles: Vec::new(),
         }
     }
 
@@ -375,7 +378,8 @@ impl<'a> Emitter<'a> {
     fn add_by_pairs(&mut self, op: OpId, parts: View, into: &View) {
         if into.elems() > 0 {
             let flat = View { shape: [into.elems()].into(), strides: smallvec![1], ..into.clone() };
-            let calls = by_pairs(parts, 0, &flat, |dtype, shape| self.temporary(dtype, shape));
+            let kernels = self.joins.kernels;
+            let calls = by_pairs(parts, 0, &flat, kernels, |dtype, shape| self.temporary(dtype, shape));
             self.launch(op, calls);
         }
     }

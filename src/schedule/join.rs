@@ -8,8 +8,9 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::base::Id;
+use crate::base::{Id, Kernels};
 use crate::placement::Placed;
+use crate::program::models::input;
 use crate::program::op::Join;
 use crate::program::{Op, OpId, Program, Role, ValueId};
 
@@ -40,17 +41,29 @@ pub(super) struct Joins {
     groups: FxHashMap<OpId, Group>,
     /// By the first: params or states of one type that lie one behind the other.
     beside: FxHashMap<ValueId, Vec<ValueId>>,
+    /// By the op that turns new keys: the writes of these keys and of the values that belong to them.
+    turned: FxHashMap<OpId, [OpId; 2]>,
+    /// Kernels that may be launched.
+    pub(super) kernels: Kernels,
 }
 
 impl Joins {
+    /// No op shares a launch; kernels may take the place of several.
+    pub(super) fn apart(kernels: Kernels) -> Self {
+        Self { kernels, ..Self::default() }
+    }
+
     /// All that may share a launch.
-    pub(super) fn of(placed: &Placed) -> Self {
+    pub(super) fn of(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = Search::new(placed);
         search.products();
         search.norms();
         search.rotary();
         search.cache_rows();
-        search.found
+        if kernels.has("cache_write") {
+            search.turned_rows();
+        }
+        Self { kernels, ..search.found }
     }
 
     /// The same launches on params and states that lie as `other` has them. What `other` lays apart is launched apart.
@@ -64,7 +77,7 @@ impl Joins {
         let here =
             |values: Vec<ValueId>| values.iter().map(|id| own.get(name(id)).copied()).collect::<Option<Vec<_>>>();
         self.beside.clear();
-        for values in Self::of(other).beside.into_values().filter_map(here) {
+        for values in Self::of(other, Kernels::NONE).beside.into_values().filter_map(here) {
             self.lie_beside(values);
         }
         self
@@ -73,6 +86,11 @@ impl Joins {
     /// The group whose first op this is.
     pub(super) fn at(&self, op: OpId) -> Option<&Group> {
         self.groups.get(&op)
+    }
+
+    /// The writes of new keys and values that the launch of this op may do, which turns the keys.
+    pub(super) fn turned(&self, rope: OpId) -> Option<[OpId; 2]> {
+        self.turned.get(&rope).copied()
     }
 
     /// The values that lie one behind the other, this one being the first of them.
@@ -287,5 +305,36 @@ impl<'a> Search<'a> {
             self.found.lie_beside(pair.map(|id| self.program.ops[id].operands[0]).to_vec());
             self.found.groups.insert(pair[0], Group::CacheRows(pair));
         }
+    }
+
+    /// Cache writes of a layer whose keys nobody else reads once they are turned; the values are there before anything is turned.
+    fn turned_rows(&mut self) {
+        let rotary: Vec<[OpId; 2]> =
+            self.groups_of(|group| if let Group::Rotary(pair) = group { Some(*pair) } else { None });
+        let writes: Vec<[OpId; 2]> =
+            self.groups_of(|group| if let Group::CacheRows(pair) = group { Some(*pair) } else { None });
+        for pair in writes {
+            let [keys, values] = pair.map(|id| self.program.ops[id].operands[1]);
+            let Some(rope) = self.makers[keys.index()] else { continue };
+            let op = &self.program.ops[rope];
+            let first = rotary.iter().find(|pair| pair[1] == rope).map_or(rope, |pair| pair[0]);
+            // Rows of angles are the same for both halves of a head, as `models` gives them.
+            let is_angle = |at: usize, name: &str| self.program.values[op.operands[at]].name == name;
+            let fits = op.kind.row().join == Join::Rotary
+                && self.only_reader(keys) == Some(pair[0])
+                && self.is_before(values, first)
+                && is_angle(1, input::COS)
+                && is_angle(2, input::SIN);
+            if fits {
+                self.found.turned.insert(rope, pair);
+            }
+        }
+    }
+
+    /// The ops of groups of a kind, in the order of the program.
+    fn groups_of(&self, kind: impl Fn(&Group) -> Option<[OpId; 2]>) -> Vec<[OpId; 2]> {
+        let mut found: Vec<[OpId; 2]> = self.found.groups.values().filter_map(kind).collect();
+        found.sort_unstable();
+        found
     }
 }

@@ -5,7 +5,7 @@
 //! whether its executor can be run again. Invariant: operands stand in the order of the C function.
 
 use ascend_tp_machine::launch::{Access, Layout};
-use ascend_tp_machine::{Element, Exchange, Launch, Operand};
+use ascend_tp_machine::{Element, Exchange, Launch, Operand, kernel};
 
 use crate::base::{Argument, DType};
 use crate::schedule::plan::{Action, Call, Collective, CollectiveKind, Plan, View};
@@ -19,6 +19,9 @@ const ATTENTION_WORKSPACE_BYTES: usize = 16 << 20;
 /// The call of an operator, which reads all keys there is room for.
 #[must_use]
 pub fn launch(call: &Call) -> Launch {
+    if let Some(launch) = call.kernel_entry().and_then(|entry| kernel::launch(&entry, &numbers(call))) {
+        return launch;
+    }
     Launch { operator: call.name(), operands: operands(call).map(|(view, access)| operand(view, access)).collect() }
 }
 
@@ -55,6 +58,10 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
 #[must_use]
 pub fn workspace_bytes(call: &Call) -> usize {
     let reads_transposed = matches!(call, Call::Matmul { .. } | Call::Addmm { .. } | Call::QuantMatmul { .. });
+    // A kernel takes its tensors as they lie.
+    if call.kernel_entry().is_some() {
+        return 0;
+    }
     let copies = operands(call).filter(|(view, _)| match layout(view) {
         Layout::Dense => false,
         Layout::Transposed => !reads_transposed,
@@ -78,6 +85,15 @@ pub fn largest_workspace_bytes<'a>(plans: impl IntoIterator<Item = &'a Plan>) ->
 #[must_use]
 pub fn is_repeatable(call: &Call) -> bool {
     operands(call).all(|(view, access)| access == Access::Read || layout(view) == Layout::Dense)
+}
+
+/// The integers among the arguments of a call.
+fn numbers(call: &Call) -> Vec<u64> {
+    let number = |argument: Argument<_>| match argument {
+        Argument::Int(number) => u64::try_from(number).ok(),
+        _ => None,
+    };
+    call.arguments().into_iter().filter_map(number).collect()
 }
 
 /// The tensors of a call in the order of the C function; what an in-place operator writes counts as read too.

@@ -21,7 +21,7 @@ pub use emit::{Place, Staged, StagedStep, When, micro_batch, numbered, unnumbere
 pub use plan::Plan;
 pub use verify::verify;
 
-use crate::base::Diagnostics;
+use crate::base::{Diagnostics, Kernels};
 use crate::placement::Placed;
 use join::Joins;
 
@@ -30,7 +30,15 @@ use join::Joins;
 /// # Errors
 /// What `verify` finds.
 pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_with(lowered, &Joins::default())
+    schedule_apart(lowered, Kernels::NONE)
+}
+
+/// As [`schedule`], with kernels in the place of calls that they do the work of.
+///
+/// # Errors
+/// As [`schedule`].
+pub fn schedule_apart(lowered: &Placed, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
+    schedule_with(lowered, &Joins::apart(kernels))
 }
 
 /// The plans of all ranks, in which ops share launches where one operator of the card computes several: the products of one
@@ -41,15 +49,27 @@ pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
 /// # Errors
 /// As [`schedule`].
 pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_with(lowered, &Joins::of(lowered))
+    schedule_joined_like(lowered, None, Kernels::NONE)
 }
 
-/// As [`schedule_joined`], on weights and caches that lie as those of another program of the same model.
+/// As [`schedule_joined`], with kernels in the place of calls that they do the work of, and if another program of the same model is
+/// given, on weights and caches that lie as its own.
 ///
 /// # Errors
 /// As [`schedule`].
-pub fn schedule_joined_like(lowered: &Placed, other: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_with(lowered, &Joins::of(lowered).on_memory_of(lowered, other))
+pub fn schedule_joined_like(
+    lowered: &Placed,
+    other: Option<&Placed>,
+    kernels: Kernels,
+) -> Result<Vec<Plan>, Diagnostics> {
+    let joins = Joins::of(lowered, kernels);
+    schedule_with(
+        lowered,
+        &match other {
+            Some(other) => joins.on_memory_of(lowered, other),
+            None => joins,
+        },
+    )
 }
 
 fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnostics> {

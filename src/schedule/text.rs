@@ -216,7 +216,7 @@ fn action(line: &str, what: &[&str]) -> Option<Action> {
     Some(match *what {
         ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
         ["wait", event] => Action::Wait(EventId::from_index(number(event, "e")?)),
-        [name, ..] if name.starts_with("aclnn") => Action::Launch(Call::parse(&line[line.find("aclnn")?..]).ok()?),
+        [name, ..] if Call::is_named(name) => Action::Launch(Call::parse(&line[line.find(name)?..]).ok()?),
         [kind, group, send, recv, ref rest @ ..] => Action::Exchange(Collective {
             kind: collective(kind, rest)?,
             group: GroupId::from_index(number(group, "g")?),

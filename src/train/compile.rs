@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::base::{Diagnostic, Diagnostics};
+use crate::base::{Diagnostic, Diagnostics, Kernels};
 use crate::collective::{parallelize, parallelize_apart};
 use crate::config::ModelConfig;
 use crate::placement::{Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
-use crate::schedule::{Place, Plan, Staged, StagedStep, schedule, schedule_stages};
+use crate::schedule::{Place, Plan, Staged, StagedStep, schedule_apart, schedule_stages};
 
 use super::checkpoint::{ShardedTensor, Sharding};
 use super::context::CONTEXT;
@@ -268,10 +268,23 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
 /// # Errors
 /// As [`lower`].
 pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Compiled, Diagnostics> {
+    compile_with(config, recipe, layout, Kernels::NONE)
+}
+
+/// As [`compile`], for cards that have these kernels. Stages of a pipeline launch none.
+///
+/// # Errors
+/// As [`lower`].
+pub fn compile_with(
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: &Layout,
+    kernels: Kernels,
+) -> Result<Compiled, Diagnostics> {
     let lowered = lower(config, recipe, layout)?;
     let mut plans = Vec::new();
     for run in lowered.runs(recipe, layout) {
-        plans.push((run.part, run.schedule(recipe, layout)?));
+        plans.push((run.part, run.schedule(recipe, layout, kernels)?));
     }
     // All parts have the same weights and states.
     let kept = kept(&lowered.parts[0].1);
@@ -303,10 +316,10 @@ impl StepProgram<'_> {
     ///
     /// # Errors
     /// Programs that stages cannot share out, or what the scheduler's verification finds.
-    pub fn schedule(&self, recipe: &Recipe, layout: &Layout) -> Result<Vec<Plan>, Diagnostics> {
+    pub fn schedule(&self, recipe: &Recipe, layout: &Layout, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
         let programs: Vec<Staged<'_>> = self.programs.iter().map(|(_, staged)| *staged).collect();
         if let (1, [only]) = (layout.stages, programs.as_slice()) {
-            return schedule(only.placed);
+            return schedule_apart(only.placed, kernels);
         }
         schedule_stages(&StagedStep {
             name: &format!("train {:?} of {} in {} stages", self.part, layout.micro_batches(recipe), layout.stages),

@@ -27,7 +27,7 @@ pub mod stages;
 mod trainer;
 pub mod verify;
 
-pub use compile::{Compiled, Layout, Lowered, StepProgram, compile, lower};
+pub use compile::{Compiled, Layout, Lowered, StepProgram, compile, compile_with, lower};
 pub use layouts::Zero;
 pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Engine, Error, Inputs, Part};
+use ascend_tp::exec::{Engine, EngineOptions, Error, Inputs, Part};
 use ascend_tp::program::{HostTensor, ValueId};
 use ascend_tp::schedule::Plan;
 use ascend_tp_emulator::{Config, Emulator};
@@ -27,7 +27,17 @@ pub(crate) fn cann(cards: usize) -> Arc<Cann> {
 
 /// Ranks with their weights loaded.
 pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Result<Engine, Error> {
-    let mut engine = Engine::start(cann, vec![plans])?;
+    start_with(cann, plans, params, &EngineOptions::default())
+}
+
+/// As [`start`], with options.
+pub(crate) fn start_with(
+    cann: &Arc<Cann>,
+    plans: Vec<Plan>,
+    params: &Tensors,
+    options: &EngineOptions,
+) -> Result<Engine, Error> {
+    let mut engine = Engine::start_with(cann, vec![plans], options)?;
     let bytes: BTreeMap<String, Vec<u8>> =
         params.iter().map(|(name, tensor)| (name.clone(), tensor.to_bytes())).collect();
     let whole = |part: &Part<'_>| part.write(0, &part.tensor().cut(&bytes[&part.tensor().name]));

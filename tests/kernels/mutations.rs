@@ -62,7 +62,12 @@ const MUTATIONS: &[Mutation] = &[
     mutation("cache_write", "sine = angle[«CACHE_WRITE_MAX_HALF + at»]", "at"),
     mutation("cache_write", "half - at : «64»;", "72"),
     mutation("cache_write", "MAX_HALF], sines[«uint64_t(token) * half»]", "uint64_t(token + 1) * half"),
-    mutation("cache_write", "to = (uint64_t(slot) * heads + head) * «dim»", "(dim - 8)"),
+    mutation("cache_write", "to = (row * heads + head) * «dim»", "(dim - 8)"),
+    mutation("cache_write", "sequence = token / «shape.each»", "(shape.each + 1)"),
+    mutation("cache_write", "+ start + «token % shape.each»", "0"),
+    mutation("cache_write", "uint64_t(sequence) * «shape.rows» + start", "(shape.rows + 1)"),
+    mutation("cache_write", "uint64_t(token) * «shape.keyStride»", "(heads * dim)"),
+    mutation("cache_write", "uint64_t(token) * «shape.valueStride»", "(heads * dim)"),
     mutation(
         "cache_write",
         "if (most > CACHE_WRITE_MAX_HEADS) most = «CACHE_WRITE_MAX_HEADS»",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
+use ascend_tp::base::{Diagnostic, Diagnostics, Kernels, Precision};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::Program;
@@ -11,6 +11,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::{Mesh, Parallelized, Pins, compile};
 
 use crate::arguments::ExplainOptions;
+use crate::cards;
 
 /// Tokens of the prefill that is compared with a decode step: a long prompt, yet one whose mask and activations are
 /// small beside the weights.
@@ -26,6 +27,8 @@ pub(super) struct Request<'a> {
     pub(super) batch: usize,
     sequence: usize,
     pub(super) context: usize,
+    /// Kernels that the cards have.
+    kernels: Kernels,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,7 @@ impl<'a> Request<'a> {
         }
         let mesh = Mesh::tensor_parallel(options.cards, config.kv_heads, config.heads_per_kv_head());
         let mesh = mesh.map_err(|error| problems.push(Diagnostic::new("--cards", error.to_string())));
+        let kernels = cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
         let Ok(mesh) = mesh else { return Err(problems) };
         problems.into_result(Self {
             config,
@@ -86,6 +90,7 @@ impl<'a> Request<'a> {
             batch: options.batch,
             sequence: options.sequence,
             context,
+            kernels,
         })
     }
 
@@ -126,7 +131,7 @@ impl<'a> Request<'a> {
         };
         let pins = Pins::auto(self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let compile::Compiled { split, plans } = compile::compile(&program, &self.mesh, &pins)?;
+        let compile::Compiled { split, plans } = compile::compile_with(&program, &self.mesh, &pins, self.kernels)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(Compiled { pass, program, split, reasons, plans })

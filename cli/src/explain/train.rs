@@ -22,6 +22,7 @@ use serde::Serialize;
 use super::fold::class_of;
 use super::report::Collective;
 use crate::arguments::ExplainOptions;
+use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
@@ -121,9 +122,10 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         memory,
         collectives: Vec::new(),
     };
+    let kernels = cards::kernels(false)?.kernels();
     let mut busy_us = vec![0.0; layout.stages];
     for run in lowered.runs(&recipe, &layout) {
-        let plans = run.schedule(&recipe, &layout)?;
+        let plans = run.schedule(&recipe, &layout, kernels)?;
         let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
         let duration_us = |rank: usize| found.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));

@@ -13,6 +13,7 @@ use ascend_tp::exec::Launching;
 use ascend_tp_planner::rehearse::{self, Error, Rehearsal, Setting, html};
 
 use super::arguments::RehearseOptions;
+use super::cards;
 use super::failure::{Failure, Outcome};
 use super::site::{Site, keep};
 use super::{files, model, note, print, print_json};
@@ -62,13 +63,14 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
     let named = named(options);
     let model = keep(model::config(named), &mut problems);
     let Site { profile, topology } = keep(options.site.resolve(), &mut problems).unwrap_or_default();
+    let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
     // Sizes are checked with whatever else is right, so that all problems are seen at once.
     let any =
         || Some((named.to_owned(), ModelConfig { max_positions: usize::MAX, ..ModelConfig::preset("qwen-72b")? }));
     let Some((name, config)) = model.or_else(any) else { return Err(problems) };
     let setting = Setting {
         name,
-        site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology },
+        site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology, kernels },
         batch: options.batch,
         input: options.input,
         output: options.output,

@@ -8,6 +8,7 @@ use ascend_tp_planner::rehearse::{self, html, train};
 
 use super::text;
 use crate::arguments::RehearseOptions;
+use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::site::{Site, keep};
 use crate::values::PrecisionName;
@@ -43,7 +44,13 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train
     let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step) else {
         return Err(problems);
     };
-    let site = rehearse::Site { cards: options.cards, servers: options.servers, profile, topology };
+    let site = rehearse::Site {
+        cards: options.cards,
+        servers: options.servers,
+        profile,
+        topology,
+        kernels: cards::kernels(true)?,
+    };
     let setting = train::Setting { name, model, recipe, layout, site };
     if let Err(found) = setting.check() {
         problems.append(found);

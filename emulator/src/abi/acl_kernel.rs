@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use ascend_tp_machine::{Launch, kernel};
 use ascend_tp_sys::{
     aclDataBuffer, aclrtArgsHandle, aclrtBinHandle, aclrtBinaryLoadOptions, aclrtFuncHandle, aclrtLaunchKernelCfg,
     aclrtParamHandle, aclrtStream,
@@ -248,7 +249,9 @@ impl Machine {
         };
         let (cost, task) = match function.body.clone() {
             Body::Registered(kernel) => (Cost::Kernel, self.registered_task(function, kernel, blocks, params)),
-            Body::Compiled(kernel) => (Cost::Counted, self.compiled_task(kernel, (card, blocks), stream, params)?),
+            Body::Compiled(kernel) => {
+                (Cost::Counted(known(&kernel, &params)), self.compiled_task(kernel, (card, blocks), stream, params)?)
+            }
         };
         let entry = self.work(name, &cost, Without::Nothing, task);
         self.enqueue(stream, entry, accesses).map(|_| ())
@@ -362,6 +365,17 @@ impl Machine {
 enum Params {
     List(Vec<Argument>),
     OnCard(RawSpan),
+}
+
+/// What a launch of a kernel of this project is, of its arguments.
+fn known(kernel: &Compiled, params: &Params) -> Option<Launch> {
+    let Params::List(arguments) = params else { return None };
+    let number = |argument: &Argument| match argument {
+        Argument::Value(bytes) => Some(u64::from(u32::from_ne_bytes(bytes.as_slice().try_into().ok()?))),
+        Argument::Data(_) => None,
+    };
+    let numbers: Vec<u64> = arguments.iter().filter_map(number).collect();
+    kernel::launch(kernel.library.entries()[kernel.entry].name, &numbers)
 }
 
 fn read_all(span: &RawSpan) -> Vec<u8> {

@@ -95,6 +95,7 @@ impl Machine {
         let info = info.map_err(|_| ptr_failure("root_info"))?;
         let (process, root) = root_info::decode(&info)?;
         let card = self.current_card()?;
+        self.lock().require_streams_of_communicator(card)?;
         let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
         let member = self.gather(&process, root, n_ranks, rank, card, config.name)?;
         self.update(|state| state.keep_buffer(member, buffer));
@@ -143,6 +144,7 @@ impl Machine {
             Failure::new(code::HCCL_OPEN_FILE, format!("the rank table {path:?} cannot be read: {error}"))
         })?;
         let card = self.current_card()?;
+        self.lock().require_streams_of_communicator(card)?;
         let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
         let member = self.gather_by_table(&text, rank, card, config.name)?;
         self.update(|state| state.keep_buffer(member, buffer));
@@ -168,6 +170,7 @@ impl Machine {
             let cards: Result<Vec<u32>, Failure> =
                 ordinals.iter().map(|ordinal| state.card_of_ordinal(*ordinal)).collect();
             let cards = cards.map_err(|failure| Failure { code: code::HCCL_PARA, ..failure })?;
+            cards.iter().try_for_each(|card| state.require_streams_of_communicator(*card))?;
             let buffers: Result<Vec<Charge>, Failure> =
                 cards.iter().map(|card| self.communicator_buffer(*card, None)).collect();
             let buffers = buffers?;
@@ -213,6 +216,7 @@ impl Machine {
         let config = unsafe { load_config(config) }?;
         let member = self.update(|state| {
             let card = state.hccl.groups.group(parent.group)?.cards[parent.rank as usize];
+            state.require_streams_of_communicator(card)?;
             let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
             let member = state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name)?;
             state.keep_buffer(member, buffer);

@@ -16,32 +16,64 @@ pub(crate) const MAX_EVENTS: usize = 65_536;
 /// Notifies of one device (CANN guide, Atlas A2).
 pub(crate) const MAX_NOTIFIES: usize = 8192;
 
-/// What programs leave of a device's streams for each communicator on an Atlas A2, where HCCL works on streams of its own, as it does
-/// unless `HCCL_OP_EXPANSION_MODE=AIV`. No document gives a number; this is the one by which vLLM on Ascend chooses its graphs
-/// (`update_aclgraph_sizes` in `vllm_ascend/utils.py`), found by trying on cards.
-pub(crate) const STREAMS_OF_A_COMMUNICATOR: usize = 40;
+/// Which way collectives are run on a card (`HCCL_OP_EXPANSION_MODE`): it decides what they take of its streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expansion {
+    /// By tasks on streams of HCCL's own, as on an Atlas A2 unless it is told otherwise.
+    #[default]
+    Streams,
+    /// By kernels of the vector cores (`AIV`).
+    VectorCores,
+}
+
+/// The variable that says it; values that a product has not are as if there were none (CANN environment variables).
+pub(crate) const EXPANSION: &str = "HCCL_OP_EXPANSION_MODE";
+
+impl Expansion {
+    /// What a value of the variable means.
+    pub(crate) fn named(text: &str) -> Self {
+        if text == "AIV" { Self::VectorCores } else { Self::Streams }
+    }
+
+    /// What programs leave of a device's streams for each communicator. No document gives a number; these and the next are
+    /// those by which vLLM on Ascend chooses its graphs (`update_aclgraph_sizes` in `vllm_ascend/utils.py`), found by trying on
+    /// cards.
+    const fn streams_of_a_communicator(self) -> usize {
+        match self {
+            Self::Streams => 40,
+            Self::VectorCores => 0,
+        }
+    }
+
+    /// Streams that a graph keeps for each communicator that it has collectives of (same source).
+    const fn streams_of_a_communicator_in_a_graph(self) -> usize {
+        match self {
+            Self::Streams => 2,
+            Self::VectorCores => 1,
+        }
+    }
+}
+
 /// Streams that a graph keeps (same source).
-pub(crate) const STREAMS_OF_A_GRAPH: usize = 1;
-/// Streams that a graph keeps for each communicator that it has collectives of (same source).
-pub(crate) const STREAMS_OF_A_COMMUNICATOR_IN_A_GRAPH: usize = 2;
+const STREAMS_OF_A_GRAPH: usize = 1;
 
 impl Graph {
     /// Streams that the graph keeps besides those that it was given.
-    fn kept_streams(&self) -> usize {
+    pub(crate) fn kept_streams(&self, expansion: Expansion) -> usize {
         let communicators: BTreeSet<u64> = self.groups().collect();
-        STREAMS_OF_A_GRAPH + STREAMS_OF_A_COMMUNICATOR_IN_A_GRAPH * communicators.len()
+        STREAMS_OF_A_GRAPH + expansion.streams_of_a_communicator_in_a_graph() * communicators.len()
     }
 }
 
 impl State {
     /// Refuses to give `wanted` further streams of a card that has no more.
     pub(crate) fn require_streams(&self, card: u32, wanted: usize, whose: &str) -> Result<(), Failure> {
-        let own = self.runtime.cards[card as usize].streams;
+        let (own, expansion) = (self.runtime.cards[card as usize].streams, self.hccl.expansion);
         let communicators = self.hccl.groups.members_on(card);
-        let for_communicators = communicators * STREAMS_OF_A_COMMUNICATOR;
+        let for_communicators = communicators * expansion.streams_of_a_communicator();
         let graphs = || self.runtime.graphs.ready_on(card);
-        let for_graphs: usize = graphs().map(Graph::kept_streams).sum();
-        if own + for_communicators + for_graphs + wanted <= MAX_STREAMS {
+        let for_graphs: usize = graphs().map(|graph| graph.kept_streams(expansion)).sum();
+        if wanted == 0 || own + for_communicators + for_graphs + wanted <= MAX_STREAMS {
             return Ok(());
         }
         let what = format!(
@@ -53,8 +85,11 @@ impl State {
         Err(Failure::new(code::NO_STREAM, what))
     }
 
-    /// Refuses the graph of a capture for which its card has no streams.
-    pub(crate) fn require_streams_of_graph(&self, card: u32, graph: &Graph) -> Result<(), Failure> {
-        self.require_streams(card, graph.kept_streams(), "a graph")
+    /// Refuses a communicator for which a card has no streams.
+    pub(crate) fn require_streams_of_communicator(&self, card: u32) -> Result<(), Failure> {
+        let wanted = self.hccl.expansion.streams_of_a_communicator();
+        // HCCL tells its caller that the runtime refused it something.
+        let refused = |failure| Failure { code: code::HCCL_RUNTIME, ..failure };
+        self.require_streams(card, wanted, "a communicator").map_err(refused)
     }
 }

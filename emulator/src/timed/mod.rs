@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ascend_tp_machine::launch::Access;
-use ascend_tp_machine::{HostCall, Profile, Topology};
+use ascend_tp_machine::{HostCall, Launch, Profile, Topology};
 
 use crate::config::Config;
 use crate::memory::copy::Copy;
@@ -62,8 +62,8 @@ pub(crate) enum Cost<'a> {
     Pass(usize, &'a [Access]),
     /// A kernel nothing is known of: the least a kernel takes.
     Kernel,
-    /// A kernel that counts its cycles where it runs; until then the least.
-    Counted,
+    /// A kernel that counts its cycles where it runs; until then what its arguments say, or the least.
+    Counted(Option<Launch>),
     Nothing,
 }
 

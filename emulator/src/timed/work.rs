@@ -52,9 +52,10 @@ impl Machine {
             Cost::Copy(copy) => timed.copy(name, copy, timeline),
             Cost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
             Cost::Kernel => timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline),
-            Cost::Counted => {
-                let least = timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline);
-                Load { is_counted: true, ..least }
+            Cost::Counted(known) => {
+                let least = || Launch { operator: name, operands: Vec::new() };
+                let launch = known.clone().unwrap_or_else(least);
+                Load { is_counted: true, ..timed.operator(&launch, timeline) }
             }
             Cost::Nothing => return None,
         };

@@ -3,6 +3,7 @@
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
+use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
@@ -22,6 +23,8 @@ pub struct Site {
     pub profile: Profile,
     /// How the cards are joined.
     pub topology: Topology,
+    /// Where cards have kernels from.
+    pub kernels: KernelSource,
 }
 
 /// A model, cards, and what they are to do: read `input` tokens of each of `batch` sequences, then make `output` more.
@@ -155,6 +158,6 @@ impl Setting {
     /// # Errors
     /// What the compiler refuses.
     pub fn compile(&self) -> Result<Vec<Vec<Plan>>, Error> {
-        Ok(self.deployment().compile(&self.model)?.into_vec())
+        Ok(self.deployment().compile_with(&self.model, self.site.kernels.kernels())?.into_vec())
     }
 }

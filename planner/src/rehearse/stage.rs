@@ -47,6 +47,7 @@ impl<'a> Stage<'a> {
         let machine = emulator.clone();
         let options = EngineOptions {
             launching,
+            kernels: site.kernels.clone(),
             cards: placement.clone(),
             clock: Some(Clock(Arc::new(move || machine.thread_now_ns()))),
             ..EngineOptions::default()

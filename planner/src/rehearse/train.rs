@@ -21,7 +21,7 @@ use ascend_tp::timeline::Phase;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::train::memory;
 use ascend_tp::train::program::Part;
-use ascend_tp::train::{Compiled, Layout, Recipe, compile};
+use ascend_tp::train::{Compiled, Layout, Recipe, compile_with};
 
 use super::error::Error;
 use super::memory::Memory;
@@ -171,7 +171,7 @@ impl Rehearsal {
     pub fn run(setting: &Setting) -> Result<Self, Error> {
         setting.check()?;
         let Setting { model, recipe, layout, site, .. } = setting;
-        let compiled = compile(model, recipe, layout)?;
+        let compiled = compile_with(model, recipe, layout, site.kernels.kernels())?;
         let mesh = layout.mesh(model)?.to_string();
         let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
         let fullest = Memory::fullest(&programs, &site.profile);

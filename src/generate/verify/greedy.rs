@@ -109,7 +109,11 @@ impl Setup<'_> {
             context: prompt.len() + ids.len(),
             head: Head::LastLogits,
         };
-        let mut engine = Engine::start_with(self.cann, deployment.compile(config)?.into_vec(), self.engine)?;
+        let mut engine = Engine::start_with(
+            self.cann,
+            deployment.compile_with(config, self.engine.kernels.kernels())?.into_vec(),
+            self.engine,
+        )?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let run = |sequence, cache_length| RunShape { batch: 1, sequence, cache_length };
         let (dtype, mut bytes) = (precision.activations, Vec::new());

@@ -84,6 +84,37 @@ pub(crate) fn rotary_pair(q: &View, k: &View, cos: &View, sin: &View) -> Result<
     Ok(Call::RotaryPair { cos, sin, q, k })
 }
 
+/// Largest head size that the kernel `cache_write` takes, and what heads are a multiple of.
+const TURNED_HEAD_SIZES: (usize, usize) = (256, 16);
+
+/// New keys that are still to be turned, new values, their caches and where the rows of each sequence begin, as the kernel takes them:
+/// the first two with a row a token, `[tokens,heads,d]`.
+///
+/// # Errors
+/// They lie otherwise, or are of other types or sizes.
+pub(crate) fn turned_rows([keys, values, key_cache, value_cache, start]: [View; 5]) -> Result<[View; 5], String> {
+    let [b, s, heads, d] = *keys.shape.sizes() else { return Err("keys have other dims".to_owned()) };
+    let (largest, multiple) = TURNED_HEAD_SIZES;
+    if d > largest || !d.is_multiple_of(multiple) {
+        return Err(format!("the kernel takes heads of a multiple of {multiple} up to {largest}, these are of {d}"));
+    }
+    if !matches!(keys.dtype, DType::F16 | DType::BF16) || keys.elems() == 0 || b != start.elems() {
+        return Err("the kernel takes keys of 16 bits, some of them".to_owned());
+    }
+    let by_token = |view: &View| {
+        let rows = view.reshape([b * s, heads, d])?;
+        (rows.strides[1..] == [d, 1] || rows.shape[1] == 1 && rows.strides[2] == 1).then_some(rows)
+    };
+    let (Some(keys), Some(values)) = (by_token(&keys), by_token(&values)) else {
+        return Err("tokens of keys or values lie at no one distance".to_owned());
+    };
+    let is_dense = [&key_cache, &value_cache, &start].into_iter().all(View::is_contiguous);
+    if !is_dense || key_cache.shape != value_cache.shape || u32::try_from(key_cache.elems()).is_err() {
+        return Err("the caches are parts of others".to_owned());
+    }
+    Ok([keys, values, key_cache, value_cache, start])
+}
+
 /// One op's calls on views of which nobody asks where they lie in the whole.
 pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut Emit<'_>) {
     let local = |view: View| Local { starts: Dims::from_elem(0, view.shape.rank()), whole: view.shape.clone(), view };

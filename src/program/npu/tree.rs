@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::base::{DType, Dims, Shape};
+use crate::base::{DType, Dims, Kernels, Shape};
 use crate::program::call::{Call, View};
 use crate::program::op::Kind;
 use crate::program::tree::{Halved, Node};
@@ -103,7 +103,7 @@ fn products_at_once(emit: &mut Emit<'_>, [x, w]: [View; 2], count: usize, out: &
         emit.calls.push(Call::Cast { x: products, out: wide.clone() });
         products = wide;
     }
-    let calls = by_pairs(products, 0, out, |dtype, shape| emit.temporary(dtype, shape));
+    let calls = by_pairs(products, 0, out, emit.kernels, |dtype, shape| emit.temporary(dtype, shape));
     emit.calls.extend(calls);
 }
 
@@ -130,7 +130,7 @@ fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
                 parts = emit.temporary(x.dtype, x.shape.with(dim, blocks.len()));
                 emit.calls.push(Call::ReduceSum { x: split, out: parts.clone(), dim: dim + 1 });
             }
-            let calls = by_pairs(parts, dim, &out, |dtype, shape| emit.temporary(dtype, shape));
+            let calls = by_pairs(parts, dim, &out, emit.kernels, |dtype, shape| emit.temporary(dtype, shape));
             emit.calls.extend(calls);
         }
         _ => sum(emit, node, out, &mut |emit, ranges, out| {
@@ -151,9 +151,34 @@ fn without(view: &View, dim: usize) -> View {
     View { shape: sizes.into(), strides: dims.iter().map(|dim| view.strides[*dim]).collect(), ..view.clone() }
 }
 
+/// Rows that the kernel adds at most.
+const MOST_ROWS: usize = 32;
+
+/// The kernel that adds rows in this order, where it takes them. It rounds once, so other types than f32 would have other bits; of two
+/// rows it moves as many bytes as an addition.
+fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
+    let rows = x.shape[dim];
+    let is_outermost = x.shape[..dim].iter().all(|size| *size == 1);
+    if !is_outermost || x.dtype != DType::F32 || !(3..=MOST_ROWS).contains(&rows) || u32::try_from(x.elems()).is_err() {
+        return None;
+    }
+    let dense = |view: &View, shape: Shape| view.reshape(shape).filter(View::is_contiguous);
+    let elems = out.elems();
+    Some(Call::OrderedSum { x: dense(x, [rows, elems].into())?, out: dense(out, [elems].into())? })
+}
+
 /// The calls that add the elements of `x` along `dim` by pairs, those of pairs, and so on; the last of an odd number waits for the
 /// next round. There are two at least.
-pub fn by_pairs(mut x: View, dim: usize, out: &View, mut temporary: impl FnMut(DType, Shape) -> View) -> Vec<Call> {
+pub fn by_pairs(
+    mut x: View,
+    dim: usize,
+    out: &View,
+    kernels: Kernels,
+    mut temporary: impl FnMut(DType, Shape) -> View,
+) -> Vec<Call> {
+    if let Some(call) = ordered_sum(&x, dim, out).filter(|_| kernels.has("ordered_sum")) {
+        return vec![call];
+    }
     let mut calls = Vec::new();
     while x.shape[dim] > 1 {
         let (half, rest) = (x.shape[dim] / 2, x.shape[dim] % 2);

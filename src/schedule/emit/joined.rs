@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Emitter;
-use crate::base::{Id, Shape};
+use crate::base::{DType, Id, Shape};
 use crate::program::call::{Call, View};
 use crate::program::npu::joined;
 use crate::program::{Emit, OpId, ValueId};
@@ -27,10 +27,18 @@ struct Joint<'a> {
 impl Emitter<'_> {
     /// Emits the ops that share the launch of this one, which is the first of them. False if this one is to be emitted by itself.
     pub(super) fn join(&mut self, first: OpId) -> bool {
+        if let Some(writes) = self.joins.turned(first)
+            && let Ok(rows) = self.turned_rows(first, writes)
+        {
+            self.turn_rows(first, writes, rows);
+            return true;
+        }
         let Some(group) = self.joins.at(first).cloned() else { return false };
         let (made, other) = match group {
             Group::Products { members, gated } => return self.products(&members, gated),
             Group::Norm([sum, norm]) => (self.add_norm(sum, norm), norm),
+            // Keys that are turned where they are written leave the queries alone.
+            Group::Rotary([_, other]) if self.is_turned(other) => return false,
             Group::Rotary([one, other]) => (self.rotary(one, other), other),
             Group::CacheRows([one, other]) => (self.cache_rows(one, other), other),
         };
@@ -52,7 +60,9 @@ impl Emitter<'_> {
         let plan = &mut self.plan;
         let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
         let (operands, results, calls) = (Vec::new(), SmallVec::new(), Vec::new());
-        let mut emit = Emit { operands, results, calls, allocate: &mut allocate, quantised: &mut self.quantised };
+        let kernels = self.joins.kernels;
+        let quantised = &mut self.quantised;
+        let mut emit = Emit { operands, results, calls, allocate: &mut allocate, kernels, quantised };
         write(&mut emit);
         let calls = emit.calls;
         self.launch(op, calls);
@@ -207,6 +217,51 @@ impl Emitter<'_> {
         self.quantised.clear();
         self.write_calls(one, |emit| joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit));
         Ok(())
+    }
+
+    /// Whether the keys that this op turns are written by the launch that turns them.
+    fn is_turned(&self, rope: OpId) -> bool {
+        self.joins.turned(rope).is_some_and(|writes| self.turned_rows(rope, writes).is_ok())
+    }
+
+    /// Keys, values, both caches and where each sequence's rows begin, as the kernel takes them.
+    fn turned_rows(&self, rope: OpId, writes: [OpId; 2]) -> Result<[View; 5], String> {
+        let ops = writes.map(|id| &self.placed.program.ops[id]);
+        let [keys, values] = [self.placed.program.ops[rope].operands[0], ops[1].operands[1]].map(|id| self.view(id));
+        let [key_cache, value_cache] = ops.map(|op| self.view(op.operands[0]));
+        joined::turned_rows([keys, values, key_cache, value_cache, self.view(ops[0].operands[2])])
+    }
+
+    fn turn_rows(&mut self, rope: OpId, writes: [OpId; 2], [keys, values, key_cache, value_cache, start]: [View; 5]) {
+        let program = &self.placed.program;
+        let [cos, sin] = [1, 2].map(|at| self.view(program.ops[rope].operands[at]));
+        let [cos, sin] = [cos, sin].map(|view| self.angles(rope, view));
+        for write in writes {
+            let op = &program.ops[write];
+            self.views[op.result().index()] = Some(self.view(op.operands[0]));
+            self.share(rope, write);
+        }
+        self.quantised.clear();
+        let views = [keys, values, cos, sin, start, key_cache, value_cache].map(Box::new);
+        let [keys, values, cos, sin, start, key_cache, value_cache] = views;
+        self.launch(rope, [Call::TurnedRows { keys, values, cos, sin, start, key_cache, value_cache }]);
+    }
+
+    /// The angles of one half of a head in f32, a row a token: made once a plan.
+    fn angles(&mut self, op: OpId, of: View) -> View {
+        if let Some((_, made)) = self.angles.iter().find(|(known, _)| *known == of) {
+            return made.clone();
+        }
+        let half = of.narrow(2, 0, of.shape[2] / 2);
+        let made = self.temporary(DType::F32, half.shape.clone());
+        let call = if half.dtype == DType::F32 {
+            Call::Copy { from: half, into: made.clone() }
+        } else {
+            Call::Cast { x: half, out: made.clone() }
+        };
+        self.launch(op, [call]);
+        self.angles.push((of, made.clone()));
+        made
     }
 
     /// A vector twice, one behind the other: made once a plan.

@@ -86,6 +86,8 @@ impl State {
             let what = format!("graph {id} is invalid since: {why}");
             return Err(Failure::new(code::STREAM_CAPTURE_INVALIDATED, what));
         }
+        let own = self.streams_of_lanes(id)?;
+        let graph = self.runtime.graphs.graph_mut(id)?;
         // The first lane, which replays on the stream of the launch, ends last.
         for lane in 1..graph.lanes.len() {
             let number = graph.records.len();
@@ -93,20 +95,7 @@ impl State {
             graph.nodes.push(unmarked(lane, GraphStep::Record(number)));
             graph.nodes.push(unmarked(0, GraphStep::Wait(number)));
         }
-        let (context, card, lanes) = (graph.context, graph.card, graph.lanes.len());
         let events: Vec<u64> = graph.events.keys().copied().collect();
-        let mut own = vec![None];
-        for _ in 1..lanes {
-            match self.create_stream(context, card, 0, 0, false) {
-                Ok(stream) => own.push(Some(stream)),
-                Err(failure) => {
-                    for stream in own.into_iter().flatten() {
-                        self.remove_stream(stream, "has no graph to replay");
-                    }
-                    return Err(failure);
-                }
-            }
-        }
         for event in events {
             if let Some(event) = self.runtime.events.get_mut(&event) {
                 event.latest = None;
@@ -118,6 +107,15 @@ impl State {
         }
         graph.phase = Phase::Ready;
         Ok(())
+    }
+
+    /// For each lane of a graph but the first, a stream of its own, once the card has those and what the graph keeps besides.
+    pub(super) fn streams_of_lanes(&mut self, id: u64) -> Result<Vec<Option<u64>>, Failure> {
+        let graph = self.runtime.graphs.graph(id)?;
+        let (context, card, further) = (graph.context, graph.card, graph.lanes.len() - 1);
+        self.require_streams(card, graph.kept_streams(self.hccl.expansion) + further, "a graph")?;
+        let own = (0..further).map(|_| self.create_stream(context, card, 0, 0, false).map(Some));
+        std::iter::once(Ok(None)).chain(own).collect()
     }
 
     /// A stream runs again what is enqueued on it.

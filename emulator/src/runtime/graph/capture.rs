@@ -89,8 +89,7 @@ impl State {
             Some(why) => Err(invalidated(stream, why)),
             None => graph.check_groups().and_then(|()| graph.check_joined()),
         };
-        let (events, context, card, lanes) =
-            (graph.events.keys().copied().collect::<Vec<u64>>(), graph.context, graph.card, graph.lanes.len());
+        let events: Vec<u64> = graph.events.keys().copied().collect();
         for event in events {
             if let Some(event) = self.runtime.events.get_mut(&event) {
                 event.latest = None;
@@ -100,23 +99,13 @@ impl State {
             self.runtime.graphs.drop_capture(id);
             return Err(failure);
         }
-        if let Err(failure) = self.require_streams_of_graph(card, &self.runtime.graphs.all[&id]) {
-            self.runtime.graphs.drop_capture(id);
-            return Err(failure);
-        }
-        let mut plays_on = vec![None];
-        for _ in 1..lanes {
-            match self.create_stream(context, card, 0, 0, false) {
-                Ok(own) => plays_on.push(Some(own)),
-                Err(failure) => {
-                    for own in plays_on.into_iter().flatten() {
-                        self.remove_stream(own, "has no graph to replay");
-                    }
-                    self.runtime.graphs.drop_capture(id);
-                    return Err(failure);
-                }
+        let plays_on = match self.streams_of_lanes(id) {
+            Ok(own) => own,
+            Err(failure) => {
+                self.runtime.graphs.drop_capture(id);
+                return Err(failure);
             }
-        }
+        };
         self.runtime.graphs.capturing.retain(|_, (of, _)| *of != id);
         let graph = self.runtime.graphs.graph_mut(id)?;
         for (lane, own) in graph.lanes.iter_mut().zip(plays_on) {

@@ -1,0 +1,152 @@
+//! Programs that launch kernels give the bits of programs that call the toolkit in their place.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use ascend_tp::base::{DType, Kernels};
+use ascend_tp::compile::compile_with as compile_program;
+use ascend_tp::device::KernelSource;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::placement::Residual;
+use ascend_tp::program::models::RunShape;
+use ascend_tp::program::{Builder, HostTensor};
+use ascend_tp::schedule::plan::{Action, Plan};
+use ascend_tp::schedule::schedule_joined_like;
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{Layout, Zero, compile_with};
+use ascend_tp::{Mesh, Pins};
+
+use crate::common::{Tensors, cann, run, start_with};
+use crate::{exact, joined};
+
+/// All kernels, compiled for this host once; none where there is no compiler, which standard error says.
+pub(crate) fn library() -> Option<KernelSource> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        let compiler = super::compiler()?;
+        let folder = tempfile::tempdir().expect("a folder").keep();
+        let out = folder.join("kernels.so");
+        let sources: Vec<PathBuf> = super::names(&super::kernels_folder(), ".cpp")
+            .iter()
+            .map(|name| super::kernels_folder().join(name))
+            .filter(|path| Kernels::ALL.has(&path.file_stem().expect("a name").to_string_lossy()))
+            .collect();
+        assert_eq!(sources.len(), Kernels::ALL.names().count(), "every kernel that is launched has its file");
+        compiler.build(&sources, &[], &out).unwrap_or_else(|error| panic!("{error}"));
+        Some(out)
+    };
+    LIBRARY.get_or_init(build).clone().map(KernelSource::Library)
+}
+
+fn count(plans: &[Plan], name: &str) -> usize {
+    let is = |action: &Action| matches!(action, Action::Launch(call) if call.name() == name);
+    plans[0].steps.iter().filter(|step| is(&step.action)).count()
+}
+
+#[test]
+fn keys_turned_where_they_are_written_have_the_bits_of_calls() {
+    let Some(kernels) = library() else { return };
+    let cann = cann(3);
+    for (preset, head_size) in [("qwen2.5-72b", 128), ("qwen3-32b", 16), ("llama-3-70b", 64)] {
+        let config = joined::small(preset, head_size);
+        for (cards, batch, sequence) in [(1, 1, 1), (2, 3, 1), (3, 2, 3)] {
+            let residual = if sequence == 3 { Residual::Seq } else { Residual::Replicate };
+            let shape = RunShape { batch, sequence, cache_length: 2 * sequence + 1 };
+            for dtype in [DType::BF16, DType::F16] {
+                let lowered = joined::lowered(&config, shape, dtype.into(), cards, residual);
+                let params = joined::params(&lowered.program);
+                let found = [Launching::Eager, Launching::Captured].map(|launching| {
+                    [KernelSource::None, kernels.clone()].map(|kernels| {
+                        let plans = schedule_joined_like(&lowered, None, kernels.kernels()).unwrap();
+                        let written = count(&plans, "cache_write");
+                        assert_eq!(written, if kernels == KernelSource::None { 0 } else { 2 }, "a launch a layer");
+                        let options = EngineOptions { kernels, launching, ..EngineOptions::default() };
+                        let mut engine = start_with(&cann, plans, &params, &options).unwrap();
+                        [0, 1, 2].map(|at| {
+                            let inputs = joined::inputs(&lowered.program, at.min(1) * sequence, at);
+                            run(&mut engine, &inputs).unwrap()
+                        })
+                    })
+                });
+                for (calls, kernels) in found.iter().flat_map(|[calls, kernels]| calls.iter().zip(kernels)) {
+                    assert_eq!(calls.outputs, kernels.outputs, "{preset}, {dtype} on {cards} cards");
+                    for (id, part) in &kernels.parts {
+                        let label = lowered.program.label(*id);
+                        assert_eq!(calls.parts.get(id), Some(part), "{preset}, {dtype} on {cards} cards: {label}");
+                    }
+                    assert_eq!(calls.parts.len() - kernels.parts.len(), 2, "turned keys are shown in the cache alone");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_an_exact_run_have_the_bits_of_calls() {
+    let Some(kernels) = library() else { return };
+    let config = exact::small(false);
+    for precision in [Precision::F32, Precision::Bf16] {
+        let recipe = ascend_tp::train::Recipe { steps: 2, ..exact::recipe(precision) };
+        for layout in [
+            Layout { micro_batch: 8, ..Layout::ONE },
+            Layout { data: 4, micro_batch: 2, zero: Zero::Gradients, ..Layout::ONE },
+            Layout { tensor: 4, micro_batch: 4, ..Layout::ONE },
+        ] {
+            let left = [KernelSource::None, kernels.clone()].map(|source| {
+                let compiled = compile_with(&config, &recipe, &layout, source.kernels()).unwrap();
+                let sums: usize = compiled.plans.iter().map(|(_, plans)| count(plans, "ordered_sum")).sum();
+                assert_eq!(sums > 0, source != KernelSource::None, "{layout:?}: {sums} sums");
+                exact::run_with(&config, &recipe, layout, compiled, source)
+            });
+            assert!(left[0] == left[1], "{precision:?}, {layout:?}");
+        }
+    }
+}
+
+/// Squares are rounded once, added in a tree of six levels, and the sums of tiles lose nothing; what is left are 640 numbers.
+const SQUARES_ERROR: f64 = (1.0 + 6.0 + 640.0) / (1 << 24) as f64;
+
+#[test]
+fn squares_are_summed_within_the_bound_of_a_kernel_and_flaws_show() {
+    let Some(kernels) = library() else { return };
+    let cann = cann(1);
+    for elems in [1 << 20, (1 << 20) + 7] {
+        let mut build = Builder::new("squares");
+        let x = build.input("x", [elems], DType::F32);
+        let sum = build.matmul("a,a->", x, x);
+        build.output("sum", sum);
+        let program = build.finish().unwrap();
+        let mesh = Mesh::tensor_parallel(1, 1, 1).unwrap();
+        let plans =
+            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), kernels.kernels()).unwrap().plans;
+        assert_eq!((count(&plans, "grad_stats"), count(&plans, "aclnnMatmul")), (1, 0));
+        let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
+        let mut engine = start_with(&cann, plans, &Tensors::new(), &options).unwrap();
+        let mut sum_of = |x: &[f32]| {
+            let given = HostTensor::float([elems], DType::F32, x.to_vec());
+            run(&mut engine, &Tensors::from([("x".to_owned(), given)])).unwrap().outputs["sum"].floats()[0]
+        };
+        let mut x: Vec<f32> = (0..elems).map(|at| ((at * 7919 % 4093) as f32 - 2000.0) / 512.0).collect();
+        let expected: f64 = x.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let error = (f64::from(sum_of(&x)) / expected - 1.0).abs();
+        assert!(error <= SQUARES_ERROR, "{elems} elements: {error}");
+        for flaw in [f32::NAN, f32::INFINITY] {
+            x[elems - 1] = flaw;
+            assert!(!sum_of(&x).is_finite(), "{flaw} is lost");
+        }
+    }
+}
+
+#[test]
+fn a_plan_with_kernels_that_cards_have_not_is_refused() {
+    let config = joined::small("llama-3-70b", 16);
+    let shape = RunShape { batch: 1, sequence: 1, cache_length: 4 };
+    let lowered = joined::lowered(&config, shape, DType::BF16.into(), 1, Residual::Replicate);
+    let plans = schedule_joined_like(&lowered, None, Kernels::ALL).unwrap();
+    let table = Emulator::new(Config::with_cards(1)).unwrap().table();
+    let cann: Arc<ascend_tp::Cann> = ascend_tp::Cann::new(table).unwrap();
+    let refused = start_with(&cann, plans, &joined::params(&lowered.program), &EngineOptions::default());
+    let text = refused.map(|_| ()).unwrap_err().to_string();
+    assert!(text.contains("expected cache_write") && text.contains("compiled for"), "{text}");
+}
