@@ -54,7 +54,7 @@ pub(crate) struct Machine {
     spoken: MessageLog,
     memory: Memory,
     faults: Arc<Faults>,
-    aclnn: Objects,
+    aclnn: Arc<Objects>,
     workers: Arc<Workers>,
     network: Network,
     state: Mutex<State>,
@@ -114,7 +114,7 @@ impl Machine {
             memory,
             faults,
             config,
-            aclnn: Objects::default(),
+            aclnn: Arc::default(),
             workers: Arc::clone(workers),
             network: Network::new(Weak::<Self>::clone(this), &state.hccl.groups.board),
             state: Mutex::new(state),
@@ -192,7 +192,7 @@ impl Machine {
     }
 
     /// Tensors, scalars, arrays and executors the program has made.
-    pub(crate) fn aclnn(&self) -> &Objects {
+    pub(crate) fn aclnn(&self) -> &Arc<Objects> {
         &self.aclnn
     }
 
