@@ -54,7 +54,7 @@ pub(crate) struct Machine {
     spoken: MessageLog,
     memory: Memory,
     faults: Arc<Faults>,
-    aclnn: Objects,
+    aclnn: Arc<Objects>,
     workers: Arc<Workers>,
     network: Network,
     state: Mutex<State>,
@@ -115,7 +115,7 @@ impl Machine {
             memory,
             faults,
             config,
-            aclnn: Objects::default(),
+            aclnn: Arc::default(),
             workers: Arc::clone(workers),
             network: Network::new(Weak::<Self>::clone(this), &state.hccl.groups.board),
             state: Mutex::new(state),
@@ -193,7 +193,7 @@ impl Machine {
     }
 
     /// Tensors, scalars, arrays and executors the program has made.
-    pub(crate) fn aclnn(&self) -> &Objects {
+    pub(crate) fn aclnn(&self) -> &Arc<Objects> {
         &self.aclnn
     }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::ptr::null_mut;
 
 use crate::common::strict::{strict, texts};
-use crate::common::{Card, D2H, H2D, call, ok, refused};
+use crate::common::{Card, D2D, D2H, H2D, call, ok, refused};
 use ascend_tp_emulator::{Config, Emulator, Mode, ReportKind};
 
 const PARAM_INVALID: i32 = 107_000;
@@ -258,4 +258,25 @@ fn a_stream_destroyed_by_force_under_work_is_named_with_that_work() {
     // Some seeds run the work before the call.
     assert!(!found.is_empty() && found.len() < 16, "{found:?}");
     assert!(found.iter().all(|text| *text == expected), "{found:?}");
+}
+
+#[test]
+fn an_event_may_be_destroyed_before_its_records_are_reached() {
+    for seed in 0..16 {
+        let (emulator, table) = strict(1, seed);
+        let card = Card::new(&table, 0);
+        let (buffer, target) = (card.malloc(8), card.malloc(8));
+        let (first, second) = (card.stream(), card.stream());
+        let mut event = null_mut();
+        ok(&table, call!(table, aclrtCreateEvent(&raw mut event)));
+        ok(&table, call!(table, aclrtMemsetAsync(buffer, 8, 7, 8, first)));
+        ok(&table, call!(table, aclrtRecordEvent(event, first)));
+        ok(&table, call!(table, aclrtStreamWaitEvent(second, event)));
+        ok(&table, call!(table, aclrtDestroyEvent(event)));
+        // Ordered by the event that has gone, so no race whatever the seed.
+        ok(&table, call!(table, aclrtMemcpyAsync(target, 8, buffer, 8, D2D, second)));
+        ok(&table, call!(table, aclrtSynchronizeStream(second)));
+        assert_eq!(card.download(target, 8), [7; 8], "seed {seed}");
+        assert_eq!(texts(&emulator), [""; 0], "seed {seed}");
+    }
 }

@@ -99,14 +99,19 @@ enum Class {
 }
 
 /// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
-const CLASSES: [(&str, Class); 75] = [
+const CLASSES: [(&str, Class); 80] = [
     ("cache_write", Class::WriteRows),
     ("aclnnMatmul", Class::Product(0)),
     ("aclnnMm", Class::Product(0)),
     ("aclnnBatchMatMul", Class::Product(0)),
+    ("aclnnQuantMatmulV3", Class::Product(0)),
     ("aclnnQuantMatmulV4", Class::Product(0)),
+    ("aclnnQuantMatmulV5", Class::Product(0)),
+    ("aclnnWeightQuantBatchMatmulV2", Class::Product(0)),
+    ("aclnnWeightQuantBatchMatmulV3", Class::Product(0)),
     ("aclnnAddmm", Class::Product(1)),
     ("aclnnGroupedMatmulV4", Class::Grouped),
+    ("aclnnGroupedMatmulV5", Class::Grouped),
     ("aclnnGroupedMatmulAdd", Class::GroupedSums),
     ("aclnnFusedInferAttentionScoreV2", Class::Attention),
     ("aclnnPromptFlashAttentionV3", Class::Attention),

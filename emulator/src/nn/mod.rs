@@ -2,7 +2,7 @@
 //!
 //! Input: views of device memory and host attributes. Output: the operator's output views.
 //! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
-//! [`matmul`], [`quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`remap`], [`convolution`], [`window`], [`channel_norm`], [`loss`], [`random`], [`optimizer`]); and
+//! [`matmul`], [`quantize`], [`weight_quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`distinct`], [`experts`], [`remap`], [`convolution`], [`window`], [`channel_norm`], [`loss`], [`random`], [`optimizer`]); and
 //! [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a
 //! kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
@@ -12,9 +12,11 @@
 pub(crate) mod attention;
 pub(crate) mod channel_norm;
 pub(crate) mod convolution;
+pub(crate) mod distinct;
 pub(crate) mod dtype;
 pub(crate) mod elementwise;
 pub(crate) mod executor;
+pub(crate) mod experts;
 pub(crate) mod index;
 pub(crate) mod lane;
 pub(crate) mod loss;
@@ -34,6 +36,7 @@ pub(crate) mod remap;
 pub(crate) mod rotary;
 pub(crate) mod simd;
 pub(crate) mod view;
+pub(crate) mod weight_quantize;
 pub(crate) mod window;
 
 /// Something that runs independent tiles, in any order and on any threads.

@@ -13,6 +13,7 @@ use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScal
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
 use crate::nn::operator::{Scalar, TensorDesc};
+use crate::nn::view::contiguous_strides;
 
 /// The library's objects of one machine.
 #[derive(Debug, Default)]
@@ -154,9 +155,12 @@ impl Live {
         self.objects.get_mut(&handle)
     }
 
-    pub(crate) fn insert<T>(&mut self, object: Object) -> *mut T {
+    pub(crate) fn insert<T>(&mut self, mut object: Object) -> *mut T {
         self.last += 1;
         let handle = HANDLE_TAG | self.last;
+        if let Object::Tensor(desc) = &mut object {
+            desc.handle = handle;
+        }
         self.objects.insert(handle, object);
         std::ptr::without_provenance_mut(handle)
     }
@@ -164,6 +168,14 @@ impl Live {
     /// A tensor.
     pub(crate) fn tensor(&self, name: &str, handle: *const aclTensor) -> Result<&TensorDesc, Failure> {
         look_up!(self, name, handle, Tensor)
+    }
+
+    /// A tensor holds what a run has decided the dims of, row-major; one that was destroyed meanwhile has nobody to ask.
+    pub(crate) fn reshape(&mut self, handle: usize, dims: &[usize]) {
+        if let Some(Object::Tensor(desc)) = self.objects.get_mut(&handle) {
+            desc.dims = dims.iter().map(|&dim| dim as i64).collect();
+            desc.strides = contiguous_strides(dims).into_iter().map(|stride| stride as i64).collect();
+        }
     }
 
     /// The tensors of a list.

@@ -6,6 +6,7 @@
 //! result is rounded once to the type of the output; tiles depend on shapes only.
 
 use super::Tiles;
+use super::dtype::DType;
 use super::lane::Lane;
 use super::reduce::rows;
 use super::view::View;
@@ -38,13 +39,82 @@ pub(crate) fn dynamic_quant(tiles: &dyn Tiles, x: &View, y: &View, scale: &View)
     });
 }
 
-/// What a product of 8-bit integers is multiplied by.
-#[derive(Clone, Debug)]
-pub(crate) struct Scales<'a> {
+/// What becomes of a sum of products of 8-bit integers: `((sum + whole[j]) * columns[j] * rows[i] + shift[j])`.
+#[derive(Debug)]
+pub(crate) struct Finish {
     /// By column of the product; one for all if there is only one.
-    pub(crate) columns: &'a View,
+    columns: Vec<f32>,
     /// By row of the product.
-    pub(crate) rows: Option<&'a View>,
+    rows: Option<Vec<f32>>,
+    /// Added before the scales.
+    whole: Option<Vec<i64>>,
+    /// Added behind them: the offsets of packed scales, or a bias of real numbers.
+    shift: Option<Vec<f32>>,
+}
+
+impl Finish {
+    /// From scales of columns, scales of rows and a bias. Scales that are 64-bit integers are those of [`pack_scales`].
+    pub(crate) fn new(columns: &View, rows: Option<&View>, bias: Option<&View>) -> Self {
+        let is_packed = matches!(columns.dtype(), DType::U64 | DType::I64);
+        let (scales, offsets) = if is_packed {
+            let mut packed = vec![0i64; columns.len()];
+            i64::load(&columns.collapsed(), 0, &mut packed);
+            let unpacked: (Vec<f32>, Vec<f32>) =
+                packed.into_iter().map(|packed| unpack(packed.cast_unsigned())).unzip();
+            (unpacked.0, Some(unpacked.1))
+        } else {
+            (line(columns), None)
+        };
+        let whole = bias.filter(|bias| bias.dtype() == DType::I32).map(|bias| {
+            let mut values = vec![0i64; bias.len()];
+            i64::load(&bias.collapsed(), 0, &mut values);
+            values
+        });
+        let real = bias.filter(|bias| bias.dtype() != DType::I32).map(line);
+        Self { columns: scales, rows: rows.map(line), whole, shift: real.or(offsets) }
+    }
+
+    /// The result at a place.
+    fn of(&self, sum: i32, i: usize, j: usize, is_rounded: bool) -> f32 {
+        let pick = |values: &[f32]| values[if values.len() == 1 { 0 } else { j }];
+        // A card's sum has 32 bits, bias included.
+        let sum = self.whole.as_ref().map_or(sum, |whole| sum.wrapping_add(whole[j] as i32));
+        let scaled = sum as f32 * pick(&self.columns);
+        let scaled = self.rows.as_ref().map_or(scaled, |rows| scaled * rows[i]);
+        let shifted = self.shift.as_ref().map_or(scaled, |shift| scaled + pick(shift));
+        if is_rounded { shifted.round_ties_even().clamp(-128.0, 127.0) } else { shifted }
+    }
+}
+
+/// The bit that every packed scale has.
+const PACKED: u64 = 1 << 46;
+/// What of a scale's bits is kept.
+const SCALE_BITS: u64 = 0xFFFF_E000;
+/// Where the nine bits of an offset lie.
+const OFFSET_AT: u32 = 37;
+
+/// `out[i]`: the upper 19 bits of `scale[i]`, nine bits of the rounded `offset[i]`, and a bit that is always set. One scale, or one
+/// offset, goes with all of the others.
+pub(crate) fn pack_scales(scale: &View, offset: Option<&View>, out: &View) {
+    let (scales, offsets) = (line(scale), offset.map(line));
+    let pick = |values: &[f32], i: usize| values[if values.len() == 1 { 0 } else { i }];
+    let packed: Vec<i64> = (0..out.len())
+        .map(|i| {
+            let scale = u64::from(pick(&scales, i).to_bits()) & SCALE_BITS;
+            let offset = offsets.as_ref().map_or(0, |offsets| {
+                (pick(offsets, i).round_ties_even().clamp(-256.0, 255.0) as i64).cast_unsigned() & 0x1FF
+            });
+            (scale | PACKED | offset << OFFSET_AT).cast_signed()
+        })
+        .collect();
+    i64::store(&out.collapsed(), 0, &packed);
+}
+
+/// The scale and the offset that [`pack_scales`] has packed.
+fn unpack(packed: u64) -> (f32, f32) {
+    let nine = (packed >> OFFSET_AT & 0x1FF) as i32;
+    let offset = if nine >= 256 { nine - 512 } else { nine };
+    (f32::from_bits((packed & SCALE_BITS) as u32), offset as f32)
 }
 
 /// A line of a view as f32.
@@ -65,13 +135,13 @@ fn dot(a: &[i8], b: &[i8]) -> i32 {
     a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
 }
 
-/// `out[i][j] = (sum over p of a[i][p] * b[j][p]) * columns[j] * rows[i]`.
+/// `out[i][j] = finish(sum over p of a[i][p] * b[j][p])`; 8-bit results are rounded to the nearest, ties to even, and saturate.
 ///
 /// # Shapes
 /// `a: [m, k]`, `b: [n, k]`, `out: [m, n]`, none empty, `k` at most 65535: a sum is below `128² · 65535 < 2³¹`.
-pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &View, b: &View, scales: &Scales<'_>, out: &View) {
+pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &View, b: &View, finish: &Finish, out: &View) {
     let (m, n, k) = (out.dims()[0], out.dims()[1], a.dims()[1]);
-    let (columns, by_row) = (line(scales.columns), scales.rows.map(line));
+    let is_rounded = out.dtype() == DType::I8;
     let across = n.div_ceil(TILE_COLS);
     tiles.run(m.div_ceil(TILE_ROWS) * across, &|tile| {
         let (row, col) = (tile / across * TILE_ROWS, tile % across * TILE_COLS);
@@ -79,10 +149,7 @@ pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &View, b: &View, scales: &Scale
         let (lhs, rhs) = (bytes(&a.slice(0, row, height, 1)), bytes(&b.slice(0, col, width, 1)));
         let mut block = Vec::with_capacity(height * width);
         for (i, a) in (row..).zip(lhs.chunks_exact(k)) {
-            for (j, b) in (col..).zip(rhs.chunks_exact(k)) {
-                let scaled = dot(a, b) as f32 * columns[if columns.len() == 1 { 0 } else { j }];
-                block.push(by_row.as_ref().map_or(scaled, |by_row| scaled * by_row[i]));
-            }
+            block.extend((col..).zip(rhs.chunks_exact(k)).map(|(j, b)| finish.of(dot(a, b), i, j, is_rounded)));
         }
         f32::store(&out.slice(0, row, height, 1).slice(1, col, width, 1).collapsed(), 0, &block);
     });

@@ -12,7 +12,6 @@ use crate::base::site::Site;
 use crate::machine::Machine;
 use crate::memory::book::damage_report;
 use crate::memory::raw::Allocation;
-use crate::runtime::event::EventRecord;
 use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
 use crate::state::State;
 
@@ -61,19 +60,11 @@ impl Machine {
         }
     }
 
-    /// The running call destroys an event.
+    /// The running call destroys an event. Its records are no use of it: the event goes when they are reached, as the page of
+    /// aclrtDestroyEvent has it since CANN 8.0. A word that streams wait for is.
     pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
-        let is_of_it = |record: &Arc<EventRecord>| record.event == event;
-        let in_queue = |queued: &Queued| match &queued.entry {
-            Entry::Record(record) | Entry::Wait(record) => is_of_it(record),
-            Entry::Signal { event: other, .. } => *other == event,
-            _ => false,
-        };
-        let waiting = |reason: &WaitReason| match reason {
-            WaitReason::Record(record) => is_of_it(record),
-            WaitReason::Signal(other) => *other == event,
-            _ => false,
-        };
+        let in_queue = |queued: &Queued| matches!(queued.entry, Entry::Signal { event: other, .. } if other == event);
+        let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Signal(other) if *other == event);
         self.check_idle(state, &format!("event {event}"), in_queue, waiting);
     }
 

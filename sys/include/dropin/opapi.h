@@ -647,6 +647,104 @@ ACLNN_OPERATOR(aclnnScatterValue, const aclTensor *self, int64_t dim, const aclT
     int64_t reduce, aclTensor *out)
 ACLNN_OPERATOR(aclnnTake, const aclTensor *self, const aclTensor *index, aclTensor *out)
 
+/* Results whose shape their values decide */
+ACLNN_OPERATOR(aclnnNonzero, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnNonzeroV2, const aclTensor *self, aclTensor *out)
+ACLNN_OPERATOR(aclnnMaskedSelect, const aclTensor *self, const aclTensor *mask, aclTensor *out)
+ACLNN_OPERATOR(aclnnUnique, const aclTensor *self, bool sorted, bool return_inverse, aclTensor *value_out,
+    aclTensor *inverse_out)
+ACLNN_OPERATOR(aclnnUnique2, const aclTensor *self, bool sorted, bool return_inverse, bool return_counts,
+    aclTensor *value_out, aclTensor *inverse_out, aclTensor *counts_out)
+ACLNN_OPERATOR(aclnnUniqueDim, const aclTensor *self, bool sorted, bool return_inverse, int64_t dim,
+    aclTensor *value_out, aclTensor *inverse_out, aclTensor *counts_out)
+ACLNN_OPERATOR(aclnnUniqueConsecutive, const aclTensor *self, bool return_inverse, bool return_counts, int64_t dim,
+    aclTensor *value_out, aclTensor *inverse_out, aclTensor *counts_out)
+
+/* Mixtures of experts */
+ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmax, const aclTensor *x, const aclTensor *finished_optional, int64_t k,
+    const aclTensor *y_out, const aclTensor *expert_idx_out, const aclTensor *row_idx_out)
+ACLNN_OPERATOR(aclnnMoeInitRouting, const aclTensor *x, const aclTensor *row_idx, const aclTensor *expert_idx,
+    int64_t active_num, const aclTensor *expanded_x_out, const aclTensor *expanded_row_idx_out,
+    const aclTensor *expanded_expert_idx_out)
+ACLNN_OPERATOR(aclnnMoeInitRoutingV2, const aclTensor *x, const aclTensor *expert_idx, int64_t active_num,
+    int64_t expert_capacity, int64_t expert_num, int64_t drop_pad_mode, int64_t expert_tokens_count_or_cumsum_flag,
+    bool expert_tokens_before_capacity_flag, const aclTensor *expanded_x_out, const aclTensor *expanded_row_idx_out,
+    const aclTensor *expert_tokens_count_or_cumsum_out_optional,
+    const aclTensor *expert_tokens_before_capacity_out_optional)
+ACLNN_OPERATOR(aclnnMoeFinalizeRouting, const aclTensor *expanded_x, const aclTensor *x1,
+    const aclTensor *x2_optional, const aclTensor *bias, const aclTensor *scales, const aclTensor *expanded_row_idx,
+    const aclTensor *expanded_expert_idx, const aclTensor *out)
+ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2, const aclTensor *expanded_x, const aclTensor *expanded_row_idx,
+    const aclTensor *x1_optional, const aclTensor *x2_optional, const aclTensor *bias_optional,
+    const aclTensor *scales_optional, const aclTensor *expert_idx_optional, int64_t drop_pad_mode,
+    const aclTensor *out)
+ACLNN_OPERATOR(aclnnMoeTokenPermute, const aclTensor *tokens, const aclTensor *indices, int64_t num_out_tokens,
+    bool padded_mode, const aclTensor *permute_tokens_out, const aclTensor *sorted_indices_out)
+ACLNN_OPERATOR(aclnnMoeTokenUnpermute, const aclTensor *permuted_tokens, const aclTensor *sorted_indices,
+    const aclTensor *probs_optional, bool padded_mode, const aclIntArray *restore_shape_optional,
+    const aclTensor *out)
+ACLNN_OPERATOR(aclnnGroupedMatmulV4, const aclTensorList *x, const aclTensorList *weight,
+    const aclTensorList *bias_optional, const aclTensorList *scale_optional, const aclTensorList *offset_optional,
+    const aclTensorList *antiquant_scale_optional, const aclTensorList *antiquant_offset_optional,
+    const aclTensorList *per_token_scale_optional, const aclTensor *group_list_optional,
+    const aclTensorList *activation_input_optional, const aclTensorList *activation_quant_scale_optional,
+    const aclTensorList *activation_quant_offset_optional, int64_t split_item, int64_t group_type,
+    int64_t group_list_type, int64_t act_type, aclTensorList *out, aclTensorList *activation_feature_out_optional,
+    aclTensorList *dyn_quant_scale_out_optional)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnGroupedMatmulV5, const aclTensorList *x, const aclTensorList *weight,
+    const aclTensorList *bias_optional, const aclTensorList *scale_optional, const aclTensorList *offset_optional,
+    const aclTensorList *antiquant_scale_optional, const aclTensorList *antiquant_offset_optional,
+    const aclTensorList *per_token_scale_optional, const aclTensor *group_list_optional,
+    const aclTensorList *activation_input_optional, const aclTensorList *activation_quant_scale_optional,
+    const aclTensorList *activation_quant_offset_optional, int64_t split_item, int64_t group_type,
+    int64_t group_list_type, int64_t act_type, const aclIntArray *tuning_config_optional, aclTensorList *out,
+    aclTensorList *activation_feature_out_optional, aclTensorList *dyn_quant_scale_out_optional)
+
+/* Few-bit integers */
+ACLNN_OPERATOR(aclnnTransQuantParamV2, const aclTensor *scale, const aclTensor *offset, const aclTensor *out)
+ACLNN_OPERATOR(aclnnQuantMatmulV3, const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
+    const aclTensor *offset, const aclTensor *bias, bool transpose_x1, bool transpose_x2, const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnQuantMatmulV5, const aclTensor *x1, const aclTensor *x2, const aclTensor *x1_scale,
+    const aclTensor *x2_scale, const aclTensor *y_scale, const aclTensor *x1_offset, const aclTensor *x2_offset,
+    const aclTensor *y_offset, const aclTensor *bias, bool transpose_x1, bool transpose_x2, int64_t group_size,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnWeightQuantBatchMatmulV2, const aclTensor *x, const aclTensor *weight,
+    const aclTensor *antiquant_scale, const aclTensor *antiquant_offset_optional,
+    const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional, const aclTensor *bias_optional,
+    int32_t antiquant_group_size, const aclTensor *y)
+ACLNN_OPERATOR(aclnnWeightQuantBatchMatmulV3, const aclTensor *x, const aclTensor *weight,
+    const aclTensor *antiquant_scale, const aclTensor *antiquant_offset_optional,
+    const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional, const aclTensor *bias_optional,
+    int32_t antiquant_group_size, int32_t inner_precise, const aclTensor *y)
+ACLNN_OPERATOR(aclnnConvertWeightToINT4Pack, const aclTensor *weight, aclTensor *weight_int4_pack)
+ACLNN_OPERATOR(aclnnQuantize, const aclTensor *x, const aclTensor *scales, const aclTensor *zero_points,
+    aclDataType dtype, int32_t axis, aclTensor *out)
+ACLNN_OPERATOR(aclnnAscendQuant, const aclTensor *x, const aclTensor *scale, const aclTensor *offset, bool sqrt_mode,
+    const char *round_mode, int32_t dst_type, const aclTensor *y)
+ACLNN_OPERATOR(aclnnAscendQuantV3, const aclTensor *x, const aclTensor *scale, const aclTensor *offset,
+    bool sqrt_mode, const char *round_mode, int32_t dst_type, int32_t axis, const aclTensor *y)
+ACLNN_OPERATOR(aclnnAscendAntiQuant, const aclTensor *x, const aclTensor *scale, const aclTensor *offset,
+    int64_t dst_type, bool sqrt_mode, const aclTensor *y)
+
+/* The rest */
+ACLNN_OPERATOR(aclnnTriangularSolve, const aclTensor *self, const aclTensor *a, bool upper, bool transpose,
+    bool unitriangular, aclTensor *x_out, aclTensor *m_out)
+ACLNN_OPERATOR(aclnnSlogdet, const aclTensor *self, aclTensor *sign_out, aclTensor *log_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnRightShift, const aclTensor *input, const aclTensor *shift_bits, aclTensor *out)
+ACLNN_OPERATOR(aclnnIsClose, const aclTensor *self, const aclTensor *other, double rtol, double atol, bool equal_nan,
+    aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnIndexFill, const aclTensor *self, int64_t dim, const aclTensor *index, const aclScalar *value,
+    aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnInplaceIndexFill, aclTensor *self_ref, int64_t dim, const aclTensor *index,
+    const aclScalar *value)
+ACLNN_OPERATOR(aclnnForeachNonFiniteCheckAndUnscale, const aclTensorList *scaled_grads, aclTensor *found_inf,
+    const aclTensor *inv_scale)
+
 #ifdef __cplusplus
 }
 #endif

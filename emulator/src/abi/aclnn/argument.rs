@@ -98,6 +98,13 @@ impl CArgument for *mut aclTensorList {
     }
 }
 
+impl CArgument for *const c_char {
+    unsafe fn argument(self, name: &str, objects: &Live) -> Result<Argument, Failure> {
+        // SAFETY: passes on the caller's promise; text is only read.
+        unsafe { self.cast_mut().argument(name, objects) }
+    }
+}
+
 impl CArgument for *mut c_char {
     unsafe fn argument(self, name: &str, _objects: &Live) -> Result<Argument, Failure> {
         if self.is_null() {

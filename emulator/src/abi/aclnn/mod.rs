@@ -23,7 +23,7 @@ use crate::base::report::ReportKind;
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::nn::executor::{Bound, Executor, RunMemory};
-use crate::nn::operator::{self, Argument, Refusal, Role, Tensor, Views};
+use crate::nn::operator::{self, Argument, Decided, Refusal, Role, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
@@ -176,11 +176,18 @@ impl Machine {
         let is_output = |bound: &Bound| bound.tensor.role != Role::Input;
         let outputs: Vec<usize> =
             planned.tensors().iter().enumerate().filter(|(_, bound)| is_output(bound)).map(|(i, _)| i).collect();
+        let handles: Vec<usize> = planned.tensors().iter().map(|bound| bound.tensor.handle).collect();
+        let objects = Arc::clone(self.aclnn());
         // The memory outlives the views: it is let go with the task.
         let memory = (spans, scratch);
         let task = move |workers: &Workers| {
             let _mapped = &memory;
-            kernel(&Views(&views), &OnWorkers(workers)).map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))?;
+            let decided = Decided::default();
+            kernel(&Views::new(&views, &decided), &OnWorkers(workers))
+                .map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))?;
+            for (slot, dims) in decided.take() {
+                objects.lock().reshape(handles[slot.0], &dims);
+            }
             if saturation.is_on() {
                 outputs.iter().for_each(|output| saturation.pass(&views[*output]));
             }

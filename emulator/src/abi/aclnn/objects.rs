@@ -66,6 +66,7 @@ impl TensorArguments {
             offset: self.offset,
             storage,
             address: self.data.addr(),
+            handle: 0,
         })
     }
 }
@@ -266,7 +267,7 @@ impl Machine {
         };
         // SAFETY: the C caller passes arrays as long as their counts say.
         let desc = unsafe { arguments.read() }?;
-        self.change_tensor(tensor, |tensor| *tensor = desc)
+        self.change_tensor(tensor, |tensor| *tensor = TensorDesc { handle: tensor.handle, ..desc })
     }
 }
 

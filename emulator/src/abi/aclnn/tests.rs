@@ -478,3 +478,32 @@ fn a_product_on_a_stream_of_its_own_with_a_permuted_copy_after_it() {
     assert_eq!(download::<f16>(&table, product, 4), half(&[4.0, 2.0, 10.0, 5.0])[..]);
     assert_eq!(download::<f16>(&table, flipped, 4), half(&[4.0, 10.0, 2.0, 5.0])[..]);
 }
+
+#[test]
+fn a_shape_that_the_values_decide_is_the_tensors_once_the_stream_is_synchronized() {
+    use crate::abi::dropin;
+
+    let emulator = Emulator::new(Config::with_cards(1)).unwrap();
+    let table = emulator.table();
+    ok(&table, call!(table, aclInit(null())));
+    ok(&table, call!(table, aclrtSetDevice(0)));
+    let x = tensor(&table, F32, &[2, 3], upload(&table, &[0f32, 5.0, 0.0, f32::NAN, 0.0, -1.0]));
+    let room = upload(&table, &[7i64; 12]);
+    let out = tensor(&table, aclDataType::ACL_INT64, &[6, 2], room);
+    let dims = || {
+        let (mut values, mut count) = (null_mut(), 0u64);
+        ok(&table, call!(table, aclGetViewShape(out, &raw mut values, &raw mut count)));
+        // SAFETY: the library gave an array of `count` values.
+        unsafe { std::slice::from_raw_parts(values, count as usize) }.to_vec()
+    };
+    let (mut size, mut executor) = (0, null_mut());
+    // SAFETY: live tensors of this machine and live places.
+    let planned = unsafe { dropin::aclnnNonzeroGetWorkspaceSize(&emulator, x, out, &raw mut size, &raw mut executor) };
+    assert_eq!((planned, size, dims()), (Some(0), 0, vec![6, 2]));
+    // SAFETY: an executor of this operator, which needs no workspace.
+    let run = unsafe { dropin::aclnnNonzero(&emulator, null_mut(), 0, executor, null_mut()) };
+    assert_eq!(run, Some(0));
+    ok(&table, call!(table, aclrtSynchronizeStream(null_mut())));
+    assert_eq!(dims(), [3, 2]);
+    assert_eq!(download::<i64>(&table, room, 12), [0, 1, 1, 0, 1, 2, 7, 7, 7, 7, 7, 7]);
+}

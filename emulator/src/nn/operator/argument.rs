@@ -46,6 +46,8 @@ pub(crate) struct TensorDesc {
     pub(crate) storage: Vec<i64>,
     /// Device address of the storage.
     pub(crate) address: usize,
+    /// Its number among the library's objects, by which the shape that a run decides comes back to it.
+    pub(crate) handle: usize,
 }
 
 /// An `aclScalar`.
@@ -137,6 +139,8 @@ pub(crate) struct Tensor {
     pub(crate) offset: isize,
     /// Device address of the storage.
     pub(crate) address: usize,
+    /// Its number among the library's objects.
+    pub(crate) handle: usize,
     /// Direction.
     pub(crate) role: Role,
 }

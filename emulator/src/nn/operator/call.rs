@@ -61,7 +61,8 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
                 slots += 1;
                 Checked::Tensor(Some(tensor))
             }
-            (ParameterKind::Tensors { role, dtypes, ranks, layout }, Argument::Tensors(Some(list))) => {
+            (ParameterKind::Tensors { .. }, Argument::Tensors(None)) => Checked::Tensors(Vec::new()),
+            (ParameterKind::Tensors { role, dtypes, ranks, layout, .. }, Argument::Tensors(Some(list))) => {
                 let mut tensors = Vec::with_capacity(list.len());
                 for (i, desc) in list.iter().enumerate() {
                     let tensor = tensor(desc, role, dtypes, ranks, layout, ViewIndex(slots))
@@ -74,6 +75,7 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
             (ParameterKind::Unmodelled, Argument::Tensor(None) | Argument::Ints(None) | Argument::Tensors(None)) => {
                 Checked::Tensor(None)
             }
+            (ParameterKind::Unmodelled, Argument::Tensors(Some(list))) if list.is_empty() => Checked::Tensor(None),
             (ParameterKind::Unmodelled, _) => {
                 return Err(refuse(INVALID, "is given, but the emulator does not model this feature: pass NULL"));
             }
@@ -107,7 +109,7 @@ const fn is_missing(kind: ParameterKind, argument: &Argument) -> bool {
     matches!(
         (kind, argument),
         (ParameterKind::Tensor { need: Need::Required, .. }, Argument::Tensor(None))
-            | (ParameterKind::Tensors { .. }, Argument::Tensors(None))
+            | (ParameterKind::Tensors { need: Need::Required, .. }, Argument::Tensors(None))
             | (ParameterKind::Scalar(Need::Required), Argument::Scalar(None))
             | (ParameterKind::Ints(Need::Required), Argument::Ints(None))
             | (ParameterKind::Scalars, Argument::Scalars(None))
@@ -170,7 +172,7 @@ fn tensor(
     if role != Role::Input && repeated && !dims.contains(&0) {
         return Err(format!("expected elements that do not overlap, found dims {dims:?} with strides {strides:?}"));
     }
-    Ok(Tensor { slot, dtype, dims, strides, offset, address: desc.address, role })
+    Ok(Tensor { slot, dtype, dims, strides, offset, address: desc.address, handle: desc.handle, role })
 }
 
 impl OperatorCall {
@@ -286,11 +288,15 @@ impl OperatorCall {
     /// An element type attribute.
     pub(crate) fn data_type(&self, name: Name<DType>) -> Result<DType, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::DataType(code)) => {
-                DType::from_acl(*code).ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
-            }
+            Checked::Other(Argument::DataType(code)) => self.modelled(name, *code),
+            // Some operators take its number.
+            Checked::Other(Argument::Int(code)) => self.modelled(name, i32::try_from(*code).unwrap_or(-1)),
             _ => Err(self.wrong_kind(name, "an element type")),
         }
+    }
+
+    fn modelled<K: ?Sized>(&self, name: Name<K>, code: i32) -> Result<DType, Refusal> {
+        DType::from_acl(code).ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
     }
 
     /// A dim of a tensor of `rank` dims, counted from the end if negative. A tensor without dims counts as one of one.

@@ -3,7 +3,10 @@
 use super::argument::{Scalar, Tensor};
 use super::arithmetic::with_scalar_type;
 use super::call::OperatorCall;
-use super::names::{CONDITION, DTYPE, MASK, Name, OTHER, OTHER_SCALAR, OUT, SELF, SELF_REF, SRC, VALUE, VALUE_SCALAR};
+use super::names::{
+    ATOL, CONDITION, DTYPE, EQUAL_NAN, MASK, Name, OTHER, OTHER_SCALAR, OUT, RTOL, SELF, SELF_REF, SRC, VALUE,
+    VALUE_SCALAR,
+};
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, MASKABLE};
 use super::{Plan, Refusal};
@@ -80,6 +83,20 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "self and other broadcast to out",
         source: "CANN 8.1 aclnn API reference, aclnnLogicalOr",
         plan: |call| compare_tensors(call, Relation::Or),
+    },
+    Operator {
+        name: "aclnnIsClose",
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            attribute(RTOL),
+            attribute(ATOL),
+            attribute(EQUAL_NAN),
+            output(OUT, BOOL, 0, 8),
+        ],
+        limits: "self and other broadcast to out and have one element type; |self - other| <= atol + rtol |other|, or equal",
+        source: "ops-math math/is_close/docs/aclnnIsClose.md",
+        plan: is_close,
     },
     Operator {
         name: "aclnnSWhere",
@@ -215,6 +232,28 @@ fn is_finite(call: &OperatorCall) -> Result<Plan, Refusal> {
         with_lane!(dtype, L => map1::<L>(tiles, views.of(slot), views.of(out), |block| {
             each(block, |value| L::from_bool(value.minus(value) == L::default()));
         }));
+        Ok(())
+    })
+}
+
+fn is_close(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, y) = (call.tensor(SELF)?, call.tensor(OTHER)?);
+    let shape = call.broadcast(SELF, OTHER)?;
+    call.expect_shape(OUT, &shape, "to which self and other broadcast")?;
+    call.expect_dtype(OTHER, x.dtype, "that of self")?;
+    let (relative, absolute, equal_nan) = (call.float(RTOL)?, call.float(ATOL)?, call.flag(EQUAL_NAN)?);
+    for (name, value) in [(RTOL, relative), (ATOL, absolute)] {
+        if value < 0.0 {
+            return Err(call.refuse(name, format!("expected at least 0, found {value}")));
+        }
+    }
+    let (x, y, out) = (x.slot, y.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let is_close = |x: f64, y: f64| {
+            let is_near = y.is_finite() && (x - y).abs() <= absolute + relative * y.abs();
+            f64::from(u8::from(x == y || is_near || (equal_nan && x.is_nan() && y.is_nan())))
+        };
+        map2::<f64>(tiles, views.of(x), views.of(y), views.of(out), |a, b| zip(a, b, is_close));
         Ok(())
     })
 }

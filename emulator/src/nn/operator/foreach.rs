@@ -3,18 +3,20 @@
 //! The tensors of one place have one shape and one element type in all lists. A factor is a scalar for all of a list, a scalar or
 //! an element of a tensor for each, or one element of a tensor for all, which is read when the operator runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
 use super::names::{
-    ALPHA, ALPHA_TENSOR, Name, OUT_LIST, SCALAR, SCALAR_TENSOR, SCALARS, SCALARS_LIST, WEIGHT_LIST, WEIGHT_SCALAR,
-    X_LIST, X1_LIST, X2_LIST, X3_LIST,
+    ALPHA, ALPHA_TENSOR, FOUND_INF, INV_SCALE, Name, OUT_LIST, SCALAR, SCALAR_TENSOR, SCALARS, SCALARS_LIST,
+    SCALED_GRADS, WEIGHT_LIST, WEIGHT_SCALAR, X_LIST, X1_LIST, X2_LIST, X3_LIST,
 };
 use super::pointwise::{
     ADD_CDIV, ADD_CMUL, DIVIDE, ERF, ERFC, Function, LERP, MAXIMUM, MINIMUM, POWER, numbers, reals,
 };
 use super::pointwise::{MINUS, PLUS, SCALED_MINUS, SCALED_PLUS, TIMES, of_scalar_first, sign, with_scalar};
-use super::row::{Operator, Parameter, in_places, input, inputs, outputs, scalar, scalars};
-use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL};
+use super::row::{Operator, Parameter, in_place, in_places, input, inputs, outputs, scalar, scalars};
+use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL, SINGLE};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
@@ -177,6 +179,17 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: zero,
     },
     Operator {
+        name: "aclnnForeachNonFiniteCheckAndUnscale",
+        parameters: &[
+            in_places(SCALED_GRADS, FLOATING, 0, 8),
+            in_place(FOUND_INF, SINGLE, 0, 1),
+            input(INV_SCALE, SINGLE, 0, 1),
+        ],
+        limits: "foundInf and invScale have one element; one element type; foundInf becomes 1 where a gradient is not finite",
+        source: "ops-nn foreach/foreach_non_finite_check_and_unscale/docs/aclnnForeachNonFiniteCheckAndUnscale.md",
+        plan: unscale,
+    },
+    Operator {
         name: "aclnnForeachNorm",
         parameters: &[inputs(X_LIST, FLOATING, 0, 8), ONE, outputs(OUT_LIST, FLOATING, 0, 1)],
         limits: "lists of one length; each of out has one element; scalar is 1 or 2, as the card has them",
@@ -274,6 +287,40 @@ fn zero(call: &OperatorCall) -> Result<Plan, Refusal> {
     let targets = slots(call, X_LIST)?;
     Plan::new(move |views, tiles| {
         targets.iter().for_each(|&slot| elementwise::fill(tiles, views.of(slot), 0i64));
+        Ok(())
+    })
+}
+
+fn unscale(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let grads = call.tensors(SCALED_GRADS)?;
+    for name in [FOUND_INF, INV_SCALE] {
+        let found = call.tensor(name)?;
+        if found.len() != 1 {
+            return Err(call.refuse(name, format!("expected one element, found {:?}", found.dims)));
+        }
+    }
+    if let Some((i, other)) = grads.iter().enumerate().find(|(_, grad)| grad.dtype != grads[0].dtype) {
+        let text = format!("tensor {i} is {}, tensor 0 is {}: all must be alike", other.dtype, grads[0].dtype);
+        return Err(call.refuse(SCALED_GRADS, text));
+    }
+    let targets = slots(call, SCALED_GRADS)?;
+    let (found, factor) = (call.tensor(FOUND_INF)?.slot, call.tensor(INV_SCALE)?.slot);
+    Plan::new(move |views, tiles| {
+        let mut by = [0f32];
+        f32::load(&views.of(factor).collapsed(), 0, &mut by);
+        let is_finite = AtomicBool::new(true);
+        for &slot in &targets {
+            let grad = views.of(slot);
+            elementwise::map1::<f32>(tiles, grad, grad, |block| {
+                if !math::are_finite(block) {
+                    is_finite.store(false, Ordering::Relaxed);
+                }
+                math::scale(block, by[0]);
+            });
+        }
+        if !is_finite.into_inner() {
+            f32::store(&views.of(found).collapsed(), 0, &[1.0]);
+        }
         Ok(())
     })
 }

@@ -15,12 +15,16 @@ mod call;
 mod channel_norm;
 mod comparison;
 mod convolution;
+mod decided;
 mod elementwise_loss;
+mod experts;
 mod extremum;
 mod flash;
 mod foreach;
 mod gradient;
+mod grouped;
 mod indexing;
+mod linear_algebra;
 mod loss;
 mod names;
 mod normal;
@@ -37,6 +41,7 @@ mod scatter;
 mod selection;
 mod shape;
 mod statistics;
+mod weight_quantized;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -46,13 +51,16 @@ use super::dtype::list_names;
 
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use call::{OperatorCall, check};
-pub(crate) use plan::{INVALID, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views, sets};
+pub(crate) use plan::{
+    Decided, INVALID, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views, sets,
+};
 pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 26] = [
+const FAMILIES: [&[Operator]; 31] = [
     product::OPERATORS,
     quantized::OPERATORS,
+    weight_quantized::OPERATORS,
     arithmetic::OPERATORS,
     pointwise::OPERATORS,
     comparison::OPERATORS,
@@ -68,6 +76,10 @@ const FAMILIES: [&[Operator]; 26] = [
     foreach::OPERATORS,
     random::OPERATORS,
     selection::OPERATORS,
+    decided::OPERATORS,
+    experts::OPERATORS,
+    grouped::OPERATORS,
+    linear_algebra::OPERATORS,
     shape::OPERATORS,
     scatter::OPERATORS,
     pooling::OPERATORS,
@@ -135,6 +147,7 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceHardsigmoid",
     "aclnnInplaceHardswish",
     "aclnnInplaceHardtanh",
+    "aclnnInplaceIndexFill",
     "aclnnInplaceIndexFillTensor",
     "aclnnInplaceLeScalar",
     "aclnnInplaceLeTensor",
@@ -229,8 +242,9 @@ pub(crate) fn markdown() -> String {
                     ranks.1,
                     if layout == Layout::Contiguous { ", contiguous" } else { "" }
                 ),
-                ParameterKind::Tensors { role, dtypes, ranks, layout } => format!(
-                    "list of {role} tensors, {}, rank {}–{}{}",
+                ParameterKind::Tensors { role, need, dtypes, ranks, layout } => format!(
+                    "list of {role} tensors{}, {}, rank {}–{}{}",
+                    if need == Need::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,

@@ -1,6 +1,6 @@
 //! What planning an operator gives: a kernel, or a refusal.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::nn::Tiles;
 use crate::nn::view::View;
@@ -20,14 +20,38 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
+/// The shapes that a run has decided, of results for which the program gave room for the largest.
+#[derive(Debug, Default)]
+pub(crate) struct Decided(Mutex<Vec<(ViewIndex, Vec<usize>)>>);
+
+impl Decided {
+    /// What was decided.
+    pub(crate) fn take(&self) -> Vec<(ViewIndex, Vec<usize>)> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// The tensors of a call as views, in the order of the parameters; lists are flattened and absent tensors skipped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Views<'a>(pub(crate) &'a [View]);
+pub(crate) struct Views<'a> {
+    views: &'a [View],
+    decided: &'a Decided,
+}
 
-impl Views<'_> {
+impl<'a> Views<'a> {
+    /// These views, and where the run leaves the shapes that it decides.
+    pub(crate) const fn new(views: &'a [View], decided: &'a Decided) -> Self {
+        Self { views, decided }
+    }
+
     /// The view of a tensor of the call that was planned.
     pub(crate) fn of(&self, slot: ViewIndex) -> &View {
-        &self.0[slot.0]
+        &self.views[slot.0]
+    }
+
+    /// What a tensor holds has these dims, row-major from its first element on.
+    pub(crate) fn decide(&self, slot: ViewIndex, dims: Vec<usize>) {
+        self.decided.0.lock().unwrap_or_else(PoisonError::into_inner).push((slot, dims));
     }
 }
 
@@ -102,20 +126,22 @@ pub(crate) mod sets {
     pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
     /// What a quotient of is one of the same type.
     pub(crate) const REAL: &[DType] = &[F32, F16, BF16, F64];
+    /// What linear systems are solved in.
+    pub(crate) const WIDE: &[DType] = &[F32, F64];
     /// What the fused attention operators take without quantisation.
     pub(crate) const HALVES: &[DType] = &[F16, BF16];
     /// Quantised numbers.
     pub(crate) const BYTES: &[DType] = &[I8];
     /// Eight bits each.
     pub(crate) const OCTETS: &[DType] = &[U8];
-    /// What quantised numbers are multiplied by.
-    pub(crate) const SCALES: &[DType] = &[F32, BF16];
     /// Statistics.
     pub(crate) const SINGLE: &[DType] = &[F32];
     /// Indices.
     pub(crate) const INDEXES: &[DType] = &[I32, I64];
     /// Labels of classes.
     pub(crate) const LABELS: &[DType] = &[I32, I64, U8];
+    /// 32-bit indices only.
+    pub(crate) const WHOLE32: &[DType] = &[I32];
     /// 64-bit indices only.
     pub(crate) const INDEX64: &[DType] = &[I64];
     /// Truth values.
@@ -128,6 +154,10 @@ pub(crate) mod sets {
     pub(crate) const ARITHMETIC: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
     /// Integers and truth values, which have bits.
     pub(crate) const WHOLE: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64, Bool];
+    /// Integers that 64 bits hold with their sign.
+    pub(crate) const SHIFTABLE: &[DType] = &[I8, I16, I32, I64, U8, U16, U32];
+    /// What the hardware's scales are stored in.
+    pub(crate) const PACKED_SCALES: &[DType] = &[U64, I64];
     /// Numbers without truth values.
     pub(crate) const NUMBER: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
     /// What the movers of elements take that list no 16-bit integers and no doubles.

@@ -8,12 +8,12 @@ use super::arithmetic::{settle, with_scalar_type};
 use super::call::OperatorCall;
 use super::names::{
     ALPHA, APPROXIMATE, APPROXIMATE_INT, BETA, CLIP_VALUE_MAX, CLIP_VALUE_MAX_TENSOR, CLIP_VALUE_MIN,
-    CLIP_VALUE_MIN_TENSOR, EXPONENT, EXPONENT_SCALAR, GRAD_INPUT, GRAD_OUTPUT, INPUT_SCALE, LAMBD, LAMBDA, MAX,
+    CLIP_VALUE_MIN_TENSOR, EXPONENT, EXPONENT_SCALAR, GRAD_INPUT, GRAD_OUTPUT, INPUT, INPUT_SCALE, LAMBD, LAMBDA, MAX,
     MAX_SCALAR, MIN_SCALAR, NEGATIVE_SLOPE, Name, OTHER, OTHER_SCALAR, OUT, OUTPUT, RESULT, SCALE_SCALAR, SELF,
-    SELF_SCALAR, THRESHOLD, VALUE_SCALAR, X, Y,
+    SELF_SCALAR, SHIFT_BITS, THRESHOLD, VALUE_SCALAR, X, Y,
 };
 use super::row::{Operator, attribute, input, output, scalar};
-use super::sets::{ARITHMETIC, BOOL, NUMBER, REAL, WHOLE};
+use super::sets::{ARITHMETIC, BOOL, NUMBER, REAL, SHIFTABLE, WHOLE};
 use super::{Plan, Refusal};
 use crate::nn::Tiles;
 use crate::nn::dtype::{DType, LaneKind};
@@ -418,6 +418,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnBitwiseAndTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x & y)),
     function!("aclnnBitwiseOrTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x | y)),
     function!("aclnnBitwiseXorTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x ^ y)),
+    function!("aclnnRightShift", [INPUT: SHIFTABLE, SHIFT_BITS: SHIFTABLE], [] -> OUT: SHIFTABLE,
+        // As far as there are bits, if it is further, or less than none.
+        whole(|[x, y], _| x >> if (0..64).contains(&y) { y } else { 63 })
+    ),
     function!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
         whole(|[x], p| x & p[0])
     ),

@@ -1,20 +1,33 @@
-//! Rows of the operators on 8-bit integers: rows quantised at run time, and products of quantised matrices.
+//! Rows of the operators on 8-bit integers: rows quantised at run time, products of quantised matrices, and the forms in which
+//! scales are stored.
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    BIAS, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT, SMOOTH_SCALES_OPTIONAL, TRANSPOSE_X1,
-    TRANSPOSE_X2, X, X1, X2, Y_OUT,
+    BIAS, GROUP_SIZE, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT, SMOOTH_SCALES_OPTIONAL,
+    TRANSPOSE_X1, TRANSPOSE_X2, X, X1, X1_OFFSET, X1_SCALE, X2, X2_OFFSET, X2_SCALE, Y_OFFSET, Y_OUT, Y_SCALE,
 };
 use super::row::{Operator, attribute, input, output, unmodelled};
-use super::sets::{BYTES, HALVES, SCALES, SINGLE};
+use super::sets::{BYTES, HALVES, PACKED_SCALES, SINGLE};
 use super::{Plan, Refusal};
-use crate::nn::dtype::DType;
-use crate::nn::quantize::{self, Scales};
+use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32, I64, U64};
+use crate::nn::quantize::{self, Finish};
 use crate::nn::view::View;
 
 /// Most elements of the last dim of a matrix.
 const LAST_DIM: usize = 65_535;
+
+/// What a product of 8-bit integers is multiplied by: numbers, or what aclnnTransQuantParamV2 makes of them.
+const COLUMN_SCALES: &[DType] = &[F32, BF16, U64, I64];
+/// What is added to a product: before it is scaled, or to the result.
+const BIASES: &[DType] = &[I32, BF16, F32, F16];
+/// Results.
+const RESULTS: &[DType] = &[F16, BF16, I8];
+
+const LIMITS: &str = "x1 and x2 contiguous or with their last dims swapped, last dims at most 65535; dims before broadcast; scale of 1 or n \
+                      elements, UINT64 and INT64 for FLOAT16 and INT8 out, FLOAT for BFLOAT16 and, with a scale a row, FLOAT16, BFLOAT16 \
+                      for BFLOAT16; a scale a row has m elements; bias [n], INT32 added before the scales, others to the result, which \
+                      is of their type or bias is FLOAT; no empty tensor";
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
@@ -30,22 +43,70 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: dynamic_quant,
     },
     Operator {
-        name: "aclnnQuantMatmulV4",
+        name: "aclnnTransQuantParamV2",
         parameters: &[
-            input(X1, BYTES, 2, 2),
-            input(X2, BYTES, 2, 2),
-            input(SCALE, SCALES, 1, 1),
+            input(SCALE, SINGLE, 1, 2),
+            input(OFFSET, SINGLE, 1, 2).optional(),
+            output(OUT, PACKED_SCALES, 1, 2),
+        ],
+        limits: "scale [t] or [1, n], offset with 1 or as many elements; out has the greater number of elements, and the shape of scale \
+                 where that has two dims; no empty tensor",
+        source: "ops-nn quant/trans_quant_param_v2/docs/aclnnTransQuantParamV2.md",
+        plan: trans_quant_param,
+    },
+    Operator {
+        name: "aclnnQuantMatmulV3",
+        parameters: &[
+            input(X1, BYTES, 2, 6),
+            input(X2, BYTES, 2, 6),
+            input(SCALE, COLUMN_SCALES, 1, 1),
             unmodelled(OFFSET),
-            input(PERTOKEN_SCALE_OPTIONAL, SINGLE, 1, 1).optional(),
-            unmodelled(BIAS),
+            input(BIAS, BIASES, 1, 1).optional(),
             attribute(TRANSPOSE_X1),
             attribute(TRANSPOSE_X2),
-            output(OUT, HALVES, 2, 2),
+            output(OUT, RESULTS, 2, 6),
         ],
-        limits: "x1 and x2 contiguous or with their dims swapped, last dims at most 65535; scale of 1 or n elements; \
-                 pertokenScaleOptional of m; FLOAT16 out with FLOAT scale and pertokenScaleOptional only; no empty tensor",
+        limits: LIMITS,
+        source: "ops-nn matmul/quant_batch_matmul_v3/docs/aclnnQuantMatmulV3.md",
+        plan: |call| quant_matmul(call, SCALE, None),
+    },
+    Operator {
+        name: "aclnnQuantMatmulV4",
+        parameters: &[
+            input(X1, BYTES, 2, 6),
+            input(X2, BYTES, 2, 6),
+            input(SCALE, COLUMN_SCALES, 1, 1),
+            unmodelled(OFFSET),
+            input(PERTOKEN_SCALE_OPTIONAL, SINGLE, 1, 1).optional(),
+            input(BIAS, BIASES, 1, 1).optional(),
+            attribute(TRANSPOSE_X1),
+            attribute(TRANSPOSE_X2),
+            output(OUT, RESULTS, 2, 6),
+        ],
+        limits: LIMITS,
         source: "CANN 8.1 aclnn API reference, aclnnQuantMatmulV4",
-        plan: quant_matmul,
+        plan: |call| quant_matmul(call, SCALE, Some(PERTOKEN_SCALE_OPTIONAL)),
+    },
+    Operator {
+        name: "aclnnQuantMatmulV5",
+        parameters: &[
+            input(X1, BYTES, 2, 6),
+            input(X2, BYTES, 2, 6),
+            input(X1_SCALE, SINGLE, 1, 1).optional(),
+            input(X2_SCALE, COLUMN_SCALES, 1, 1),
+            unmodelled(Y_SCALE),
+            unmodelled(X1_OFFSET),
+            unmodelled(X2_OFFSET),
+            unmodelled(Y_OFFSET),
+            input(BIAS, BIASES, 1, 1).optional(),
+            attribute(TRANSPOSE_X1),
+            attribute(TRANSPOSE_X2),
+            attribute(GROUP_SIZE),
+            output(OUT, RESULTS, 2, 6),
+        ],
+        limits: LIMITS,
+        source: "ops-nn matmul/quant_batch_matmul_v4/docs/aclnnQuantMatmulV5.md",
+        plan: grouped_quant_matmul,
     },
 ];
 
@@ -60,7 +121,26 @@ fn dynamic_quant(call: &OperatorCall) -> Result<Plan, Refusal> {
     })
 }
 
-/// Rows and columns of a matrix that is stored transposed if its flag says so.
+fn trans_quant_param(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (scale, offset) = (call.tensor(SCALE)?, call.tensor_if_given(OFFSET)?);
+    let (count, offsets) = (scale.len(), offset.map_or(1, Tensor::len));
+    if let Some(empty) = [(SCALE, count), (OFFSET, offsets)].into_iter().find(|(_, len)| *len == 0) {
+        return Err(call.refuse(empty.0, "has no elements, which the operator does not take"));
+    }
+    let most = count.max(offsets);
+    if [count, offsets].iter().any(|len| *len != 1 && *len != most) {
+        return Err(call.refuse(OFFSET, format!("expected 1 or {count} elements, found {offsets}")));
+    }
+    let dims = if scale.rank() == 2 { scale.dims.clone() } else { vec![most] };
+    call.expect_shape(OUT, &dims, "of what scale and offset make")?;
+    let (scale, offset, out) = (scale.slot, offset.map(|offset| offset.slot), call.tensor(OUT)?.slot);
+    Plan::new(move |views, _| {
+        quantize::pack_scales(views.of(scale), offset.map(|slot| views.of(slot)), views.of(out));
+        Ok(())
+    })
+}
+
+/// Rows and columns of a matrix that is stored transposed if its flag says so; its last two dims.
 fn matrix(call: &OperatorCall, name: Name<Tensor>, flag: Name<bool>) -> Result<(usize, usize, bool), Refusal> {
     let tensor: &Tensor = call.tensor(name)?;
     if !tensor.is_contiguous() && !tensor.is_transposed() {
@@ -70,15 +150,55 @@ fn matrix(call: &OperatorCall, name: Name<Tensor>, flag: Name<bool>) -> Result<(
         );
         return Err(call.refuse(name, text));
     }
-    if tensor.dims[1] > LAST_DIM {
+    let [.., rows, columns] = tensor.dims[..] else { return Err(call.refuse(name, "expected a matrix")) };
+    if columns > LAST_DIM {
         return Err(call.refuse(name, format!("expected a last dim of at most {LAST_DIM}, found {:?}", tensor.dims)));
     }
     let transposed = call.flag(flag)?;
-    let (rows, columns) = (tensor.dims[0], tensor.dims[1]);
     Ok(if transposed { (columns, rows, true) } else { (rows, columns, false) })
 }
 
-fn quant_matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
+fn grouped_quant_matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let size = call.int(GROUP_SIZE)?;
+    if size != 0 {
+        return Err(call.refuse(GROUP_SIZE, format!("expected 0 (no groups) for INT8, found {size}")));
+    }
+    quant_matmul(call, X2_SCALE, Some(X1_SCALE))
+}
+
+/// Refuses scales and a bias that do not go with the result.
+fn expect_types(call: &OperatorCall, scale: Name<Tensor>, by_row: Option<Name<Tensor>>) -> Result<(), Refusal> {
+    let (out, found) = (call.tensor(OUT)?.dtype, call.tensor(scale)?.dtype);
+    let is_packed = PACKED_SCALES.contains(&found);
+    let goes = match out {
+        I8 => is_packed && by_row.is_none(),
+        F16 => {
+            if by_row.is_some() {
+                found == F32
+            } else {
+                is_packed
+            }
+        }
+        _ => !is_packed,
+    };
+    if !goes {
+        let text = format!(
+            "{found} does not go with {out} out {} a scale a row",
+            if by_row.is_some() { "and" } else { "without" }
+        );
+        return Err(call.refuse(scale, text));
+    }
+    let Some(bias) = call.tensor_if_given(BIAS)? else { return Ok(()) };
+    let goes = bias.dtype == I32 || (!is_packed && (bias.dtype == F32 || bias.dtype == out));
+    if goes {
+        Ok(())
+    } else {
+        Err(call.refuse(BIAS, format!("{} does not go with {found} scales and {out} out", bias.dtype)))
+    }
+}
+
+/// A product with a scale a column and, where it is named and given, one a row.
+fn quant_matmul(call: &OperatorCall, scale: Name<Tensor>, by_row: Option<Name<Tensor>>) -> Result<Plan, Refusal> {
     let (m, k, swapped_a) = matrix(call, X1, TRANSPOSE_X1)?;
     let (depth, n, swapped_b) = matrix(call, X2, TRANSPOSE_X2)?;
     if k != depth {
@@ -88,35 +208,50 @@ fn quant_matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
     if k > LAST_DIM {
         return Err(call.refuse(X1, format!("expected a contracted dim of at most {LAST_DIM}, found {k}")));
     }
-    if let Some(empty) = [X1, X2].into_iter().zip([m * k, k * n]).find(|(_, len)| *len == 0) {
+    let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
+    if let Some(empty) = [(X1, x1), (X2, x2)].into_iter().find(|(_, tensor)| tensor.len() == 0) {
         return Err(call.refuse(empty.0, "has no elements, which the operator does not take"));
     }
-    call.expect_shape(OUT, &[m, n], "of x1 @ x2")?;
-    let (scale, tokens) = (call.tensor(SCALE)?, call.tensor_if_given(PERTOKEN_SCALE_OPTIONAL)?);
-    if scale.dims != [1] {
-        call.expect_shape(SCALE, &[n], "one per column, or one in all")?;
+    let batch = super::call::broadcast(&x1.dims[..x1.rank() - 2], &x2.dims[..x2.rank() - 2]).ok_or_else(|| {
+        call.refuse(X2, format!("{:?} does not broadcast with {:?} of x1 but for the last dims", x2.dims, x1.dims))
+    })?;
+    call.expect_shape(OUT, &[&batch[..], &[m, n]].concat(), "of x1 @ x2")?;
+    let by_row = by_row.filter(|&name| matches!(call.tensor_if_given(name), Ok(Some(_))));
+    expect_types(call, scale, by_row)?;
+    if call.tensor(scale)?.dims != [1] {
+        call.expect_shape(scale, &[n], "one per column, or one in all")?;
     }
-    if tokens.is_some() {
-        call.expect_shape(PERTOKEN_SCALE_OPTIONAL, &[m], "one per row")?;
+    if let Some(name) = by_row {
+        call.expect_shape(name, &[m], "one per row")?;
     }
-    let out = call.tensor(OUT)?;
-    if out.dtype == DType::F16 {
-        call.expect_dtype(SCALE, DType::F32, "for FLOAT16 out")?;
-        if tokens.is_none() {
-            return Err(call.refuse(PERTOKEN_SCALE_OPTIONAL, "is NULL and must be given for FLOAT16 out"));
-        }
+    if call.tensor_if_given(BIAS)?.is_some() {
+        call.expect_shape(BIAS, &[n], "one per column")?;
     }
-    let (a, b) = (call.tensor(X1)?.slot, call.tensor(X2)?.slot);
-    let (scale, tokens, out) = (scale.slot, tokens.map(|tokens| tokens.slot), out.slot);
-    let swap = |view: &View| view.permute(&[1, 0]);
+    let (a, b, out) = (x1.slot, x2.slot, call.tensor(OUT)?.slot);
+    let (scale, bias) = (call.tensor(scale)?.slot, call.tensor_if_given(BIAS)?.map(|bias| bias.slot));
+    let by_row = by_row.map(|name| call.tensor(name)).transpose()?.map(|tensor| tensor.slot);
     Plan::new(move |views, tiles| {
-        let (a, b) = (views.of(a), views.of(b));
-        let a = if swapped_a { swap(a) } else { a.clone() };
-        // The kernel reads the right operand column by column.
-        let b = if swapped_b { b.clone() } else { swap(b) };
-        let scales = Scales { columns: views.of(scale), rows: tokens.map(|tokens| views.of(tokens)) };
-        quantize::quant_matmul(tiles, &a, &b, &scales, views.of(out));
+        let finish = Finish::new(views.of(scale), by_row.map(|slot| views.of(slot)), bias.map(|slot| views.of(slot)));
+        let whole = |view: &View| {
+            let rank = view.rank();
+            view.broadcast_to(&[&batch[..], &view.dims()[rank - 2..]].concat())
+        };
+        let (a, b, out) = (whole(views.of(a)), whole(views.of(b)), views.of(out));
+        each_matrix(&a, &b, out, batch.len(), &|a, b, out| {
+            let a = if swapped_a { a.permute(&[1, 0]) } else { a.clone() };
+            // The kernel reads the right operand column by column.
+            let b = if swapped_b { b.clone() } else { b.permute(&[1, 0]) };
+            quantize::quant_matmul(tiles, &a, &b, &finish, out);
+        });
         Ok(())
     })
     .map(Plan::reading_transposed)
+}
+
+/// Calls `body` with the matrices of each place of the first `depth` dims.
+fn each_matrix(a: &View, b: &View, out: &View, depth: usize, body: &dyn Fn(&View, &View, &View)) {
+    if depth == 0 {
+        return body(a, b, out);
+    }
+    (0..out.dims()[0]).for_each(|i| each_matrix(&a.at(0, i), &b.at(0, i), &out.at(0, i), depth - 1, body));
 }

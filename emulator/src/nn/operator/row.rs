@@ -94,6 +94,8 @@ pub(crate) enum ParameterKind {
     Tensors {
         /// Direction.
         role: Role,
+        /// Whether NULL is legal; it counts as an empty list.
+        need: Need,
         /// Accepted element types.
         dtypes: &'static [DType],
         /// Fewest and most dims.
@@ -101,7 +103,7 @@ pub(crate) enum ParameterKind {
         /// Whether strided tensors are accepted.
         layout: Layout,
     },
-    /// An optional tensor or array of a feature the emulator does not model: only NULL is accepted.
+    /// An optional tensor, list or array of a feature the emulator does not model: only NULL and empty lists are accepted.
     Unmodelled,
     /// `aclScalar`.
     Scalar(Need),
@@ -138,6 +140,11 @@ const fn tensor(name: Name<Tensor>, role: Role, dtypes: &'static [DType], low: u
     Parameter { name: name.text(), kind: ParameterKind::Tensor { role, need, dtypes, ranks, layout } }
 }
 
+const fn tensors(name: Name<[Tensor]>, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
+    let (need, layout, ranks) = (Need::Required, Layout::Strided, (low, high));
+    Parameter { name: name.text(), kind: ParameterKind::Tensors { role, need, dtypes, ranks, layout } }
+}
+
 /// A required input of `low` to `high` dims, any strides.
 pub(crate) const fn input(name: Name<Tensor>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
     tensor(name, Role::Input, dtypes, low, high)
@@ -155,20 +162,17 @@ pub(crate) const fn in_place(name: Name<Tensor>, dtypes: &'static [DType], low: 
 
 /// A required list of inputs.
 pub(crate) const fn inputs(name: Name<[Tensor]>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
-    let (role, layout, ranks) = (Role::Input, Layout::Strided, (low, high));
-    Parameter { name: name.text(), kind: ParameterKind::Tensors { role, dtypes, ranks, layout } }
+    tensors(name, Role::Input, dtypes, low, high)
 }
 
 /// A required list of outputs.
 pub(crate) const fn outputs(name: Name<[Tensor]>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
-    let (role, layout, ranks) = (Role::Output, Layout::Strided, (low, high));
-    Parameter { name: name.text(), kind: ParameterKind::Tensors { role, dtypes, ranks, layout } }
+    tensors(name, Role::Output, dtypes, low, high)
 }
 
 /// A required list of tensors that are read and written.
 pub(crate) const fn in_places(name: Name<[Tensor]>, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
-    let (role, layout, ranks) = (Role::InPlace, Layout::Strided, (low, high));
-    Parameter { name: name.text(), kind: ParameterKind::Tensors { role, dtypes, ranks, layout } }
+    tensors(name, Role::InPlace, dtypes, low, high)
 }
 
 /// A required scalar.
@@ -208,6 +212,9 @@ impl Parameter {
             ParameterKind::Tensor { role, dtypes, ranks, layout, .. } => {
                 ParameterKind::Tensor { role, need: Need::Optional, dtypes, ranks, layout }
             }
+            ParameterKind::Tensors { role, dtypes, ranks, layout, .. } => {
+                ParameterKind::Tensors { role, need: Need::Optional, dtypes, ranks, layout }
+            }
             ParameterKind::Scalar(_) => ParameterKind::Scalar(Need::Optional),
             ParameterKind::Ints(_) => ParameterKind::Ints(Need::Optional),
             other => other,
@@ -222,8 +229,8 @@ impl Parameter {
             ParameterKind::Tensor { role, need, dtypes, ranks, .. } => {
                 ParameterKind::Tensor { role, need, dtypes, ranks, layout }
             }
-            ParameterKind::Tensors { role, dtypes, ranks, .. } => {
-                ParameterKind::Tensors { role, dtypes, ranks, layout }
+            ParameterKind::Tensors { role, need, dtypes, ranks, .. } => {
+                ParameterKind::Tensors { role, need, dtypes, ranks, layout }
             }
             other => other,
         };

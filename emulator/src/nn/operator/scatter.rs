@@ -9,7 +9,7 @@ use super::names::{
 use super::pointwise::{Function, numbers, reals};
 use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
 use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEXES, MASKS, NUMBER, WHOLE};
-use super::{Plan, Refusal};
+use super::{Plan, Refusal, Views};
 use crate::nn::elementwise;
 use crate::nn::index::{self, Negative, Update};
 use crate::nn::lane::{Arithmetic, Lane, with_lane};
@@ -89,6 +89,19 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "out is as self; indices in -extent..extent",
         source: "CANN 8.1 aclnn API reference, aclnnIndexFillTensor",
+        plan: index_array_fill,
+    },
+    Operator {
+        name: "aclnnIndexFill",
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            attribute(DIM),
+            input(INDEX, INDEXES, 0, 1),
+            scalar(VALUE_SCALAR),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
+        limits: "out is as self; indices in -extent..extent",
+        source: "ops-nn index/index_fill_d/docs/aclnnIndexFill&aclnnInplaceIndexFill.md",
         plan: index_fill,
     },
     Operator {
@@ -218,7 +231,7 @@ fn masked_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
     })
 }
 
-fn index_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
+fn index_array_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
     expect_like_self(call)?;
     let dim = call.dim(DIM, x.rank())?;
@@ -230,12 +243,32 @@ fn index_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
         }
         places.push(value.rem_euclid(extent) as usize);
     }
+    fill_at(call, dim, move |_| Ok(places.clone()))
+}
+
+fn index_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    expect_like_self(call)?;
+    let dim = call.dim(DIM, x.rank())?;
+    let (extent, index) = (x.dims.get(dim).copied().unwrap_or(1), call.tensor(INDEX)?.slot);
+    fill_at(call, dim, move |views| {
+        index::positions(views.of(index), extent, Negative::FromTheEnd).map_err(|text| format!("index: {text}"))
+    })
+}
+
+/// A copy of self with the value at some places along a dim, which the run knows.
+fn fill_at(
+    call: &OperatorCall,
+    dim: usize,
+    places: impl Fn(&Views<'_>) -> Result<Vec<usize>, String> + Send + Sync + 'static,
+) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
     let value = call.scalar(VALUE_SCALAR)?.stored_as(x.dtype);
     let (rank, dtype, x, out) = (x.rank(), x.dtype, x.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         let out = views.of(out);
         elementwise::copy(tiles, views.of(x), out);
-        for &place in &places {
+        for place in places(views)? {
             let part = if rank == 0 { out.clone() } else { out.slice(dim, place, 1, 1) };
             with_lane!(dtype, L => elementwise::fill(tiles, &part, value.lane::<L>()));
         }

@@ -93,6 +93,7 @@ impl Data {
             offset: self.offset as i64,
             storage: vec![(self.memory.len() * 8 / self.dtype.size()) as i64],
             address: self.memory.as_ptr().addr(),
+            handle: 0,
         }
     }
 }
@@ -141,6 +142,11 @@ pub(super) fn real(value: f64) -> Arg<'static> {
 
 /// Plays both phases. A refusal gives its message, as does a failure at run time.
 pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
+    run_deciding(name, arguments).map(|_| ())
+}
+
+/// As [`run`]; gives the shapes that the run decided, each with the place of its tensor among those of the call.
+pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(usize, Vec<usize>)>, String> {
     let mut views = Vec::new();
     let mut take = |data: &mut Data| {
         views.push(data.view_mut());
@@ -169,7 +175,9 @@ pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
     let signature = find(name).unwrap_or_else(|| panic!("{name} has no row"));
     let call = check(signature, arguments).map_err(|refusal| refusal.message)?;
     let plan = (signature.operator.plan)(&call).map_err(|refusal| refusal.message)?;
-    (plan.kernel)(&Views(&views), &Serial)
+    let decided = Decided::default();
+    (plan.kernel)(&Views::new(&views, &decided), &Serial)?;
+    Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
 }
 
 /// Asserts that a call is refused with a message that holds every part.

@@ -187,15 +187,18 @@ fn products_refuse_what_the_page_excludes() {
     };
     says(&|p| p.x2 = zeros(DType::I8, &[4, 2]), "x2: expected a contracted dim of 3 as in x1, found 2 in [4, 2]");
     says(&|p| p.x1 = zeros(DType::F16, &[2, 3]), "x1: expected an element type of INT8, found FLOAT16");
-    says(&|p| p.out = zeros(DType::F32, &[2, 4]), "out: expected an element type of FLOAT16, BFLOAT16, found FLOAT");
+    says(
+        &|p| p.out = zeros(DType::F32, &[2, 4]),
+        "out: expected an element type of FLOAT16, BFLOAT16, INT8, found FLOAT",
+    );
     says(&|p| p.out = zeros(DType::F16, &[4, 2]), "out: expected shape [2, 4] (of x1 @ x2), found [4, 2]");
     says(
         &|p| p.scale = zeros(DType::F32, &[3]),
         "scale: expected shape [4] (one per column, or one in all), found [3]",
     );
-    says(&|p| p.scale = zeros(DType::BF16, &[4]), "scale: expected FLOAT (for FLOAT16 out), found BFLOAT16");
+    says(&|p| p.scale = zeros(DType::BF16, &[4]), "scale: BFLOAT16 does not go with FLOAT16 out and a scale a row");
     says(&|p| p.tokens = Some(zeros(DType::F32, &[4])), "pertokenScaleOptional: expected shape [2] (one per row)");
-    says(&|p| p.tokens = None, "pertokenScaleOptional: is NULL and must be given for FLOAT16 out");
+    says(&|p| p.tokens = None, "scale: FLOAT does not go with FLOAT16 out without a scale a row");
     says(&|p| p.x1 = zeros(DType::I8, &[2, 3]).strided(), "x1: expected a contiguous matrix");
     says(&|p| (p.x1, p.x2) = (zeros(DType::I8, &[2, 0]), zeros(DType::I8, &[4, 0])), "x1: has no elements");
     let long = |rows| zeros(DType::I8, &[rows, 65_536]);
