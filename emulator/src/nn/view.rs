@@ -24,7 +24,6 @@ pub(crate) struct View {
 }
 
 /// The strides of a contiguous row-major tensor.
-#[cfg(test)]
 pub(crate) fn contiguous_strides(dims: &[usize]) -> Vec<isize> {
     let mut strides = vec![1isize; dims.len()];
     for i in (1..dims.len()).rev() {
