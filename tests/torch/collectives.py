@@ -52,9 +52,54 @@ def main():
     dist.all_to_all_single(received, mine)
     expect(received, torch.cat([of(other).chunk(size)[rank] for other in range(size)]), "all_to_all_single")
 
+    # Rank r has r + 1 elements for each other, so nobody gets as many from all.
+    sizes = [other + 1 for other in range(size)]
+    received = torch.empty(sum(sizes), device="npu")
+    dist.all_to_all_single(received, torch.full([size * (rank + 1)], float(rank)).npu(), sizes, [rank + 1] * size)
+    expect(received, torch.cat([torch.full([other + 1], float(other)) for other in range(size)]), "all_to_all_single of unequal parts")
+
+    parts = [torch.empty(8 // size, device="npu") for _ in range(size)]
+    dist.all_to_all(parts, list(mine.chunk(size)))
+    for other in range(size):
+        expect(parts[other], of(other).chunk(size)[rank], "all_to_all")
+
+    part = torch.empty(8 // size, device="npu")
+    dist.reduce_scatter(part, list(mine.chunk(size)))
+    expect(part, total.chunk(size)[rank], "reduce_scatter")
+
+    value = mine.clone()
+    dist.reduce(value, dst=1)
+    if rank == 1:
+        expect(value, total, "reduce")
+
+    dist.scatter(part, list(of(7).npu().chunk(size)) if rank == 0 else None, src=0)
+    expect(part, of(7).chunk(size)[rank], "scatter")
+
+    for dtype in [torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int8]:
+        value = torch.full([5], rank + 1).to(dtype).npu()
+        dist.all_reduce(value)
+        expect(value, torch.full([5], size * (size + 1) // 2).to(dtype), f"all_reduce of {dtype}")
+
+    objects = [{"from": 0, "is": [1, "two"]} if rank == 0 else None]
+    dist.broadcast_object_list(objects, src=0)
+    assert objects == [{"from": 0, "is": [1, "two"]}], objects
+
+    # Each to the next at once, which a send before a receive would not come out of.
+    incoming = torch.empty_like(mine)
+    ring = [dist.P2POp(dist.isend, mine, (rank + 1) % size), dist.P2POp(dist.irecv, incoming, (rank - 1) % size)]
+    for request in dist.batch_isend_irecv(ring):
+        request.wait()
+    expect(incoming, of((rank - 1) % size), "batch_isend_irecv")
+
+    pairs = [dist.new_group([first, first + 1]) for first in range(0, size, 2)]
+    value = mine.clone()
+    dist.all_reduce(value, group=pairs[rank // 2])
+    expect(value, of(rank // 2 * 2) + of(rank // 2 * 2 + 1), "all_reduce of a pair")
+
     if rank == 0:
         dist.send(mine, dst=1)
     elif rank == 1:
+        received = torch.empty_like(mine)
         dist.recv(received, src=0)
         expect(received, of(0), "recv")
 

@@ -1,5 +1,6 @@
 """torch_npu on the emulator: copies, products, gradients, errors, and the ranks of torchrun."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,9 +84,22 @@ def test_memory_is_the_cards():
         torch.empty(total, dtype=torch.uint8, device="npu")
 
 
-def test_collectives_of_two_processes_agree():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(HERE / "collectives.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+def job(size, script, *words):
+    """Runs a script as so many ranks of torchrun; each has to agree."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}", str(HERE / script), *words]
+    # The ranks share the cores, and their kernels are the emulator's, so a thread each is enough for the CPU's side.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    for rank in range(2):
-        assert f"rank {rank} of 2 agrees" in done.stdout, done.stdout + done.stderr
+    for rank in range(size):
+        assert f"rank {rank} of {size} agrees" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_collectives_of_processes_agree(size):
+    job(size, "collectives.py")
+
+
+@pytest.mark.parametrize(("way", "size"), [("fsdp", 2), ("tensor", 2), ("fsdp", 4), ("tensor", 4), ("both", 4)])
+def test_sharded_training_is_that_of_one_process(way, size):
+    job(size, "sharded.py", way)
