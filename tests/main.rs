@@ -18,6 +18,7 @@ mod gradients;
 mod joined;
 mod kernels;
 mod lora;
+mod meshes;
 mod mutation;
 mod parity;
 mod pipeline;
