@@ -9,7 +9,7 @@
 mod assemble;
 mod block;
 mod bounds;
-mod random;
+pub(crate) mod random;
 mod rules;
 mod split;
 

@@ -19,6 +19,7 @@ mod joined;
 mod kernels;
 mod keys;
 mod lora;
+mod meshes;
 mod mutation;
 mod parity;
 mod pipeline;

@@ -137,6 +137,8 @@ pub struct Simulator<'a> {
     plans: &'a [Plan],
     /// By rank: the number of its card in the topology.
     cards: &'a [usize],
+    /// Some rank exchanges on two streams.
+    has_transfers: bool,
     steps: Vec<Vec<Priced>>,
     /// Ranks that exchange: the groups, then sender and receiver of transfers.
     parties: Vec<Vec<usize>>,
@@ -147,6 +149,33 @@ pub struct Simulator<'a> {
 impl std::fmt::Debug for Simulator<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Simulator").field("ranks", &self.plans.len()).finish_non_exhaustive()
+    }
+}
+
+/// By stream, in microseconds.
+type Ends = [f64; StreamKind::ALL.len()];
+
+/// When a rank's links are busy, in order: a card does one exchange at a time, whichever of its streams it is of.
+#[derive(Default)]
+struct Busy(Vec<Span>);
+
+impl Busy {
+    /// The first moment from `from_us` on at which the links are free for so long.
+    fn free_us(&self, from_us: f64, duration_us: f64) -> f64 {
+        let first = self.0.partition_point(|span| span.end_us <= from_us);
+        let mut start_us = from_us;
+        for span in &self.0[first..] {
+            if span.start_us >= start_us + duration_us {
+                break;
+            }
+            start_us = start_us.max(span.end_us);
+        }
+        start_us
+    }
+
+    fn take(&mut self, span: Span) {
+        let at = self.0.partition_point(|other| other.start_us <= span.start_us);
+        self.0.insert(at, span);
     }
 }
 
@@ -165,7 +194,7 @@ struct Walk {
     /// The thread.
     host_us: f64,
     /// By stream: the end of its last entry.
-    ends_us: [f64; 2],
+    ends_us: Ends,
     /// By event.
     marks_us: Vec<f64>,
     /// By party: exchanges so far.
@@ -222,7 +251,8 @@ impl<'a> Simulator<'a> {
         let steps =
             plans.iter().map(|plan| plan.steps.iter().map(|step| price(plan, &step.action)).collect()).collect();
         let slow_downs = shared_buses(profile, topology, &parties, cards);
-        Self { profile, topology, plans, cards, steps, parties, slow_downs }
+        let has_transfers = plans.iter().any(|plan| plan.streams().contains(&StreamKind::Transfers));
+        Self { profile, topology, plans, cards, has_transfers, steps, parties, slow_downs }
     }
 
     /// Walks all plans once.
@@ -232,10 +262,13 @@ impl<'a> Simulator<'a> {
         let groups = self.slow_downs.len();
         let mut meetings: Vec<Vec<Meeting>> = (0..groups).map(|_| Vec::new()).collect();
         let mut costs: FxHashMap<(Exchange, u64, usize), f64> = FxHashMap::default();
+        let mut busy: Vec<Busy> = self.plans.iter().map(|_| Busy::default()).collect();
         loop {
             let mut moved = false;
             for (rank, walk) in walks.iter_mut().enumerate() {
-                while walk.next < self.steps[rank].len() && self.step(rank, walk, issue, &mut meetings, &mut costs) {
+                while walk.next < self.steps[rank].len()
+                    && self.step(rank, walk, issue, (&mut meetings, &mut busy), &mut costs)
+                {
                     moved = true;
                 }
             }
@@ -255,8 +288,8 @@ impl<'a> Simulator<'a> {
     }
 
     /// A copy that waits for all work of the card first, as `Buffer` makes them.
-    fn copy(&self, host_us: f64, ends_us: [f64; 2], bytes: u64) -> f64 {
-        let noticed = self.wait(host_us, "aclrtSynchronizeDevice", ends_us[0].max(ends_us[1]));
+    fn copy(&self, host_us: f64, ends_us: Ends, bytes: u64) -> f64 {
+        let noticed = self.wait(host_us, "aclrtSynchronizeDevice", ends_us.into_iter().fold(0.0, f64::max));
         noticed + self.host_us("aclrtMemcpy", bytes)
     }
 
@@ -266,14 +299,14 @@ impl<'a> Simulator<'a> {
 
     fn start(&self, plan: &Plan, issue: Issue) -> Walk {
         let inputs = plan.region_bytes(Region::Inputs).0;
-        let mut host_us = if inputs > 0 { self.copy(0.0, [0.0; 2], inputs) } else { 0.0 };
+        let mut host_us = if inputs > 0 { self.copy(0.0, Ends::default(), inputs) } else { 0.0 };
         if issue == Issue::Captured {
             host_us += self.host_us("aclmdlRIExecuteAsync", 0);
         }
         Walk {
             next: 0,
             host_us,
-            ends_us: [0.0; 2],
+            ends_us: Ends::default(),
             marks_us: vec![0.0; plan.events],
             met: vec![0; self.slow_downs.len()],
             waits: false,
@@ -287,7 +320,7 @@ impl<'a> Simulator<'a> {
         rank: usize,
         walk: &mut Walk,
         issue: Issue,
-        meetings: &mut [Vec<Meeting>],
+        (meetings, busy): (&mut [Vec<Meeting>], &mut [Busy]),
         costs: &mut FxHashMap<(Exchange, u64, usize), f64>,
     ) -> bool {
         let priced = &self.steps[rank][walk.next];
@@ -337,8 +370,8 @@ impl<'a> Simulator<'a> {
                         let bytes = meeting.bytes;
                         let cost = costs.entry((*exchange, bytes.to_bits(), at));
                         let duration_us = *cost.or_insert_with(|| self.exchange_us(*exchange, bytes, ranks, at));
-                        let start_us = meeting.latest_us;
-                        meeting.end = Some(Span { start_us, end_us: start_us + duration_us });
+                        let span = self.when_free(meeting.latest_us, duration_us, ranks, busy);
+                        meeting.end = Some(span);
                     }
                 }
                 let Some(span) = meeting.end else { return false };
@@ -355,15 +388,37 @@ impl<'a> Simulator<'a> {
         true
     }
 
+    /// When an exchange that could begin at `from_us` has the links of all its ranks.
+    fn when_free(&self, from_us: f64, duration_us: f64, ranks: &[usize], busy: &mut [Busy]) -> Span {
+        let mut start_us = from_us;
+        // Exchanges of one stream are one behind the other anyhow.
+        if self.has_transfers {
+            loop {
+                let next_us =
+                    ranks.iter().map(|rank| busy[*rank].free_us(start_us, duration_us)).fold(start_us, f64::max);
+                if next_us <= start_us {
+                    break;
+                }
+                start_us = next_us;
+            }
+        }
+        let span = Span { start_us, end_us: start_us + duration_us };
+        if self.has_transfers {
+            ranks.iter().for_each(|rank| busy[*rank].take(span));
+        }
+        span
+    }
+
     fn exchange_us(&self, exchange: Exchange, bytes: f64, ranks: &[usize], party: usize) -> f64 {
         let cards: Vec<usize> = ranks.iter().map(|rank| self.cards[*rank]).collect();
         let cost = CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards);
         cost.latency_us + cost.transfer_us * self.slow_downs[party]
     }
 
-    /// Waits for both streams and reads the outputs.
+    /// Waits for the streams and reads the outputs.
     fn finish(&self, mut walk: Walk, plan: &Plan) -> RankRun {
-        for end_us in walk.ends_us {
+        for stream in plan.streams() {
+            let end_us = walk.ends_us[*stream as usize];
             walk.host_us = self.wait(walk.host_us, "aclrtSynchronizeStream", end_us);
         }
         for output in &plan.outputs {
@@ -375,7 +430,7 @@ impl<'a> Simulator<'a> {
 
     fn breakdown(&self, rank: usize, run: &RankRun) -> Breakdown {
         let mut found = Breakdown { duration_us: run.duration_us, ..Breakdown::default() };
-        let (mut operators, mut exchanges) = (Vec::new(), Vec::new());
+        let (mut operators, mut exchanges) = (Vec::new(), Vec::<Span>::new());
         for ((priced, step), span) in self.steps[rank].iter().zip(&self.plans[rank].steps).zip(&run.spans) {
             let Some(span) = span else { continue };
             let length_us = span.end_us - span.start_us;
@@ -398,6 +453,7 @@ impl<'a> Simulator<'a> {
                 found.collectives_us += length_us;
             }
         }
+        exchanges.sort_by(|a, b| a.start_us.total_cmp(&b.start_us));
         found.exposed_us = found.collectives_us - overlap_us(&operators, &exchanges);
         found.idle_us = (run.duration_us - found.kernels_us - found.exposed_us).max(0.0);
         found

@@ -85,7 +85,7 @@ enum Recording {
         graph: Graph,
         /// Steps that can be exchanged, by number of their groups, and a stream of its own for that.
         exchanged: (Vec<usize>, Stream),
-        _ends: [Event; 2],
+        _ends: Vec<Event>,
     },
 }
 
@@ -98,7 +98,8 @@ pub(super) struct Card {
     /// Ranks of each group this rank is of, and its end of the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
     timer: Timer,
-    streams: [Stream; 2],
+    /// By kind, as many as the programs want.
+    streams: Vec<Stream>,
     /// The largest of the programs.
     workspace: Option<BufferSlice>,
     /// Of all workspaces.
@@ -109,7 +110,7 @@ pub(super) struct Card {
 
 /// What a rank's steps are enqueued with.
 struct Means<'a> {
-    streams: &'a [Stream; 2],
+    streams: &'a [Stream],
     communicators: &'a [(Vec<usize>, Communicator)],
 }
 
@@ -174,7 +175,9 @@ impl Card {
         let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
         let fail = |place: &str, source| error(rank, ordinal, Some(place.to_owned()), source);
         let taken = (|| {
-            let taken = (Self::allocate(&device, plans, weights)?, [Stream::new(&device)?, Stream::new(&device)?]);
+            let wanted = plans.iter().map(|plan| plan.streams().len()).max().unwrap_or_default();
+            let streams = (0..wanted).map(|_| Stream::new(&device)).collect::<Result<Vec<_>>>()?;
+            let taken = (Self::allocate(&device, plans, weights)?, streams);
             require_room_to_meet(&device, groups.iter().filter(|ranks| ranks.contains(&rank)).count())?;
             Ok(taken)
         })();
@@ -209,6 +212,9 @@ impl Card {
 
     /// Makes one more program ready, on the memory of the others.
     pub(super) fn add(&mut self, plan: &Arc<Plan>, how: (Marks, Launching)) -> std::result::Result<(), RankError> {
+        while self.streams.len() < plan.streams().len() {
+            self.streams.push(Stream::new(&self.device).map_err(|source| self.error("taking streams", source))?);
+        }
         let program = self.prepare(plan, how)?;
         self.take_workspace(vec![program])
     }
@@ -451,16 +457,19 @@ impl Card {
         (&mut programs[program], Means { streams, communicators })
     }
 
-    /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the other one joins at the
-    /// beginning and leads back at the end.
+    /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the others join at the beginning and lead
+    /// back at the end.
     fn record(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
         let (ready, means) = self.parts(program);
         let plan = Arc::clone(&ready.plan);
         let whole = |source| error(rank, ordinal, Some(format!("capturing the program \"{}\"", plan.name)), source);
-        let [compute, communication] = means.streams;
-        let is_joined = plan.steps.iter().any(|step| step.stream == StreamKind::Communication);
-        let events = (|| Ok([Event::new(&device)?, Event::new(&device)?]))().map_err(whole)?;
+        let compute = &means.streams[StreamKind::Compute as usize];
+        let is_joined =
+            |kind: &StreamKind| *kind != StreamKind::Compute && plan.steps.iter().any(|step| step.stream == *kind);
+        let joined = StreamKind::ALL.into_iter().filter(is_joined).map(|kind| &means.streams[kind as usize]);
+        let events = |stream| Ok((stream, [Event::new(&device)?, Event::new(&device)?]));
+        let joined = joined.map(events).collect::<Result<Vec<(&Stream, [Event; 2])>>>().map_err(whole)?;
         let exchange = Stream::new(&device).map_err(whole)?;
         let mut exchanged = Vec::new();
         let lead = |from: &Stream, to: &Stream, event| {
@@ -468,8 +477,8 @@ impl Card {
             to.enqueue_wait(event)
         };
         let mut capture = compute.capture().map_err(whole)?;
-        if is_joined {
-            lead(compute, communication, &events[0]).map_err(whole)?;
+        for (stream, [begin, _]) in &joined {
+            lead(compute, stream, begin).map_err(whole)?;
         }
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
@@ -481,11 +490,12 @@ impl Card {
             };
             enqueued.map_err(|source| error(rank, ordinal, place(), source))?;
         }
-        if is_joined {
-            lead(communication, compute, &events[1]).map_err(whole)?;
+        for (stream, [_, end]) in &joined {
+            lead(stream, compute, end).map_err(whole)?;
         }
         let graph = capture.end().map_err(whole)?;
-        ready.recording = Recording::Done { graph, exchanged: (exchanged, exchange), _ends: events };
+        let ends = joined.into_iter().flat_map(|(_, events)| events).collect();
+        ready.recording = Recording::Done { graph, exchanged: (exchanged, exchange), _ends: ends };
         Ok(())
     }
 
@@ -495,7 +505,7 @@ impl Card {
     fn stopped(&self, program: usize, issued: usize, source: Error, place: Option<String>) -> (Option<String>, Error) {
         let Program { plan, events, steps, .. } = &self.programs[program];
         // An idle stream has not failed, and one that still waits has only not been told to stop.
-        let kinds = [StreamKind::Compute, StreamKind::Communication].into_iter().zip(&self.streams);
+        let kinds = StreamKind::ALL.into_iter().zip(&self.streams);
         let mut failed: Vec<_> = kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();
         // A stream that failed for want of a peer is no cause if the other stream has one.
         if failed.iter().any(|(_, failure)| failure.kind() != ErrorKind::PeerLost) {
@@ -506,12 +516,11 @@ impl Card {
             Ready::Exchange(_) => "",
             ready => ready.name(),
         };
-        // A failure of one stream stops the other too, with the same words: where it was for want of ranks, it was of the
-        // communication.
+        // A failure of one stream stops the others too, with the same words: where it was for want of ranks, it was of an
+        // exchange.
         let is_of_ranks = |failure: &Error| matches!(failure.kind(), ErrorKind::PeerLost | ErrorKind::Timeout);
-        let cause = failed
-            .into_iter()
-            .min_by_key(|(kind, failure)| is_of_ranks(failure) != (*kind == StreamKind::Communication));
+        let cause =
+            failed.into_iter().min_by_key(|(kind, failure)| is_of_ranks(failure) != (*kind != StreamKind::Compute));
         let Some((kind, failure)) = cause else { return (place, source) };
         let progress = Progress { plan, issued, stream: Some(kind), is_done: &is_done, operator: &name };
         let place = stopped_at(&progress, &failure.to_string()).or(place);
@@ -529,10 +538,9 @@ impl Card {
         (Some(format!("replay of the program \"{}\"{place}", plan.name)), source)
     }
 
-    /// Waits for both streams.
+    /// Waits for all streams.
     fn finish(&self) -> Result<()> {
-        self.streams[StreamKind::Compute as usize].synchronize()?;
-        self.streams[StreamKind::Communication as usize].synchronize()
+        self.streams.iter().try_for_each(Stream::synchronize)
     }
 
     fn upload(&mut self, program: usize, inputs: &[Arc<Vec<u8>>]) -> Result<()> {

@@ -16,7 +16,7 @@ pub(super) struct Progress<'a> {
     pub(super) plan: &'a Plan,
     /// Steps that were enqueued.
     pub(super) issued: usize,
-    /// The stream that failed; None where a graph has run on both, whose events cannot be asked.
+    /// The stream that failed; None where a graph has run on all, whose events cannot be asked.
     pub(super) stream: Option<StreamKind>,
     /// Whether the card has reached an event.
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
@@ -59,7 +59,7 @@ pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<Strin
 
 /// By step: the text its stream is marked with before it, where that differs from the last one on the stream.
 pub(super) fn mark_texts(plan: &Plan) -> Vec<Option<Box<str>>> {
-    let mut last: [Option<&OpNote>; 2] = [None, None];
+    let mut last: [Option<&OpNote>; StreamKind::ALL.len()] = Default::default();
     let text = |note: &OpNote| {
         let mut text = note.to_string();
         let end = (0..=MARK_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));

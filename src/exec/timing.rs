@@ -38,7 +38,7 @@ pub(super) struct Timer {
     /// The host's time at the first of them.
     origin_ns: u64,
     /// By stream, what is under way: the first step, and the event at its beginning.
-    open: [Option<(usize, usize)>; 2],
+    open: [Option<(usize, usize)>; StreamKind::ALL.len()],
     marked: Vec<Marked>,
 }
 
@@ -50,17 +50,17 @@ struct Marked {
 }
 
 impl Timer {
-    /// Begins a run, when both streams are idle.
+    /// Begins a run, when all streams are idle.
     pub(super) fn begin(
         &mut self,
         wanted: Timed,
         device: &Arc<Device>,
-        streams: &[Stream; 2],
+        streams: &[Stream],
         clock: &Clock,
     ) -> Result<()> {
         self.wanted = wanted;
         self.used = 0;
-        self.open = [None; 2];
+        self.open = Default::default();
         self.marked.clear();
         let origin = self.record(device, &streams[StreamKind::Compute as usize])?;
         if wanted == Timed::Steps {
@@ -71,7 +71,7 @@ impl Timer {
     }
 
     /// Before a step is enqueued.
-    pub(super) fn before(&mut self, device: &Arc<Device>, streams: &[Stream; 2], at: usize, step: &Step) -> Result<()> {
+    pub(super) fn before(&mut self, device: &Arc<Device>, streams: &[Stream], at: usize, step: &Step) -> Result<()> {
         let stream = step.stream as usize;
         let begins = match (&step.action, self.wanted) {
             (_, Timed::No) | (Action::Record(_), _) => false,
@@ -87,7 +87,7 @@ impl Timer {
     }
 
     /// After a step was enqueued.
-    pub(super) fn after(&mut self, device: &Arc<Device>, streams: &[Stream; 2], step: &Step) -> Result<()> {
+    pub(super) fn after(&mut self, device: &Arc<Device>, streams: &[Stream], step: &Step) -> Result<()> {
         match (&step.action, self.wanted) {
             (Action::Exchange(_), _) | (Action::Launch(_), Timed::Steps) => {
                 self.close(device, streams, step.stream as usize)
@@ -97,11 +97,11 @@ impl Timer {
     }
 
     /// After all steps were enqueued.
-    pub(super) fn end(&mut self, device: &Arc<Device>, streams: &[Stream; 2]) -> Result<()> {
+    pub(super) fn end(&mut self, device: &Arc<Device>, streams: &[Stream]) -> Result<()> {
         (0..streams.len()).try_for_each(|stream| self.close(device, streams, stream))
     }
 
-    /// What was timed, once both streams are done. `operator` is the name of a step.
+    /// What was timed, once all streams are done. `operator` is the name of a step.
     pub(super) fn spans(&self, plan: &Plan, operator: &dyn Fn(usize) -> &'static str) -> Result<Vec<Span>> {
         let ns = |event: usize| -> Result<u64> {
             let since_us = self.events[event].elapsed_us(&self.events[0])?;
@@ -123,7 +123,7 @@ impl Timer {
         self.marked.iter().map(span).collect()
     }
 
-    fn close(&mut self, device: &Arc<Device>, streams: &[Stream; 2], stream: usize) -> Result<()> {
+    fn close(&mut self, device: &Arc<Device>, streams: &[Stream], stream: usize) -> Result<()> {
         if let Some((step, start)) = self.open[stream].take() {
             let end = self.record(device, &streams[stream])?;
             self.marked.push(Marked { step, start, end });

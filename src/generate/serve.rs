@@ -421,7 +421,7 @@ impl<'a> Running<'a> {
 /// What the first rank here spent in collectives, waiting for the others included.
 fn collectives_seconds(spans: &[Span]) -> f64 {
     let first = spans.first().map_or(0, |span| span.rank);
-    let own = spans.iter().filter(|span| span.rank == first && span.stream == StreamKind::Communication);
+    let own = spans.iter().filter(|span| span.rank == first && span.stream != StreamKind::Compute);
     own.map(|span| (span.end_ns - span.arrived_ns) as f64 / 1e9).sum()
 }
 

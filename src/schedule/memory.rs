@@ -1,19 +1,33 @@
 //! Lifetimes → offsets. Buffers of the arena share bytes when they are never live together; every other region lays its
 //! buffers out one after the other.
 
+use std::ops::Range;
+
 use crate::base::{Bytes, Id, IdVec};
 use crate::program::call::BufferId;
 
 use super::plan::{ALIGNMENT_BYTES, Plan, Region, Slot};
 
+/// Steps for which a buffer of the arena keeps its bytes to itself, beyond those that touch it.
+#[derive(Clone, Debug)]
+pub(super) struct Reserved {
+    pub(super) buffer: BufferId,
+    pub(super) steps: Range<usize>,
+}
+
 /// Gives every buffer its offset.
 ///
-/// A buffer of the arena lives from the first step that touches it to the last. Buffers are placed in the order they
-/// come to life, each at the lowest offset that is free throughout its life.
-pub(super) fn assign(plan: &mut Plan) {
-    let lives = lifetimes(plan);
+/// A buffer of the arena lives from the first step that touches it or for which it is `reserved` to the last. Buffers are placed in the
+/// order they come to life, each at the lowest offset that is free throughout its life.
+pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
+    let mut lives = lifetimes(plan);
+    for Reserved { buffer, steps } in reserved {
+        if let Some((first, last)) = &mut lives[*buffer] {
+            (*first, *last) = (steps.start.min(*first), steps.end.saturating_sub(1).max(*last));
+        }
+    }
     let mut ends = [0_u64; Region::ALL.len()];
-    let mut placed: Vec<(std::ops::Range<u64>, usize)> = Vec::new();
+    let mut placed: Vec<(Range<u64>, usize)> = Vec::new();
     let mut order: Vec<BufferId> = plan.buffers.ids().collect();
     order.sort_by_key(|id| (lives[*id].map_or(usize::MAX, |life| life.0), id.index()));
     for id in order {

@@ -1,9 +1,9 @@
 //! When and where: a lowered program becomes one static [`Plan`] a rank.
 //!
 //! Input → output: a lowered [`Placed`] program → for each rank `emit` (local shards, aclnn calls, collectives) →
-//! `order` (two streams and the events between them) → `memory` (one arena, fixed offsets) → [`verify`]. Invariants:
+//! `order` (the events between streams) → `memory` (one arena, fixed offsets) → [`verify`]. Invariants:
 //! all ranks have the same collectives in the same order, by construction and checked; no two buffers that are live
-//! together overlap; accesses of the two streams to the same bytes are ordered by events. Plans hold no pointers: what
+//! together overlap; accesses of several streams to the same bytes are ordered by events. Plans hold no pointers: what
 //! a run gives anew are the contents of the inputs.
 
 mod emit;
@@ -24,6 +24,7 @@ pub use verify::verify;
 use crate::base::{Diagnostics, Kernels};
 use crate::placement::Placed;
 use join::Joins;
+use memory::Reserved;
 
 /// The plans of all ranks, each op launched by itself.
 ///
@@ -73,7 +74,7 @@ pub fn schedule_joined_like(
 }
 
 fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnostics> {
-    finished((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, joins, rank)).collect())
+    finished((0..lowered.mesh.cards()).map(|rank| (emit::emit(lowered, joins, rank), Vec::new())).collect())
 }
 
 /// What one rank does, in program order, without waits between its streams: enough to count or to cost it.
@@ -87,15 +88,18 @@ pub fn steps(lowered: &Placed, rank: usize) -> Vec<plan::Step> {
 /// # Errors
 /// Programs that stages cannot share out, or what `verify` finds.
 pub fn schedule_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
-    finished(emit::emit_stages(step)?)
+    let times = parts::times(step);
+    finished(emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?)
 }
 
 /// Plans with offsets and events, verified.
-fn finished(mut plans: Vec<Plan>) -> Result<Vec<Plan>, Diagnostics> {
-    for plan in &mut plans {
-        memory::assign(plan);
-        order::insert_events(plan);
-    }
+fn finished(plans: Vec<(Plan, Vec<Reserved>)>) -> Result<Vec<Plan>, Diagnostics> {
+    let finish = |(mut plan, reserved): (Plan, Vec<Reserved>)| {
+        memory::assign(&mut plan, &reserved);
+        order::insert_events(&mut plan);
+        plan
+    };
+    let plans: Vec<Plan> = plans.into_iter().map(finish).collect();
     verify(&plans)?;
     Ok(plans)
 }

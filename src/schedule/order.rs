@@ -1,8 +1,8 @@
-//! Which step must wait for which: an event wherever one stream touches bytes that the other touched before it.
+//! Which step must wait for which: an event wherever one stream touches bytes that another touched before it.
 //!
-//! Streams are FIFO, so one wait orders a step after everything the other stream was given before the record. The pass
-//! keeps, for each stream, how much of the other it has already waited for, and adds no event that follows from that:
-//! what remains is the transitive reduction.
+//! Streams are FIFO, so one wait orders a step after everything the other stream was given before the record, and after what that
+//! stream had waited for. The pass keeps, for each stream, how far it is ordered after each other, and adds no event that follows from
+//! that: what remains is the transitive reduction.
 
 use std::ops::Range;
 
@@ -12,15 +12,20 @@ use crate::base::Id;
 
 use super::plan::{Action, EventId, Plan, Region, Step, StreamKind};
 
+const STREAMS: usize = StreamKind::ALL.len();
+
 /// Bytes that a step touched, in the order of the steps.
 type Touched = Vec<(usize, Range<u64>)>;
 
-/// What one stream did with one region, as far as the other stream is not ordered after it.
+/// What one stream did with one region, as far as another stream is not ordered after it.
 #[derive(Default)]
 struct Past {
     reads: Touched,
     writes: Touched,
 }
+
+/// By stream: the last of its steps that something is ordered after.
+type Seen = [Option<usize>; STREAMS];
 
 /// The last step among `past` that touched a byte of `range`. What the asking stream has `seen` is forgotten: it is ordered
 /// after that, and nobody else asks.
@@ -30,41 +35,62 @@ fn last_conflict(past: &mut Touched, seen: Option<usize>, range: &Range<u64>) ->
     past.iter().rev().find(|(_, other)| overlaps(other)).map(|(step, _)| *step)
 }
 
-/// Inserts the events. Offsets must be assigned: reuse of bytes is ordered like any other conflict.
-pub(super) fn insert_events(plan: &mut Plan) {
-    let steps = std::mem::take(&mut plan.steps);
-    // By stream and region.
-    let mut past: [[Past; Region::ALL.len()]; 2] = Default::default();
-    // By waiting stream: the last step of the other stream that it is ordered after.
-    let mut seen: [Option<usize>; 2] = [None, None];
-    // Pairs (step that records behind it, step that waits before it).
-    let mut waits: Vec<(usize, usize)> = Vec::new();
+/// Pairs (step that an event is recorded behind, step that waits for it), in the order of those that wait.
+fn waits(plan: &Plan, steps: &[Step]) -> Vec<(usize, usize)> {
+    let used = plan.streams();
+    // By asking stream, then by the stream that did something, and region.
+    let mut past: [[[Past; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
+    // By waiting stream.
+    let mut seen = [Seen::default(); STREAMS];
+    // By step: what its stream had seen when it ran.
+    let mut then: Vec<Seen> = Vec::with_capacity(steps.len());
+    let mut waits = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        let (own, other) = match step.stream {
-            StreamKind::Compute => (StreamKind::Compute as usize, StreamKind::Communication as usize),
-            StreamKind::Communication => (StreamKind::Communication as usize, StreamKind::Compute as usize),
-        };
+        let own = step.stream as usize;
+        let others = || used.iter().map(|stream| *stream as usize).filter(|other| *other != own);
         let reads = step.reads().into_iter().map(|view| (plan.span(view), false));
         let accesses: SmallVec<[_; 6]> =
             reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect();
-        let mut after: Option<usize> = None;
-        for ((region, range), is_write) in &accesses {
-            let past = &mut past[other][*region as usize];
-            after = after.max(last_conflict(&mut past.writes, seen[own], range));
-            if *is_write {
-                after = after.max(last_conflict(&mut past.reads, seen[own], range));
+        let mut after: SmallVec<[(usize, usize); STREAMS]> = SmallVec::new();
+        for other in others() {
+            let mut last: Option<usize> = None;
+            for ((region, range), is_write) in &accesses {
+                let past = &mut past[own][other][*region as usize];
+                last = last.max(last_conflict(&mut past.writes, seen[own][other], range));
+                if *is_write {
+                    last = last.max(last_conflict(&mut past.reads, seen[own][other], range));
+                }
+            }
+            after.extend(last.map(|last| (last, other)));
+        }
+        // The latest first: it may have waited for the others.
+        after.sort_unstable_by(|a, b| b.cmp(a));
+        for (last, other) in after {
+            if Some(last) > seen[own][other] {
+                waits.push((last, index));
+                seen[own][other] = Some(last);
+                for (own, known) in seen[own].iter_mut().zip(then[last]) {
+                    *own = known.max(*own);
+                }
             }
         }
-        if after > seen[own] {
-            waits.extend(after.map(|after| (after, index)));
-            seen[own] = after;
-        }
         for ((region, range), is_write) in accesses {
-            let past = &mut past[own][region as usize];
-            let touched = if is_write { &mut past.writes } else { &mut past.reads };
-            touched.push((index, range));
+            for asking in others() {
+                let past = &mut past[asking][own][region as usize];
+                let touched = if is_write { &mut past.writes } else { &mut past.reads };
+                touched.push((index, range.clone()));
+            }
         }
+        seen[own][own] = Some(index);
+        then.push(seen[own]);
     }
+    waits
+}
+
+/// Inserts the events. Offsets must be assigned: reuse of bytes is ordered like any other conflict.
+pub(super) fn insert_events(plan: &mut Plan) {
+    let waits = waits(plan, &plan.steps);
+    let steps = std::mem::take(&mut plan.steps);
     let mut records: Vec<(usize, EventId)> =
         waits.iter().enumerate().map(|(event, (after, _))| (*after, EventId::from_index(event))).collect();
     records.sort_unstable();

@@ -1,19 +1,20 @@
 //! Which part of a model each op is of, and layers shared out to parts by predicted time.
 //!
 //! Input → output: a forward program on a stage's mesh → [`Cut`], as even as whole layers allow; a program, its layers and a cut → by
-//! value, where it is made. Invariants: an op that reads nothing but inputs is of no part, and runs wherever it is read; a movement
+//! value, where it is made; the programs of a step → how long its passes take. Invariants: an op that reads nothing but inputs is of no part, and runs wherever it is read; a movement
 //! is of the part that makes what it moves.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ascend_tp_machine::operator::OperatorCost;
-use ascend_tp_machine::{Profile, Soc, Work};
+use ascend_tp_machine::{CollectiveCost, Exchange, Profile, Soc, Topology, Work};
 
-use super::emit::{Place, When};
-use super::launch::launch;
-use super::plan::Action;
-use super::steps;
+use super::emit::{Place, Staged, StagedStep, When, emit};
+use super::join::Joins;
+use super::launch::{exchange, launch};
+use super::pipeline::Pass;
+use super::plan::{Action, Collective, Plan};
 use crate::base::Id;
 use crate::placement::Placed;
 use crate::program::{Op, Program, Role, ValueId};
@@ -89,23 +90,83 @@ impl Cut {
 /// part of its own gives it. Gradients take twice as long as what they are of, wherever it is, so forward times decide.
 pub(crate) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -> Cut {
     let mut times = vec![0.0; layers + 2];
-    for (place, us) in pass_times(lowered, &made.places(&lowered.program)) {
+    for (place, us) in pass_times(lowered, &made.places(&lowered.program), &|_, _| 0.0) {
         times[place.part] += us;
     }
     Cut::balanced(times[0], &times[1..=layers], times[layers + 1], parts)
 }
 
-/// How long the operators of a micro-batch take by the cost model, by where they run, in microseconds.
-fn pass_times(lowered: &Placed, places: &[Option<Place>]) -> BTreeMap<Place, f64> {
+/// How long what a card does for a micro-batch takes by the cost model, by where it runs, in microseconds: its operators, and `exchange_us`
+/// of each collective among ranks of the stage.
+fn pass_times(
+    lowered: &Placed,
+    places: &[Option<Place>],
+    exchange_us: &dyn Fn(&Collective, &[usize]) -> f64,
+) -> BTreeMap<Place, f64> {
     let profile = Profile::of(CHIP);
     let mut times = BTreeMap::new();
-    for step in steps(lowered, 0) {
-        let place = places.get(step.op.index()).copied().flatten();
-        if let (Action::Launch(call), Some(place)) = (&step.action, place) {
-            *times.entry(place).or_insert(0.0) += OperatorCost::of(&profile, &Work::of(&launch(call))).duration_us;
-        }
+    let Plan { steps, groups, .. } = emit(lowered, &Joins::default(), 0);
+    for step in steps {
+        let Some(place) = places.get(step.op.index()).copied().flatten() else { continue };
+        *times.entry(place).or_insert(0.0) += match &step.action {
+            Action::Launch(call) => OperatorCost::of(&profile, &Work::of(&launch(call))).duration_us,
+            Action::Exchange(collective) => exchange_us(collective, &groups[collective.group]),
+            Action::Record(_) | Action::Wait(_) => 0.0,
+        };
     }
     times
+}
+
+/// How long the passes of a micro-batch take, as far as that is known before anything runs, in microseconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Times {
+    /// Operators and collectives of a part of the model.
+    passes_us: BTreeMap<Place, f64>,
+    /// What a part's forward pass makes, to the next.
+    pub(super) transfer_us: f64,
+}
+
+impl Times {
+    pub(super) fn pass_us(&self, part: usize, pass: Pass) -> f64 {
+        let of = |when| self.passes_us.get(&Place { part, when }).copied().unwrap_or_default();
+        match pass {
+            Pass::Forward => of(When::Forward),
+            Pass::InputGrad => of(When::InputGrad),
+            Pass::WeightGrad => of(When::WeightGrad),
+            Pass::Backward => of(When::InputGrad) + of(When::WeightGrad),
+        }
+    }
+}
+
+/// How long passes and transfers of a step take, as the cost model has them.
+pub(super) fn times(step: &StagedStep<'_>) -> Times {
+    let Some(Staged { placed, places }) = step.programs.first() else { return Times::default() };
+    let mut sent_bytes = 0.0;
+    let mut is_sent = vec![false; placed.program.values.len()];
+    let part_of = |at: usize| places.get(at).copied().flatten().filter(|place| place.when == When::Forward);
+    let mut made: Vec<Option<usize>> = vec![None; placed.program.values.len()];
+    for (id, op) in placed.program.ops.iter() {
+        let Some(Place { part, .. }) = part_of(id.index()) else { continue };
+        op.results.iter().for_each(|result| made[result.index()] = Some(part));
+        for operand in op.operands.iter().filter(|operand| part == 1 && made[operand.index()] == Some(0)) {
+            if !std::mem::replace(&mut is_sent[operand.index()], true) {
+                let value = &placed.program.values[*operand];
+                let local = placed.layouts[*operand].local_shape(&placed.mesh, &value.shape, 0);
+                sent_bytes += (local.elems() * value.dtype.size_bytes()) as f64;
+            }
+        }
+    }
+    let (profile, inner) = (Profile::of(CHIP), placed.mesh.cards());
+    // Servers of eight cards, on which the stages lie one behind the other.
+    let topology = Topology::atlas_a2((2 * inner).div_ceil(8));
+    let cost =
+        |exchange, bytes, cards: &[usize]| CollectiveCost::of(&profile, &topology, exchange, bytes, cards).duration_us;
+    let exchange_us = |collective: &Collective, ranks: &[usize]| {
+        let (exchange, bytes) = exchange(collective);
+        cost(exchange, bytes, ranks)
+    };
+    let passes_us = pass_times(placed, places, &exchange_us);
+    Times { passes_us, transfer_us: cost(Exchange::SendRecv, sent_bytes, &[0, inner]) }
 }
 
 /// Where the values of a program are made.

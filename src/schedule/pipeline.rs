@@ -277,18 +277,6 @@ pub enum Pass {
     WeightGrad,
 }
 
-impl Pass {
-    /// How long it usually takes, as a multiple of a forward pass. Stages that take as long then end their passes together, so that a
-    /// transfer stands between two passes of both its ends, and not behind one that its receiver is in the middle of.
-    #[must_use]
-    pub const fn usual(self) -> f64 {
-        match self {
-            Self::Backward => 2.0,
-            Self::Forward | Self::InputGrad | Self::WeightGrad => 1.0,
-        }
-    }
-}
-
 /// One thing a stage does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {

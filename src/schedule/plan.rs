@@ -13,7 +13,7 @@ pub use crate::program::call::{BufferId, Call, Number, View, Views};
 use crate::program::{OpId, Source, ValueId};
 
 define_id!(
-    /// An event of one rank, between its two streams.
+    /// An event of one rank, between two of its streams.
     EventId,
     "e"
 );
@@ -78,13 +78,30 @@ impl Slot {
     }
 }
 
-/// One of a rank's two streams.
+/// One of a rank's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
     /// Operators.
     Compute,
     /// Collectives.
     Communication,
+    /// Exchanges between the stages of a pipeline: one waits for another stage, and no collective of its own stage behind it.
+    Transfers,
+}
+
+impl StreamKind {
+    /// Every stream.
+    pub const ALL: [Self; 3] = [Self::Compute, Self::Communication, Self::Transfers];
+
+    /// The name in texts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Communication => "communication",
+            Self::Transfers => "transfers",
+        }
+    }
 }
 
 /// A tensor that crosses between host and card: a param, a state, an input or an output.
@@ -199,7 +216,7 @@ impl CollectiveKind {
 pub enum Action {
     /// Runs one operator on the compute stream.
     Launch(Call),
-    /// Runs one collective on the communication stream.
+    /// Runs one collective or transfer on a stream of exchanges.
     Exchange(Collective),
     /// Marks what a stream has been given so far.
     Record(EventId),
@@ -359,6 +376,13 @@ impl Plan {
         let (elems, size) = (view.span(), view.dtype.size_bytes() as u64);
         let start = slot.offset.0 + elems.start as u64 * size;
         (slot.region, start..start + (elems.end - elems.start) as u64 * size)
+    }
+
+    /// The streams a card needs for it: all have the first two.
+    #[must_use]
+    pub fn streams(&self) -> &'static [StreamKind] {
+        let has_transfers = self.steps.iter().any(|step| step.stream == StreamKind::Transfers);
+        &StreamKind::ALL[..if has_transfers { 3 } else { 2 }]
     }
 
     /// Where a tensor's elements lie.

@@ -52,11 +52,7 @@ impl fmt::Display for Plan {
             writeln!(f, "tap {value} {view} {} {partial} {replica} after {after_steps}", ranges_text(ranges))?;
         }
         for Step { stream, action, op } in &self.steps {
-            let stream = match stream {
-                StreamKind::Compute => "compute",
-                StreamKind::Communication => "communication",
-            };
-            write!(f, "{op} {stream} ")?;
+            write!(f, "{op} {} ", stream.name())?;
             match action {
                 Action::Launch(call) => writeln!(f, "{call}")?,
                 Action::Record(event) => writeln!(f, "record {event}")?,
@@ -170,11 +166,7 @@ fn line(line: &str, plan: &mut Plan) -> Option<()> {
             after_steps: after_steps.parse().ok()?,
         }),
         [op, stream, ref what @ ..] => {
-            let stream = match stream {
-                "compute" => StreamKind::Compute,
-                "communication" => StreamKind::Communication,
-                _ => return None,
-            };
+            let stream = StreamKind::ALL.into_iter().find(|kind| kind.name() == stream)?;
             let action = action(line, what)?;
             plan.steps.push(Step { stream, action, op: OpId::from_index(number(op, "@")?) });
         }

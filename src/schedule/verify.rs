@@ -1,8 +1,8 @@
 //! Checks plans before anything runs:
 //! - every view lies in its buffer, every buffer in its region; buffers of the arena that live together do not overlap;
-//! - each event is recorded once and waited for only after; conflicting accesses of the two streams are ordered by them;
+//! - each event is recorded once and waited for only after; conflicting accesses of two streams are ordered by them;
 //! - nothing is read before something wrote it;
-//! - calls stand on the compute stream, collectives on the communication stream; counts fit the tensors;
+//! - calls stand on the compute stream, exchanges on the others, those of a group on one; counts fit the tensors;
 //! - all ranks of a group run the same collectives in the same order, for the same ops, with the same counts, element
 //!   type and reduction; each send has its receive, of as much of the same op; no rank waits for another in a circle.
 //!
@@ -97,12 +97,14 @@ fn memory(plan: &Plan, problems: &mut Diagnostics) {
     }
 }
 
+const STREAMS: usize = StreamKind::ALL.len();
+
 /// What is known to have happened when a step begins: for each stream, how many of its steps.
-type Clock = [usize; 2];
+type Clock = [usize; STREAMS];
 
 /// The clock of each step, by events and the order of the streams alone.
 fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<Clock> {
-    let mut now: [Clock; 2] = [[0; 2]; 2];
+    let mut now = [Clock::default(); STREAMS];
     let mut recorded: Vec<Option<Clock>> = vec![None; plan.events];
     let mut clocks = Vec::with_capacity(plan.steps.len());
     for (index, step) in plan.steps.iter().enumerate() {
@@ -134,7 +136,7 @@ type Touches = SmallVec<[((Region, Range<u64>), bool); 6]>;
 fn streams(plan: &Plan, problems: &mut Diagnostics) {
     let clocks = clocks(plan, problems);
     // The number of a step on its own stream.
-    let mut next = [0_usize; 2];
+    let mut next = Clock::default();
     let numbers: Vec<usize> = plan
         .steps
         .iter()
@@ -146,7 +148,7 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
     for (index, step) in plan.steps.iter().enumerate() {
         let right = match step.action {
             Action::Launch(_) => step.stream == StreamKind::Compute,
-            Action::Exchange(_) => step.stream == StreamKind::Communication,
+            Action::Exchange(_) => step.stream != StreamKind::Compute,
             Action::Record(_) | Action::Wait(_) => true,
         };
         if !right {
@@ -158,17 +160,35 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
         reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect()
     };
     let all: Vec<_> = plan.steps.iter().map(spans).collect();
-    let on = |stream| plan.steps.iter().enumerate().filter(move |(_, step)| step.stream == stream).map(|(i, _)| i);
-    let compute: Vec<usize> = on(StreamKind::Compute).filter(|index| !all[*index].is_empty()).collect();
-    for exchange in on(StreamKind::Communication).filter(|index| !all[*index].is_empty()) {
-        // Along a stream clocks only grow, so the steps of the other stream that no event orders against the exchange
-        // stand around it.
-        let (before, after) = compute.split_at(compute.partition_point(|index| *index < exchange));
-        let is_before = |other: &&usize| clocks[exchange][StreamKind::Compute as usize] > numbers[**other];
-        let is_after = |other: &&usize| clocks[**other][StreamKind::Communication as usize] > numbers[exchange];
+    let on = |stream| {
+        let touches = |(index, step): &(usize, &Step)| step.stream == stream && !all[*index].is_empty();
+        plan.steps.iter().enumerate().filter(touches).map(|(index, _)| index).collect::<Vec<usize>>()
+    };
+    let steps = StreamKind::ALL.map(on);
+    for (one, other) in [(1, 0), (2, 0), (2, 1)] {
+        unordered(plan, [one, other].map(|stream| steps[stream].as_slice()), &clocks, &numbers, &all, problems);
+    }
+    written_before_read(plan, problems);
+}
+
+/// Steps of two streams that no event orders and that may not run in any order.
+fn unordered(
+    plan: &Plan,
+    [own, others]: [&[usize]; 2],
+    clocks: &[Clock],
+    numbers: &[usize],
+    all: &[Touches],
+    problems: &mut Diagnostics,
+) {
+    for step in own.iter().copied() {
+        // Along a stream clocks only grow, so the steps of the other stream that no event orders against this one stand around it.
+        let (before, after) = others.split_at(others.partition_point(|index| *index < step));
+        let stream = |index: usize| plan.steps[index].stream as usize;
+        let is_before = |other: &&usize| clocks[step][stream(**other)] > numbers[**other];
+        let is_after = |other: &&usize| clocks[**other][stream(step)] > numbers[step];
         let before = before.iter().rev().take_while(|other| !is_before(other));
         for other in before.chain(after.iter().take_while(|other| !is_after(other))).copied() {
-            let (first, second) = (exchange.min(other), exchange.max(other));
+            let (first, second) = (step.min(other), step.max(other));
             let conflict = all[first].iter().any(|((region, range), writes)| {
                 all[second].iter().any(|((other_region, other), other_writes)| {
                     region == other_region
@@ -179,14 +199,13 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
             });
             if conflict {
                 problems.push(
-                    Diagnostic::new(place(plan, second), "touches the same bytes as a step of the other stream")
+                    Diagnostic::new(place(plan, second), "touches the same bytes as a step of another stream")
                         .expected("an event between them")
                         .found(format!("none after {}", place(plan, first))),
                 );
             }
         }
     }
-    written_before_read(plan, problems);
 }
 
 fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
@@ -232,8 +251,14 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
 }
 
 fn counts(plan: &Plan, problems: &mut Diagnostics) {
+    let mut stream_of: BTreeMap<GroupId, StreamKind> = BTreeMap::new();
     for (index, step) in plan.steps.iter().enumerate() {
         let Action::Exchange(exchange) = &step.action else { continue };
+        let known = *stream_of.entry(exchange.group).or_insert(step.stream);
+        if known != step.stream {
+            let problem = Diagnostic::new(place(plan, index), "a communicator is used on two streams");
+            problems.push(problem.expected(known.name()).found(step.stream.name()));
+        }
         let (send, recv) = (exchange.send.elems(), exchange.recv.elems());
         let Some(ranks) = plan.groups.get(exchange.group) else {
             problems.push(Diagnostic::new(place(plan, index), format!("there is no group {}", exchange.group)));

@@ -176,7 +176,7 @@ impl Shares {
         for span in spans {
             match span.stream {
                 StreamKind::Compute => change(span.start_ns, span.end_ns, 0),
-                StreamKind::Communication => {
+                StreamKind::Communication | StreamKind::Transfers => {
                     change(span.arrived_ns, span.start_ns, 2);
                     change(span.start_ns, span.end_ns, 1);
                 }

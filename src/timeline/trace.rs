@@ -1,6 +1,6 @@
 //! What cards did as a trace that Perfetto and `chrome://tracing` open.
 //!
-//! Input → output: phases → JSON in the trace event format: a process for each rank, with threads for its two streams and, where
+//! Input → output: phases → JSON in the trace event format: a process for each rank, with threads for its streams and, where
 //! that is known, its host calls and its links; arrows join the ranks of a collective; a last process names the phases. Times are
 //! microseconds. Invariant: the same phases give the same text.
 
@@ -18,7 +18,8 @@ use super::{Phase, Span, step_name};
 const HOST: u32 = 1;
 const COMPUTE: u32 = 2;
 const COMMUNICATION: u32 = 3;
-const LINKS: u32 = 4;
+const TRANSFERS: u32 = 4;
+const LINKS: u32 = 5;
 
 /// Names the links among some ranks.
 pub type Links<'a> = &'a dyn Fn(&[usize]) -> String;
@@ -40,7 +41,10 @@ pub struct Trace<'a> {
 impl Trace<'_> {
     /// Threads of a rank's process.
     fn threads(&self) -> Vec<(u32, &'static str)> {
-        let streams = [(COMPUTE, "compute stream"), (COMMUNICATION, "communication stream")];
+        let has_transfers = self.programs.iter().flatten().any(|plan| plan.streams().contains(&StreamKind::Transfers));
+        let transfers = has_transfers.then_some((TRANSFERS, "transfers between stages"));
+        let streams =
+            [(COMPUTE, "compute stream"), (COMMUNICATION, "communication stream")].into_iter().chain(transfers);
         let has_calls = self.phases.iter().any(|phase| !phase.calls.is_empty());
         let host = has_calls.then_some((HOST, "host calls"));
         host.into_iter().chain(streams).chain(self.links.map(|_| (LINKS, "links"))).collect()
@@ -109,8 +113,7 @@ impl Events<'_> {
             let plan = &plans[span.rank];
             let step = &plan.steps[span.step];
             let name = step_name(plan, step);
-            let is_exchange = span.stream == StreamKind::Communication;
-            let tid = if is_exchange { COMMUNICATION } else { COMPUTE };
+            let tid = thread(span);
             let note = plan.notes.get(step.op).map(ToString::to_string);
             let mut args = json!({"operator": span.operator, "op": note});
             if let Some(work) = &span.work {
@@ -154,7 +157,7 @@ impl Events<'_> {
             let arrow = |ph: &str, span: &Span| {
                 let ts = us(span.start_ns);
                 json!({"ph": ph, "cat": "collective", "name": span.operator, "id": id, "pid": span.rank,
-                    "tid": COMMUNICATION, "ts": ts})
+                    "tid": thread(span), "ts": ts})
             };
             self.event(&arrow("s", last))?;
             let mut end = arrow("f", span);
@@ -162,6 +165,15 @@ impl Events<'_> {
             self.event(&end)?;
         }
         Ok(())
+    }
+}
+
+/// The thread of a span's stream.
+const fn thread(span: &Span) -> u32 {
+    match span.stream {
+        StreamKind::Compute => COMPUTE,
+        StreamKind::Communication => COMMUNICATION,
+        StreamKind::Transfers => TRANSFERS,
     }
 }
 

@@ -10,6 +10,7 @@ mod emulator;
 mod house;
 mod kernels;
 mod kills;
+mod meshes;
 mod operators;
 mod project;
 mod storm;
@@ -44,6 +45,8 @@ chores:
   restarts [OPTIONS]   run `train --processes 8 --max-restarts N`, kill one of its ranks at N moments, then have a run go on on
                        fewer and more cards, and check that the others end within two seconds, that no saved step is computed
                        again and that weights are those of an undisturbed run: --kills N, --seed S, --program FILE
+  meshes [OPTIONS]     run steps of training on random meshes, recipes and orders of passes in strict mode, and check that there is no
+                       report and that the bits are those of a free run: --runs N (500), --seed S
   aarch64              lint everything for aarch64 Linux, and run the unit tests, the suite of the C ABI, `verify` and the
                        README's main job under qemu: needs root, the Debian package mmdebstrap and a network the first time";
 
@@ -61,6 +64,9 @@ fn main() -> ExitCode {
     }
     if let ["restarts", options @ ..] = words.as_slice() {
         return kills::restarts::run(options).unwrap_or_else(|error| failed(&error));
+    }
+    if let ["meshes", options @ ..] = words.as_slice() {
+        return meshes::run(options).unwrap_or_else(|error| failed(&error));
     }
     if words == ["operators"] {
         return operators::list().map_or_else(|error| failed(&error), print);

@@ -37,7 +37,7 @@ struct PhaseData {
     name: String,
     /// In nanoseconds.
     duration: u64,
-    /// By rank: spans of the compute stream and of the communication stream.
+    /// By rank: spans of the compute stream, and of exchanges.
     ranks: Vec<[Vec<u64>; 2]>,
 }
 
@@ -73,7 +73,7 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
             let step = &plan.steps[span.step];
             let bound = bounds.of(span.work.as_ref().map(|work| work.bound.clone()).unwrap_or_default());
             let label = labels.of((step_name(plan, step), bound));
-            let stream = usize::from(span.stream == StreamKind::Communication);
+            let stream = usize::from(span.stream != StreamKind::Compute);
             let end = &mut ends[span.rank][stream];
             // Three numbers a span: its label, the time since the span before, and how long it took.
             let numbers = [label as u64, span.start_ns.saturating_sub(*end), span.end_ns - span.start_ns];

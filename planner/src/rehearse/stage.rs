@@ -3,6 +3,7 @@
 //! Input → output: a [`Site`] and the plans of all ranks → runs of them, how long each took and, of those that are kept, every
 //! span. Invariant: times and bytes are those of the machine's clock and account; nothing is computed here.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -108,14 +109,18 @@ impl<'a> Stage<'a> {
         for (rank, card) in self.placement.iter().enumerate() {
             let plan = &self.engine.plans(program)[rank];
             let own = found.iter().filter(|span| span.card as usize == *card);
-            let lanes: [&[Lane]; 2] = [&[Lane::Cube, Lane::Vector], &[Lane::Communication]];
+            let lanes = [Lane::Cube, Lane::Vector, Lane::Communication];
+            let own: Vec<_> = own.filter(|span| lanes.contains(&span.lane)).collect();
             let mut replay = is_replayed.then_some("aclmdlRIExecuteAsync");
-            for (stream, lanes) in [StreamKind::Compute, StreamKind::Communication].into_iter().zip(lanes) {
+            // A rank makes its streams in their order, so those with work have their numbers on the card in it too.
+            let mut numbers = own.iter().map(|span| span.stream).collect::<BTreeSet<_>>().into_iter();
+            for stream in StreamKind::ALL {
                 let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));
                 let steps = plan.steps.iter().enumerate();
                 let steps: Vec<usize> =
                     steps.filter(|(_, step)| step.stream == stream && works(&step.action)).map(|(at, _)| at).collect();
-                let own: Vec<_> = own.clone().filter(|span| lanes.contains(&span.lane)).collect();
+                let number = if steps.is_empty() { None } else { numbers.next() };
+                let own: Vec<_> = own.iter().copied().filter(|span| Some(span.stream) == number).collect();
                 if own.len() != steps.len() {
                     return Err(Error::Account { phase: name, rank, expected: steps.len(), found: own.len() });
                 }

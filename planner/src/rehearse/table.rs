@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use ascend_tp::schedule::plan::{Action, Plan, Step, StreamKind, View, Views};
+use ascend_tp::schedule::plan::{Action, Plan, Step, View, Views};
 use ascend_tp::timeline::{Span, step_name};
 
 /// Steps of one kind on one card, in one phase.
@@ -114,8 +114,8 @@ pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<Ope
         for span in of_rank {
             let Some(step) = plan.steps.get(span.step) else { continue };
             let name = step_name(plan, step);
-            match (&step.action, span.stream) {
-                (Action::Exchange(exchange), StreamKind::Communication) => {
+            match &step.action {
+                Action::Exchange(exchange) => {
                     let group = plan.groups[exchange.group].len();
                     let bytes = span.work.as_ref().map_or(0.0, |work| work.bytes) as u64;
                     let key = (name, span.operator.clone(), group, bytes);

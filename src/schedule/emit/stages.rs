@@ -7,16 +7,18 @@
 //! transfers, too, have one order.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
 use crate::placement::Placed;
-use crate::program::call::{Call, View};
+use crate::program::call::{BufferId, Call, View};
 use crate::program::op::Kind;
 use crate::program::{OpId, Program, Reduce, Role, Value, ValueId};
 
+use super::super::memory::Reserved;
 use super::super::pipeline::{Entry, Pass, Pipeline, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
@@ -262,12 +264,16 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// The plans of all ranks, without offsets and events.
+/// The plans of all ranks, without offsets and events, and what is reserved of each one's arena. Exchanges are in the
+/// order in which they would be if passes and transfers took as long as `takes` and `transfer_us` say.
 ///
 /// # Errors
 /// Ops that no list of passes has a place for, weights of several stages, values that go to others than the next stage, or
 /// outputs that cannot be summed.
-pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
+pub(in super::super) fn emit_stages(
+    step: &StagedStep<'_>,
+    (takes, transfer_us): (&dyn Fn(usize, Pass) -> f64, f64),
+) -> Result<Vec<(Plan, Vec<Reserved>)>, Diagnostics> {
     step.check()?;
     let mut problems = Diagnostics::new();
     let mut cuts: Vec<Cut<'_>> = Vec::new();
@@ -305,7 +311,7 @@ pub(in super::super) fn emit_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, 
     all.extend((0..inner).map(|local| (0..step.stages).map(|stage| stage * inner + local).collect()));
     let groups: IdVec<GroupId, Vec<usize>> = all.into_iter().collect();
     let entries = match step.micro_batch_places().next() {
-        Some(_) => step.pipeline.entries(step.stages, step.micro_batches.len(), |_, pass| pass.usual(), 0.0),
+        Some(_) => step.pipeline.entries(step.stages, step.micro_batches.len(), takes, transfer_us),
         None => vec![Vec::new(); step.stages],
     };
     let plan = |rank: usize| {
@@ -329,7 +335,15 @@ struct Rank<'a> {
     emitters: Vec<Emitter<'a>>,
     /// Weights in other types, which all micro-batches share: by name and op.
     casts: FxHashMap<(&'a str, String), View>,
+    /// Where each task begins in the plan.
+    begins: Vec<usize>,
+    /// What is exchanged with other stages, and from which task to before which it has its memory to itself.
+    exchanged: Vec<(BufferId, Range<usize>)>,
 }
+
+/// For so many tasks what is received has its memory before it comes, and what is sent keeps it: a transfer neither waits for a pass
+/// that is under way nor is waited for by the next.
+const TASKS_APART: usize = 2;
 
 impl<'a> Rank<'a> {
     fn new(
@@ -348,10 +362,20 @@ impl<'a> Rank<'a> {
             Emitter { first_note: cut.first_note, ..emitter }
         };
         let emitters = step.micro_batches.iter().map(emitter).collect();
-        Self { step, cuts, stage, column, plan, emitters, casts: FxHashMap::default() }
+        Self {
+            step,
+            cuts,
+            stage,
+            column,
+            plan,
+            emitters,
+            casts: FxHashMap::default(),
+            begins: Vec::new(),
+            exchanged: Vec::new(),
+        }
     }
 
-    fn run(mut self, entries: &[Entry]) -> Plan {
+    fn run(mut self, entries: &[Entry]) -> (Plan, Vec<Reserved>) {
         for (number, cut) in self.cuts.iter().enumerate() {
             let first = self.step.micro_batches.iter().position(|program| *program == number).unwrap_or_default();
             for op in cut.staged.placed.program.ops.values() {
@@ -370,11 +394,22 @@ impl<'a> Rank<'a> {
         for entry in entries {
             self.entry(*entry);
         }
+        let reserved = self.reserved();
         self.update();
         self.outputs();
         // Values have other places in each micro-batch.
         self.plan.taps.clear();
-        self.plan
+        (self.plan, reserved)
+    }
+
+    /// The steps for which what was exchanged so far has its memory to itself.
+    fn reserved(&self) -> Vec<Reserved> {
+        let begin = |task: usize| self.begins.get(task).copied().unwrap_or(self.plan.steps.len());
+        let reserved = |(buffer, tasks): &(BufferId, Range<usize>)| Reserved {
+            buffer: *buffer,
+            steps: begin(tasks.start)..begin(tasks.end),
+        };
+        self.exchanged.iter().map(reserved).collect()
     }
 
     fn cut(&self, micro_batch: usize) -> &'a Cut<'a> {
@@ -447,6 +482,7 @@ impl<'a> Rank<'a> {
     fn entry(&mut self, entry: Entry) {
         match entry {
             Entry::Run(task) => {
+                self.begins.push(self.plan.steps.len());
                 let micro_batch = task.micro_batch as usize;
                 for id in self.cut(micro_batch).of_task(self.part(self.stage, task), task.pass) {
                     self.op(micro_batch, id);
@@ -515,22 +551,26 @@ impl<'a> Rank<'a> {
 
     fn send(&mut self, micro_batch: usize, id: OpId, value: ValueId, to: usize) {
         let column = self.column;
-        self.with(micro_batch, |emitter| {
+        let buffer = self.with(micro_batch, |emitter| {
             let view = emitter.view(value);
             let send = emitter.dense(id, view);
-            let recv = nothing(&send);
+            let (recv, buffer) = (nothing(&send), send.buffer);
             emitter.transfer(id, Collective { kind: CollectiveKind::Send { to }, group: column, send, recv });
+            buffer
         });
+        self.exchanged.push((buffer, self.begins.len()..self.begins.len() + TASKS_APART));
     }
 
     fn receive(&mut self, micro_batch: usize, id: OpId, value: ValueId, from: usize) {
         let column = self.column;
-        self.with(micro_batch, |emitter| {
+        let buffer = self.with(micro_batch, |emitter| {
             let recv = emitter.received(value);
             emitter.views[value.index()] = Some(recv.clone());
-            let send = nothing(&recv);
+            let (send, buffer) = (nothing(&recv), recv.buffer);
             emitter.transfer(id, Collective { kind: CollectiveKind::Receive { from }, group: column, send, recv });
+            buffer
         });
+        self.exchanged.push((buffer, self.begins.len().saturating_sub(TASKS_APART)..self.begins.len()));
     }
 
     /// What is behind all micro-batches, in the order of the program.
@@ -617,7 +657,7 @@ impl<'a> Rank<'a> {
         }
         let kind = CollectiveKind::AllReduce { reduce: Reduce::Sum };
         let action = Action::Exchange(Collective { kind, group: self.column, send, recv: recv.clone() });
-        self.plan.steps.push(Step { stream: StreamKind::Communication, action, op });
+        self.plan.steps.push(Step { stream: StreamKind::Transfers, action, op });
         for ((micro_batch, name, id), place) in all.iter().zip(&windows) {
             let (tensor, into) =
                 self.tensor(*micro_batch, *id, Region::Outputs, self.step.named(*micro_batch, name), true);
@@ -643,7 +683,7 @@ impl Emitter<'_> {
     fn transfer(&mut self, op: OpId, transfer: Collective) {
         if transfer.send.elems() + transfer.recv.elems() > 0 {
             let action = Action::Exchange(transfer);
-            self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
+            self.plan.steps.push(Step { stream: StreamKind::Transfers, action, op: self.noted(op) });
         }
     }
 }

@@ -1,0 +1,183 @@
+//! How long the stages of a pipeline wait on the emulated clock, beside what the order of their passes makes inevitable.
+//!
+//! A step is rehearsed as it would run: plans, memory, streams, events and exchanges are those of `train`. What is inevitable is the walk
+//! of the same order in which each pass takes what its operators took, each transfer what transfers took, and nothing else holds
+//! anything up; where there is a formula, that is the formula's too.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::base::Id;
+use ascend_tp::config::ModelConfig;
+use ascend_tp::program::OpId;
+use ascend_tp::schedule::pipeline::{Pass, Pipeline};
+use ascend_tp::schedule::plan::{Action, EventId, Plan};
+use ascend_tp::schedule::{Place, When};
+use ascend_tp::timeline::Span;
+use ascend_tp::train::{Layout, Recipe, lower};
+use ascend_tp_machine::{Profile, Soc, Topology};
+use ascend_tp_planner::rehearse::{Site, train};
+
+const PIPELINES: [Pipeline; 5] = [
+    Pipeline::GPipe,
+    Pipeline::OneForwardOneBackward,
+    Pipeline::Interleaved { chunks: 2 },
+    Pipeline::ZeroBubbleH1,
+    Pipeline::ZeroBubbleV,
+];
+
+/// Stages and micro-batches.
+const SIZES: [(usize, usize); 3] = [(2, 8), (4, 8), (4, 16)];
+
+/// As much more of the step than is inevitable may stages wait: two percentage points.
+const MORE: f64 = 0.02;
+
+/// Eight layers that are all of the model: nothing stands at the ends that would make stages unequal.
+fn model() -> ModelConfig {
+    let config = ModelConfig::preset("qwen3-32b").unwrap();
+    ModelConfig { layers: 8, vocab_size: 1024, hidden_size: 2560, heads: 32, intermediate_size: 12800, ..config }
+}
+
+/// What stages did in the micro-batches of a step.
+struct Seen {
+    setting: train::Setting,
+    plans: Vec<Arc<Plan>>,
+    spans: Vec<Span>,
+    /// By op of the plans.
+    places: Vec<Option<Place>>,
+}
+
+impl Seen {
+    fn of(pipeline: Pipeline, layout: Layout, micro_batches: usize) -> Self {
+        let recipe = Recipe { seq: 1024, global_batch: micro_batches * layout.batch(), pipeline, ..Recipe::default() };
+        let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+        let site = Site { cards: layout.cards(), servers: None, profile, topology };
+        let setting = train::Setting { name: "eight layers".to_owned(), model: model(), recipe, layout, site };
+        let rehearsal = train::Rehearsal::run(&setting).unwrap();
+        let lowered = lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
+        let runs = lowered.runs(&setting.recipe, &setting.layout);
+        let places = runs[0].programs.iter().flat_map(|(_, staged)| staged.places).copied().collect();
+        let (plans, spans) = (rehearsal.programs()[0].clone(), rehearsal.phases()[0].spans.clone());
+        Self { setting, plans, spans, places }
+    }
+
+    fn place(&self, op: OpId) -> Option<Place> {
+        self.places.get(op.index()).copied().flatten().filter(|place| place.when != When::Update)
+    }
+
+    /// Operators of passes, in order of rank and time, with where they are.
+    fn passes(&self) -> impl Iterator<Item = (&Span, Place)> {
+        self.spans.iter().filter_map(|span| {
+            let step = &self.plans[span.rank].steps[span.step];
+            let is_operator = matches!(step.action, Action::Launch(_));
+            Some((span, self.place(step.op).filter(|_| is_operator)?))
+        })
+    }
+
+    /// The part of the time from the first operator to the last in which a stage runs none, the mean of the stages; and how long the
+    /// passes of each part took, of all micro-batches, in nanoseconds.
+    fn bubble(&self) -> (f64, BTreeMap<Place, f64>) {
+        let mut times: BTreeMap<Place, f64> = BTreeMap::new();
+        let (mut first, mut last) = (u64::MAX, 0);
+        for (span, place) in self.passes() {
+            (first, last) = (first.min(span.start_ns), last.max(span.end_ns));
+            *times.entry(place).or_default() += (span.end_ns - span.start_ns) as f64;
+        }
+        let busy = times.values().sum::<f64>() / self.plans.len() as f64;
+        (1.0 - busy / (last - first) as f64, times)
+    }
+
+    /// How long a transfer between two stages takes, in nanoseconds: the shortest, which shared its links with nothing.
+    fn transfer(&self) -> f64 {
+        let of_passes = self.spans.iter().filter(|span| {
+            let step = &self.plans[span.rank].steps[span.step];
+            matches!(&step.action, Action::Exchange(exchange) if exchange.kind.is_of_two())
+                && self.place(step.op).is_some()
+        });
+        of_passes.map(|span| span.end_ns - span.start_ns).min().unwrap() as f64
+    }
+
+    /// The bubble of the order itself, with passes and transfers as long as these were.
+    fn inevitable(&self, times: &BTreeMap<Place, f64>) -> f64 {
+        let (stages, count) = (self.setting.layout.stages, self.setting.layout.micro_batches(&self.setting.recipe));
+        let of = |part, when| times.get(&Place { part, when }).copied().unwrap_or_default() / count as f64;
+        let takes = |part, pass| match pass {
+            Pass::Forward => of(part, When::Forward),
+            Pass::InputGrad => of(part, When::InputGrad),
+            Pass::WeightGrad => of(part, When::WeightGrad),
+            Pass::Backward => of(part, When::InputGrad) + of(part, When::WeightGrad),
+        };
+        let walked = self.setting.recipe.pipeline.walk(stages, count, takes, self.transfer());
+        let end = walked.iter().flatten().map(|walked| walked.end).fold(0.0, f64::max);
+        let busy: f64 = walked.iter().flatten().map(|walked| walked.end - walked.start).sum();
+        1.0 - busy / stages as f64 / end
+    }
+
+    /// The longest waits of a stage within its passes, and what each waited for.
+    fn longest_waits(&self) -> String {
+        let mut found: Vec<(u64, String)> = Vec::new();
+        for (rank, plan) in self.plans.iter().enumerate() {
+            let of_rank: Vec<_> = self.passes().filter(|(span, _)| span.rank == rank).collect();
+            for pair in of_rank.windows(2) {
+                let (before, after) = (pair[0].0, pair[1].0);
+                let waits = plan.steps[before.step..after.step].iter().filter_map(|step| match step.action {
+                    Action::Wait(event) if step.stream == after.stream => Some(recorded_behind(plan, event)),
+                    _ => None,
+                });
+                let text = format!("stage {rank}, {:?}, for {}", pair[1].1, waits.collect::<Vec<_>>().join(", "));
+                found.push((after.start_ns - before.end_ns, text));
+            }
+        }
+        found.sort_by(|a, b| b.cmp(a));
+        found.iter().take(8).map(|(ns, text)| format!("\n  {} us: {text}", ns / 1000)).collect()
+    }
+}
+
+/// The step behind which a plan records an event.
+fn recorded_behind(plan: &Plan, event: EventId) -> String {
+    let at = plan.steps.iter().position(|step| step.action == Action::Record(event)).unwrap();
+    let step = &plan.steps[at];
+    format!("{} of {}", step.stream.name(), plan.notes[step.op])
+}
+
+#[test]
+fn stages_wait_as_long_as_their_order_makes_them() {
+    for pipeline in PIPELINES {
+        for (stages, micro_batches) in SIZES {
+            let seen = Seen::of(pipeline, Layout { stages, ..Layout::ONE }, micro_batches);
+            let (found, times) = seen.bubble();
+            let expected = seen.inevitable(&times);
+            let context = format!("{pipeline}, {stages} stages, {micro_batches} micro-batches");
+            println!("{context}: {:.1} % of the step, {:.1} % inevitable", 100.0 * found, 100.0 * expected);
+            assert!((found - expected).abs() <= MORE, "{context}: {found}, not {expected}{}", seen.longest_waits());
+            // With equal stages: all passes of a micro-batch, and the way there and back, of every other stage.
+            if pipeline == Pipeline::GPipe {
+                let (p, m) = (stages as f64, micro_batches as f64);
+                let of_one = times.values().sum::<f64>() / p / m;
+                let formula = 1.0 - m * of_one / ((m + p - 1.0) * of_one + 2.0 * (p - 1.0) * seen.transfer());
+                assert!((found - formula).abs() <= MORE, "{context}: {found}, by the formula {formula}");
+            }
+        }
+    }
+}
+
+/// With collectives of its own a stage runs as much of the time as it does without a pipeline, but for the bubble: exchanges between
+/// stages hold none of them up. Orders that send at other times than their stages' passes end did worst here.
+#[test]
+fn stages_of_several_cards_wait_no_longer_for_each_other() {
+    let busy = |pipeline| {
+        let seen = Seen::of(pipeline, Layout { stages: 2, tensor: 2, ..Layout::ONE }, 8);
+        let (bubble, times) = seen.bubble();
+        let mut of_stage = times.clone();
+        of_stage.values_mut().for_each(|ns| *ns /= 2.0);
+        let alone = (1.0 - bubble) / (1.0 - seen.inevitable(&of_stage));
+        println!("{pipeline}: operators run {:.1} % of the time that is no bubble", 100.0 * alone);
+        alone
+    };
+    let of_gpipe = busy(Pipeline::GPipe);
+    for pipeline in PIPELINES {
+        let of_order = busy(pipeline);
+        assert!(of_order >= of_gpipe - MORE, "{pipeline}: {of_order}, gpipe {of_gpipe}");
+    }
+}

@@ -1,0 +1,29 @@
+//! Runs steps of training on random meshes in strict mode, as many as are asked for.
+//!
+//! Input: how many, and the number that names the first. Output: what the test of the same name says, on standard output. The work is
+//! done by that test of the suite, which runs a few by itself.
+
+use std::env;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+
+/// Builds and runs the test; gives its exit code.
+pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
+    let (mut runs, mut seed) = (500_u64, 1_u64);
+    for pair in options.chunks(2) {
+        let [name, value] = *pair else { bail!("{}: expected a number behind it", pair[0]) };
+        let number = || value.parse().with_context(|| format!("{name} {value}: expected a number"));
+        match name {
+            "--runs" => runs = number()?,
+            "--seed" => seed = number()?,
+            _ => bail!("unknown option `{name}`: expected --runs N or --seed S"),
+        }
+    }
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["test", "--quiet", "--package", "ascend-tp", "--test", "suite", "--", "--nocapture", "meshes::"]);
+    let status = command.env("ASCEND_TP_MESHES", format!("{runs} {seed}")).status().context("cannot run cargo")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
