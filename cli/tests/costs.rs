@@ -7,20 +7,24 @@ use ascend_tp_planner::validate::{Class, Validation};
 const BEGIN: &str = "<!-- inference: begin -->\n```text\n";
 const END: &str = "```\n<!-- inference: end -->";
 
-/// The part between the marks is what the code prints; `UPDATE_GOLDEN=1` writes it anew.
+/// The part between the marks is what the code prints, and docs/costs.svg what it draws; `UPDATE_GOLDEN=1` writes both anew.
 #[test]
 fn the_document_holds_the_table_of_inference() {
     let path = crate::root().join("docs/COSTS.md");
     let document = fs::read_to_string(&path).unwrap();
     let mut shipped = Validation::shipped();
+    let plot = shipped.svg();
     // Training has a table of its own.
     shipped.rows.retain(|row| row.class != Class::Training);
     let table = shipped.to_string();
     let (head, rest) = document.split_once(BEGIN).unwrap();
     let (held, tail) = rest.split_once(END).unwrap();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(path, format!("{head}{BEGIN}{table}{END}{tail}")).unwrap();
+        fs::write(&path, format!("{head}{BEGIN}{table}{END}{tail}")).unwrap();
+        fs::write(path.with_file_name("costs.svg"), plot).unwrap();
     } else {
+        let drawn = fs::read_to_string(path.with_file_name("costs.svg")).unwrap();
+        assert!(drawn == plot, "docs/costs.svg is not what the code draws: UPDATE_GOLDEN=1 writes it");
         assert_eq!(held, table, "docs/COSTS.md is not what the code prints: UPDATE_GOLDEN=1 writes it");
     }
 }

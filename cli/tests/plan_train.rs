@@ -6,7 +6,9 @@ use std::process::Output;
 
 use ascend_tp_planner::train::coefficients::Coefficients;
 use ascend_tp_planner::train::points::PointRow;
-use ascend_tp_planner::train::{forms, text, validate_rows};
+use ascend_tp_planner::train::unseen::unseen;
+use ascend_tp_planner::train::{forms, text};
+use ascend_tp_planner::validate::TRAINING;
 use serde_json::Value;
 
 use crate::{command, root};
@@ -110,13 +112,9 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
     }
 }
 
-/// The measured rows of training that ship.
+/// The measured rows of training that ship, each predicted without its page.
 fn training_rows() -> Vec<PointRow> {
-    let files = [
-        include_str!("../../planner/points/train_points_measured.csv"),
-        include_str!("../../planner/points/train_points_measured_2.csv"),
-    ];
-    files.into_iter().flat_map(|text| validate_rows(text, Coefficients::FITTED)).collect()
+    unseen(&TRAINING).rows
 }
 
 #[test]

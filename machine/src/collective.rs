@@ -140,11 +140,33 @@ impl CollectiveCost {
         Self::of_spread(profile, topology, exchange, bytes, &Spread::of(topology, cards))
     }
 
+    /// The same by copies and signals alone, whatever the size: where no core reads another card's memory.
+    #[must_use]
+    pub fn by_copies(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, cards: &[usize]) -> Self {
+        let spread = &Spread::of(topology, cards);
+        let ground = Ground { profile, topology, spread };
+        let way = match exchange {
+            Exchange::AllReduce
+            | Exchange::AllGather
+            | Exchange::ReduceScatter
+            | Exchange::Broadcast
+            | Exchange::Reduce
+                if spread.cards > 1 =>
+            {
+                ground.staged(exchange, bytes)
+            }
+            _ => ground.way(exchange, bytes),
+        };
+        Self::of_way(way, spread)
+    }
+
     /// The same for a group of which only the spread over the levels is known.
     #[must_use]
     pub fn of_spread(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, spread: &Spread) -> Self {
-        let ground = Ground { profile, topology, spread };
-        let way = ground.way(exchange, bytes);
+        Self::of_way(Ground { profile, topology, spread }.way(exchange, bytes), spread)
+    }
+
+    fn of_way(way: Way, spread: &Spread) -> Self {
         let outermost = spread.levels().next_back().unwrap_or(0);
         let busiest = (0..way.busy_us.len()).max_by(|a, b| way.busy_us[*a].total_cmp(&way.busy_us[*b]));
         let level = busiest.filter(|level| way.busy_us[*level] > 0.0).unwrap_or(outermost);

@@ -92,6 +92,40 @@ pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>)
     Fit { loss: loss(&ratios(&values)), values }
 }
 
+/// [`fit`] of predictions that take long and are smooth, from `begin`: the logarithms of the ratios are taken to be linear in those
+/// of the values, and that anew from what was found, until it no longer moves.
+#[must_use]
+pub fn fit_smooth(parameters: &[Parameter], begin: &[f64], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
+    const STEP: f64 = 1e-3;
+    const TIMES: usize = 12;
+    const MOVED: f64 = 1e-4;
+    let mut at: Vec<f64> = begin.iter().zip(parameters).map(|(value, p)| value.clamp(p.low, p.high)).collect();
+    for _ in 0..TIMES {
+        let here = ratios(&at);
+        let slopes: Vec<Vec<f64>> = (0..at.len())
+            .map(|dim| {
+                let mut moved = at.clone();
+                moved[dim] *= f64::exp(STEP);
+                ratios(&moved).iter().zip(&here).map(|(moved, here)| (moved.0 / here.0).ln() / STEP).collect()
+            })
+            .collect();
+        let found = fit(parameters, |values| {
+            let away: Vec<f64> = values.iter().zip(&at).map(|(value, at)| (value / at).ln()).collect();
+            let linear = |(row, (ratio, weight)): (usize, &(f64, f64))| {
+                let change: f64 = away.iter().zip(&slopes).map(|(away, slopes)| away * slopes[row]).sum();
+                (ratio * change.exp(), *weight)
+            };
+            here.iter().enumerate().map(linear).collect()
+        });
+        let moved = found.values.iter().zip(&at).map(|(new, old)| (new / old).ln().abs()).fold(0.0, f64::max);
+        at = found.values;
+        if moved < MOVED {
+            break;
+        }
+    }
+    Fit { loss: loss(&ratios(&at)), values: at }
+}
+
 /// Nelder and Mead's method from `start`; the lowest point and its height.
 fn simplex(start: &[f64], width: f64, height: &impl Fn(&[f64]) -> f64) -> (Vec<f64>, f64) {
     let at = |point: Vec<f64>| -> (Vec<f64>, f64) {
@@ -158,6 +192,15 @@ mod tests {
         let found = fit(&PARAMETERS, ratios);
         assert!((found.values[0] / 3.0 - 1.0).abs() < 1e-3 && (found.values[1] / 2.0 - 1.0).abs() < 1e-3, "{found:?}");
         assert_eq!(found, fit(&PARAMETERS, ratios));
+    }
+
+    #[test]
+    fn smooth_predictions_give_the_same_values() {
+        let wide = |values: &[f64]| -> Vec<(f64, f64)> { ratios(values).into_iter().map(|(r, _)| (r, 1.0)).collect() };
+        let (slow, fast) = (fit(&PARAMETERS, wide), fit_smooth(&PARAMETERS, &[8.0, 0.3], wide));
+        for (slow, fast) in slow.values.iter().zip(&fast.values) {
+            assert!((slow / fast - 1.0).abs() < 1e-3, "{slow} {fast}");
+        }
     }
 
     #[test]

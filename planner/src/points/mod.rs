@@ -1,10 +1,25 @@
-//! Rows of a file of measured points, by the names of its columns, and the sizes of the models they name.
+//! Rows of a file of measured points, by the names of its columns, the sizes of the models and the chips they name, and what rows weigh.
 
+mod hardware;
 mod model;
 
+pub(crate) use hardware::machine;
 pub(crate) use model::Model;
 
 use std::collections::BTreeMap;
+
+/// Correlation of the errors of two rows of a page.
+const CORRELATION: f64 = 0.05;
+
+/// Weight of a row of a page with this many.
+pub(crate) fn weight(rows: usize) -> f64 {
+    1.0 / (1.0 + CORRELATION * (rows as f64 - 1.0))
+}
+
+/// Four digits of what is fitted to rows: a later one says nothing, and files stay readable.
+pub(crate) fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
 
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What was fitted of training, once for a chip and its software.
 
 /// What a training step takes beside what the operators' and links' costs say. Fitted on the training rows of the measured
-/// points, all of them together; docs/COSTS.md has the errors.
+/// points ([`super::unseen`]); docs/COSTS.md has the errors of rows whose page was left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coefficients {
     /// Part of the cube units' rate that a large product reaches within a step, where exchanges and other streams share power,
@@ -20,5 +20,18 @@ pub struct Coefficients {
 impl Coefficients {
     /// For the 910B with MindSpeed, which are the measured rows.
     pub const FITTED: Self =
-        Self { product_efficiency: 0.664, attention_efficiency: 0.37, overlap: 0.49, step_us: 263_000.0 };
+        Self { product_efficiency: 0.651, attention_efficiency: 0.3689, overlap: 0.5117, step_us: 173_800.0 };
+
+    /// In the order of [`super::unseen::PARAMETERS`].
+    #[must_use]
+    pub fn from_values(values: &[f64]) -> Self {
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+        Self { product_efficiency: at(0), attention_efficiency: at(1), overlap: at(2), step_us: at(3) }
+    }
+
+    /// In the same order.
+    #[must_use]
+    pub const fn values(&self) -> [f64; 4] {
+        [self.product_efficiency, self.attention_efficiency, self.overlap, self.step_us]
+    }
 }

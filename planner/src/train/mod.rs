@@ -15,6 +15,7 @@
 //! | [`step`] | a whole step, by what takes it |
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
+//! | [`unseen`] | coefficients fitted on rows, and rows predicted without their pages |
 //! | [`text`] | tables of both |
 
 pub mod coefficients;
@@ -28,5 +29,6 @@ pub mod search;
 pub mod setting;
 pub mod step;
 pub mod text;
+pub mod unseen;
 
 pub use points::validate_rows;

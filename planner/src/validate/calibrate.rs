@@ -11,9 +11,7 @@ use ascend_tp_machine::profile::{Coefficients, MEANINGS, Meaning};
 
 use super::Class;
 use super::operators::Sample;
-
-/// Correlation of the errors of two rows of a page.
-const CORRELATION: f64 = 0.05;
+use crate::points::{rounded, weight};
 
 /// What a fit says of one coefficient.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +24,29 @@ pub struct Confidence {
     pub range: (f64, f64),
     /// Pages it was fitted on.
     pub pages: usize,
+}
+
+impl Confidence {
+    /// Of every parameter of a kind: its fitted value, and those of the fits without each page. Times end in `_us`, all else is a part.
+    pub(super) fn all(kind: &'static str, parameters: &[Parameter], fitted: &[f64], without: &[Vec<f64>]) -> Vec<Self> {
+        let confidence = |(index, parameter): (usize, &Parameter)| {
+            let others = || without.iter().map(|values| values[index]);
+            Self {
+                meaning: Meaning {
+                    name: parameter.name,
+                    unit: if parameter.name.ends_with("_us") { "us" } else { "" },
+                    usual: parameter.start,
+                    low: parameter.low,
+                    high: parameter.high,
+                    kind,
+                },
+                value: fitted[index],
+                range: (others().fold(f64::INFINITY, f64::min), others().fold(f64::NEG_INFINITY, f64::max)),
+                pages: without.len(),
+            }
+        };
+        parameters.iter().enumerate().map(confidence).collect()
+    }
 }
 
 /// What was fitted, and what each sample is predicted without its page.
@@ -58,16 +79,6 @@ fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficient
         samples.iter().map(ratio).zip(weights.iter().copied()).collect()
     });
     with(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
-}
-
-/// Four digits: a later one says nothing, and files stay readable.
-pub(super) fn rounded(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(value)
-}
-
-/// Weight of a row of a page with this many.
-pub(super) fn weight(rows: usize) -> f64 {
-    1.0 / (1.0 + CORRELATION * (rows as f64 - 1.0))
 }
 
 /// `base` with every kind fitted that has samples.

@@ -9,9 +9,8 @@ use super::super::workload::{
     Dense, FeedForward, HeadNorms, Precision, Residual, Split, Tokens, deepseek_v3_1, kimi_k2_5, moon_vit, qwen3_5_27b,
     qwen3_5_35b_a3b,
 };
-use super::hardware::machine;
-use super::stack::{Cards, StepWork};
-use crate::points::{Model, Point};
+use super::stack::{Cards, Expansion, StepWork};
+use crate::points::{Model, Point, machine};
 
 /// Whether a row is one forward step.
 pub(super) fn is_forward(point: &Point) -> bool {
@@ -105,7 +104,8 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
             dense(point)?.forward(tokens, rows, split, precision)
         }
     };
-    Ok(Cards { profile: Profile::of(soc), topology, tensor, expert }.work(&sections))
+    let expansion = Expansion::Cores;
+    Ok(Cards { profile: Profile::of(soc), topology, tensor, expert, expansion }.work(&sections))
 }
 
 #[cfg(test)]

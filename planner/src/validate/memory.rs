@@ -8,9 +8,8 @@ use ascend_tp_machine::Soc;
 
 use super::super::workload::Precision;
 use super::forward::precision;
-use super::hardware::machine;
 use crate::fit_memory::COMMUNICATOR_BYTES;
-use crate::points::{Model, Point};
+use crate::points::{Model, Point, machine};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 

@@ -2,40 +2,38 @@
 //!
 //! Input → output: texts of measured points → a [`Row`] a point: its prediction, or why it has none; and by [`Class`] the
 //! median and 90th percentile of the errors. [`calibrate`] turns the question round and fits coefficients to points. Rows that
-//! ship, but for training, are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a coefficient of its own, and every row is listed or counted. It does not measure.
+//! ship are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a coefficient of its own, and every row is listed or counted. It does not measure.
 
 mod bar;
 mod calibrate;
 mod forward;
-mod hardware;
 mod memory;
 mod operators;
+mod plot;
 mod serving;
 mod stack;
 #[cfg(test)]
 mod tests;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ascend_tp_machine::fit::fit;
-use ascend_tp_machine::profile::Meaning;
 use ascend_tp_machine::{Problem, Problems, Profile, Soc};
 use serde::Serialize;
 
 use super::train;
+use super::train::points::{Outcome, PointRow};
+use super::train::unseen::{self, Unseen, unseen};
 use crate::points::{self, Point};
 pub use bar::Bar;
 pub use calibrate::Confidence;
 use operators::Sample;
 use serving::Serving;
-pub use stack::{Cards, Launching, Stack, StepWork};
+pub use stack::{Cards, Expansion, Launching, Stack, StepWork};
 
 /// Measured inference; ships.
 pub const POINTS: &str = include_str!("../../points/points_measured.csv");
-
-/// Measured training; ships.
-pub const TRAINING_POINTS: &str = include_str!("../../points/train_points_measured.csv");
 
 /// Measured operators and exchanges; ships.
 pub const OPERATORS: &str = include_str!("../../points/operators_measured.csv");
@@ -43,9 +41,12 @@ pub const OPERATORS: &str = include_str!("../../points/operators_measured.csv");
 /// All measured inference that ships.
 const INFERENCE: [&str; 2] = [POINTS, include_str!("../../points/points_measured_2.csv")];
 
-/// Later measurements of training, and of memory; ship.
-const MORE: [&str; 2] =
-    [include_str!("../../points/train_points_measured_2.csv"), include_str!("../../points/memory_measured.csv")];
+/// Measured memory; ships.
+const MEMORY_POINTS: &str = include_str!("../../points/memory_measured.csv");
+
+/// All measured training that ships.
+pub const TRAINING: [&str; 2] =
+    [include_str!("../../points/train_points_measured.csv"), include_str!("../../points/train_points_measured_2.csv")];
 
 /// What kind of measurement a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -186,8 +187,10 @@ impl Validation {
         let (inference, _, stack) = inference_unseen(&INFERENCE);
         rows.extend(inference);
         coefficients.extend(stack);
-        rows.extend(training(TRAINING_POINTS));
-        rows.extend(MORE.iter().flat_map(|text| Self::given(text).map_or_else(Vec::new, |validation| validation.rows)));
+        let (trained, training) = training_unseen();
+        rows.extend(trained);
+        coefficients.extend(training);
+        rows.extend(memory_rows(MEMORY_POINTS));
         Self { rows, coefficients }
     }
 
@@ -200,9 +203,14 @@ impl Validation {
             let expected = "fields separated by commas, as many as the heading has";
             return Err(Problems(vec![Problem::new(place, "not comma-separated values", expected, line)]));
         }
+        let columns = points::columns(text);
+        if let Some(twice) = columns.iter().enumerate().find(|(index, name)| columns[..*index].contains(name)) {
+            let found = format!("{} more than once", twice.1);
+            return Err(Problems(vec![Problem::new(place, "a column is ambiguous", "each column once", found)]));
+        }
         Self::given(text).ok_or_else(|| {
             let expected = FORMS.map(|(column, _)| column).join(", ");
-            let found = points::columns(text).join(", ");
+            let found = if text.trim().is_empty() { "an empty file".to_owned() } else { columns.join(", ") };
             Problems(vec![Problem::new(
                 place,
                 "no column tells the kind of the points",
@@ -314,22 +322,33 @@ fn memory_rows(text: &str) -> Vec<Row> {
     Point::all(text).iter().map(row).collect()
 }
 
+fn trained(row: PointRow) -> Row {
+    Row {
+        class: Class::Training,
+        source: row.source,
+        model: row.model,
+        setting: row.split,
+        unit: row.unit,
+        measured: row.measured.to_string(),
+        predicted: match row.outcome {
+            Outcome::Predicted(value) => Ok(value),
+            Outcome::LeftOut(why) => Err(why),
+        },
+    }
+}
+
+/// Rows of a file of training, predicted with what ships.
 fn training(text: &str) -> Vec<Row> {
-    train::validate_rows(text, train::coefficients::Coefficients::FITTED)
-        .into_iter()
-        .map(|row| Row {
-            class: Class::Training,
-            source: row.source,
-            model: row.model,
-            setting: row.split,
-            unit: row.unit,
-            measured: row.measured.to_string(),
-            predicted: match row.outcome {
-                train::points::Outcome::Predicted(value) => Ok(value),
-                train::points::Outcome::LeftOut(why) => Err(why),
-            },
-        })
-        .collect()
+    train::validate_rows(text, train::coefficients::Coefficients::FITTED).into_iter().map(trained).collect()
+}
+
+/// Rows of training that ship, each page with the coefficients that fit the others; and what fits all, with its values when any one
+/// page is left out.
+fn training_unseen() -> (Vec<Row>, Vec<Confidence>) {
+    let Unseen { rows, fitted, without } = unseen(&TRAINING);
+    let values: Vec<Vec<f64>> = without.values().map(|other| other.values().to_vec()).collect();
+    let confidence = Confidence::all("training", &unseen::PARAMETERS, &fitted.values(), &values);
+    (rows.into_iter().map(trained).collect(), confidence)
 }
 
 /// What a row of inference takes a prediction from.
@@ -339,12 +358,19 @@ enum Run {
 }
 
 impl Run {
-    fn of(point: &Point) -> Result<Self, &'static str> {
-        if forward::is_forward(point) {
-            forward::forward(point).map(Self::Step)
-        } else {
-            Serving::of(point).map(Self::Serving)
-        }
+    /// Those of all rows of some files. What one row's note says of how exchanges are run is true of its page.
+    fn all(points: &[Point]) -> Vec<Result<Self, &'static str>> {
+        let asks = |point: &&Point| point.text("note").contains("AIV");
+        let on_cores: BTreeSet<&str> = points.iter().filter(asks).map(|point| point.text("source")).collect();
+        let run = |point: &Point| {
+            if forward::is_forward(point) {
+                forward::forward(point).map(Self::Step)
+            } else {
+                let expansion = Expansion::of(point.text("note"), on_cores.contains(point.text("source")));
+                Serving::of(point, expansion).map(Self::Serving)
+            }
+        };
+        points.iter().map(run).collect()
     }
 
     fn predict(&self, stack: &Stack) -> f64 {
@@ -363,28 +389,29 @@ fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
         rows.iter().map(|(run, measured, weight)| (run.predict(&stack) / measured, *weight)).collect()
     });
     // Four digits, as of the other coefficients.
-    Stack::of(&found.values.into_iter().map(calibrate::rounded).collect::<Vec<f64>>())
+    Stack::of(&found.values.into_iter().map(points::rounded).collect::<Vec<f64>>())
 }
 
 /// Rows of a file of inference points, predicted with a stack.
 #[must_use]
 pub fn inference(points: &str, stack: &Stack) -> Vec<Row> {
     let points = Point::all(points);
-    points.iter().map(|point| row(point, Run::of(point).map(|run| run.predict(stack)))).collect()
+    let runs = Run::all(&points).into_iter().map(|run| run.map(|run| run.predict(stack)));
+    points.iter().zip(runs).map(|(point, predicted)| row(point, predicted)).collect()
 }
 
 /// Rows of inference of several files, each page with the stack that fits the others; and the stack that fits all, with
 /// its values when any one page is left out.
 fn inference_unseen(texts: &[&str]) -> (Vec<Row>, Stack, Vec<Confidence>) {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
-    let runs: Vec<Result<Run, &'static str>> = points.iter().map(Run::of).collect();
+    let runs: Vec<Result<Run, &'static str>> = Run::all(&points);
     let page = |point: &Point| point.text("source").to_owned();
     let known = |left_out: &str| -> Vec<(&Run, f64, f64)> {
         let rows = points.iter().zip(&runs).filter(|(point, _)| page(point) != left_out);
         let rows: Vec<(String, &Run, f64)> =
             rows.filter_map(|(point, run)| Some((page(point), run.as_ref().ok()?, point.number("value")?))).collect();
         let of_page = |name: &str| rows.iter().filter(|(page, _, _)| page == name).count();
-        rows.iter().map(|(page, run, value)| (*run, *value, calibrate::weight(of_page(page)))).collect()
+        rows.iter().map(|(page, run, value)| (*run, *value, points::weight(of_page(page)))).collect()
     };
     let mut stacks: BTreeMap<String, Stack> = BTreeMap::new();
     for (point, run) in points.iter().zip(&runs) {
@@ -397,23 +424,9 @@ fn inference_unseen(texts: &[&str]) -> (Vec<Row>, Stack, Vec<Confidence>) {
         row(point, run.as_ref().map(|run| run.predict(&stack)).map_err(|why| *why))
     });
     let fitted = fit_stack(&known(""));
-    let confidence = stack::PARAMETERS.iter().enumerate().map(|(index, parameter)| {
-        let others = || stacks.values().map(|stack| stack.values()[index]);
-        Confidence {
-            meaning: Meaning {
-                name: parameter.name,
-                unit: "us",
-                usual: parameter.start,
-                low: parameter.low,
-                high: parameter.high,
-                kind: "serving",
-            },
-            value: fitted.values()[index],
-            range: (others().fold(f64::INFINITY, f64::min), others().fold(f64::NEG_INFINITY, f64::max)),
-            pages: stacks.len(),
-        }
-    });
-    (rows.collect(), fitted, confidence.collect())
+    let values: Vec<Vec<f64>> = stacks.values().map(|stack| stack.values().to_vec()).collect();
+    let confidence = Confidence::all("serving", &stack::PARAMETERS, &fitted.values(), &values);
+    (rows.collect(), fitted, confidence)
 }
 
 fn row(point: &Point, predicted: Result<f64, &'static str>) -> Row {

@@ -10,8 +10,7 @@ use ascend_tp_machine::{
 };
 
 use super::Class;
-use super::hardware::machine;
-use crate::points::{Point, dims, sizes};
+use crate::points::{Point, dims, machine, sizes};
 
 /// What was timed.
 #[derive(Debug, Clone)]

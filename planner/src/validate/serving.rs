@@ -5,9 +5,8 @@
 
 use super::super::workload::{Residual, Split, Tokens};
 use super::forward::{copies, dense, precision};
-use super::hardware::machine;
-use super::stack::{Cards, Launching, Stack, StepWork};
-use crate::points::Point;
+use super::stack::{Cards, Expansion, Launching, Stack, StepWork};
+use crate::points::{Point, machine};
 use ascend_tp_machine::{Profile, Topology};
 
 /// A serving run with exact lengths.
@@ -39,7 +38,7 @@ enum Figure {
 
 impl Serving {
     /// The run of a row, or why it has none.
-    pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
+    pub(super) fn of(point: &Point, expansion: Expansion) -> Result<Self, &'static str> {
         let note = point.text("note");
         if point.text("quality") == "ci-baseline" {
             return Err("a threshold of continuous integration, not a measurement");
@@ -61,6 +60,8 @@ impl Serving {
             whole("output_len").or_else(|| is_instant.then_some(1)).ok_or("the output's length is not a number")?;
         let model = dense(point)?;
         let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
+        // The host lays out exchanges on an Atlas A2 alone.
+        let expansion = if topology == "atlas-a2" { expansion } else { Expansion::Cores };
         let topology = Topology::preset(topology).ok_or("unknown topology")?;
         let tensor = point.leading("tp").ok_or("the split is not given")?;
         let copies = copies(point, tensor)?;
@@ -75,7 +76,7 @@ impl Serving {
             _ => return Err("the row's figures are several, or none this model gives"),
         };
         let precision = precision(point).ok_or("unknown precision")?;
-        let cards = Cards { profile: Profile::of(soc), topology, tensor, expert: 1 };
+        let cards = Cards { profile: Profile::of(soc), topology, tensor, expert: 1, expansion };
         let split = Split { tensor, context: 1, expert: 1, residual: Residual::Replicated };
         let work = |tokens: Tokens| cards.work(&model.forward(tokens, tokens.batch, split, precision));
         Ok(Self {

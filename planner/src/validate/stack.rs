@@ -6,7 +6,7 @@
 use ascend_tp_machine::fit::Parameter;
 use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
-use super::super::workload::{Axis, Section, Task};
+use super::super::workload::{Axis, DELTA_CHUNKS, Section, Step, Task};
 
 /// A way that software around the kernels gives a card its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,6 +19,16 @@ pub enum Launching {
     Native,
 }
 
+/// Who runs the exchanges of a stack (`HCCL_OP_EXPANSION_MODE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Expansion {
+    /// Vector cores read each other's memory where parts are small: an Atlas A3's and every stack's that asks for it.
+    Cores,
+    /// The host lays out each exchange as copies and signals, which the card's scheduler runs one by one: what an Atlas A2 does
+    /// unless it is asked for the other.
+    Host,
+}
+
 /// How each way is known by the words of a row's note; where none is there, eager.
 const WORDS: [(&str, Launching); 5] = [
     ("mode=graph", Launching::Captured),
@@ -27,6 +37,17 @@ const WORDS: [(&str, Launching); 5] = [
     ("aclgraph", Launching::Captured),
     ("MindIE", Launching::Native),
 ];
+
+impl Expansion {
+    /// That of a row on an Atlas A2, whose page may ask for cores: nightly runs do in their files, `MindIE` has exchanges of its own there.
+    pub(super) fn of(note: &str, page_asks: bool) -> Self {
+        if page_asks || ["MindIE", "mode=graph"].iter().any(|words| note.contains(words)) {
+            Self::Cores
+        } else {
+            Self::Host
+        }
+    }
+}
 
 impl Launching {
     /// The way that a row's note says.
@@ -44,37 +65,68 @@ pub struct Stack {
     pub native_pass_us: f64,
     /// A pass that drafts a token.
     pub draft_us: f64,
-    /// An operator or exchange that Python launches by itself.
+    /// An operator that Python launches by itself.
     pub operator_us: f64,
+    /// An exchange that it launches.
+    pub exchange_us: f64,
+    /// What the kernels of a prompt's delta rule take for a chunk of a head on one core.
+    pub chunk_us: f64,
     /// What a batch adds to a step, times the root of its sequences: scheduling, block tables, sampling state, detokenising.
     pub batch_us: f64,
 }
 
 /// What is fitted of the stacks. A simulator of the vendor's counts on 2 ms a step. An operator through torch alone takes 16
 /// (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
-/// and 171): the start is their geometric mean.
-pub(super) const PARAMETERS: [Parameter; 5] = [
+/// and 171): the start is their geometric mean, and twice that for an exchange, which passes two libraries. Kernels of the delta
+/// rule that are three times as fast make a prompt of Qwen3.5 15 % faster (vllm-ascend PR 8872): they take a fifth of it, some 30 us
+/// a chunk.
+pub(super) const PARAMETERS: [Parameter; 7] = [
     Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
     Parameter { name: "native_pass_us", start: 1000.0, low: 50.0, high: 20_000.0 },
     Parameter { name: "draft_us", start: 500.0, low: 50.0, high: 5000.0 },
     Parameter { name: "operator_us", start: 42.0, low: 8.0, high: 200.0 },
+    Parameter { name: "exchange_us", start: 84.0, low: 8.0, high: 400.0 },
+    Parameter { name: "chunk_us", start: 30.0, low: 2.0, high: 200.0 },
     Parameter { name: "batch_us", start: 1000.0, low: 20.0, high: 5000.0 },
 ];
 
 impl Stack {
     /// Fitted on the points that ship; `plan --validate` fits it again.
-    pub const FITTED: Self =
-        Self { pass_us: 2228.0, native_pass_us: 1071.0, draft_us: 606.1, operator_us: 53.2, batch_us: 1354.0 };
+    pub const FITTED: Self = Self {
+        pass_us: 2952.0,
+        native_pass_us: 1063.0,
+        draft_us: 605.7,
+        operator_us: 38.37,
+        exchange_us: 142.1,
+        chunk_us: 39.6,
+        batch_us: 1403.0,
+    };
 
     /// In the order of the parameters.
     pub(super) fn of(values: &[f64]) -> Self {
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-        Self { pass_us: at(0), native_pass_us: at(1), draft_us: at(2), operator_us: at(3), batch_us: at(4) }
+        Self {
+            pass_us: at(0),
+            native_pass_us: at(1),
+            draft_us: at(2),
+            operator_us: at(3),
+            exchange_us: at(4),
+            chunk_us: at(5),
+            batch_us: at(6),
+        }
     }
 
     /// The values in the order of the parameters.
     pub(super) const fn values(&self) -> [f64; PARAMETERS.len()] {
-        [self.pass_us, self.native_pass_us, self.draft_us, self.operator_us, self.batch_us]
+        [
+            self.pass_us,
+            self.native_pass_us,
+            self.draft_us,
+            self.operator_us,
+            self.exchange_us,
+            self.chunk_us,
+            self.batch_us,
+        ]
     }
 }
 
@@ -89,6 +141,8 @@ pub struct Cards {
     pub tensor: usize,
     /// Cards of the expert axis, from the first on.
     pub expert: usize,
+    /// Who runs exchanges.
+    pub expansion: Expansion,
 }
 
 impl Cards {
@@ -100,13 +154,25 @@ impl Cards {
         }
     }
 
-    fn task_us(&self, task: &Task) -> f64 {
-        match task {
-            Task::Launch(launch) => OperatorCost::of(&self.profile, &Work::of(launch)).duration_us,
-            Task::Exchange { exchange, bytes, axis } => {
-                CollectiveCost::of(&self.profile, &self.topology, *exchange, *bytes, &self.on(*axis)).duration_us
+    fn timed(&self, step: &Step) -> Timed {
+        let (us, chunks, is_exchange) = match &step.task {
+            Task::Launch(launch) if launch.operator == DELTA_CHUNKS => {
+                let chunks = launch.operands[0].dims[0].div_ceil(self.profile.soc.cube_cores() as usize);
+                (0.0, chunks as f64, false)
             }
-        }
+            Task::Launch(launch) => (OperatorCost::of(&self.profile, &Work::of(launch)).duration_us, 0.0, false),
+            Task::Exchange { exchange, bytes, axis } => {
+                let cards = self.on(*axis);
+                let cost = match self.expansion {
+                    Expansion::Cores => CollectiveCost::of(&self.profile, &self.topology, *exchange, *bytes, &cards),
+                    Expansion::Host => {
+                        CollectiveCost::by_copies(&self.profile, &self.topology, *exchange, *bytes, &cards)
+                    }
+                };
+                (cost.duration_us, 0.0, true)
+            }
+        };
+        Timed { us, chunks, is_exchange, times: step.times }
     }
 
     /// What each task of a step takes on the cards.
@@ -115,18 +181,28 @@ impl Cards {
         let part = |section: &Section| StepPart {
             is_draft: section.name == "draft",
             repeats: section.repeats,
-            tasks: section.steps.iter().map(|step| (self.task_us(&step.task), step.times)).collect(),
+            tasks: section.steps.iter().map(|step| self.timed(step)).collect(),
         };
         StepWork(sections.iter().map(part).collect())
     }
 }
 
-/// A section's tasks, each with how often it is done in a row.
+/// What a task takes on a card.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Timed {
+    us: f64,
+    /// Chunks of a delta rule on the busiest core, which are a stack's own.
+    chunks: f64,
+    is_exchange: bool,
+    /// How often it is done in a row.
+    times: usize,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 struct StepPart {
     is_draft: bool,
     repeats: usize,
-    tasks: Vec<(f64, usize)>,
+    tasks: Vec<Timed>,
 }
 
 /// What the cards do in a step, in microseconds.
@@ -143,12 +219,13 @@ impl StepWork {
         for part in &self.0 {
             drafts += if part.is_draft { part.repeats } else { 0 };
             for _ in 0..part.repeats {
-                for (us, times) in &part.tasks {
+                for task in &part.tasks {
+                    let us = task.us + stack.chunk_us * task.chunks;
                     match launching {
-                        Launching::Captured | Launching::Native => card_us += us * *times as f64,
+                        Launching::Captured | Launching::Native => card_us += us * task.times as f64,
                         Launching::Eager => {
-                            for _ in 0..*times {
-                                host_us += stack.operator_us;
+                            for _ in 0..task.times {
+                                host_us += if task.is_exchange { stack.exchange_us } else { stack.operator_us };
                                 card_us = card_us.max(host_us) + us;
                             }
                         }

@@ -50,6 +50,10 @@ const INTERVAL: usize = 4;
 /// Tokens of a chunk within which the delta rule is computed by products (`chunk_size` of the published kernels).
 const CHUNK: usize = 64;
 
+/// The delta rule of a whole prompt, which stacks compute by kernels of their own: sums of decays, keys with keys, the triangular
+/// solve, its products, states from chunk to chunk, outputs. Its first operand is `[chunks of all heads, CHUNK, dim]`.
+pub(crate) const DELTA_CHUNKS: &str = "chunk_gated_delta_rule";
+
 /// `Qwen3.5-27B`: its `config.json`, and `scripts/models/qwen3.5-27B.sh` of THUDM/slime.
 #[must_use]
 pub const fn qwen3_5_27b() -> Hybrid {
@@ -140,34 +144,13 @@ impl Hybrid {
         steps
     }
 
-    /// A whole prompt, by products within chunks and from state to state. In 32 bits where the rule is solved, in 16 bits
-    /// where states are applied.
+    /// A whole prompt: the kernels of [`DELTA_CHUNKS`], each over all chunks of all heads.
     fn chunks(&self, tokens: Tokens, heads: usize) -> Vec<Step> {
         let dim = self.linear_dim;
         let all = tokens.batch * heads * tokens.query.div_ceil(CHUNK);
-        let product = |element, m, k, n, times| {
-            let mut step = Operands::new()
-                .read(element, &[all, m, k])
-                .read(element, &[all, k, n])
-                .write(element, &[all, m, n])
-                .of("aclnnBatchMatMul");
-            step.times = times;
-            step
-        };
-        vec![
-            // Keys with keys; the triangular solve as products of its blocks.
-            product(ACTIVATION, CHUNK, dim, CHUNK, 1),
-            product(Element::F32, CHUNK, CHUNK, CHUNK, 2),
-            elementwise("aclnnExp", Element::F32, &[all, CHUNK, CHUNK], 2),
-            // The solution times keys and values.
-            product(ACTIVATION, CHUNK, CHUNK, dim, 2),
-            // States: applied to keys and to queries, and updated.
-            product(ACTIVATION, CHUNK, dim, dim, 2),
-            product(ACTIVATION, dim, CHUNK, dim, 1),
-            // Queries with keys, times values.
-            product(ACTIVATION, CHUNK, dim, CHUNK, 1),
-            product(ACTIVATION, CHUNK, CHUNK, dim, 1),
-        ]
+        let rows = [all, CHUNK, dim];
+        let rule = Operands::new().read(ACTIVATION, &rows).read(ACTIVATION, &rows).read(ACTIVATION, &rows);
+        vec![rule.write(ACTIVATION, &rows).of(DELTA_CHUNKS)]
     }
 
     /// A few tokens a sequence, one after another: every one reads and writes the state.

@@ -27,6 +27,6 @@ const MACHINES: [(&str, Soc, &str); 18] = [
 ];
 
 /// The chip and the name of the topology.
-pub(super) fn machine(hardware: &str) -> Option<(Soc, &'static str)> {
+pub(crate) fn machine(hardware: &str) -> Option<(Soc, &'static str)> {
     MACHINES.iter().find(|(words, _, _)| hardware.contains(words)).map(|(_, soc, topology)| (*soc, *topology))
 }

@@ -1,0 +1,70 @@
+//! The coefficients of training, fitted on measured rows, and what each row is predicted without its page.
+//!
+//! Input → output: texts of measured training → [`Unseen`]. Invariants: pure; a row's prediction has coefficients that never saw
+//! its page. Does not: know files.
+
+use std::collections::BTreeMap;
+
+use ascend_tp_machine::fit::{Parameter, fit_smooth};
+
+use super::coefficients::Coefficients;
+use super::points::{Outcome, PointRow, Sample, page, row};
+use crate::points::{Point, rounded, weight};
+
+/// What is fitted. Starts are what the published models of such clusters assume: two thirds of the peak for products, half of
+/// that for attention, half of an exchange hidden, a tenth of a second a step.
+pub const PARAMETERS: [Parameter; 4] = [
+    Parameter { name: "product_efficiency", start: 0.67, low: 0.3, high: 1.0 },
+    Parameter { name: "attention_efficiency", start: 0.33, low: 0.1, high: 1.0 },
+    Parameter { name: "overlap", start: 0.5, low: 0.05, high: 1.0 },
+    Parameter { name: "step_us", start: 100_000.0, low: 5000.0, high: 2_000_000.0 },
+];
+
+/// Rows predicted without their pages, and what fits them all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unseen {
+    /// In the order of the texts.
+    pub rows: Vec<PointRow>,
+    /// Fitted on every page.
+    pub fitted: Coefficients,
+    /// Fitted without each page that has a prediction.
+    pub without: BTreeMap<String, Coefficients>,
+}
+
+/// The coefficients that fit these samples best, each with the number of rows of its page; the search begins at `begin`.
+fn fitted(samples: &[(&Sample, f64)], begin: Coefficients) -> Coefficients {
+    let ratios = |values: &[f64]| -> Vec<(f64, f64)> {
+        let coefficients = Coefficients::from_values(values);
+        samples.iter().map(|(sample, weight)| (sample.predict(coefficients) / sample.measured, *weight)).collect()
+    };
+    let found = fit_smooth(&PARAMETERS, &begin.values(), ratios);
+    Coefficients::from_values(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
+}
+
+/// Every row of the texts, predicted by coefficients that were fitted without its page.
+#[must_use]
+pub fn unseen(texts: &[&str]) -> Unseen {
+    let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
+    let found: Vec<Result<Sample, &'static str>> = points.iter().map(Sample::of).collect();
+    let samples: Vec<(String, &Sample)> =
+        points.iter().zip(&found).filter_map(|(point, sample)| Some((page(point), sample.as_ref().ok()?))).collect();
+    let mut pages: BTreeMap<&str, usize> = BTreeMap::new();
+    for (page, _) in &samples {
+        *pages.entry(page).or_default() += 1;
+    }
+    let known = |left_out: &str| -> Vec<(&Sample, f64)> {
+        let others = samples.iter().filter(|(page, _)| page != left_out);
+        others.map(|(page, sample)| (*sample, weight(pages[page.as_str()]))).collect()
+    };
+    let all = fitted(&known(""), Coefficients::from_values(&PARAMETERS.map(|parameter| parameter.start)));
+    let without: BTreeMap<String, Coefficients> =
+        pages.keys().map(|page| ((*page).to_owned(), fitted(&known(page), all))).collect();
+    let rows = points.iter().zip(found).map(|(point, sample)| {
+        let outcome = match sample {
+            Ok(sample) => Outcome::Predicted(sample.predict(without.get(&page(point)).copied().unwrap_or(all))),
+            Err(reason) => Outcome::LeftOut(reason.to_owned()),
+        };
+        row(point, outcome)
+    });
+    Unseen { rows: rows.collect(), fitted: all, without }
+}
