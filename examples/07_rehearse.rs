@@ -6,6 +6,7 @@
 use anyhow::Context;
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
+use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
@@ -21,6 +22,7 @@ fn main() -> anyhow::Result<()> {
                 servers: None,
                 profile: Profile::of(Soc::Ascend910B3),
                 topology: Topology::atlas_a2(1),
+                kernels: KernelSource::None,
             },
             batch: 4,
             input: 1024,

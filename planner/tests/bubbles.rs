@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ascend_tp::base::Id;
 use ascend_tp::config::ModelConfig;
+use ascend_tp::device::KernelSource;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 use ascend_tp::schedule::plan::{Action, EventId, Plan};
@@ -52,7 +53,7 @@ impl Seen {
     fn of(pipeline: Pipeline, layout: Layout, micro_batches: usize) -> Self {
         let recipe = Recipe { seq: 1024, global_batch: micro_batches * layout.batch(), pipeline, ..Recipe::default() };
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
-        let site = Site { cards: layout.cards(), servers: None, profile, topology };
+        let site = Site { cards: layout.cards(), servers: None, profile, topology, kernels: KernelSource::None };
         let setting = train::Setting { name: "eight layers".to_owned(), model: model(), recipe, layout, site };
         let rehearsal = train::Rehearsal::run(&setting).unwrap();
         let lowered = lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
