@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Id, Precision, Weights};
+use ascend_tp::base::{DType, Id, Kernels, Precision, Weights};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Cann;
@@ -173,6 +173,23 @@ fn a_layer_of_a_decode_step_is_at_most_twelve_launches() {
         for plan in deployment.compile(&config).unwrap().decode {
             let found = launches(&plan);
             assert_eq!(found.values().sum::<usize>(), most, "{preset}, batch {batch}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn with_kernels_a_layer_is_as_many_launches_at_any_batch() {
+    for (preset, cards) in [("qwen2.5-72b", 8), ("qwen2.5-0.5b", 2)] {
+        let mut config = ModelConfig::preset(preset).unwrap();
+        config.layers = 3;
+        for batch in [1, 7, 64] {
+            let of = Deployment::of(&config, cards);
+            let deployment = Deployment { batch, longest_prompt: 2048, context: 4096, ..of };
+            for plan in deployment.compile_with(&config, Kernels::ALL).unwrap().decode {
+                let found = launches(&plan);
+                assert_eq!(found.values().sum::<usize>(), 12, "{preset}, batch {batch}: {found:?}");
+                assert_eq!(found["cache_write"], 1, "{preset}, batch {batch}");
+            }
         }
     }
 }

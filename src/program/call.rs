@@ -12,7 +12,7 @@ use ascend_tp_machine::launch::Access;
 use smallvec::{SmallVec, smallvec};
 
 pub use crate::base::Number;
-use crate::base::{Argument, DType, Dims, Id, Kernels, Shape, define_id};
+use crate::base::{Argument, DType, Dims, Id, Shape, define_id};
 
 define_id!(
     /// A buffer of one card: a shard of a value, or a temporary of one op.
@@ -489,26 +489,6 @@ macro_rules! calls {
             }
         }
     };
-}
-
-impl Call {
-    /// Whether a text begins with the name of a call.
-    #[must_use]
-    pub fn is_named(word: &str) -> bool {
-        word.starts_with("aclnn") || Kernels::ALL.has(word)
-    }
-
-    /// The entry function of a kernel, of its element type; none for an operator of the toolkit.
-    #[must_use]
-    pub fn kernel_entry(&self) -> Option<String> {
-        let kernel = Some(self.name()).filter(|name| !name.starts_with("aclnn"))?;
-        let suffix = match self.reads().first()?.dtype {
-            DType::BF16 => "bfloat16",
-            DType::F16 => "half",
-            _ => "float",
-        };
-        Some(format!("{kernel}_{suffix}"))
-    }
 }
 
 /// A tensor or array that is not given.

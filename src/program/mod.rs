@@ -11,6 +11,7 @@ pub mod call;
 pub mod grad;
 pub mod graph;
 pub mod interpret;
+mod kernel;
 pub mod models;
 pub(crate) mod npu;
 pub mod op;
