@@ -4,7 +4,7 @@
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
@@ -17,6 +17,7 @@ fn compile(criterion: &mut Criterion) {
         let deployment = Deployment {
             cards,
             stages: 1,
+            grid: Grid::LINE,
             precision: DType::BF16.into(),
             residual: Residual::Replicate,
             batch: 1,

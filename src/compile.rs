@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Precision, Weights};
 use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
-use crate::placement::{Mesh, Pins, Placed, Residual};
+use crate::placement::{Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
 use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
 use crate::schedule::parts::{Cut, Marks, cut};
@@ -47,6 +47,12 @@ pub fn compile_with(program: &Program, mesh: &Mesh, pins: &Pins, kernels: Kernel
 /// Tokens of a sequence, where nobody says how many and the model has room for more.
 const DEFAULT_CONTEXT: usize = 4096;
 
+/// How the values of a decoder lie on a mesh of [`Mesh::of_grid`]: [`Pins::decoder`] with the model's heads.
+#[must_use]
+pub fn pins(config: &ModelConfig, program: &Program, mesh: &Mesh, residual: Residual) -> Pins {
+    Pins::decoder(program, mesh, residual, [config.kv_heads, config.heads_per_kv_head()])
+}
+
 /// How a model is to be run on one group of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deployment {
@@ -55,6 +61,8 @@ pub struct Deployment {
     /// Stages of a pipeline, each of which has some of the layers on as many of the cards: for a model that is too large for cards
     /// that exchange quickly. A step goes from stage to stage.
     pub stages: usize,
+    /// How the cards of a stage divide.
+    pub grid: Grid,
     /// What the model computes in, and how weights are held; an element type is one, `DType::BF16.into()`.
     pub precision: Precision,
     /// How the residual stream lies during prefill. A decode step has one token a sequence, so its stream stays whole.
@@ -96,6 +104,7 @@ impl Deployment {
         Self {
             cards,
             stages: 1,
+            grid: Grid::LINE,
             precision: config.dtype.into(),
             residual: Residual::Replicate,
             batch: 1,
@@ -110,7 +119,8 @@ impl Deployment {
     /// # Errors
     /// There are none.
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
-        Mesh::tensor_parallel(self.cards / self.stages.max(1), config.kv_heads, config.heads_per_kv_head())
+        let columns = self.cards / (self.stages * self.grid.cards()).max(1);
+        Mesh::of_grid(columns, self.grid, config.kv_heads, config.heads_per_kv_head())
             .map_err(|error| Diagnostic::new("cards", error.to_string()).into())
     }
 
@@ -131,10 +141,10 @@ impl Deployment {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
         let prefill = (self.longest_prompt, Sees::Run, kernels);
-        let prefill = self.program(config, &mesh, prefill, (Pins::auto(self.residual), None), &parts)?;
+        let prefill = self.program(config, &mesh, prefill, (self.residual, None), &parts)?;
         let longest = &prefill.split.lowered;
-        let decode_pins = Pins::auto(Residual::Replicate).like(longest);
-        let decode = self.program(config, &mesh, (1, Sees::Cache, kernels), (decode_pins, Some(longest)), &parts)?;
+        let residual = Residual::Replicate;
+        let decode = self.program(config, &mesh, (1, Sees::Cache, kernels), (residual, Some(longest)), &parts)?;
         Ok(Programs { prefill: prefill.plans, decode: decode.plans })
     }
 
@@ -149,13 +159,10 @@ impl Deployment {
         kernels: Kernels,
     ) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
-        let pins = Pins::auto(self.residual);
         let parts = self.parts(config, &mesh)?;
-        let longest = self.decoder(config, (self.longest_prompt, Sees::Run), &parts)?.0;
-        let longest = parallelize(&longest, &mesh, &pins)?.lowered;
-        Ok(self
-            .program(config, &mesh, (tokens, Sees::Run, kernels), (pins.like(&longest), Some(&longest)), &parts)?
-            .plans)
+        let program = self.decoder(config, (self.longest_prompt, Sees::Run), &parts)?.0;
+        let longest = parallelize(&program, &mesh, &pins(config, &program, &mesh, self.residual))?.lowered;
+        Ok(self.program(config, &mesh, (tokens, Sees::Run, kernels), (self.residual, Some(&longest)), &parts)?.plans)
     }
 
     fn program(
@@ -163,10 +170,12 @@ impl Deployment {
         config: &ModelConfig,
         mesh: &Mesh,
         (sequence, sees, kernels): (usize, Sees, Kernels),
-        (pins, memory_of): (Pins, Option<&Placed>),
+        (residual, memory_of): (Residual, Option<&Placed>),
         parts: &Cut,
     ) -> Result<Compiled, Diagnostics> {
         let (program, layers) = self.decoder(config, (sequence, sees), parts)?;
+        let pins = pins(config, &program, mesh, residual);
+        let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
         if self.stages == 1 {
             let split = parallelize(&program, mesh, &pins)?;
             let plans = schedule_joined_like(&split.lowered, memory_of, kernels)?;
@@ -195,7 +204,7 @@ impl Deployment {
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let (program, layers) = self.decoder(config, (1, Sees::Cache), &each)?;
         let marks = Marks::of_forward(&program, &layers, program.ops.len(), &each);
-        let lowered = parallelize(&program, mesh, &Pins::auto(Residual::Replicate))?.lowered;
+        let lowered = parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
         Ok(cut(&lowered, &marks, config.layers, self.stages))
     }
 
@@ -230,6 +239,17 @@ impl Deployment {
         if self.stages > 0 && !self.cards.is_multiple_of(self.stages) {
             let problem = Diagnostic::new("stages", "have as many cards each");
             problems.push(problem.expected(format!("a divisor of {} cards", self.cards)).found(self.stages));
+        }
+        let Grid { rows, depth } = self.grid;
+        if self.grid.cards() == 0 || !(self.cards / self.stages.max(1)).is_multiple_of(self.grid.cards()) {
+            let problem = Diagnostic::new("grid", "is not of the cards of a stage");
+            let expected = format!("rows × depth to divide {}", self.cards / self.stages.max(1));
+            problems.push(problem.expected(expected).found(format!("{rows} × {depth}")));
+        }
+        if depth > self.batch {
+            let problem = Diagnostic::new("tp_depth", "deals the sequences of a batch, and some cards would have none");
+            let help = "more prompts at once, or cards along tp_row or tp_col in its place";
+            problems.push(problem.expected(format!("at most {}", self.batch)).found(depth).help(help));
         }
         if self.context <= self.longest_prompt {
             let problem = Diagnostic::new("context", "has no room for a new token after the longest prompt");
@@ -292,8 +312,17 @@ mod tests {
             for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)] {
                 let precision = DType::BF16.into();
                 let (batch, longest_prompt, context, head) = (2, 200, 208, Head::LastToken);
-                let deployment =
-                    Deployment { cards, stages: 1, precision, residual, batch, longest_prompt, context, head };
+                let deployment = Deployment {
+                    cards,
+                    stages: 1,
+                    grid: Grid::LINE,
+                    precision,
+                    residual,
+                    batch,
+                    longest_prompt,
+                    context,
+                    head,
+                };
                 let longest = deployment.compile(&config).unwrap().prefill;
                 for tokens in [32, 48, 96, 192] {
                     let shorter = deployment.compile_shorter(&config, tokens, Kernels::NONE).unwrap();

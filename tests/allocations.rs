@@ -15,7 +15,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_sys::{
@@ -96,6 +96,7 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     let deployment = Deployment {
         cards,
         stages: 1,
+        grid: Grid::LINE,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: 1,

@@ -61,18 +61,18 @@ fn sgd_and_16_bits_on_parts_of_sequences() {
     follows("in f16", &golden, &[Layout { data: 2, micro_batch: 2, residual: Residual::Seq, tensor: 2, ..TWO }]);
 }
 
-fn model() -> ModelConfig {
+pub(crate) fn model() -> ModelConfig {
     Golden::read("qwen2-gqa-adamw").model.config
 }
 
 /// Momentum of the first step is the gradient.
-fn recipe() -> Recipe {
+pub(crate) fn recipe() -> Recipe {
     let optimizer = Optimizer::Sgd { momentum: 0.5 };
     Recipe { seq: 13, global_batch: 4, clip_norm: 0.0, optimizer, ..Recipe::default() }
 }
 
 /// Samples of several documents, of other lengths in each, with labels that count nothing where one ends.
-fn packed(step: u64, recipe: &Recipe, vocabulary: usize) -> Batch {
+pub(crate) fn packed(step: u64, recipe: &Recipe, vocabulary: usize) -> Batch {
     let mut batch = Batch::scattered(step, recipe.global_batch, recipe.seq, vocabulary);
     for sample in 0..recipe.global_batch {
         let (mut document, mut position) = (0, 0);
@@ -89,20 +89,20 @@ fn packed(step: u64, recipe: &Recipe, vocabulary: usize) -> Batch {
     batch
 }
 
-fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
+pub(crate) fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
     let compiled = compile(config, recipe, &layout).unwrap();
     let inits = compiled.inits.clone();
     let options = EngineOptions::default();
     Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
 }
 
-fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
+pub(crate) fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     (emulator, cann)
 }
 
-fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
     let parts = trainer.parts().unwrap();
     trainer.sharding().whole(&parts)
 }

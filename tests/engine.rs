@@ -10,7 +10,7 @@ use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{CannVersion, Config, Emulator};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
 use ascend_tp::generate::{self, Model, Session};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::Region;
@@ -311,6 +311,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let deployment = Deployment {
         cards: 2,
         stages: 1,
+        grid: Grid::LINE,
         precision: DType::BF16.into(),
         residual: Residual::Replicate,
         batch: 1,

@@ -15,6 +15,7 @@ mod exact;
 mod faults;
 mod golden;
 mod gradients;
+mod grid;
 mod joined;
 mod kernels;
 mod keys;

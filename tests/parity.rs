@@ -11,7 +11,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::{LogN, RopeScaling};
 use ascend_tp::generate::verify::{Reference, verify};
 use ascend_tp::generate::{Model, Request, Session};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp_emulator::{Config, Emulator};
 
@@ -143,6 +143,7 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
         let deployment = Deployment {
             cards,
             stages: 1,
+            grid: Grid::LINE,
             precision: DType::F32.into(),
             residual: Residual::Replicate,
             batch: prompts.len(),

@@ -26,7 +26,12 @@ fn deployment(model: &Model, (stages, cards): (usize, usize), precision: Precisi
 }
 
 /// Two prompts of other lengths, and the ids that follow; and what the cards report.
-fn generate(mode: Mode, model: &Model, deployment: Deployment, launching: Launching) -> (Vec<Vec<u32>>, Vec<String>) {
+pub(crate) fn generate(
+    mode: Mode,
+    model: &Model,
+    deployment: Deployment,
+    launching: Launching,
+) -> (Vec<Vec<u32>>, Vec<String>) {
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(deployment.cards) }).unwrap();
     let cann: Arc<Cann> = Cann::new(emulator.table()).unwrap();
     let engine = EngineOptions { launching, ..EngineOptions::default() };

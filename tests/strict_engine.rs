@@ -9,7 +9,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::{Model, Request, Session};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 
 #[derive(serde::Deserialize)]
@@ -42,6 +42,7 @@ fn generate(
     let deployment = Deployment {
         cards,
         stages: 1,
+        grid: Grid::LINE,
         precision,
         residual,
         batch: prompts.len(),

@@ -164,7 +164,8 @@ pub(super) struct GenerateOptions {
     /// Number of cards [default: 8, or one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4 [default: all for tp]
+    /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4; or each weight cut along
+    /// both of its dims, such as tp_row=2,tp_col=4, and prompts dealt over several such grids by tp_depth [default: all for tp]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
     /// Element type of weights and activations, or w8a8 [default: the model's own]

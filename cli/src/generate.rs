@@ -15,6 +15,7 @@ use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
 use ascend_tp::generate::{Event, Generation, Model, Request, Session, Summary};
+use ascend_tp::placement::Grid;
 use ascend_tp::program::models::Head;
 use ascend_tp::world::ProcessGroup;
 
@@ -84,6 +85,7 @@ struct Job<'a> {
     /// Number of cards.
     cards: usize,
     stages: usize,
+    grid: Grid,
     model: Model,
     prompts: Vec<Asked>,
     precision: Precision,
@@ -106,8 +108,8 @@ impl<'a> Job<'a> {
         if group.size() == 1 {
             cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
         }
-        let stages = train::serving_stages(options.mesh.as_deref(), wanted);
-        let stages = stages.map_err(|problem| problems.push(problem)).unwrap_or(1);
+        let mesh = train::serving_mesh(options.mesh.as_deref(), wanted);
+        let (stages, grid) = mesh.map_err(|problem| problems.push(problem)).unwrap_or((1, Grid::LINE));
         if let Err(found) = sampling(options, 0).check() {
             problems.append(found);
         }
@@ -139,7 +141,7 @@ impl<'a> Job<'a> {
         match model {
             Some(model) if problems.is_empty() => {
                 let precision = options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
-                Ok(Self { options, cards: wanted, stages, model, prompts, precision })
+                Ok(Self { options, cards: wanted, stages, grid, model, prompts, precision })
             }
             _ => Err(problems),
         }
@@ -156,6 +158,7 @@ impl<'a> Job<'a> {
         let deployment = Deployment {
             cards: self.cards,
             stages: self.stages,
+            grid: self.grid,
             precision: self.precision,
             residual: self.options.layout.residual(),
             batch: self.prompts.len(),

@@ -45,7 +45,7 @@ use logs::Logs;
 use restarts::RestartOptions;
 use sample::Sample;
 use step::{Axes, mesh};
-pub(super) use step::{StepOptions, serving_stages};
+pub(super) use step::{StepOptions, serving_mesh};
 
 pub(super) const EXAMPLES: &str = "\
 A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
@@ -534,10 +534,11 @@ fn kept(checkpoint: &Checkpoint) -> Result<Kept, Diagnostic> {
 /// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
 pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
     let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
-    let Axes { stages, data, replicas, context, tensor } =
+    let Axes { stages, data, replicas, context, tensor, grid } =
         mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
     let Kept { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
-    let layout = Layout { data, replicas, context, tensor, stages, zero, ..Layout::ONE };
+    let micro_batch = grid.depth;
+    let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
     // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order takes.
     recipe.global_batch = layout.batch() * stages;
     Ok(compile(&Model::open_config(&model)?, &recipe, &layout)?.sharding)

@@ -9,6 +9,7 @@ use ascend_tp::base::{Diagnostics, Precision};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, Verification, verify_with};
 use ascend_tp::generate::{self, Model};
+use ascend_tp::placement::Grid;
 use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
 
@@ -20,7 +21,6 @@ use super::{cards, gradients, interrupt, print, print_json, processes};
 /// Runs the command.
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
     let group = processes::join()?;
-    options.step.check_is_asked_for("verify", options.train)?;
     let done = if options.train { gradients::run(options, &group) } else { run_in(options, &group) };
     if let Some(text) = done.as_ref().err().and_then(Failure::for_peers) {
         group.fail(&text);
@@ -32,7 +32,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let stop = interrupt::catch(group);
     let cards = cards::open(options.device, group)?;
     let read = read(options, &cards, group);
-    let (wanted, model, reference) = match read {
+    let (wanted, grid, model, reference) = match read {
         Ok(input) => processes::agree(group, &format!("{options:?}"), Ok(input))?,
         Err(Failure::Input(error)) => match error.downcast::<Diagnostics>() {
             Ok(problems) => processes::agree(group, &format!("{options:?}"), Err(problems))?,
@@ -45,7 +45,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let engine =
         EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };
     let residual = options.layout.residual();
-    let found = verify_with(&cards.cann, &model, wanted, precision, residual, &reference, &engine)?;
+    let found = verify_with(&cards.cann, &model, (wanted, grid), precision, residual, &reference, &engine)?;
     cards.check_reports()?;
     let passed = found.as_ref().is_some_and(Verification::passed);
     let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
@@ -63,8 +63,12 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-/// The number of cards, the model and the reference, if nothing is wrong with them.
-fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<(usize, Model, Reference), Failure> {
+/// The number of cards, how they divide, the model and the reference, if nothing is wrong with them.
+fn read(
+    options: &VerifyOptions,
+    cards: &Cards,
+    group: &ProcessGroup,
+) -> Result<(usize, Grid, Model, Reference), Failure> {
     let mut problems = Diagnostics::new();
     let wanted = processes::cards(options.cards, group, None).unwrap_or_else(|problem| {
         problems.push(problem);
@@ -73,6 +77,10 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
     if group.size() == 1 {
         cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
     }
+    let grid = options.step.serving_grid("verify", wanted).unwrap_or_else(|found| {
+        problems.append(found);
+        Grid::LINE
+    });
     let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
     // A reference can be checked beside wrong weights, if the configuration is right.
     let vocab_size = match &model {
@@ -90,7 +98,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
         (_, vocab_size) => vocab_size.map(Reference::without),
     };
     match (model, reference) {
-        (Some(model), Some(reference)) if problems.is_empty() => Ok((wanted, model, reference)),
+        (Some(model), Some(reference)) if problems.is_empty() => Ok((wanted, grid, model, reference)),
         _ => Err(problems.into()),
     }
 }

@@ -8,7 +8,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::Tensor;
@@ -61,7 +61,17 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
     ] {
         let (batch, input_tokens, output_tokens, head) = (3, 33, 12, Head::LastToken);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment = Deployment { cards, stages: 1, precision, residual, batch, longest_prompt, context, head };
+        let deployment = Deployment {
+            cards,
+            stages: 1,
+            grid: Grid::LINE,
+            precision,
+            residual,
+            batch,
+            longest_prompt,
+            context,
+            head,
+        };
         accounts_are_as_predicted(&model(preset, 2), deployment);
     }
 }
@@ -95,7 +105,17 @@ fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
     for (cards, batch, input_tokens, residual) in [(8, 4, 96, Residual::Seq), (3, 1, 16, Residual::Replicate)] {
         let (precision, head, output_tokens) = (DType::BF16.into(), Head::LastToken, 32);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment = Deployment { cards, stages: 1, precision, residual, batch, longest_prompt, context, head };
+        let deployment = Deployment {
+            cards,
+            stages: 1,
+            grid: Grid::LINE,
+            precision,
+            residual,
+            batch,
+            longest_prompt,
+            context,
+            head,
+        };
         let Programs { prefill, decode } = deployment.compile(&model("qwen2.5-72b", 3)).unwrap();
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..cards).collect();
@@ -275,7 +295,17 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     for candidate in &found.feasible {
         let (residual, head) = (candidate.split.residual, Head::LastToken);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment = Deployment { cards, stages: 1, precision, residual, batch, longest_prompt, context, head };
+        let deployment = Deployment {
+            cards,
+            stages: 1,
+            grid: Grid::LINE,
+            precision,
+            residual,
+            batch,
+            longest_prompt,
+            context,
+            head,
+        };
         let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         assert_eq!(
             candidate.memory,
@@ -312,7 +342,8 @@ proptest! {
         for cards in [1, 2, 4, 8, 16] {
             let (precision, head) = (DType::BF16.into(), Head::LastToken);
             let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment = Deployment { cards, stages: 1, precision, residual, batch, longest_prompt, context, head };
+            let (stages, grid) = (1, Grid::LINE);
+            let deployment = Deployment { cards, stages, grid, precision, residual, batch, longest_prompt, context, head };
             let Programs { prefill, decode } = deployment.compile(&config).unwrap();
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
             // The buffers of communicators are the price of there being more than one card.
@@ -329,7 +360,9 @@ proptest! {
         issue in proptest::sample::select(vec![Issue::Eager, Issue::Captured]),
     ) {
         let (precision, residual, head) = (DType::BF16.into(), Residual::Seq, Head::LastToken);
-        let deployment = Deployment { cards, stages: 1, precision, residual, batch, longest_prompt: 40, context: 48, head };
+        let (stages, grid) = (1, Grid::LINE);
+        let (longest_prompt, context) = (40, 48);
+        let deployment = Deployment { cards, stages, grid, precision, residual, batch, longest_prompt, context, head };
         let plans = deployment.compile(&model("qwen2.5-72b", 1)).unwrap().prefill;
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
         let on: Vec<usize> = (0..cards).collect();

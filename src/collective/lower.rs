@@ -1,9 +1,12 @@
 //! Replaces each reshard by the collectives and local cuts that make it.
 
+use std::cmp::Reverse;
+
 use smallvec::smallvec;
 
-use crate::base::{Diagnostic, Diagnostics, IdVec};
-use crate::placement::{Placed, transition};
+use crate::base::{AxisId, Diagnostic, Diagnostics, Id, IdVec};
+use crate::placement::transition::Step;
+use crate::placement::{Layout, Mesh, Placed, transition};
 use crate::program::text::op_text;
 use crate::program::{Kind, Op, Program, Value};
 
@@ -20,8 +23,9 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
             continue;
         }
         let mut operand = op.operands[0];
-        let steps = match transition::steps(&resharded.layouts[operand], &resharded.layouts[op.result()]) {
-            Ok(steps) => steps,
+        let from = &resharded.layouts[operand];
+        let steps = match transition::steps(from, &resharded.layouts[op.result()]) {
+            Ok(steps) => in_order_of_ranks(from, steps, &resharded.mesh),
             Err(message) => {
                 problems.push(Diagnostic::new(op_text(&resharded.program, op), message));
                 continue;
@@ -40,4 +44,33 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
         }
     }
     problems.into_result(out)
+}
+
+/// The same steps with groups whose ranks ascend, as communicators have them: an `all_reduce` names its axes by stride, as its order says
+/// nothing, and what else goes over an axis within another goes over one after the other.
+fn in_order_of_ranks(from: &Layout, steps: Vec<Step>, mesh: &Mesh) -> Vec<Step> {
+    let stride = |axis: &AxisId| mesh.axes()[axis.index()].stride;
+    let mut now = from.clone();
+    let mut found = Vec::with_capacity(steps.len());
+    for Step { kind, .. } in steps {
+        let ascend = kind.axes().is_sorted_by(|a, b| stride(a) >= stride(b));
+        let kinds = match kind {
+            Kind::AllReduce { mut axes, reduce } if !ascend => {
+                axes.sort_by_key(|axis| Reverse(stride(axis)));
+                vec![Kind::AllReduce { axes, reduce }]
+            }
+            Kind::ReduceScatter { axes, dim, reduce } if !ascend => {
+                axes.into_iter().map(|axis| Kind::ReduceScatter { axes: vec![axis], dim, reduce }).collect()
+            }
+            Kind::AllGather { axes, dim } if !ascend => {
+                axes.into_iter().rev().map(|axis| Kind::AllGather { axes: vec![axis], dim }).collect()
+            }
+            kind => vec![kind],
+        };
+        for kind in kinds {
+            transition::apply(&mut now, &kind);
+            found.push(Step { kind, layout: now.clone() });
+        }
+    }
+    found
 }

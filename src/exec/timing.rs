@@ -63,8 +63,11 @@ impl Timer {
         self.open = Default::default();
         self.marked.clear();
         let origin = self.record(device, &streams[StreamKind::Compute as usize])?;
-        if wanted == Timed::Steps {
-            self.events[origin].synchronize()?;
+        match wanted {
+            Timed::No => {}
+            // Else what needs nothing of the operators, such as a stage's first transfer, may be there before the time is.
+            Timed::Streams => streams[StreamKind::Communication as usize].enqueue_wait(&self.events[origin])?,
+            Timed::Steps => self.events[origin].synchronize()?,
         }
         self.origin_ns = clock.now_ns();
         Ok(())

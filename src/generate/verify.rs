@@ -22,10 +22,10 @@ mod values;
 use std::sync::Arc;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision};
-use crate::compile::compile_with;
+use crate::compile::{Deployment, compile_with, pins};
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions};
-use crate::placement::{Mesh, Pins, Residual};
+use crate::placement::{Grid, Residual};
 use crate::program::models::{Head, decoder};
 use crate::program::{HostTensor, Program};
 use crate::weights::fill_from;
@@ -132,12 +132,13 @@ pub fn verify(
     residual: Residual,
     reference: &Reference,
 ) -> Result<Verification, Error> {
-    let found = verify_with(cann, model, cards, precision, residual, reference, &EngineOptions::default())?;
+    let found =
+        verify_with(cann, model, (cards, Grid::LINE), precision, residual, reference, &EngineOptions::default())?;
     // This process is the first of one.
     found.ok_or_else(|| Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into())
 }
 
-/// As [`verify`], with the processes of a world of several. The first computes on one card and has the outcome; the others
+/// As [`verify`], on cards that divide as `grid` says, with the processes of a world of several. The first computes on one card and has the outcome; the others
 /// get none.
 ///
 /// # Errors
@@ -145,7 +146,7 @@ pub fn verify(
 pub fn verify_with(
     cann: &Arc<Cann>,
     model: &Model,
-    cards: usize,
+    (cards, grid): (usize, Grid),
     precision: impl Into<Precision>,
     residual: Residual,
     reference: &Reference,
@@ -160,11 +161,11 @@ pub fn verify_with(
         return Err(Diagnostics::from(problem.expected(format!("1 to {longest} tokens")).found(found)).into());
     }
     let group = &engine_options.group;
-    let setup = |cards, engine| Setup { cann, model, cards, residual, engine };
-    let many = setup(cards, engine_options);
+    let setup = |(cards, grid), engine| Setup { cann, model, cards, grid, residual, engine };
+    let many = setup((cards, grid), engine_options);
     let program = many.program(precision, reference)?;
     let alone = EngineOptions { group: Arc::new(ProcessGroup::alone()), ..engine_options.clone() };
-    let on_one = || setup(1, &alone).observe(&program, precision, reference);
+    let on_one = || setup((1, Grid::LINE), &alone).observe(&program, precision, reference);
     let one = group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&program, precision, reference)?;
     let mut found =
@@ -217,10 +218,9 @@ impl Setup<'_> {
         values: Option<&mut Values>,
     ) -> Result<HostTensor, Error> {
         let (config, group) = (&self.model.config, &self.engine.group);
-        let mesh = Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head())
-            .map_err(|error| Diagnostics::from(Diagnostic::new("cards", error.to_string())))?;
+        let mesh = Deployment { grid: self.grid, ..Deployment::of(config, self.cards) }.mesh(config)?;
         let kernels = self.engine.kernels.kernels();
-        let plans = compile_with(program, &mesh, &Pins::auto(self.residual), kernels)?.plans;
+        let plans = compile_with(program, &mesh, &pins(config, program, &mesh, self.residual), kernels)?.plans;
         let mut engine = Engine::start_with(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(0).to_vec();

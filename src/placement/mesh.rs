@@ -3,10 +3,43 @@
 //! An axis may be cut into sub-axes (`tp` = `tp_kv` × `tp_rep`), which is how key/value heads fewer than the cards are
 //! replicated: they are sharded on `tp_kv` and whole on `tp_rep`. Passes see sub-axes only; texts for people fold a full
 //! set of sub-axes back to the axis' name.
+//!
+//! Two orders are apart: which cards are neighbours (the last axis of a text runs fastest), and which axis cuts a dim first
+//! where several do. They are one, but for axes marked `within`, which cut what all others have cut: moments of a weight that lies
+//! along both dims are cut further over `dp`, whose cards are far apart.
 
 use std::fmt;
 
 use crate::base::{AxisId, Id};
+
+/// The axis over which weights are cut, where there is one.
+pub const TENSOR: &str = "tp";
+/// Of two axes over which weights are cut: along heads, the intermediate size or the vocabulary.
+pub const COLUMNS: &str = "tp_col";
+/// … along the hidden size.
+pub const ROWS: &str = "tp_row";
+/// The axis over which the sequences of one batch are dealt among groups that cut weights alike.
+pub const DEPTH: &str = "tp_depth";
+
+/// Tensor parallel over more than one axis: how the cards that serve one batch divide. The others of them are columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grid {
+    /// Cards along [`ROWS`].
+    pub rows: usize,
+    /// Cards along [`DEPTH`].
+    pub depth: usize,
+}
+
+impl Grid {
+    /// One axis for all cards.
+    pub const LINE: Self = Self { rows: 1, depth: 1 };
+
+    /// Cards for each column.
+    #[must_use]
+    pub const fn cards(self) -> usize {
+        self.rows * self.depth
+    }
+}
 
 /// One axis, or one sub-axis of an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +50,19 @@ pub struct Axis {
     pub size: usize,
     /// The axis it is part of; its own name if it is whole.
     pub of: String,
+    /// From a rank to its neighbour along it.
+    pub stride: usize,
+    /// Whether it cuts what those that are not have cut; they come first.
+    pub within: bool,
 }
 
-/// Cards in a grid. Rank 0 is the first card; the last axis runs fastest.
+impl Axis {
+    fn new(name: &str, size: usize, of: &str) -> Self {
+        Self { name: name.to_owned(), size, of: of.to_owned(), stride: 1, within: false }
+    }
+}
+
+/// Cards in a grid, by axes in the order in which they cut a dim. Rank 0 is the first card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     axes: Vec<Axis>,
@@ -52,11 +95,11 @@ impl Mesh {
     /// # Errors
     /// A size of 0, a name given twice, or a name that is no identifier.
     pub fn new(axes: &[(&str, usize)]) -> Result<Self, MeshError> {
-        let axis = |(name, size): &(&str, usize)| Axis { name: (*name).into(), size: *size, of: (*name).into() };
-        Self::of_axes(axes.iter().map(axis).collect())
+        Self::of_axes(axes.iter().map(|(name, size)| Axis::new(name, *size, name)).collect())
     }
 
-    fn of_axes(axes: Vec<Axis>) -> Result<Self, MeshError> {
+    /// Of axes whose last runs fastest.
+    fn of_axes(mut axes: Vec<Axis>) -> Result<Self, MeshError> {
         for (index, axis) in axes.iter().enumerate() {
             let identifier = axis.name.starts_with(|c: char| c.is_ascii_alphabetic())
                 && axis.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -70,7 +113,20 @@ impl Mesh {
                 return Err(MeshError::Twice(axis.name.clone()));
             }
         }
+        axes.iter_mut().rev().fold(1, |stride, axis| {
+            axis.stride = stride;
+            stride * axis.size
+        });
+        axes.sort_by_key(|axis| axis.within);
         Ok(Self { axes })
+    }
+
+    /// The axes, the last of which runs fastest.
+    fn by_stride(&self) -> Vec<Axis> {
+        let mut axes = self.axes.clone();
+        // Behind an axis stand those of one card that have its stride.
+        axes.sort_by_key(|axis| (std::cmp::Reverse(axis.stride), axis.size == 1, !axis.within));
+        axes
     }
 
     /// The mesh `tp` of `cards` for attention with `kv_heads` heads of keys that serve `group` query heads each.
@@ -85,12 +141,42 @@ impl Mesh {
         let ways = (1..=cards).rev().filter(|kv| cards.is_multiple_of(*kv));
         let best = ways.min_by_key(|kv| (heads(*kv), !kv_heads.is_multiple_of(*kv)));
         match best {
-            Some(kv) if kv > 1 && kv < cards => Self::of_axes(vec![
-                Axis { name: "tp_kv".into(), size: kv, of: "tp".into() },
-                Axis { name: "tp_rep".into(), size: cards / kv, of: "tp".into() },
-            ]),
-            _ => Self::new(&[("tp", cards)]),
+            Some(kv) if kv > 1 && kv < cards => {
+                Self::of_axes(vec![Axis::new("tp_kv", kv, TENSOR), Axis::new("tp_rep", cards / kv, TENSOR)])
+            }
+            _ => Self::new(&[(TENSOR, cards)]),
         }
+    }
+
+    /// The cards that serve one batch: `columns` as [`Mesh::tensor_parallel`] has them, next to each other the rows of one, and all
+    /// of it once for each place along the depth.
+    ///
+    /// # Errors
+    /// As [`Mesh::tensor_parallel`].
+    pub fn of_grid(columns: usize, grid: Grid, kv_heads: usize, group: usize) -> Result<Self, MeshError> {
+        let line = Self::tensor_parallel(columns, kv_heads, group)?;
+        let mesh = match grid.rows {
+            1 => line,
+            rows => {
+                let column = |axis: Axis| Axis {
+                    name: if axis.name == TENSOR { COLUMNS.to_owned() } else { axis.name },
+                    of: COLUMNS.to_owned(),
+                    ..axis
+                };
+                let axes = line.axes.into_iter().map(column).chain([Axis::new(ROWS, rows, ROWS)]);
+                Self::of_axes(axes.collect())?
+            }
+        };
+        if grid.depth == 1 { Ok(mesh) } else { mesh.under(&[(DEPTH, grid.depth)]) }
+    }
+
+    /// The same cards, where some axes cut what all others have cut.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn with_within(self, names: &[&str]) -> Result<Self, MeshError> {
+        let mark = |axis: Axis| Axis { within: axis.within || names.contains(&axis.of.as_str()), ..axis };
+        Self::of_axes(self.by_stride().into_iter().map(mark).collect())
     }
 
     /// The same cards once for each coordinate on `outer`, whose axes come first.
@@ -99,7 +185,7 @@ impl Mesh {
     /// As for [`Mesh::new`], of all axes together.
     pub fn under(self, outer: &[(&str, usize)]) -> Result<Self, MeshError> {
         let mut axes = Self::new(outer)?.axes;
-        axes.extend(self.axes);
+        axes.extend(self.by_stride());
         Self::of_axes(axes)
     }
 
@@ -108,10 +194,10 @@ impl Mesh {
     /// # Errors
     /// As for [`Mesh::new`], or parts of other sizes.
     pub fn cut_axis(self, name: &str, parts: &[(&str, usize)]) -> Result<Self, MeshError> {
-        let part = |(part, size): &(&str, usize)| Axis { name: (*part).into(), size: *size, of: name.into() };
         let product: usize = parts.iter().map(|(_, size)| size).product();
         let mut axes = Vec::new();
-        for axis in self.axes {
+        for axis in self.by_stride() {
+            let part = |(part, size): &(&str, usize)| Axis { within: axis.within, ..Axis::new(part, *size, name) };
             match axis.name == name {
                 true if axis.size != product => return Err(MeshError::Parts(axis.name, axis.size, product)),
                 true => axes.extend(parts.iter().map(part)),
@@ -121,13 +207,13 @@ impl Mesh {
         Self::of_axes(axes)
     }
 
-    /// The axes, outermost first.
+    /// The axes, in the order in which they cut a dim.
     #[must_use]
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// All axis ids, outermost first.
+    /// All axis ids, in the order in which they cut a dim.
     #[must_use]
     pub fn ids(&self) -> Vec<AxisId> {
         (0..self.axes.len()).map(AxisId::from_index).collect()
@@ -167,7 +253,7 @@ impl Mesh {
     }
 
     fn stride(&self, axis: AxisId) -> usize {
-        self.axes[axis.index() + 1..].iter().map(|axis| axis.size).product()
+        self.axes[axis.index()].stride
     }
 
     /// Where a rank stands on an axis.
@@ -210,21 +296,25 @@ impl Mesh {
         let list = text.strip_prefix("mesh ").ok_or_else(bad)?;
         let axes = list.split(", ").map(|axis| {
             let (name, rest) = axis.split_once('=').ok_or_else(bad)?;
+            let (rest, within) = rest.strip_suffix(" within").map_or((rest, false), |rest| (rest, true));
             let (size, of) = rest.split_once(" of ").unwrap_or((rest, name));
-            Ok(Axis { name: name.to_owned(), size: size.parse().map_err(|_| bad())?, of: of.to_owned() })
+            Ok(Axis { within, ..Axis::new(name, size.parse().map_err(|_| bad())?, of) })
         });
         Self::of_axes(axes.collect::<Result<_, _>>()?)
     }
 }
 
 impl fmt::Display for Mesh {
-    /// `mesh tp_kv=4 of tp, tp_rep=2 of tp`
+    /// `mesh tp_kv=4 of tp, tp_rep=2 of tp`; the last axis runs fastest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("mesh ")?;
-        for (index, axis) in self.axes.iter().enumerate() {
+        for (index, axis) in self.by_stride().iter().enumerate() {
             write!(f, "{}{}={}", if index > 0 { ", " } else { "" }, axis.name, axis.size)?;
             if axis.of != axis.name {
                 write!(f, " of {}", axis.of)?;
+            }
+            if axis.within {
+                f.write_str(" within")?;
             }
         }
         Ok(())
@@ -253,6 +343,30 @@ mod tests {
         assert_eq!(mesh.group(11, &mesh.named("dp")), [5, 11]);
         assert_eq!(mesh.group(0, &mesh.ids()), (0..12).collect::<Vec<_>>());
         assert_eq!(Mesh::parse(&mesh.to_string()).unwrap(), mesh);
+    }
+
+    #[test]
+    fn axes_within_others_come_last_and_keep_their_cards() {
+        let mesh = Mesh::of_grid(4, Grid { rows: 3, depth: 2 }, 2, 2).unwrap();
+        let text = "mesh tp_depth=2, tp_kv=2 of tp_col, tp_rep=2 of tp_col, tp_row=3";
+        assert_eq!(mesh.to_string(), text);
+        let mesh = mesh.under(&[("dp", 4)]).unwrap().with_within(&["dp", DEPTH]).unwrap();
+        assert_eq!(mesh.to_string(), text.replace("mesh tp_depth=2", "mesh dp=4 within, tp_depth=2 within"));
+        assert_eq!(Mesh::parse(&mesh.to_string()).unwrap(), mesh);
+        assert_eq!(mesh.axis_names(), ["tp_kv", "tp_rep", "tp_row", "dp", "tp_depth"]);
+        assert_eq!(mesh.group(25, &mesh.named(ROWS)), [24, 25, 26]);
+        assert_eq!(mesh.group(25, &mesh.named("dp")), [1, 25, 49, 73]);
+        let both = [mesh.named(ROWS), mesh.named(DEPTH)].concat();
+        assert_eq!(mesh.group(0, &both), [0, 12, 1, 13, 2, 14]);
+        let cut = mesh.cut_axis("dp", &[("dp_rep", 2), ("dp_shard", 2)]).unwrap().under(&[("pp", 2)]).unwrap();
+        assert_eq!(cut.group(1, &cut.named("dp_rep")), [1, 49]);
+        assert_eq!(cut.group(1, &cut.named("pp")), [1, 97]);
+        for sizes in [[1, 2, 1], [1, 1, 2], [2, 1, 1], [1, 1, 1]] {
+            let grid = Grid { rows: 2, depth: sizes[1] };
+            let mesh = Mesh::of_grid(sizes[0], grid, 2, 2).unwrap().under(&[("dp", sizes[2])]).unwrap();
+            let mesh = mesh.with_within(&["dp", DEPTH]).unwrap();
+            assert_eq!(Mesh::parse(&mesh.to_string()).unwrap(), mesh, "{mesh}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod text;
 pub mod transition;
 
 pub use layout::Layout;
-pub use mesh::{Axis, Mesh, MeshError};
+pub use mesh::{Axis, COLUMNS, DEPTH, Grid, Mesh, MeshError, ROWS, TENSOR};
 pub use pins::{Pins, Residual};
 pub use propagate::{Placement, place};
 pub use text::{Placed, parse, print};

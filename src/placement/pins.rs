@@ -7,7 +7,7 @@ use crate::base::{AxisId, Diagnostic, Id};
 use crate::program::{Program, Reduce, Role};
 
 use super::layout::Layout;
-use super::mesh::Mesh;
+use super::mesh::{COLUMNS, DEPTH, Mesh, ROWS, TENSOR};
 use super::text::Placed;
 
 /// How the residual stream lies between layers.
@@ -37,6 +37,7 @@ pub struct Pins {
     /// A dim, and the axis that cuts it.
     along: Patterns<(usize, String)>,
     axis: Option<String>,
+    across: Option<String>,
     storage: Vec<String>,
     dealt: Vec<String>,
 }
@@ -75,6 +76,17 @@ impl<T> Patterns<T> {
         self.names.get(name).copied().max(open).map(|place| &self.decided[place])
     }
 
+    /// Without patterns that are none of the names.
+    fn among(self, names: &FxHashSet<&str>) -> Self {
+        let mut found = Self::default();
+        for (pattern, decision) in self.decided {
+            if pattern.contains('*') || names.contains(pattern.as_str()) {
+                found.push(&pattern, decision);
+            }
+        }
+        found
+    }
+
     /// Patterns without `*`.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.decided.iter().map(|(pattern, _)| pattern.as_str()).filter(|pattern| !pattern.contains('*'))
@@ -89,7 +101,7 @@ impl Pins {
             "residual.*",
             match residual {
                 Residual::Replicate => &[],
-                Residual::Seq => &[(1, "tp")],
+                Residual::Seq => &[(1, TENSOR)],
             },
         )
     }
@@ -169,20 +181,67 @@ impl Pins {
     #[must_use]
     pub fn among(mut self, program: &Program) -> Self {
         let names: FxHashSet<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();
-        let mut values = Patterns::default();
-        for (pattern, pin) in self.values.decided {
-            if pattern.contains('*') || names.contains(pattern.as_str()) {
-                values.push(&pattern, pin);
-            }
-        }
-        self.values = values;
+        (self.values, self.along) = (self.values.among(&names), self.along.among(&names));
         self
+    }
+
+    /// The cuts of a decoder on a mesh of [`Mesh::of_grid`]: of one axis, [`Pins::auto`]; of two, those of [`Pins::megatron`] on
+    /// [`COLUMNS`], and each matrix also along the hidden size on [`ROWS`]. What lies between two products is cut over both, so that no
+    /// card repeats what another does: heads along `kv_heads` or the `group` of each, as leaves the fullest card fewer, the
+    /// intermediate size and logits. Sequences are dealt over [`DEPTH`].
+    #[must_use]
+    pub fn decoder(program: &Program, mesh: &Mesh, residual: Residual, [kv_heads, group]: [usize; 2]) -> Self {
+        let depth = || (!mesh.named(DEPTH).is_empty()).then_some((0, DEPTH));
+        let mut stream: Vec<(usize, &str)> = depth().into_iter().collect();
+        let rows = mesh.named(ROWS);
+        let axes: &[&str] = if rows.is_empty() { &[TENSOR] } else { &[COLUMNS, ROWS] };
+        if residual == Residual::Seq {
+            stream.extend(axes.iter().map(|axis| (1, *axis)));
+        }
+        let base = if rows.is_empty() { Self::auto(residual) } else { Self::megatron(residual) };
+        let mut pins = base.value("residual.*", &stream);
+        if let Some(depth) = depth() {
+            let inputs = program.with_role(Role::Input).map(|id| &program.values[id]);
+            let dealt = inputs.filter(|value| value.shape.rank() > 0);
+            pins = dealt.fold(pins, |pins, value| pins.value(&value.name, &[depth]));
+        }
+        let [rows] = rows[..] else { return pins };
+        pins = pins.on_axis(COLUMNS).across(ROWS);
+        let columns: Vec<usize> = mesh.named(COLUMNS).into_iter().map(|axis| mesh.size(axis)).collect();
+        // As columns cut them: key heads first, where there are as many, then the queries of each.
+        let [of_keys, of_queries] = match columns[..] {
+            [one] if one > kv_heads && one <= group => [1, one],
+            [keys, queries] => [keys, queries],
+            [one] => [one, 1],
+            _ => [1, 1],
+        };
+        let fullest = |keys: usize, queries: usize| kv_heads.div_ceil(keys) * group.div_ceil(queries);
+        let rows = mesh.size(rows);
+        if fullest(of_keys * rows, of_queries) <= fullest(of_keys, of_queries * rows) {
+            for heads in ["q", "k", "v"] {
+                pins = pins.cut_along(&format!("layers.*.attention.{heads}"), 2, ROWS);
+            }
+        } else {
+            pins = pins.cut_along("layers.*.attention.q", 3, ROWS);
+        }
+        let logits = program.values.values().iter().find(|value| value.name == "logits");
+        if let Some(rank) = logits.map(|logits| logits.shape.rank()) {
+            pins = pins.cut_along("logits", rank - 1, ROWS);
+        }
+        pins.cut_along("layers.*.mlp.hidden", 2, ROWS)
     }
 
     /// Cuts weights on this axis of the mesh. Without this, on `tp`, or on every axis of a mesh that has no `tp`.
     #[must_use]
     pub fn on_axis(mut self, axis: &str) -> Self {
         self.axis = Some(axis.to_owned());
+        self
+    }
+
+    /// On this axis each weight that is cut is cut along the other axis of its matrix too.
+    #[must_use]
+    pub fn across(mut self, axis: &str) -> Self {
+        self.across = Some(axis.to_owned());
         self
     }
 
@@ -214,8 +273,14 @@ impl Pins {
 
     /// The axes that weights are cut on.
     pub(super) fn weight_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
-        let named = mesh.named(self.axis.as_deref().unwrap_or("tp"));
+        let named = mesh.named(self.axis.as_deref().unwrap_or(TENSOR));
         if named.is_empty() && self.axis.is_none() { mesh.ids() } else { named }
+    }
+
+    /// The axes of [`Pins::across`] that have cards.
+    pub(super) fn across_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
+        let named = self.across.iter().flat_map(|axis| mesh.named(axis));
+        named.filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
     /// The cut that is pinned for a weight: an axis, or whole.

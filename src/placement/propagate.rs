@@ -129,6 +129,8 @@ struct Pass<'a> {
     /// For each value, the dims that some later op must have whole.
     whole: Vec<SmallVec<[bool; 5]>>,
     weight_axes: Vec<AxisId>,
+    /// On which weights are cut along the other axis of their matrix.
+    across_axes: Vec<AxisId>,
     /// Along which params are cut for storage alone.
     storage_axes: Vec<AxisId>,
     /// Over which work is dealt.
@@ -185,6 +187,7 @@ impl<'a> Pass<'a> {
             along,
             whole: Vec::new(),
             weight_axes,
+            across_axes: pins.across_axes(mesh),
             storage_axes: pins.storage_axes(mesh),
             dealt_axes: pins.dealt_axes(mesh),
             gathered_at_use: vec![false; program.values.len()],
@@ -296,15 +299,19 @@ impl<'a> Pass<'a> {
             None => &[0, 1],
         };
         let mut cuts: SmallVec<[(usize, Layout); 4]> = SmallVec::new();
+        let across = |layout: Layout, axis: usize| {
+            self.cut(param, &self.free(param, &axes[1 - axis]), layout, &self.across_axes)
+        };
         if let Some(layout) = self.cut_like_other_operand(weight, now).filter(|_| allowed.contains(&1)) {
-            cuts.push((1, layout));
+            cuts.push((1, across(layout, 1)));
         }
         for axis in allowed.iter().copied().filter(|axis| !axes[*axis].is_empty()) {
-            let dims = &axes[axis];
-            let free: SmallVec<[usize; 4]> =
-                dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
-            let dims = if free.is_empty() { dims } else { &free };
-            let (all, outermost) = (self.cut(param, dims), self.cut(param, &dims[..1]));
+            let dims = self.free(param, &axes[axis]);
+            let cut = |dims: &[usize]| {
+                let whole = Layout::replicated(value.shape.rank());
+                across(self.cut(param, dims, whole, &self.weight_axes), axis)
+            };
+            let (all, outermost) = (cut(&dims), cut(&dims[..1]));
             let used = |layout: &Layout| layout.dims.iter().map(SmallVec::len).sum::<usize>();
             // Fewer axes would only look cheaper.
             if outermost != all && used(&outermost) == used(&all) {
@@ -335,18 +342,23 @@ impl<'a> Pass<'a> {
         (!layout.is_replicated()).then_some(layout)
     }
 
-    /// A weight cut along some of its dims by the weight axes. Each axis takes the first dim that still has an element
-    /// for every part. If none of the dims has, the first axis takes the largest, so that some cards hold nothing;
-    /// further axes keep the weight whole.
-    fn cut(&self, param: ValueId, dims: &[usize]) -> Layout {
+    /// Of some dims of a weight those that no later op must have whole, or all if there are none.
+    fn free(&self, param: ValueId, dims: &[usize]) -> SmallVec<[usize; 4]> {
+        let free: SmallVec<[usize; 4]> = dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
+        if free.is_empty() { SmallVec::from_slice(dims) } else { free }
+    }
+
+    /// A weight that lies so, cut further along some of its dims by these axes. Each axis takes the first dim that still has an
+    /// element for every part. If none of the dims has, the first axis takes the largest, so that some cards hold nothing;
+    /// further axes keep the weight as it is.
+    fn cut(&self, param: ValueId, dims: &[usize], mut layout: Layout, by: &[AxisId]) -> Layout {
         let shape = &self.program.values[param].shape;
-        let mut layout = Layout::replicated(shape.rank());
-        for axis in self.weight_axes.iter().filter(|axis| self.mesh.size(**axis) > 1) {
+        for axis in by.iter().filter(|axis| self.mesh.size(**axis) > 1) {
             let size = self.mesh.size(*axis);
             let parts = |dim: usize| self.mesh.joint_size(&layout.dims[dim]) * size;
             let fitting = dims.iter().copied().find(|dim| parts(*dim) <= shape[*dim]);
             let largest = || dims.iter().copied().max_by_key(|dim| (shape[*dim], std::cmp::Reverse(*dim)));
-            let is_first = layout.is_replicated();
+            let is_first = dims.iter().all(|dim| layout.dims[*dim].is_empty());
             if let Some(dim) = fitting.or_else(|| largest().filter(|_| is_first)) {
                 layout = layout.sharded(dim, *axis);
             }
@@ -538,6 +550,12 @@ impl<'a> Pass<'a> {
         for (result, factors) in op.results.iter().zip(&rule.results) {
             let pinned = self.pinned[result.index()].as_ref();
             if let Some(Factor::Letter(letter)) = pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| factors[dim])
+            {
+                add(OnAxis::Letter(letter));
+            }
+            if let Some((dim, axes)) = &self.along[result.index()]
+                && let Factor::Letter(letter) = factors[*dim]
+                && axes.contains(&axis)
             {
                 add(OnAxis::Letter(letter));
             }

@@ -10,7 +10,7 @@ use std::fmt;
 use crate::base::{Diagnostic, Diagnostics, Kernels};
 use crate::collective::{parallelize, parallelize_apart};
 use crate::config::ModelConfig;
-use crate::placement::{Mesh, Placed, Residual};
+use crate::placement::{DEPTH, Grid, Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
@@ -35,8 +35,10 @@ pub struct Layout {
     pub replicas: usize,
     /// Cards over which the tokens of each sequence are dealt; see [`super::context`].
     pub context: usize,
-    /// Cards over which each weight is cut.
+    /// Cards over which each weight is cut: columns and rows.
     pub tensor: usize,
+    /// How the cards that pass a micro-batch together divide. Those along its depth deal its sequences.
+    pub grid: Grid,
     /// Stages of a pipeline, each of which has some of the layers on cards of its own.
     pub stages: usize,
     /// The residual stream.
@@ -56,6 +58,7 @@ impl Layout {
         replicas: 1,
         context: 1,
         tensor: 1,
+        grid: Grid::LINE,
         stages: 1,
         residual: Residual::Replicate,
         zero: Zero::None,
@@ -66,7 +69,7 @@ impl Layout {
     /// Cards in all.
     #[must_use]
     pub const fn cards(&self) -> usize {
-        self.stages * self.data * self.context * self.tensor
+        self.stages * self.data * self.context * self.tensor * self.grid.depth
     }
 
     /// Sequences of a micro-batch, over all cards.
@@ -104,7 +107,8 @@ impl Layout {
     /// The mesh of the cards of a stage.
     fn stage_mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let problem = |error: &dyn fmt::Display| Diagnostic::new("mesh", error.to_string());
-        let tensor = Mesh::tensor_parallel(self.tensor, config.kv_heads, config.heads_per_kv_head());
+        let columns = self.tensor / self.grid.rows.max(1);
+        let tensor = Mesh::of_grid(columns, self.grid, config.kv_heads, config.heads_per_kv_head());
         let dealt = [(DATA, self.data), (CONTEXT, self.context)];
         let dealt = if self.context > 1 { &dealt[..] } else { &dealt[..1] };
         let mesh = tensor.map_err(|error| problem(&error))?.under(dealt);
@@ -113,6 +117,11 @@ impl Layout {
             replicas => {
                 mesh.and_then(|mesh| mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, self.data / replicas)]))
             }
+        };
+        // What both dims of a weight are cut by is cut further where it is kept over these.
+        let mesh = match self.grid.rows {
+            0 | 1 => mesh,
+            _ => mesh.and_then(|mesh| mesh.with_within(&[DATA, DEPTH])),
         };
         Ok(mesh.map_err(|error| problem(&error))?)
     }
@@ -168,7 +177,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
         adds_early: layout.zero < Zero::Gradients
             && (tensor == 1 || layout.residual == Residual::Replicate)
-            && (data == 1 || recipe.order() == SumOrder::AsTheyCome),
+            && (data * layout.grid.depth == 1 || recipe.order() == SumOrder::AsTheyCome),
         cut: Cut::whole(config.layers),
         order: recipe.order(),
     };
@@ -177,12 +186,12 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         // Each layer by itself, to be timed.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let Marked { program, marks } = parts.marked_loss()?;
-        let pins = pins(&program, &mesh, lie, (parts.order, parts.levels()))?.among(&program);
+        let pins = pins(config, (&program, &mesh), lie, (parts.order, parts.levels()))?.among(&program);
         let placed = parallelize(&program, &mesh, &pins)?.lowered;
         parts.cut = cut(&placed, &marks, config.layers, layout.stages * recipe.pipeline.chunks());
     }
     let loss = parts.loss()?;
-    let pins = pins(&loss, &mesh, lie, (parts.order, parts.levels()))?;
+    let pins = pins(config, (&loss, &mesh), lie, (parts.order, parts.levels()))?;
     let mut lowered = Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
     for part in Part::of_step(parts.count, parts.is_scaled(), parts.order) {
         if lowered.parts.iter().any(|(known, _)| *known == part) {
@@ -209,12 +218,14 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
 /// Numbers of cards and sequences that cannot be.
 fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
-    let Layout { data, replicas, context, tensor, micro_batch, .. } = *layout;
+    let Layout { data, replicas, context, tensor, micro_batch, grid, .. } = *layout;
     let counts = [
         ("data", data),
         ("replicas", replicas),
         ("context", context),
         ("tensor", tensor),
+        ("rows", grid.rows),
+        ("depth", grid.depth),
         ("stages", layout.stages),
         ("micro_batch", micro_batch),
     ];
@@ -228,6 +239,22 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     if context > recipe.seq {
         let problem = Diagnostic::new("layout: context", "is more cards than a sequence has tokens");
         problems.push(problem.expected(format!("at most {}", recipe.seq)).found(context));
+    }
+    if grid.rows > 0 && !tensor.is_multiple_of(grid.rows) {
+        let problem = Diagnostic::new("layout: rows", "do not divide the cards that cut each weight");
+        problems.push(problem.expected(format!("a divisor of {tensor}")).found(grid.rows));
+    }
+    if grid.rows > 1 && context > 1 {
+        let problem =
+            Diagnostic::new("layout: context", "weights that two axes cut leave tokens of a sequence together");
+        let help = "cards along tp_depth or dp in the place of cp, or one axis tp in that of tp_row and tp_col";
+        problems.push(problem.expected("cp=1 beside tp_row").found(format!("cp={context}")).help(help));
+    }
+    if grid.depth > micro_batch {
+        let problem =
+            Diagnostic::new("layout: depth", "deals the sequences of a micro-batch, and some cards would have none");
+        let help = "a larger --micro-batch, or cards along dp in the place of tp_depth";
+        problems.push(problem.expected(format!("at most {micro_batch}")).found(grid.depth).help(help));
     }
     problems.into_result(())
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::base::{AxisId, Diagnostic, Diagnostics};
-use crate::placement::Placed;
+use crate::placement::{Grid, Placed};
 use crate::program::op::rule_of;
 use crate::program::text::op_text;
 use crate::program::tree::{BLOCK_LEVELS, Halved, node_problem};
@@ -30,6 +30,12 @@ pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
                 Diagnostic::new("--exact", text).expected("1, 2, 4, 8 or 16").found(format!("{what}={cards}"));
             problems.push(problem.help("another --mesh, or leave --exact out"));
         }
+    }
+    if layout.grid != Grid::LINE {
+        let problem = Diagnostic::new("--exact", "sums over two axes are added in the order of the cards");
+        let Grid { rows, depth } = layout.grid;
+        let problem = problem.expected("one axis tp").found(format!("tp_row={rows}, tp_depth={depth}"));
+        problems.push(problem.help("another --mesh, or leave --exact out"));
     }
     if layout.context > 1 {
         let problem =

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Diagnostic, Diagnostics, Id};
-use crate::placement::{Layout, Mesh, Pins, Residual, place};
+use crate::config::ModelConfig;
+use crate::placement::{COLUMNS, DEPTH, Layout, Mesh, Pins, ROWS, Residual, TENSOR, place};
 use crate::program::grad::AGAIN;
 use crate::program::models::{COPY, trained};
 use crate::program::{Program, Role, Value, ValueId};
@@ -92,27 +93,12 @@ impl Zero {
 /// # Errors
 /// The loss program cannot be placed on the mesh.
 pub fn pins(
-    loss: &Program,
-    mesh: &Mesh,
+    config: &ModelConfig,
+    (loss, mesh): (&Program, &Mesh),
     (residual, zero): (Residual, Zero),
     (order, levels): (SumOrder, usize),
 ) -> Result<Pins, Diagnostics> {
-    let mut base = Pins::auto(residual);
-    // Axes over which tokens are dealt: of several sequences, and of each.
-    let dealt = || [(0, DATA), (1, CONTEXT)].into_iter().filter(|(_, axis)| !mesh.named(axis).is_empty());
-    let mut stream: Vec<(usize, &str)> = dealt().collect();
-    let batches = loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
-    base = batches.fold(base, |pins, value| pins.value(&value.name, &stream));
-    if !mesh.named(CONTEXT).is_empty() {
-        // All cards read all values of a sequence, and each wants the sum of their cotangents for its own tokens.
-        base = base.cut_along("grad.layers.*.attention.v", 1, CONTEXT).dealt_on(&[CONTEXT]);
-    }
-    if residual == Residual::Seq {
-        stream.push((1, "tp"));
-    }
-    for stands_before in ["", "grad.", AGAIN] {
-        base = base.value(&format!("{stands_before}residual.*"), &stream);
-    }
+    let mut base = activations(config, (loss, mesh), residual);
     let names = mesh.axis_names();
     let mut placed = place(loss, mesh, &base)?;
     let adapters = adapters(loss, &placed.stored, &names);
@@ -121,7 +107,7 @@ pub fn pins(
         placed = place(loss, mesh, &base)?;
     }
     let has_replicas = !mesh.named(REPLICAS).is_empty();
-    let data: Vec<&str> = dealt().map(|(_, axis)| axis).collect();
+    let data: Vec<&str> = dealt(mesh).map(|(_, axis)| axis).collect();
     let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
     let cut_on: Vec<&str> =
         has_replicas.then_some(SHARDS).into_iter().chain(data.iter().copied().filter(is_cut)).collect();
@@ -137,10 +123,14 @@ pub fn pins(
         if value.name.contains('*') {
             problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
         }
-        let free = || (0..value.shape.rank()).filter(|dim| layout.dims[*dim].is_empty());
+        // Along a dim that nothing else cuts, or within the cut of two axes.
+        let is_free = |dim: usize| layout.dims[dim].is_empty();
+        let is_within = !mesh.named(ROWS).is_empty() && !(0..value.shape.rank()).any(is_free);
+        let free = (0..value.shape.rank()).filter(|dim| is_within || is_free(*dim));
         // As trees, a dim that divides: cards hold nodes of it then.
         let is_even = |dim: usize| order == SumOrder::AsTheyCome || value.shape[dim].is_multiple_of(shards);
-        let cut = free().max_by_key(|dim| (is_even(*dim), value.shape[*dim], std::cmp::Reverse(*dim)));
+        let left = |dim: usize| value.shape[dim] / mesh.joint_size(&layout.dims[dim]);
+        let cut = free.max_by_key(|dim| (is_even(*dim), left(*dim), std::cmp::Reverse(*dim)));
         let mut shared = own.clone();
         if let Some(dim) = cut.filter(|_| zero >= Zero::Moments) {
             shared.extend(cut_on.iter().map(|axis| (dim, *axis)));
@@ -169,6 +159,30 @@ pub fn pins(
         pins = pins.stored_on(&cut_on);
     }
     problems.into_result(pins)
+}
+
+/// Axes over which tokens are dealt, with the dim of the inputs that they cut: of several sequences, and of each.
+fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
+    [(0, DATA), (0, DEPTH), (1, CONTEXT)].into_iter().filter(|(_, axis)| !mesh.named(axis).is_empty())
+}
+
+/// Where inputs and the residual stream lie, its gradient as itself; weights follow from that.
+fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: Residual) -> Pins {
+    let mut stream: Vec<(usize, &str)> = dealt(mesh).collect();
+    let mut pins = crate::compile::pins(config, loss, mesh, residual);
+    let batches = loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
+    pins = batches.fold(pins, |pins, value| pins.value(&value.name, &stream));
+    if !mesh.named(CONTEXT).is_empty() {
+        // All cards read all values of a sequence, and each wants the sum of their cotangents for its own tokens.
+        pins = pins.cut_along("grad.layers.*.attention.v", 1, CONTEXT).dealt_on(&[CONTEXT]);
+    }
+    if residual == Residual::Seq {
+        let axes = [TENSOR, COLUMNS, ROWS].into_iter().filter(|axis| !mesh.named(axis).is_empty());
+        stream.extend(axes.map(|axis| (1, axis)));
+    }
+    ["", "grad.", AGAIN]
+        .into_iter()
+        .fold(pins, |pins, stands_before| pins.value(&format!("{stands_before}residual.*"), &stream))
 }
 
 /// Where adapters lie: each factor as the weight that it stands beside, along the dims that it shares with it. The rank is not cut:

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use ascend_tp::base::{Diagnostic, Diagnostics, Kernels, Precision};
+use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder, prefill};
 use ascend_tp::schedule::Plan;
-use ascend_tp::{Mesh, Parallelized, Pins, compile};
+use ascend_tp::{Mesh, Parallelized, compile};
 
 use crate::arguments::ExplainOptions;
 use crate::cards;
@@ -78,8 +79,11 @@ impl<'a> Request<'a> {
                     .found(options.sequence),
             );
         }
-        let mesh = Mesh::tensor_parallel(options.cards, config.kv_heads, config.heads_per_kv_head());
-        let mesh = mesh.map_err(|error| problems.push(Diagnostic::new("--cards", error.to_string())));
+        let grid = options.step.serving_grid("explain", options.cards).map_err(|found| problems.append(found));
+        let mesh = grid.and_then(|grid| {
+            let deployment = Deployment { grid, batch: options.batch, ..Deployment::of(config, options.cards) };
+            deployment.mesh(config).map_err(|found| problems.append(found))
+        });
         let kernels = cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
         let Ok(mesh) = mesh else { return Err(problems) };
         problems.into_result(Self {
@@ -129,7 +133,7 @@ impl<'a> Request<'a> {
             1 => decoder(self.config, run, self.precision, pass.head)?,
             _ => prefill(self.config, run, self.precision, pass.head)?,
         };
-        let pins = Pins::auto(self.residual(pass));
+        let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
         let compile::Compiled { split, plans } = compile::compile_with(&program, &self.mesh, &pins, self.kernels)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));

@@ -25,7 +25,6 @@ use report::Report;
 
 /// Runs the command.
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
-    options.step.check_is_asked_for("explain", options.train)?;
     if options.train {
         return train::run(options);
     }

@@ -9,7 +9,7 @@ use super::error::Error;
 use super::report::{Axes, Column, Form, Table, column};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 
 /// What to compile.
@@ -70,6 +70,7 @@ pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error
         let deployment = Deployment {
             cards: *cards,
             stages: 1,
+            grid: Grid::LINE,
             precision: model.dtype.into(),
             residual: Residual::Replicate,
             batch: 1,

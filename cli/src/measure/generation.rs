@@ -20,7 +20,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::{Event, Request, Session};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
@@ -169,6 +169,7 @@ impl Setting {
         Deployment {
             cards,
             stages: 1,
+            grid: Grid::LINE,
             precision: self.precision,
             residual: self.residual,
             batch: 1,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::Lora;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual, TENSOR};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero};
@@ -27,7 +27,8 @@ pub(crate) struct StepOptions {
     #[command(flatten)]
     over: Overrides,
     /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline and tokens
-    /// of a sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of cards leaves
+    /// of a sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of cards leaves;
+    /// tp_row=2,tp_col=4 cuts each weight along both of its dims, and tp_depth=2 deals a micro-batch over two such grids
     /// [default: all for tp]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
@@ -57,6 +58,17 @@ impl StepOptions {
         Err(problem.help("add --train").into())
     }
 
+    /// How the cards divide that a command without `--train` is about, which serve in one stage.
+    ///
+    /// # Errors
+    /// Options of a step, axes that only a step has, and a mesh that is not of the cards.
+    pub(crate) fn serving_grid(&self, command: &str, cards: usize) -> Result<Grid, Diagnostics> {
+        let is_of_step = |axes: &&String| axes.split(',').any(|axis| !axis.starts_with(TENSOR));
+        Self { mesh: self.mesh.clone().filter(|axes| is_of_step(&axes)), ..self.clone() }
+            .check_is_asked_for(command, false)?;
+        Ok(serving_mesh(self.mesh.as_deref(), cards)?.1)
+    }
+
     /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.
     pub(crate) fn resolve(
         &self,
@@ -74,7 +86,7 @@ impl StepOptions {
         let recipe = recipe.map_err(|found| problems.append(found)).ok();
         let recipe = recipe.map(|recipe| self.over.over(recipe, problems));
         let axes = mesh(self.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
-        let (mut recipe, Axes { stages, data, replicas, context, tensor }) = recipe.zip(axes)?;
+        let (mut recipe, Axes { stages, data, replicas, context, tensor, grid }) = recipe.zip(axes)?;
         recipe.precision = dtype.unwrap_or(recipe.precision);
         let share = recipe.global_batch.div_ceil(data).max(1);
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
@@ -84,7 +96,7 @@ impl StepOptions {
         let most = if recipe.exact { 1 << most.ilog2() } else { most };
         let micro_batch = self.micro_batch.map_or(most, NonZero::get);
         let recompute = self.recompute;
-        Some((recipe, Layout { data, replicas, context, tensor, stages, residual, zero, micro_batch, recompute }))
+        Some((recipe, Layout { data, replicas, context, tensor, grid, stages, residual, zero, micro_batch, recompute }))
     }
 }
 
@@ -209,30 +221,34 @@ pub(super) struct Axes {
     /// Groups of them.
     pub(super) replicas: usize,
     pub(super) context: usize,
+    /// Columns and rows.
     pub(super) tensor: usize,
+    pub(super) grid: Grid,
 }
 
-/// Stages of a mesh for serving.
+/// Stages of a mesh for serving, and how the cards of each divide.
 ///
 /// # Errors
 /// A mesh that is none, is not of the cards, or deals requests over some of them.
-pub(crate) fn serving_stages(text: Option<&str>, cards: usize) -> Result<usize, Diagnostic> {
-    let Axes { stages, data, context, .. } = mesh(text, cards)?;
+pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, Grid), Diagnostic> {
+    let Axes { stages, data, context, grid, .. } = mesh(text, cards)?;
     if data * context == 1 {
-        return Ok(stages);
+        return Ok((stages, grid));
     }
-    let problem =
-        Diagnostic::new("--mesh", "all cards serve the same requests").expected("axes pp and tp, such as pp=2,tp=4");
+    let problem = Diagnostic::new("--mesh", "all cards serve the same requests")
+        .expected("axes pp and tp, such as pp=2,tp=4, or tp_row, tp_col and tp_depth");
     Err(problem.found(text.unwrap_or_default()))
 }
 
 /// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
-    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards }) };
-    let expected = "axes pp, dp, or dp_rep and dp_shard, cp and tp, such as dp=2,tp=4";
+    let grid = Grid::LINE;
+    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards, grid }) };
+    let expected = "axes pp, dp, or dp_rep and dp_shard, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
     let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
     let (mut stages, mut context) = (None, None);
     let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
+    let (mut rows, mut columns, mut depth) = (None, None, None);
     let mut sizes = Vec::new();
     for part in text.split(',') {
         let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
@@ -259,6 +275,9 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
             "dp_shard" => &mut shards,
             "cp" => &mut context,
             "tp" => &mut tensor,
+            "tp_row" => &mut rows,
+            "tp_col" => &mut columns,
+            "tp_depth" => &mut depth,
             _ => return Err(problem("an axis that training does not have")),
         };
         if slot.replace(size).is_some() {
@@ -268,14 +287,19 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
     if data.is_some() && (replicas.is_some() || shards.is_some()) {
         return Err(problem("dp is the product of dp_rep and dp_shard"));
     }
+    if tensor.is_some() && (rows.is_some() || columns.is_some()) {
+        return Err(problem("tp is the product of tp_row and tp_col"));
+    }
+    let grid = Grid { rows: rows.unwrap_or(1), depth: depth.unwrap_or(1) };
+    let tensor = tensor.or(Some(grid.rows * columns.unwrap_or(1)));
     let replicas = replicas.unwrap_or(1);
     let (data, tensor) = (data.unwrap_or(replicas * shards.unwrap_or(1)), tensor.unwrap_or(1));
     let (stages, context) = (stages.unwrap_or(1), context.unwrap_or(1));
     let rest = |size: usize| (size > 1).then_some(size);
-    let factors = [rest(stages), Some(data), rest(context), Some(tensor)].into_iter().flatten();
+    let factors = [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();
     let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
-    match stages * data * context * tensor {
-        product if product == cards => Ok(Axes { stages, data, replicas, context, tensor }),
+    match stages * data * context * grid.depth * tensor {
+        product if product == cards => Ok(Axes { stages, data, replicas, context, tensor, grid }),
         product => Err(Diagnostic::new("--mesh", "is not of the cards")
             .expected(format!("a product of {cards}, as --cards says"))
             .found(format!("{factors} = {product}"))),

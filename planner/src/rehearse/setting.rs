@@ -5,7 +5,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp_machine::{Profile, Topology};
@@ -144,6 +144,7 @@ impl Setting {
         Deployment {
             cards: self.site.cards,
             stages: 1,
+            grid: Grid::LINE,
             precision: self.precision,
             residual: self.residual,
             batch: self.batch,

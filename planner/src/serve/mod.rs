@@ -22,7 +22,7 @@ use super::simulate::{Breakdown, Issue, Simulator};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 
@@ -329,6 +329,7 @@ impl Request<'_> {
         Deployment {
             cards,
             stages: 1,
+            grid: Grid::LINE,
             precision: self.precision,
             residual,
             batch,

@@ -6,7 +6,7 @@ use super::*;
 use ascend_tp::base::DType;
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 
 fn compiled(layers: usize, cards: usize) -> Programs {
@@ -15,6 +15,7 @@ fn compiled(layers: usize, cards: usize) -> Programs {
     let deployment = Deployment {
         cards,
         stages: 1,
+        grid: Grid::LINE,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
         batch: 4,
@@ -114,6 +115,7 @@ fn groups_that_share_a_bus_slow_each_other_down() {
     let deployment = Deployment {
         cards: 8,
         stages: 1,
+        grid: Grid::LINE,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
         batch: 1,

@@ -20,7 +20,7 @@ use crate::generate::inputs::{Row, inputs};
 use crate::generate::model::Model;
 use crate::generate::request::Request;
 use crate::generate::session::{DECODE, PREFILL, Session};
-use crate::placement::Residual;
+use crate::placement::{Grid, Residual};
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, decoder};
 use crate::weights::fill_from;
@@ -30,6 +30,7 @@ pub(super) struct Setup<'a> {
     pub(super) cann: &'a Arc<Cann>,
     pub(super) model: &'a Model,
     pub(super) cards: usize,
+    pub(super) grid: Grid,
     pub(super) residual: Residual,
     pub(super) engine: &'a EngineOptions,
 }
@@ -80,6 +81,7 @@ impl Setup<'_> {
         let deployment = Deployment {
             cards: self.cards,
             stages: 1,
+            grid: self.grid,
             precision,
             residual: self.residual,
             batch: 1,
@@ -102,6 +104,7 @@ impl Setup<'_> {
         let deployment = Deployment {
             cards: self.cards,
             stages: 1,
+            grid: self.grid,
             precision,
             residual: self.residual,
             batch: 1,
