@@ -35,6 +35,13 @@ pub const MICRO: &str = "micro.";
 /// … of its whole gradient, kept until it is known to be finite.
 pub const SCALED: &str = "scaled.";
 
+/// … of the parts of its gradient that are still to be compressed.
+pub const PARTS: &str = "parts.";
+/// … of what of it is compressed.
+pub const SENT: &str = "sent.";
+/// … of what each card kept back of it.
+pub const KEPT_BACK: &str = "kept_back.";
+
 /// … of the sum of its own gradient and that of its copy.
 pub const WITH_COPY: &str = "with_copy.";
 
@@ -47,7 +54,7 @@ pub fn accumulated(level: usize, param: &str) -> String {
 /// The param of a state that holds gradients or a moment of it.
 #[must_use]
 pub fn param_of(state: &str) -> Option<&str> {
-    let param = [ACCUMULATED, SCALED].iter().chain(&STATES).find_map(|prefix| state.strip_prefix(prefix))?;
+    let param = [ACCUMULATED, SCALED, KEPT_BACK].iter().chain(&STATES).find_map(|prefix| state.strip_prefix(prefix))?;
     let is_level = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     Some(param.split_once(':').filter(|(level, _)| is_level(level)).map_or(param, |(_, param)| param))
 }
@@ -152,6 +159,9 @@ pub fn pins(
             pins = pins.value(&format!("{WITH_COPY}{name}"), &shared);
         }
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
+        // What is compressed is summed once a step, and is cut over no axis of data.
+        let compressed = [PARTS, SENT, KEPT_BACK].map(|of| format!("{of}{name}"));
+        pins = compressed.iter().fold(pins, |pins, of| pins.partial_value(of, &own, &data));
         let kept = (0..levels).map(|level| accumulated(level, name));
         pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
     }

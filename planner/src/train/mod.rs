@@ -13,12 +13,14 @@
 //! | [`layer`] | what a layer takes |
 //! | [`pipeline`] | a step of a pipeline, simulated |
 //! | [`step`] | a whole step, by what takes it |
+//! | [`compress`] | whether sums of gradients with fewer bytes pay |
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
 //! | [`unseen`] | coefficients fitted on rows, and rows predicted without their pages |
 //! | [`text`] | tables of both |
 
 pub mod coefficients;
+pub mod compress;
 pub mod decoder;
 pub mod forms;
 pub mod layer;
