@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use ascend_tp_machine::{Profile, Soc, Topology};
 
+use crate::base::collective_engine::CollectiveEngine;
 use crate::base::report::ReportKind;
 use crate::faults::fault::Fault;
-use crate::runtime::budget::{EXPANSION, Expansion};
 
 /// In which order a machine works, and how closely it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -219,7 +219,7 @@ pub struct Config {
     pub topology: Topology,
     /// Which way collectives are run (`HCCL_OP_EXPANSION_MODE`), by which a card has more or fewer streams for them. What they compute
     /// and how long they take is the same.
-    pub expansion: Expansion,
+    pub engine: CollectiveEngine,
     /// Size of each of a communicator's two buffers, in bytes (`HCCL_BUFFSIZE`, MiB), unless its own configuration says
     /// otherwise. Each communicator holds both on every card it spans (CANN environment variables, `HCCL_BUFFSIZE`: "2 ×
     /// `HCCL_BUFFSIZE`, for receiving and for sending").
@@ -280,7 +280,7 @@ impl Default for Config {
             profile: Profile::of(Soc::default()),
             topology: Topology::atlas_a2(1),
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            expansion: Expansion::named(&std::env::var(EXPANSION).unwrap_or_default()),
+            engine: CollectiveEngine::named(&std::env::var(EXPANSION).unwrap_or_default()),
             communicator_buffer_bytes: number_from_environment("HCCL_BUFFSIZE", 200) << 20,
             connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),
             exec_timeout: exec_timeout_from_environment(),
@@ -292,6 +292,9 @@ impl Default for Config {
         }
     }
 }
+
+/// The variable that says what runs collectives.
+const EXPANSION: &str = "HCCL_OP_EXPANSION_MODE";
 
 /// The variable that says how processes reach each other: `auto` or `tcp`.
 const TRANSPORT: &str = "ASCEND_EMULATOR_TRANSPORT";

@@ -103,7 +103,7 @@ impl Machine {
             timed.as_ref().map(|timed| Schedule::new(timed, config.cards)),
             &faults,
         );
-        state.hccl.expansion = config.expansion;
+        state.hccl.engine = config.engine;
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             key,

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use ascend_tp_emulator::{CannVersion, Config, Emulator, Expansion, Mode};
+use ascend_tp_emulator::{CannVersion, CollectiveEngine, Config, Emulator, Mode};
 use ascend_tp_sys::{
     ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_NO_STREAM_RESOURCE, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
     HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclError, aclmdlRI, aclmdlRICaptureMode,
@@ -43,8 +43,8 @@ fn graph_of(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> (aclError, 
 }
 
 /// As many communicators of one card as there are, and what the next one is told.
-fn communicators(expansion: Expansion, most: usize) -> (usize, Option<String>) {
-    let emulator = Emulator::new(Config { expansion, ..Config::with_cards(1) }).expect("a machine");
+fn communicators(engine: CollectiveEngine, most: usize) -> (usize, Option<String>) {
+    let emulator = Emulator::new(Config { engine, ..Config::with_cards(1) }).expect("a machine");
     let table = emulator.table();
     ok(&table, call!(table, aclrtSetDevice(0)));
     for made in 0..most {
@@ -60,12 +60,12 @@ fn communicators(expansion: Expansion, most: usize) -> (usize, Option<String>) {
 #[test]
 fn communicators_take_streams_when_they_are_made() {
     // The default stream is one of the 1,984; each communicator takes 40.
-    let (made, refusal) = communicators(Expansion::Streams, 60);
+    let (made, refusal) = communicators(CollectiveEngine::Streams, 60);
     let refusal = refusal.expect("a card has no streams for 60");
     assert_eq!(made, 1983 / 40, "{refusal}");
     assert!(refusal.contains("too few left for a communicator, which takes 40: 1 are created"), "{refusal}");
     // Kernels of the vector cores take none.
-    assert_eq!(communicators(Expansion::VectorCores, 60), (60, None));
+    assert_eq!(communicators(CollectiveEngine::VectorCores, 60), (60, None));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! a number of CANN's error codes stands here and nowhere else; a handle says what kind of object it is. Does not: know any
 //! part of the emulator, or decide what is wrong.
 
+pub(crate) mod collective_engine;
 pub(crate) mod failure;
 pub(crate) mod handle;
 pub(crate) mod report;

@@ -1,10 +1,10 @@
 //! HCCL's part of the scheduling state.
 
+use crate::base::collective_engine::CollectiveEngine;
 use crate::base::failure::Failure;
 use crate::hccl::group::Groups;
 use crate::hccl::meeting::Meetings;
 use crate::hccl::rules::deterministic_from;
-use crate::runtime::budget::Expansion;
 
 /// Communicators, and collectives that wait or move data.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Hccl {
     pub(crate) groups: Groups,
     pub(crate) meetings: Meetings,
     /// What communicators and their collectives in graphs take of a card's streams.
-    pub(crate) expansion: Expansion,
+    pub(crate) engine: CollectiveEngine,
     /// `HcclSetConfig(HCCL_DETERMINISTIC)`, at first the environment variable's value, or why that is none.
     pub(crate) deterministic: Result<i32, Failure>,
 }
@@ -22,7 +22,7 @@ impl Default for Hccl {
         Self {
             groups: Groups::default(),
             meetings: Meetings::default(),
-            expansion: Expansion::default(),
+            engine: CollectiveEngine::default(),
             deterministic: deterministic_from(std::env::var("HCCL_DETERMINISTIC").ok().as_deref()),
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::base::collective_engine::CollectiveEngine;
 use crate::base::failure::{Failure, code};
 use crate::runtime::graph::Graph;
 use crate::state::State;
@@ -16,25 +17,7 @@ pub(crate) const MAX_EVENTS: usize = 65_536;
 /// Notifies of one device (CANN guide, Atlas A2).
 pub(crate) const MAX_NOTIFIES: usize = 8192;
 
-/// Which way collectives are run on a card (`HCCL_OP_EXPANSION_MODE`): it decides what they take of its streams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expansion {
-    /// By tasks on streams of HCCL's own, as on an Atlas A2 unless it is told otherwise.
-    #[default]
-    Streams,
-    /// By kernels of the vector cores (`AIV`).
-    VectorCores,
-}
-
-/// The variable that says it; values that a product has not are as if there were none (CANN environment variables).
-pub(crate) const EXPANSION: &str = "HCCL_OP_EXPANSION_MODE";
-
-impl Expansion {
-    /// What a value of the variable means.
-    pub(crate) fn named(text: &str) -> Self {
-        if text == "AIV" { Self::VectorCores } else { Self::Streams }
-    }
-
+impl CollectiveEngine {
     /// What programs leave of a device's streams for each communicator. No document gives a number; these and the next are
     /// those by which vLLM on Ascend chooses its graphs (`update_aclgraph_sizes` in `vllm_ascend/utils.py`), found by trying on
     /// cards.
@@ -59,20 +42,20 @@ const STREAMS_OF_A_GRAPH: usize = 1;
 
 impl Graph {
     /// Streams that the graph keeps besides those that it was given.
-    pub(crate) fn kept_streams(&self, expansion: Expansion) -> usize {
+    pub(crate) fn kept_streams(&self, engine: CollectiveEngine) -> usize {
         let communicators: BTreeSet<u64> = self.groups().collect();
-        STREAMS_OF_A_GRAPH + expansion.streams_of_a_communicator_in_a_graph() * communicators.len()
+        STREAMS_OF_A_GRAPH + engine.streams_of_a_communicator_in_a_graph() * communicators.len()
     }
 }
 
 impl State {
     /// Refuses to give `wanted` further streams of a card that has no more.
     pub(crate) fn require_streams(&self, card: u32, wanted: usize, whose: &str) -> Result<(), Failure> {
-        let (own, expansion) = (self.runtime.cards[card as usize].streams, self.hccl.expansion);
+        let (own, engine) = (self.runtime.cards[card as usize].streams, self.hccl.engine);
         let communicators = self.hccl.groups.members_on(card);
-        let for_communicators = communicators * expansion.streams_of_a_communicator();
+        let for_communicators = communicators * engine.streams_of_a_communicator();
         let graphs = || self.runtime.graphs.ready_on(card);
-        let for_graphs: usize = graphs().map(|graph| graph.kept_streams(expansion)).sum();
+        let for_graphs: usize = graphs().map(|graph| graph.kept_streams(engine)).sum();
         if wanted == 0 || own + for_communicators + for_graphs + wanted <= MAX_STREAMS {
             return Ok(());
         }
@@ -87,7 +70,7 @@ impl State {
 
     /// Refuses a communicator for which a card has no streams.
     pub(crate) fn require_streams_of_communicator(&self, card: u32) -> Result<(), Failure> {
-        let wanted = self.hccl.expansion.streams_of_a_communicator();
+        let wanted = self.hccl.engine.streams_of_a_communicator();
         // HCCL tells its caller that the runtime refused it something.
         let refused = |failure| Failure { code: code::HCCL_RUNTIME, ..failure };
         self.require_streams(card, wanted, "a communicator").map_err(refused)

@@ -113,7 +113,7 @@ impl State {
     pub(super) fn streams_of_lanes(&mut self, id: u64) -> Result<Vec<Option<u64>>, Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         let (context, card, further) = (graph.context, graph.card, graph.lanes.len() - 1);
-        self.require_streams(card, graph.kept_streams(self.hccl.expansion) + further, "a graph")?;
+        self.require_streams(card, graph.kept_streams(self.hccl.engine) + further, "a graph")?;
         let own = (0..further).map(|_| self.create_stream(context, card, 0, 0, false).map(Some));
         std::iter::once(Ok(None)).chain(own).collect()
     }
