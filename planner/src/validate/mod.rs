@@ -375,8 +375,7 @@ impl Run {
 
     fn predict(&self, stack: &Stack) -> f64 {
         match self {
-            // Its batch is one of tokens, without a stack's sequences.
-            Self::Step(work) => work.step_us(0, stack, Launching::Captured) / 1e3,
+            Self::Step(work) => work.forward_us(stack, Launching::Captured) / 1e3,
             Self::Serving(serving) => serving.predict(stack),
         }
     }

@@ -6,7 +6,7 @@
 use ascend_tp_machine::fit::Parameter;
 use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
-use super::super::workload::{Axis, DELTA_CHUNKS, Section, Step, Task};
+use super::super::workload::{Axis, DELTA_CHUNKS, DELTA_TOKEN, Section, Step, Task};
 
 /// A way that software around the kernels gives a card its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,6 +71,8 @@ pub struct Stack {
     pub exchange_us: f64,
     /// What the kernels of a prompt's delta rule take for a chunk of a head on one core.
     pub chunk_us: f64,
+    /// What its kernel takes for a new token of a head on one vector core.
+    pub token_us: f64,
     /// What a batch adds to a step, times the root of its sequences: scheduling, block tables, sampling state, detokenising.
     pub batch_us: f64,
 }
@@ -79,27 +81,29 @@ pub struct Stack {
 /// (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
 /// and 171): the start is their geometric mean, and twice that for an exchange, which passes two libraries. Kernels of the delta
 /// rule that are three times as fast make a prompt of Qwen3.5 15 % faster (vllm-ascend PR 8872): they take a fifth of it, some 30 us
-/// a chunk.
-pub(super) const PARAMETERS: [Parameter; 7] = [
+/// a chunk. A token's seven passes over a state of 128 by 128 take a core's lanes 1 us at their full rate; the start is ten times that.
+pub(super) const PARAMETERS: [Parameter; 8] = [
     Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
     Parameter { name: "native_pass_us", start: 1000.0, low: 50.0, high: 20_000.0 },
     Parameter { name: "draft_us", start: 500.0, low: 50.0, high: 5000.0 },
     Parameter { name: "operator_us", start: 42.0, low: 8.0, high: 200.0 },
     Parameter { name: "exchange_us", start: 84.0, low: 8.0, high: 400.0 },
     Parameter { name: "chunk_us", start: 30.0, low: 2.0, high: 200.0 },
+    Parameter { name: "token_us", start: 10.0, low: 0.5, high: 100.0 },
     Parameter { name: "batch_us", start: 1000.0, low: 20.0, high: 5000.0 },
 ];
 
 impl Stack {
     /// Fitted on the points that ship; `plan --validate` fits it again.
     pub const FITTED: Self = Self {
-        pass_us: 2952.0,
-        native_pass_us: 1063.0,
-        draft_us: 605.7,
-        operator_us: 38.37,
-        exchange_us: 142.1,
-        chunk_us: 39.6,
-        batch_us: 1403.0,
+        pass_us: 3045.0,
+        native_pass_us: 1064.0,
+        draft_us: 563.5,
+        operator_us: 38.25,
+        exchange_us: 142.3,
+        chunk_us: 39.65,
+        token_us: 18.68,
+        batch_us: 1397.0,
     };
 
     /// In the order of the parameters.
@@ -112,7 +116,8 @@ impl Stack {
             operator_us: at(3),
             exchange_us: at(4),
             chunk_us: at(5),
-            batch_us: at(6),
+            token_us: at(6),
+            batch_us: at(7),
         }
     }
 
@@ -125,6 +130,7 @@ impl Stack {
             self.operator_us,
             self.exchange_us,
             self.chunk_us,
+            self.token_us,
             self.batch_us,
         ]
     }
@@ -155,12 +161,17 @@ impl Cards {
     }
 
     fn timed(&self, step: &Step) -> Timed {
-        let (us, chunks, is_exchange) = match &step.task {
+        let (mut us, mut chunks, mut tokens, mut is_exchange) = (0.0, 0.0, 0.0, false);
+        let soc = self.profile.soc;
+        match &step.task {
             Task::Launch(launch) if launch.operator == DELTA_CHUNKS => {
-                let chunks = launch.operands[0].dims[0].div_ceil(self.profile.soc.cube_cores() as usize);
-                (0.0, chunks as f64, false)
+                chunks = launch.operands[0].dims[0].div_ceil(soc.cube_cores() as usize) as f64;
             }
-            Task::Launch(launch) => (OperatorCost::of(&self.profile, &Work::of(launch)).duration_us, 0.0, false),
+            Task::Launch(launch) if launch.operator == DELTA_TOKEN => {
+                let states: usize = launch.operands[0].dims[..2].iter().product();
+                tokens = states.div_ceil(soc.vector_cores() as usize) as f64;
+            }
+            Task::Launch(launch) => us = OperatorCost::of(&self.profile, &Work::of(launch)).duration_us,
             Task::Exchange { exchange, bytes, axis } => {
                 let cards = self.on(*axis);
                 let cost = match self.expansion {
@@ -169,10 +180,10 @@ impl Cards {
                         CollectiveCost::by_copies(&self.profile, &self.topology, *exchange, *bytes, &cards)
                     }
                 };
-                (cost.duration_us, 0.0, true)
+                (us, is_exchange) = (cost.duration_us, true);
             }
-        };
-        Timed { us, chunks, is_exchange, times: step.times }
+        }
+        Timed { us, chunks, tokens, is_exchange, times: step.times }
     }
 
     /// What each task of a step takes on the cards.
@@ -193,6 +204,8 @@ struct Timed {
     us: f64,
     /// Chunks of a delta rule on the busiest core, which are a stack's own.
     chunks: f64,
+    /// New tokens' states of it on the busiest vector core.
+    tokens: f64,
     is_exchange: bool,
     /// How often it is done in a row.
     times: usize,
@@ -210,9 +223,16 @@ struct StepPart {
 pub struct StepWork(Vec<StepPart>);
 
 impl StepWork {
-    /// Microseconds of one step with `sequences` sequences.
+    /// Microseconds of one step with `sequences` sequences: the model's and what the software around it takes.
     #[must_use]
     pub fn step_us(&self, sequences: usize, stack: &Stack, launching: Launching) -> f64 {
+        let pass_us = if launching == Launching::Native { stack.native_pass_us } else { stack.pass_us };
+        self.forward_us(stack, launching) + pass_us + stack.batch_us * (sequences as f64).sqrt()
+    }
+
+    /// Microseconds of the model alone, its drafts among them.
+    #[must_use]
+    pub fn forward_us(&self, stack: &Stack, launching: Launching) -> f64 {
         // Ends of what the host has issued and of what the card has done.
         let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
         let mut drafts = 0;
@@ -220,7 +240,7 @@ impl StepWork {
             drafts += if part.is_draft { part.repeats } else { 0 };
             for _ in 0..part.repeats {
                 for task in &part.tasks {
-                    let us = task.us + stack.chunk_us * task.chunks;
+                    let us = task.us + stack.chunk_us * task.chunks + stack.token_us * task.tokens;
                     match launching {
                         Launching::Captured | Launching::Native => card_us += us * task.times as f64,
                         Launching::Eager => {
@@ -233,7 +253,6 @@ impl StepWork {
                 }
             }
         }
-        let pass_us = if launching == Launching::Native { stack.native_pass_us } else { stack.pass_us };
-        card_us + pass_us + stack.draft_us * drafts as f64 + stack.batch_us * (sequences as f64).sqrt()
+        card_us + stack.draft_us * drafts as f64
     }
 }

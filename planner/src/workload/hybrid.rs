@@ -54,6 +54,9 @@ const CHUNK: usize = 64;
 /// solve, its products, states from chunk to chunk, outputs. Its first operand is `[chunks of all heads, CHUNK, dim]`.
 pub(crate) const DELTA_CHUNKS: &str = "chunk_gated_delta_rule";
 
+/// The delta rule of one new token of each sequence. Its first operand is the states, `[sequences, heads, dim, dim]`.
+pub(crate) const DELTA_TOKEN: &str = "recurrent_gated_delta_rule";
+
 /// `Qwen3.5-27B`: its `config.json`, and `scripts/models/qwen3.5-27B.sh` of THUDM/slime.
 #[must_use]
 pub const fn qwen3_5_27b() -> Hybrid {
@@ -161,7 +164,7 @@ impl Hybrid {
             .update(Element::F32, &state)
             .read(ACTIVATION, &[tokens.batch, 3, heads, dim])
             .write(ACTIVATION, &[tokens.batch, heads, dim])
-            .of("recurrent_gated_delta_rule");
+            .of(DELTA_TOKEN);
         vec![Step { times: tokens.query, ..step }]
     }
 
