@@ -87,3 +87,33 @@ def test_a_type_that_an_operator_does_not_take_is_refused(name, dtype):
 @pytest.mark.parametrize(("name", "dtype", "other"), TWO, ids=str)
 def test_operators_of_two_tensors_agree(name, dtype, other):
     _agree(BINARY[name], _drawn(dtype, 1), _drawn(other, 2))
+
+
+# Results whose shape their values decide.
+DECIDED = {
+    "nonzero": lambda x: x.nonzero(),
+    "nonzero of each dim": lambda x: torch.stack(x.nonzero(as_tuple=True)),
+    "where": lambda x: torch.stack(torch.where(x > 0)),
+    "masked_select": lambda x: torch.masked_select(x, x > 0),
+    "index of truth values": lambda x: x[x > 0],
+    "rows of truth values": lambda x: x[(x > 0).any(1)],
+    "put at truth values": lambda x: torch.index_put(x, (x > 0,), x.new_ones(())),
+    "unique": torch.unique,
+    "inverse of unique": lambda x: torch.unique(x, return_inverse=True)[1],
+    "counts of unique": lambda x: torch.unique(x, return_counts=True)[1],
+    "unique rows": lambda x: torch.unique(torch.cat([x, x]), dim=0),
+    # Truth values are not sorted on a card.
+    "unique_consecutive": lambda x: torch.unique_consecutive(x.flatten().int().sort()[0].to(x.dtype)),
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("name", DECIDED)
+def test_results_of_a_shape_that_values_decide_agree(name, dtype):
+    _agree(DECIDED[name], _drawn(dtype, 1))
+
+
+def test_no_element_is_left_where_none_counts():
+    _agree(lambda x: x.nonzero(), torch.zeros(3, 4))
+    _agree(lambda x: x[x > 0], torch.zeros(3, 4))
+    _agree(torch.unique, torch.zeros(0))

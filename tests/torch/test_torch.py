@@ -84,11 +84,11 @@ def test_memory_is_the_cards():
         torch.empty(total, dtype=torch.uint8, device="npu")
 
 
-def job(size, script, *words):
+def job(size, script, *words, mode=None):
     """Runs a script as so many ranks of torchrun; each has to agree."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}", str(HERE / script), *words]
     # The ranks share the cores, and their kernels are the emulator's, so a thread each is enough for the CPU's side.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"ASCEND_EMULATOR": mode} if mode else {})}
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(size):
@@ -103,3 +103,9 @@ def test_collectives_of_processes_agree(size):
 @pytest.mark.parametrize(("way", "size"), [("fsdp", 2), ("tensor", 2), ("fsdp", 4), ("tensor", 4), ("both", 4)])
 def test_sharded_training_is_that_of_one_process(way, size):
     job(size, "sharded.py", way)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("words", [["collectives.py"], ["sharded.py", "fsdp"], ["sharded.py", "tensor"]], ids=" ".join)
+def test_strict_mode_has_no_report(words, seed):
+    job(2, *words, mode=f"strict,seed={seed},ignore=leak")

@@ -19,7 +19,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnIndex",
         parameters: &[input(SELF, ANY, 1, 8), inputs(INDICES_LIST, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "an index a dim from the first on, one without elements takes the whole dim; they broadcast; out has the dims to \
-                 which they do in the place of those they index; indices in -extent..extent",
+                 which they do in the place of those they index, and one without elements asks for nothing; indices in -extent..extent",
         source: "CANN 8.1 aclnn API reference, aclnnIndex (indices of integers)",
         plan: index,
     },
@@ -117,8 +117,12 @@ impl Indexed {
 
 fn index(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
-    let indexed = Indexed::of(call, x)?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
+    // Where truth values let nothing in, no index has elements.
+    if call.tensor(OUT)?.len() == 0 {
+        return Plan::new(|_, _| Ok(()));
+    }
+    let indexed = Indexed::of(call, x)?;
     call.expect_shape(OUT, &indexed.result(), "of self with the dims of the indices in the place of those they index")?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {

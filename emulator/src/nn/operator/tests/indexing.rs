@@ -222,3 +222,14 @@ fn one_hot_sets_one_class_per_index() {
     let arguments = vec![Arg::T(&mut x), Arg::I(2), Arg::T(&mut two), Arg::T(&mut off), Arg::I(-1), Arg::T(&mut out)];
     refused("aclnnOneHot", arguments, &["onValue: expected one element, found [2]"]);
 }
+
+#[test]
+fn a_result_without_elements_asks_for_nothing() {
+    // What truth values that let nothing in become: an index a dim, each without elements.
+    let mut x = Data::new(DType::F32, &[2, 3], &[1.0; 6]);
+    let mut indices = [Data::blank(DType::I64, &[0]), Data::blank(DType::I64, &[0])];
+    let (mut none, mut one) = (Data::blank(DType::F32, &[0]), Data::blank(DType::F32, &[1]));
+    run("aclnnIndex", vec![Arg::T(&mut x), Arg::List(indices.iter_mut().collect()), Arg::T(&mut none)]).unwrap();
+    let arguments = vec![Arg::T(&mut x), Arg::List(indices.iter_mut().collect()), Arg::T(&mut one)];
+    refused("aclnnIndex", arguments, &["indices: expected one tensor with elements at least"]);
+}
