@@ -10,7 +10,7 @@ use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
@@ -74,6 +74,7 @@ impl Drawn {
             replicas: if data == 4 { one_of(random, &[1, 2]) } else { 1 },
             context: one_of(random, &[1, 1, 1, 2]),
             tensor: one_of(random, &[1, 2, 3]),
+            grid: Grid::LINE,
             stages: one_of(random, &[1, 2, 2, 3]),
             residual: one_of(random, &[Residual::Replicate, Residual::Seq]),
             zero: one_of(random, &[Zero::None, Zero::Moments, Zero::Gradients, Zero::Weights]),
