@@ -7,6 +7,7 @@ mod abi;
 mod c;
 mod common;
 mod compile_fail;
+mod compress;
 mod context;
 mod device;
 mod engine;

@@ -78,6 +78,7 @@ impl Golden {
             loss_scale: LossScaling::default(),
             pipeline: Pipeline::default(),
             lora: None,
+            compress: None,
             exact: false,
         };
         let bytes = std::fs::read(dir.join("data.safetensors")).unwrap();

@@ -156,3 +156,31 @@ fn the_tables_of_the_document_are_what_the_program_says() {
     let difference = document.lines().zip(before.lines()).find(|(new, old)| new != old);
     assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test plan_train");
 }
+
+#[test]
+fn compressed_sums_of_gradients_pay_where_links_take_longer_than_operators() {
+    let report = json(&format!("{QWEN} --cards 1024 --global-batch 1024"));
+    let sums = report["gradients"].as_array().unwrap();
+    let number = |at: usize, key: &str| sums[at][key].as_f64().unwrap();
+    let total = |at: usize| number(at, "exchange_s") + number(at, "operators_s");
+    assert_eq!(
+        sums.iter().map(|sum| sum["how"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["whole, f32", "onebit", "topk=0.01"]
+    );
+    assert_eq!((&sums[0]["pays"], number(0, "operators_s")), (&Value::Null, 0.0));
+    let ratio = number(1, "sent_gib") / number(0, "sent_gib");
+    assert!((ratio * 32.0 - 1.0).abs() < 0.05, "{ratio}");
+    for at in [1, 2] {
+        assert_eq!(sums[at]["pays"].as_bool().unwrap(), total(at) < total(0), "{sums:?}");
+    }
+}
+
+/// Each card says its greatest to all others, so of enough copies a hundredth is more than the whole.
+#[test]
+fn a_hundredth_of_the_greatest_does_not_pay_over_many_copies() {
+    let of = |cards: usize| {
+        let report = json(&format!("--model qwen2.5-0.5b --train --seq 1024 --cards {cards} --global-batch 4096"));
+        report["gradients"].as_array().unwrap().iter().map(|sum| sum["pays"].as_bool()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(128)[2], Some(false));
+}

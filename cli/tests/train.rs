@@ -252,6 +252,22 @@ fn weights_that_are_drawn_are_the_same_on_every_layout() {
 }
 
 #[test]
+fn a_compressed_run_goes_on_with_the_same_bits_and_on_more_cards() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let save = dir.join("save");
+    let more = format!("--compress onebit --compress-after 3 --save {} --save-every 6 --digest", save.display());
+    let whole = digest(&done(&mut train(dir, "whole", &format!("--cards 2 --mesh dp=2 {more}"))));
+    fs::remove_dir_all(save.join("step-00000012")).unwrap();
+    let resumed = digest(&done(&mut train(dir, "resumed", &format!("--cards 2 --mesh dp=2 --resume {more}"))));
+    assert_eq!(resumed, whole);
+    fs::remove_dir_all(save.join("step-00000012")).unwrap();
+    done(&mut train(dir, "wider", &format!("--cards 8 --mesh dp=4,tp=2 --resume {more}")));
+    let plain = digest(&done(&mut train(dir, "plain", "--cards 2 --mesh dp=2 --digest")));
+    assert_ne!(plain, whole, "behind the warm-up gradients are others");
+}
+
+#[test]
 fn everything_that_is_wrong_is_said_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
@@ -270,6 +286,12 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
         ("--mesh pp=2 --cards 2 --pipeline dapple".to_owned(), vec!["`dapple` is none of gpipe, 1f1b"]),
         ("--momentum 0.9".to_owned(), vec!["--momentum: is no option of the optimizer: expected --optimizer sgd"]),
         (format!("--recipe {}", recipe.display()), vec!["recipe: line 2", "unknown field `clipnorm`"]),
+        ("--compress topk=2".to_owned(), vec!["`topk=2` is none of onebit and topk=SHARE"]),
+        ("--compress-after 3".to_owned(), vec!["--compress-after: nothing is compressed"]),
+        (
+            "--compress onebit --exact --zero 1 --cards 2 --mesh dp=2".to_owned(),
+            vec!["--compress: each card needs all of a moved weight", "--compress: what cards keep back depends"],
+        ),
         ("--lr 0 --seq 31".to_owned(), vec!["recipe: schedule.lr", "data.safetensors"]),
         ("--steps 41".to_owned(), vec!["data.safetensors"]),
         ("--data missing.safetensors".to_owned(), vec!["missing.safetensors"]),

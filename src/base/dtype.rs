@@ -18,13 +18,15 @@ pub enum DType {
     I64,
     /// Signed 8-bit integer: quantised weights and activations.
     I8,
+    /// Unsigned 8-bit integer: eight signs, or bytes that are only moved.
+    U8,
     /// One byte, 0 or 1.
     Bool,
 }
 
 impl DType {
     /// Every type, in the order of the enum.
-    pub const ALL: [Self; 7] = [Self::F32, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::Bool];
+    pub const ALL: [Self; 8] = [Self::F32, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::Bool];
 
     /// Bytes of one element.
     #[must_use]
@@ -33,7 +35,7 @@ impl DType {
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::BF16 => 2,
             Self::I64 => 8,
-            Self::I8 | Self::Bool => 1,
+            Self::I8 | Self::U8 | Self::Bool => 1,
         }
     }
 
@@ -53,6 +55,7 @@ impl DType {
             Self::I32 => "i32",
             Self::I64 => "i64",
             Self::I8 => "i8",
+            Self::U8 => "u8",
             Self::Bool => "bool",
         }
     }
@@ -66,7 +69,7 @@ impl fmt::Display for DType {
 
 /// The text is no element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no element type; known are f32, f16, bf16, i32, i64, i8, bool")]
+#[error("`{0}` is no element type; known are f32, f16, bf16, i32, i64, i8, u8, bool")]
 pub struct UnknownDType(pub String);
 
 impl FromStr for DType {

@@ -83,23 +83,29 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
         format!("{made} {state}, {needs}")
     };
     let row = |(id, op): (OpId, &Op)| {
-        let factor = if op.kind.row().name == "all_reduce" { 2 } else { 1 };
+        let factor = if matches!(op.kind, Kind::AllReduce { .. }) { 2 } else { 1 };
         let bytes = |operand: &ValueId| {
             let (value, layout) = (&program.values[*operand], &placed.layouts[*operand]);
             let cost = step_cost(&op.kind, layout, mesh, &value.shape, value.dtype.size_bytes());
             Bytes(cost.moved_bytes / factor)
         };
-        let own = reason(op.operands[0], op.result());
+        // What overwrites an operand stays on its card.
+        let given = op.kind.row().in_place.len();
+        let own = reason(op.operands[0], op.results.get(given).copied().unwrap_or_else(|| op.result()));
         Exchange {
             op: id,
             kind: op.kind.row().name,
             axes: mesh.describe(op.kind.axes()),
             group: mesh.joint_size(op.kind.axes()),
             value: program.label(origin(op.operands[0]).0),
-            tensors: op.operands.len(),
-            bytes: op.operands.iter().map(bytes).sum(),
-            reason: if op.operands.len() > 1 { format!("small tensors share it; of the first: {own}") } else { own },
+            tensors: op.operands.len() - given,
+            bytes: op.operands.iter().skip(given).map(bytes).sum(),
+            reason: if op.operands.len() - given > 1 {
+                format!("small tensors share it; of the first: {own}")
+            } else {
+                own
+            },
         }
     };
-    program.ops.iter().filter(|(_, op)| op.kind.is_collective()).map(row).collect()
+    program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
 }

@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 
 use crate::base::{Diagnostic, Diagnostics, IdVec};
-use crate::placement::{Placed, transition};
+use crate::placement::{Layout, Placed, transition};
 use crate::program::text::op_text;
 use crate::program::{Kind, Op, Program, Value};
 
@@ -16,7 +16,7 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
     let mut out = Placed { program: Program { ops: IdVec::new(), ..resharded.program.clone() }, ..resharded.clone() };
     for (_, op) in resharded.program.ops.iter() {
         if op.kind != Kind::Reshard {
-            out.program.ops.push(op.clone());
+            out.program.ops.push(Op { kind: joined(&op.kind, &resharded.layouts[op.operands[0]]), ..op.clone() });
             continue;
         }
         let mut operand = op.operands[0];
@@ -40,4 +40,14 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
         }
     }
     problems.into_result(out)
+}
+
+/// An op that joins parts of its first operand, with the axes on which that has parts; others as they are.
+fn joined(kind: &Kind, operand: &Layout) -> Kind {
+    match kind {
+        Kind::CompressedSum { by, .. } => {
+            Kind::CompressedSum { axes: operand.partial.iter().map(|(axis, _)| *axis).collect(), by: *by }
+        }
+        other => other.clone(),
+    }
 }

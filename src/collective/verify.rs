@@ -78,7 +78,7 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
                 }
             }
         } else {
-            check_types(placed, op, &mut problems);
+            check_types(placed, op, stage, &mut problems);
         }
     }
     check_outputs(placed, &mut problems);
@@ -103,13 +103,20 @@ fn check_layouts(placed: &Placed, problems: &mut Diagnostics) {
 }
 
 /// On every axis an op that computes has operands and results of the types that its rule allows.
-fn check_types(placed: &Placed, op: &Op, problems: &mut Diagnostics) {
+fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostics) {
     let (program, mesh) = (&placed.program, &placed.mesh);
     let place = || op_text(program, op);
     let rule = match rule_of(op, &program.operand_shapes(op)) {
         Ok(rule) => rule,
         Err(message) => return problems.push(Diagnostic::new(place(), message)),
     };
+    if op.kind.row().linear == Linear::Joins && stage == Stage::Lowered {
+        let joined: Vec<AxisId> = placed.layouts[op.operands[0]].partial.iter().map(|(axis, _)| *axis).collect();
+        if joined != op.kind.axes() {
+            let problem = Diagnostic::new(place(), "joins other cards than those that have parts");
+            problems.push(problem.expected(mesh.describe(&joined)).found(mesh.describe(op.kind.axes())));
+        }
+    }
     for axis in mesh.ids() {
         let name = &mesh.axes()[axis.index()].name;
         let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();
@@ -180,12 +187,15 @@ fn follows<'a>(
                     _ => Type::Whole,
                 }));
             }
-            (Linear::Jointly | Linear::Parts, all) => all.len() == read.len(),
+            (Linear::Jointly | Linear::Parts | Linear::Joins, all) => all.len() == read.len(),
             (Linear::InEach(linear), [at]) => linear.contains(at),
             (Linear::InEach(_) | Linear::No, _) => false,
         };
         let sums = partial.iter().all(|at| operands[*at] == Type::Partial(Reduce::Sum));
-        return if passes && sums {
+        let (joins, kept) = (op.kind.row().linear == Linear::Joins, op.kind.row().in_place.len());
+        return if passes && sums && joins {
+            Ok(Box::new(move |result| if result < kept { Type::Partial(Reduce::Sum) } else { Type::Whole }))
+        } else if passes && sums {
             Ok(Box::new(|_| Type::Partial(Reduce::Sum)))
         } else {
             Err(format!("{} reads a partial value as if it were whole", op.kind.row().name))

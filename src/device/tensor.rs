@@ -265,6 +265,7 @@ pub(super) const fn acl_dtype(dtype: DType) -> aclDataType {
         DType::I32 => aclDataType::ACL_INT32,
         DType::I64 => aclDataType::ACL_INT64,
         DType::I8 => aclDataType::ACL_INT8,
+        DType::U8 => aclDataType::ACL_UINT8,
         DType::Bool => aclDataType::ACL_BOOL,
     }
 }
@@ -278,7 +279,7 @@ pub(super) const fn hccl_dtype(dtype: DType) -> HcclDataType {
         DType::I32 => HcclDataType::HCCL_DATA_TYPE_INT32,
         DType::I64 => HcclDataType::HCCL_DATA_TYPE_INT64,
         DType::I8 => HcclDataType::HCCL_DATA_TYPE_INT8,
-        DType::Bool => HcclDataType::HCCL_DATA_TYPE_UINT8,
+        DType::U8 | DType::Bool => HcclDataType::HCCL_DATA_TYPE_UINT8,
     }
 }
 

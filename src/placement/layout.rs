@@ -66,6 +66,18 @@ impl Layout {
         self.partial.iter().find(|(found, _)| *found == axis).map(|(_, reduce)| *reduce)
     }
 
+    /// Over how many parts of a reduction the value is dealt: 1 where it is whole.
+    #[must_use]
+    pub fn summands(&self, mesh: &Mesh) -> usize {
+        self.partial.iter().map(|(axis, _)| mesh.size(*axis)).product()
+    }
+
+    /// Which of them `rank` holds.
+    #[must_use]
+    pub fn summand(&self, mesh: &Mesh, rank: usize) -> usize {
+        self.partial.iter().fold(0, |at, (axis, _)| at * mesh.size(*axis) + mesh.coordinate(rank, *axis))
+    }
+
     /// Whether no axis is named.
     #[must_use]
     pub fn is_replicated(&self) -> bool {

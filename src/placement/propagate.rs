@@ -557,7 +557,10 @@ impl<'a> Pass<'a> {
                 add(OnAxis::PassAll);
                 return found;
             }
-            Linear::Jointly | Linear::Parts => {}
+            Linear::Joins if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) => {
+                add(OnAxis::Join);
+            }
+            Linear::Jointly | Linear::Parts | Linear::Joins => {}
             Linear::InEach(operands) => {
                 for operand in operands.iter().filter(|operand| is_sum(&op.operands[**operand])) {
                     add(OnAxis::Pass(*operand));
@@ -592,6 +595,10 @@ impl<'a> Pass<'a> {
                 OnAxis::Pass(operand) => {
                     operands[operand].partial.push((axis, Reduce::Sum));
                     produced.iter_mut().for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
+                }
+                OnAxis::Join => {
+                    let kept = produced.iter_mut().take(op.kind.row().in_place.len());
+                    operands.iter_mut().chain(kept).for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
                 }
                 OnAxis::PassAll => {
                     let all = operands.iter_mut().chain(&mut produced);

@@ -177,6 +177,10 @@ pub fn step_cost(kind: &Kind, before: &Layout, mesh: &Mesh, shape: &Shape, size_
     let bytes = (seen_elems(before, axes, mesh, shape) * size_bytes) as u64;
     let moved_bytes = match kind {
         Kind::AllReduce { .. } => 2 * bytes,
+        Kind::CompressedSum { by, .. } => {
+            let cards = mesh.joint_size(axes);
+            (by.wire_bytes(seen_elems(before, axes, mesh, shape), cards) * cards / (cards - 1)) as u64
+        }
         Kind::AllToAll { .. } => bytes / mesh.joint_size(axes) as u64,
         _ => bytes,
     };

@@ -5,6 +5,8 @@
 //! kernel of this project is called as an operator is, by the name of its file in `kernels/` and with the arguments of its entry
 //! functions. A call is legal on a 910B for the element types and shapes it is made with.
 
+mod text;
+
 use std::ffi::CStr;
 use std::fmt;
 
@@ -12,7 +14,7 @@ use ascend_tp_machine::launch::Access;
 use smallvec::{SmallVec, smallvec};
 
 pub use crate::base::Number;
-use crate::base::{Argument, DType, Dims, Id, Kernels, Shape, define_id};
+use crate::base::{Argument, DType, Dims, Kernels, Shape, define_id};
 
 define_id!(
     /// A buffer of one card: a shard of a value, or a temporary of one op.
@@ -181,52 +183,8 @@ impl View {
     }
 }
 
-impl fmt::Display for View {
-    /// `b3+64:f32[2,4]`, with strides behind a slash where they are not dense.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.buffer)?;
-        if self.offset > 0 {
-            write!(f, "+{}", self.offset)?;
-        }
-        write!(f, ":{}{}", self.dtype, self.shape)?;
-        if self.strides != self.shape.strides() {
-            write!(f, "/{}", Shape::from(self.strides.clone()))?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for View {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 /// The views a step reads or writes, few enough to lie in place.
 pub type Views<'a> = SmallVec<[&'a View; 5]>;
-
-impl View {
-    /// The view of a text such as `b3+64:f32[2,4]`; the inverse of its `Display`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (place, rest) = text.split_once(':')?;
-        let (buffer, offset) = place.split_once('+').unwrap_or((place, "0"));
-        let (typed, strides) = rest.split_once('/').map_or((rest, None), |(typed, strides)| (typed, Some(strides)));
-        let (dtype, sizes) = typed.split_at(typed.find('[')?);
-        let list = |text: &str| -> Option<Dims> {
-            let inner = text.strip_prefix('[')?.strip_suffix(']')?;
-            inner.split(',').filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect()
-        };
-        let shape = Shape::from(list(sizes)?);
-        Some(Self {
-            buffer: BufferId::from_index(buffer.strip_prefix('b')?.parse().ok()?),
-            offset: offset.parse().ok()?,
-            dtype: dtype.parse().ok()?,
-            strides: strides.map_or_else(|| Some(shape.strides()), list)?,
-            shape,
-        })
-    }
-}
 
 /// A tensor of a call, and what the call does with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -560,6 +518,8 @@ calls! {
     Log "aclnnLog" { read x, write out } (x, out)
     /// `out = √x`.
     Sqrt "aclnnSqrt" { read x, write out } (x, out)
+    /// `out = |x|`.
+    Abs "aclnnAbs" { read x, write out } (x, out)
     /// `out = 1 / x`.
     Reciprocal "aclnnReciprocal" { read x, write out } (x, out)
     /// `out = by · x`.
@@ -602,6 +562,14 @@ calls! {
     MaxDim "aclnnMaxDim" { read x, write values, write indices, with dim: usize } (
         x, dim, x.keeps_dims(values), values, indices
     )
+    /// The `k` greatest elements along one dim, in order, and their indices, i64; `k` is that dim's size in both results.
+    Topk "aclnnTopk" { read x, write values, write indices, with dim: usize } (
+        x, values.view.shape[dim], dim, true, true, values, indices
+    )
+    /// A bit for each element of `x[n]`, in rows of bytes: whether it is 0 or more.
+    SignBitsPack "aclnnSignBitsPack" { read x, write out } (x, out.view.shape[0], out)
+    /// Its inverse: rows of 1 and -1 from bytes `x[n]`.
+    SignBitsUnpack "aclnnSignBitsUnpack" { read x, write out } (x, out.view.shape[0], out.dtype(), out)
     /// Sum over one dim.
     ReduceSum "aclnnReduceSum" { read x, write out, with dim: usize } (
         x, Argument::Ints(vec![dim as i64]), x.keeps_dims(out), out.dtype(), out

@@ -3,6 +3,7 @@
 //! Plain loops in the order of the formulas. Sums run in f64 and are rounded once to the result's element type, so the
 //! oracle is at least as exact as any card. It shares no code with the emulator.
 
+pub(super) mod frozen;
 pub(super) mod training;
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ pub fn round(dtype: DType, x: f32) -> f32 {
     match dtype {
         DType::F16 => f16::from_f32(x).to_f32(),
         DType::BF16 => bf16::from_f32(x).to_f32(),
-        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::Bool => x,
+        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::Bool => x,
     }
 }
 
@@ -112,6 +113,7 @@ impl HostTensor {
             DType::I32 => ints.flat_map(|x| i32::try_from(*x).unwrap_or(i32::MAX).to_le_bytes()).collect(),
             DType::I64 => ints.flat_map(|x| x.to_le_bytes()).collect(),
             DType::I8 => ints.flat_map(|x| i8::try_from(*x).unwrap_or(i8::MAX).to_le_bytes()).collect(),
+            DType::U8 => ints.map(|x| u8::try_from(*x).unwrap_or(u8::MAX)).collect(),
             DType::Bool => ints.map(|x| u8::from(*x != 0)).collect(),
         }
     }
@@ -134,7 +136,7 @@ impl HostTensor {
             DType::I32 => HostData::Int(map(bytes, |b| i64::from(i32::from_le_bytes(b)))),
             DType::I64 => HostData::Int(map(bytes, i64::from_le_bytes)),
             DType::I8 => HostData::Int(map(bytes, |b| i64::from(i8::from_le_bytes(b)))),
-            DType::Bool => HostData::Int(map(bytes, |[b]| i64::from(b))),
+            DType::U8 | DType::Bool => HostData::Int(map(bytes, |[b]| i64::from(b))),
         };
         Self { shape, dtype, data }
     }

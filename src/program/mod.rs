@@ -8,6 +8,7 @@
 
 pub mod build;
 pub mod call;
+pub mod compress;
 pub mod grad;
 pub mod graph;
 pub mod interpret;

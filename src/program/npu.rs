@@ -4,6 +4,7 @@
 //! the element type and shape at hand; where the fused operator refuses, a composition. The caller skips ops whose
 //! results are empty on this card, so results have at least one element here; operands may be empty.
 
+pub(super) mod frozen;
 pub(crate) mod joined;
 pub(super) mod training;
 pub(super) mod tree;

@@ -10,6 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::base::{AxisId, DType, Id, Shape};
 
+use super::compress::Compression;
 use super::grad::GradFn;
 use super::graph::{Op, Value};
 use super::interpret::{self as host, HostTensor};
@@ -29,6 +30,9 @@ pub enum Linear {
     Jointly,
     /// As [`Linear::Jointly`], of numbers: an operand that is whole is made a sum of which one card has all.
     Parts,
+    /// All operands together, which the op itself makes whole: of its results those that overwrite an operand are parts too, the others
+    /// whole.
+    Joins,
 }
 
 /// The first stage at which an op may occur.
@@ -238,6 +242,31 @@ fn elementwise_results(kind: &Kind, shapes: &[&Shape], results: usize) -> Result
     Ok(rule)
 }
 
+/// As [`elementwise_results`], of operands of one shape.
+fn of_one_shape(kind: &Kind, shapes: &[&Shape], results: usize) -> Result<Rule, String> {
+    match shapes.iter().find(|shape| **shape != shapes[0]) {
+        Some(other) => Err(format!("shapes differ, {} and {other}", shapes[0])),
+        None => elementwise_results(kind, shapes, results),
+    }
+}
+
+/// As [`of_one_shape`], of so many operands and numbers behind them.
+fn with_numbers(kind: &Kind, shapes: &[&Shape], tensors: usize, results: usize) -> Result<Rule, String> {
+    if let Some(number) = shapes[tensors..].iter().find(|shape| shape.rank() > 0) {
+        return Err(format!("what follows operand {} are numbers, found shape {number}", tensors - 1));
+    }
+    of_one_shape(kind, &shapes[..tensors], results)?;
+    elementwise_results(kind, shapes, results)
+}
+
+/// `count` results of f32, of operands of that type.
+fn singles(_: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
+    match dtypes.iter().find(|dtype| **dtype != DType::F32) {
+        Some(other) => Err(format!("takes f32, found {other}")),
+        None => Ok(smallvec![DType::F32; count]),
+    }
+}
+
 /// The element type of all operands, `count` times.
 fn equal_floats(kind: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
     Ok(smallvec![all_float(kind, dtypes)?[0]; count])
@@ -309,6 +338,7 @@ attributes! {
     DType: Self::to_string, |_, text: &str| text.parse().map_err(|error| format!("{error}"));
     Reduce: Self::to_string, |_, text: &str| Self::named(text).ok_or_else(|| format!("`{text}` is no reduction"));
     Einsum: Self::to_string, |_, text: &str| text.parse();
+    Compression: Self::to_string, |_, text: &str| text.parse();
 }
 
 fn joined(parts: impl Iterator<Item = String>) -> String {
@@ -335,7 +365,7 @@ impl Attribute for Vec<AxisId> {
             let index = axis_names.iter().position(|known| known == axis);
             index.map(AxisId::from_index).ok_or_else(|| format!("the mesh has no axis `{axis}`"))
         };
-        text.split('*').map(axis).collect()
+        text.split('*').filter(|axis| !axis.is_empty()).map(axis).collect()
     }
 
     fn axes(&self) -> &[AxisId] {

@@ -1,6 +1,7 @@
 //! One rank's steps, in program order: each op as calls on this rank's shards, each movement as packing, one collective
 //! and unpacking. Buffers are made here and placed later.
 
+mod compressed;
 mod joined;
 mod stages;
 
@@ -43,7 +44,8 @@ pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Plan {
 fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut seen: Vec<&[AxisId]> = Vec::new();
-    for op in placed.program.ops.values().iter().filter(|op| op.kind.is_collective()) {
+    let exchange = |op: &&Op| op.kind.is_collective() && !op.kind.axes().is_empty();
+    for op in placed.program.ops.values().iter().filter(exchange) {
         if seen.contains(&op.kind.axes()) {
             continue;
         }
@@ -197,7 +199,7 @@ impl<'a> Emitter<'a> {
     /// that are to be emitted.
     fn lay_out(&mut self, is_emitted: &dyn Fn(OpId) -> bool) {
         let program = &self.placed.program;
-        let several = |op: &Op| op.operands.len() > 1 && op.kind.is_collective();
+        let several = |op: &Op| op.operands.len() > 1 && op.kind.is_collective() && op.kind.is_movement();
         for (id, op) in program.ops.iter().filter(|(id, op)| several(op) && is_emitted(*id)) {
             let sides = [self.side_by_side(&op.operands), self.side_by_side(&op.results)];
             for (operand, window) in op.operands.iter().zip(&sides[0].each) {
@@ -298,6 +300,9 @@ impl<'a> Emitter<'a> {
                 self.reduce_scatter(id, op, axes, *dim, reduce);
             }
             Kind::AllToAll { axes, from, to } => self.all_to_all(id, op, axes, *from, *to),
+            Kind::CompressedSum { axes, by } if self.placed.mesh.joint_size(axes) > 1 => {
+                self.compressed_sum(id, op, axes, *by);
+            }
             _ => self.compute(id, op),
         }
     }

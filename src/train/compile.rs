@@ -17,6 +17,7 @@ use crate::schedule::parts::{Cut, cut};
 use crate::schedule::{Place, Plan, Staged, StagedStep, schedule_apart, schedule_stages};
 
 use super::checkpoint::{ShardedTensor, Sharding};
+use super::compress;
 use super::context::CONTEXT;
 use super::exact;
 use super::init::{Init, inits};
@@ -81,9 +82,17 @@ impl Layout {
         recipe.global_batch.div_ceil(self.batch())
     }
 
-    /// The programs of a step, in order: one a micro-batch, or one of all micro-batches of a pipeline.
+    /// The programs of a step, in order: one a micro-batch, or one of all micro-batches of a pipeline. Where gradients are compressed,
+    /// of a step behind [`Layout::warmup_programs`].
     #[must_use]
     pub fn programs(&self, recipe: &Recipe) -> Vec<Part> {
+        let parts = self.warmup_programs(recipe);
+        if recipe.compress.is_some() { Part::compressed(parts) } else { parts }
+    }
+
+    /// As [`Layout::programs`], of a step whose gradients are not compressed.
+    #[must_use]
+    pub fn warmup_programs(&self, recipe: &Recipe) -> Vec<Part> {
         let count = if self.stages > 1 { 1 } else { self.micro_batches(recipe) };
         Part::of_step(count, recipe.precision == Precision::F16, recipe.order())
     }
@@ -154,6 +163,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     if recipe.exact {
         exact::check_layout(layout)?;
     }
+    compress::check(recipe, layout)?;
     let mesh = layout.stage_mesh(config)?;
     let mut parts = Parts {
         config,
@@ -170,6 +180,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
             && (tensor == 1 || layout.residual == Residual::Replicate)
             && (data == 1 || recipe.order() == SumOrder::AsTheyCome),
         cut: Cut::whole(config.layers),
+        compress: recipe.compress.map(|compress| (compress.by, compress.warmup(recipe.steps))),
         order: recipe.order(),
     };
     let lie = (layout.residual, layout.zero);
@@ -184,7 +195,9 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     let loss = parts.loss()?;
     let pins = pins(&loss, &mesh, lie, (parts.order, parts.levels()))?;
     let mut lowered = Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
-    for part in Part::of_step(parts.count, parts.is_scaled(), parts.order) {
+    let usual = Part::of_step(parts.count, parts.is_scaled(), parts.order);
+    let compressed = parts.compress.map(|_| Part::Compressed);
+    for part in usual.into_iter().chain(compressed) {
         if lowered.parts.iter().any(|(known, _)| *known == part) {
             continue;
         }
@@ -333,19 +346,20 @@ impl StepProgram<'_> {
 }
 
 impl Lowered {
-    /// What the cards run, each once, in the order of a step.
+    /// What the cards run, each once, in the order of a step, those of a warm-up first.
     #[must_use]
     pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Vec<StepProgram<'_>> {
         let of_one = |part: &Part| layout.stages == 1 || *part == Part::Update;
         let mut found: Vec<StepProgram<'_>> = Vec::new();
-        for part in layout.programs(recipe) {
+        for part in layout.warmup_programs(recipe).into_iter().chain(layout.programs(recipe)) {
             if found.iter().any(|run| run.part == part) {
                 continue;
             }
             let steps = if of_one(&part) {
                 vec![part]
             } else {
-                Part::of_step(layout.micro_batches(recipe), false, recipe.order())
+                let steps = Part::of_step(layout.micro_batches(recipe), false, recipe.order());
+                if part == Part::Compressed { Part::compressed(steps) } else { steps }
             };
             let at = |step: &Part| self.parts.iter().position(|(known, _)| known == step);
             let mut numbers: Vec<usize> = steps.iter().filter_map(at).collect();

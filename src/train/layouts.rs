@@ -34,6 +34,13 @@ pub const MICRO: &str = "micro.";
 /// … of its whole gradient, kept until it is known to be finite.
 pub const SCALED: &str = "scaled.";
 
+/// … of the parts of its gradient that are still to be compressed.
+pub const PARTS: &str = "parts.";
+/// … of what of it is compressed.
+pub const SENT: &str = "sent.";
+/// … of what each card kept back of it.
+pub const KEPT_BACK: &str = "kept_back.";
+
 /// … of the sum of its own gradient and that of its copy.
 pub const WITH_COPY: &str = "with_copy.";
 
@@ -46,7 +53,7 @@ pub fn accumulated(level: usize, param: &str) -> String {
 /// The param of a state that holds gradients or a moment of it.
 #[must_use]
 pub fn param_of(state: &str) -> Option<&str> {
-    let param = [ACCUMULATED, SCALED].iter().chain(&STATES).find_map(|prefix| state.strip_prefix(prefix))?;
+    let param = [ACCUMULATED, SCALED, KEPT_BACK].iter().chain(&STATES).find_map(|prefix| state.strip_prefix(prefix))?;
     let is_level = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     Some(param.split_once(':').filter(|(level, _)| is_level(level)).map_or(param, |(_, param)| param))
 }
@@ -128,8 +135,7 @@ pub fn pins(
     let shards: usize = cut_on.iter().map(|axis| mesh.joint_size(&mesh.named(axis))).product();
     let matrices = matrices(loss);
     let trained: BTreeSet<ValueId> = trained(loss).into_iter().collect();
-    let mut problems = Diagnostics::new();
-    let mut pins = base;
+    let (mut problems, mut pins) = (Diagnostics::new(), base);
     for id in loss.with_role(Role::Param) {
         let value = &loss.values[id];
         let layout = &placed.stored[id.index()];
@@ -162,6 +168,9 @@ pub fn pins(
             pins = pins.value(&format!("{WITH_COPY}{name}"), &shared);
         }
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
+        // What is compressed is summed once a step, and is cut over no axis of data.
+        let partial = |pins: Pins, of: &str| pins.partial_value(&format!("{of}{name}"), &own, &data);
+        pins = [PARTS, SENT, KEPT_BACK].into_iter().fold(pins, partial);
         let kept = (0..levels).map(|level| accumulated(level, name));
         pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
     }

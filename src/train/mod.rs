@@ -12,6 +12,7 @@
 
 pub mod checkpoint;
 mod compile;
+mod compress;
 pub mod context;
 pub mod data;
 mod exact;
@@ -28,6 +29,7 @@ mod trainer;
 pub mod verify;
 
 pub use compile::{Compiled, Layout, Lowered, StepProgram, compile, compile_with, lower};
+pub use compress::Compress;
 pub use layouts::Zero;
 pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;

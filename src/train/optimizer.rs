@@ -46,6 +46,8 @@ pub mod input {
     pub const RATE: &str = "rate";
     /// `[]` f32: the updates made before; for [`super::Optimizer::Adamw`], whose moments are corrected by it.
     pub const STEP: &str = "step";
+    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once its second moments stay.
+    pub const CORRECTED: &str = "corrected_rate";
 }
 
 /// What stands before a param's name in the names of its states.
@@ -64,11 +66,33 @@ impl Optimizer {
         0.1
     }
 
-    /// The inputs of the step behind `updates` others, at a rate: names and numbers.
+    /// The inputs of the step behind `updates` others, at a rate: names and numbers. `is_frozen`: second moments stay.
     #[must_use]
-    pub fn inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
-        let step = matches!(self, Self::Adamw { .. }).then_some((input::STEP, updates as f64));
-        std::iter::once((input::RATE, rate)).chain(step).collect()
+    pub fn inputs(&self, updates: usize, rate: f64, is_frozen: bool) -> Vec<(&'static str, f64)> {
+        let mut inputs = vec![(input::RATE, rate)];
+        if let Self::Adamw { betas: [beta1, _], .. } = self {
+            inputs.push((input::STEP, updates as f64));
+            inputs.extend(is_frozen.then(|| (input::CORRECTED, rate / (1.0 - beta1.powf(updates as f64 + 1.0)))));
+        }
+        inputs
+    }
+
+    /// What gradients are divided by before they are compressed, once the second moment stays as `updates` updates made it, and its
+    /// inverse; `None`: nothing.
+    pub(super) fn scale(&self, build: &mut Builder, states: &[Operand], updates: usize) -> Option<[Operand; 2]> {
+        match *self {
+            Self::Adamw { betas: [_, beta2], eps, .. } => {
+                let moment = states[1];
+                let shape = build.program().values[moment.id()].shape.clone();
+                let sum = (0..shape.rank()).rev().fold(moment, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]));
+                // A weight that had no gradient yet counts as one that had one of the mean magnitude, once: else its first would move it by
+                // as much as it is larger than `eps`.
+                let least = build.op(Kind::Scale { by: (1.0 - beta2) / shape.elems() as f64 }, &[sum]);
+                let kind = Kind::AdamWScale { correction: 1.0 - beta2.powf(updates as f64), epsilon: eps };
+                Some(build.several(kind, &[moment, least]))
+            }
+            Self::Sgd { .. } => None,
+        }
     }
 
     /// The states of a param, zeros before the first step: prefixes of [`STATES`].
@@ -93,19 +117,21 @@ impl Optimizer {
     }
 
     /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
-    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients.
+    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients. `frozen`:
+    /// by param, the inverse of its [`Optimizer::scale`], if its second moment stays; or nothing, if none does.
     pub fn update(
         &self,
         build: &mut Builder,
         params: &[Operand],
         gradients: &[Operand],
         states: &[Vec<Operand>],
+        frozen: &[Option<Operand>],
         clip_norm: f64,
     ) -> Option<(Operand, Vec<Operand>)> {
         let squares = squares(build, gradients)?;
         let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
         let matrices = matrices(build.program());
-        let moved = self.apply(build, params, gradients, states, factor, &|param| matrices.contains(&param));
+        let moved = self.apply(build, params, gradients, (states, frozen), factor, &|param| matrices.contains(&param));
         Some((norm, moved))
     }
 
@@ -116,7 +142,7 @@ impl Optimizer {
         build: &mut Builder,
         params: &[Operand],
         gradients: &[Operand],
-        states: &[Vec<Operand>],
+        (states, frozen): (&[Vec<Operand>], &[Option<Operand>]),
         factor: Operand,
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) -> Vec<Operand> {
@@ -126,17 +152,28 @@ impl Optimizer {
             Self::Adamw { .. } => build.input(input::STEP, [], DType::F32),
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
         };
+        let corrected = match self {
+            Self::Adamw { .. } if !frozen.is_empty() => build.input(input::CORRECTED, [], DType::F32),
+            _ => rate,
+        };
         let mut all = Vec::with_capacity(params.len());
-        for ((param, gradient), states) in params.iter().zip(gradients).zip(states) {
-            let moved = match *self {
-                Self::Adamw { betas: [beta1, beta2], eps, weight_decay } => {
+        let inverses = frozen.iter().copied().chain(std::iter::repeat(None));
+        for (((param, gradient), states), inverse) in params.iter().zip(gradients).zip(states).zip(inverses) {
+            let moved = match (*self, inverse) {
+                (Self::Adamw { betas: [beta1, _], weight_decay, .. }, Some(inverse)) => {
+                    let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
+                    let operands = [*param, states[0], inverse, *gradient, factor, rate, corrected];
+                    let [_, moved] = build.several(Kind::FrozenAdamW { beta1, decay }, &operands);
+                    moved
+                }
+                (Self::Adamw { betas: [beta1, beta2], eps, weight_decay }, None) => {
                     let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
                     let kind = Kind::AdamW { beta1, beta2, epsilon: eps, decay };
                     let operands = [*param, states[0], states[1], *gradient, factor, rate, number];
                     let [_, _, moved] = build.several(kind, &operands);
                     moved
                 }
-                Self::Sgd { momentum } => {
+                (Self::Sgd { momentum }, _) => {
                     let mut update = build.mul(*gradient, factor);
                     if let Some(state) = states.first() {
                         let kept = build.op(Kind::Scale { by: momentum }, &[*state]);

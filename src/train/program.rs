@@ -11,13 +11,14 @@ use std::str::FromStr;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Id};
 use crate::config::{Lora, ModelConfig};
+use crate::program::compress::Compression;
 use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::{COPY, Loss, loss, trained};
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
 use crate::schedule::When;
 use crate::schedule::parts::{Cut, Marks};
 
-use super::layouts::{GRADIENT, MICRO, SCALED, WITH_COPY, accumulated};
+use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
 use super::optimizer::{Optimizer, matrices, squares};
 
 /// Names of outputs and of inputs that are not the model's.
@@ -48,6 +49,8 @@ pub enum Part {
         /// How many.
         levels: usize,
     },
+    /// In the place of [`Part::Only`] or [`Part::Last`] once gradients are compressed.
+    Compressed,
     /// Moves the weights by gradients that were left in states.
     Update,
 }
@@ -71,6 +74,21 @@ impl Part {
             }
         };
         parts.extend(is_scaled.then_some(Self::Update));
+        parts
+    }
+
+    /// Whether it is for the last micro-batch.
+    #[must_use]
+    pub const fn ends_step(self) -> bool {
+        matches!(self, Self::Only | Self::Last | Self::Compressed)
+    }
+
+    /// The parts of a step whose gradients are compressed, of those of one whose are not.
+    #[must_use]
+    pub fn compressed(mut parts: Vec<Self>) -> Vec<Self> {
+        if let Some(last) = parts.last_mut() {
+            *last = Self::Compressed;
+        }
         parts
     }
 }
@@ -146,6 +164,8 @@ pub struct Parts<'a> {
     pub adds_early: bool,
     /// Layers by part of the model. With several a tied head is a copy of the embedding.
     pub cut: Cut,
+    /// How gradients are compressed, and behind how many updates.
+    pub compress: Option<(Compression, usize)>,
     /// In which order sums are added that cards or micro-batches hold parts of. As trees, a tied head is a copy of the embedding.
     pub order: SumOrder,
 }
@@ -168,6 +188,8 @@ struct States {
     accumulated: Vec<Vec<Operand>>,
     /// Of a scaled loss, for params that are no copies.
     scaled: Vec<Operand>,
+    /// Of compressed gradients, for params that are no copies: of matrices alone.
+    kept_back: Vec<Option<Operand>>,
 }
 
 /// A program, and where its values are made.
@@ -231,6 +253,7 @@ impl Parts<'_> {
     /// The sums of earlier micro-batches to which a part adds its gradients, and the one that it leaves.
     fn sums(&self, part: Part) -> (Vec<usize>, Option<usize>) {
         match part {
+            Part::Compressed if self.count == 1 => (Vec::new(), None),
             Part::Only | Part::Update => (Vec::new(), None),
             Part::First => (Vec::new(), Some(0)),
             Part::Middle => (vec![0], Some(0)),
@@ -239,7 +262,7 @@ impl Parts<'_> {
             Part::Last if self.order == SumOrder::Tree => {
                 ((0..self.levels()).filter(|level| (self.count - 1) >> level & 1 == 1).collect(), None)
             }
-            Part::Last => (vec![0], None),
+            Part::Last | Part::Compressed => (vec![0], None),
         }
     }
 
@@ -266,7 +289,14 @@ impl Parts<'_> {
         };
         let accumulated = (0..self.levels()).map(|level| all(&|name| accumulated(level, name), params)).collect();
         let scaled = if self.is_scaled() { all(&|name| format!("{SCALED}{name}"), &own) } else { Vec::new() };
-        States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled }
+        let compressed = if self.compress.is_some() { matrices(build.program()) } else { BTreeSet::new() };
+        let kept_back = |param: &Operand| {
+            let value = build.program().values[param.id()].clone();
+            let is_compressed = compressed.contains(&param.id());
+            is_compressed.then(|| build.state(&format!("{KEPT_BACK}{}", value.name), value.shape, DType::F32))
+        };
+        let kept_back = own.iter().map(kept_back).collect();
+        States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled, kept_back }
     }
 
     /// The program of [`Part::Update`].
@@ -289,7 +319,8 @@ impl Parts<'_> {
         let is_matrix = |param| matrices.contains(&param);
         let (copies, own): (Vec<Operand>, Vec<Operand>) =
             params.into_iter().partition(|param| is_copy(&name_of(&build, *param)));
-        let moved = self.optimizer.apply(&mut build, &own, &states.scaled, &states.optimizer, factor, &is_matrix);
+        let moved =
+            self.optimizer.apply(&mut build, &own, &states.scaled, (&states.optimizer, &[]), factor, &is_matrix);
         keep_alike(&mut build, &own, &moved, &copies);
         let mut marks = Marks::of_params(build.program(), &marks.homes(&loss));
         marks.behind(build.program(), 0..build.program().ops.len(), When::Update);
@@ -327,8 +358,8 @@ impl Parts<'_> {
         let whole = self.accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
         let sums = behind..build.program().ops.len();
         marks.behind(build.program(), sums.clone(), When::WeightGrad);
-        if matches!(part, Part::Only | Part::Last) {
-            self.finish_step(&mut build, &params, whole, &states);
+        if part.ends_step() {
+            self.finish_step(&mut build, part, &params, whole, &states);
         }
         marks.behind(build.program(), sums.end..build.program().ops.len(), When::Update);
         let program = build.finish()?;
@@ -336,21 +367,29 @@ impl Parts<'_> {
     }
 
     /// Moves the weights by their whole gradients, or leaves these in states.
-    fn finish_step(&self, build: &mut Builder, params: &[Operand], whole: Vec<Operand>, states: &States) {
+    fn finish_step(&self, build: &mut Builder, part: Part, params: &[Operand], whole: Vec<Operand>, states: &States) {
         let pairs = params.iter().copied().zip(whole);
         let (copies, own): (Vec<_>, Vec<_>) = pairs.partition(|(param, _)| is_copy(&name_of(build, *param)));
         let (mut own, mut whole): (Vec<Operand>, Vec<Operand>) = own.into_iter().unzip();
         for (copy, gradient) in &copies {
             if let Some(at) = original(build, *copy, &own) {
                 let sum = build.add(whole[at], *gradient);
-                whole[at] = build.name(sum, format!("{WITH_COPY}{}", name_of(build, own[at])));
+                whole[at] = match part {
+                    Part::Compressed => sum,
+                    _ => build.name(sum, format!("{WITH_COPY}{}", name_of(build, own[at]))),
+                };
             }
         }
         let (mut optimizer, mut scaled) = (states.optimizer.clone(), states.scaled.clone());
+        let mut frozen = match (part, self.compress) {
+            (Part::Compressed, Some(compress)) => self.compress(build, compress, &own, &mut whole, states),
+            _ => Vec::new(),
+        };
         if self.copies_table() {
             // The last part has its gradients first, and the sum of their squares goes from part to part once.
             [&mut own, &mut whole, &mut scaled].into_iter().for_each(|all| all.reverse());
             optimizer.reverse();
+            frozen.reverse();
         }
         if self.is_scaled() {
             if let Some(squares) = squares(build, &whole) {
@@ -360,11 +399,41 @@ impl Parts<'_> {
             for (state, gradient) in scaled.iter().zip(whole) {
                 build.op(Kind::Assign, &[*state, gradient]);
             }
-        } else if let Some((norm, moved)) = self.optimizer.update(build, &own, &whole, &optimizer, self.clip_norm) {
+        } else if let Some((norm, moved)) =
+            self.optimizer.update(build, &own, &whole, &optimizer, &frozen, self.clip_norm)
+        {
             build.output(name::NORM, norm);
             let copies: Vec<Operand> = copies.into_iter().map(|(copy, _)| copy).collect();
             keep_alike(build, &own, &moved, &copies);
         }
+    }
+
+    /// Writes the sums of compressed gradients in the place of their parts in `whole`; the answer is by param what they were multiplied with.
+    fn compress(
+        &self,
+        build: &mut Builder,
+        (by, updates): (Compression, usize),
+        params: &[Operand],
+        whole: &mut [Operand],
+        states: &States,
+    ) -> Vec<Option<Operand>> {
+        let mut inverses = Vec::with_capacity(params.len());
+        for (at, param) in params.iter().enumerate() {
+            let Some(kept_back) = states.kept_back[at] else {
+                inverses.push(None);
+                continue;
+            };
+            let name = name_of(build, *param);
+            let scale = self.optimizer.scale(build, &states.optimizer[at], updates);
+            let sent = scale.map_or(whole[at], |[_, inverse]| build.mul(whole[at], inverse));
+            build.name(sent, format!("{SENT}{name}"));
+            let kind = Kind::CompressedSum { axes: Vec::new(), by };
+            let [_, sum] = build.several(kind, &[sent, kept_back]);
+            let gradient = scale.map_or(sum, |[scale, _]| build.mul(sum, scale));
+            whole[at] = build.name(gradient, format!("{GRADIENT}{name}"));
+            inverses.push(scale.map(|[_, inverse]| inverse));
+        }
+        inverses
     }
 
     /// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer is the whole gradients, by param.
@@ -377,6 +446,7 @@ impl Parts<'_> {
         accumulated: &[Vec<Operand>],
     ) -> Vec<Operand> {
         let (added, left) = self.sums(part);
+        let compressed = if part == Part::Compressed { matrices(build.program()) } else { BTreeSet::new() };
         let mut whole = Vec::with_capacity(params.len());
         for (at, gradient) in gradients.into_iter().enumerate() {
             let name = name_of(build, params[at]);
@@ -389,7 +459,7 @@ impl Parts<'_> {
                 let problem = Diagnostic::new(&*name, "has two uses, whose gradients are added in each micro-batch");
                 build.problem(problem.expected("one use of a weight in an exact run").help("leave --exact out"));
             }
-            if part != Part::Only {
+            if left.is_some() || !added.is_empty() {
                 build.name(gradient, format!("{MICRO}{name}"));
             }
             for level in &added {
@@ -398,7 +468,8 @@ impl Parts<'_> {
             match left {
                 Some(level) => drop(build.op(Kind::Assign, &[accumulated[level][at], gradient])),
                 None => {
-                    build.name(gradient, format!("{GRADIENT}{name}"));
+                    let stands_before = if compressed.contains(&params[at].id()) { PARTS } else { GRADIENT };
+                    build.name(gradient, format!("{stands_before}{name}"));
                     whole.push(gradient);
                 }
             }

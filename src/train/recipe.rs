@@ -8,6 +8,7 @@ use crate::base::{DType, Diagnostic, Diagnostics};
 use crate::config::Lora;
 use crate::schedule::pipeline::Pipeline;
 
+use super::compress::Compress;
 use super::loss_scale::LossScaling;
 use super::optimizer::Optimizer;
 use super::program::SumOrder;
@@ -36,6 +37,8 @@ pub struct Recipe {
     pub pipeline: Pipeline,
     /// Adapters, which alone are trained.
     pub lora: Option<Lora>,
+    /// How data-parallel cards sum gradients with fewer bytes.
+    pub compress: Option<Compress>,
     /// Whether every sum has one order, so that all numbers are the same bits on every layout.
     pub exact: bool,
 }
@@ -89,6 +92,7 @@ impl Default for Recipe {
             schedule: Schedule::default(),
             pipeline: Pipeline::default(),
             lora: None,
+            compress: None,
             exact: false,
             loss_scale: LossScaling::default(),
         }

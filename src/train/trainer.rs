@@ -151,6 +151,8 @@ pub struct Trainer {
     sharding: Sharding,
     /// The parts of a step with the number of the engine's program, in order.
     parts: Vec<(Part, usize)>,
+    /// Where gradients are compressed: behind how many updates, and the parts of a step before.
+    warmup: Option<(usize, Vec<(Part, usize)>)>,
     progress: Progress,
     times: Times,
     /// Seconds of the last step in which operators ran, by rank of this process.
@@ -191,6 +193,13 @@ impl Trainer {
         };
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
         let parts = layout.programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
+        let warmup = match recipe.compress {
+            Some(compress) => {
+                let parts = layout.warmup_programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
+                Some((compress.warmup(recipe.steps), parts))
+            }
+            None => None,
+        };
         let progress = Progress { next: 0, updates: 0, loss_scale };
         Ok(Self {
             engine,
@@ -199,6 +208,7 @@ impl Trainer {
             layout,
             sharding,
             parts,
+            warmup,
             progress,
             times: Times::default(),
             compute: BTreeMap::new(),
@@ -236,9 +246,10 @@ impl Trainer {
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
         let mut found =
             Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
-        let of_update = || optimizer.inputs(updates, rate).into_iter().map(|(name, number)| number_input(name, number));
+        let given = optimizer.inputs(updates, rate, self.is_compressed());
+        let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
-        for (at, (part, program)) in self.parts.clone().into_iter().enumerate() {
+        for (at, (part, program)) in self.parts_now().into_iter().enumerate() {
             let mut inputs = match part {
                 Part::Update => Inputs::new(),
                 _ if self.layout.stages > 1 => self.staged_inputs(batch, labels, loss_scale, of_update()),
@@ -253,7 +264,7 @@ impl Trainer {
                     let clip = if clip_norm > 0.0 { (clip_norm / (found.grad_norm + 1e-6)).min(1.0) } else { 1.0 };
                     inputs.extend(of_update().chain([number_input(name::FACTOR, clip / loss_scale)]));
                 }
-                Part::Only | Part::Last if !is_scaled && self.layout.stages == 1 => inputs.extend(of_update()),
+                part if part.ends_step() && !is_scaled && self.layout.stages == 1 => inputs.extend(of_update()),
                 _ => {}
             }
             let outputs = self.engine.begin(program, inputs, timed)?.finish()?;
@@ -291,6 +302,17 @@ impl Trainer {
             None => began.elapsed().as_secs_f64(),
         };
         Ok((found, phases))
+    }
+
+    /// Whether the next step sums compressed gradients.
+    fn is_compressed(&self) -> bool {
+        self.warmup.as_ref().is_some_and(|(updates, _)| self.progress.updates >= *updates)
+    }
+
+    /// The parts of the next step.
+    fn parts_now(&self) -> Vec<(Part, usize)> {
+        let warmup = self.warmup.as_ref().filter(|_| !self.is_compressed());
+        warmup.map_or(&self.parts, |(_, parts)| parts).clone()
     }
 
     /// Adds what streams did in the last run of the engine.
@@ -379,7 +401,8 @@ impl Trainer {
     /// The plans of the programs, by program and rank: what the phases of [`Trainer::timed_step`] are of.
     #[must_use]
     pub fn programs(&self) -> Vec<Vec<Arc<Plan>>> {
-        let count = self.parts.iter().map(|(_, program)| program + 1).max().unwrap_or(0);
+        let all = self.parts.iter().chain(self.warmup.iter().flat_map(|(_, parts)| parts));
+        let count = all.map(|(_, program)| program + 1).max().unwrap_or(0);
         (0..count).map(|program| self.engine.plans(program).to_vec()).collect()
     }
 
@@ -443,7 +466,9 @@ impl Trainer {
                 let tensor = part.tensor();
                 let name = tensor.name.strip_prefix(COPY).unwrap_or(&tensor.name);
                 if sharding.has(name) {
-                    part.write(0, &checkpoint.read(name, &tensor.shape, tensor.dtype, &tensor.ranges)?)?;
+                    let summand = sharding.summand(name, part.rank());
+                    let (shape, dtype, ranges) = (&tensor.shape, tensor.dtype, &tensor.ranges);
+                    part.write(0, &checkpoint.read_summand(name, shape, dtype, ranges, summand)?)?;
                 }
             }
             Ok(())

@@ -42,6 +42,7 @@ ACLNN_OPERATOR(aclnnMul, const aclTensor *self, const aclTensor *other, aclTenso
 ACLNN_OPERATOR(aclnnMuls, const aclTensor *self, const aclScalar *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnDiv, const aclTensor *self, const aclTensor *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnLerp, const aclTensor *self, const aclTensor *end, const aclTensor *weight, aclTensor *out)
+ACLNN_OPERATOR(aclnnAbs, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnNeg, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnExp, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnLog, const aclTensor *self, aclTensor *out)
@@ -148,6 +149,10 @@ ACLNN_OPERATOR(aclnnMean, const aclTensor *self, const aclIntArray *dim, bool ke
     aclTensor *out)
 ACLNN_OPERATOR(aclnnTopk, const aclTensor *self, int64_t k, int64_t dim, bool largest, bool sorted,
     aclTensor *values_out, aclTensor *indices_out)
+
+/* Signs as bits, the first of eight lowest */
+ACLNN_OPERATOR(aclnnSignBitsPack, const aclTensor *self, int64_t size, aclTensor *out)
+ACLNN_OPERATOR(aclnnSignBitsUnpack, const aclTensor *self, int64_t size, aclDataType dtype, aclTensor *out)
 
 /* Shape */
 ACLNN_OPERATOR(aclnnCat, const aclTensorList *tensors, int64_t dim, aclTensor *out)

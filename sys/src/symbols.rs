@@ -276,6 +276,7 @@ macro_rules! for_each_symbol {
         aclnnMuls, aclnnMulsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, out: *mut aclTensor);
         aclnnDiv, aclnnDivGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, out: *mut aclTensor);
         aclnnLerp, aclnnLerpGetWorkspaceSize(self_: *const aclTensor, end: *const aclTensor, weight: *const aclTensor, out: *mut aclTensor);
+        aclnnAbs, aclnnAbsGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnNeg, aclnnNegGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnExp, aclnnExpGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         aclnnLog, aclnnLogGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
@@ -326,6 +327,8 @@ macro_rules! for_each_symbol {
         aclnnReduceSum, aclnnReduceSumGetWorkspaceSize(self_: *const aclTensor, dims: *const aclIntArray, keep_dims: bool, dtype: aclDataType, out: *mut aclTensor);
         aclnnMean, aclnnMeanGetWorkspaceSize(self_: *const aclTensor, dim: *const aclIntArray, keep_dim: bool, dtype: aclDataType, out: *mut aclTensor);
         aclnnTopk, aclnnTopkGetWorkspaceSize(self_: *const aclTensor, k: i64, dim: i64, largest: bool, sorted: bool, values_out: *mut aclTensor, indices_out: *mut aclTensor);
+        aclnnSignBitsPack, aclnnSignBitsPackGetWorkspaceSize(self_: *const aclTensor, size: i64, out: *mut aclTensor);
+        aclnnSignBitsUnpack, aclnnSignBitsUnpackGetWorkspaceSize(self_: *const aclTensor, size: i64, dtype: aclDataType, out: *mut aclTensor);
         aclnnCat, aclnnCatGetWorkspaceSize(tensors: *const aclTensorList, dim: i64, out: *mut aclTensor);
         aclnnPermute, aclnnPermuteGetWorkspaceSize(self_: *const aclTensor, dims: *const aclIntArray, out: *mut aclTensor);
     }
@@ -424,7 +427,6 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnTriu, aclnnTriuGetWorkspaceSize(self_: *const aclTensor, diagonal: i64, out: *mut aclTensor);
         ["8.1"] aclnnTril, aclnnTrilGetWorkspaceSize(self_: *const aclTensor, diagonal: i64, out: *mut aclTensor);
         ["8.1"] aclnnInplaceTriu, aclnnInplaceTriuGetWorkspaceSize(self_ref: *mut aclTensor, diagonal: i64);
-        ["8.1"] aclnnAbs, aclnnAbsGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnAcos, aclnnAcosGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnAcosh, aclnnAcoshGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnAsin, aclnnAsinGetWorkspaceSize(self_: *const aclTensor, out: *mut aclTensor);

@@ -125,6 +125,11 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let kernels = cards::kernels(false)?.kernels();
     let mut busy_us = vec![0.0; layout.stages];
     for run in lowered.runs(&recipe, &layout) {
+        let times = layout.programs(&recipe).into_iter().filter(|part| *part == run.part).count();
+        // Of a warm-up alone.
+        if times == 0 {
+            continue;
+        }
         let plans = run.schedule(&recipe, &layout, kernels)?;
         let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
         let duration_us = |rank: usize| found.ranks[rank].duration_us;
@@ -132,7 +137,6 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         let inner = plans.len() / layout.stages;
         let of_stages: Vec<usize> =
             (0..layout.stages).filter_map(|stage| slowest(stage * inner..(stage + 1) * inner)).collect();
-        let times = layout.programs(&recipe).into_iter().filter(|part| *part == run.part).count();
         report.step_us += of_stages.iter().map(|rank| duration_us(*rank)).fold(0.0, f64::max) * times as f64;
         let seen: Vec<Seen<'_>> =
             of_stages.iter().map(|rank| Seen { plan: &plans[*rank], spans: &found.ranks[*rank].spans }).collect();
@@ -229,6 +233,7 @@ const fn micro_batch(part: Part) -> &'static str {
         Part::Middle => "middle",
         Part::Join { .. } => "join",
         Part::Last => "last",
+        Part::Compressed => "last, compressed",
         Part::Update => "update",
     }
 }

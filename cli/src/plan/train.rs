@@ -7,8 +7,10 @@ use std::fmt::Write;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::program::compress::Compression;
 use ascend_tp_machine::{Profile, Topology};
 use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
 use ascend_tp_planner::train::forms::StateBytes;
 use ascend_tp_planner::train::search::{Choice, FILLED, Found, Search, Verdict, slower_by, usable_bytes};
@@ -101,6 +103,8 @@ struct Report {
     /// How far such times are usually off.
     error_bar: Bar,
     best: Vec<Line>,
+    /// Of the best, if it has copies.
+    gradients: Vec<Sum>,
     run: Option<Run>,
     losers: Vec<Loser>,
     why: Option<Loser>,
@@ -119,6 +123,17 @@ struct Line {
     seconds: Vec<(&'static str, f64)>,
     /// GiB of the fullest card by kind.
     gib: Vec<(&'static str, f64)>,
+}
+
+/// A way to sum gradients over copies, once a step and alone.
+#[derive(Debug, Serialize)]
+struct Sum {
+    how: String,
+    sent_gib: f64,
+    exchange_s: f64,
+    operators_s: f64,
+    /// Of a compressed one: whether it takes less time than the whole sum.
+    pays: Option<bool>,
 }
 
 /// The time of the whole run with the best setting.
@@ -190,6 +205,7 @@ impl Report {
                 let verdict = search.why(&choice);
                 loser(choice, verdict)
             }),
+            gradients: sums(&job, &winner),
             best: best.iter().map(Line::new).collect(),
         })
     }
@@ -208,6 +224,22 @@ fn job(request: &Request<'_>, cards: usize) -> Job {
         state: StateBytes::MEGATRON,
         stage_layers: None,
     }
+}
+
+/// What of the greatest is said in the report; `train` takes any share.
+const TOP: Compression = Compression::TopK { share: 0.01 };
+
+fn sums(job: &Job, winner: &Found) -> Vec<Sum> {
+    let all = Summed::all(job, &winner.setting, &[Compression::OneBit, TOP]);
+    let Some(whole_us) = all.first().map(Summed::total_us) else { return Vec::new() };
+    let sum = |summed: &Summed| Sum {
+        how: summed.by.map_or_else(|| "whole, f32".to_owned(), |by| by.to_string()),
+        sent_gib: summed.sent_bytes / GIB,
+        exchange_s: summed.exchange_us / 1e6,
+        operators_s: summed.operators_us / 1e6,
+        pays: summed.by.map(|_| summed.total_us() < whole_us),
+    };
+    all.iter().map(sum).collect()
 }
 
 /// The fewest cards, doubling, on which the job fits.
@@ -327,6 +359,13 @@ fn render(report: &Report) -> String {
     if let Some(winner) = report.best.first() {
         let _ = writeln!(text, "Why the first: its step and its fullest card\n{}", account(winner));
     }
+    if !report.gradients.is_empty() {
+        let _ = writeln!(
+            text,
+            "Sums of its gradients over copies, once a step and alone (`train --compress`, which takes --zero 0)\n{}",
+            gradients(&report.gradients)
+        );
+    }
     if let Some(run) = &report.run {
         let _ = writeln!(text, "{}\n", days(run, report.best.first()));
     }
@@ -375,6 +414,30 @@ fn best(lines: &[Line]) -> Table<9> {
             format!("{exposed:.1} %"),
             format!("{:.1} %", line.percent("bubble")),
             line.setting.clone(),
+        ]);
+    }
+    table
+}
+
+fn gradients(sums: &[Sum]) -> Table<5> {
+    let mut table = Table::new([
+        ("sum", Align::Left),
+        ("a card sends", Align::Right),
+        ("exchange", Align::Right),
+        ("operators", Align::Right),
+        ("", Align::Left),
+    ]);
+    for sum in sums {
+        table.row([
+            sum.how.clone(),
+            format!("{:.3} GiB", sum.sent_gib),
+            format!("{:.1} ms", 1e3 * sum.exchange_s),
+            format!("{:.1} ms", 1e3 * sum.operators_s),
+            match sum.pays {
+                None => String::new(),
+                Some(true) => "pays".to_owned(),
+                Some(false) => "does not pay".to_owned(),
+            },
         ]);
     }
     table

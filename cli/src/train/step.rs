@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::Lora;
 use ascend_tp::placement::Residual;
+use ascend_tp::program::compress::Compression;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero};
+use ascend_tp::train::{Compress, Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero};
 use ascend_tp::weights::file;
 use clap::{Args, ValueEnum};
 
@@ -136,6 +137,13 @@ struct Overrides {
     /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
     #[arg(long, value_name = "WHAT")]
     lora: Option<Lora>,
+    /// How data-parallel cards sum the gradients of matrices with fewer bytes: onebit (signs and their mean magnitude) or topk=SHARE
+    /// (the greatest); what a card does not say it keeps back for the next step
+    #[arg(long, value_name = "HOW")]
+    compress: Option<Compression>,
+    /// Steps before gradients are compressed [default: a fifth of all]
+    #[arg(long, value_name = "N")]
+    compress_after: Option<usize>,
     /// Add every sum in one order: the same bits on every mesh, however states are cut, sequences dealt and activations computed
     /// again, and after every change of these
     #[arg(long)]
@@ -194,7 +202,23 @@ impl Overrides {
         set(&mut recipe.pipeline, self.pipeline);
         recipe.lora = self.lora.clone().or(recipe.lora);
         recipe.exact |= self.exact;
+        self.compress(&mut recipe, problems);
         recipe
+    }
+
+    fn compress(&self, recipe: &mut Recipe, problems: &mut Diagnostics) {
+        if let Some(by) = self.compress {
+            let warmup_steps = recipe.compress.and_then(|compress| compress.warmup_steps);
+            recipe.compress = Some(Compress { by, warmup_steps });
+        }
+        match (self.compress_after, &mut recipe.compress) {
+            (Some(steps), Some(compress)) => compress.warmup_steps = Some(steps),
+            (Some(_), None) => {
+                let problem = Diagnostic::new("--compress-after", "nothing is compressed");
+                problems.push(problem.expected("--compress onebit or topk=SHARE"));
+            }
+            (None, _) => {}
+        }
     }
 }
 

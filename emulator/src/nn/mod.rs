@@ -34,6 +34,7 @@ pub(crate) mod raw;
 pub(crate) mod reduce;
 pub(crate) mod remap;
 pub(crate) mod rotary;
+pub(crate) mod signs;
 pub(crate) mod simd;
 pub(crate) mod view;
 pub(crate) mod weight_quantize;

@@ -158,6 +158,7 @@ const fn name(part: Part, layout: &Layout) -> &'static str {
         Part::Middle => "micro-batch between",
         Part::Join { .. } => "micro-batch that ends a subtree",
         Part::Last => "last micro-batch",
+        Part::Compressed => "last micro-batch, compressed",
         Part::Update => "update",
     }
 }

@@ -13,11 +13,13 @@
 //! | [`layer`] | what a layer takes |
 //! | [`pipeline`] | a step of a pipeline, simulated |
 //! | [`step`] | a whole step, by what takes it |
+//! | [`compress`] | whether sums of gradients with fewer bytes pay |
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
 //! | [`text`] | tables of both |
 
 pub mod coefficients;
+pub mod compress;
 pub mod decoder;
 pub mod forms;
 pub mod layer;

@@ -173,12 +173,12 @@ fn gathering(job: &Job, setting: &Setting, model: &ModelTimes) -> Gathering {
     Gathering { forward_us: exposed(gather, layer.forward), backward_us: exposed(gather + scatter, backward) }
 }
 
-const fn copies(setting: &Setting) -> usize {
+pub(super) const fn copies(setting: &Setting) -> usize {
     setting.dp * setting.cp
 }
 
 /// An exchange among all that hold the same parameters: parts of a sequence, and copies.
-fn copies_us(job: &Job, setting: &Setting, exchange: Exchange, bytes: f64) -> f64 {
+pub(super) fn copies_us(job: &Job, setting: &Setting, exchange: Exchange, bytes: f64) -> f64 {
     if setting.cp == 1 || setting.data_stride() == setting.tp * setting.cp {
         let stride = if setting.cp == 1 { setting.data_stride() } else { setting.tp };
         return exchange_us(job, exchange, bytes, stride, copies(setting));

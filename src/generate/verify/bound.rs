@@ -29,7 +29,7 @@ pub(super) fn relative(program: &Program, precision: Precision, ops: usize) -> f
     let rounded = match precision.activations {
         DType::F16 => 2.0_f64.powi(-11),
         DType::BF16 => 2.0_f64.powi(-8),
-        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::Bool => 0.0,
+        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::Bool => 0.0,
     };
     let quantised = if precision.weights == Weights::W8A8 { STEP } else { 0.0 };
     SAFETY * (accumulated + rounded + quantised) * (ops as f64).sqrt()

@@ -56,4 +56,6 @@ pub(super) enum OnAxis {
     Pass(usize),
     /// It carries partial sums of all operands through.
     PassAll,
+    /// Operands carry partial sums, which the op joins.
+    Join,
 }

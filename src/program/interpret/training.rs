@@ -6,11 +6,11 @@ use crate::program::op::Kind;
 
 use super::{HostTensor, broadcast, indices};
 
-fn doubles(x: &HostTensor) -> impl Iterator<Item = f64> + '_ {
+pub(super) fn doubles(x: &HostTensor) -> impl Iterator<Item = f64> + '_ {
     x.floats().iter().map(|x| f64::from(*x))
 }
 
-fn like(x: &HostTensor, data: impl IntoIterator<Item = f64>) -> HostTensor {
+pub(super) fn like(x: &HostTensor, data: impl IntoIterator<Item = f64>) -> HostTensor {
     HostTensor::float(x.shape.clone(), x.dtype, data.into_iter().map(|x| x as f32).collect())
 }
 

@@ -11,8 +11,9 @@ use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 
 use super::{
-    Attribute, BASE, Host, Join, Linear, Row, Stage, WeightOperands, all_equal, all_float, elementwise,
-    elementwise_results, equal_floats, first, floats_with_index, over_last, reduce_dim, sum, tree_sum, with_label,
+    Attribute, BASE, Compression, Host, Join, Linear, Row, Stage, WeightOperands, all_equal, all_float, elementwise,
+    elementwise_results, equal_floats, first, floats_with_index, of_one_shape, over_last, reduce_dim, singles, sum,
+    tree_sum, with_label, with_numbers,
 };
 
 super::ops! {
@@ -457,25 +458,62 @@ super::ops! {
         decay: f64,
     } = "adamw" {
         arity: 7,
-        rule: |_, shapes| {
-            let dims = any_rank(shapes[0].rank());
-            if let Some(number) = shapes[4..].iter().find(|shape| shape.rank() > 0) {
-                return Err(format!("the factor, the rate and the step are numbers, found shape {number}"));
-            }
-            Rule::parse(&format!("{dims},{dims},{dims},{dims},,,->{dims},{dims},{dims}"), Reduce::Sum)
-        },
+        rule: |kind, shapes| with_numbers(kind, shapes, 4, 3),
         dtype: |kind, dtypes| equal_floats(kind, dtypes, 3),
         in_place: &[1, 2],
         host: Host::Several(host::training::adamw),
         npu: npu::training::adamw,
     }
+    /// What a gradient of `AdamW` is divided by once its second moment `v` stays, and the inverse; of `v` and a number `least` that is
+    /// added: `d = sqrt((v + least) / correction) + epsilon` and `1 / d`.
+    AdamWScale {
+        /// `1 - beta2^t` after `t` updates.
+        correction: f64,
+        /// Added outside the root.
+        epsilon: f64,
+    } = "adamw_scale" {
+        arity: 2,
+        rule: |kind, shapes| with_numbers(kind, shapes, 1, 2),
+        dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
+        host: Host::Several(host::frozen::adamw_scale),
+        npu: npu::frozen::adamw_scale,
+    }
+    /// [`Kind::AdamW`] whose second moment stays, of `w`, `m`, the inverse `r` of its [`Kind::AdamWScale`], `g`, and a factor of it, the
+    /// rate, and that over `1 - beta1^t`: `m = beta1 m + (1 - beta1) g` in place, `w (1 - rate decay) - corrected · m · r`.
+    FrozenAdamW {
+        /// Share of the old first moment.
+        beta1: f64,
+        /// Share of the weight that goes.
+        decay: f64,
+    } = "frozen_adamw" {
+        arity: 7,
+        rule: |kind, shapes| with_numbers(kind, shapes, 4, 2),
+        dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
+        in_place: &[1],
+        host: Host::Several(host::frozen::adamw),
+        npu: npu::frozen::adamw,
+    }
+    /// Joins the parts of `x` with fewer bytes than it has: `x` and what was kept back of it before are what is kept back now, the first
+    /// result, in place of the second operand, and the second. One card alone keeps nothing back.
+    CompressedSum {
+        /// Those on which `x` is a part, which lowering writes here.
+        axes: Vec<AxisId>,
+        /// What is said of a part.
+        by: Compression,
+    } = "compressed_sum" {
+        arity: 2,
+        rule: |kind, shapes| of_one_shape(kind, shapes, 2),
+        linear: Linear::Joins,
+        dtype: |kind, dtypes| singles(kind, dtypes, 2),
+        is_collective: true,
+        in_place: &[1],
+        host: Host::Several(host::frozen::compressed_sum),
+        npu: npu::frozen::sum_of_one,
+    }
     /// `x = y`, in place.
     Assign = "assign" {
         arity: 2,
-        rule: |kind, shapes| match shapes {
-            [x, y] if x == y => elementwise(kind, shapes),
-            _ => Err(format!("shapes differ, {} and {}", shapes[0], shapes[1])),
-        },
+        rule: |kind, shapes| of_one_shape(kind, shapes, 1),
         linear: Linear::Jointly,
         dtype: all_equal,
         in_place: &[0],
@@ -564,9 +602,7 @@ super::ops! {
     } = "attention_grad_by_head" {
         arity: 8,
         rule: |_, _| sum("bSkgD,bTkD,bTkD,bST,bSkgD,bSkgD,bkgS,bkgS->bSkgD,bTkgD,bTkgD"),
-        dtype: |kind, dtypes| {
-            (Kind::AttentionGrad { scale: 1.0 }.row().dtype)(kind, dtypes)
-        },
+        dtype: |kind, dtypes| (Kind::AttentionGrad { scale: 1.0 }.row().dtype)(kind, dtypes),
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }
@@ -575,10 +611,7 @@ super::ops! {
     GammaTerms = "gamma_terms" {
         arity: 3,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead}z,{lead}->{lead}z")),
-        dtype: |_, dtypes| match dtypes {
-            [DType::F32, DType::F32, DType::F32] => Ok(smallvec![DType::F32]),
-            _ => Err("takes f32".to_owned()),
-        },
+        dtype: |kind, dtypes| singles(kind, dtypes, 1),
         host: Host::One(host::training::gamma_terms),
         npu: npu::training::gamma_terms,
     }

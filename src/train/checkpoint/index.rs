@@ -221,7 +221,7 @@ impl Index {
         if elems.is_none() {
             return Err(problem("more elements than a machine can count").found(&shape));
         }
-        Layout::parse(&tensor.layout, shape.rank(), &mesh.axis_names())
+        let layout = Layout::parse(&tensor.layout, shape.rank(), &mesh.axis_names())
             .map_err(|error| problem("not a layout on the mesh").found(error))?;
         let parts: Vec<Vec<Range<usize>>> = tensor.parts.iter().map(PartRecord::ranges).collect();
         for (part, ranges) in tensor.parts.iter().zip(&parts) {
@@ -235,12 +235,16 @@ impl Index {
                 return Err(problem("a part outside its file").found(found));
             }
         }
-        match cover::problem(&shape, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>()) {
-            None => Ok(()),
-            Some((expected, found)) => {
-                Err(problem("the parts are not the whole tensor").expected(expected).found(found))
+        for summand in 0..layout.summands(mesh) {
+            let is_of = |part: &PartRecord| layout.summand(mesh, part.file) == summand;
+            let parts = tensor.parts.iter().zip(&parts).filter(|(part, _)| is_of(part));
+            if let Some((expected, found)) =
+                cover::problem(&shape, &parts.map(|(_, ranges)| ranges.as_slice()).collect::<Vec<_>>())
+            {
+                return Err(problem("the parts are not the whole tensor").expected(expected).found(found));
             }
         }
+        Ok(())
     }
 }
 

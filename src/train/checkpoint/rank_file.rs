@@ -187,6 +187,7 @@ pub(super) const fn stored(dtype: DType) -> Dtype {
         DType::I32 => Dtype::I32,
         DType::I64 => Dtype::I64,
         DType::I8 => Dtype::I8,
+        DType::U8 => Dtype::U8,
         DType::Bool => Dtype::BOOL,
     }
 }

@@ -14,11 +14,12 @@ use std::sync::OnceLock;
 
 use super::cover;
 use super::folder;
-use super::index::{ANOTHER, INDEX, Index, PartRecord};
+use super::index::{ANOTHER, INDEX, Index, PartRecord, TensorRecord};
 use super::rank_file::{digest_of, header_problem};
+use super::sharding::add;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
-use crate::placement::Mesh;
 use crate::placement::shard::runs::Runs;
+use crate::placement::{Layout, Mesh};
 use crate::weights::file;
 
 /// Bytes between two runs that are read along, because another call to the system would take longer.
@@ -126,7 +127,8 @@ impl Checkpoint {
         self.index.files.iter().map(|file| Bytes(file.bytes)).sum()
     }
 
-    /// A part of a tensor, whose whole sizes and type are given: the elements inside `ranges`, one a dim, row-major.
+    /// A part of a tensor, whose whole sizes and type are given: the elements inside `ranges`, one a dim, row-major. Of a sum that ranks
+    /// held parts of, the whole sum.
     ///
     /// # Errors
     /// No tensor of this name, or of other sizes or another type: nothing is converted. A file that has some of it was altered
@@ -137,6 +139,22 @@ impl Checkpoint {
         shape: &Shape,
         dtype: DType,
         ranges: &[Range<usize>],
+    ) -> Result<Vec<u8>, Diagnostics> {
+        self.read_summand(name, shape, dtype, ranges, (0, 1))
+    }
+
+    /// As [`Checkpoint::read`], for a rank that is to hold part `which` of `count` of a sum: what a rank had of one that was in as many
+    /// parts, else an equal share of the whole sum. Of what was no sum, all.
+    ///
+    /// # Errors
+    /// As for [`Checkpoint::read`].
+    pub fn read_summand(
+        &self,
+        name: &str,
+        shape: &Shape,
+        dtype: DType,
+        ranges: &[Range<usize>],
+        (which, count): (usize, usize),
     ) -> Result<Vec<u8>, Diagnostics> {
         let place = || format!("{}: {name}", self.path.display());
         let Some(tensor) = self.index.tensors.get(name) else {
@@ -156,9 +174,35 @@ impl Checkpoint {
             let found = cover::text(ranges);
             return Err(Diagnostic::new(place(), "ranges outside the tensor").expected(shape).found(found).into());
         }
+        // An index that was read has layouts on its mesh.
+        let layout = Layout::parse(&tensor.layout, shape.rank(), &self.mesh.axis_names());
+        let layout = layout.unwrap_or_else(|_| Layout::replicated(shape.rank()));
+        let stored = layout.summands(&self.mesh);
+        let of = |summand| self.read_parts(tensor, &layout, summand, (dtype, ranges));
+        if stored == 1 || stored == count {
+            return of(if stored == 1 { 0 } else { which });
+        }
+        let mut sum = of(0)?;
+        for summand in 1..stored {
+            add(&mut sum, &of(summand)?);
+        }
+        for number in sum.as_chunks_mut::<4>().0 {
+            *number = (f32::from_le_bytes(*number) / count as f32).to_le_bytes();
+        }
+        Ok(sum)
+    }
+
+    /// Of one part of a sum, or of a tensor that is none, the elements inside `ranges`.
+    fn read_parts(
+        &self,
+        tensor: &TensorRecord,
+        layout: &Layout,
+        summand: usize,
+        (dtype, ranges): (DType, &[Range<usize>]),
+    ) -> Result<Vec<u8>, Diagnostics> {
         let mut out = vec![0; cover::volume(ranges) * dtype.size_bytes()];
         let mut problems = Diagnostics::new();
-        for part in &tensor.parts {
+        for part in tensor.parts.iter().filter(|part| layout.summand(&self.mesh, part.file) == summand) {
             let Some(runs) = Runs::of_shared(&part.ranges(), ranges) else { continue };
             let copied = self.check_file(part.file).and_then(|()| {
                 self.copy(part, runs, dtype.size_bytes(), &mut out)

@@ -18,7 +18,7 @@ use crate::placement::{Layout, Mesh};
 use crate::world::ProcessGroup;
 
 /// The stored layouts on another mesh: each dim stays cut along the axes that the mesh has too, by their names; an axis that was
-/// cut in sub-axes counts by its own. Remainders are balanced, as everywhere.
+/// cut in sub-axes counts by its own. So do axes on which parts of a sum were held. Remainders are balanced, as everywhere.
 ///
 /// # Errors
 /// What [`Sharding::new`] finds.
@@ -44,6 +44,13 @@ pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Shardin
                 // Two sub-axes may be parts of what is one axis here.
                 if layout.dim_of(axis).is_none() {
                     layout = layout.sharded(dim, axis);
+                }
+            }
+        }
+        for (axis, reduce) in &stored.partial {
+            for axis in axes_of(*axis).into_iter().filter(|axis| mesh.size(*axis) > 1) {
+                if layout.dim_of(axis).is_none() && layout.partial_on(axis).is_none() {
+                    layout = layout.with_partial(axis, *reduce);
                 }
             }
         }
@@ -86,8 +93,9 @@ pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Res
         problems.push(problem.help("name another folder"));
     }
     problems.into_result(())?;
-    let bytes_of = |_: usize, tensor: &ShardedTensor, ranges: &[Range<usize>]| {
-        Ok(Cow::Owned(checkpoint.read(&tensor.name, &tensor.shape, tensor.dtype, ranges)?))
+    let bytes_of = |rank: usize, tensor: &ShardedTensor, ranges: &[Range<usize>]| {
+        let ShardedTensor { name, shape, dtype, .. } = tensor;
+        Ok(Cow::Owned(checkpoint.read_summand(name, shape, *dtype, ranges, sharding.summand(name, rank))?))
     };
     let group = ProcessGroup::alone();
     let place = Place { folder: into, keep: None, storage: &Disk, group: &group };

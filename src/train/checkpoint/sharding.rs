@@ -1,7 +1,8 @@
 //! How the tensors of a run lie on its ranks, and which rank writes what.
 //!
 //! Input → output: a mesh and each tensor's ranges by rank → [`Sharding`]: for each rank the parts that it is the first to hold.
-//! Invariants: these parts are every element of every tensor once; of ranks that hold alike, the lowest writes; empty parts
+//! Invariants: these parts are every element of every tensor once, of a sum that ranks hold parts of every element of each part; of
+//! ranks that hold alike, the lowest writes; empty parts
 //! are written by nobody. Every process of a run makes the same one.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +13,7 @@ use super::writer::PartBytes;
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
-use crate::program::{Form, Source};
+use crate::program::{Form, Reduce, Source};
 use crate::schedule::Plan;
 use crate::schedule::plan::Tensor;
 
@@ -82,10 +83,10 @@ impl ShardedTensor {
         let problem = |what: &str| Diagnostic::new(self.name.clone(), what);
         match Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()) {
             Err(what) => problems.push(problem("not a layout of the tensor on the mesh").found(what)),
-            Ok(layout) if !layout.partial.is_empty() => {
+            Ok(layout) if !is_saved(&layout, self.dtype) => {
                 problems.push(
                     problem("a part of a reduction cannot be saved")
-                        .expected("a layout without `@`")
+                        .expected("a layout without `@`, or parts of a sum of f32")
                         .found(&self.layout),
                 );
             }
@@ -104,21 +105,47 @@ impl ShardedTensor {
             problems.push(problem("ranges outside the tensor").expected(format!("inside {}", self.shape)).found(found));
             return;
         }
-        let first: Vec<&[Range<usize>]> = self.first_holders().into_iter().map(|rank| &*self.ranges[rank]).collect();
-        if let Some((expected, found)) = cover::problem(&self.shape, &first) {
-            problems.push(problem("the ranks do not hold the whole tensor once").expected(expected).found(found));
+        let Some(layout) = self.layout_on(mesh) else { return };
+        let first = self.first_holders(mesh);
+        for summand in 0..layout.summands(mesh) {
+            let holders = first.iter().filter(|rank| layout.summand(mesh, **rank) == summand);
+            let parts: Vec<&[Range<usize>]> = holders.map(|rank| &*self.ranges[*rank]).collect();
+            if let Some((expected, found)) = cover::problem(&self.shape, &parts) {
+                problems.push(problem("the ranks do not hold the whole tensor once").expected(expected).found(found));
+                return;
+            }
         }
     }
 
+    /// Its layout.
+    fn layout_on(&self, mesh: &Mesh) -> Option<Layout> {
+        Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()).ok()
+    }
+
     /// The ranks that hold something no lower rank holds, in order. There is one for each distinct part with elements.
-    fn first_holders(&self) -> Vec<usize> {
-        let mut first: BTreeMap<Vec<(usize, usize)>, usize> = BTreeMap::new();
+    fn first_holders(&self, mesh: &Mesh) -> Vec<usize> {
+        let layout = self.layout_on(mesh);
+        let summand = |rank| layout.as_ref().map_or(0, |layout| layout.summand(mesh, rank));
+        let mut first: BTreeMap<(usize, Vec<(usize, usize)>), usize> = BTreeMap::new();
         for (rank, ranges) in self.ranges.iter().enumerate().filter(|(_, ranges)| cover::volume(ranges) > 0) {
-            first.entry(ranges.iter().map(|range| (range.start, range.end)).collect()).or_insert(rank);
+            let ranges = ranges.iter().map(|range| (range.start, range.end)).collect();
+            first.entry((summand(rank), ranges)).or_insert(rank);
         }
         let mut ranks: Vec<usize> = first.into_values().collect();
         ranks.sort_unstable();
         ranks
+    }
+}
+
+/// Whether a tensor of this layout can be put together again: parts of a sum can.
+fn is_saved(layout: &Layout, dtype: DType) -> bool {
+    layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum && dtype == DType::F32)
+}
+
+/// Adds numbers of 32 bits, as bytes.
+pub(super) fn add(sum: &mut [u8], summand: &[u8]) {
+    for (sum, summand) in sum.as_chunks_mut::<4>().0.iter_mut().zip(summand.as_chunks::<4>().0) {
+        *sum = (f32::from_le_bytes(*sum) + f32::from_le_bytes(*summand)).to_le_bytes();
     }
 }
 
@@ -147,7 +174,7 @@ impl Sharding {
         problems.into_result(())?;
         let mut written = vec![Vec::new(); mesh.cards()];
         for (at, tensor) in tensors.iter().enumerate() {
-            tensor.first_holders().into_iter().for_each(|rank| written[rank].push(at));
+            tensor.first_holders(&mesh).into_iter().for_each(|rank| written[rank].push(at));
         }
         Ok(Self { mesh, tensors, written })
     }
@@ -176,6 +203,14 @@ impl Sharding {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).is_ok()
     }
 
+    /// Which part of a sum a rank holds of a tensor, and of how many; `(0, 1)` of one that is no sum, or that there is not.
+    #[must_use]
+    pub fn summand(&self, name: &str, rank: usize) -> (usize, usize) {
+        let at = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name));
+        let layout = at.ok().and_then(|at| self.tensors[at].layout_on(&self.mesh));
+        layout.map_or((0, 1), |layout| (layout.summand(&self.mesh, rank), layout.summands(&self.mesh)))
+    }
+
     /// The tensors that a rank writes its part of, with the part: those it is the first to hold. Only these have to come off
     /// its card.
     pub fn written_by(&self, rank: usize) -> impl Iterator<Item = (&ShardedTensor, &[Range<usize>])> {
@@ -190,7 +225,7 @@ impl Sharding {
         (0..self.world()).filter_map(|rank| part(rank).map(|(of, ranges)| (rank, of.part_bytes(ranges)))).collect()
     }
 
-    /// Tensors put together from the parts that ranks write, by name; zeros where a part is missing.
+    /// Tensors put together from the parts that ranks write, by name, parts of sums added; zeros where a part is missing.
     #[must_use]
     pub fn whole(&self, parts: &[PartBytes]) -> BTreeMap<String, Vec<u8>> {
         let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -202,8 +237,10 @@ impl Sharding {
             let bytes = whole.entry(part.tensor.clone()).or_insert_with(|| vec![0; tensor.part_bytes(&all)]);
             let runs = Runs::of_part(&tensor.shape, ranges);
             let length = runs.length() * size;
+            let is_sum = self.summand(&part.tensor, part.rank).1 > 1;
             for (from, to) in (0..).step_by(runs.length().max(1)).zip(runs) {
-                bytes[to * size..][..length].copy_from_slice(&part.bytes[from * size..][..length]);
+                let (into, from) = (&mut bytes[to * size..][..length], &part.bytes[from * size..][..length]);
+                if is_sum { add(into, from) } else { into.copy_from_slice(from) }
             }
         }
         whole
@@ -262,6 +299,24 @@ mod tests {
     }
 
     #[test]
+    fn each_part_of_a_sum_is_written_and_the_whole_is_their_sum() {
+        let (mesh, shape) = (mesh(), Shape::from([3]));
+        let layout = Layout::replicated(1).sharded(0, axis(1)).with_partial(axis(0), Reduce::Sum);
+        let sum = ShardedTensor::placed("sum", &shape, DType::F32, &mesh, &layout);
+        let sharding = Sharding::new(mesh, vec![sum]).unwrap();
+        let expected = ["sum[0..1]", "sum[1..2]", "sum[2..3]", "sum[0..1]", "sum[1..2]", "sum[2..3]"];
+        assert_eq!(written(&sharding), expected);
+        assert_eq!((sharding.summand("sum", 1), sharding.summand("sum", 5)), ((0, 2), (1, 2)));
+        let part = |rank: usize| {
+            let bytes = (rank as f32 + 0.5).to_le_bytes().to_vec();
+            PartBytes { rank, tensor: "sum".to_owned(), bytes }
+        };
+        let whole = sharding.whole(&(0..6).map(part).collect::<Vec<_>>());
+        let expected: Vec<u8> = [4.0_f32, 6.0, 8.0].into_iter().flat_map(f32::to_le_bytes).collect();
+        assert_eq!(whole["sum"], expected);
+    }
+
+    #[test]
     fn every_tensor_that_cannot_be_saved_is_named_at_once() {
         let good = |name: &str| {
             ShardedTensor::placed(
@@ -284,7 +339,8 @@ mod tests {
             hole(good("hole")),
             ShardedTensor { layout: "pp".into(), ..good("layout") },
             ShardedTensor { source: Some(quantised), ..good("scales") },
-            ShardedTensor { layout: "_; sum@dp".into(), ..good("sum") },
+            ShardedTensor { layout: "_; max@dp".into(), ..good("largest") },
+            ShardedTensor { layout: "tp; sum@dp".into(), dtype: DType::BF16, ..good("sum") },
             ShardedTensor { ranges: vec![one(0..4); 5], ..good("five") },
             ShardedTensor { ranges: vec![one(0..5); 6], ..good("beyond") },
         ];
@@ -293,9 +349,10 @@ mod tests {
             "beyond: ranges outside the tensor: expected inside [4], found 0..5 on rank 0",
             "five: not the ranks of the mesh: expected ranges of 6 ranks, found ranges of 5 ranks",
             "hole: the ranks do not hold the whole tensor once: expected parts that have all 4 elements, found 3 elements",
+            "largest: a part of a reduction cannot be saved: expected a layout without `@`, or parts of a sum of f32, found _; max@dp",
             "layout: not a layout of the tensor on the mesh: found the mesh has no axis `pp`",
             "scales: quantised weights cannot be saved: found from \"w\"+0 scales/4",
-            "sum: a part of a reduction cannot be saved: expected a layout without `@`, found _; sum@dp",
+            "sum: a part of a reduction cannot be saved: expected a layout without `@`, or parts of a sum of f32, found tp; sum@dp",
         ];
         let problems = Sharding::new(mesh(), tensors).unwrap_err();
         assert_eq!(problems.items().iter().map(ToString::to_string).collect::<Vec<_>>(), expected);

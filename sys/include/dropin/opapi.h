@@ -115,7 +115,6 @@ ACLNN_OPERATOR(aclnnTril, const aclTensor *self, int64_t diagonal, aclTensor *ou
 ACLNN_OPERATOR(aclnnInplaceTriu, aclTensor *self_ref, int64_t diagonal)
 
 /* Functions of each element */
-ACLNN_OPERATOR(aclnnAbs, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnAcos, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnAcosh, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnAsin, const aclTensor *self, aclTensor *out)

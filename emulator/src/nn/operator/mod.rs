@@ -40,6 +40,7 @@ mod row;
 mod scatter;
 mod selection;
 mod shape;
+mod signs;
 mod statistics;
 mod weight_quantized;
 
@@ -57,7 +58,7 @@ pub(crate) use plan::{
 pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 31] = [
+const FAMILIES: [&[Operator]; 32] = [
     product::OPERATORS,
     quantized::OPERATORS,
     weight_quantized::OPERATORS,
@@ -82,6 +83,7 @@ const FAMILIES: [&[Operator]; 31] = [
     linear_algebra::OPERATORS,
     shape::OPERATORS,
     scatter::OPERATORS,
+    signs::OPERATORS,
     pooling::OPERATORS,
     extremum::OPERATORS,
     elementwise_loss::OPERATORS,

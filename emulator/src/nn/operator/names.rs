@@ -396,6 +396,7 @@ names! {
         REDUCTION "reduction",
         REPEATS_INT "repeats",
         SEED "seed",
+        SIZE_INT "size",
         SPARSE_MODE "sparseMode",
         SPLIT_ITEM "splitItem",
         SPLIT_SECTIONS "splitSections",

@@ -134,6 +134,8 @@ pub(crate) mod sets {
     pub(crate) const BYTES: &[DType] = &[I8];
     /// Eight bits each.
     pub(crate) const OCTETS: &[DType] = &[U8];
+    /// What has a sign worth a bit.
+    pub(crate) const HALF_OR_SINGLE: &[DType] = &[F32, F16];
     /// Statistics.
     pub(crate) const SINGLE: &[DType] = &[F32];
     /// Indices.

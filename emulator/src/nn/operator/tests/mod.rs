@@ -15,6 +15,7 @@ mod quantized;
 mod random;
 mod reduction;
 mod shape;
+mod signs;
 
 use super::*;
 use crate::nn::Serial;

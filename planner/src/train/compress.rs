@@ -1,0 +1,82 @@
+//! Whether it pays to sum gradients with fewer bytes.
+//!
+//! Input → output: a job and a setting with copies → what the sum of the gradients takes once a step, whole and compressed, the passes
+//! of the compression included. Invariant: alone on links and cards, so what hides an exchange hides neither.
+
+use ascend_tp::program::compress::{Compression, Dealt};
+use ascend_tp_machine::launch::Access;
+use ascend_tp_machine::{Element, Exchange, Launch, Operand, OperatorCost, Work};
+
+use super::decoder::Job;
+use super::setting::Setting;
+use super::step::{copies, copies_us};
+
+/// The sum of a card's gradients over the copies of a setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summed {
+    /// `None`: whole, f32.
+    pub by: Option<Compression>,
+    /// Bytes that a card sends.
+    pub sent_bytes: f64,
+    /// Of the exchanges, in microseconds.
+    pub exchange_us: f64,
+    /// Of the operators that compress and add up, in microseconds.
+    pub operators_us: f64,
+}
+
+impl Summed {
+    /// Both.
+    #[must_use]
+    pub fn total_us(&self) -> f64 {
+        self.exchange_us + self.operators_us
+    }
+
+    /// The whole sum, and each of `ways`; none of a setting without copies.
+    #[must_use]
+    pub fn all(job: &Job, setting: &Setting, ways: &[Compression]) -> Vec<Self> {
+        let cards = copies(setting);
+        if cards < 2 {
+            return Vec::new();
+        }
+        let parameters = job.decoder.parameters() as f64 / (setting.tp * setting.pp) as f64;
+        let bytes = 4.0 * parameters;
+        let whole = Self {
+            by: None,
+            sent_bytes: 2.0 * bytes * (cards - 1) as f64 / cards as f64,
+            exchange_us: copies_us(job, setting, Exchange::AllReduce, bytes),
+            operators_us: 0.0,
+        };
+        std::iter::once(whole).chain(ways.iter().map(|by| Self::by(job, setting, parameters as usize, *by))).collect()
+    }
+
+    fn by(job: &Job, setting: &Setting, elems: usize, by: Compression) -> Self {
+        let cards = copies(setting);
+        let sent_bytes = by.wire_bytes(elems, cards) as f64;
+        let said = sent_bytes * cards as f64 / (cards - 1) as f64;
+        let (exchange_us, operators_us) = match by {
+            Compression::OneBit => {
+                let halves = [Exchange::AllToAll, Exchange::AllGather];
+                let exchange_us = halves.map(|exchange| copies_us(job, setting, exchange, said / 2.0)).iter().sum();
+                // Of all elements: added to what was kept back, their signs packed and unpacked, the magnitudes and their sum, scaled,
+                // subtracted; those of the others' signs unpacked, scaled, and their sum; the same of what comes back, and two copies.
+                let share = Dealt::new(elems, cards).chunk as f64 / elems as f64;
+                (exchange_us, (14.0 + 6.0 * share) * pass_us(job, "aclnnMul", elems))
+            }
+            Compression::TopK { share } => {
+                let kept = Compression::kept(share, elems);
+                let exchange_us = copies_us(job, setting, Exchange::AllGather, said);
+                let all = 4.0 * pass_us(job, "aclnnMul", elems) + pass_us(job, "aclnnTopk", elems);
+                (exchange_us, all + (cards + 2) as f64 * pass_us(job, "aclnnScatterAdd", kept))
+            }
+        };
+        Self { by: Some(by), sent_bytes, exchange_us, operators_us }
+    }
+}
+
+/// An operator that reads two tensors of so many numbers and writes one.
+fn pass_us(job: &Job, operator: &'static str, elems: usize) -> f64 {
+    let operand = |access| Operand::dense(Element::F32, [elems.max(1)], access);
+    let launch =
+        Launch { operator, operands: vec![operand(Access::Read), operand(Access::Read), operand(Access::Write)] };
+    OperatorCost::of(&job.profile, &Work::of(&launch)).duration_us
+}

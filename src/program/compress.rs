@@ -1,0 +1,155 @@
+//! How cards join the parts of a sum with fewer bytes than the sum has, and what each keeps back for the next time.
+//!
+//! Each card adds to its part what it kept back before, says less than that to the others, and keeps back what it did not say: so
+//! nothing is lost, only late. What a card keeps back is itself a part of a sum, and lies as one: whoever holds it later, the sum is
+//! the same.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What is said of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Compression {
+    /// The sign of each element and their mean magnitude. Elements are dealt over the cards, each of which adds up its share of all
+    /// parts, its own as it is, and says as much of the sum.
+    OneBit,
+    /// Of the elements this share, those of the greatest magnitude: values and places, one at least. Each card adds up those of all.
+    TopK {
+        /// Above 0, at most 1.
+        share: f64,
+    },
+}
+
+/// How the elements of a part are dealt over cards that say one bit of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dealt {
+    elems: usize,
+    /// Elements of a share, the last of which may lack some: whole numbers of four bytes of signs.
+    pub chunk: usize,
+}
+
+impl Dealt {
+    /// Signs of four bytes.
+    const SIGNS: usize = 32;
+
+    /// Of so many elements over so many cards.
+    #[must_use]
+    pub const fn new(elems: usize, cards: usize) -> Self {
+        Self { elems, chunk: elems.div_ceil(cards).next_multiple_of(Self::SIGNS) }
+    }
+
+    /// Elements of a card's share.
+    #[must_use]
+    pub fn count(&self, card: usize) -> usize {
+        self.elems.saturating_sub(card * self.chunk).min(self.chunk)
+    }
+
+    /// Bytes of the signs of a share.
+    #[must_use]
+    pub const fn sign_bytes(&self) -> usize {
+        self.chunk / 8
+    }
+
+    /// Bytes of what is said of a share: the signs, and behind them their mean magnitude, f32.
+    #[must_use]
+    pub const fn record_bytes(&self) -> usize {
+        self.sign_bytes() + size_of::<f32>()
+    }
+}
+
+impl Compression {
+    /// Of `elems` elements, how many a card says by value and place.
+    #[must_use]
+    pub fn kept(share: f64, elems: usize) -> usize {
+        ((elems as f64 * share).round() as usize).clamp(1, elems.max(1))
+    }
+
+    /// Bytes that a value and its place take: f32 and i32.
+    pub const PLACED_BYTES: usize = size_of::<f32>() + size_of::<i32>();
+
+    /// Bytes that each card receives and sends, of `elems` elements over `cards` cards.
+    #[must_use]
+    pub fn wire_bytes(&self, elems: usize, cards: usize) -> usize {
+        match self {
+            Self::OneBit => 2 * (cards - 1) * Dealt::new(elems, cards).record_bytes(),
+            Self::TopK { share } => (cards - 1) * Self::kept(*share, elems) * Self::PLACED_BYTES,
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneBit => f.write_str("onebit"),
+            Self::TopK { share } => write!(f, "topk={share:?}"),
+        }
+    }
+}
+
+impl From<Compression> for String {
+    fn from(compression: Compression) -> Self {
+        compression.to_string()
+    }
+}
+
+impl TryFrom<String> for Compression {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let problem = || format!("`{text}` is none of onebit and topk=SHARE, with a share above 0 and at most 1");
+        match text.split_once('=') {
+            None if text == "onebit" => Ok(Self::OneBit),
+            Some(("topk", share)) => match share.parse() {
+                Ok(share) if share > 0.0 && share <= 1.0 => Ok(Self::TopK { share }),
+                _ => Err(problem()),
+            },
+            _ => Err(problem()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bit_is_a_sixteenth_of_f16_and_the_greatest_are_as_many_as_their_share() {
+        let (elems, cards) = (1 << 20, 8);
+        let of_f16 = 2 * (cards - 1) * (elems / cards) * 2;
+        let ratio = Compression::OneBit.wire_bytes(elems, cards) as f64 / of_f16 as f64;
+        assert!((ratio - 1.0 / 16.0).abs() < 1e-5, "{ratio}");
+        let top = Compression::TopK { share: 0.25 };
+        assert_eq!(top.wire_bytes(100, 3), 2 * 25 * 8);
+        assert_eq!(top.wire_bytes(1, 3), 2 * 8);
+    }
+
+    #[test]
+    fn shares_are_all_elements_once() {
+        for (elems, cards) in [(1, 2), (31, 3), (64, 2), (65, 2), (1000, 7), (96, 8)] {
+            let dealt = Dealt::new(elems, cards);
+            assert_eq!((0..cards).map(|card| dealt.count(card)).sum::<usize>(), elems, "{elems} over {cards}");
+            assert!(dealt.chunk.is_multiple_of(32) && dealt.record_bytes().is_multiple_of(4));
+        }
+    }
+
+    #[test]
+    fn texts_parse_to_what_was_printed() {
+        for compression in [Compression::OneBit, Compression::TopK { share: 0.01 }] {
+            assert_eq!(compression.to_string().parse(), Ok(compression));
+        }
+        for text in ["", "topk", "topk=0", "topk=1.5", "topk=NaN", "onebit=1"] {
+            assert!(text.parse::<Compression>().is_err(), "{text}");
+        }
+    }
+}

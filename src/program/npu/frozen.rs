@@ -1,0 +1,63 @@
+//! The ops of training with compressed gradients, as aclnn calls on one card's shards. Those that exchange are in `schedule`, which
+//! knows the groups.
+
+use crate::program::call::{Call, Number};
+use crate::program::op::Kind;
+
+use super::Emit;
+
+pub(in crate::program) fn adamw_scale(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::AdamWScale { correction, epsilon } = *kind else { return };
+    let (x, least, out) = (emit.view(0), emit.view(1), emit.out());
+    emit.calls.extend([
+        Call::Add { a: x, b: least, out: out.clone() },
+        Call::Muls { x: out.clone(), out: out.clone(), by: Number::Float(correction.recip()) },
+        Call::Sqrt { x: out.clone(), out: out.clone() },
+        Call::Adds { x: out.clone(), out: out.clone(), by: Number::Float(epsilon) },
+    ]);
+    let inverse = emit.result(1).map(|inverse| Call::Reciprocal { x: out, out: inverse });
+    emit.calls.extend(inverse);
+}
+
+pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::FrozenAdamW { beta1, decay } = *kind else { return };
+    let (w, inverse, grad) = (emit.view(0), emit.view(2), emit.view(3));
+    let (factor, rate, corrected) = (emit.view(4), emit.view(5), emit.view(6));
+    let m = emit.out();
+    if m.elems() == 0 {
+        return;
+    }
+    let step = emit.temporary(w.dtype, w.shape.clone());
+    emit.calls.extend([
+        Call::Mul { a: grad, b: factor, out: step.clone() },
+        Call::Muls { x: step.clone(), out: step.clone(), by: Number::Float(1.0 - beta1) },
+        Call::Muls { x: m.clone(), out: m.clone(), by: Number::Float(beta1) },
+        Call::Add { a: m.clone(), b: step.clone(), out: m.clone() },
+    ]);
+    let Some(out) = emit.result(1) else { return };
+    emit.calls.extend([
+        Call::Mul { a: m, b: inverse, out: step.clone() },
+        Call::Mul { a: step.clone(), b: corrected, out: step.clone() },
+    ]);
+    if decay == 0.0 {
+        emit.calls.push(Call::Sub { a: w, b: step, out });
+        return;
+    }
+    let left = emit.temporary(rate.dtype, rate.shape.clone());
+    emit.calls.extend([
+        Call::Muls { x: rate, out: left.clone(), by: Number::Float(-decay) },
+        Call::Adds { x: left.clone(), out: left.clone(), by: Number::Float(1.0) },
+        Call::Mul { a: w, b: left, out: out.clone() },
+        Call::Sub { a: out.clone(), b: step, out },
+    ]);
+}
+
+/// Of one card, which keeps nothing back.
+pub(in crate::program) fn sum_of_one(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, kept) = (emit.view(0), emit.out());
+    if kept.elems() == 0 {
+        return;
+    }
+    let add = emit.result(1).map(|out| Call::Add { a: x, b: kept.clone(), out });
+    emit.calls.extend(add.into_iter().chain([Call::Zero { into: kept }]));
+}

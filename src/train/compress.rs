@@ -1,0 +1,82 @@
+//! Gradients that data-parallel cards sum with fewer bytes than they have, and what cannot be together with that.
+//!
+//! Only matrices are compressed: all other weights together are a few numbers. In the steps of the warm-up nothing is; behind it the
+//! second moments of `AdamW` stay as they are, so that a weight moves by a sum of gradients, and what is said later counts as
+//! much. A gradient is divided by the root of these moments before it is compressed, and multiplied by it behind: what is kept
+//! back of a weight is then in proportion to what it moves, and a weight that has no gradient in most steps does not move by the
+//! mean magnitude of those that have. What is compressed is the gradient and not, as 1-bit Adam has it, the moment: what is kept back
+//! enters the next gradient with the other sign, and the moment is the mean of many. So the norm, the clipping and the moment are of
+//! what moves the weights, whoever compressed it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{Diagnostic, Diagnostics};
+use crate::program::compress::Compression;
+
+use super::compile::Layout;
+use super::layouts::Zero;
+use super::recipe::{Precision, Recipe};
+
+/// How gradients are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compress {
+    /// `onebit`, or `topk=` and a share.
+    pub by: Compression,
+    /// Steps before it begins; a fifth of all if it does not say.
+    pub warmup_steps: Option<usize>,
+}
+
+impl Compress {
+    /// Steps before it begins, of `steps`: one at least, as second moments are made then.
+    #[must_use]
+    pub fn warmup(&self, steps: usize) -> usize {
+        self.warmup_steps.unwrap_or(steps / 5).max(1)
+    }
+}
+
+/// Why a recipe's compression cannot be on a layout.
+///
+/// # Errors
+/// All of it.
+pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
+    let Some(Compress { by, .. }) = recipe.compress else { return Ok(()) };
+    let mut problems = Diagnostics::new();
+    let mut refuse = |is_so: bool, what: &str, expected: &str, found: String, help: &str| {
+        if is_so {
+            problems.push(Diagnostic::new("--compress", what).expected(expected).found(found).help(help));
+        }
+    };
+    let cards = layout.data * layout.context;
+    refuse(
+        recipe.exact,
+        "what cards keep back depends on how many they are, so no sum has one order",
+        "a run without --exact",
+        "--exact".to_owned(),
+        "leave one of the two out",
+    );
+    refuse(
+        layout.zero != Zero::None,
+        "each card needs all of a moved weight, whose gather in f32 is more than compression saves",
+        "--zero 0",
+        format!("--zero {}", layout.zero as u8),
+        "leave one of the two out",
+    );
+    refuse(
+        recipe.precision == Precision::F16,
+        "gradients of a scaled loss may overflow, and would spoil what cards keep back",
+        "--dtype bf16 or f32",
+        "f16".to_owned(),
+        "bf16 needs no scale",
+    );
+    if let Compression::TopK { share } = by {
+        refuse(
+            share * cards as f64 >= 1.0,
+            "each card says values and places to all others, which is as much as the whole sum",
+            &format!("a share below {}", (cards as f64).recip()),
+            share.to_string(),
+            "a smaller share, or onebit, whose bytes do not grow with the cards",
+        );
+    }
+    problems.into_result(())
+}

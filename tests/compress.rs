@@ -1,0 +1,427 @@
+//! Sums of which cards say less than all: against plain loops over all cards' parts, in bytes on the wire, and in training.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ascend_tp::base::DType;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::exec::{Engine, EngineOptions};
+use ascend_tp::program::compress::Compression;
+use ascend_tp::program::{Builder, HostTensor, Kind};
+use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::train::checkpoint::{Checkpoint, Writer};
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{Compress, Layout, Trainer, Zero, compile, lower};
+use ascend_tp::world::ProcessGroup;
+use ascend_tp::{Cann, Mesh, Pins, parallelize};
+use ascend_tp_emulator::{Lane, Mode, Numbers, Recording};
+
+use crate::training::Golden;
+
+const TOP: Compression = Compression::TopK { share: 0.1 };
+
+/// A matrix of which each of `cards` cards has a part, and each of `across` others a piece of its rows.
+struct Case {
+    by: Compression,
+    cards: usize,
+    across: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl Case {
+    fn plans(&self) -> Vec<Plan> {
+        let mut build = Builder::new("compressed");
+        let x = build.input("x", [self.cards, self.rows, self.columns], DType::F32);
+        let kept = build.state("kept", [self.rows, self.columns], DType::F32);
+        let part = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
+        let part = build.name(part, "part");
+        let [_, sum] = build.several(Kind::CompressedSum { axes: Vec::new(), by: self.by }, &[part, kept]);
+        build.output("sum", sum);
+        let pins = Pins::default()
+            .value("x", &[(0, "dp"), (1, "tp")])
+            .partial_value("part", &[(0, "tp")], &["dp"])
+            .partial_value("kept", &[(0, "tp")], &["dp"]);
+        let mesh = Mesh::new(&[("dp", self.cards), ("tp", self.across)]).unwrap();
+        let program = build.finish().unwrap();
+        schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
+    }
+
+    /// The sum on all cards, and by card of `dp` what it kept back.
+    fn run(&self, engine: &mut Engine, parts: &[Vec<f32>]) -> (Vec<f32>, Vec<Vec<f32>>) {
+        let shape = [self.cards, self.rows, self.columns];
+        let x = HostTensor::float(shape, DType::F32, parts.concat()).to_bytes();
+        let outputs = engine.run(0, vec![("x".to_owned(), Arc::new(x))]).unwrap();
+        let floats = |bytes: &[u8]| -> Vec<f32> {
+            bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+        };
+        let mut kept = vec![Vec::new(); self.cards];
+        engine
+            .load(|shards| {
+                for part in shards.states().iter().flatten() {
+                    kept[part.rank() / self.across].extend(floats(&part.read()?));
+                }
+                Ok(())
+            })
+            .unwrap();
+        (floats(&outputs[0].1), kept)
+    }
+
+    fn engine(&self) -> Engine {
+        let emulator = Emulator::new(Config::with_cards(self.cards * self.across)).unwrap();
+        Engine::start(&Cann::new(emulator.table()).unwrap(), vec![self.plans()]).unwrap()
+    }
+}
+
+/// What cards hear of the sum of `parts`, of one piece, by loops that know nothing of records and collectives.
+fn expected(by: Compression, parts: &[Vec<f32>], kept: &mut [Vec<f32>]) -> Vec<f32> {
+    if let ([part], [kept]) = (parts, &mut *kept) {
+        // One card keeps nothing back.
+        return part.iter().zip(std::mem::replace(kept, vec![0.0; part.len()])).map(|(x, kept)| x + kept).collect();
+    }
+    let (cards, elems) = (parts.len(), parts[0].len());
+    let with: Vec<Vec<f32>> =
+        parts.iter().zip(kept.iter()).map(|(x, kept)| x.iter().zip(kept).map(|(x, kept)| x + kept).collect()).collect();
+    let mut sum = vec![0.0; elems];
+    match by {
+        Compression::OneBit => {
+            let share = elems.div_ceil(cards).div_ceil(32) * 32;
+            let sign = |x: f32| if x >= 0.0 { 1.0 } else { -1.0 };
+            let mean = |x: &[f32]| (x.iter().map(|x| f64::from(x.abs())).sum::<f64>() / x.len() as f64) as f32;
+            for owner in 0..cards {
+                let (start, end) = ((owner * share).min(elems), ((owner + 1) * share).min(elems));
+                if start == end {
+                    continue;
+                }
+                let mut all: Vec<f32> = with[owner][start..end].to_vec();
+                for card in (0..cards).filter(|card| *card != owner) {
+                    let said = mean(&with[card][start..end]);
+                    for (at, all) in all.iter_mut().enumerate() {
+                        let told = sign(with[card][start + at]) * said;
+                        *all += told;
+                        kept[card][start + at] = with[card][start + at] - told;
+                    }
+                }
+                let said = mean(&all);
+                for (at, all) in all.iter().enumerate() {
+                    sum[start + at] = sign(*all) * said;
+                    kept[owner][start + at] = all - sum[start + at];
+                }
+            }
+        }
+        Compression::TopK { share } => {
+            let count = ((elems as f64 * share).round() as usize).max(1);
+            for (with, kept) in with.iter().zip(kept) {
+                let mut order: Vec<usize> = (0..elems).collect();
+                order.sort_by(|a, b| with[*b].abs().total_cmp(&with[*a].abs()).then(a.cmp(b)));
+                kept.clone_from(with);
+                for at in order.into_iter().take(count) {
+                    sum[at] += with[at];
+                    kept[at] = 0.0;
+                }
+            }
+        }
+    }
+    sum
+}
+
+/// Numbers of a linear congruence, between -1 and 1.
+fn numbers(seed: u64) -> impl Iterator<Item = f32> {
+    let next =
+        |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    std::iter::successors(next(&seed), next).map(|state| (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0)
+}
+
+fn follows(case: &Case, rounds: u64, bound: f32, x: impl Fn(f32) -> f32) {
+    let (mut engine, elems) = (case.engine(), case.rows * case.columns);
+    let mut kept = vec![vec![0.0; elems]; case.cards];
+    for round in 0..rounds {
+        let part = |card: usize| numbers(round * 100 + card as u64).map(&x).take(elems).collect::<Vec<f32>>();
+        let parts: Vec<Vec<f32>> = (0..case.cards).map(part).collect();
+        let (sum, left) = case.run(&mut engine, &parts);
+        // Cards across have a piece each, which is compressed by itself.
+        let piece = elems / case.across;
+        let mut wanted = Vec::new();
+        for at in (0..case.across).map(|across| across * piece..(across + 1) * piece) {
+            let of = |all: &[Vec<f32>]| all.iter().map(|all| all[at.clone()].to_vec()).collect::<Vec<_>>();
+            let mut own = of(&kept);
+            wanted.extend(expected(case.by, &of(&parts), &mut own));
+            kept.iter_mut().zip(own).for_each(|(kept, own)| kept[at.clone()].copy_from_slice(&own));
+        }
+        let all = |sum: &[f32], kept: &[Vec<f32>]| [sum.to_vec(), kept.concat()].concat();
+        for (at, (found, wanted)) in all(&sum, &left).iter().zip(all(&wanted, &kept)).enumerate() {
+            let is_off = (found - wanted).abs() > bound * wanted.abs().max(1.0);
+            assert!(
+                !is_off,
+                "{} over {} × {}: round {round}, {at}: {found} is not {wanted}",
+                case.by, case.cards, case.across
+            );
+        }
+    }
+}
+
+#[test]
+fn one_bit_of_whole_numbers_is_bit_for_bit_what_loops_say() {
+    // Shares of 32 elements, whose means are exact; two rounds need 24 bits.
+    for (cards, across) in [(2, 1), (4, 1), (2, 2)] {
+        let case = Case { by: Compression::OneBit, cards, across, rows: 8 * across, columns: 4 * cards };
+        follows(&case, 2, 0.0, |x| if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) });
+    }
+}
+
+#[test]
+fn one_bit_of_any_numbers_and_shares_that_lack_elements() {
+    // A mean of up to 224 numbers, and what is kept back for three rounds: 2⁻²⁴ · √224 · a few.
+    for (cards, across, rows, columns) in [(3, 1, 37, 5), (5, 1, 1, 70), (2, 2, 26, 17), (8, 1, 3, 3), (1, 2, 4, 3)] {
+        follows(&Case { by: Compression::OneBit, cards, across, rows, columns }, 4, 2e-6, |x| x);
+    }
+}
+
+#[test]
+fn the_greatest_are_bit_for_bit_what_loops_say() {
+    for (cards, across, rows, columns) in [(2, 1, 16, 10), (5, 1, 7, 9), (2, 2, 26, 17), (8, 1, 1, 3), (1, 2, 4, 3)] {
+        follows(&Case { by: TOP, cards, across, rows, columns }, 4, 0.0, |x| x);
+    }
+}
+
+/// Bytes that a card sends: of all collectives of a run, as the emulator's clock counts them.
+fn wire_bytes(plans: Vec<Plan>, cards: usize, inputs: Vec<(String, Arc<Vec<u8>>)>) -> f64 {
+    let mode = Mode::Timed { numbers: Numbers::Real };
+    let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
+    let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+    emulator.record_timeline(Recording::Everything);
+    engine.run(0, inputs).unwrap();
+    let spans = emulator.timeline();
+    let own = spans.iter().filter(|span| span.card == 0 && span.lane == Lane::Communication);
+    let others = (cards - 1) as f64 / cards as f64;
+    own.map(|span| span.bytes * others * if span.name == "HcclAllReduce" { 2.0 } else { 1.0 }).sum()
+}
+
+#[test]
+fn bytes_on_the_wire_are_a_sixteenth_of_f16_or_what_the_share_says() {
+    let (cards, rows, columns) = (8, 128, 96);
+    let elems = rows * columns;
+    let input = |dtype| vec![("x".to_owned(), Arc::new(vec![0; cards * elems * DType::size_bytes(dtype)]))];
+    let mut build = Builder::new("whole");
+    let x = build.input("x", [cards, rows, columns], DType::F16);
+    let sum = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
+    build.output("sum", sum);
+    let (mesh, pins) = (Mesh::new(&[("dp", cards)]).unwrap(), Pins::default().value("x", &[(0, "dp")]));
+    let lowered = parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered;
+    let f16 = wire_bytes(schedule(&lowered).unwrap(), cards, input(DType::F16));
+    assert_eq!(f16, 2.0 * 7.0 / 8.0 * 2.0 * elems as f64);
+    let of = |by| {
+        let case = Case { by, cards, across: 1, rows, columns };
+        wire_bytes(case.plans(), cards, input(DType::F32))
+    };
+    let ratio = of(Compression::OneBit) / f16;
+    assert!((ratio * 16.0 - 1.0).abs() < 0.05, "{ratio}");
+    for share in [0.01, 0.1] {
+        let kept = (elems as f64 * share).round();
+        assert_eq!(of(Compression::TopK { share }), 7.0 * 8.0 * kept, "a value and a place each, to seven others");
+    }
+}
+
+const ONE: Layout = Layout { micro_batch: 1, ..Layout::ONE };
+
+fn golden(name: &str, by: Option<Compression>) -> Golden {
+    let mut golden = Golden::read(name);
+    golden.recipe.compress = by.map(|by| Compress { by, warmup_steps: None });
+    golden
+}
+
+fn losses(golden: &Golden, trainer: &mut Trainer) -> Vec<f64> {
+    let mut losses = Vec::new();
+    while trainer.next_step() < golden.recipe.steps {
+        losses.push(trainer.step(&golden.batches[trainer.next_step()]).unwrap().loss);
+    }
+    losses
+}
+
+/// The mean of the last tenth.
+fn last(losses: &[f64]) -> f64 {
+    let tail = &losses[losses.len() - losses.len() / 10..];
+    tail.iter().sum::<f64>() / tail.len() as f64
+}
+
+#[test]
+fn curves_end_within_a_hundredth_of_what_is_not_compressed() {
+    let layouts = [
+        Layout { data: 4, micro_batch: 2, ..ONE },
+        Layout { data: 2, tensor: 2, micro_batch: 2, ..ONE },
+        Layout { data: 2, context: 2, micro_batch: 4, ..ONE },
+    ];
+    for name in ["qwen2-gqa-adamw", "llama3-sgd"] {
+        let usual = golden(name, None);
+        let usual = last(&losses(&usual, &mut usual.start(layouts[0]).unwrap()));
+        for by in [Compression::OneBit, TOP] {
+            let golden = golden(name, Some(by));
+            for layout in layouts {
+                let found = last(&losses(&golden, &mut golden.start(layout).unwrap()));
+                assert!((found / usual - 1.0).abs() < 0.01, "{name}, {by}, {layout:?}: {found} beside {usual}");
+            }
+        }
+    }
+}
+
+/// All weights and states by tensor, rank by rank.
+fn held(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
+    let parts = trainer.parts().unwrap();
+    trainer.sharding().whole(&parts)
+}
+
+fn save(trainer: &mut Trainer, folder: &std::path::Path) {
+    let group = Arc::new(ProcessGroup::alone());
+    let mut writer = Writer::new(folder, None, trainer.sharding().clone(), group).unwrap();
+    let state = serde_json::to_value(trainer.progress()).unwrap();
+    writer.begin(trainer.next_step() as u64, state, trainer.parts().unwrap()).unwrap();
+    writer.finish().unwrap();
+}
+
+fn resumed(golden: &Golden, layout: Layout, folder: &std::path::Path) -> Trainer {
+    let mut trainer = golden.start(layout).unwrap();
+    let saved = Checkpoint::latest(folder).unwrap().unwrap();
+    let progress = serde_json::from_value(saved.index().state.clone()).unwrap();
+    trainer.restore(&saved, progress).unwrap();
+    trainer
+}
+
+#[test]
+fn a_run_goes_on_with_the_same_bits_and_what_was_kept_back_is_not_lost_on_other_meshes() {
+    for by in [Compression::OneBit, TOP] {
+        let golden = golden("qwen2-gqa-adamw", Some(by));
+        let layout = Layout { data: 2, tensor: 2, micro_batch: 2, ..ONE };
+        let folder = tempfile::tempdir().unwrap();
+        let mut trainer = golden.start(layout).unwrap();
+        while trainer.next_step() < 16 {
+            trainer.step(&golden.batches[trainer.next_step()]).unwrap();
+        }
+        save(&mut trainer, folder.path());
+        let at_save = held(&mut trainer);
+        let end = |trainer: &mut Trainer| {
+            while trainer.next_step() < 20 {
+                trainer.step(&golden.batches[trainer.next_step()]).unwrap();
+            }
+            held(trainer)
+        };
+        assert!(end(&mut trainer) == end(&mut resumed(&golden, layout, folder.path())), "{by}");
+        let kept_back = |held: &BTreeMap<String, Vec<u8>>| -> Vec<f32> {
+            let of = held.iter().filter(|(name, _)| name.starts_with("kept_back."));
+            of.flat_map(|(_, bytes)| bytes.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap()))).collect()
+        };
+        let expected = kept_back(&at_save);
+        assert!(expected.iter().any(|x| *x != 0.0));
+        for other in [
+            Layout { data: 4, micro_batch: 2, ..ONE },
+            Layout { data: 3, tensor: 2, micro_batch: 1, ..ONE },
+            Layout { data: 2, tensor: 4, micro_batch: 4, ..ONE },
+            Layout { micro_batch: 8, ..ONE },
+        ] {
+            let mut trainer = resumed(&golden, other, folder.path());
+            let found = held(&mut trainer);
+            // Of as many parts, each is what it was; of another number the sum is dealt anew, and rounded.
+            let bound = if other.data == layout.data { 0.0 } else { 4.0 * f32::EPSILON };
+            for (found, expected) in kept_back(&found).iter().zip(&expected) {
+                assert!(
+                    (found - expected).abs() <= bound * expected.abs(),
+                    "{by}, {other:?}: {found} is not {expected}"
+                );
+            }
+            let step = trainer.step(&golden.batches[16]).unwrap();
+            assert!(step.loss.is_finite());
+        }
+    }
+}
+
+#[test]
+fn stages_of_a_pipeline_compress_their_own_and_copies_stay_alike() {
+    for name in ["qwen2-gqa-adamw", "qwen2-tied-uneven-masked"] {
+        let usual = golden(name, None);
+        let layout = Layout { stages: 2, data: 2, micro_batch: 1, ..ONE };
+        let usual = last(&losses(&usual, &mut usual.start(layout).unwrap()));
+        let golden = golden(name, Some(Compression::OneBit));
+        let found = last(&losses(&golden, &mut golden.start(layout).unwrap()));
+        assert!((found / usual - 1.0).abs() < 0.01, "{name}: {found} beside {usual}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compressed_is_said_before_anything_runs() {
+    let mut golden = golden("qwen2-gqa-adamw", Some(Compression::TopK { share: 0.5 }));
+    golden.recipe.exact = true;
+    golden.recipe.precision = Precision::F16;
+    let layout = Layout { data: 2, zero: Zero::Moments, ..ONE };
+    let text = compile(&golden.model.config, &golden.recipe, &layout).unwrap_err().to_string();
+    for part in
+        ["no sum has one order", "expected --zero 0, found --zero 1", "found f16", "a share below 0.5, found 0.5"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// What is compressed is exchanged so, and nothing else but vectors and numbers is exchanged over data-parallel cards.
+#[test]
+fn behind_the_warm_up_only_vectors_are_summed_whole() {
+    let golden = golden("qwen2-gqa-adamw", Some(Compression::OneBit));
+    let layout = Layout { data: 2, tensor: 2, micro_batch: 4, ..ONE };
+    let lowered = lower(&golden.model.config, &golden.recipe, &layout).unwrap();
+    let (_, placed) = lowered.parts.iter().find(|(part, _)| format!("{part:?}") == "Compressed").unwrap();
+    let found = ascend_tp::collective::exchanges(placed);
+    let of_data: Vec<_> = found.iter().filter(|exchange| exchange.axes.contains("dp")).collect();
+    assert!(of_data.iter().any(|exchange| exchange.kind == "compressed_sum"));
+    for exchange in of_data.iter().filter(|exchange| exchange.kind != "compressed_sum") {
+        let op = &placed.program.ops[exchange.op];
+        let rank = |id: &ascend_tp::program::ValueId| placed.program.values[*id].shape.rank();
+        assert!(op.operands.iter().all(|operand| rank(operand) < 2 || exchange.value.contains("bias")), "{exchange:?}");
+    }
+}
+
+/// On cards that hold a piece of each row.
+#[test]
+fn a_step_whose_second_moments_stay_follows_its_formula() {
+    let (rows, columns, beta1, decay, epsilon, correction) = (6, 5, 0.9, 0.1, 1e-8, 0.4);
+    let mut build = Builder::new("frozen");
+    let mut matrix = |name: &str| build.input(name, [rows, columns], DType::F32);
+    let [w, v, g] = ["w", "v", "g"].map(&mut matrix);
+    let m = build.state("m", [rows, columns], DType::F32);
+    let [least, factor, rate, corrected] =
+        ["least", "factor", "rate", "corrected"].map(|name| build.input(name, [], DType::F32));
+    let [scale, inverse] = build.several(Kind::AdamWScale { correction, epsilon }, &[v, least]);
+    let kind = Kind::FrozenAdamW { beta1, decay };
+    let [kept, moved] = build.several(kind, &[w, m, inverse, g, factor, rate, corrected]);
+    for (name, value) in [("scale", scale), ("m", kept), ("moved", moved)] {
+        build.output(name, value);
+    }
+    let pins = ["w", "v", "g", "m"].iter().fold(Pins::default(), |pins, name| pins.value(name, &[(1, "tp")]));
+    let mesh = Mesh::new(&[("tp", 2)]).unwrap();
+    let plans = schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered).unwrap();
+    let emulator = Emulator::new(Config::with_cards(2)).unwrap();
+    let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+    let mut kept = vec![0.0_f64; rows * columns];
+    for round in 0..3 {
+        let of = |seed: u64| numbers(round * 10 + seed).take(rows * columns).collect::<Vec<f32>>();
+        let (w, g, v) = (of(1), of(2), of(3).iter().map(|x| x * x).collect::<Vec<f32>>());
+        let given = [0.25_f32, 0.5, 0.01, 0.02];
+        let tensor = |name: &str, data: &[f32]| {
+            (name.to_owned(), Arc::new(data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()))
+        };
+        let mut inputs = vec![tensor("w", &w), tensor("v", &v), tensor("g", &g)];
+        inputs.extend(["least", "factor", "rate", "corrected"].iter().zip(given).map(|(name, x)| tensor(name, &[x])));
+        let outputs: BTreeMap<String, Vec<u8>> = engine.run(0, inputs).unwrap().into_iter().collect();
+        let [least, factor, rate, corrected] = given.map(f64::from);
+        for at in 0..rows * columns {
+            let scale = ((f64::from(v[at]) + least) / correction).sqrt() + epsilon;
+            kept[at] = beta1 * kept[at] + (1.0 - beta1) * f64::from(g[at]) * factor;
+            let moved = f64::from(w[at]) * (1.0 - rate * decay) - corrected * kept[at] / scale;
+            for (name, expected) in [("scale", scale), ("m", kept[at]), ("moved", moved)] {
+                let bytes = outputs[name][4 * at..4 * at + 4].try_into().unwrap();
+                let found = f64::from(f32::from_le_bytes(bytes));
+                // A few roundings of numbers of at most 2.
+                assert!(
+                    (found - expected).abs() <= 8.0 * f64::from(f32::EPSILON),
+                    "{name} {at}: {found}, not {expected}"
+                );
+            }
+        }
+    }
+}
