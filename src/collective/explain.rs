@@ -107,6 +107,5 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
             },
         }
     };
-    let exchanges = |op: &Op| op.kind.is_collective() && !op.kind.axes().is_empty();
-    program.ops.iter().filter(|(_, op)| exchanges(op)).map(row).collect()
+    program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
 }

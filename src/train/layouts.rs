@@ -121,8 +121,7 @@ pub fn pins(
     let shards: usize = cut_on.iter().map(|axis| mesh.joint_size(&mesh.named(axis))).product();
     let matrices = matrices(loss);
     let trained: BTreeSet<ValueId> = trained(loss).into_iter().collect();
-    let mut problems = Diagnostics::new();
-    let mut pins = base;
+    let (mut problems, mut pins) = (Diagnostics::new(), base);
     for id in loss.with_role(Role::Param) {
         let value = &loss.values[id];
         let layout = &placed.stored[id.index()];
@@ -160,8 +159,8 @@ pub fn pins(
         }
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
         // What is compressed is summed once a step, and is cut over no axis of data.
-        let compressed = [PARTS, SENT, KEPT_BACK].map(|of| format!("{of}{name}"));
-        pins = compressed.iter().fold(pins, |pins, of| pins.partial_value(of, &own, &data));
+        let partial = |pins: Pins, of: &str| pins.partial_value(&format!("{of}{name}"), &own, &data);
+        pins = [PARTS, SENT, KEPT_BACK].into_iter().fold(pins, partial);
         let kept = (0..levels).map(|level| accumulated(level, name));
         pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
     }

@@ -77,6 +77,12 @@ impl Part {
         parts
     }
 
+    /// Whether it is for the last micro-batch.
+    #[must_use]
+    pub const fn ends_step(self) -> bool {
+        matches!(self, Self::Only | Self::Last | Self::Compressed)
+    }
+
     /// The parts of a step whose gradients are compressed, of those of one whose are not.
     #[must_use]
     pub fn compressed(mut parts: Vec<Self>) -> Vec<Self> {
@@ -352,7 +358,7 @@ impl Parts<'_> {
         let whole = self.accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
         let sums = behind..build.program().ops.len();
         marks.behind(build.program(), sums.clone(), When::WeightGrad);
-        if matches!(part, Part::Only | Part::Last | Part::Compressed) {
+        if part.ends_step() {
             self.finish_step(&mut build, part, &params, whole, &states);
         }
         marks.behind(build.program(), sums.end..build.program().ops.len(), When::Update);

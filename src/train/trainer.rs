@@ -246,11 +246,8 @@ impl Trainer {
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
         let mut found =
             Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
-        let is_compressed = self.is_compressed();
-        let of_update = || {
-            let inputs = optimizer.inputs(updates, rate, is_compressed).into_iter();
-            inputs.map(|(name, number)| number_input(name, number))
-        };
+        let given = optimizer.inputs(updates, rate, self.is_compressed());
+        let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
         for (at, (part, program)) in self.parts_now().into_iter().enumerate() {
             let mut inputs = match part {
@@ -267,9 +264,7 @@ impl Trainer {
                     let clip = if clip_norm > 0.0 { (clip_norm / (found.grad_norm + 1e-6)).min(1.0) } else { 1.0 };
                     inputs.extend(of_update().chain([number_input(name::FACTOR, clip / loss_scale)]));
                 }
-                Part::Only | Part::Last | Part::Compressed if !is_scaled && self.layout.stages == 1 => {
-                    inputs.extend(of_update())
-                }
+                part if part.ends_step() && !is_scaled && self.layout.stages == 1 => inputs.extend(of_update()),
                 _ => {}
             }
             let outputs = self.engine.begin(program, inputs, timed)?.finish()?;

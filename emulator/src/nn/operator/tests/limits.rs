@@ -10,7 +10,7 @@ fn told(dtype: DType, dims: &[i64]) -> Arg<'static> {
 }
 
 fn told_as(dtype: DType, dims: &[i64], format: i32) -> Arg<'static> {
-    let mut strides = vec![1; dims.len()];
+    let mut strides = vec![1i64; dims.len()];
     for i in (1..dims.len()).rev() {
         strides[i - 1] = strides[i].saturating_mul(dims[i].max(1));
     }
