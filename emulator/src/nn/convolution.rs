@@ -55,6 +55,11 @@ impl Geometry {
         self.channels * self.window()
     }
 
+    /// Room for the elements of a window; none where no weight has them, so that no memory vouches for how many they are.
+    fn window_room(&self) -> Vec<usize> {
+        vec![0; if self.channels * self.outputs == 0 { 0 } else { self.window() }]
+    }
+
     /// The elements of a channel that the window of the place `at` reads.
     fn window_of(&self, at: usize, elements: &mut [usize]) {
         for (position, element) in elements.iter_mut().enumerate() {
@@ -74,7 +79,7 @@ impl Geometry {
 
     /// The column of a place: what its window reads in `plane`, the channels of a group.
     fn fill_column(&self, plane: &[f32], elements: &[usize], column: &mut [f32]) {
-        for (channel, part) in column.chunks_mut(elements.len()).enumerate() {
+        for (channel, part) in column.chunks_mut(elements.len().max(1)).enumerate() {
             let own = &plane[channel * self.read()..(channel + 1) * self.read()];
             for (value, &element) in part.iter_mut().zip(elements) {
                 *value = if element == OUTSIDE { 0.0 } else { own[element] };
@@ -97,6 +102,9 @@ impl Geometry {
 
 /// `out = x * weight + bias`, where `bias` has a number for each output channel.
 pub(crate) fn forward(tiles: &dyn Tiles, of: &Geometry, x: &View, weight: &View, bias: Option<&View>, out: &View) {
+    if out.is_empty() {
+        return;
+    }
     let (x, out, weights) = (x.collapsed(), out.collapsed(), of.whole(weight));
     let biases = bias.map_or_else(|| vec![0.0; of.groups * of.outputs], line);
     let (places, column) = (of.written(), of.column());
@@ -107,7 +115,7 @@ pub(crate) fn forward(tiles: &dyn Tiles, of: &Geometry, x: &View, weight: &View,
         let (first, count) = (part * PLACES, PLACES.min(places - part * PLACES));
         let mut plane = vec![0f32; of.channels * of.read()];
         of.load(&x, block * plane.len(), &mut plane);
-        let (mut elements, mut columns) = (vec![0usize; of.window()], vec![0f32; count * column]);
+        let (mut elements, mut columns) = (of.window_room(), vec![0f32; count * column]);
         for (i, values) in columns.chunks_mut(column.max(1)).enumerate() {
             of.window_of(first + i, &mut elements);
             of.fill_column(&plane, &elements, values);
@@ -134,9 +142,13 @@ pub(crate) fn input_grad(
     bias: Option<&View>,
     out: &View,
 ) {
+    if out.is_empty() {
+        return;
+    }
     let (grad, out, weights) = (grad.collapsed(), out.collapsed(), of.whole(weight));
     let biases = bias.map_or_else(|| vec![0.0; of.groups * of.channels], line);
-    let (places, column) = (of.written(), of.column());
+    // Without outputs nothing is summed, whatever the extents of weights and places say.
+    let (places, column) = if of.outputs == 0 { (0, 0) } else { (of.written(), of.column()) };
     tiles.run(of.batch * of.groups, &|block| {
         let group = block % of.groups;
         let mut grads = vec![0f32; of.outputs * places];
@@ -145,7 +157,7 @@ pub(crate) fn input_grad(
             .iter()
             .flat_map(|&bias| std::iter::repeat_n(bias, of.read()))
             .collect();
-        let (mut elements, mut sums) = (vec![0usize; of.window()], vec![0f32; column]);
+        let (mut elements, mut sums) = (of.window_room(), vec![0f32; column]);
         for place in 0..places {
             sums.fill(0.0);
             for output in 0..of.outputs {
@@ -166,6 +178,9 @@ pub(crate) fn input_grad(
 
 /// The gradient of the weights.
 pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &View, grad: &View, out: &View) {
+    if out.is_empty() {
+        return;
+    }
     let (x, grad) = (x.collapsed(), grad.collapsed());
     let (places, column) = (of.written(), of.column());
     let total = sum_over_rows(
@@ -175,7 +190,7 @@ pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &View, grad: &Vie
         || (),
         |(), batch, sums| {
             let (mut plane, mut grads) = (vec![0f32; of.channels * of.read()], vec![0f32; of.outputs * places]);
-            let (mut elements, mut values) = (vec![0usize; of.window()], vec![0f32; column]);
+            let (mut elements, mut values) = (of.window_room(), vec![0f32; column]);
             for group in 0..of.groups {
                 let block = batch * of.groups + group;
                 of.load(&x, block * plane.len(), &mut plane);
@@ -196,6 +211,9 @@ pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &View, grad: &Vie
 
 /// The gradient of the bias: for each channel the sum of `grad`, `[batch, channels, ..]`.
 pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &View, out: &View) {
+    if out.is_empty() {
+        return;
+    }
     let (batch, channels) = (grad.dims()[0], grad.dims()[1]);
     let len: usize = grad.dims()[2..].iter().product();
     let grad = grad.collapsed();
@@ -216,10 +234,13 @@ pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &View, out: &View) {
 
 /// What each window reads as a column: `[batch, channels * elements of a window, windows]`.
 pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &View, out: &View) {
+    if out.is_empty() {
+        return;
+    }
     let (x, out) = (x.collapsed(), out.collapsed());
     let (places, column) = (of.written(), of.column());
     tiles.run(of.batch, &|batch| {
-        let (mut plane, mut elements) = (vec![0f32; of.channels * of.read()], vec![0usize; of.window()]);
+        let (mut plane, mut elements) = (vec![0f32; of.channels * of.read()], of.window_room());
         let (mut values, mut all) = (vec![0f32; column], vec![0f32; column * places]);
         f32::load(&x, batch * plane.len(), &mut plane);
         for place in 0..places {
@@ -233,10 +254,13 @@ pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &View, out: &View) {
 
 /// The gradient of [`columns`]: each element gets the sum of the places that read it.
 pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &View, out: &View) {
+    if out.is_empty() {
+        return;
+    }
     let (grad, out) = (grad.collapsed(), out.collapsed());
     let (places, column) = (of.written(), of.column());
     tiles.run(of.batch, &|batch| {
-        let (mut plane, mut elements) = (vec![0f32; of.channels * of.read()], vec![0usize; of.window()]);
+        let (mut plane, mut elements) = (vec![0f32; of.channels * of.read()], of.window_room());
         let mut all = vec![0f32; column * places];
         f32::load(&grad, batch * all.len(), &mut all);
         for place in 0..places {

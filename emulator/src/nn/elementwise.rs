@@ -148,19 +148,22 @@ pub(crate) fn select(tiles: &dyn Tiles, condition: &View, a: &View, b: &View, ou
     }));
 }
 
-/// `out[i] = value` where `mask[i]` is not zero.
+/// `out[i] = value` where `mask[i]` is not zero, converted to the type of `out`.
 pub(crate) fn masked_fill<L: Lane>(tiles: &dyn Tiles, out: &View, mask: &View, value: L) {
     let mask = mask.broadcast_to(out.dims()).collapsed();
     let total = out.len();
     let out = out.collapsed();
+    let block = [value; BLOCK];
     blocks(tiles, total, &|start, len| {
-        let (mut x, mut m) = ([L::default(); BLOCK], [0i64; BLOCK]);
+        let mut m = [0i64; BLOCK];
         i64::load(&mask, start, &mut m[..len]);
-        L::load(&out, start, &mut x[..len]);
-        for i in 0..len {
-            x[i] = if m[i] != 0 { value } else { x[i] };
+        let mut at = start;
+        for run in m[..len].chunk_by(|a, b| (*a != 0) == (*b != 0)) {
+            if run[0] != 0 {
+                L::store(&out, at, &block[..run.len()]);
+            }
+            at += run.len();
         }
-        L::store(&out, start, &x[..len]);
     });
 }
 

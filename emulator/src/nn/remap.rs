@@ -7,7 +7,7 @@
 use super::Tiles;
 use super::index::with_bits;
 use super::lane::Lane;
-use super::reduce::{rows, sum_over_rows};
+use super::reduce::{rows, rows_with};
 use super::view::View;
 
 /// For each dim of a tensor, the position there of each place of another with as many dims.
@@ -46,13 +46,22 @@ pub(crate) fn remap(tiles: &dyn Tiles, x: &View, positions: &[Vec<usize>], out: 
 pub(crate) fn remap_grad(tiles: &dyn Tiles, grad: &View, positions: &[Vec<usize>], out: &View) {
     let only = [0];
     let inner = positions.last().map_or(&only[..], Vec::as_slice);
-    let outer = positions.iter().rev().skip(1).map(Vec::len).product();
-    let grad = grad.collapsed();
-    let buffers = || vec![0f32; inner.len()];
-    let sums = sum_over_rows(tiles, outer, out.len(), buffers, |row, at, sums| {
-        f32::load(&grad, at * inner.len(), row);
-        let start = row_start(positions, out.dims(), at);
-        inner.iter().zip(row.iter()).for_each(|(&place, value)| sums[start + place] += value);
+    // Along the first dims that are whole nothing is summed, so what lies below each of their places is summed by itself.
+    let is_whole =
+        |&(list, extent): &(&Vec<usize>, &usize)| list.len() == *extent && list.iter().copied().eq(0..*extent);
+    let whole = positions.iter().zip(out.dims()).take(positions.len().saturating_sub(1)).take_while(is_whole).count();
+    let (blocks, below) = out.dims().split_at(whole);
+    let (count, len) = (blocks.iter().product(), below.iter().product());
+    let lines: usize = positions[whole..].iter().rev().skip(1).map(Vec::len).product();
+    let (grad, target) = (grad.collapsed(), out.collapsed());
+    let buffers = || (vec![0f32; inner.len()], vec![0f32; len]);
+    rows_with(tiles, count, lines * inner.len() + len, buffers, |(row, sums), block| {
+        sums.fill(0.0);
+        for line in 0..lines {
+            f32::load(&grad, (block * lines + line) * inner.len(), row);
+            let start = row_start(&positions[whole..], below, line);
+            inner.iter().zip(row.iter()).for_each(|(&place, value)| sums[start + place] += value);
+        }
+        f32::store(&target, block * len, sums);
     });
-    f32::store(&out.collapsed(), 0, &sums);
 }

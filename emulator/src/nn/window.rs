@@ -4,6 +4,8 @@
 //! covers. Output: one number a window, or for each element of a plane the sum over the windows that cover it.
 //! Invariants: computed in f32 and rounded once; a plane belongs to one tile; of equal maxima the first wins, NaN is greatest.
 
+use std::ops::Range;
+
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
@@ -12,8 +14,8 @@ use super::view::View;
 /// The windows of a plane: for each row of windows the rows they cover, and likewise the columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
-    pub(crate) rows: Vec<Vec<usize>>,
-    pub(crate) columns: Vec<Vec<usize>>,
+    pub(crate) rows: Vec<Range<usize>>,
+    pub(crate) columns: Vec<Range<usize>>,
     /// The extents of a plane.
     pub(crate) plane: [usize; 2],
 }
@@ -28,10 +30,15 @@ impl Windows {
         self.plane[0] * self.plane[1]
     }
 
+    /// The first element of the plane that the window `at` covers.
+    pub(crate) fn first(&self, at: usize) -> usize {
+        self.rows[at / self.columns.len()].start * self.plane[1] + self.columns[at % self.columns.len()].start
+    }
+
     /// The elements of the plane that the window `at` covers, row by row.
     fn elements(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         let (rows, columns) = (&self.rows[at / self.columns.len()], &self.columns[at % self.columns.len()]);
-        rows.iter().flat_map(move |row| columns.iter().map(move |column| row * self.plane[1] + column))
+        rows.clone().flat_map(move |row| columns.clone().map(move |column| row * self.plane[1] + column))
     }
 }
 

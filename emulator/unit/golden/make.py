@@ -287,7 +287,7 @@ def activations():
     cases.unary("aclnnShrink", lambda x, l, b: torch.where(x > l, x - b, torch.where(x < -l, x + b, 0 * x)), scalars=[scalar(0.5), scalar(0.25)])
     cases.binary("aclnnLogAddExp2", torch.logaddexp2)
     cases.binary("aclnnAddRelu", lambda x, y, a: nn.relu(x + a * y), [*REALS, "INT32"], scalars=[scalar(2, "INT64")])
-    cases.binary("aclnnGcd", torch.gcd, WHOLE, low=-90, high=90)
+    cases.binary("aclnnGcd", torch.gcd, ["INT16", "INT32", "INT64"], low=-90, high=90)
     cases.binary("aclnnHardshrinkBackward", lambda g, x, l: torch.where(x.abs() <= l, 0, g), scalars=[scalar(0.5)])
     cases.binary("aclnnMishBackward", lambda g, x: aten.mish_backward(*torch.broadcast_tensors(g, x)))
     for dtype in REALS:
@@ -551,7 +551,7 @@ def scatters():
         flat_index = torch.tensor([[0, -1], [5, 3]])
         cases.add("aclnnTake", given(x, dtype), given(flat_index, "INT64"), made(x.take(flat_index % 9), dtype))
         values = drawn(112, [2, 2], dtype)
-        for accumulate in [False, True] if dtype != "DOUBLE" else [False]:
+        for accumulate in [False, True] if dtype != "BFLOAT16" else [False]:
             after = exact(x).put(flat_index % 9, exact(values), accumulate).to(TYPES[dtype])
             cases.add("aclnnInplacePut", {"ref": {**described(after, dtype), "before": flat(x, dtype)}}, given(flat_index, "INT64"), given(values, dtype), {"flag": accumulate})
         mask, many = drawn(113, [3], "BOOL"), drawn(114, [9], dtype)
@@ -625,7 +625,7 @@ def batch_norms(cases, dtype):
             running = [exact(mean).clone(), exact(variance).clone()]
             out = nn.batch_norm(wide[0], *running, wide[1], wide[2], training, 0.25, 1e-3)
             out.backward(exact(g))
-            saved = [exact(x).mean(over), torch.rsqrt(exact(x).var(over, correction=0) + 1e-3)]
+            saved = [exact(x).mean(over), exact(x).var(over, correction=0)]
             refs = [{"ref": {**described(now.float(), "FLOAT"), "before": flat(before, "FLOAT")}} for now, before in zip(running, [mean, variance])]
             statistics = [made(each, "FLOAT") if training else {"out": described(torch.zeros(0), "FLOAT")} for each in saved]
             attributes = [{"flag": training}, {"float": 0.25}, {"float": 1e-3}]

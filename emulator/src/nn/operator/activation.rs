@@ -9,15 +9,15 @@ use super::names::{
     SELF_OR_RESULT, SELF_REF, SELF_SCALAR, VALUE, WEIGHT, X,
 };
 use super::pointwise::{
-    DIVIDE, FLOOR_DIVIDE, Function, GELU, TANH_GELU, Widens, X_LOG_Y, function, numbers, of_scalar, of_scalar_first,
-    pointwise, pointwise_of, reals, whole, with_scalar,
+    DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, TANH_GELU, Widens, X_LOG_Y, function, numbers, of_scalar,
+    of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
 };
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{ARITHMETIC, NUMBER, REAL, WHOLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
-use crate::nn::lane::Lane;
+use crate::nn::lane::{Arithmetic, Lane, with_lane};
 use crate::nn::view::View;
 
 /// `x` times the logistic function of `p x`.
@@ -77,6 +77,19 @@ fn inverse_erf(x: f64) -> f64 {
     root
 }
 
+/// `log2(2^x + 2^y)`, without a difference of equal infinities.
+const LOG_ADD_EXP2: Function<2> = Function {
+    single: |[x, y], _| (LOG_ADD_EXP2.double)([f64::from(x), f64::from(y)], &[]) as f32,
+    double: |[x, y], _| {
+        let apart = if x == y { 0.0 } else { (x - y).abs() };
+        x.max(y) + (-apart).exp2().ln_1p() * std::f64::consts::LOG2_E
+    },
+    whole: None,
+    is_truth: false,
+};
+/// What has a greatest common divisor.
+const COUNTS: &[DType] = &[DType::U8, DType::I8, DType::I16, DType::I32, DType::I64];
+
 /// The greatest number that divides both.
 fn greatest_divisor(x: i64, y: i64) -> i64 {
     let (mut a, mut b) = (x.unsigned_abs(), y.unsigned_abs());
@@ -98,18 +111,42 @@ pub(super) const OPERATORS: &[Operator] = &[
     } else {
         x * 0.0
     })),
-    function!("aclnnLogAddExp2", [SELF: REAL, OTHER: REAL], [] -> OUT: REAL, reals!(|[x, y], _| {
-        let apart = if x == y { 0.0 } else { (x - y).abs() };
-        x.max(y) + (1.0 + (-apart).exp2()).log2()
-    })),
-    function!("aclnnAddRelu", [SELF: NUMBER, OTHER: NUMBER], [ALPHA] -> OUT: NUMBER, numbers!(
-        |[x, y], p| {
-            let sum = x + p[0] * y;
-            if sum < 0.0 { 0.0 } else { sum }
+    function!("aclnnLogAddExp2", [SELF: REAL, OTHER: REAL], [] -> OUT: REAL, LOG_ADD_EXP2),
+    Operator {
+        name: "aclnnAddRelu",
+        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), scalar(ALPHA), output(OUT, NUMBER, 0, 8)],
+        limits: "the tensors broadcast to the output, which can store their common type",
+        source: "CANN 8.1 aclnn API reference, aclnnAddRelu",
+        plan: |call| {
+            // For its checks: the sum is cut to its type before its sign is looked at.
+            pointwise(call, [SELF, OTHER], &[ALPHA], OUT, Widens::No, SCALED_PLUS)?;
+            let (computed, alpha) = (call.promote(SELF, OTHER)?, call.scalar(ALPHA)?);
+            let slot = |name: Name<Tensor>| call.tensor(name).map(|tensor| tensor.slot);
+            let [x, y, out] = [slot(SELF)?, slot(OTHER)?, slot(OUT)?];
+            Plan::new(move |views, tiles| {
+                with_lane!(computed, L => elementwise::map2::<L>(tiles, views.of(x), views.of(y), views.of(out), |x, y| {
+                    elementwise::zip(x, y, |x, y| {
+                        let sum = x.plus(y.times(alpha.lane())).rounded(computed);
+                        if sum < L::default() { L::default() } else { sum }
+                    });
+                }));
+                Ok(())
+            })
         },
-        |[x, y], p| x.wrapping_add(p[0].wrapping_mul(y)).max(0)
-    )),
-    function!("aclnnGcd", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| greatest_divisor(x, y))),
+    },
+    Operator {
+        name: "aclnnGcd",
+        parameters: &[input(SELF, COUNTS, 0, 8), input(OTHER, COUNTS, 0, 8), output(OUT, WHOLE, 0, 8)],
+        limits: "self and other broadcast to out; their common type is INT16, INT32 or INT64",
+        source: "CANN 8.1 aclnn API reference, aclnnGcd",
+        plan: |call| {
+            let common = call.promote(SELF, OTHER)?;
+            if !matches!(common, DType::I16 | DType::I32 | DType::I64) {
+                return Err(call.refuse(OTHER, format!("expected a common type of 16 to 64 bits, found {common}")));
+            }
+            pointwise(call, [SELF, OTHER], &[], OUT, Widens::No, whole(|[x, y], _| greatest_divisor(x, y)))
+        },
+    },
     of_scalar!("aclnnXLogYScalarSelf", SELF_SCALAR, OTHER: REAL, of_scalar_first!(X_LOG_Y)),
     // Gradients: of what went in, or of what came out.
     function!("aclnnHardshrinkBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [LAMBD] -> GRAD_INPUT: REAL, reals!(

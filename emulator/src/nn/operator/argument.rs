@@ -131,6 +131,8 @@ pub(crate) struct Tensor {
     pub(crate) slot: ViewIndex,
     /// Element type.
     pub(crate) dtype: DType,
+    /// `aclFormat`, one of those whose elements lie as in ND.
+    pub(crate) format: i32,
     /// Extents.
     pub(crate) dims: Vec<usize>,
     /// Strides in elements.

@@ -222,7 +222,7 @@ fn alpha(call: &OperatorCall, kind: Binary, computed: DType) -> Result<Scalar, R
         let text = format!("a factor of type {} cannot scale operands of type {computed}", alpha.dtype());
         return Err(call.refuse(ALPHA, text));
     }
-    Ok(alpha)
+    Ok(alpha.stored_as(computed))
 }
 
 fn pair(call: &OperatorCall, kind: Binary) -> Result<Plan, Refusal> {

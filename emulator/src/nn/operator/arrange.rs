@@ -92,9 +92,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnUpsampleNearest2d",
         parameters: &[input(SELF, FLOATING, 4, 4), ints(OUTPUT_SIZE), output(OUT, FLOATING, 4, 4)],
-        limits: "outputSize has the extents of the last two dims; out has the type of self",
+        limits: "outputSize has the extents of the last two dims, in NHWC of the middle two; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2d",
-        plan: |call| picked(call, SELF, grid(call, call.tensor(SELF)?, [0.0; 2])?),
+        plan: |call| picked(call, SELF, grid(call, [SELF, OUT], [0.0; 2])?),
     },
     Operator {
         name: "aclnnUpsampleNearest2dV2",
@@ -107,9 +107,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "outputSize has the extents of the last two dims; a scale of 0 is not given; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2dV2",
-        plan: |call| {
-            picked(call, SELF, grid(call, call.tensor(SELF)?, [call.float(SCALES_H)?, call.float(SCALES_W)?])?)
-        },
+        plan: |call| picked(call, SELF, grid(call, [SELF, OUT], [call.float(SCALES_H)?, call.float(SCALES_W)?])?),
     },
     Operator {
         name: "aclnnUpsampleNearest2dBackward",
@@ -124,11 +122,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "gradInput has the shape inputSize and the type of gradOut; a scale of 0 is not given",
         source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2dBackward",
         plan: |call| {
-            let target = call.tensor(GRAD_INPUT)?;
             let shape: Vec<usize> = call.ints(INPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
             call.expect_shape(GRAD_INPUT, &shape, "inputSize")?;
-            let positions = grid(call, target, [call.float(SCALES_H)?, call.float(SCALES_W)?])?;
-            picked_grad(call, GRAD_OUT, GRAD_INPUT, positions)
+            let picks = grid(call, [GRAD_INPUT, GRAD_OUT], [call.float(SCALES_H)?, call.float(SCALES_W)?])?;
+            picked_grad(call, GRAD_OUT, GRAD_INPUT, picks)
         },
     },
     Operator {
@@ -153,7 +150,14 @@ pub(super) const OPERATORS: &[Operator] = &[
                 return Err(call.refuse(SPLIT_SECTIONS, format!("expected at least 1, found {part}")));
             }
             let part = part as usize;
-            split(call, &(0..extent).step_by(part).map(|start| part.min(extent - start)).collect::<Vec<_>>())
+            let count = extent.div_ceil(part).max(1);
+            if count != call.tensors(OUT_LIST)?.len() {
+                let found = call.tensors(OUT_LIST)?.len();
+                return Err(
+                    call.refuse(OUT_LIST, format!("expected {count} tensors for {extent} elements, found {found}"))
+                );
+            }
+            split(call, &(0..count).map(|i| part.min(extent - i * part)).collect::<Vec<_>>())
         },
     },
     Operator {
@@ -186,39 +190,65 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Each position of a tensor as it is.
-fn identity(dims: &[usize]) -> Positions {
-    dims.iter().map(|&extent| (0..extent).collect()).collect()
+/// The position in a dim of each place that is picked along it.
+type Place = Box<dyn Fn(usize) -> usize + Send + Sync>;
+
+/// What is picked of a tensor of `dims`: along the dims named how many places and which, along the others all. Positions are
+/// rules until a call runs, when the memory of as many elements is known to be there.
+struct Picks {
+    dims: Vec<usize>,
+    along: Vec<(usize, usize, Place)>,
 }
 
-/// The plan of the elements of `name` at these positions.
-fn picked(call: &OperatorCall, name: Name<Tensor>, positions: Positions) -> Result<Plan, Refusal> {
+impl Picks {
+    fn all_of(dims: &[usize]) -> Self {
+        Self { dims: dims.to_vec(), along: Vec::new() }
+    }
+
+    /// Picks `count` places along `dim` of what was picked before.
+    fn pick(&mut self, dim: usize, count: usize, place: impl Fn(usize) -> usize + Send + Sync + 'static) {
+        self.along.push((dim, count, Box::new(place)));
+    }
+
+    /// The extents of what is picked.
+    fn shape(&self) -> Vec<usize> {
+        let mut shape = self.dims.clone();
+        self.along.iter().for_each(|&(dim, count, _)| shape[dim] = count);
+        shape
+    }
+
+    fn positions(&self) -> Positions {
+        let mut positions: Positions = self.dims.iter().map(|&extent| (0..extent).collect()).collect();
+        for (dim, count, place) in &self.along {
+            positions[*dim] = (0..*count).map(|at| positions[*dim][place(at)]).collect();
+        }
+        positions
+    }
+}
+
+/// The plan of the elements of `name` that these are.
+fn picked(call: &OperatorCall, name: Name<Tensor>, picks: Picks) -> Result<Plan, Refusal> {
     let x = call.tensor(name)?;
     call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
-    call.expect_shape(OUT, &positions.iter().map(Vec::len).collect::<Vec<_>>(), "of the places")?;
+    call.expect_shape(OUT, &picks.shape(), "of the places")?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         if !views.of(out).is_empty() {
-            remap(tiles, views.of(x), &positions, views.of(out));
+            remap(tiles, views.of(x), &picks.positions(), views.of(out));
         }
         Ok(())
     })
 }
 
 /// The plan of the sums of the gradients of what was picked.
-fn picked_grad(
-    call: &OperatorCall,
-    grad: Name<Tensor>,
-    out: Name<Tensor>,
-    positions: Positions,
-) -> Result<Plan, Refusal> {
+fn picked_grad(call: &OperatorCall, grad: Name<Tensor>, out: Name<Tensor>, picks: Picks) -> Result<Plan, Refusal> {
     let g = call.tensor(grad)?;
     call.expect_dtype(out, g.dtype, "that of the gradient")?;
-    call.expect_shape(grad, &positions.iter().map(Vec::len).collect::<Vec<_>>(), "of the places")?;
+    call.expect_shape(grad, &picks.shape(), "of the places")?;
     let (g, out) = (g.slot, call.tensor(out)?.slot);
     Plan::new(move |views, tiles| {
         if !views.of(out).is_empty() {
-            remap_grad(tiles, views.of(g), &positions, views.of(out));
+            remap_grad(tiles, views.of(g), &picks.positions(), views.of(out));
         }
         Ok(())
     })
@@ -226,19 +256,20 @@ fn picked_grad(
 
 fn flip(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
-    let mut positions = identity(&x.dims);
+    let mut picks = Picks::all_of(&x.dims);
     for &value in call.ints(DIMS)? {
         let dim = call.dim_of(DIMS, value, x.rank())?;
-        if let Some(list) = positions.get_mut(dim) {
-            list.reverse();
+        if let Some(&extent) = x.dims.get(dim) {
+            picks.pick(dim, extent, move |place| extent - 1 - place);
         }
     }
-    picked(call, SELF, positions)
+    picked(call, SELF, picks)
 }
 
-/// Where each place of a dim was before a shift.
-fn rolled(extent: usize, shift: i64) -> Vec<usize> {
-    (0..extent as i64).map(|place| (place - shift).rem_euclid(extent as i64) as usize).collect()
+/// Where a place of a dim was before a shift.
+fn rolled(extent: usize, shift: i64) -> impl Fn(usize) -> usize + Send + Sync + 'static {
+    let back = extent - shift.checked_rem_euclid(extent as i64).unwrap_or_default() as usize;
+    move |place| if place < extent - back { place + back } else { place + back - extent }
 }
 
 fn roll(call: &OperatorCall) -> Result<Plan, Refusal> {
@@ -246,9 +277,10 @@ fn roll(call: &OperatorCall) -> Result<Plan, Refusal> {
     if dims.is_empty() && shifts.len() == 1 {
         call.expect_shape(OUT, &x.dims, "of x")?;
         call.expect_dtype(OUT, x.dtype, "that of x")?;
-        let places = rolled(x.len(), shifts[0]);
+        let (count, place) = (x.len(), rolled(x.len(), shifts[0]));
         let (x, out) = (x.slot, call.tensor(OUT)?.slot);
         return Plan::new(move |views, tiles| {
+            let places: Vec<usize> = (0..count).map(&place).collect();
             index::take_rows(tiles, views.of(x), &places, views.of(out));
             Ok(())
         });
@@ -256,15 +288,14 @@ fn roll(call: &OperatorCall) -> Result<Plan, Refusal> {
     if shifts.len() != dims.len() {
         return Err(call.refuse(SHIFTS, format!("expected one a dim, {}, found {}", dims.len(), shifts.len())));
     }
-    let mut positions = identity(&x.dims);
+    let mut picks = Picks::all_of(&x.dims);
     for (&dim, &shift) in dims.iter().zip(shifts) {
         let dim = call.dim_of(DIMS, dim, x.rank())?;
-        if let Some(list) = positions.get_mut(dim) {
-            let before = rolled(list.len(), shift);
-            *list = before.into_iter().map(|place| list[place]).collect();
+        if let Some(&extent) = x.dims.get(dim) {
+            picks.pick(dim, extent, rolled(extent, shift));
         }
     }
-    picked(call, X, positions)
+    picked(call, X, picks)
 }
 
 /// What a border repeats.
@@ -276,17 +307,17 @@ enum Border {
     Edge,
 }
 
-/// The positions of a tensor with borders around its last `count` dims.
-fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize) -> Result<Positions, Refusal> {
+/// A tensor with borders around its last `count` dims.
+fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize) -> Result<Picks, Refusal> {
     let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
     if padding.len() != 2 * count || x.rank() < count + 1 {
         let text =
             format!("expected {} numbers for the last {count} of dims {:?}, found {padding:?}", 2 * count, x.dims);
         return Err(call.refuse(PADDING, text));
     }
-    let mut positions = identity(&x.dims);
+    let mut picks = Picks::all_of(&x.dims);
     for (i, pair) in padding.chunks_exact(2).enumerate() {
-        let dim = x.rank() - 1 - i;
+        let (dim, before) = (x.rank() - 1 - i, pair[0]);
         let extent = x.dims[dim] as i64;
         let most = match border {
             Border::Mirror => extent - 1,
@@ -296,15 +327,20 @@ fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize
             let text = format!("expected borders of 0 to {most} for an extent of {extent}, found {pair:?}");
             return Err(call.refuse(PADDING, text));
         }
-        let place = |at: i64| match border {
-            Border::Edge => at.clamp(0, extent - 1),
-            Border::Mirror if at < 0 => -at,
-            Border::Mirror if at >= extent => 2 * (extent - 1) - at,
-            Border::Mirror => at,
+        let Some(count) = extent.checked_add(before).and_then(|count| count.checked_add(pair[1])) else {
+            return Err(call.refuse(PADDING, format!("{extent} elements with borders of {pair:?} overflow")));
         };
-        positions[dim] = (-pair[0]..extent + pair[1]).map(|at| place(at) as usize).collect();
+        picks.pick(dim, count as usize, move |place| {
+            let at = place as i64 - before;
+            let at = match border {
+                Border::Edge => at.clamp(0, extent - 1),
+                Border::Mirror if at >= extent => 2 * (extent - 1) - at,
+                Border::Mirror => at.abs(),
+            };
+            at as usize
+        });
     }
-    Ok(positions)
+    Ok(picks)
 }
 
 fn repeat_along(call: &OperatorCall) -> Result<Plan, Refusal> {
@@ -313,35 +349,44 @@ fn repeat_along(call: &OperatorCall) -> Result<Plan, Refusal> {
         return Err(call.refuse(REPEATS_INT, format!("expected at least 0, found {repeats}")));
     }
     let dim = call.dim(DIM, x.rank())?;
-    let mut positions = if x.rank() == 0 { vec![vec![0]] } else { identity(&x.dims) };
-    positions[dim] = positions[dim].iter().flat_map(|&place| std::iter::repeat_n(place, repeats as usize)).collect();
-    let size = call.int(OUTPUT_SIZE_INT)?;
-    if size != positions[dim].len() as i64 {
-        return Err(call.refuse(OUTPUT_SIZE_INT, format!("expected {}, found {size}", positions[dim].len())));
+    let mut picks = Picks::all_of(if x.rank() == 0 { &[1] } else { &x.dims });
+    let (extent, size) = (picks.dims[dim], call.int(OUTPUT_SIZE_INT)?);
+    if (extent as i64).checked_mul(repeats) != Some(size) {
+        let text = format!("expected {extent} elements times {repeats}, found {size}");
+        return Err(call.refuse(OUTPUT_SIZE_INT, text));
     }
-    picked(call, SELF, positions)
+    let repeats = repeats as usize;
+    picks.pick(dim, size as usize, move |place| place / repeats);
+    picked(call, SELF, picks)
 }
 
-/// The nearest of the last two dims of `x` for each place of a grid of `outputSize`, by the scales that are given.
-fn grid(call: &OperatorCall, x: &Tensor, scales: [f64; 2]) -> Result<Positions, Refusal> {
-    let size = call.ints(OUTPUT_SIZE)?;
-    if size.len() != 2 || size.iter().any(|&extent| extent < 1) || x.dims[2..].contains(&0) {
+/// The nearest of the plane of the first tensor for each place of a grid of `outputSize`, by the scales that are given. The
+/// second is the tensor on the other side, which has the same format.
+fn grid(call: &OperatorCall, names: [Name<Tensor>; 2], scales: [f64; 2]) -> Result<Picks, Refusal> {
+    let (x, size) = (call.tensor(names[0])?, call.ints(OUTPUT_SIZE)?);
+    let formats = [x.format, call.tensor(names[1])?.format];
+    let first = if formats == [CHANNELS_LAST; 2] { 1 } else { 2 };
+    if first == 2 {
+        call.expect_channels_second(&names)?;
+    }
+    if size.len() != 2 || size.iter().any(|&extent| extent < 1) || x.dims[first..first + 2].contains(&0) {
         let text = format!("expected two extents of at least 1 for dims {:?}, found {size:?}", x.dims);
         return Err(call.refuse(OUTPUT_SIZE, text));
     }
-    let mut positions = identity(&x.dims);
+    let mut picks = Picks::all_of(&x.dims);
     for (i, (&extent, scale)) in size.iter().zip(scales).enumerate() {
-        let own = x.dims[2 + i];
+        let own = x.dims[first + i];
         let step = if scale > 0.0 { (1.0 / scale) as f32 } else { own as f32 / extent as f32 };
-        positions[2 + i] = (0..extent).map(|at| ((at as f32 * step) as usize).min(own - 1)).collect();
+        picks.pick(first + i, extent as usize, move |at| ((at as f32 * step) as usize).min(own - 1));
     }
-    Ok(positions)
+    Ok(picks)
 }
 
 fn split(call: &OperatorCall, sizes: &[usize]) -> Result<Plan, Refusal> {
     let (x, outputs) = (call.tensor(SELF)?, call.tensors(OUT_LIST)?);
     let dim = call.dim(DIM, x.rank())?;
-    if sizes.iter().sum::<usize>() != x.dims[dim] || sizes.len() != outputs.len() {
+    let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
+    if total != Some(x.dims[dim]) || sizes.len() != outputs.len() {
         let text = format!("expected parts of {sizes:?} of dim {dim} of {:?}, found {} tensors", x.dims, outputs.len());
         return Err(call.refuse(OUT_LIST, text));
     }
@@ -366,6 +411,9 @@ fn split(call: &OperatorCall, sizes: &[usize]) -> Result<Plan, Refusal> {
     })
 }
 
+/// `ACL_FORMAT_NHWC`.
+const CHANNELS_LAST: i32 = 1;
+
 fn linspace(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (start, end, steps) =
         (call.scalar(START_SCALAR)?.as_f64(), call.scalar(END_SCALAR)?.as_f64(), call.int(STEPS)?);
@@ -389,19 +437,33 @@ fn linspace(call: &OperatorCall) -> Result<Plan, Refusal> {
 
 fn range(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (start, end, step) = (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
-    let steps = (end.as_f64() - start.as_f64()) / step.as_f64();
-    if step.as_f64() == 0.0 || steps.is_nan() || steps < 0.0 {
+    let all_whole = [start, end, step].iter().all(|scalar| !scalar.dtype().is_float());
+    // Whole numbers of 64 bits are more than f64 holds.
+    let steps = if all_whole && step.as_i64() != 0 {
+        let apart = i128::from(end.as_i64()) - i128::from(start.as_i64());
+        if apart != 0 && (apart < 0) != (step.as_i64() < 0) { -1 } else { apart / i128::from(step.as_i64()) }
+    } else {
+        let steps = (end.as_f64() - start.as_f64()) / step.as_f64();
+        if steps >= 0.0 { steps as i128 } else { -1 }
+    };
+    if !(0..i128::from(i64::MAX)).contains(&steps) {
         let text = format!("{} does not lead from {} to {}", step.as_f64(), start.as_f64(), end.as_f64());
         return Err(call.refuse(STEP_SCALAR, text));
     }
-    let (out, count) = (call.tensor(OUT)?, steps.floor() as usize + 1);
+    let (out, count) = (call.tensor(OUT)?, steps as usize + 1);
     if out.dims != [count] {
         return Err(call.refuse(OUT, format!("expected [{count}], found {:?}", out.dims)));
     }
     let out = out.slot;
     Plan::new(move |views, _| {
-        let values: Vec<f64> = (0..count).map(|i| start.as_f64() + i as f64 * step.as_f64()).collect();
-        f64::store(&views.of(out).collapsed(), 0, &values);
+        let out = views.of(out).collapsed();
+        if all_whole {
+            let value = |i: i64| start.as_i64().wrapping_add(i.wrapping_mul(step.as_i64()));
+            i64::store(&out, 0, &(0..count as i64).map(value).collect::<Vec<_>>());
+        } else {
+            let value = |i: usize| start.as_f64() + i as f64 * step.as_f64();
+            f64::store(&out, 0, &(0..count).map(value).collect::<Vec<_>>());
+        }
         Ok(())
     })
 }

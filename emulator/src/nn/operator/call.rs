@@ -16,6 +16,9 @@ use crate::nn::view::{extent, is_contiguous};
 /// called makes no difference to an operator that does not look at it.
 const PLAIN_FORMATS: [i32; 7] = [2, 0, 1, 16, 27, 30, 47];
 
+/// Those of them whose second dim is that of the channels; of ND an operator that has channels takes the second.
+const CHANNELS_SECOND: [i32; 4] = [2, 0, 30, 47];
+
 /// An argument after the checks.
 #[derive(Clone, Debug)]
 enum Checked {
@@ -141,6 +144,11 @@ fn tensor(
     }
     let dims = desc.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
     let dims = dims.map_err(|_| format!("expected dims of at least 0, found {:?}", desc.dims))?;
+    // Plans multiply some extents of a tensor, those of tensors without elements too.
+    let bytes = dims.iter().filter(|&&dim| dim > 0).try_fold(dtype.size(), |bytes, &dim| bytes.checked_mul(dim));
+    if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
+        return Err(format!("dims {dims:?} of {} overflow", dtype.name()));
+    }
     let strides: Vec<isize> = desc.strides.iter().map(|&stride| stride as isize).collect();
     if strides.iter().any(|&stride| stride < 0) {
         return Err(format!("expected strides of at least 0, found {:?}", desc.strides));
@@ -172,7 +180,8 @@ fn tensor(
     if role != Role::Input && repeated && !dims.contains(&0) {
         return Err(format!("expected elements that do not overlap, found dims {dims:?} with strides {strides:?}"));
     }
-    Ok(Tensor { slot, dtype, dims, strides, offset, address: desc.address, handle: desc.handle, role })
+    let (format, address, handle) = (desc.format, desc.address, desc.handle);
+    Ok(Tensor { slot, dtype, format, dims, strides, offset, address, handle, role })
 }
 
 impl OperatorCall {
@@ -311,6 +320,19 @@ impl OperatorCall {
             return Err(self.refuse(name, format!("expected a dim in {}..{extent}, found {value}", -extent)));
         }
         Ok(if value < 0 { value + extent } else { value } as usize)
+    }
+
+    /// Refuses tensors described with their channels elsewhere than in the second dim.
+    pub(crate) fn expect_channels_second(&self, names: &[Name<Tensor>]) -> Result<(), Refusal> {
+        for &name in names {
+            if let Some(tensor) = self.tensor_if_given(name)?
+                && !CHANNELS_SECOND.contains(&tensor.format)
+            {
+                let text = format!("expected format ND (2), NCL (47), NCHW (0) or NCDHW (30), found {}", tensor.format);
+                return Err(self.refuse(name, text));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a tensor whose shape is not `expected`; `why` says where the expectation comes from.

@@ -32,7 +32,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             output(SAVE_INVSTD, FLOATING, 1, 1),
         ],
         limits: "input [N, C, ..]; the vectors have C elements; without training runningMean and runningVar are given, and \
-                 saveMean and saveInvstd not written; with it they go by momentum to the mean and the unbiased variance",
+                 saveMean and saveInvstd not written; with it they go by momentum to the mean and the unbiased variance, and \
+                 saveInvstd is, whatever its name says, the variance of input",
         source: "ops-nn norm/batch_norm_v3/docs/aclnnBatchNorm.md",
         plan: batch_norm,
     },
@@ -73,7 +74,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             output(MEAN_OUT, FLOATING, 2, 2),
             output(RSTD_OUT, FLOATING, 2, 2),
         ],
-        limits: "self has N * C * HxW elements, C a multiple of group; gamma and beta [C]; meanOut and rstdOut [N, group]",
+        limits: "self [N, C, ..] with HxW elements a channel, C a multiple of group; gamma and beta [C]; meanOut and rstdOut [N, group]",
         source: "ops-nn norm/group_norm/docs/aclnnGroupNorm.md",
         plan: group_norm,
     },
@@ -156,6 +157,7 @@ fn by_channel(view: &View) -> View {
 
 fn batch_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(INPUT)?;
+    call.expect_channels_second(&[INPUT, OUTPUT])?;
     call.expect_shape(OUTPUT, &x.dims, "of input")?;
     call.expect_dtype(OUTPUT, x.dtype, "that of input")?;
     let (of, training) = (channels(&x.dims), call.flag(TRAINING)?);
@@ -192,12 +194,12 @@ fn batch_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
                 f32::store(&views.of(slot).collapsed(), 0, &moved);
             }
         }
-        found.iter_mut().for_each(|statistic| statistic[1] = 1.0 / (statistic[1] + epsilon).sqrt());
         if training {
             for (i, slot) in saved.into_iter().enumerate() {
                 f32::store(&views.of(slot).collapsed(), 0, &found.iter().map(|each| each[i]).collect::<Vec<_>>());
             }
         }
+        found.iter_mut().for_each(|statistic| statistic[1] = 1.0 / (statistic[1] + epsilon).sqrt());
         norm(tiles, &x, of, &found, [&weight, &bias], &y);
         Ok(())
     })
@@ -205,6 +207,7 @@ fn batch_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
 
 fn batch_norm_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(INPUT)?;
+    call.expect_channels_second(&[GRAD_OUT, INPUT, GRAD_INPUT])?;
     call.expect_shape(GRAD_OUT, &x.dims, "of input")?;
     let (of, training, epsilon) = (channels(&x.dims), call.flag(TRAINING)?, call.float(EPS)? as f32);
     let weight = vector(call, WEIGHT, of.all)?;
@@ -218,7 +221,7 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
     let outputs = wanted(call, [GRAD_INPUT, GRAD_WEIGHT, GRAD_BIAS], [&x.dims, &vector, &vector])?;
     let (x, grad) = (x.slot, call.tensor(GRAD_OUT)?.slot);
     Plan::new(move |views, tiles| {
-        let spread = |value: f32| if training { value } else { 1.0 / (value + epsilon).sqrt() };
+        let spread = |variance: f32| 1.0 / (variance + epsilon).sqrt();
         let [means, spreads] = [first, second].map(|slot| numbers(views, Some(slot), of.all, 0.0));
         let statistics: Vec<[f32; 2]> =
             means.iter().zip(&spreads).map(|(&mean, &value)| [mean, spread(value)]).collect();
@@ -233,15 +236,18 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
 
 /// The rows of a group norm: one a group of each sample.
 fn groups(call: &OperatorCall, x: Name<Tensor>) -> Result<Rows, Refusal> {
-    let x_dims = &call.tensor(x)?.dims;
+    let dims = &call.tensor(x)?.dims;
     let [n, c, len, group] = [call.int(N_UPPER)?, call.int(C_INT)?, call.int(HXW)?, call.int(GROUP)?];
     if group < 1 || c < 0 || c % group != 0 {
         return Err(call.refuse(GROUP, format!("expected a divisor of the {c} channels, found {group}")));
     }
-    if n < 0 || len < 0 || n * c * len != call.tensor(x)?.len() as i64 {
-        return Err(call.refuse(x, format!("expected {n} * {c} * {len} elements, found {x_dims:?}")));
+    let plane: usize = dims[2..].iter().product();
+    if [dims[0], dims[1], plane].map(|extent| extent as i64) != [n, c, len] {
+        return Err(call.refuse(x, format!("expected [{n}, {c}, ..] with {len} elements a channel, found {dims:?}")));
     }
-    Ok(Rows { count: (n * group) as usize, channels: (c / group) as usize, all: c as usize, len: len as usize })
+    // As many as meanOut has elements, which is compared next.
+    let count = (n as usize).saturating_mul(group as usize);
+    Ok(Rows { count, channels: (c / group) as usize, all: c as usize, len: len as usize })
 }
 
 fn group_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
@@ -256,6 +262,9 @@ fn group_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     let saved = [call.tensor(MEAN_OUT)?.slot, call.tensor(RSTD_OUT)?.slot];
     Plan::new(move |views, tiles| {
+        if of.count == 0 {
+            return Ok(());
+        }
         let (weight, bias) = (numbers(views, weight, of.all, 1.0), numbers(views, bias, of.all, 0.0));
         let mut found = moments(views.of(x), of);
         found.iter_mut().for_each(|statistic| statistic[1] = 1.0 / (statistic[1] + epsilon).sqrt());
@@ -282,6 +291,10 @@ fn group_norm_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
         let [means, spreads] = [mean, rstd].map(|slot| numbers(views, Some(slot), of.count, 0.0));
         let statistics: Vec<[f32; 2]> = means.iter().zip(&spreads).map(|(&mean, &rstd)| [mean, rstd]).collect();
         let outputs = outputs.map(|slot| slot.map(|slot| views.of(slot)));
+        // Without elements only wanted sums have the memory of as many channels as are told.
+        if views.of(x).is_empty() && outputs[1..].iter().all(Option::is_none) {
+            return Ok(());
+        }
         let weight = numbers(views, weight, of.all, 1.0);
         norm_grad(tiles, (views.of(grad), views.of(x)), of, (&statistics, false), &weight, outputs);
         Ok(())

@@ -6,7 +6,6 @@ use super::names::{
     BIAS, BIAS_SIZES, CUBE_MATH_TYPE, DILATION, GRAD_BIAS, GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT,
     INPUT_SIZE, KERNEL_SIZE, Name, OUT, OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, SELF, STRIDE, TRANSPOSED, WEIGHT,
 };
-use super::product::precision;
 use super::row::{Operator, attribute, flags, input, ints, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal};
@@ -30,8 +29,10 @@ pub(super) const OPERATORS: &[Operator] = &[
             output(OUTPUT, FLOATING, 3, 5),
             attribute(CUBE_MATH_TYPE),
         ],
-        limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, ..]; one \
-                 number a dim, or one for all, in the arrays; one element type, FLOAT for bias too; cubeMathType as aclnnMatmul",
+        limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, ..], in ND, \
+                 NCL, NCHW or NCDHW, no dim above 1000000; one number a dim in the arrays, in padding before and behind of each \
+                 of one or two dims too; groups at most 65535; one element type; cubeMathType 0 to 3, which is as 0 for 16 bits, \
+                 except 2 for BFLOAT16",
         source: "ops-nn conv/convolution_forward/docs/aclnnConvolution.md",
         plan: forward,
     },
@@ -96,7 +97,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnIm2colBackward",
         plan: |call| {
             let (grad, out) = (call.tensor(GRAD_OUTPUT)?, call.tensor(OUT)?);
-            let plane: Vec<usize> = numbers(call, INPUT_SIZE, 2, 0)?;
+            let plane = numbers(call, INPUT_SIZE, &[2], 2, 0, |_| i64::MAX)?;
             if out.dims[out.rank() - 2..] != plane[..] {
                 return Err(call.refuse(OUT, format!("expected planes of {plane:?}, found {:?}", out.dims)));
             }
@@ -115,8 +116,10 @@ pub(super) const OPERATORS: &[Operator] = &[
 fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
     let outer = dims.len() - 3;
     let input = dims[outer + 1..].to_vec();
-    let (kernel, stride) = (numbers(call, KERNEL_SIZE, 2, 1)?, numbers(call, STRIDE, 2, 1)?);
-    let (padding, dilation) = (numbers(call, PADDING, 2, 0)?, numbers(call, DILATION, 2, 1)?);
+    let numbers = |name, least| numbers(call, name, &[1, 2], 2, least, |_| MOST);
+    let (kernel, stride) = (numbers(KERNEL_SIZE, 1)?, numbers(STRIDE, 1)?);
+    let (padding, dilation) = (numbers(PADDING, 0)?, numbers(DILATION, 1)?);
+    // Extents have at most 63 bits, and products of two attributes 62.
     let extent = |dim: usize| {
         let reach = dilation[dim] * (kernel[dim] - 1) + 1;
         Some((input[dim] + 2 * padding[dim]).checked_sub(reach)? / stride[dim] + 1)
@@ -126,25 +129,72 @@ fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
         return Err(call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {input:?}")));
     };
     let (batch, channels, precision) = (dims[..outer].iter().product(), dims[outer], Precision::Keep);
-    Ok(Geometry { batch, groups: 1, channels, outputs: 0, input, output, kernel, stride, padding, dilation, precision })
+    Ok(Geometry { batch, groups: 1, channels, outputs: 1, input, output, kernel, stride, padding, dilation, precision })
 }
 
 /// Refuses columns that are not those of the windows of `x`.
 fn expect_columns(call: &OperatorCall, name: Name<Tensor>, x: &Tensor, of: &Geometry) -> Result<(), Refusal> {
-    let column = of.channels * of.kernel.iter().product::<usize>();
-    let shape = [&x.dims[..x.rank() - 3], &[column, of.output.iter().product()]].concat();
+    let column = of.kernel.iter().try_fold(of.channels, |product, &extent| product.checked_mul(extent));
+    let places = of.output.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+    let (Some(column), Some(places)) = (column, places) else {
+        let text = format!("windows of {:?} over {:?} in {} channels overflow", of.kernel, of.input, of.channels);
+        return Err(call.refuse(KERNEL_SIZE, text));
+    };
+    let shape = [&x.dims[..x.rank() - 3], &[column, places]].concat();
     call.expect_dtype(name, x.dtype, "that of the planes")?;
     call.expect_shape(name, &shape, "of the columns")
 }
 
-/// An array of one number a dim, or one for all.
-fn numbers(call: &OperatorCall, name: Name<[i64]>, dims: usize, least: i64) -> Result<Vec<usize>, Refusal> {
+/// The greatest number of an array of which no limit is published: kernels count in INT32.
+const MOST: i64 = i32::MAX as i64;
+
+/// An array of as many numbers as one of `lengths`, each in `least..=most(dim)`: one a dim, one for all, or two a dim.
+fn numbers(
+    call: &OperatorCall,
+    name: Name<[i64]>,
+    lengths: &[usize],
+    dims: usize,
+    least: i64,
+    most: impl Fn(usize) -> i64,
+) -> Result<Vec<usize>, Refusal> {
     let values = call.ints(name)?;
-    if values.len() != dims && values.len() != 1 || values.iter().any(|&value| value < least) {
-        let text = format!("expected {dims} numbers of at least {least}, or one for all, found {values:?}");
-        return Err(call.refuse(name, text));
+    if !lengths.contains(&values.len()) {
+        let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
+        return Err(call.refuse(name, format!("expected {} numbers, found {values:?}", lengths.join(" or "))));
     }
-    Ok((0..dims).map(|dim| values[dim % values.len()] as usize).collect())
+    for (i, &value) in values.iter().enumerate() {
+        let most = most(i * dims / values.len());
+        if value < least || value > most {
+            return Err(
+                call.refuse(name, format!("expected numbers of {least} to {most}, found {value} in {values:?}"))
+            );
+        }
+    }
+    Ok(values.iter().cycle().take(dims.max(values.len())).map(|&value| value as usize).collect())
+}
+
+/// The greatest stride, padding and dilation that the page of the call allows along a dim of so many.
+fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i64; 3] {
+    let in_plane = dims == 3 && dim > 0;
+    [
+        if in_plane { 63 } else { MOST },
+        if in_plane || dims < 3 && !is_transposed { 255 } else { MOST },
+        if in_plane || is_transposed || is_gradient { 255 } else { MOST },
+    ]
+}
+
+/// What `cubeMathType` makes of operands of type `dtype`; unlike a product, a convolution takes 16 bits with 3 as they are.
+fn precision(call: &OperatorCall, dtype: DType) -> Result<Precision, Refusal> {
+    match (call.int(CUBE_MATH_TYPE)?, dtype) {
+        (2, DType::BF16) => Err(call.refuse(CUBE_MATH_TYPE, "2 (USE_FP16) is not legal for BFLOAT16")),
+        (1 | 3, DType::F32) => Ok(Precision::HalfFloat32),
+        (2, DType::F32) => Ok(Precision::Half),
+        (0..=3, _) => Ok(Precision::Keep),
+        (other, _) => {
+            let text = "expected 0 (keep), 1 (allow lower precision), 2 (FLOAT16) or 3 (HFLOAT32)";
+            Err(call.refuse(CUBE_MATH_TYPE, format!("{text}, found {other}")))
+        }
+    }
 }
 
 /// How the windows of a call lie; `out` is what the convolution writes. A transposed convolution is described as the one of
@@ -152,6 +202,7 @@ fn numbers(call: &OperatorCall, name: Name<[i64]>, dims: usize, least: i64) -> R
 fn geometry(call: &OperatorCall, out: Name<Tensor>) -> Result<Geometry, Refusal> {
     let (x, weight, written) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(out)?);
     let (dims, is_transposed, groups) = (x.rank() - 2, call.flag(TRANSPOSED)?, call.int(GROUPS)?);
+    call.expect_channels_second(&[INPUT, WEIGHT, out])?;
     for name in [WEIGHT, out] {
         call.expect_dtype(name, x.dtype, "that of input")?;
         if call.tensor(name)?.rank() != x.rank() {
@@ -159,8 +210,15 @@ fn geometry(call: &OperatorCall, out: Name<Tensor>) -> Result<Geometry, Refusal>
             return Err(call.refuse(name, text));
         }
     }
-    if groups < 1 || !x.dims[1].is_multiple_of(groups as usize) || !weight.dims[0].is_multiple_of(groups as usize) {
-        let text = format!("expected a divisor of {} and of {}, found {groups}", x.dims[1], weight.dims[0]);
+    for (name, tensor) in [(INPUT, x), (WEIGHT, weight)] {
+        if tensor.dims.iter().any(|&dim| dim > 1_000_000) {
+            return Err(call.refuse(name, format!("expected dims of at most 1000000, found {:?}", tensor.dims)));
+        }
+    }
+    let divides = |dim: usize| dim.is_multiple_of(groups as usize);
+    if !(1..=65535).contains(&groups) || !divides(x.dims[1]) || !divides(weight.dims[0]) {
+        let text =
+            format!("expected a divisor of {} and of {}, at most 65535, found {groups}", x.dims[1], weight.dims[0]);
         return Err(call.refuse(GROUPS, text));
     }
     let groups = groups as usize;
@@ -169,19 +227,31 @@ fn geometry(call: &OperatorCall, out: Name<Tensor>) -> Result<Geometry, Refusal>
         let text = format!("{:?} has no weights for {} channels in {groups} groups", weight.dims, x.dims[1]);
         return Err(call.refuse(WEIGHT, text));
     }
-    let stride = numbers(call, STRIDE, dims, 1)?;
-    let (padding, dilation) = (numbers(call, PADDING, dims, 0)?, numbers(call, DILATION, dims, 1)?);
+    let is_gradient = out.text() == GRAD_OUTPUT.text();
+    let most = |at: usize| move |dim: usize| limits(is_transposed, is_gradient, dims, dim)[at];
+    let stride = numbers(call, STRIDE, &[dims], dims, 1, most(0))?;
+    // Before and behind: of two dims always, of one where the page of the call says so.
+    let has_ends = dims == 2 || dims == 1 && !is_transposed && !is_gradient;
+    let lengths = if has_ends { &[dims, 2 * dims][..] } else { &[dims] };
+    let ends = numbers(call, PADDING, lengths, dims, 0, most(1))?;
+    let [padding, behind]: [Vec<usize>; 2] =
+        [0, 1].map(|end| (0..dims).map(|dim| ends[dim * ends.len() / dims + end * (ends.len() / dims - 1)]).collect());
+    let dilation = numbers(call, DILATION, &[dims], dims, 1, most(2))?;
     let kernel = weight.dims[2..].to_vec();
     let reach = |dim: usize| dilation[dim] * kernel[dim].saturating_sub(1) + 1;
     let expected: Option<Vec<usize>> = if is_transposed {
-        let more = numbers(call, OUTPUT_PADDING, dims, 0)?;
+        let below = |dim: usize| stride[dim].max(dilation[dim]) as i64 - 1;
+        let more = numbers(call, OUTPUT_PADDING, &[dims], dims, 0, below)?;
         let extent = |dim: usize| {
             let last = x.dims[2 + dim].checked_sub(1)? * stride[dim];
-            (last + reach(dim) + more[dim]).checked_sub(2 * padding[dim])
+            (last + reach(dim) + more[dim]).checked_sub(padding[dim] + behind[dim])
         };
         (0..dims).map(extent).collect()
     } else {
-        let extent = |dim: usize| Some((x.dims[2 + dim] + 2 * padding[dim]).checked_sub(reach(dim))? / stride[dim] + 1);
+        let extent = |dim: usize| {
+            let room = (x.dims[2 + dim] + padding[dim] + behind[dim]).checked_sub(reach(dim))?;
+            Some(room / stride[dim] + 1)
+        };
         (0..dims).map(extent).collect()
     };
     let outputs = if is_transposed { weight.dims[1] * groups } else { weight.dims[0] };

@@ -49,7 +49,7 @@ const DIVERGENCE: Loss = Loss {
 const LOG_DIVERGENCE: Loss = Loss { value: |[x, t, ..]| t.exp() * (t - x), slope: |[_, t, ..]| -t.exp() };
 /// The entropy of a probability, its logarithms held at -100.
 const ENTROPY: Loss = Loss {
-    value: |[x, t, w, _]| -w * (t * x.ln().max(-100.0) + (1.0 - t) * (-x).ln_1p().max(-100.0)),
+    value: |[x, t, w, _]| -w * (t * held(x.ln()) + (1.0 - t) * held((-x).ln_1p())),
     slope: |[x, t, w, _]| w * (x - t) / ((1.0 - x) * x).max(1e-12),
 };
 /// The entropy of what a probability is the logistic function of; the fourth weighs what is true.
@@ -60,6 +60,11 @@ const LOGIT_ENTROPY: Loss = Loss {
     },
     slope: |[x, t, w, p]| w * ((1.0 - t) - (1.0 + (p - 1.0) * t) / (1.0 + x.exp())),
 };
+
+/// A logarithm of at least -100; what is not a number stays so, unlike with [`f32::max`].
+fn held(log: f32) -> f32 {
+    if log < -100.0 { -100.0 } else { log }
+}
 
 fn sign(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { x.signum() }

@@ -16,6 +16,7 @@ use super::row::{Operator, attribute, input, ints, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};
 use super::statistics::variance;
 use super::{Plan, Refusal};
+use crate::nn::dtype::LaneKind;
 use crate::nn::lane::{Arithmetic, Lane, with_lane};
 use crate::nn::order::compare;
 use crate::nn::reduce::{self, rows};
@@ -408,7 +409,7 @@ fn histogram(call: &OperatorCall) -> Result<Plan, Refusal> {
     if low > high || !low.is_finite() || !high.is_finite() {
         return Err(call.refuse(MAX_SCALAR, format!("expected finite bounds in order, found {low} to {high}")));
     }
-    let (slot, out) = (x.slot, out.slot);
+    let (slot, out, dtype) = (x.slot, out.slot, x.dtype);
     Plan::new(move |views, _| {
         let x = views.of(slot);
         let mut values = vec![0f64; x.len()];
@@ -426,7 +427,13 @@ fn histogram(call: &OperatorCall) -> Result<Plan, Refusal> {
         }
         let mut counts = vec![0i64; bins as usize];
         for value in values.into_iter().filter(|value| (low..=high).contains(value)) {
-            let place = ((value - low) / (high - low) * bins as f64) as usize;
+            // As PyTorch has it, in the type that values are computed in: a value on an edge may be either side of it.
+            let place = if dtype.lane() == LaneKind::Single {
+                let [value, low, high] = [value, low, high].map(|number| number as f32);
+                ((value - low) * bins as f32 / (high - low)) as usize
+            } else {
+                ((value - low) * bins as f64 / (high - low)) as usize
+            };
             counts[place.min(bins as usize - 1)] += 1;
         }
         i64::store(&views.of(out).collapsed(), 0, &counts);

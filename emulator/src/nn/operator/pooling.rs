@@ -1,5 +1,7 @@
 //! Rows of the pools over the last two dims.
 
+use std::ops::Range;
+
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
@@ -27,7 +29,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             output(INDICES, BYTES, 3, 4).contiguous(),
         ],
         limits: "dilation 1; padding at most half a window; indices has kernelSize's product rows of 32 (1 + the windows of a \
-                 plane / 16, rounded up) bytes a plane, of which the first hold the places in the planes as INT32",
+                 plane / 16, rounded up) bytes a plane, of which the first hold the places in the planes as INT32, except those of \
+                 windows of one element",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool2dWithMask.md",
         plan: |call| greatest(call, Places::Packed),
     },
@@ -96,7 +99,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "padding at most half a window; a divisorOverride of 0 is none; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2d",
-        plan: |call| mean(call, divided(call, pool(call, STRIDES, PADDINGS)?)?),
+        plan: |call| mean(call, pool(call, STRIDES, PADDINGS)?, divisor(call)?),
     },
     Operator {
         name: "aclnnAvgPool2dBackward",
@@ -114,7 +117,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnAvgPool2d; gradOutput is as its out, gradInput as self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2dBackward",
-        plan: |call| mean_grad(call, GRAD_INPUT, divided(call, pool(call, STRIDE, PADDING)?)?),
+        plan: |call| mean_grad(call, GRAD_INPUT, pool(call, STRIDE, PADDING)?, divisor(call)?),
     },
     Operator {
         name: "aclnnAdaptiveAvgPool2d",
@@ -126,7 +129,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             let &[height, width] = &size[..] else {
                 return Err(call.refuse(OUTPUT_SIZE, format!("expected two extents, found {size:?}")));
             };
-            mean(call, adaptive(call, [height, width])?)
+            mean(call, adaptive(call, [height, width])?, Divisor::Covered)
         },
     },
     Operator {
@@ -137,7 +140,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| {
             let dims = &call.tensor(GRAD_OUTPUT)?.dims;
             let [height, width] = [dims[dims.len() - 2], dims[dims.len() - 1]];
-            mean_grad(call, OUT, adaptive(call, [height, width])?)
+            mean_grad(call, OUT, adaptive(call, [height, width])?, Divisor::Covered)
         },
     },
 ];
@@ -149,10 +152,75 @@ enum Places {
     Plain,
     /// As INT32 at the beginning of a tensor of bytes, which was made for a mask.
     Packed,
+    /// Not at all: each is the one element of its window.
+    Implied,
 }
 
-/// Windows and what their sums are divided by.
-type Pool = (Windows, Vec<f32>);
+/// How windows lie along a dim of a plane.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    /// As many elements each, so far apart, from so many elements before the plane on.
+    Sliding { window: usize, stride: usize, padding: usize },
+    /// As equal parts as there are, which cover the plane.
+    Adaptive,
+}
+
+/// The windows of a pool, a rule a dim: they are listed when a call runs, when the memory of as many numbers is known to be
+/// there.
+#[derive(Clone, Copy, Debug)]
+struct Pool {
+    plane: [usize; 2],
+    counts: [usize; 2],
+    rules: [Rule; 2],
+}
+
+impl Pool {
+    /// The elements of the plane that a window covers, and how many it has with those of the padding.
+    fn window(&self, dim: usize, at: usize) -> (Range<usize>, usize) {
+        let (extent, count) = (self.plane[dim], self.counts[dim]);
+        match self.rules[dim] {
+            Rule::Sliding { window, stride, padding } => {
+                let (start, end) = (at * stride, (at * stride + window).min(extent + 2 * padding));
+                (start.max(padding) - padding..end.saturating_sub(padding).min(extent), end - start)
+            }
+            Rule::Adaptive => {
+                // In 128 bits, as the product of two extents may have more than 64.
+                let border = |at: usize| at as u128 * extent as u128;
+                let (start, end) = (border(at) / count as u128, border(at + 1).div_ceil(count as u128));
+                (start as usize..end as usize, (end - start) as usize)
+            }
+        }
+    }
+
+    fn windows(&self) -> Windows {
+        let [rows, columns] = [0, 1].map(|dim| (0..self.counts[dim]).map(|at| self.window(dim, at).0).collect());
+        Windows { rows, columns, plane: self.plane }
+    }
+
+    /// What the sum of each window is divided by.
+    fn divisors(&self, divisor: Divisor) -> Vec<f32> {
+        let number = |dim: usize, at: usize| {
+            let (covered, counted) = self.window(dim, at);
+            if divisor == Divisor::Counted { counted } else { covered.len() }
+        };
+        let [rows, columns] = [0, 1].map(|dim| (0..self.counts[dim]).map(|at| number(dim, at)).collect::<Vec<_>>());
+        let product = |row: usize, column: usize| match divisor {
+            Divisor::Given(divisor) => divisor as f32,
+            _ => (row * column) as f32,
+        };
+        rows.iter().flat_map(|&row| columns.iter().map(move |&column| product(row, column))).collect()
+    }
+}
+
+/// What the sum of a window is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Divisor {
+    /// How many elements it has with those of the padding.
+    Counted,
+    /// How many elements of the plane it covers.
+    Covered,
+    Given(i64),
+}
 
 /// Two numbers of an array of one or two, or those of another where it is empty.
 fn pair(
@@ -161,52 +229,45 @@ fn pair(
     least: i64,
     otherwise: Option<[usize; 2]>,
 ) -> Result<[usize; 2], Refusal> {
+    let legal = least..=i64::from(i32::MAX);
     match (call.ints(name)?, otherwise) {
         ([], Some(otherwise)) => Ok(otherwise),
-        (&[one], _) if one >= least => Ok([one as usize; 2]),
-        (&[first, second], _) if first >= least && second >= least => Ok([first as usize, second as usize]),
+        (&[one], _) if legal.contains(&one) => Ok([one as usize; 2]),
+        (&[first, second], _) if legal.contains(&first) && legal.contains(&second) => {
+            Ok([first as usize, second as usize])
+        }
         (other, _) => {
-            let text = format!("expected one or two numbers of at least {least}, found {other:?}");
+            let text = format!("expected one or two numbers of {least} to {}, found {other:?}", i32::MAX);
             Err(call.refuse(name, text))
         }
     }
 }
 
-/// The windows of a pool over `self`, and how many elements each counts, those of the padding too if it is counted.
+/// The windows of a pool over `self`.
 fn pool(call: &OperatorCall, stride: Name<[i64]>, padding: Name<[i64]>) -> Result<Pool, Refusal> {
     let x = call.tensor(SELF)?;
     let kernel = pair(call, KERNEL_SIZE, 1, None)?;
     let (strides, paddings) = (pair(call, stride, 1, Some(kernel))?, pair(call, padding, 0, None)?);
     let round_up = call.flag(CEIL_MODE)?;
     let plane = [x.dims[x.rank() - 2], x.dims[x.rank() - 1]];
-    let mut lists = [Vec::new(), Vec::new()];
-    let mut counted = [Vec::new(), Vec::new()];
+    let mut pool = Pool { plane, counts: [0; 2], rules: [Rule::Adaptive; 2] };
     for dim in 0..2 {
-        let (extent, window, stride, pad) = (plane[dim], kernel[dim], strides[dim], paddings[dim]);
-        if 2 * pad > window || extent == 0 || extent + 2 * pad < window {
-            let text =
-                format!("windows of {window} with a padding of {pad}, at most half of them, do not fit into {extent}");
+        let (extent, window, stride, padding) = (plane[dim], kernel[dim], strides[dim], paddings[dim]);
+        if 2 * padding > window || extent == 0 || extent + 2 * padding < window {
+            let text = format!(
+                "windows of {window} with a padding of {padding}, at most half of them, do not fit into {extent}"
+            );
             return Err(call.refuse(KERNEL_SIZE, text));
         }
-        let room = extent + 2 * pad - window;
+        let room = extent + 2 * padding - window;
         let mut count = room / stride + 1;
         // A window more, if it begins before the padding behind the plane.
-        if round_up && !room.is_multiple_of(stride) && count * stride < extent + pad {
+        if round_up && !room.is_multiple_of(stride) && count * stride < extent + padding {
             count += 1;
         }
-        for place in 0..count {
-            let (start, end) = (place * stride, (place * stride + window).min(extent + 2 * pad));
-            lists[dim].push((start.max(pad) - pad..end.saturating_sub(pad).min(extent)).collect::<Vec<_>>());
-            counted[dim].push(end - start);
-        }
+        (pool.counts[dim], pool.rules[dim]) = (count, Rule::Sliding { window, stride, padding });
     }
-    let [rows, columns] = lists;
-    Ok((Windows { rows, columns, plane }, products(&counted)))
-}
-
-/// The product of each number of the first list with each of the second.
-fn products([rows, columns]: &[Vec<usize>; 2]) -> Vec<f32> {
-    rows.iter().flat_map(|row| columns.iter().map(move |column| (row * column) as f32)).collect()
+    Ok(pool)
 }
 
 /// The windows of a pool to `size`, which cover the plane.
@@ -216,66 +277,64 @@ fn adaptive(call: &OperatorCall, size: [usize; 2]) -> Result<Pool, Refusal> {
     if plane.contains(&0) || size.contains(&0) {
         return Err(call.refuse(SELF, format!("expected planes with elements, found {plane:?} for {size:?} windows")));
     }
-    let lists = [0, 1].map(|dim| -> Vec<Vec<usize>> {
-        let (extent, count) = (plane[dim], size[dim]);
-        (0..count).map(|at| (at * extent / count..((at + 1) * extent).div_ceil(count)).collect()).collect()
-    });
-    let counted = lists.each_ref().map(|list| list.iter().map(Vec::len).collect());
-    let [rows, columns] = lists;
-    Ok((Windows { rows, columns, plane }, products(&counted)))
+    Ok(Pool { plane, counts: size, rules: [Rule::Adaptive; 2] })
 }
 
-/// The same windows with the divisor that a call wants: one for all, or the elements counted, or those of the plane.
-fn divided(call: &OperatorCall, (windows, counted): Pool) -> Result<Pool, Refusal> {
-    let given = call.int(DIVISOR_OVERRIDE)?;
-    let divisors = if given != 0 {
-        vec![given as f32; windows.len()]
-    } else if call.flag(COUNT_INCLUDE_PAD)? {
-        counted
-    } else {
-        products(&[&windows.rows, &windows.columns].map(|lists| lists.iter().map(Vec::len).collect()))
-    };
-    Ok((windows, divisors))
+/// The divisor that a call wants.
+fn divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
+    Ok(match (call.int(DIVISOR_OVERRIDE)?, call.flag(COUNT_INCLUDE_PAD)?) {
+        (0, true) => Divisor::Counted,
+        (0, false) => Divisor::Covered,
+        (given, _) => Divisor::Given(given),
+    })
 }
 
 /// Refuses a tensor that is not as what a pool of `self` writes.
-fn expect_pooled(call: &OperatorCall, name: Name<Tensor>, windows: &Windows) -> Result<(), Refusal> {
+fn expect_pooled(call: &OperatorCall, name: Name<Tensor>, pool: &Pool) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let outer = &x.dims[..x.rank() - 2];
     call.expect_dtype(name, x.dtype, "that of self")?;
-    call.expect_shape(name, &[outer, &[windows.rows.len(), windows.columns.len()]].concat(), "of the windows")
+    call.expect_shape(name, &[outer, &pool.counts].concat(), "of the windows")
 }
 
 /// The windows of a pool of the greatest elements, and where their places lie.
-fn greatest_windows(call: &OperatorCall, out: Name<Tensor>, places: Places) -> Result<(Windows, ViewIndex), Refusal> {
-    let (windows, _) = pool(call, STRIDE, PADDING)?;
+fn greatest_windows(call: &OperatorCall, out: Name<Tensor>, places: Places) -> Result<(Pool, ViewIndex), Refusal> {
+    let pool = pool(call, STRIDE, PADDING)?;
     if pair(call, DILATION, 1, None)? != [1, 1] {
         return Err(call.refuse(DILATION, format!("expected 1, found {:?}", call.ints(DILATION)?)));
     }
-    expect_pooled(call, out, &windows)?;
+    call.expect_channels_second(&[SELF, out])?;
+    expect_pooled(call, out, &pool)?;
     let (x, indices) = (call.tensor(SELF)?, call.tensor(INDICES)?);
     if places == Places::Plain {
         call.expect_shape(INDICES, &call.tensor(out)?.dims, "of the windows")?;
-        return Ok((windows, indices.slot));
+        return Ok((pool, indices.slot));
     }
     let kernel = pair(call, KERNEL_SIZE, 1, None)?;
-    let row = (windows.len().div_ceil(16) + 1) * 32;
+    let row = ((pool.counts[0] * pool.counts[1]).div_ceil(16) + 1) * 32;
     let outer = &x.dims[..x.rank() - 2];
     call.expect_shape(INDICES, &[outer, &[kernel[0] * kernel[1], row]].concat(), "of a mask of the windows")?;
-    let needed = call.tensor(out)?.len() * size_of::<i32>();
-    if indices.len() < needed {
-        return Err(call.refuse(INDICES, format!("{} bytes do not hold {needed} of places", indices.len())));
-    }
-    Ok((windows, indices.slot))
+    Ok((pool, indices.slot))
+}
+
+/// How the places of a call lie: those of windows of one element need no room, and the mask of them is too small for numbers.
+fn layout(call: &OperatorCall, places: Places) -> Result<Places, Refusal> {
+    let is_single = pair(call, KERNEL_SIZE, 1, None)? == [1, 1];
+    Ok(if places == Places::Packed && is_single { Places::Implied } else { places })
 }
 
 fn greatest(call: &OperatorCall, places: Places) -> Result<Plan, Refusal> {
-    let (windows, indices) = greatest_windows(call, OUT, places)?;
+    let (pool, indices) = greatest_windows(call, OUT, places)?;
+    let places = layout(call, places)?;
     let (x, out) = (call.tensor(SELF)?.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
+        if views.of(out).is_empty() {
+            return Ok(());
+        }
         let target = views.of(indices).collapsed();
-        window::greatest(tiles, views.of(x), &windows, views.of(out), |start, found| match places {
+        window::greatest(tiles, views.of(x), &pool.windows(), views.of(out), |start, found| match places {
             Places::Plain => i64::store(&target, start, found),
+            Places::Implied => {}
             Places::Packed => {
                 let bytes: Vec<u8> = found.iter().flat_map(|&place| (place as i32).to_le_bytes()).collect();
                 target.write(start * size_of::<i32>(), &bytes);
@@ -286,22 +345,32 @@ fn greatest(call: &OperatorCall, places: Places) -> Result<Plan, Refusal> {
 }
 
 fn greatest_grad(call: &OperatorCall, places: Places) -> Result<Plan, Refusal> {
-    let (windows, indices) = greatest_windows(call, GRAD_OUTPUT, places)?;
+    let (pool, indices) = greatest_windows(call, GRAD_OUTPUT, places)?;
+    let places = layout(call, places)?;
     let (x, grad) = (call.tensor(SELF)?, call.tensor(GRAD_OUTPUT)?);
     call.expect_dtype(GRAD_INPUT, x.dtype, "that of self")?;
     call.expect_shape(GRAD_INPUT, &x.dims, "of self")?;
     let (count, grad, out) = (grad.len(), grad.slot, call.tensor(GRAD_INPUT)?.slot);
     Plan::new(move |views, tiles| {
-        let found = read_places(&views.of(indices).collapsed(), count, places);
+        if views.of(out).is_empty() {
+            return Ok(());
+        }
+        let windows = pool.windows();
+        let found = read_places(&views.of(indices).collapsed(), count, places, &windows);
         window::greatest_grad(tiles, views.of(grad), windows.len(), &found, views.of(out))
     })
 }
 
 /// The places that [`greatest`] wrote.
-fn read_places(indices: &View, count: usize, places: Places) -> Vec<i64> {
+fn read_places(indices: &View, count: usize, places: Places, windows: &Windows) -> Vec<i64> {
     let mut found = vec![0i64; count];
     match places {
         Places::Plain => i64::load(indices, 0, &mut found),
+        Places::Implied => {
+            for (at, place) in found.iter_mut().enumerate() {
+                *place = windows.first(at % windows.len()) as i64;
+            }
+        }
         Places::Packed => {
             let mut bytes = vec![0u8; count * size_of::<i32>()];
             indices.read(0, &mut bytes);
@@ -313,23 +382,27 @@ fn read_places(indices: &View, count: usize, places: Places) -> Vec<i64> {
     found
 }
 
-fn mean(call: &OperatorCall, (windows, divisors): Pool) -> Result<Plan, Refusal> {
-    expect_pooled(call, OUT, &windows)?;
+fn mean(call: &OperatorCall, pool: Pool, divisor: Divisor) -> Result<Plan, Refusal> {
+    expect_pooled(call, OUT, &pool)?;
     let (x, out) = (call.tensor(SELF)?.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
-        window::mean(tiles, views.of(x), &windows, &divisors, views.of(out));
+        if !views.of(out).is_empty() {
+            window::mean(tiles, views.of(x), &pool.windows(), &pool.divisors(divisor), views.of(out));
+        }
         Ok(())
     })
 }
 
-fn mean_grad(call: &OperatorCall, out: Name<Tensor>, (windows, divisors): Pool) -> Result<Plan, Refusal> {
-    expect_pooled(call, GRAD_OUTPUT, &windows)?;
+fn mean_grad(call: &OperatorCall, out: Name<Tensor>, pool: Pool, divisor: Divisor) -> Result<Plan, Refusal> {
+    expect_pooled(call, GRAD_OUTPUT, &pool)?;
     let x = call.tensor(SELF)?;
     call.expect_dtype(out, x.dtype, "that of self")?;
     call.expect_shape(out, &x.dims, "of self")?;
     let (grad, out) = (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(out)?.slot);
     Plan::new(move |views, tiles| {
-        window::mean_grad(tiles, views.of(grad), &windows, &divisors, views.of(out));
+        if !views.of(out).is_empty() {
+            window::mean_grad(tiles, views.of(grad), &pool.windows(), &pool.divisors(divisor), views.of(out));
+        }
         Ok(())
     })
 }

@@ -8,8 +8,9 @@ use super::names::{
 };
 use super::pointwise::{Function, numbers, reals};
 use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
-use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEXES, MASKS, NUMBER, WHOLE};
+use super::sets::{ANY, ARITHMETIC, INDEXES, MASKS, NUMBER, WHOLE};
 use super::{Plan, Refusal, Views};
+use crate::nn::dtype::DType;
 use crate::nn::elementwise;
 use crate::nn::index::{self, Negative, Update};
 use crate::nn::lane::{Arithmetic, Lane, with_lane};
@@ -190,7 +191,7 @@ fn put(call: &OperatorCall) -> Result<Plan, Refusal> {
         );
     }
     let update = if call.flag(ACCUMULATE)? { Update::Add } else { Update::Replace };
-    if update == Update::Add && !ADDABLE.contains(&x.dtype) {
+    if update == Update::Add && !PUT_ADDABLE.contains(&x.dtype) {
         return Err(call.refuse(SELF_REF, format!("{} cannot be added to", x.dtype)));
     }
     let (extent, dtype) = (x.len(), x.dtype);
@@ -201,6 +202,12 @@ fn put(call: &OperatorCall) -> Result<Plan, Refusal> {
         Ok(())
     })
 }
+
+/// What aclnnInplacePut adds to.
+const PUT_ADDABLE: &[DType] = {
+    use DType::{Bool, F16, F32, F64, I8, I16, I32, I64, U8};
+    &[F32, F16, F64, I8, I16, I32, I64, U8, Bool]
+};
 
 /// Refuses a mask that does not broadcast to `selfRef`.
 fn expect_mask(call: &OperatorCall) -> Result<(), Refusal> {
@@ -222,11 +229,14 @@ fn masked_fill(call: &OperatorCall) -> Result<Plan, Refusal> {
     if value.len() != 1 {
         return Err(call.refuse(VALUE, format!("expected one element, found {:?}", value.dims)));
     }
-    let (dtype, x, mask, value) = (x.dtype, x.slot, call.tensor(MASK)?.slot, value.slot);
+    let (dtype, x, mask, value) = (value.dtype, x.slot, call.tensor(MASK)?.slot, value.slot);
     Plan::new(move |views, tiles| {
-        let (x, value) = (views.of(x), views.of(value));
-        let value = if value.rank() == 0 { value.clone() } else { value.at(0, 0) };
-        elementwise::select(tiles, views.of(mask), &value, x, x, dtype);
+        // In the type of the value: it is converted once, where it is stored.
+        with_lane!(dtype, L => {
+            let mut one = [L::default()];
+            L::load(&views.of(value).collapsed(), 0, &mut one);
+            elementwise::masked_fill(tiles, views.of(x), views.of(mask), one[0]);
+        });
         Ok(())
     })
 }

@@ -7,6 +7,7 @@ mod flash;
 mod golden;
 mod gradient;
 mod indexing;
+mod limits;
 mod loss;
 mod normal;
 mod optimizer;
@@ -32,6 +33,7 @@ pub(super) struct Data {
     dims: Vec<usize>,
     strides: Vec<isize>,
     offset: isize,
+    format: i32,
 }
 
 impl Data {
@@ -46,7 +48,7 @@ impl Data {
     pub(super) fn blank(dtype: DType, dims: &[usize]) -> Self {
         let len: usize = dims.iter().product();
         let memory = vec![0x5555_5555_5555_5555; (len * dtype.size()).div_ceil(8).max(1)];
-        Self { memory, dtype, dims: dims.to_vec(), strides: contiguous_strides(dims), offset: 0 }
+        Self { memory, dtype, dims: dims.to_vec(), strides: contiguous_strides(dims), offset: 0, format: 2 }
     }
 
     /// The same elements stored with the dims in reverse order, one element apart and one element in.
@@ -87,7 +89,7 @@ impl Data {
     fn desc(&self) -> TensorDesc {
         TensorDesc {
             dtype: code_of(self.dtype),
-            format: 2,
+            format: self.format,
             dims: self.dims.iter().map(|&dim| dim as i64).collect(),
             strides: self.strides.iter().map(|&stride| stride as i64).collect(),
             offset: self.offset as i64,
@@ -108,6 +110,9 @@ pub(super) enum Arg<'a> {
     T(&'a mut Data),
     /// A list of tensors.
     List(Vec<&'a mut Data>),
+    /// A tensor, or a list, of which there is a description alone: a call that is prepared, not run.
+    Told(TensorDesc),
+    Tolds(Vec<Arg<'a>>),
     /// No tensor.
     Null,
     /// No list of tensors, no scalar, no array.
@@ -147,6 +152,14 @@ pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
 
 /// As [`run`]; gives the shapes that the run decided, each with the place of its tensor among those of the call.
 pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(usize, Vec<usize>)>, String> {
+    let (plan, views) = prepared(name, arguments)?;
+    let decided = Decided::default();
+    (plan.kernel)(&Views::new(&views, &decided), &Serial)?;
+    Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
+}
+
+/// Plays the first phase.
+pub(super) fn prepared(name: &str, arguments: Vec<Arg<'_>>) -> Result<(Plan, Vec<View>), String> {
     let mut views = Vec::new();
     let mut take = |data: &mut Data| {
         views.push(data.view_mut());
@@ -157,6 +170,11 @@ pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(u
         .map(|argument| match argument {
             Arg::T(data) => Argument::Tensor(Some(take(data))),
             Arg::List(list) => Argument::Tensors(Some(list.into_iter().map(&mut take).collect())),
+            Arg::Told(desc) => Argument::Tensor(Some(desc)),
+            Arg::Tolds(list) => {
+                let desc = |argument| if let Arg::Told(desc) = argument { desc } else { panic!("not told") };
+                Argument::Tensors(Some(list.into_iter().map(desc).collect()))
+            }
             Arg::Null => Argument::Tensor(None),
             Arg::NoList => Argument::Tensors(None),
             Arg::NoScalar => Argument::Scalar(None),
@@ -175,9 +193,7 @@ pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(u
     let signature = find(name).unwrap_or_else(|| panic!("{name} has no row"));
     let call = check(signature, arguments).map_err(|refusal| refusal.message)?;
     let plan = (signature.operator.plan)(&call).map_err(|refusal| refusal.message)?;
-    let decided = Decided::default();
-    (plan.kernel)(&Views::new(&views, &decided), &Serial)?;
-    Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
+    Ok((plan, views))
 }
 
 /// Asserts that a call is refused with a message that holds every part.

@@ -1,0 +1,323 @@
+//! Calls at the edge of what is legal: dims that no memory holds are refused before any is taken for them, legal calls pass, and
+//! results that a narrower or wider type would spoil are right.
+
+use super::*;
+use crate::nn::dtype::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
+
+/// A tensor of which only the description exists.
+fn told(dtype: DType, dims: &[i64]) -> Arg<'static> {
+    told_as(dtype, dims, 2)
+}
+
+fn told_as(dtype: DType, dims: &[i64], format: i32) -> Arg<'static> {
+    let mut strides = vec![1i64; dims.len()];
+    for i in (1..dims.len()).rev() {
+        strides[i - 1] = strides[i].saturating_mul(dims[i].max(1));
+    }
+    let (storage, dims, address) = (dims.to_vec(), dims.to_vec(), 1 << 20);
+    let dtype = code_of(dtype);
+    Arg::Told(TensorDesc { dtype, format, dims, strides, offset: 0, storage, address, handle: 0 })
+}
+
+const HUGE: i64 = 1 << 40;
+
+type Call = (&'static str, Vec<Arg<'static>>, &'static str);
+
+/// Asserts that each call is refused with a text, or accepted where that is empty.
+#[track_caller]
+fn decided(calls: Vec<Call>) {
+    for (i, (name, arguments, text)) in calls.into_iter().enumerate() {
+        match prepared(name, arguments) {
+            Ok(_) => assert!(text.is_empty(), "call {i}: {name} is accepted, expected {text:?}"),
+            Err(message) => {
+                assert!(!text.is_empty() && message.contains(text), "call {i}: {message:?}, expected {text:?}")
+            }
+        }
+    }
+}
+
+#[test]
+fn planning_takes_no_memory_for_what_dims_say() {
+    let (x, plane) = (|| told(F32, &[2, 3]), || told(F32, &[1, 1, 2, 2]));
+    decided(vec![
+        ("aclnnReplicationPad1d", vec![x(), Arg::Ints(&[HUGE, 0]), x()], "out: expected shape [2, 1099511627779]"),
+        ("aclnnReplicationPad1d", vec![x(), Arg::Ints(&[1, i64::MAX]), x()], "overflow"),
+        ("aclnnUpsampleNearest2d", vec![plane(), Arg::Ints(&[HUGE, 1]), plane()], "out: expected shape"),
+        (
+            "aclnnRepeatInterleaveIntWithDim",
+            vec![x(), Arg::I(HUGE), Arg::I(1), Arg::I(3 * HUGE), x()],
+            "out: expected shape [2, 3298534883328]",
+        ),
+        ("aclnnRepeatInterleaveIntWithDim", vec![x(), Arg::I(i64::MAX), Arg::I(1), Arg::I(1), x()], "outputSize"),
+        ("aclnnFlip", vec![told(I8, &[HUGE]), Arg::Ints(&[0]), told(I8, &[HUGE])], ""),
+        ("aclnnRoll", vec![told(I8, &[HUGE]), Arg::Ints(&[1]), Arg::Ints(&[]), told(I8, &[HUGE])], ""),
+        ("aclnnRoll", vec![told(I8, &[HUGE]), Arg::Ints(&[1]), Arg::Ints(&[0]), told(I8, &[HUGE])], ""),
+        (
+            "aclnnSplitTensor",
+            vec![told(I8, &[HUGE]), Arg::I(1), Arg::I(0), Arg::Tolds(vec![told(I8, &[HUGE])])],
+            "tensors",
+        ),
+        ("aclnnAdaptiveAvgPool2d", vec![plane(), Arg::Ints(&[HUGE, 1]), plane()], "out: expected shape"),
+        (
+            "aclnnAdaptiveAvgPool2dBackward",
+            vec![told(F32, &[0, HUGE, 1]), told(F32, &[0, 2, 2]), told(F32, &[0, 2, 2])],
+            "",
+        ),
+        (
+            "aclnnAvgPool2d",
+            vec![
+                told(F32, &[1, 1, HUGE]),
+                Arg::Ints(&[1, 100_000]),
+                Arg::Ints(&[1, 1]),
+                Arg::Ints(&[0, 0]),
+                Arg::B(false),
+                Arg::B(true),
+                Arg::I(0),
+                Arg::I(0),
+                told(F32, &[1, 1, HUGE - 99_999]),
+            ],
+            "",
+        ),
+        ("aclnnExp", vec![told(F32, &[0, HUGE, HUGE]), x()], "overflow"),
+    ]);
+}
+
+/// The arguments of a convolution of `[1, 2, 5, 5]` or one dim more or less.
+fn convolution(x: &[i64], weight: &[i64], arrays: [&'static [i64]; 3], groups: i64, out: &[i64]) -> Vec<Arg<'static>> {
+    let [stride, padding, dilation] = arrays.map(Arg::Ints);
+    let more = Arg::Ints(&[0, 0, 0][..x.len() - 2]);
+    let [x, weight, out] = [x, weight, out].map(|dims| told(F32, dims));
+    vec![x, weight, Arg::Null, stride, padding, dilation, Arg::B(false), more, Arg::I(groups), out, Arg::I(0)]
+}
+
+#[test]
+fn convolutions_take_what_their_page_allows() {
+    let (x, weight, one): (&[i64], &[i64], &[i64]) = (&[1, 2, 5, 5], &[4, 2, 3, 3], &[1, 1]);
+    let call = |arrays, out: &[i64]| convolution(x, weight, arrays, 1, out);
+    let of_type = |dtype, math| {
+        let mut call = call([one, &[0, 0], one], &[1, 4, 3, 3]);
+        for (at, dims) in [(0, x), (1, weight), (9, &[1, 4, 3, 3])] {
+            call[at] = told(dtype, dims);
+        }
+        call[10] = Arg::I(math);
+        call
+    };
+    let name = "aclnnConvolution";
+    decided(vec![
+        (name, call([one, &[0, 0], one], &[1, 4, 3, 3]), ""),
+        (name, call([one, &[1, 1, 2, 2], one], &[1, 4, 5, 7]), ""),
+        (name, call([one, &[0, 1, 0, 0], one], &[1, 4, 4, 3]), ""),
+        (name, convolution(&[1, 2, 5], &[4, 2, 3], [&[1], &[0, 1], &[1]], 1, &[1, 4, 4]), ""),
+        (name, convolution(&[1, 2, 5], &[4, 2, 3], [&[1], &[1], &[1]], 1, &[1, 4, 5]), ""),
+        (name, call([one, &[0], one], &[1, 4, 3, 3]), "padding: expected 2 or 4 numbers"),
+        (name, call([&[1], &[0, 0], one], &[1, 4, 3, 3]), "stride: expected 2 numbers"),
+        (name, call([one, &[0, 0], &[1]], &[1, 4, 3, 3]), "dilation: expected 2 numbers"),
+        (name, call([one, &[i64::MAX, 0], one], &[1, 4, 1, 3]), "padding: expected numbers of 0 to 255"),
+        (name, convolution(x, weight, [one, &[0, 0], one], 65_536, &[1, 4, 3, 3]), "groups: expected"),
+        (name, convolution(&[1, 2, 1_000_001, 5], weight, [one, &[0, 0], one], 1, x), "at most 1000000"),
+        (name, of_type(F16, 3), ""),
+        (name, of_type(BF16, 3), ""),
+        (name, of_type(BF16, 2), "cubeMathType: 2"),
+        (name, of_type(F32, 4), "cubeMathType: expected"),
+    ]);
+    let columns = |x: &[i64], kernel: &'static [i64], padding: &'static [i64], out: &[i64]| {
+        let (x, out) = (told(F32, x), told(F32, out));
+        vec![x, Arg::Ints(kernel), Arg::Ints(&[1, 1]), Arg::Ints(padding), Arg::Ints(&[1, 1]), out]
+    };
+    let most = &[i32::MAX as i64; 2];
+    decided(vec![
+        ("aclnnIm2col", columns(&[1, 8, 1 << 32, 1 << 20], most, &[1 << 30; 2], &[1, 4, 1]), "overflow"),
+        ("aclnnIm2col", columns(&[1, 1, 1, 1], &[2, 2], &[i64::MAX; 2], &[1, 4, 4]), "padding: expected numbers"),
+    ]);
+}
+
+#[test]
+fn kernels_without_elements_take_no_memory() {
+    // Windows of 2^40 elements of no channel, and a norm of 2^40 channels of no sample.
+    let mut x = Data::blank(F32, &[1, 0, 1, 1]);
+    let mut out = Data::blank(F32, &[1, 0, 4]);
+    let (kernel, padding, one) = (Arg::Ints(&[1 << 20; 2]), Arg::Ints(&[1 << 19; 2]), || Arg::Ints(&[1, 1]));
+    run("aclnnIm2col", vec![Arg::T(&mut x), kernel, one(), padding, one(), Arg::T(&mut out)]).unwrap();
+
+    let (mut x, mut out) = (Data::blank(F32, &[0, 1 << 40, 5]), Data::blank(F32, &[0, 1 << 40, 5]));
+    let [mut mean, mut rstd] = [(); 2].map(|()| Data::blank(F32, &[0, 1]));
+    let extents = [0, HUGE, 5, 1].map(Arg::I);
+    let mut call = vec![Arg::T(&mut x), Arg::Null, Arg::Null];
+    call.extend(extents);
+    call.extend([Arg::F(1e-5), Arg::T(&mut out), Arg::T(&mut mean), Arg::T(&mut rstd)]);
+    run("aclnnGroupNorm", call).unwrap();
+
+    // Weights of no output: the bias of a transposed convolution alone.
+    let mut x = Data::blank(F32, &[1, 0, 1, 1]);
+    let mut weight = Data::blank(F32, &[0, 1, 255, 255]);
+    let (mut bias, mut out) = (Data::new(F32, &[1], &[2.0]), Data::blank(F32, &[1, 1, 255, 255]));
+    let mut call = vec![Arg::T(&mut x), Arg::T(&mut weight), Arg::T(&mut bias), one(), Arg::Ints(&[0, 0]), one()];
+    call.extend([Arg::B(true), Arg::Ints(&[0, 0]), Arg::I(1), Arg::T(&mut out), Arg::I(0)]);
+    run("aclnnConvolution", call).unwrap();
+    assert_eq!(out.values(), vec![2.0; 255 * 255]);
+}
+
+#[test]
+fn dims_are_what_their_format_calls_them() {
+    let (nchw, nhwc, hwcn) = (0, 1, 16);
+    let upsample = |format, dims: &[i64], out: &[i64]| {
+        vec![told_as(F32, dims, format), Arg::Ints(&[8, 8]), told_as(F32, out, format)]
+    };
+    let name = "aclnnUpsampleNearest2d";
+    decided(vec![
+        (name, upsample(nhwc, &[1, 4, 4, 3], &[1, 8, 8, 3]), ""),
+        (name, upsample(nchw, &[1, 3, 4, 4], &[1, 3, 8, 8]), ""),
+        (name, upsample(nhwc, &[1, 3, 4, 4], &[1, 3, 8, 8]), "out: expected shape [1, 8, 8, 4]"),
+        (name, upsample(hwcn, &[1, 3, 4, 4], &[1, 3, 8, 8]), "self: expected format"),
+    ]);
+    let mut call = convolution(&[1, 2, 5, 5], &[4, 2, 3, 3], [&[1, 1], &[0, 0], &[1, 1]], 1, &[1, 4, 3, 3]);
+    call[1] = told_as(F32, &[4, 2, 3, 3], hwcn);
+    decided(vec![("aclnnConvolution", call, "weight: expected format")]);
+    let norm = |x: Arg<'static>, n, c, len| {
+        let statistics = || told(F32, &[n, 1]);
+        let mut call = vec![x, Arg::Null, Arg::Null];
+        call.extend([n, c, len, 1].map(Arg::I));
+        call.extend([Arg::F(1e-5), told(F32, &[2, 6]), statistics(), statistics()]);
+        call
+    };
+    decided(vec![
+        ("aclnnGroupNorm", norm(told(F32, &[2, 6]), 2, 6, 1), ""),
+        ("aclnnGroupNorm", norm(told(F32, &[2, 6]), 3, 4, 1), "self: expected [3, 4, ..]"),
+    ]);
+    let mut nhwc_values = Data::new(F32, &[1, 1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    nhwc_values.format = nhwc;
+    let mut out = Data { format: nhwc, ..Data::blank(F32, &[1, 2, 4, 2]) };
+    run(name, vec![Arg::T(&mut nhwc_values), Arg::Ints(&[2, 4]), Arg::T(&mut out)]).unwrap();
+    let row = [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0];
+    assert_eq!(out.values(), [row, row].concat());
+}
+
+#[test]
+fn a_pool_with_a_mask_gives_its_gradient_where_the_greatest_were() {
+    let cases: [(&[usize; 2], &'static [i64], &'static [i64], usize); 3] =
+        [(&[6, 7], &[2, 3], &[2, 2], 0), (&[16, 16], &[1, 1], &[2, 2], 0), (&[5, 5], &[3, 3], &[2, 2], 1)];
+    for (plane, kernel, stride, padding) in cases {
+        let padding_array: &[i64] = if padding == 0 { &[0, 0] } else { &[1, 1] };
+        let extent = |dim: usize| (plane[dim] + 2 * padding - kernel[dim] as usize) / stride[dim] as usize + 1;
+        let (rows, columns) = (extent(0), extent(1));
+        let values = varied(2 * plane[0] * plane[1], 3);
+        let mut x = Data::new(F32, &[2, plane[0], plane[1]], &values);
+        let (mut out, mut back) = (Data::blank(F32, &[2, rows, columns]), Data::blank(F32, &x.dims));
+        let area = (kernel[0] * kernel[1]) as usize;
+        let mut mask = Data::blank(I8, &[2, area, 32 * ((rows * columns).div_ceil(16) + 1)]);
+        let arrays = || vec![Arg::Ints(kernel), Arg::Ints(stride), Arg::Ints(padding_array), Arg::Ints(&[1, 1])];
+        let mut call = vec![Arg::T(&mut x)];
+        call.extend(arrays());
+        call.extend([Arg::B(false), Arg::T(&mut out), Arg::T(&mut mask)]);
+        run("aclnnMaxPool2dWithMask", call).unwrap();
+        let grads: Vec<f64> = (0..2 * rows * columns).map(|i| i as f64 + 1.0).collect();
+        let mut grad = Data::new(F32, &[2, rows, columns], &grads);
+        let mut call = vec![Arg::T(&mut grad), Arg::T(&mut x), Arg::T(&mut mask)];
+        call.extend(arrays());
+        call.extend([Arg::B(false), Arg::T(&mut back)]);
+        run("aclnnMaxPool2dWithMaskBackward", call).unwrap();
+
+        let (mut greatest, mut sums) = (Vec::new(), vec![0.0; values.len()]);
+        for (window, grad) in grads.iter().enumerate() {
+            let (start, at) = (window / (rows * columns) * plane[0] * plane[1], window % (rows * columns));
+            let covered = |dim: usize, at: usize| {
+                let first = at * stride[dim] as usize;
+                (first.max(padding) - padding)..(first + kernel[dim] as usize - padding).min(plane[dim])
+            };
+            let elements = covered(0, at / columns)
+                .flat_map(|row| covered(1, at % columns).map(move |column| start + row * plane[1] + column));
+            let best = elements.reduce(|best, other| if values[other] > values[best] { other } else { best }).unwrap();
+            greatest.push(values[best]);
+            sums[best] += grad;
+        }
+        assert_eq!(out.values(), greatest, "{plane:?} {kernel:?}");
+        assert_eq!(back.values(), sums, "{plane:?} {kernel:?}");
+    }
+}
+
+/// Runs an operator of two tensors of some types, scalars and an output.
+fn binary(name: &str, operands: [(DType, f64); 2], scalars: Vec<Arg<'_>>, out: DType) -> f64 {
+    let [mut a, mut b] = operands.map(|(dtype, value)| Data::new(dtype, &[1], &[value]));
+    let mut result = Data::blank(out, &[1]);
+    let mut call = vec![Arg::T(&mut a), Arg::T(&mut b)];
+    call.extend(scalars);
+    call.push(Arg::T(&mut result));
+    run(name, call).unwrap();
+    result.values()[0]
+}
+
+#[test]
+fn results_are_not_spoiled_by_the_type_they_pass() {
+    for ((a, b), expected) in
+        [((100.0, 100.0), 0.0), ((100.0, 27.0), 127.0), ((-100.0, 27.0), 0.0), ((-100.0, -100.0), 56.0)]
+    {
+        assert_eq!(binary("aclnnAddRelu", [(I8, a), (I8, b)], vec![whole(1)], I8), expected, "{a} + {b}");
+    }
+    assert_eq!(binary("aclnnAdd", [(Bool, 1.0), (Bool, 1.0)], vec![whole(-1)], Bool), 1.0);
+    assert_eq!(binary("aclnnAdd", [(Bool, 0.0), (Bool, 1.0)], vec![whole(2)], Bool), 1.0);
+    let small = binary("aclnnLogAddExp2", [(F32, 0.0), (F32, -30.0)], vec![], F32);
+    assert!((small - 2f64.powi(-30).ln_1p() / 2f64.ln()).abs() <= 1e-16, "{small}");
+    for (reduction, out) in [(0, &[1][..]), (1, &[])] {
+        let (mut x, mut target) = (Data::new(F32, &[1], &[f64::NAN]), Data::new(F32, &[1], &[1.0]));
+        let mut loss = Data::blank(F32, out);
+        let call = vec![Arg::T(&mut x), Arg::T(&mut target), Arg::Null, Arg::I(reduction), Arg::T(&mut loss)];
+        run("aclnnBinaryCrossEntropy", call).unwrap();
+        assert!(loss.values()[0].is_nan());
+    }
+    let fill = |target: DType, source: DType, value: f64| {
+        let mut x = Data::new(target, &[3], &[0.0; 3]);
+        let (mut mask, mut value) = (Data::new(Bool, &[3], &[1.0, 0.0, 1.0]), Data::new(source, &[], &[value]));
+        run("aclnnInplaceMaskedFillTensor", vec![Arg::T(&mut x), Arg::T(&mut mask), Arg::T(&mut value)]).unwrap();
+        x.values()
+    };
+    assert_eq!(fill(Bool, F32, 0.5), [1.0, 0.0, 1.0]);
+    assert_eq!(fill(I32, F32, 3e9), [f64::from(i32::MAX), 0.0, f64::from(i32::MAX)]);
+    let mut edge = Data::new(F32, &[1], &[rounded(0.7, F32)]);
+    let mut bins = Data::blank(F32, &[10]);
+    run("aclnnHistc", vec![Arg::T(&mut edge), Arg::I(10), real(0.0), real(1.0), Arg::T(&mut bins)]).unwrap();
+    assert_eq!(bins.values().iter().position(|&count| count == 1.0), Some(7));
+}
+
+#[test]
+fn ranges_of_whole_numbers_keep_all_digits() {
+    let start = (1i64 << 53) + 1;
+    let mut out = Data::blank(I64, &[3]);
+    run("aclnnRange", vec![whole(start), whole(start + 2), whole(1), Arg::T(&mut out)]).unwrap();
+    let bits: Vec<i64> = out.memory.iter().map(|&word| word as i64).collect();
+    assert_eq!(bits, [start, start + 1, start + 2]);
+    let mut down = Data::blank(I32, &[3]);
+    run("aclnnRange", vec![whole(5), whole(0), whole(-2), Arg::T(&mut down)]).unwrap();
+    assert_eq!(down.values(), [5.0, 3.0, 1.0]);
+    let call = |start, end, step, count| vec![start, end, step, told(F32, &[count])];
+    decided(vec![
+        ("aclnnRange", call(real(0.0), real(1e30), real(1e-300), 1), "step"),
+        ("aclnnRange", call(whole(0), whole(1), whole(-2), 1), "step"),
+        ("aclnnRange", call(whole(0), whole(1), whole(0), 1), "step"),
+        ("aclnnRange", call(whole(i64::MIN), whole(i64::MAX), whole(1), 1), "step"),
+        ("aclnnRange", call(whole(0), whole(HUGE), whole(1), 1), "out: expected [1099511627777]"),
+    ]);
+    for shift in [i64::MIN, i64::MAX, -1, 7] {
+        let (mut x, mut out) = (Data::new(I32, &[3], &[0.0, 1.0, 2.0]), Data::blank(I32, &[3]));
+        run("aclnnRoll", vec![Arg::T(&mut x), Arg::Ints(&[shift]), Arg::Ints(&[0]), Arg::T(&mut out)]).unwrap();
+        let expected: Vec<f64> = (0..3).map(|i| (i128::from(i) - i128::from(shift)).rem_euclid(3) as f64).collect();
+        assert_eq!(out.values(), expected, "{shift}");
+    }
+}
+
+#[test]
+fn types_are_those_of_the_pages() {
+    let gcd = |a, b, out| vec![told(a, &[2]), told(b, &[2]), told(out, &[2])];
+    let put = |dtype| vec![told(dtype, &[4]), told(I64, &[2]), told(dtype, &[2]), Arg::B(true)];
+    let mut calls: Vec<Call> = vec![
+        ("aclnnGcd", gcd(I32, I16, I32), ""),
+        ("aclnnGcd", gcd(U8, I8, I16), ""),
+        ("aclnnGcd", gcd(I64, I64, I64), ""),
+        ("aclnnGcd", gcd(U8, U8, U8), "common type"),
+        ("aclnnGcd", gcd(Bool, Bool, Bool), "element type"),
+        ("aclnnInplacePut", put(BF16), "selfRef"),
+    ];
+    calls.extend([F32, F16, F64, I8, I16, I32, I64, U8, Bool].map(|dtype| ("aclnnInplacePut", put(dtype), "")));
+    decided(calls);
+    let (mut x, mut part) = (Data::blank(F32, &[0, 2]), Data::blank(F32, &[0, 2]));
+    run("aclnnSplitTensor", vec![Arg::T(&mut x), Arg::I(3), Arg::I(0), Arg::List(vec![&mut part])]).unwrap();
+}
