@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ascend_tp::base::DType;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, EngineOptions};
+use ascend_tp::exec::Engine;
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::{Plan, schedule};

@@ -66,15 +66,22 @@ impl Optimizer {
         0.1
     }
 
-    /// The inputs of the step behind `updates` others, at a rate: names and numbers. `is_frozen`: second moments stay.
+    /// The inputs of the step behind `updates` others, at a rate: names and numbers.
     #[must_use]
-    pub fn inputs(&self, updates: usize, rate: f64, is_frozen: bool) -> Vec<(&'static str, f64)> {
+    pub fn inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let mut inputs = vec![(input::RATE, rate)];
-        if let Self::Adamw { betas: [beta1, _], .. } = self {
-            inputs.push((input::STEP, updates as f64));
-            inputs.extend(is_frozen.then(|| (input::CORRECTED, rate / (1.0 - beta1.powf(updates as f64 + 1.0)))));
-        }
+        inputs.extend(matches!(self, Self::Adamw { .. }).then_some((input::STEP, updates as f64)));
         inputs
+    }
+
+    /// The input that a step needs besides once second moments stay as they are: the rate, corrected for the first moment.
+    pub(super) fn corrected_input(&self, updates: usize, rate: f64) -> Option<(&'static str, f64)> {
+        match self {
+            Self::Adamw { betas: [beta1, _], .. } => {
+                Some((input::CORRECTED, rate / (1.0 - beta1.powf(updates as f64 + 1.0))))
+            }
+            Self::Sgd { .. } => None,
+        }
     }
 
     /// What gradients are divided by before they are compressed, once the second moment stays as `updates` updates made it, and its
@@ -117,15 +124,26 @@ impl Optimizer {
     }
 
     /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
-    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients. `frozen`:
-    /// by param, the inverse of its [`Optimizer::scale`], if its second moment stays; or nothing, if none does.
+    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients.
     pub fn update(
         &self,
         build: &mut Builder,
         params: &[Operand],
         gradients: &[Operand],
         states: &[Vec<Operand>],
-        frozen: &[Option<Operand>],
+        clip_norm: f64,
+    ) -> Option<(Operand, Vec<Operand>)> {
+        self.update_frozen(build, params, gradients, (states, &[]), clip_norm)
+    }
+
+    /// As [`Optimizer::update`]. `frozen`: by param, the inverse of its [`Optimizer::scale`], if its second moment stays; or nothing, if
+    /// none does.
+    pub(super) fn update_frozen(
+        &self,
+        build: &mut Builder,
+        params: &[Operand],
+        gradients: &[Operand],
+        (states, frozen): (&[Vec<Operand>], &[Option<Operand>]),
         clip_norm: f64,
     ) -> Option<(Operand, Vec<Operand>)> {
         let squares = squares(build, gradients)?;

@@ -400,7 +400,7 @@ impl Parts<'_> {
                 build.op(Kind::Assign, &[*state, gradient]);
             }
         } else if let Some((norm, moved)) =
-            self.optimizer.update(build, &own, &whole, &optimizer, &frozen, self.clip_norm)
+            self.optimizer.update_frozen(build, &own, &whole, (&optimizer, &frozen), self.clip_norm)
         {
             build.output(name::NORM, norm);
             let copies: Vec<Operand> = copies.into_iter().map(|(copy, _)| copy).collect();

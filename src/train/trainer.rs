@@ -246,7 +246,8 @@ impl Trainer {
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
         let mut found =
             Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
-        let given = optimizer.inputs(updates, rate, self.is_compressed());
+        let corrected = optimizer.corrected_input(updates, rate).filter(|_| self.is_compressed());
+        let given: Vec<_> = optimizer.inputs(updates, rate).into_iter().chain(corrected).collect();
         let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
         for (at, (part, program)) in self.parts_now().into_iter().enumerate() {
