@@ -66,7 +66,10 @@ impl Timer {
         match wanted {
             Timed::No => {}
             // Else what needs nothing of the operators, such as a stage's first transfer, may be there before the time is.
-            Timed::Streams => streams[StreamKind::Communication as usize].enqueue_wait(&self.events[origin])?,
+            Timed::Streams => {
+                let others = &streams[StreamKind::Communication as usize..];
+                others.iter().try_for_each(|stream| stream.enqueue_wait(&self.events[origin]))?;
+            }
             Timed::Steps => self.events[origin].synchronize()?,
         }
         self.origin_ns = clock.now_ns();
