@@ -29,13 +29,15 @@ pub(crate) struct Bound {
     place: usize,
     /// If the operator reads a part of it.
     part: Option<PartRead>,
+    /// Whether the call writes to it: its row may write what this call leaves.
+    pub(crate) is_written: bool,
 }
 
 impl Bound {
     /// What the operator does with the bytes of the tensor, which lies in `span`.
     pub(crate) fn access(&self, span: &RawSpan) -> Access {
         let tensor = &self.tensor;
-        let mode = if tensor.role == Role::Input { AccessMode::Read } else { AccessMode::Write };
+        let mode = if self.is_written { AccessMode::Write } else { AccessMode::Read };
         let size = tensor.dtype.size();
         let first = tensor.offset.unsigned_abs() * size;
         let Some(PartRead { dim, lengths, .. }) = &self.part else {
@@ -150,6 +152,7 @@ impl Executor {
                 name: placed.name,
                 parameter: placed.parameter,
                 place: placed.place,
+                is_written: placed.tensor.role != Role::Input && !plan.unwritten.contains(&placed.tensor.slot),
             })
             .collect();
         // The card copies a strided tensor to contiguous memory of the workspace first.

@@ -22,8 +22,8 @@ use crate::base::failure::{Failure, code};
 use crate::base::report::ReportKind;
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
-use crate::nn::executor::{Bound, Executor, RunMemory};
-use crate::nn::operator::{self, Argument, Decided, Refusal, Role, Tensor, Views};
+use crate::nn::executor::{Executor, RunMemory};
+use crate::nn::operator::{self, Argument, Decided, Refusal, Tensor, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
@@ -173,9 +173,8 @@ impl Machine {
         }
         let kernel = planned.kernel();
         let saturation = self.saturation(card);
-        let is_output = |bound: &Bound| bound.tensor.role != Role::Input;
         let outputs: Vec<usize> =
-            planned.tensors().iter().enumerate().filter(|(_, bound)| is_output(bound)).map(|(i, _)| i).collect();
+            planned.tensors().iter().enumerate().filter(|(_, bound)| bound.is_written).map(|(i, _)| i).collect();
         let handles: Vec<usize> = planned.tensors().iter().map(|bound| bound.tensor.handle).collect();
         let objects = Arc::clone(self.aclnn());
         // The memory outlives the views: it is let go with the task.

@@ -13,7 +13,7 @@ use super::pointwise::{
     of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
 };
 use super::row::{Operator, attribute, in_place, input, output, scalar};
-use super::sets::{ARITHMETIC, NUMBER, REAL, WHOLE};
+use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL, WHOLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
@@ -87,6 +87,8 @@ const LOG_ADD_EXP2: Function<2> = Function {
     whole: None,
     is_truth: false,
 };
+/// What is rounded to decimals.
+const ROUNDED: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64];
 /// What has a greatest common divisor.
 const COUNTS: &[DType] = &[DType::U8, DType::I8, DType::I16, DType::I32, DType::I64];
 
@@ -160,15 +162,15 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnEluBackward",
         parameters: &[
-            input(GRAD_OUTPUT, REAL, 0, 8),
+            input(GRAD_OUTPUT, FLOATING, 0, 8),
             scalar(ALPHA),
             scalar(SCALE_SCALAR),
             scalar(INPUT_SCALE),
             attribute(IS_RESULT),
-            input(SELF_OR_RESULT, REAL, 0, 8),
-            output(GRAD_INPUT, REAL, 0, 8),
+            input(SELF_OR_RESULT, FLOATING, 0, 8),
+            output(GRAD_INPUT, FLOATING, 0, 8),
         ],
-        limits: "gradOutput and selfOrResult broadcast to gradInput",
+        limits: "the tensors have one shape, the inputs one type; alpha is at least 0 where isResult is true",
         source: "CANN 8.1 aclnn API reference, aclnnEluBackward",
         plan: elu_grad,
     },
@@ -315,14 +317,15 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnRoundDecimals",
-        parameters: &[input(SELF, NUMBER, 0, 8), attribute(DECIMALS), output(OUT, NUMBER, 0, 8)],
-        limits: "out has the shape of self; whole numbers stay as they are, so decimals is not negative for them",
+        parameters: &[input(SELF, ROUNDED, 0, 8), attribute(DECIMALS), output(OUT, ROUNDED, 0, 8)],
+        limits: "out has the shape and type of self; whole numbers stay as they are, so decimals is not negative for them",
         source: "CANN 8.1 aclnn API reference, aclnnRoundDecimals",
         plan: |call| {
             let (decimals, x) = (call.int(DECIMALS)?, call.tensor(SELF)?);
             if decimals < 0 && !x.dtype.is_float() {
                 return Err(call.refuse(DECIMALS, format!("expected at least 0 for {}, found {decimals}", x.dtype)));
             }
+            call.expect_dtype(OUT, x.dtype, "that of self")?;
             let power = Scalar::Float(10f64.powi(decimals.unsigned_abs().min(400) as i32), DType::F64);
             if decimals < 0 {
                 pointwise_of(call, [SELF], &[power], OUT, reals!(|[x], p| (x / p[0]).round_ties_even() * p[0]))
@@ -403,12 +406,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnGeGluV3",
         parameters: &[
-            input(SELF, REAL, 1, 8),
+            input(SELF, FLOATING, 1, 8),
             attribute(DIM),
             attribute(APPROXIMATE_INT),
             attribute(ACTIVATE_LEFT),
-            output(OUT, REAL, 1, 8),
-            output(GELU_OUT, REAL, 1, 8),
+            output(OUT, FLOATING, 1, 8),
+            output(GELU_OUT, FLOATING, 1, 8),
         ],
         limits: "dim of self is even; out and outGelu have half of it; approximate is 0 (by the error function) or 1 (by tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3",
@@ -443,7 +446,14 @@ fn elu_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
     let names = [GRAD_OUTPUT, SELF_OR_RESULT];
     let of_result = reals!(|[g, y], p| if y > 0.0 { g * p[1] } else { g * p[2] * (y + p[0] * p[1]) });
     let of_input = reals!(|[g, x], p| if x > 0.0 { g * p[1] } else { g * p[2] * p[0] * p[1] * (x * p[2]).exp() });
-    let function = if call.flag(IS_RESULT)? { of_result } else { of_input };
+    let (grad, is_result, alpha) = (call.tensor(GRAD_OUTPUT)?, call.flag(IS_RESULT)?, call.scalar(ALPHA)?.as_f64());
+    call.expect_shape(SELF_OR_RESULT, &grad.dims, "of gradOutput")?;
+    call.expect_dtype(SELF_OR_RESULT, grad.dtype, "that of gradOutput")?;
+    // The result does not tell what went in then.
+    if is_result && alpha < 0.0 {
+        return Err(call.refuse(ALPHA, format!("expected at least 0 where isResult is true, found {alpha}")));
+    }
+    let function = if is_result { of_result } else { of_input };
     pointwise(call, names, &scalars, GRAD_INPUT, Widens::No, function)
 }
 

@@ -64,12 +64,12 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnRoll",
         plan: roll,
     },
-    padded!("aclnnReflectionPad1d", ANY, Border::Mirror, 1),
-    padded!("aclnnReflectionPad2d", ANY, Border::Mirror, 2),
-    padded!("aclnnReflectionPad3d", ANY, Border::Mirror, 3),
-    padded!("aclnnReplicationPad1d", ANY, Border::Edge, 1),
-    padded!("aclnnReplicationPad2d", ANY, Border::Edge, 2),
-    padded!("aclnnReplicationPad3d", ANY, Border::Edge, 3),
+    padded!("aclnnReflectionPad1d", ARITHMETIC, Border::Mirror, 1),
+    padded!("aclnnReflectionPad2d", ARITHMETIC, Border::Mirror, 2),
+    padded!("aclnnReflectionPad3d", ARITHMETIC, Border::Mirror, 3),
+    padded!("aclnnReplicationPad1d", ARITHMETIC, Border::Edge, 1),
+    padded!("aclnnReplicationPad2d", ARITHMETIC, Border::Edge, 2),
+    padded!("aclnnReplicationPad3d", ARITHMETIC, Border::Edge, 3),
     padded_grad!("aclnnReflectionPad1dBackward", Border::Mirror, 1),
     padded_grad!("aclnnReflectionPad2dBackward", Border::Mirror, 2),
     padded_grad!("aclnnReflectionPad3dBackward", Border::Mirror, 3),
@@ -79,11 +79,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnRepeatInterleaveIntWithDim",
         parameters: &[
-            input(SELF, ANY, 0, 8),
+            input(SELF, ARITHMETIC, 0, 8),
             attribute(REPEATS_INT),
             attribute(DIM),
             attribute(OUTPUT_SIZE_INT),
-            output(OUT, ANY, 1, 8),
+            output(OUT, ARITHMETIC, 1, 8),
         ],
         limits: "out has the type of self and repeats times dim, which is outputSize",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveIntWithDim",
@@ -130,7 +130,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSplitWithSize",
-        parameters: &[input(SELF, ANY, 1, 8), ints(SPLIT_SIZE), attribute(DIM), outputs(OUT_LIST, ANY, 1, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 1, 8),
+            ints(SPLIT_SIZE),
+            attribute(DIM),
+            outputs(OUT_LIST, ARITHMETIC, 1, 8),
+        ],
         limits: "splitSize has the extent along dim of each of out, as many as dim has together; they have the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSplitWithSize",
         plan: |call| {
@@ -310,9 +315,12 @@ enum Border {
 /// A tensor with borders around its last `count` dims.
 fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize) -> Result<Picks, Refusal> {
     let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
-    if padding.len() != 2 * count || x.rank() < count + 1 {
-        let text =
-            format!("expected {} numbers for the last {count} of dims {:?}, found {padding:?}", 2 * count, x.dims);
+    if padding.len() != 2 * count || x.rank() < count + 1 || x.rank() > count + 2 {
+        let text = format!(
+            "expected {} numbers for the last {count} dims but one or two of {:?}, found {padding:?}",
+            2 * count,
+            x.dims
+        );
         return Err(call.refuse(PADDING, text));
     }
     let mut picks = Picks::all_of(&x.dims);

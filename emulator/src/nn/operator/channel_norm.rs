@@ -178,7 +178,8 @@ fn batch_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (momentum, epsilon) = (call.float(MOMENTUM)? as f32, call.float(EPS)? as f32);
     let (x, out) = (x.slot, call.tensor(OUTPUT)?.slot);
     let saved = [call.tensor(SAVE_MEAN)?.slot, call.tensor(SAVE_INVSTD)?.slot];
-    Plan::new(move |views, tiles| {
+    let unwritten = if training { Vec::new() } else { running.into_iter().flatten().chain(saved).collect() };
+    let plan = Plan::new(move |views, tiles| {
         let (x, y) = (by_channel(views.of(x)), by_channel(views.of(out)));
         let (weight, bias) = (numbers(views, weight, of.all, 1.0), numbers(views, bias, of.all, 0.0));
         let [means, variances] = running.map(|slot| numbers(views, slot, of.all, 0.0));
@@ -202,12 +203,18 @@ fn batch_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
         found.iter_mut().for_each(|statistic| statistic[1] = 1.0 / (statistic[1] + epsilon).sqrt());
         norm(tiles, &x, of, &found, [&weight, &bias], &y);
         Ok(())
-    })
+    })?;
+    Ok(plan.leaving(unwritten))
 }
 
 fn batch_norm_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(INPUT)?;
     call.expect_channels_second(&[GRAD_OUT, INPUT, GRAD_INPUT])?;
+    for name in [GRAD_OUT, GRAD_INPUT] {
+        if call.tensor_if_given(name)?.is_some() {
+            call.expect_dtype(name, x.dtype, "that of input")?;
+        }
+    }
     call.expect_shape(GRAD_OUT, &x.dims, "of input")?;
     let (of, training, epsilon) = (channels(&x.dims), call.flag(TRAINING)?, call.float(EPS)? as f32);
     let weight = vector(call, WEIGHT, of.all)?;
@@ -254,7 +261,15 @@ fn group_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (x, of, epsilon) = (call.tensor(SELF)?, groups(call, SELF)?, call.float(EPS)? as f32);
     call.expect_shape(OUT, &x.dims, "of self")?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
+    if call.float(EPS)? <= 0.0 {
+        return Err(call.refuse(EPS, format!("expected more than 0, found {}", call.float(EPS)?)));
+    }
     let [weight, bias] = [vector(call, GAMMA, of.all)?, vector(call, BETA_TENSOR, of.all)?];
+    for name in [GAMMA, BETA_TENSOR, MEAN_OUT, RSTD_OUT] {
+        if call.tensor_if_given(name)?.is_some() {
+            call.expect_dtype(name, x.dtype, "that of self")?;
+        }
+    }
     let statistics = [call.int(N_UPPER)? as usize, call.int(GROUP)? as usize];
     for name in [MEAN_OUT, RSTD_OUT] {
         call.expect_shape(name, &statistics, "N and group")?;

@@ -273,11 +273,9 @@ fn forward(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(INPUT)?;
     let out = call.tensor(OUTPUT)?;
     let bias = call.tensor_if_given(BIAS)?;
-    if let Some(bias) = bias {
+    if bias.is_some() {
         call.expect_shape(BIAS, &[out.dims[1]], "a number for each channel of output")?;
-        if bias.dtype != x.dtype && bias.dtype != DType::F32 {
-            return Err(call.refuse(BIAS, format!("expected {} or FLOAT, found {}", x.dtype, bias.dtype)));
-        }
+        call.expect_dtype(BIAS, x.dtype, "that of input")?;
     }
     let is_transposed = call.flag(TRANSPOSED)?;
     let (x, weight, bias, out) = (x.slot, call.tensor(WEIGHT)?.slot, bias.map(|bias| bias.slot), out.slot);

@@ -173,12 +173,14 @@ impl Terms {
             })?;
             *slot = Some(tensor.slot);
         }
+        // A divergence alone is summed by samples, and alone has this parameter.
+        let most = if call.flag(LOG_TARGET).is_ok() { 3 } else { 2 };
         let divisor = match call.int(REDUCTION)? {
             0 => None,
             1 => Some(shape.iter().product::<usize>() as f32),
             2 => Some(1.0),
-            3 => Some(shape.first().copied().unwrap_or(1) as f32),
-            other => return Err(call.refuse(REDUCTION, format!("expected 0 to 3, found {other}"))),
+            3 if most == 3 => Some(shape.first().copied().unwrap_or(1) as f32),
+            other => return Err(call.refuse(REDUCTION, format!("expected 0 to {most}, found {other}"))),
         };
         Ok(Self { shape, slots, absent, divisor })
     }

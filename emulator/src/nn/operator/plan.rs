@@ -72,6 +72,8 @@ pub(crate) struct Plan {
     pub(crate) strides: Strides,
     /// Tensors of which it reads a part.
     pub(crate) parts: Vec<PartRead>,
+    /// Tensors that the row writes but this call does not.
+    pub(crate) unwritten: Vec<ViewIndex>,
 }
 
 /// A tensor of whose first dim each index has a length of its own: along `dim` nothing behind it is read.
@@ -99,7 +101,8 @@ impl Plan {
     pub(super) fn new(
         kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
-        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides: Strides::Copied, parts: Vec::new() })
+        let (strides, parts, unwritten) = (Strides::Copied, Vec::new(), Vec::new());
+        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides, parts, unwritten })
     }
 
     /// The same plan for an operator that reads transposed matrices as they lie.
@@ -110,6 +113,11 @@ impl Plan {
     /// The same plan of an operator that reads parts of some tensors.
     pub(super) fn reading(self, parts: Vec<PartRead>) -> Self {
         Self { parts, ..self }
+    }
+
+    /// The same plan for a call that writes fewer tensors than its row.
+    pub(super) fn leaving(self, unwritten: Vec<ViewIndex>) -> Self {
+        Self { unwritten, ..self }
     }
 
     /// The same plan with device memory for the second phase.

@@ -282,6 +282,10 @@ fn adaptive(call: &OperatorCall, size: [usize; 2]) -> Result<Pool, Refusal> {
 
 /// The divisor that a call wants.
 fn divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
+    let math = call.int(CUBE_MATH_TYPE)?;
+    if !(0..=3).contains(&math) {
+        return Err(call.refuse(CUBE_MATH_TYPE, format!("expected 0 to 3, found {math}")));
+    }
     Ok(match (call.int(DIVISOR_OVERRIDE)?, call.flag(COUNT_INCLUDE_PAD)?) {
         (0, true) => Divisor::Counted,
         (0, false) => Divisor::Covered,

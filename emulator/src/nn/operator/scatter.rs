@@ -8,7 +8,7 @@ use super::names::{
 };
 use super::pointwise::{Function, numbers, reals};
 use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
-use super::sets::{ANY, ARITHMETIC, INDEXES, MASKS, NUMBER, WHOLE};
+use super::sets::{ANY, ARITHMETIC, INDEXES, MASKS, NUMBER};
 use super::{Plan, Refusal, Views};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
@@ -115,10 +115,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnBincount",
         parameters: &[
-            input(SELF, WHOLE, 1, 1),
+            input(SELF, COUNTED, 1, 1),
             input(WEIGHTS, NUMBER, 1, 1).optional(),
             attribute(MIN_LENGTH),
-            output(OUT, NUMBER, 1, 1),
+            output(OUT, COUNTS, 1, 1),
         ],
         limits: "weights has the shape of self; out has minlength elements at least and one for each value of self",
         source: "CANN 8.1 aclnn API reference, aclnnBincount",
@@ -203,6 +203,9 @@ fn put(call: &OperatorCall) -> Result<Plan, Refusal> {
     })
 }
 
+/// What is counted, and what counts and sums of weights are.
+const COUNTED: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U8];
+const COUNTS: &[DType] = &[DType::I32, DType::I64, DType::F32, DType::F64];
 /// What aclnnInplacePut adds to.
 const PUT_ADDABLE: &[DType] = {
     use DType::{Bool, F16, F32, F64, I8, I16, I32, I64, U8};

@@ -2,7 +2,8 @@
 //! results that a narrower or wider type would spoil are right.
 
 use super::*;
-use crate::nn::dtype::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
+use crate::nn::dtype::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16};
+use crate::nn::executor::Executor;
 
 /// A tensor of which only the description exists.
 fn told(dtype: DType, dims: &[i64]) -> Arg<'static> {
@@ -320,4 +321,64 @@ fn types_are_those_of_the_pages() {
     decided(calls);
     let (mut x, mut part) = (Data::blank(F32, &[0, 2]), Data::blank(F32, &[0, 2]));
     run("aclnnSplitTensor", vec![Arg::T(&mut x), Arg::I(3), Arg::I(0), Arg::List(vec![&mut part])]).unwrap();
+
+    let row = |dims: &'static [i64]| move |dtype| told(dtype, dims);
+    let (line, plane, pair) = (row(&[4]), row(&[2, 3]), row(&[2, 2]));
+    let elu = |grad: Arg<'static>, alpha, is_result, y| {
+        let out = if let Arg::Told(desc) = &grad { Arg::Told(desc.clone()) } else { Arg::Null };
+        vec![grad, real(alpha), real(1.0), real(1.0), Arg::B(is_result), y, out]
+    };
+    let loss = |reduction| vec![line(F32), line(F32), Arg::I(reduction), told(F32, &[])];
+    let divergence = |reduction| vec![line(F32), line(F32), Arg::I(reduction), Arg::B(false), told(F32, &[])];
+    let pad = |dtype: DType, dims: &[i64], out: &[i64]| vec![told(dtype, dims), Arg::Ints(&[1, 1]), told(dtype, out)];
+    let count = |dtype, out| vec![line(dtype), Arg::Null, Arg::I(3), line(out)];
+    let norm = |gamma: DType, statistics: DType, eps| {
+        let mut call = vec![plane(F16), told(gamma, &[3]), Arg::Null];
+        call.extend([2, 3, 1, 1].map(Arg::I));
+        call.extend([Arg::F(eps), plane(F16), told(statistics, &[2, 1]), told(statistics, &[2, 1])]);
+        call
+    };
+    let gate = |dtype| vec![told(dtype, &[2, 4]), Arg::I(1), Arg::I(0), Arg::B(true), pair(dtype), pair(dtype)];
+    let rounds = |dtype, out| vec![line(dtype), Arg::I(1), line(out)];
+    decided(vec![
+        ("aclnnMseLoss", loss(2), ""),
+        ("aclnnMseLoss", loss(3), "reduction: expected 0 to 2"),
+        ("aclnnKlDiv", divergence(3), ""),
+        ("aclnnKlDiv", divergence(4), "reduction: expected 0 to 3"),
+        ("aclnnEluBackward", elu(line(F32), -1.0, false, line(F32)), ""),
+        ("aclnnEluBackward", elu(line(F32), -1.0, true, line(F32)), "alpha: expected at least 0"),
+        ("aclnnEluBackward", elu(line(F32), 1.0, true, line(F16)), "selfOrResult: expected FLOAT"),
+        ("aclnnEluBackward", elu(line(F32), 1.0, true, told(F32, &[1])), "selfOrResult: expected shape"),
+        ("aclnnGeGluV3", gate(F16), ""),
+        ("aclnnGeGluV3", gate(F64), "element type"),
+        ("aclnnRoundDecimals", rounds(I32, I32), ""),
+        ("aclnnRoundDecimals", rounds(I16, I16), "element type"),
+        ("aclnnRoundDecimals", rounds(F16, F32), "out: expected FLOAT16"),
+        ("aclnnReflectionPad1d", pad(F32, &[2, 3], &[2, 5]), ""),
+        ("aclnnReflectionPad1d", pad(F32, &[1, 1, 2, 3], &[1, 1, 2, 5]), "padding"),
+        ("aclnnReflectionPad1d", pad(U16, &[2, 3], &[2, 5]), "element type"),
+        ("aclnnGroupNorm", norm(F16, F16, 1e-5), ""),
+        ("aclnnGroupNorm", norm(F32, F16, 1e-5), "gamma: expected FLOAT16"),
+        ("aclnnGroupNorm", norm(F16, F32, 1e-5), "meanOut: expected FLOAT16"),
+        ("aclnnGroupNorm", norm(F16, F16, 0.0), "eps: expected more than 0"),
+        ("aclnnBincount", count(I32, I64), ""),
+        ("aclnnBincount", count(Bool, I64), "element type"),
+        ("aclnnBincount", count(I32, F16), "element type"),
+    ]);
+}
+
+#[test]
+fn inference_reads_the_statistics_that_training_writes() {
+    let written = |training| {
+        let line = || told(F32, &[3]);
+        let mut call = vec![told(F32, &[2, 3]), Arg::Null, Arg::Null, line(), line(), Arg::B(training)];
+        call.extend([Arg::F(0.1), Arg::F(1e-5), told(F32, &[2, 3]), line(), line()]);
+        let (call, plan, _) = prepared("aclnnBatchNorm", call).unwrap();
+        let executor = Executor::new("aclnnBatchNorm", &call, plan, None);
+        let names: Vec<&str> =
+            executor.tensors().iter().filter(|bound| bound.is_written).map(|bound| bound.name).collect();
+        names.join(" ")
+    };
+    assert_eq!(written(true), "runningMean runningVar output saveMean saveInvstd");
+    assert_eq!(written(false), "output");
 }

@@ -153,14 +153,14 @@ pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
 
 /// As [`run`]; gives the shapes that the run decided, each with the place of its tensor among those of the call.
 pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(usize, Vec<usize>)>, String> {
-    let (plan, views) = prepared(name, arguments)?;
+    let (_, plan, views) = prepared(name, arguments)?;
     let decided = Decided::default();
     (plan.kernel)(&Views::new(&views, &decided), &Serial)?;
     Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
 }
 
 /// Plays the first phase.
-pub(super) fn prepared(name: &str, arguments: Vec<Arg<'_>>) -> Result<(Plan, Vec<View>), String> {
+pub(super) fn prepared(name: &str, arguments: Vec<Arg<'_>>) -> Result<(OperatorCall, Plan, Vec<View>), String> {
     let mut views = Vec::new();
     let mut take = |data: &mut Data| {
         views.push(data.view_mut());
@@ -194,7 +194,7 @@ pub(super) fn prepared(name: &str, arguments: Vec<Arg<'_>>) -> Result<(Plan, Vec
     let signature = find(name).unwrap_or_else(|| panic!("{name} has no row"));
     let call = check(signature, arguments).map_err(|refusal| refusal.message)?;
     let plan = (signature.operator.plan)(&call).map_err(|refusal| refusal.message)?;
-    Ok((plan, views))
+    Ok((call, plan, views))
 }
 
 /// Asserts that a call is refused with a message that holds every part.
@@ -241,6 +241,7 @@ pub(super) fn precision(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 1.0 / 1024.0,
         DType::BF16 => 1.0 / 128.0,
+        DType::F64 => 1e-12,
         _ => 1e-5,
     }
 }
