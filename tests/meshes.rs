@@ -2,7 +2,6 @@
 //! which nothing is held back.
 //!
 //! A few seeds run here; `cargo xtask meshes --runs N --seed S` runs as many as are asked for, by the variable [`ASKED`].
-#![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::collections::BTreeMap;
 

@@ -170,7 +170,7 @@ fn stages_of_several_cards_wait_no_longer_for_each_other() {
     let busy = |pipeline| {
         let seen = Seen::of(pipeline, Layout { stages: 2, tensor: 2, ..Layout::ONE }, 8);
         let (bubble, times) = seen.bubble();
-        let mut of_stage = times.clone();
+        let mut of_stage = times;
         of_stage.values_mut().for_each(|ns| *ns /= 2.0);
         let alone = (1.0 - bubble) / (1.0 - seen.inevitable(&of_stage));
         println!("{pipeline}: operators run {:.1} % of the time that is no bubble", 100.0 * alone);

@@ -238,7 +238,7 @@ impl Trainer {
         self.times = Times::default();
         self.compute.clear();
         self.check(batch)?;
-        let Recipe { seq, steps, optimizer, clip_norm, .. } = self.recipe;
+        let Recipe { seq, steps, clip_norm, .. } = self.recipe;
         let Progress { next: step, updates, loss_scale } = self.progress;
         let order = self.recipe.order();
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
@@ -246,8 +246,7 @@ impl Trainer {
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
         let mut found =
             Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
-        let corrected = optimizer.corrected_input(updates, rate).filter(|_| self.is_compressed());
-        let given: Vec<_> = optimizer.inputs(updates, rate).into_iter().chain(corrected).collect();
+        let given = self.optimizer_inputs(updates, rate);
         let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
         for (at, (part, program)) in self.parts_now().into_iter().enumerate() {
@@ -303,6 +302,13 @@ impl Trainer {
             None => began.elapsed().as_secs_f64(),
         };
         Ok((found, phases))
+    }
+
+    /// What the optimizer reads in the next step.
+    fn optimizer_inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
+        let optimizer = self.recipe.optimizer;
+        let corrected = optimizer.corrected_input(updates, rate).filter(|_| self.is_compressed());
+        optimizer.inputs(updates, rate).into_iter().chain(corrected).collect()
     }
 
     /// Whether the next step sums compressed gradients.

@@ -159,7 +159,7 @@ impl Emitter<'_> {
                 Call::Gather { x: mine.clone(), index: places.clone(), out: values.clone(), dim: 0 },
                 Call::Cast { x: places.clone(), out: own },
                 Call::Muls { x: values, out: back.clone(), by: Number::Float(-1.0) },
-                Call::ScatterAdd { index: places.clone(), from: back, into: mine.clone(), dim: 0 },
+                Call::ScatterAdd { index: places, from: back, into: mine.clone(), dim: 0 },
             ],
         );
         self.copy(id, mine, kept.clone());

@@ -31,7 +31,7 @@ fn decided(calls: Vec<Call>) {
         match prepared(name, arguments) {
             Ok(_) => assert!(text.is_empty(), "call {i}: {name} is accepted, expected {text:?}"),
             Err(message) => {
-                assert!(!text.is_empty() && message.contains(text), "call {i}: {message:?}, expected {text:?}")
+                assert!(!text.is_empty() && message.contains(text), "call {i}: {message:?}, expected {text:?}");
             }
         }
     }
@@ -195,7 +195,8 @@ fn dims_are_what_their_format_calls_them() {
 
 #[test]
 fn a_pool_with_a_mask_gives_its_gradient_where_the_greatest_were() {
-    let cases: [(&[usize; 2], &'static [i64], &'static [i64], usize); 3] =
+    type Case<'a> = (&'a [usize; 2], &'static [i64], &'static [i64], usize);
+    let cases: [Case<'_>; 3] =
         [(&[6, 7], &[2, 3], &[2, 2], 0), (&[16, 16], &[1, 1], &[2, 2], 0), (&[5, 5], &[3, 3], &[2, 2], 1)];
     for (plane, kernel, stride, padding) in cases {
         let padding_array: &[i64] = if padding == 0 { &[0, 0] } else { &[1, 1] };

@@ -113,7 +113,7 @@ pub(super) enum Arg<'a> {
     List(Vec<&'a mut Data>),
     /// A tensor, or a list, of which there is a description alone: a call that is prepared, not run.
     Told(TensorDesc),
-    Tolds(Vec<Arg<'a>>),
+    Tolds(Vec<Self>),
     /// No tensor.
     Null,
     /// No list of tensors, no scalar, no array.

@@ -1,9 +1,9 @@
-//! Signs as bits, against torch_npu's documented examples.
+//! Signs as bits, against `torch_npu`'s documented examples.
 
 use super::*;
 use crate::nn::dtype::DType;
 
-/// The example of torch_npu's documentation of `npu_sign_bits_pack`: the first of eight signs is the lowest bit, zero is positive,
+/// The example of `torch_npu`'s documentation of `npu_sign_bits_pack`: the first of eight signs is the lowest bit, zero is positive,
 /// and what the last byte lacks is negative.
 #[test]
 fn signs_are_bits_from_the_lowest_on() {
