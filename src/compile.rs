@@ -160,8 +160,17 @@ impl Deployment {
     ) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let program = self.decoder(config, (self.longest_prompt, Sees::Run), &parts)?.0;
-        let longest = parallelize(&program, &mesh, &pins(config, &program, &mesh, self.residual))?.lowered;
+        let longest = match self.stages {
+            1 => {
+                let program = self.decoder(config, (self.longest_prompt, Sees::Run), &parts)?.0;
+                parallelize(&program, &mesh, &pins(config, &program, &mesh, self.residual))?.lowered
+            }
+            // Stages exchange apart from each other, so it is lowered as they have it.
+            _ => {
+                let tokens = (self.longest_prompt, Sees::Run, Kernels::NONE);
+                self.program(config, &mesh, tokens, (self.residual, None), &parts)?.split.lowered
+            }
+        };
         Ok(self.program(config, &mesh, (tokens, Sees::Run, kernels), (self.residual, Some(&longest)), &parts)?.plans)
     }
 
@@ -189,7 +198,11 @@ impl Deployment {
             name: &format!("{} in {} stages", program.name, self.stages),
             pipeline: Pipeline::GPipe,
             stages: self.stages,
-            programs: &[Staged { placed: &split.lowered, places: &places }],
+            programs: &[Staged {
+                placed: &split.lowered,
+                places: &places,
+                like: Some(memory_of.unwrap_or(&split.lowered)),
+            }],
             homes: &marks.homes(&program),
             micro_batches: &[0],
         })?;

@@ -10,8 +10,9 @@ use ascend_tp::device::Cann;
 use ascend_tp::placement::{Placed, Residual};
 use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::program::{HostTensor, Program, Role, Value, ValueId};
-use ascend_tp::schedule::plan::{Action, Launched, Plan};
-use ascend_tp::schedule::{schedule, schedule_joined};
+use ascend_tp::schedule::plan::{Action, Launched, Plan, Step};
+use ascend_tp::schedule::{schedule, schedule_joined, schedule_partly_joined};
+use ascend_tp::train::{Layout, Recipe, lower, recipe};
 use ascend_tp::{Mesh, Pins, parallelize};
 
 use crate::common::{Run, Tensors, cann, run, start};
@@ -62,6 +63,7 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
                     (0..all.shape.elems()).map(|at| all.floats()[at / width * width + at % (width / 2)]).collect();
                 HostTensor::float(value.shape.clone(), value.dtype, data)
             }
+            _ if value.dtype == DType::I64 => ints(&|at| (at * 7 + seed) % 30),
             _ => drawn(value, seed),
         };
         (value.name.clone(), tensor)
@@ -140,6 +142,37 @@ fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
     }
 }
 
+/// Of a step of training what reads weights one by one shares launches: every result of every program has the bits of an op each.
+#[test]
+fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
+    let cann = cann(2);
+    let config = small("qwen2.5-72b", 128);
+    for precision in [recipe::Precision::F32, recipe::Precision::Bf16] {
+        let recipe = Recipe { seq: 6, global_batch: 4, precision, ..Recipe::default() };
+        let layout = Layout { tensor: 2, micro_batch: 2, ..Layout::ONE };
+        let mut saved = 0;
+        for (part, lowered) in lower(&config, &recipe, &layout).unwrap().parts {
+            let program = &lowered.program;
+            let (joined, alone) =
+                (schedule_partly_joined(&lowered, Kernels::NONE).unwrap(), schedule(&lowered).unwrap());
+            let launches = |plans: &[Plan]| {
+                let is_launch = |step: &&Step| matches!(step.action, Action::Launch(_));
+                plans[0].steps.iter().filter(is_launch).count()
+            };
+            saved += launches(&alone) - launches(&joined);
+            let run = |plans: Vec<Plan>| {
+                let named = |id: ValueId| (program.values[id].name.clone(), drawn(&program.values[id], id.index()));
+                let params: Tensors = program.with_role(Role::Param).map(named).collect();
+                run(&mut start(&cann, plans, &params).unwrap(), &inputs(program, 0, 1)).unwrap()
+            };
+            let missing = compare(&[run(joined)], &[run(alone)], &lowered, None, &format!("{part:?} in {precision:?}"));
+            assert!(missing.is_empty(), "{missing:?}");
+        }
+        // Of the micro-batches first, middle and last, or of the only one: a norm and a rotary pair a layer at least.
+        assert!(saved >= 2 * 3, "{saved}");
+    }
+}
+
 /// Launches of the second layer, operators and collectives.
 fn launches(plan: &Plan) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
@@ -191,6 +224,20 @@ fn with_kernels_a_layer_is_as_many_launches_at_any_batch() {
                 assert_eq!(found["cache_write"], 1, "{preset}, batch {batch}");
             }
         }
+    }
+}
+
+/// A stage launches its layers as the only one does, and what two stages have shares nothing.
+#[test]
+fn a_layer_of_a_stage_is_as_many_launches() {
+    let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
+    config.layers = 4;
+    let of = Deployment { longest_prompt: 2048, context: 4096, ..Deployment::of(&config, 16) };
+    let plans = Deployment { stages: 2, ..of }.compile(&config).unwrap().decode;
+    for plan in &plans[..8] {
+        let found = launches(plan);
+        // The norm of the sum behind the layer is the next stage's, which the sum is sent to.
+        assert_eq!((found.values().sum::<usize>(), found["send"]), (13, 1), "{found:?}");
     }
 }
 

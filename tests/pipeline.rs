@@ -266,7 +266,7 @@ fn a_transfer_that_one_side_lacks_is_found() {
 fn no_op_is_lost() {
     let (config, recipe) = (deep(4, false), recipe(Pipeline::OneForwardOneBackward));
     let lowered = lower(&config, &recipe, &Layout { micro_batch: 6, ..TWO }).unwrap();
-    let staged = |at: usize| Staged { placed: &lowered.parts[at].1, places: &lowered.places[at] };
+    let staged = |at: usize| Staged { placed: &lowered.parts[at].1, places: &lowered.places[at], like: None };
     let (first, last) = (staged(0), staged(1));
     let plans = |pipeline: Pipeline, programs: &[Staged<'_>], micro_batches: &[usize]| {
         let homes = &lowered.homes;

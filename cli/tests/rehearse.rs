@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::process::Output;
 use std::sync::{Mutex, PoisonError};
 
-use ascend_tp::base::{DType, Precision};
+use ascend_tp::base::{DType, Kernels, Precision};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::schedule::schedule;
+use ascend_tp::schedule::schedule_partly_joined;
 use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, Report, Setting, Site, html, train};
@@ -232,7 +232,8 @@ fn a_step_of_training_takes_what_its_programs_take() {
             .parts
             .iter()
             .map(|(_, lowered)| {
-                let (plans, Site { profile, topology, .. }) = (schedule(lowered).unwrap(), &setting.site);
+                let (plans, Site { profile, topology, .. }) =
+                    (schedule_partly_joined(lowered, Kernels::NONE).unwrap(), &setting.site);
                 let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
                 run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
             })

@@ -3,10 +3,12 @@
 
 mod compressed;
 mod joined;
+mod names;
 mod stages;
 
+pub use names::{micro_batch, numbered, unnumbered};
 pub(super) use stages::emit_stages;
-pub use stages::{Place, Staged, StagedStep, When, micro_batch, numbered, unnumbered};
+pub use stages::{Place, Staged, StagedStep, When};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
@@ -93,7 +95,7 @@ struct Emitter<'a> {
     behind: FxHashMap<ValueId, (BufferId, usize)>,
     /// Ops that an earlier one's launch has computed, until they are reached.
     is_emitted: FxHashSet<OpId>,
-    /// How ops that are still to come are launched, where that is known.
+    /// How ops that are still to come are launched, where that is known, by their notes.
     launched: FxHashMap<OpId, Launched>,
     /// Vectors, and the same twice.
     twice: Vec<(View, View)>,

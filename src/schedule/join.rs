@@ -34,6 +34,17 @@ pub(super) enum Group {
     CacheRows([OpId; 2]),
 }
 
+impl Group {
+    fn ops(&self) -> SmallVec<[OpId; 6]> {
+        match self {
+            Self::Products { members, .. } => {
+                members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten().collect()
+            }
+            Self::Norm(pair) | Self::Rotary(pair) | Self::CacheRows(pair) => SmallVec::from_slice(pair),
+        }
+    }
+}
+
 /// The groups of a program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joins {
@@ -64,6 +75,20 @@ impl Joins {
             search.turned_rows();
         }
         Self { kernels, ..search.found }
+    }
+
+    /// What may share a launch wherever params and states lie: of a program that others share memory with which launch otherwise.
+    pub(super) fn of_any_memory(placed: &Placed, kernels: Kernels) -> Self {
+        let mut search = Search::new(placed);
+        search.norms();
+        search.rotary();
+        Self { kernels, ..search.found }
+    }
+
+    /// Those of whose ops `is_alike` holds with their first: what runs at other times or on other cards shares nothing.
+    pub(super) fn among(mut self, is_alike: impl Fn(OpId, OpId) -> bool) -> Self {
+        self.groups.retain(|first, group| group.ops().into_iter().all(|op| is_alike(*first, op)));
+        self
     }
 
     /// The same launches on params and states that lie as `other` has them. What `other` lays apart is launched apart.

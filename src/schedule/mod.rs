@@ -53,6 +53,15 @@ pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
     schedule_joined_like(lowered, None, Kernels::NONE)
 }
 
+/// As [`schedule_joined`], but params and states lie by themselves, so that only ops share launches that read them one by one: a sum
+/// and its norm, rotary embeddings of queries and keys; with kernels in the place of calls that they do the work of.
+///
+/// # Errors
+/// As [`schedule`].
+pub fn schedule_partly_joined(lowered: &Placed, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
+    schedule_with(lowered, &Joins::of_any_memory(lowered, kernels))
+}
+
 /// As [`schedule_joined`], with kernels in the place of calls that they do the work of, and if another program of the same model is
 /// given, on weights and caches that lie as its own.
 ///

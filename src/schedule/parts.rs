@@ -140,7 +140,7 @@ impl Times {
 
 /// How long passes and transfers of a step take, as the cost model has them.
 pub(super) fn times(step: &StagedStep<'_>) -> Times {
-    let Some(Staged { placed, places }) = step.programs.first() else { return Times::default() };
+    let Some(Staged { placed, places, .. }) = step.programs.first() else { return Times::default() };
     let mut sent_bytes = 0.0;
     let mut is_sent = vec![false; placed.program.values.len()];
     let part_of = |at: usize| places.get(at).copied().flatten().filter(|place| place.when == When::Forward);

@@ -14,7 +14,7 @@ use crate::placement::{DEPTH, Grid, Mesh, Placed, Residual};
 use crate::program::models::trained;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
-use crate::schedule::{Place, Plan, Staged, StagedStep, schedule_apart, schedule_stages};
+use crate::schedule::{Place, Plan, Staged, StagedStep, schedule_partly_joined, schedule_stages};
 
 use super::checkpoint::{ShardedTensor, Sharding};
 use super::compress;
@@ -359,7 +359,7 @@ impl StepProgram<'_> {
     pub fn schedule(&self, recipe: &Recipe, layout: &Layout, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
         let programs: Vec<Staged<'_>> = self.programs.iter().map(|(_, staged)| *staged).collect();
         if let (1, [only]) = (layout.stages, programs.as_slice()) {
-            return schedule_apart(only.placed, kernels);
+            return schedule_partly_joined(only.placed, kernels);
         }
         schedule_stages(&StagedStep {
             name: &format!("train {:?} of {} in {} stages", self.part, layout.micro_batches(recipe), layout.stages),
@@ -395,7 +395,7 @@ impl Lowered {
             numbers.dedup();
             let staged = |number: &usize| {
                 let (part, placed) = &self.parts[*number];
-                (*part, Staged { placed, places: self.places.get(*number).map_or(&[], Vec::as_slice) })
+                (*part, Staged { placed, places: self.places.get(*number).map_or(&[], Vec::as_slice), like: None })
             };
             let micro_batches = own.iter().filter_map(|number| numbers.binary_search(number).ok()).collect();
             let programs = numbers.iter().map(staged).collect();

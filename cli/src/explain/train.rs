@@ -12,7 +12,7 @@ use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::Plan;
-use ascend_tp::schedule::plan::{Action, CollectiveKind, Step, StreamKind};
+use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
@@ -52,7 +52,54 @@ struct Report {
     /// With sums in one order: the bytes that a card holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
+    /// Of the layer in the middle and the card that has it, in all micro-batches: operators.
+    launches: Launches,
     collectives: Vec<Timed>,
+}
+
+/// Operators that a card is given in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Launches {
+    layer: usize,
+    /// Each of one or several ops.
+    count: usize,
+    /// If none were of several.
+    alone: usize,
+}
+
+impl Launches {
+    /// Those of a run of a plan that are of a layer.
+    fn of(plan: &Plan, layer: usize) -> Self {
+        let mut others: BTreeMap<OpId, usize> = BTreeMap::new();
+        for note in plan.notes.values() {
+            if let Launched::With(first) = note.launch {
+                *others.entry(first).or_default() += 1;
+            }
+        }
+        let (mut count, mut alone, mut before) = (0, 0, None);
+        for step in plan.steps.iter().filter(|step| matches!(step.action, Action::Launch(_))) {
+            let is_of_layer = |op: OpId| op.index() < plan.notes.len() && plan.notes[op].layer == Some(layer);
+            if is_of_layer(step.op) {
+                count += 1;
+                alone += 1 + others.get(&step.op).filter(|_| before != Some(step.op)).copied().unwrap_or_default();
+            }
+            before = Some(step.op);
+        }
+        Self { layer, count, alone }
+    }
+
+    /// As many more times.
+    fn add(&mut self, of: Self, times: usize) {
+        self.count += of.count * times;
+        self.alone += of.alone * times;
+    }
+}
+
+impl fmt::Display for Launches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { layer, count, alone } = self;
+        write!(f, "layer {layer} is {count} launches of a card in a step, {alone} if no ops shared one")
+    }
 }
 
 /// What the fullest card holds.
@@ -120,6 +167,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         step_us: 0.0,
         idle: Vec::new(),
         memory,
+        launches: Launches { layer: config.layers / 2, ..Launches::default() },
         collectives: Vec::new(),
     };
     let kernels = cards::kernels(false)?.kernels();
@@ -140,6 +188,8 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         report.step_us += of_stages.iter().map(|rank| duration_us(*rank)).fold(0.0, f64::max) * times as f64;
         let seen: Vec<Seen<'_>> =
             of_stages.iter().map(|rank| Seen { plan: &plans[*rank], spans: &found.ranks[*rank].spans }).collect();
+        let launches = seen.iter().map(|seen| Launches::of(seen.plan, report.launches.layer));
+        launches.max_by_key(|of| of.count).into_iter().for_each(|of| report.launches.add(of, times));
         for (busy_us, seen) in busy_us.iter_mut().zip(&seen) {
             *busy_us += seen.busy_us() * times as f64;
         }
@@ -342,6 +392,7 @@ fn render(report: &Report) -> String {
         counted(*sequences, "sequence"),
     );
     text.extend(report.memory.map(|memory| format!("a card holds {memory}\n")));
+    let _ = writeln!(text, "{}", report.launches);
     let rows = rows(report);
     if rows.is_empty() {
         text.push_str("no collective: one card holds everything\n");

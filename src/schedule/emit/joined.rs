@@ -44,15 +44,26 @@ impl Emitter<'_> {
         };
         match made {
             Ok(()) => self.share(first, other),
-            Err(reason) => drop(self.launched.insert(other, Launched::Apart(reason))),
+            Err(reason) => self.say_launched(other, Launched::Apart(reason)),
         }
         self.is_emitted.contains(&other)
     }
 
     /// Notes that an op behind `first` is launched with it.
     fn share(&mut self, first: OpId, other: OpId) {
-        self.launched.insert(other, Launched::With(first));
+        let with = self.noted(first);
+        self.say_launched(other, Launched::With(with));
         self.is_emitted.insert(other);
+    }
+
+    /// Says how an op is launched in its note, or when it gets one.
+    fn say_launched(&mut self, op: OpId, launched: Launched) {
+        let note = self.noted(op);
+        if note.index() < self.plan.notes.len() {
+            self.plan.notes[note].launch = launched;
+        } else {
+            self.launched.insert(note, launched);
+        }
     }
 
     /// Launches the calls that a function of `npu` writes.
@@ -90,7 +101,7 @@ impl Emitter<'_> {
         }
         let reason = format!("a joint result of {bytes} bytes would be copied apart");
         for product in &members[1..] {
-            self.launched.insert(product.op, Launched::Apart(reason.clone()));
+            self.say_launched(product.op, Launched::Apart(reason.clone()));
         }
         let with_bias = members[0].bias.is_some() && joined::adds_bias(kind);
         if with_bias {

@@ -12,37 +12,20 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Kernels, Shape};
 use crate::placement::Placed;
 use crate::program::call::{BufferId, Call, View};
 use crate::program::op::Kind;
 use crate::program::{OpId, Program, Reduce, Role, Value, ValueId};
 
+use super::super::join::Joins;
 use super::super::memory::Reserved;
 use super::super::pipeline::{Entry, Pass, Pipeline, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
 };
+use super::names::numbered;
 use super::{Emitter, groups};
-
-/// The name of an input or output of a micro-batch in a plan of several.
-#[must_use]
-pub fn numbered(micro_batch: usize, name: &str) -> String {
-    format!("{micro_batch}.{name}")
-}
-
-/// The name that an input or output has in its micro-batch's own program.
-#[must_use]
-pub fn unnumbered(name: &str) -> &str {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    name.split_once('.').filter(|(number, _)| is_number(number)).map_or(name, |(_, name)| name)
-}
-
-/// The micro-batch of such a name.
-#[must_use]
-pub fn micro_batch(name: &str) -> Option<usize> {
-    name.strip_suffix(unnumbered(name))?.strip_suffix('.')?.parse().ok()
-}
 
 /// When an op runs, within the micro-batches of its part of the model or behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +56,9 @@ pub struct Staged<'a> {
     pub placed: &'a Placed,
     /// By op. None: it reads inputs and weights alone, and runs wherever something reads what it makes.
     pub places: &'a [Option<Place>],
+    /// The program as which it has weights and caches side by side, so that ops can share launches; none: each lies by itself, and
+    /// fewer ops do.
+    pub like: Option<&'a Placed>,
 }
 
 /// All micro-batches of a step, on the stages of a pipeline.
@@ -170,6 +156,8 @@ struct Cut<'a> {
     crossings: Vec<SmallVec<[Crossing; 1]>>,
     /// Ops of a part that run in a pass, in order.
     ops: FxHashMap<Place, Vec<OpId>>,
+    /// What shares a launch: ops of one place.
+    joins: Joins,
     /// The note of its first op in plans.
     first_note: usize,
 }
@@ -213,7 +201,16 @@ impl<'a> Cut<'a> {
             op.results.iter().flat_map(of).collect()
         };
         let crossings = program.ops.iter().map(crossings).collect();
-        Self { staged, maker, readers, crossings, ops, first_note }
+        let joins = match staged.like {
+            Some(other) => Joins::of(staged.placed, Kernels::NONE).on_memory_of(staged.placed, other),
+            None => Joins::of_any_memory(staged.placed, Kernels::NONE),
+        };
+        let is_at_once = |a: OpId, b: OpId| {
+            let place = staged.places[a.index()];
+            place.is_some() && place == staged.places[b.index()]
+        };
+        let joins = joins.among(is_at_once);
+        Self { staged, maker, readers, crossings, ops, joins, first_note }
     }
 
     /// Everything that no pipeline does: weights that two stages read, and values that no transfer of the entries carries.
@@ -359,7 +356,7 @@ impl<'a> Rank<'a> {
             let cut = &cuts[*program];
             let none = Plan::empty(String::new(), plan.rank, plan.world, IdVec::new());
             let emitter = Emitter::new(cut.staged.placed, local, stage * inner, none);
-            Emitter { first_note: cut.first_note, ..emitter }
+            Emitter { first_note: cut.first_note, joins: cut.joins.clone(), ..emitter }
         };
         let emitters = step.micro_batches.iter().map(emitter).collect();
         Self {
@@ -472,6 +469,7 @@ impl<'a> Rank<'a> {
             // A number takes no more room than nothing.
             if !is_read && tensor.shape.rank() > 0 {
                 tensor.ranges = vec![0..0; tensor.shape.rank()];
+                tensor.offset = 0;
                 emitter.plan.buffers[tensor.buffer].bytes = Bytes(0);
             }
             let view = emitter.view(id);
