@@ -166,6 +166,7 @@ pub(super) struct GenerateOptions {
     pub(super) cards: Option<usize>,
     /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4; or each weight cut along
     /// both of its dims, such as tp_row=2,tp_col=4, and prompts dealt over several such grids by tp_depth [default: all for tp]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
     /// Element type of weights and activations, or w8a8 [default: the model's own]

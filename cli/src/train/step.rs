@@ -31,6 +31,7 @@ pub(crate) struct StepOptions {
     /// of a sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of cards leaves;
     /// tp_row=2,tp_col=4 cuts each weight along both of its dims, and tp_depth=2 deals a micro-batch over two such grids
     /// [default: all for tp]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
     /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
