@@ -11,6 +11,7 @@
 //! vocabulary. Where all that trials see is alike, as in alike layers, they are made once.
 
 mod choice;
+mod operand;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -46,9 +47,6 @@ pub struct Placement {
 
 /// How many ops a trial of a weight's cut looks ahead at most.
 const LOOK_AHEAD: usize = 32;
-
-/// Bytes of a param count this many times over, so that moving one is the last resort.
-const PARAM_MOVE_FACTOR: u64 = 1024;
 
 /// Places a logical program on a mesh.
 ///
@@ -671,35 +669,5 @@ impl<'a> Pass<'a> {
         };
         let whole = |axis: &AxisId| on_axis[axis.index()] == OnAxis::Whole && is_in_parts(*axis);
         self.dealt_axes.iter().filter(|axis| whole(axis)).count()
-    }
-
-    /// What it takes to have an operand in a layout; `None` if it cannot be had.
-    fn operand_score(&self, operand: ValueId, layout: &Layout, in_place: bool, now: &State) -> Option<Score> {
-        let value = &self.program.values[operand];
-        let Some(found) = &now.layouts[operand.index()] else {
-            return Some(Score {
-                local_elems: layout.largest_local_elems(self.mesh, &value.shape),
-                ..Score::default()
-            });
-        };
-        if found == layout {
-            return Some(Score::default());
-        }
-        // What is overwritten is the value itself, no copy of it.
-        if in_place {
-            return None;
-        }
-        if now.copies.get(&operand).is_some_and(|copies| copies.contains(layout)) {
-            return Some(Score::default());
-        }
-        let mut found = found.clone();
-        if self.gathered_at_use[operand.index()] {
-            found.dims.iter_mut().for_each(|axes| axes.retain(|axis| !self.storage_axes.contains(axis)));
-        }
-        let mut cost = cost(&found, layout, self.mesh, &value.shape, value.dtype.size_bytes())?;
-        if value.role == Role::Param {
-            cost.moved_bytes = cost.moved_bytes.saturating_mul(PARAM_MOVE_FACTOR);
-        }
-        Some(Score { cost, ..Score::default() })
     }
 }

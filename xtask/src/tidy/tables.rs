@@ -28,8 +28,18 @@ const MAY_NAME_OPS: [&str; 13] = [
 ];
 
 /// The ops that passes insert, and where they are made, checked, fused and lowered.
-const MOVEMENTS: [&str; 9] =
-    ["Reshard", "AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Slice", "Leader", "Pad", "Assign"];
+const MOVEMENTS: [&str; 10] = [
+    "Reshard",
+    "AllReduce",
+    "AllGather",
+    "ReduceScatter",
+    "AllToAll",
+    "CompressedSum",
+    "Slice",
+    "Leader",
+    "Pad",
+    "Assign",
+];
 const MAY_NAME_MOVEMENTS: [&str; 4] =
     ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/train/exact.rs"];
 
