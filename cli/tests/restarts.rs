@@ -176,6 +176,7 @@ fn what_cannot_be_restarted_is_said_before_anything_runs() {
         ("--processes 2 --max-restarts 1".to_owned(), &[], "--save-every"),
         ("--processes 3 --mesh dp=*,tp=2".to_owned(), &[], "--mesh: is not of the cards: expected a multiple of 2"),
         ("--cards 4 --mesh dp=*,tp=*".to_owned(), &[], "--mesh: more than one axis is what the others leave"),
+        ("--cards 4 --mesh dp=9999999999,tp=9999999999".to_owned(), &[], "--mesh: more cards than can be counted"),
         (format!("--save {save}"), &elastic, "--save: torchrun may start this run again"),
     ] {
         let mut command = train(dir, "refused", &more);

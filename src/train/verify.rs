@@ -106,7 +106,7 @@ fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
 /// rank, and all have the outcome.
 ///
 /// # Errors
-/// As [`compile`], [`Trainer::start`] and [`Trainer::step`].
+/// As [`super::compile`], [`Trainer::start`] and [`Trainer::step`].
 pub fn gradients(
     cann: &Arc<Cann>,
     config: &ModelConfig,

@@ -280,7 +280,8 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
         let number = || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"));
         sizes.push((axis, if size == FREE { None } else { Some(number()?) }));
     }
-    let others: usize = sizes.iter().filter_map(|(_, size)| *size).product();
+    let others = sizes.iter().filter_map(|(_, size)| *size).try_fold(1_usize, usize::checked_mul);
+    let others = others.ok_or_else(|| problem("more cards than can be counted"))?;
     if sizes.iter().filter(|(_, size)| size.is_none()).count() > 1 {
         return Err(problem("more than one axis is what the others leave"));
     }
