@@ -16,7 +16,7 @@ use crate::{command, fixture, root};
 const STEP: &str = "(of a step)";
 
 /// What every command has that is about a step of training.
-const OF_A_STEP: [&str; 21] = [
+const OF_A_STEP: [&str; 23] = [
     "recipe",
     "steps",
     "global-batch",
@@ -33,6 +33,8 @@ const OF_A_STEP: [&str; 21] = [
     "warmup-steps",
     "pipeline",
     "lora",
+    "compress",
+    "compress-after",
     "exact",
     "mesh",
     "zero",

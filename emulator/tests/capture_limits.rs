@@ -46,6 +46,7 @@ fn graph_of(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> (aclError, 
 fn communicators(engine: CollectiveEngine, most: usize) -> (usize, Option<String>) {
     let emulator = Emulator::new(Config { engine, ..Config::with_cards(1) }).expect("a machine");
     let table = emulator.table();
+    ok(&table, call!(table, aclInit(std::ptr::null())));
     ok(&table, call!(table, aclrtSetDevice(0)));
     for made in 0..most {
         let (mut device, mut comm) = (0, null_mut());
