@@ -9,13 +9,13 @@ use ascend_tp::exec::Engine;
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::{Plan, schedule};
-use ascend_tp::train::checkpoint::{Checkpoint, Writer};
+use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compress, Layout, Trainer, Zero, compile, lower};
-use ascend_tp::world::ProcessGroup;
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_emulator::{Lane, Mode, Numbers, Recording};
 
+use crate::common::trainers::{save, whole_parts};
 use crate::training::Golden;
 
 const TOP: Compression = Compression::TopK { share: 0.1 };
@@ -264,20 +264,6 @@ fn curves_end_within_a_hundredth_of_what_is_not_compressed() {
     }
 }
 
-/// All weights and states by tensor, rank by rank.
-fn held(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
-    let parts = trainer.parts().unwrap();
-    trainer.sharding().whole(&parts)
-}
-
-fn save(trainer: &mut Trainer, folder: &std::path::Path) {
-    let group = Arc::new(ProcessGroup::alone());
-    let mut writer = Writer::new(folder, None, trainer.sharding().clone(), group).unwrap();
-    let state = serde_json::to_value(trainer.progress()).unwrap();
-    writer.begin(trainer.next_step() as u64, state, trainer.parts().unwrap()).unwrap();
-    writer.finish().unwrap();
-}
-
 fn resumed(golden: &Golden, layout: Layout, folder: &std::path::Path) -> Trainer {
     let mut trainer = golden.start(layout).unwrap();
     let saved = Checkpoint::latest(folder).unwrap().unwrap();
@@ -297,12 +283,12 @@ fn a_run_goes_on_with_the_same_bits_and_what_was_kept_back_is_not_lost_on_other_
             trainer.step(&golden.batches[trainer.next_step()]).unwrap();
         }
         save(&mut trainer, folder.path());
-        let at_save = held(&mut trainer);
+        let at_save = whole_parts(&mut trainer);
         let end = |trainer: &mut Trainer| {
             while trainer.next_step() < 20 {
                 trainer.step(&golden.batches[trainer.next_step()]).unwrap();
             }
-            held(trainer)
+            whole_parts(trainer)
         };
         assert!(end(&mut trainer) == end(&mut resumed(&golden, layout, folder.path())), "{by}");
         let kept_back = |held: &BTreeMap<String, Vec<u8>>| -> Vec<f32> {
@@ -318,7 +304,7 @@ fn a_run_goes_on_with_the_same_bits_and_what_was_kept_back_is_not_lost_on_other_
             Layout { micro_batch: 8, ..ONE },
         ] {
             let mut trainer = resumed(&golden, other, folder.path());
-            let found = held(&mut trainer);
+            let found = whole_parts(&mut trainer);
             // Of as many parts, each is what it was; of another number the sum is dealt anew, and rounded.
             let bound = if other.data == layout.data { 0.0 } else { 4.0 * f32::EPSILON };
             for (found, expected) in kept_back(&found).iter().zip(&expected) {

@@ -1,24 +1,18 @@
 //! Tokens of a sequence on several cards: torch's curves, one card's gradients, what the cards exchange, any order of the cards,
 //! checkpoints on other meshes, and what cannot be.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use ascend_tp::Cann;
 use ascend_tp::collective::{SMALL_BYTES, exchanges};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::emulator::{Config, Emulator, Mode};
-use ascend_tp::exec::EngineOptions;
+use ascend_tp::emulator::Mode;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::optimizer::STATES;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::verify::Gradients;
-use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, Trainer, Zero, compile, init, lower};
-use ascend_tp::world::ProcessGroup;
+use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, Zero, compile, lower};
 
+use crate::common::trainers::{cards, runs_in_any_order, saved, start, whole_parts};
 use crate::training::{Golden, follows};
 
 const ONE: Layout = Layout::ONE;
@@ -89,24 +83,6 @@ pub(crate) fn packed(step: u64, recipe: &Recipe, vocabulary: usize) -> Batch {
     batch
 }
 
-pub(crate) fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
-    let compiled = compile(config, recipe, &layout).unwrap();
-    let inits = compiled.inits.clone();
-    let options = EngineOptions::default();
-    Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
-}
-
-pub(crate) fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
-    let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
-    (emulator, cann)
-}
-
-pub(crate) fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
-    let parts = trainer.parts().unwrap();
-    trainer.sharding().whole(&parts)
-}
-
 fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
@@ -164,20 +140,7 @@ fn parts_of_sequences_run_in_any_order() {
         [Layout { tensor: 2, residual: Residual::Seq, zero: Zero::Weights, ..TWO }, Layout { stages: 2, ..TWO }];
     for layout in layouts {
         let recipe = Recipe { global_batch: 2, seq: 6, pipeline: Pipeline::ZeroBubbleH1, ..recipe() };
-        let run = |mode: Mode| {
-            let (emulator, cann) = cards(mode, layout.cards());
-            let mut trainer = start(&cann, &config, &recipe, layout);
-            let loss = trainer.step(&packed(0, &recipe, config.vocab_size)).unwrap().loss;
-            let kept = whole_parts(&mut trainer);
-            drop((trainer, cann));
-            (loss, kept, emulator.reports().iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        let (loss, kept, _) = run(Mode::Parallel);
-        for seed in 0..2 {
-            let (found, found_kept, reports) = run(Mode::Strict { seed });
-            assert_eq!(reports, Vec::<String>::new(), "{layout:?}, seed {seed}");
-            assert!(found == loss && found_kept == kept, "{layout:?}, seed {seed}: other bits");
-        }
+        runs_in_any_order(&config, &recipe, layout, &packed(0, &recipe, config.vocab_size));
     }
 }
 
@@ -197,16 +160,10 @@ fn checkpoints_go_on_with_and_without_parts_of_sequences() {
         (0..3).map(|at| trainer.step(&batch(at)).unwrap().loss).collect()
     };
     for from in layouts {
-        let folder = tempfile::tempdir().unwrap();
         let (_emulator, cann) = cards(Mode::Parallel, from.cards());
         let mut trainer = start(&cann, &config, &recipe, from);
         trainer.step(&batch(0)).unwrap();
-        let group = Arc::new(ProcessGroup::alone());
-        let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group).unwrap();
-        writer.begin(1, serde_json::Value::Null, trainer.parts().unwrap()).unwrap();
-        writer.finish().unwrap();
-        let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
-        saved.verify().unwrap();
+        let (_folder, saved) = saved(&mut trainer);
         for to in layouts {
             let (_emulator, cann) = cards(Mode::Parallel, to.cards());
             let mut other = start(&cann, &config, &recipe, to);

@@ -1,7 +1,6 @@
 //! One order of sums: the same bits of every weight, moment, loss and norm on every layout, and after every change of layout.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
@@ -10,12 +9,12 @@ use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::train::checkpoint::{Checkpoint, Writer};
+use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Recompute, Trainer, Zero, compile, init};
-use ascend_tp::world::ProcessGroup;
 
+use crate::common::trainers::{save, whole_parts};
 use crate::training::{Golden, follows};
 
 const STEPS: usize = 20;
@@ -99,11 +98,6 @@ fn steps(trainer: &mut Trainer, config: &ModelConfig, recipe: &Recipe, to: usize
     numbers
 }
 
-fn whole(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
-    let parts = trainer.parts().unwrap();
-    trainer.sharding().whole(&parts)
-}
-
 fn run(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Left {
     left(start(config, recipe, layout), config, recipe)
 }
@@ -121,7 +115,7 @@ pub(crate) fn run_with(
 
 fn left(mut trainer: Trainer, config: &ModelConfig, recipe: &Recipe) -> Left {
     let numbers = steps(&mut trainer, config, recipe, recipe.steps);
-    Left { numbers, tensors: whole(&mut trainer) }
+    Left { numbers, tensors: whole_parts(&mut trainer) }
 }
 
 fn are_alike(config: &ModelConfig, recipe: &Recipe, layouts: &[Layout]) {
@@ -183,13 +177,12 @@ fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
         }
         let end = if at + 1 == chain.len() { STEPS } else { 3 * (at + 1) };
         numbers.extend(steps(&mut trainer, &config, &recipe, end));
-        let group = Arc::new(ProcessGroup::alone());
-        let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group).unwrap();
-        let state = serde_json::to_value(trainer.progress()).unwrap();
-        writer.begin(end as u64, state, trainer.parts().unwrap()).unwrap();
-        writer.finish().unwrap();
+        save(&mut trainer, folder.path());
         if end == STEPS {
-            assert!(Left { numbers: numbers.clone(), tensors: whole(&mut trainer) } == expected, "after six resumes");
+            assert!(
+                Left { numbers: numbers.clone(), tensors: whole_parts(&mut trainer) } == expected,
+                "after six resumes"
+            );
         }
     }
 }

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
@@ -16,13 +15,12 @@ use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::launch::exchange;
 use ascend_tp::schedule::plan::Action;
-use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::recipe::Precision as TrainedIn;
 use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile};
-use ascend_tp::world::ProcessGroup;
 use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
 
-use crate::context::{cards, model, packed, recipe, start, whole_parts};
+use crate::common::trainers::{cards, runs_in_any_order, saved, start, whole_parts};
+use crate::context::{model, packed, recipe};
 use crate::serving_stages::generate;
 use crate::training::{Golden, follows};
 
@@ -175,20 +173,7 @@ fn grids_train_in_any_order() {
     ];
     for layout in layouts {
         let recipe = Recipe { seq: 6, ..recipe() };
-        let run = |mode: Mode| {
-            let (emulator, cann) = cards(mode, layout.cards());
-            let mut trainer = start(&cann, &config, &recipe, layout);
-            let loss = trainer.step(&packed(0, &recipe, config.vocab_size)).unwrap().loss;
-            let kept = whole_parts(&mut trainer);
-            drop((trainer, cann));
-            (loss, kept, emulator.reports().iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        let (loss, kept, _) = run(Mode::Parallel);
-        for seed in 0..2 {
-            let (found, found_kept, reports) = run(Mode::Strict { seed });
-            assert_eq!(reports, Vec::<String>::new(), "{layout:?}, seed {seed}");
-            assert!(found == loss && found_kept == kept, "{layout:?}, seed {seed}: other bits");
-        }
+        runs_in_any_order(&config, &recipe, layout, &packed(0, &recipe, config.vocab_size));
     }
 }
 
@@ -203,16 +188,10 @@ fn checkpoints_go_on_with_and_without_a_grid() {
     ];
     let batch = |step: u64| packed(step, &recipe, config.vocab_size);
     for from in layouts {
-        let folder = tempfile::tempdir().unwrap();
         let (_emulator, cann) = cards(Mode::Parallel, from.cards());
         let mut trainer = start(&cann, &config, &recipe, from);
         trainer.step(&batch(0)).unwrap();
-        let group = Arc::new(ProcessGroup::alone());
-        let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group).unwrap();
-        writer.begin(1, serde_json::Value::Null, trainer.parts().unwrap()).unwrap();
-        writer.finish().unwrap();
-        let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
-        saved.verify().unwrap();
+        let (_folder, saved) = saved(&mut trainer);
         let (kept, progress) = (whole_parts(&mut trainer), trainer.progress());
         let expected = trainer.step(&batch(1)).unwrap().loss;
         for to in layouts {

@@ -5,16 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::emulator::{Config, Emulator, Mode};
-use ascend_tp::exec::EngineOptions;
+use ascend_tp::emulator::Mode;
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init};
+use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile};
 
+use crate::common::trainers::{cards, start, whole_parts};
 use crate::equivalence::random::Random;
 use crate::training::Golden;
 
@@ -93,16 +92,10 @@ impl Drawn {
     /// The loss and the bytes of all that is kept behind a step, and what the cards report.
     fn step(&self, mode: Mode) -> (u64, BTreeMap<String, Vec<u8>>, Vec<String>) {
         let Self { config, recipe, layout } = self;
-        let emulator = Emulator::new(Config { mode, ..Config::with_cards(layout.cards()) }).unwrap();
-        let cann = Cann::new(emulator.table()).unwrap();
-        let compiled = compile(config, recipe, layout).unwrap();
-        let inits = compiled.inits.clone();
-        let options = EngineOptions::default();
-        let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 5);
-        let mut trainer = Trainer::start(&cann, config, recipe, *layout, compiled, &options, fill).unwrap();
+        let (emulator, cann) = cards(mode, layout.cards());
+        let mut trainer = start(&cann, config, recipe, *layout);
         let loss = trainer.step(&Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size)).unwrap().loss;
-        let parts = trainer.parts().unwrap();
-        let kept = trainer.sharding().whole(&parts);
+        let kept = whole_parts(&mut trainer);
         drop((trainer, cann));
         (loss.to_bits(), kept, emulator.reports().iter().map(ToString::to_string).collect())
     }

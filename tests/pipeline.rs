@@ -1,24 +1,19 @@
 //! Stages of a pipeline: torch's curves, one card's gradients, any order of the cards, checkpoints on other meshes, and what cannot
 //! be.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use ascend_tp::Cann;
 use ascend_tp::config::{Lora, ModelConfig};
-use ascend_tp::emulator::{Config, Emulator, Mode};
+use ascend_tp::emulator::Mode;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
 use ascend_tp::schedule::{Staged, StagedStep, schedule_stages, verify};
-use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::verify::{Gradients, gradients};
 use ascend_tp::train::{Layout, Recipe, Recompute, Trainer, Zero, compile, init, lower};
-use ascend_tp::world::ProcessGroup;
 
+use crate::common::trainers::{cards, runs_in_any_order, saved, start, whole_parts};
 use crate::training::{Golden, follows};
 
 const ONE: Layout = Layout::ONE;
@@ -31,12 +26,6 @@ const PIPELINES: [Pipeline; 5] = [
     Pipeline::Interleaved { chunks: 2 },
     Pipeline::ZeroBubbleV,
 ];
-
-fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
-    let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
-    let cann = Cann::new(emulator.table()).unwrap();
-    (emulator, cann)
-}
 
 fn golden(name: &str, pipeline: Pipeline, layouts: &[Layout]) {
     let mut golden = Golden::read(name);
@@ -135,13 +124,6 @@ fn steps(trainer: &mut Trainer, config: &ModelConfig, recipe: &Recipe, count: us
     (0..count).map(|at| trainer.step(&batch(at)).unwrap().loss).collect()
 }
 
-fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
-    let compiled = compile(config, recipe, &layout).unwrap();
-    let inits = compiled.inits.clone();
-    let options = EngineOptions::default();
-    Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
-}
-
 /// No order of the cards deadlocks or races, and all have the same numbers.
 #[test]
 fn stages_run_in_any_order() {
@@ -149,26 +131,9 @@ fn stages_run_in_any_order() {
     let tensor = Layout { tensor: 2, ..TWO };
     for (pipeline, layout) in PIPELINES.into_iter().zip([tensor, TWO, TWO, tensor, TWO]) {
         let recipe = Recipe { global_batch: 4, seq: 4, ..recipe(pipeline) };
-        let run = |mode: Mode| {
-            let (emulator, cann) = cards(mode, layout.cards());
-            let mut trainer = start(&cann, &config, &recipe, layout);
-            let losses = steps(&mut trainer, &config, &recipe, 1);
-            let kept = whole_parts(&mut trainer);
-            drop((trainer, cann));
-            (losses, kept, emulator.reports().iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        let (losses, kept, _) = run(Mode::Parallel);
-        for seed in 0..2 {
-            let (found, found_kept, reports) = run(Mode::Strict { seed });
-            assert_eq!(reports, Vec::<String>::new(), "{pipeline}, {layout:?}, seed {seed}");
-            assert!(found == losses && found_kept == kept, "{pipeline}, {layout:?}, seed {seed}: other bits");
-        }
+        let batch = Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size);
+        runs_in_any_order(&config, &recipe, layout, &batch);
     }
-}
-
-fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
-    let parts = trainer.parts().unwrap();
-    trainer.sharding().whole(&parts)
 }
 
 /// A run that is saved on one mesh goes on on another as it would have on its own.
@@ -187,16 +152,10 @@ fn checkpoints_go_on_with_and_without_stages() {
         steps(&mut start(&cann, &config, &recipe, layout), &config, &recipe, 4)
     };
     for from in layouts {
-        let folder = tempfile::tempdir().unwrap();
         let (_emulator, cann) = cards(Mode::Parallel, from.cards());
         let mut trainer = start(&cann, &config, &recipe, from);
         steps(&mut trainer, &config, &recipe, 2);
-        let group = Arc::new(ProcessGroup::alone());
-        let mut writer = Writer::new(folder.path(), None, trainer.sharding().clone(), group).unwrap();
-        writer.begin(2, serde_json::Value::Null, trainer.parts().unwrap()).unwrap();
-        writer.finish().unwrap();
-        let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
-        saved.verify().unwrap();
+        let (_folder, saved) = saved(&mut trainer);
         for to in layouts {
             let (_emulator, cann) = cards(Mode::Parallel, to.cards());
             let mut other = start(&cann, &config, &recipe, to);

@@ -4,6 +4,7 @@
 //! lowered program its result's part on each rank. It judges nothing.
 
 pub(crate) mod instruction_sets;
+pub(crate) mod trainers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
