@@ -4,7 +4,6 @@
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
@@ -15,15 +14,11 @@ fn compile(criterion: &mut Criterion) {
         let Some(config) = ModelConfig::preset("qwen-72b") else { return };
         let config = ModelConfig { layers, ..config };
         let deployment = Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
             precision: DType::BF16.into(),
-            residual: Residual::Replicate,
-            batch: 1,
             longest_prompt: 512,
             context: 1024,
             head: Head::LastToken,
+            ..Deployment::of(&config, cards)
         };
         group.throughput(Throughput::Elements((cards * layers) as u64));
         group.bench_function(BenchmarkId::from_parameter(format!("{cards} cards, {layers} layers")), |bencher| {

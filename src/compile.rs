@@ -326,15 +326,13 @@ mod tests {
                 let precision = DType::BF16.into();
                 let (batch, longest_prompt, context, head) = (2, 200, 208, Head::LastToken);
                 let deployment = Deployment {
-                    cards,
-                    stages: 1,
-                    grid: Grid::LINE,
                     precision,
                     residual,
                     batch,
                     longest_prompt,
                     context,
                     head,
+                    ..Deployment::of(&config, cards)
                 };
                 let longest = deployment.compile(&config).unwrap().prefill;
                 for tokens in [32, 48, 96, 192] {

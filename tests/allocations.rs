@@ -15,7 +15,6 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs};
-use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_sys::{
@@ -94,15 +93,11 @@ fn without_meetings(table: &mut Table) {
 fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64>) {
     let config = ModelConfig { layers, ..ModelConfig::preset("qwen2.5-72b").expect("a preset") };
     let deployment = Deployment {
-        cards,
-        stages: 1,
-        grid: Grid::LINE,
         precision: DType::BF16.into(),
-        residual: Residual::Replicate,
-        batch: 1,
         longest_prompt: 4,
         context: 4 + 4,
         head: Head::LastToken,
+        ..Deployment::of(&config, cards)
     };
     let decode = deployment.compile(&config).expect("it compiles").decode;
     let steps = decode[0].steps.len();

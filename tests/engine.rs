@@ -10,7 +10,6 @@ use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{CannVersion, Config, Emulator};
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
 use ascend_tp::generate::{self, Model, Session};
-use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::Region;
@@ -309,15 +308,11 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
     let model = Model::open(&dir).unwrap();
     let deployment = Deployment {
-        cards: 2,
-        stages: 1,
-        grid: Grid::LINE,
         precision: DType::BF16.into(),
-        residual: Residual::Replicate,
-        batch: 1,
         longest_prompt: 4,
         context: 4 + 4,
         head: Head::LastToken,
+        ..Deployment::of(&model.config, 2)
     };
     let loaded = AtomicUsize::new(0);
     let count = |_, _| {

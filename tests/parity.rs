@@ -11,7 +11,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::{LogN, RopeScaling};
 use ascend_tp::generate::verify::{Reference, verify};
 use ascend_tp::generate::{Model, Request, Session};
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 use ascend_tp_emulator::{Config, Emulator};
 
@@ -141,15 +141,12 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
     let prompts: Vec<Vec<u32>> = expected.cases.iter().map(|case| case.prompt_ids.clone()).collect();
     for cards in [1, 2, 3, 4, 5, 7, 8] {
         let deployment = Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
             precision: DType::F32.into(),
-            residual: Residual::Replicate,
             batch: prompts.len(),
             longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
             context: prompts.iter().map(Vec::len).max().unwrap() + expected.cases[0].greedy_ids.len(),
             head: Head::LastToken,
+            ..Deployment::of(&model.config, cards)
         };
         let mut session = Session::builder(&cann, &model).deployment(deployment).start().unwrap();
         let max_new_tokens = Some(expected.cases[0].greedy_ids.len());

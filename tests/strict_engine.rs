@@ -9,7 +9,7 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::{Model, Request, Session};
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 
 #[derive(serde::Deserialize)]
@@ -40,15 +40,13 @@ fn generate(
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     let deployment = Deployment {
-        cards,
-        stages: 1,
-        grid: Grid::LINE,
         precision,
         residual,
         batch: prompts.len(),
         longest_prompt: prompts.iter().map(Vec::len).max().unwrap(),
         context: prompts.iter().map(Vec::len).max().unwrap() + tokens,
         head: Head::LastToken,
+        ..Deployment::of(&model.config, cards)
     };
     let engine = EngineOptions { launching, ..EngineOptions::default() };
     let mut session = Session::builder(&cann, &model).deployment(deployment).engine(engine).start().unwrap();

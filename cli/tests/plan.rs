@@ -59,20 +59,11 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
         ("qwen3-32b", 1, Residual::Replicate, DType::BF16.into()),
         ("llama-3-70b", 5, Residual::Replicate, DType::F32.into()),
     ] {
-        let (batch, input_tokens, output_tokens, head) = (3, 33, 12, Head::LastToken);
+        let (config, batch, input_tokens, output_tokens, head) = (model(preset, 2), 3, 33, 12, Head::LastToken);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment = Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
-            precision,
-            residual,
-            batch,
-            longest_prompt,
-            context,
-            head,
-        };
-        accounts_are_as_predicted(&model(preset, 2), deployment);
+        let deployment =
+            Deployment { precision, residual, batch, longest_prompt, context, head, ..Deployment::of(&config, cards) };
+        accounts_are_as_predicted(&config, deployment);
     }
 }
 
@@ -105,18 +96,10 @@ fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
     for (cards, batch, input_tokens, residual) in [(8, 4, 96, Residual::Seq), (3, 1, 16, Residual::Replicate)] {
         let (precision, head, output_tokens) = (DType::BF16.into(), Head::LastToken, 32);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment = Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
-            precision,
-            residual,
-            batch,
-            longest_prompt,
-            context,
-            head,
-        };
-        let Programs { prefill, decode } = deployment.compile(&model("qwen2.5-72b", 3)).unwrap();
+        let config = model("qwen2.5-72b", 3);
+        let deployment =
+            Deployment { precision, residual, batch, longest_prompt, context, head, ..Deployment::of(&config, cards) };
+        let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..cards).collect();
         for (name, plans) in [("prefill", &prefill), ("decode", &decode)] {
@@ -295,17 +278,8 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     for candidate in &found.feasible {
         let (residual, head) = (candidate.split.residual, Head::LastToken);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment = Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
-            precision,
-            residual,
-            batch,
-            longest_prompt,
-            context,
-            head,
-        };
+        let deployment =
+            Deployment { precision, residual, batch, longest_prompt, context, head, ..Deployment::of(&config, cards) };
         let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         assert_eq!(
             candidate.memory,

@@ -270,20 +270,18 @@ mod tests {
     use super::super::request::Request;
     use super::*;
     use crate::base::DType;
-    use crate::placement::Grid;
+
     use crate::program::models::RunShape;
 
     fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {
         let deployment = Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
             precision: DType::BF16.into(),
             residual,
             batch: 2,
             longest_prompt: 100,
             context: 104,
             head: Head::LastLogits,
+            ..Deployment::of(&model.config, cards)
         };
         Session::builder(cann, model).deployment(deployment).start().unwrap()
     }

@@ -9,7 +9,6 @@ use super::error::Error;
 use super::report::{Axes, Column, Form, Table, column};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 
 /// What to compile.
@@ -68,15 +67,11 @@ pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error
         .drawn(Axes { x: "cards", y: "time_ms", series: &["model", "layers"] });
     for Setting { name, model, cards } in settings {
         let deployment = Deployment {
-            cards: *cards,
-            stages: 1,
-            grid: Grid::LINE,
             precision: model.dtype.into(),
-            residual: Residual::Replicate,
-            batch: 1,
             longest_prompt: PROMPT.min(model.max_positions.saturating_sub(TOKENS)),
             context: PROMPT.min(model.max_positions.saturating_sub(TOKENS)) + TOKENS,
             head: Head::LastToken,
+            ..Deployment::of(model, *cards)
         };
         let mut steps = 0;
         let samples = Samples::take(budget, || {

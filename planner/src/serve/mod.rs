@@ -22,7 +22,7 @@ use super::simulate::{Breakdown, Issue, Simulator};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 
@@ -327,15 +327,13 @@ impl Request<'_> {
 
     fn deployment(&self, cards: usize, batch: usize, residual: Residual) -> Deployment {
         Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
             precision: self.precision,
             residual,
             batch,
             longest_prompt: self.input_tokens,
             context: self.input_tokens + self.output_tokens,
             head: Head::LastToken,
+            ..Deployment::of(self.config, cards)
         }
     }
 

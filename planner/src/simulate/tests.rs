@@ -6,22 +6,20 @@ use super::*;
 use ascend_tp::base::DType;
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 
 fn compiled(layers: usize, cards: usize) -> Programs {
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
     config.layers = layers;
     let deployment = Deployment {
-        cards,
-        stages: 1,
-        grid: Grid::LINE,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
         batch: 4,
         longest_prompt: 64,
         context: 128,
         head: Head::LastToken,
+        ..Deployment::of(&config, cards)
     };
     deployment.compile(&config).unwrap()
 }
@@ -113,15 +111,12 @@ fn groups_that_share_a_bus_slow_each_other_down() {
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
     (config.layers, config.kv_heads, config.heads) = (1, 2, 16);
     let deployment = Deployment {
-        cards: 8,
-        stages: 1,
-        grid: Grid::LINE,
         precision: DType::BF16.into(),
         residual: Residual::Seq,
-        batch: 1,
         longest_prompt: 64,
         context: 65,
         head: Head::LastToken,
+        ..Deployment::of(&config, 8)
     };
     let plans = deployment.compile(&config).unwrap().prefill;
     let on_bus = shared_buses(&profile, &bus, plans[0].groups.values(), &cards);

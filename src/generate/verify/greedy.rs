@@ -76,19 +76,23 @@ pub(super) fn compare(
 }
 
 impl Setup<'_> {
-    /// The tokens of an ordinary session.
-    fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
-        let deployment = Deployment {
-            cards: self.cards,
-            stages: 1,
+    /// One sequence, as long as what is to be followed.
+    fn deployment(&self, precision: Precision, reference: &Continuation, head: Head) -> Deployment {
+        let longest_prompt = reference.prompt.len();
+        Deployment {
             grid: self.grid,
             precision,
             residual: self.residual,
-            batch: 1,
-            longest_prompt: reference.prompt.len(),
-            context: reference.prompt.len() + reference.ids.len(),
-            head: Head::LastToken,
-        };
+            longest_prompt,
+            context: longest_prompt + reference.ids.len(),
+            head,
+            ..Deployment::of(&self.model.config, self.cards)
+        }
+    }
+
+    /// The tokens of an ordinary session.
+    fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
+        let deployment = self.deployment(precision, reference, Head::LastToken);
         let builder = Session::builder(self.cann, self.model).deployment(deployment);
         let mut session = builder.engine(self.engine.clone()).start()?;
         let request = Request { stop_ids: Some(Vec::new()), ..Request::new(reference.prompt.as_slice()) };
@@ -101,17 +105,7 @@ impl Setup<'_> {
     fn follow(&self, precision: Precision, reference: &Continuation) -> Result<(HostTensor, f64), Error> {
         let Continuation { prompt, ids } = reference;
         let config = &self.model.config;
-        let deployment = Deployment {
-            cards: self.cards,
-            stages: 1,
-            grid: self.grid,
-            precision,
-            residual: self.residual,
-            batch: 1,
-            longest_prompt: prompt.len(),
-            context: prompt.len() + ids.len(),
-            head: Head::LastLogits,
-        };
+        let deployment = self.deployment(precision, reference, Head::LastLogits);
         let mut engine = Engine::start_with(
             self.cann,
             deployment.compile_with(config, self.engine.kernels.kernels())?.into_vec(),
