@@ -11,7 +11,7 @@ use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Compress, Layout, Trainer, Zero, compile, lower};
+use ascend_tp::train::{Compress, Layout, Progress, Trainer, Zero, compile, lower};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_emulator::{Lane, Mode, Numbers, Recording};
 
@@ -307,16 +307,45 @@ fn a_run_goes_on_with_the_same_bits_and_what_was_kept_back_is_not_lost_on_other_
             let found = whole_parts(&mut trainer);
             // Of as many parts, each is what it was; of another number the sum is dealt anew, and rounded.
             let bound = if other.data == layout.data { 0.0 } else { 4.0 * f32::EPSILON };
-            for (found, expected) in kept_back(&found).iter().zip(&expected) {
-                assert!(
-                    (found - expected).abs() <= bound * expected.abs(),
-                    "{by}, {other:?}: {found} is not {expected}"
-                );
-            }
+            is_kept_back(&kept_back(&found), &expected, bound, &format!("{by}, {other:?}"));
+            // What has become one part is dealt over several again.
+            let again = tempfile::tempdir().unwrap();
+            save(&mut trainer, again.path());
+            let mut dealt = resumed(&golden, Layout { data: 4, micro_batch: 2, ..ONE }, again.path());
+            let found = kept_back(&whole_parts(&mut dealt));
+            is_kept_back(&found, &expected, 8.0 * f32::EPSILON, &format!("{by}, {other:?}, then dp=4"));
             let step = trainer.step(&golden.batches[16]).unwrap();
             assert!(step.loss.is_finite());
         }
     }
+}
+
+fn is_kept_back(found: &[f32], expected: &[f32], bound: f32, place: &str) {
+    assert_eq!(found.len(), expected.len(), "{place}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() <= bound * expected.abs(), "{place}: {found} is not {expected}");
+    }
+}
+
+#[test]
+fn moments_that_stopped_elsewhere_are_refused() {
+    let golden = golden("qwen2-gqa-adamw", Some(Compression::OneBit));
+    let layout = Layout { data: 2, micro_batch: 4, ..ONE };
+    let folder = tempfile::tempdir().unwrap();
+    let mut trainer = golden.start(layout).unwrap();
+    while trainer.next_step() < 16 {
+        trainer.step(&golden.batches[trainer.next_step()]).unwrap();
+    }
+    save(&mut trainer, folder.path());
+    let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
+    let kept: Progress = serde_json::from_value(saved.index().state.clone()).unwrap();
+    let began = kept.frozen_at.expect("updates");
+    for (frozen_at, found) in [(Some(began + 1), format!("{}", began + 1)), (None, "moments of 16 updates".to_owned())]
+    {
+        let refused = trainer.restore(&saved, Progress { frozen_at, ..kept }).unwrap_err().to_string();
+        assert!(refused.contains("--compress-after") && refused.contains(&found), "{refused}");
+    }
+    trainer.restore(&saved, kept).unwrap();
 }
 
 #[test]

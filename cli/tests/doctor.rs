@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use ascend_tp_emulator_dropin::{real_library, write_libraries};
 use serde_json::Value;
 
-use crate::command;
+use crate::{command, kernel, root};
 
 /// The libraries of a toolkit, written once a run.
 pub(crate) fn libraries() -> &'static Path {
@@ -331,6 +331,25 @@ fn emulated_cards_are_well() {
         ["ok chip: 8 × Ascend910B3", "ok aclnnMatmul: bf16 ", "on 8 cards: the right sum", "ok replay: 3 replays"]
     {
         assert!(text.contains(line), "no `{line}` in {text}");
+    }
+}
+
+#[test]
+fn kernels_of_a_library_are_held_against_their_meaning() {
+    if !kernel::has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libkernels.so");
+    let names: Vec<&str> = ascend_tp::base::Kernels::ALL.names().collect();
+    let sources = names.iter().map(|name| root().join(format!("kernels/{name}.cpp")));
+    let built = command().args(["kernel", "build"]).args(sources).arg("--out").arg(&library).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ended = command().args(["doctor", "--emulator"]).env("ASCEND_TP_KERNEL_LIBRARY", &library).output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{text}");
+    for name in names {
+        assert!(text.contains(&format!("ok {name}")), "{name} is not told of: {text}");
     }
 }
 

@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[expect(clippy::print_stderr, reason = "says what did not run")]
-fn has_compiler() -> bool {
+pub(crate) fn has_compiler() -> bool {
     let found = Compiler::find();
     if let Err(why) = &found {
         eprintln!("skipped `ascend-tp kernel`: {why}");

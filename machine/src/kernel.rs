@@ -8,9 +8,14 @@ use crate::launch::{Access, Element, Launch, Operand};
 /// Tensors of a kernel, of its element type and its integers.
 type Tensors = fn(Element, &[u64]) -> Option<Vec<Operand>>;
 
-/// By the name of the file: the tensors of its entries.
-const KERNELS: [(&str, Tensors); 3] =
-    [("cache_write", cache_write), ("grad_stats", grad_stats), ("ordered_sum", ordered_sum)];
+/// By the name of an entry function without its type: its tensors.
+const KERNELS: [(&str, Tensors); 5] = [
+    ("cache_write", cache_write),
+    ("grad_stats", grad_stats),
+    ("ordered_sum", ordered_sum),
+    ("vocab_ce_forward", vocabulary_statistics),
+    ("vocab_ce_backward", vocabulary_gradient),
+];
 
 /// Endings of entry functions, by element type.
 const ELEMENTS: [(&str, Element); 3] =
@@ -24,8 +29,10 @@ pub fn launch(entry: &str, numbers: &[u64]) -> Option<Launch> {
     Some(Launch { operator, operands: tensors(element, numbers)? })
 }
 
-fn tensor(element: Element, dims: &[u64], access: Access) -> Operand {
-    Operand::dense(element, dims.iter().map(|size| *size as usize).collect::<Vec<_>>(), access)
+/// None of more elements than can be counted: anybody's kernel may have one of these names.
+fn tensor(element: Element, dims: &[u64], access: Access) -> Option<Operand> {
+    dims.iter().try_fold(1_u64, |all, size| all.checked_mul(*size))?;
+    Some(Operand::dense(element, dims.iter().map(|size| *size as usize).collect::<Vec<_>>(), access))
 }
 
 fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
@@ -34,16 +41,29 @@ fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
     let new = || tensor(element, &[tokens, heads, dim], Access::Read);
     let angles = || tensor(Element::F32, &[tokens, dim / 2], Access::Read);
     let cache = || tensor(element, &[sequences, rows, heads, dim], Access::Update);
-    Some(vec![new(), new(), angles(), angles(), tensor(Element::I64, &[sequences], Access::Read), cache(), cache()])
+    let start = tensor(Element::I64, &[sequences], Access::Read);
+    [new(), new(), angles(), angles(), start, cache(), cache()].into_iter().collect()
 }
 
 /// Its records are too few to count.
 fn grad_stats(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
-    let &[rewrites, elems] = numbers else { return None };
-    Some(vec![tensor(element, &[elems], if rewrites == 0 { Access::Read } else { Access::Update })])
+    // Behind the scale, where that is among the numbers: a launch does not say which of its values are integers.
+    let &[.., rewrites, elems] = numbers else { return None };
+    Some(vec![tensor(element, &[elems], if rewrites == 0 { Access::Read } else { Access::Update })?])
 }
 
 fn ordered_sum(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
     let &[chunks, elems] = numbers else { return None };
-    Some(vec![tensor(element, &[chunks, elems], Access::Read), tensor(element, &[elems], Access::Write)])
+    Some(vec![tensor(element, &[chunks, elems], Access::Read)?, tensor(element, &[elems], Access::Write)?])
+}
+
+/// Labels and records are as many as rows: too few to count.
+fn vocabulary_statistics(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
+    let &[rows, vocabulary, ..] = numbers else { return None };
+    Some(vec![tensor(element, &[rows, vocabulary], Access::Read)?])
+}
+
+fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
+    let &[rows, vocabulary, ..] = numbers else { return None };
+    Some(vec![tensor(element, &[rows, vocabulary], Access::Update)?])
 }

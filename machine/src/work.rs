@@ -326,10 +326,10 @@ impl Work {
     fn attention(&mut self, operands: &[Operand], times: f64) {
         self.vector_operations = 0.0;
         let [q, k, v, rest @ ..] = operands else { return };
-        let (&[b, s, n, d], &[_, _, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last()) else {
+        let (&[b, s, n, d], &[own, _, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last()) else {
             return;
         };
-        let t = k.distinct as f64 / (b * h * d).max(1) as f64;
+        let t = k.distinct as f64 / (own * h * d).max(1) as f64;
         let sees_past =
             s > 1 && rest.iter().any(|operand| operand.access == Access::Read && operand.dims == [COMPRESSED_MASK; 2]);
         let (b, s, n, d, h, e) = (b as f64, s as f64, n as f64, d as f64, h.max(1) as f64, *e as f64);

@@ -1,7 +1,7 @@
 //! Which kernels of this project cards have.
 
 /// Kernels that programs launch, by their files in `kernels/`: each takes the place of calls of the toolkit.
-const LAUNCHED: [&str; 3] = ["cache_write", "grad_stats", "ordered_sum"];
+const LAUNCHED: [&str; 4] = ["cache_write", "grad_stats", "ordered_sum", "vocab_ce"];
 
 /// Cores of a launch: the vector cores of the smallest Atlas A2, so that none waits for another's. Results of a core by itself are of so
 /// many.
@@ -17,14 +17,17 @@ impl Kernels {
     /// Cards have all of them.
     pub const ALL: Self = Self((1 << LAUNCHED.len()) - 1);
 
-    /// Those of these names that programs launch.
+    /// Those of these names, of their own or of an entry function without its type, that programs launch.
     #[must_use]
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let bit = |name: &str| LAUNCHED.iter().position(|known| *known == name).map_or(0, |at| 1 << at);
+        let is_of = |known: &str, name: &str| {
+            name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        };
+        let bit = |name: &str| LAUNCHED.iter().position(|known| is_of(known, name)).map_or(0, |at| 1 << at);
         Self(names.into_iter().fold(0, |set, name| set | bit(name)))
     }
 
-    /// Whether cards have the kernel of that name.
+    /// Whether cards have the kernel of that name, or of that entry function without its type.
     #[must_use]
     pub fn has(self, name: &str) -> bool {
         self.0 & Self::named([name]).0 != 0

@@ -83,13 +83,6 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
         format!("{made} {state}, {needs}")
     };
     let row = |(id, op): (OpId, &Op)| {
-        let factor = if matches!(op.kind, Kind::AllReduce { .. }) { 2 } else { 1 };
-        let bytes = |operand: &ValueId| {
-            let (value, layout) = (&program.values[*operand], &placed.layouts[*operand]);
-            let cost = step_cost(&op.kind, layout, mesh, &value.shape, value.dtype.size_bytes());
-            Bytes(cost.moved_bytes / factor)
-        };
-        // What overwrites an operand stays on its card.
         let given = op.kind.row().in_place.len();
         let own = reason(op.operands[0], op.results.get(given).copied().unwrap_or_else(|| op.result()));
         Exchange {
@@ -99,7 +92,7 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
             group: mesh.joint_size(op.kind.axes()),
             value: program.label(origin(op.operands[0]).0),
             tensors: op.operands.len() - given,
-            bytes: op.operands.iter().skip(given).map(bytes).sum(),
+            bytes: sent(placed, op),
             reason: if op.operands.len() - given > 1 {
                 format!("small tensors share it; of the first: {own}")
             } else {
@@ -108,4 +101,16 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
         }
     };
     program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
+}
+
+/// What an exchange moves of its operands, of all cards; what overwrites an operand stays on its card.
+fn sent(placed: &Placed, op: &Op) -> Bytes {
+    let factor = if matches!(op.kind, Kind::AllReduce { .. }) { 2 } else { 1 };
+    let bytes = |id: &ValueId| {
+        let (value, layout) = (&placed.program.values[*id], &placed.layouts[*id]);
+        let cost = step_cost(&op.kind, layout, &placed.mesh, &value.shape, value.dtype.size_bytes());
+        Bytes(cost.moved_bytes / factor)
+    };
+    let in_place = op.kind.row().in_place;
+    op.operands.iter().enumerate().filter(|(at, _)| !in_place.contains(at)).map(|(_, id)| bytes(id)).sum()
 }

@@ -90,7 +90,8 @@ impl LoadedKernels {
                 .expected("plans that were compiled for the kernels there are")
                 .help("give engine and plans one source")
         };
-        self.binaries.get(kernel).ok_or_else(missing)?.kernel(entry)
+        let named = Kernels::named([kernel]).names().next();
+        named.and_then(|name| self.binaries.get(name)).ok_or_else(missing)?.kernel(entry)
     }
 }
 

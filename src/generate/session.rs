@@ -270,7 +270,6 @@ mod tests {
     use super::super::request::Request;
     use super::*;
     use crate::base::DType;
-
     use crate::program::models::RunShape;
 
     fn session(cann: &Arc<Cann>, model: &Model, cards: usize, residual: Residual) -> Session {

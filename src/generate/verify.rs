@@ -138,8 +138,8 @@ pub fn verify(
     found.ok_or_else(|| Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into())
 }
 
-/// As [`verify`], on cards that divide as `grid` says, with the processes of a world of several. The first computes on one card and has the outcome; the others
-/// get none.
+/// As [`verify`], on cards that divide as `grid` says, with the processes of a world of several. The first computes on one card and has
+/// the outcome; the others get none.
 ///
 /// # Errors
 /// As for [`verify`]; and the failure of another process.

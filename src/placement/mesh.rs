@@ -84,6 +84,9 @@ pub enum MeshError {
     /// Parts of an axis that are not all of it.
     #[error("mesh axis `{0}` has {1} cards, its parts {2}")]
     Parts(String, usize, usize),
+    /// More cards than can be counted.
+    #[error("mesh axis `{0}` makes more cards than can be counted")]
+    Large(String),
     /// A header line that is no mesh.
     #[error("`{0}` is no mesh; write `mesh tp=8` or `mesh tp_kv=4 of tp, tp_rep=2 of tp`")]
     Text(String),
@@ -113,10 +116,11 @@ impl Mesh {
                 return Err(MeshError::Twice(axis.name.clone()));
             }
         }
-        axes.iter_mut().rev().fold(1, |stride, axis| {
+        let mut stride = 1_usize;
+        for axis in axes.iter_mut().rev() {
             axis.stride = stride;
-            stride * axis.size
-        });
+            stride = stride.checked_mul(axis.size).ok_or_else(|| MeshError::Large(axis.name.clone()))?;
+        }
         axes.sort_by_key(|axis| axis.within);
         Ok(Self { axes })
     }
@@ -171,12 +175,14 @@ impl Mesh {
     }
 
     /// The same cards, where some axes cut what all others have cut.
-    ///
-    /// # Errors
-    /// There are none.
-    pub fn with_within(self, names: &[&str]) -> Result<Self, MeshError> {
-        let mark = |axis: Axis| Axis { within: axis.within || names.contains(&axis.of.as_str()), ..axis };
-        Self::of_axes(self.by_stride().into_iter().map(mark).collect())
+    #[must_use]
+    pub fn with_within(mut self, names: &[&str]) -> Self {
+        self.axes = self.by_stride();
+        for axis in &mut self.axes {
+            axis.within |= names.contains(&axis.of.as_str());
+        }
+        self.axes.sort_by_key(|axis| axis.within);
+        self
     }
 
     /// The same cards once for each coordinate on `outer`, whose axes come first.
@@ -350,7 +356,7 @@ mod tests {
         let mesh = Mesh::of_grid(4, Grid { rows: 3, depth: 2 }, 2, 2).unwrap();
         let text = "mesh tp_depth=2, tp_kv=2 of tp_col, tp_rep=2 of tp_col, tp_row=3";
         assert_eq!(mesh.to_string(), text);
-        let mesh = mesh.under(&[("dp", 4)]).unwrap().with_within(&["dp", DEPTH]).unwrap();
+        let mesh = mesh.under(&[("dp", 4)]).unwrap().with_within(&["dp", DEPTH]);
         assert_eq!(mesh.to_string(), text.replace("mesh tp_depth=2", "mesh dp=4 within, tp_depth=2 within"));
         assert_eq!(Mesh::parse(&mesh.to_string()).unwrap(), mesh);
         assert_eq!(mesh.axis_names(), ["tp_kv", "tp_rep", "tp_row", "dp", "tp_depth"]);
@@ -364,7 +370,7 @@ mod tests {
         for sizes in [[1, 2, 1], [1, 1, 2], [2, 1, 1], [1, 1, 1]] {
             let grid = Grid { rows: 2, depth: sizes[1] };
             let mesh = Mesh::of_grid(sizes[0], grid, 2, 2).unwrap().under(&[("dp", sizes[2])]).unwrap();
-            let mesh = mesh.with_within(&["dp", DEPTH]).unwrap();
+            let mesh = mesh.with_within(&["dp", DEPTH]);
             assert_eq!(Mesh::parse(&mesh.to_string()).unwrap(), mesh, "{mesh}");
         }
     }

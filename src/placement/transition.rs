@@ -178,8 +178,9 @@ pub fn step_cost(kind: &Kind, before: &Layout, mesh: &Mesh, shape: &Shape, size_
     let moved_bytes = match kind {
         Kind::AllReduce { .. } => 2 * bytes,
         Kind::CompressedSum { by, .. } => {
+            // Of `cards` parts each card sends all but its own; the cost counts that too.
             let cards = mesh.joint_size(axes);
-            (by.wire_bytes(seen_elems(before, axes, mesh, shape), cards) * cards / (cards - 1)) as u64
+            (by.wire_bytes(seen_elems(before, axes, mesh, shape), cards) / (cards - 1) * cards) as u64
         }
         Kind::AllToAll { .. } => bytes / mesh.joint_size(axes) as u64,
         _ => bytes,

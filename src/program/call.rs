@@ -645,6 +645,16 @@ calls! {
     /// Of the squares of `x`, by core of the launch and f32: 8 sums, 8 times what rounding took from them, and 8 that are 0, or NaN where
     /// not all is finite; records `[cores,24]`. `x` stays as it is.
     SquareSums "grad_stats" { read x, write records } (x, records, UNSCALED, NOT_REWRITTEN, x.view.elems())
+    /// Of each row of `x[rows,vocab]` the largest element `m`, the sum of `exp(x - m)`, the label's element and the first of the largest;
+    /// f32, labels i32, records `[rows,8]`. `first` is the token that the vocabulary begins with.
+    VocabularyStatistics "vocab_ce_forward" { read x, read labels, write records, with first: usize } (
+        x, labels, records, x.size(0), x.size(1), first as i64
+    )
+    /// `x[r,v] = (exp(x[r,v] - m[r]) / s[r] - [v is the label]) * g[r]` of scales `[rows,8]` that begin with m, s and g; f32, labels i32.
+    /// `first` is the token that the vocabulary begins with.
+    VocabularyGradient "vocab_ce_backward" { update x, read labels, read scales, with first: usize } (
+        x, labels, scales, x.size(0), x.size(1), first as i64
+    )
     /// `out[n]`, the sum of the rows of `x[rows,n]` by pairs, those by pairs, and so on; f32, 1 to 32 rows.
     OrderedSum "ordered_sum" { read x, write out } (x, out, x.size(0), x.size(1))
 }

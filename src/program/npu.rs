@@ -6,6 +6,7 @@
 
 pub(super) mod frozen;
 pub(crate) mod joined;
+pub(super) mod loss;
 pub(super) mod training;
 pub(super) mod tree;
 

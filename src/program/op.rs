@@ -365,7 +365,8 @@ impl Attribute for Vec<AxisId> {
             let index = axis_names.iter().position(|known| known == axis);
             index.map(AxisId::from_index).ok_or_else(|| format!("the mesh has no axis `{axis}`"))
         };
-        text.split('*').filter(|axis| !axis.is_empty()).map(axis).collect()
+        // None: of an op that lowering has not given any.
+        if text.is_empty() { Ok(Self::new()) } else { text.split('*').map(axis).collect() }
     }
 
     fn axes(&self) -> &[AxisId] {

@@ -59,11 +59,6 @@ pub(super) struct Joins {
 }
 
 impl Joins {
-    /// No op shares a launch; kernels may take the place of several.
-    pub(super) fn apart(kernels: Kernels) -> Self {
-        Self { kernels, ..Self::default() }
-    }
-
     /// All that may share a launch.
     pub(super) fn of(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = Search::new(placed);
@@ -88,6 +83,7 @@ impl Joins {
     /// Those of whose ops `is_alike` holds with their first: what runs at other times or on other cards shares nothing.
     pub(super) fn among(mut self, is_alike: impl Fn(OpId, OpId) -> bool) -> Self {
         self.groups.retain(|first, group| group.ops().into_iter().all(|op| is_alike(*first, op)));
+        self.turned.retain(|first, writes| writes.iter().all(|op| is_alike(*first, *op)));
         self
     }
 

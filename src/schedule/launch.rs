@@ -33,7 +33,7 @@ pub fn launch_reading(call: &Call, keys: usize) -> Launch {
         let room = mask.shape[3].max(1);
         // Keys, values and the mask stand behind the queries.
         for operand in launch.operands.iter_mut().skip(1).filter(|operand| operand.access == Access::Read) {
-            operand.distinct = operand.distinct / room * keys.min(room);
+            operand.distinct = operand.distinct * keys.min(room) / room;
         }
     }
     launch
@@ -186,6 +186,45 @@ mod tests {
         assert_eq!(distinct(launch(&call)), [128, 576, 576, 18, 128]);
         assert_eq!(distinct(launch_reading(&call, 4)), [128, 256, 256, 8, 128]);
         assert_eq!(launch_reading(&call, 10), launch(&call));
+    }
+
+    #[test]
+    fn every_kernel_is_costed_by_a_row_of_its_own() {
+        let wide = |sizes: &[usize]| View { dtype: DType::F32, ..view(0, sizes) };
+        let new = || Box::new(view(0, &[6, 2, 16]));
+        let [angles, cache] = [wide(&[6, 8]), view(0, &[3, 9, 2, 16])].map(Box::new);
+        let calls = [
+            Call::TurnedRows {
+                keys: new(),
+                values: new(),
+                cos: angles.clone(),
+                sin: angles,
+                start: Box::new(View { dtype: DType::I64, ..view(0, &[3]) }),
+                key_cache: cache.clone(),
+                value_cache: cache,
+            },
+            Call::SquareSums { x: wide(&[100]), records: wide(&[40, 24]) },
+            Call::OrderedSum { x: wide(&[4, 8]), out: wide(&[8]) },
+            Call::VocabularyStatistics { x: wide(&[4, 8]), labels: wide(&[4]), records: wide(&[4, 8]), first: 3 },
+            Call::VocabularyGradient { x: wide(&[4, 8]), labels: wide(&[4]), scales: wide(&[4, 8]), first: 0 },
+        ];
+        for kernel in crate::base::Kernels::ALL.names() {
+            let mut of_kernel = calls.iter().filter(|call| call.name().starts_with(kernel)).peekable();
+            assert!(of_kernel.peek().is_some(), "{kernel} has no call here");
+            for call in of_kernel {
+                let entry = call.kernel_entry().unwrap();
+                let found = kernel::launch(&entry, &numbers(call));
+                assert!(found.as_ref().is_some_and(|launch| !launch.operands.is_empty()), "{}", call.name());
+                // A card sees values of four bytes, and not which of them are integers.
+                let value = |argument: Argument<_>| match argument {
+                    Argument::Int(number) => Some(number as u64),
+                    Argument::Float(number) => Some(u64::from((number as f32).to_bits())),
+                    _ => None,
+                };
+                let values: Vec<u64> = call.arguments().into_iter().filter_map(value).collect();
+                assert_eq!(kernel::launch(&entry, &values), found, "{}", call.name());
+            }
+        }
     }
 
     #[test]

@@ -31,15 +31,7 @@ use memory::Reserved;
 /// # Errors
 /// What `verify` finds.
 pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_apart(lowered, Kernels::NONE)
-}
-
-/// As [`schedule`], with kernels in the place of calls that they do the work of.
-///
-/// # Errors
-/// As [`schedule`].
-pub fn schedule_apart(lowered: &Placed, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_with(lowered, &Joins::apart(kernels))
+    schedule_with(lowered, &Joins::default())
 }
 
 /// The plans of all ranks, in which ops share launches where one operator of the card computes several: the products of one
@@ -86,18 +78,13 @@ fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnosti
     finished((0..lowered.mesh.cards()).map(|rank| (emit::emit(lowered, joins, rank), Vec::new())).collect())
 }
 
-/// What one rank does, in program order, without waits between its streams: enough to count or to cost it.
-#[must_use]
-pub fn steps(lowered: &Placed, rank: usize) -> Vec<plan::Step> {
-    emit::emit(lowered, &Joins::default(), rank).steps
-}
-
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.
 ///
 /// # Errors
 /// Programs that stages cannot share out, or what `verify` finds.
 pub fn schedule_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
-    let times = parts::times(step);
+    // One micro-batch has one order.
+    let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     finished(emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?)
 }
 

@@ -36,16 +36,16 @@ fn last_conflict(past: &mut Touched, seen: Option<usize>, range: &Range<u64>) ->
 }
 
 /// Pairs (step that an event is recorded behind, step that waits for it), in the order of those that wait.
-fn waits(plan: &Plan, steps: &[Step]) -> Vec<(usize, usize)> {
+fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     let used = plan.streams();
     // By asking stream, then by the stream that did something, and region.
     let mut past: [[[Past; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
     // By waiting stream.
     let mut seen = [Seen::default(); STREAMS];
     // By step: what its stream had seen when it ran.
-    let mut then: Vec<Seen> = Vec::with_capacity(steps.len());
+    let mut then: Vec<Seen> = Vec::with_capacity(plan.steps.len());
     let mut waits = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
+    for (index, step) in plan.steps.iter().enumerate() {
         let own = step.stream as usize;
         let others = || used.iter().map(|stream| *stream as usize).filter(|other| *other != own);
         let reads = step.reads().into_iter().map(|view| (plan.span(view), false));
@@ -68,7 +68,6 @@ fn waits(plan: &Plan, steps: &[Step]) -> Vec<(usize, usize)> {
         for (last, other) in after {
             if Some(last) > seen[own][other] {
                 waits.push((last, index));
-                seen[own][other] = Some(last);
                 for (own, known) in seen[own].iter_mut().zip(then[last]) {
                     *own = known.max(*own);
                 }
@@ -89,7 +88,7 @@ fn waits(plan: &Plan, steps: &[Step]) -> Vec<(usize, usize)> {
 
 /// Inserts the events. Offsets must be assigned: reuse of bytes is ordered like any other conflict.
 pub(super) fn insert_events(plan: &mut Plan) {
-    let waits = waits(plan, &plan.steps);
+    let waits = waits(plan);
     let steps = std::mem::take(&mut plan.steps);
     let mut records: Vec<(usize, EventId)> =
         waits.iter().enumerate().map(|(event, (after, _))| (*after, EventId::from_index(event))).collect();

@@ -165,7 +165,7 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
         plan.steps.iter().enumerate().filter(touches).map(|(index, _)| index).collect::<Vec<usize>>()
     };
     let steps = StreamKind::ALL.map(on);
-    for (one, other) in [(1, 0), (2, 0), (2, 1)] {
+    for (one, other) in (0..STREAMS).flat_map(|one| (0..one).map(move |other| (one, other))) {
         unordered(plan, [one, other].map(|stream| steps[stream].as_slice()), &clocks, &numbers, &all, problems);
     }
     written_before_read(plan, problems);

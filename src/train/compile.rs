@@ -130,7 +130,7 @@ impl Layout {
         // What both dims of a weight are cut by is cut further where it is kept over these.
         let mesh = match self.grid.rows {
             0 | 1 => mesh,
-            _ => mesh.and_then(|mesh| mesh.with_within(&[DATA, DEPTH])),
+            _ => mesh.map(|mesh| mesh.with_within(&[DATA, DEPTH])),
         };
         Ok(mesh.map_err(|error| problem(&error))?)
     }
@@ -187,7 +187,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
         adds_early: layout.zero < Zero::Gradients
             && (tensor == 1 || layout.residual == Residual::Replicate)
-            && (data * layout.grid.depth == 1 || recipe.order() == SumOrder::AsTheyCome),
+            && (data == 1 || recipe.order() == SumOrder::AsTheyCome),
         cut: Cut::whole(config.layers),
         compress: recipe.compress.map(|compress| (compress.by, compress.warmup(recipe.steps))),
         order: recipe.order(),

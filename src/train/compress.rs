@@ -47,7 +47,7 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
             problems.push(Diagnostic::new("--compress", what).expected(expected).found(found).help(help));
         }
     };
-    let cards = layout.data * layout.context;
+    let cards = layout.data * layout.context * layout.grid.depth;
     refuse(
         recipe.exact,
         "what cards keep back depends on how many they are, so no sum has one order",

@@ -160,7 +160,8 @@ pub fn pins(
         pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
         // What is compressed is summed once a step, and is cut over no axis of data.
         let partial = |pins: Pins, of: &str| pins.partial_value(&format!("{of}{name}"), &own, &data);
-        pins = [PARTS, SENT, KEPT_BACK].into_iter().fold(pins, partial);
+        let compressed = if matrices.contains(&id) { &[PARTS, SENT, KEPT_BACK][..] } else { &[] };
+        pins = compressed.iter().copied().fold(pins, partial);
         let kept = (0..levels).map(|level| accumulated(level, name));
         pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
     }

@@ -49,7 +49,7 @@ pub fn problem(
         let bytes = total(&wanted(&compile(config, recipe, layout).ok()?));
         (bytes <= free).then(|| format!("{options} ({bytes})"))
     };
-    let all = alternatives(layout);
+    let all = alternatives(recipe, layout);
     let ways: Vec<String> = all.iter().filter_map(fits).collect();
     let help = match ways.as_slice() {
         [] => "no recomputation, cut or micro-batch makes it fit: use more cards, a shorter seq or a 16-bit --dtype"
@@ -62,7 +62,7 @@ pub fn problem(
 }
 
 /// Other ways to run the same steps that take less, by the options that ask for them: one change each, and all of them.
-fn alternatives(layout: &Layout) -> Vec<(String, Layout)> {
+fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
     let mut found = Vec::new();
     let mut least = (Vec::new(), *layout);
     if layout.recompute == Recompute::None {
@@ -72,18 +72,21 @@ fn alternatives(layout: &Layout) -> Vec<(String, Layout)> {
         found.push(("--recompute full".to_owned(), Layout { recompute: Recompute::Full, ..*layout }));
         least = (vec!["--recompute full".to_owned()], Layout { recompute: Recompute::Full, ..least.1 });
     }
-    if layout.data * layout.context > 1 && layout.zero != Zero::Weights {
+    if layout.data * layout.context * layout.grid.depth > 1 && recipe.compress.is_none() && layout.zero != Zero::Weights
+    {
         let stages = [(1, Zero::Moments), (2, Zero::Gradients), (3, Zero::Weights)];
         let above = stages.into_iter().filter(|(_, zero)| *zero > layout.zero);
         found.extend(above.map(|(stage, zero)| (format!("--zero {stage}"), Layout { zero, ..*layout })));
         least.0.push("--zero 3".to_owned());
         least.1.zero = Zero::Weights;
     }
-    if layout.micro_batch > 1 {
-        let half = layout.micro_batch.div_ceil(2);
+    // Those along the depth have a sequence each.
+    let fewest = layout.grid.depth;
+    if layout.micro_batch > fewest {
+        let half = layout.micro_batch.div_ceil(2).max(fewest);
         found.push((format!("--micro-batch {half}"), Layout { micro_batch: half, ..*layout }));
-        least.0.push("--micro-batch 1".to_owned());
-        least.1.micro_batch = 1;
+        least.0.push(format!("--micro-batch {fewest}"));
+        least.1.micro_batch = fewest;
     }
     if least.0.len() > 1 {
         found.push((least.0.join(" "), least.1));

@@ -112,6 +112,9 @@ pub struct Progress {
     pub updates: usize,
     /// Of f16.
     pub loss_scale: Option<LossScale>,
+    /// After how many updates second moments stay as they are; none before a compressed step.
+    #[serde(default)]
+    pub frozen_at: Option<usize>,
 }
 
 /// Why training does not go on.
@@ -200,7 +203,7 @@ impl Trainer {
             }
             None => None,
         };
-        let progress = Progress { next: 0, updates: 0, loss_scale };
+        let progress = Progress { next: 0, updates: 0, loss_scale, frozen_at: None };
         Ok(Self {
             engine,
             config: config.clone(),
@@ -239,7 +242,7 @@ impl Trainer {
         self.compute.clear();
         self.check(batch)?;
         let Recipe { seq, steps, clip_norm, .. } = self.recipe;
-        let Progress { next: step, updates, loss_scale } = self.progress;
+        let Progress { next: step, updates, loss_scale, .. } = self.progress;
         let order = self.recipe.order();
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
         let rate = self.recipe.schedule.rate(updates, steps);
@@ -295,13 +298,19 @@ impl Trainer {
                 return Err(Error::NotFinite { step, what, value, spoiled: self.spoiled()? });
             }
         }
-        self.progress.next += 1;
-        self.progress.updates += usize::from(!found.is_skipped);
+        self.advance(!found.is_skipped);
         self.times.seconds = match window.filter(|_| self.has_clock) {
             Some(window) => (window.end - window.start) as f64 / 1e9,
             None => began.elapsed().as_secs_f64(),
         };
         Ok((found, phases))
+    }
+
+    /// Counts a step, and whether weights moved in it.
+    fn advance(&mut self, has_moved: bool) {
+        self.progress.frozen_at = self.warmup.as_ref().filter(|_| self.is_compressed()).map(|(updates, _)| *updates);
+        self.progress.next += 1;
+        self.progress.updates += usize::from(has_moved);
     }
 
     /// What the optimizer reads in the next step.
@@ -465,8 +474,9 @@ impl Trainer {
     /// comes along if both runs have one.
     ///
     /// # Errors
-    /// The checkpoint lacks a tensor, has it otherwise, or was altered; a card refuses.
+    /// Second moments that another run froze elsewhere; the checkpoint lacks a tensor, has it otherwise, or was altered; a card refuses.
     pub fn restore(&mut self, checkpoint: &Checkpoint, progress: Progress) -> Result<(), Error> {
+        self.check_frozen(&progress)?;
         let sharding = &self.sharding;
         self.engine.load(|shards| {
             for part in shards.weights().iter().chain(shards.states()).flatten() {
@@ -483,6 +493,18 @@ impl Trainer {
         let loss_scale = self.progress.loss_scale.map(|own| progress.loss_scale.unwrap_or(own));
         self.progress = Progress { loss_scale, ..progress };
         Ok(())
+    }
+
+    /// Whether second moments that stay as they are were left by as many updates as this run corrects them for.
+    fn check_frozen(&self, kept: &Progress) -> Result<(), Diagnostics> {
+        let Some(own) = self.warmup.as_ref().map(|(updates, _)| *updates) else { return Ok(()) };
+        let found = match kept.frozen_at {
+            Some(at) if at != own => format!("{at}"),
+            None if kept.updates > own => format!("moments of {} updates that were not compressed", kept.updates),
+            _ => return Ok(()),
+        };
+        let problem = Diagnostic::new("--compress-after", "second moments are not those of that many updates");
+        Err(problem.expected(own).found(found).help("give the number of updates that the checkpoint has").into())
     }
 
     fn check(&self, batch: &Batch) -> Result<(), Diagnostics> {

@@ -10,7 +10,7 @@ use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::RunShape;
-use ascend_tp::program::{Builder, HostTensor};
+use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Plan};
 use ascend_tp::schedule::schedule_joined_like;
 use ascend_tp::train::recipe::Precision;
@@ -94,7 +94,13 @@ fn sums_of_an_exact_run_have_the_bits_of_calls() {
             Layout { tensor: 4, micro_batch: 4, ..Layout::ONE },
         ] {
             let left = [KernelSource::None, kernels.clone()].map(|source| {
-                let compiled = compile_with(&config, &recipe, &layout, source.kernels()).unwrap();
+                // The kernel of the loss rounds otherwise than calls do.
+                let launched = if source == KernelSource::None {
+                    Kernels::NONE
+                } else {
+                    Kernels::named(["ordered_sum", "grad_stats"])
+                };
+                let compiled = compile_with(&config, &recipe, &layout, launched).unwrap();
                 let sums: usize = compiled.plans.iter().map(|(_, plans)| count(plans, "ordered_sum")).sum();
                 assert_eq!(sums > 0, source != KernelSource::None, "{layout:?}: {sums} sums");
                 exact::run_with(&config, &recipe, layout, compiled, source)
@@ -134,6 +140,88 @@ fn squares_are_summed_within_the_bound_of_a_kernel_and_flaws_show() {
         for flaw in [f32::NAN, f32::INFINITY] {
             x[elems - 1] = flaw;
             assert!(!sum_of(&x).is_finite(), "{flaw} is lost");
+        }
+    }
+}
+
+#[test]
+fn an_exact_run_with_every_kernel_has_one_result_for_every_layout() {
+    let Some(kernels) = library() else { return };
+    let config = exact::small(false);
+    let recipe = ascend_tp::train::Recipe { steps: 2, ..exact::recipe(Precision::F32) };
+    let layouts = [
+        Layout { micro_batch: 8, ..Layout::ONE },
+        Layout { data: 4, micro_batch: 2, zero: Zero::Gradients, ..Layout::ONE },
+        Layout { tensor: 4, micro_batch: 4, ..Layout::ONE },
+    ];
+    let found = layouts.map(|layout| {
+        let compiled = compile_with(&config, &recipe, &layout, kernels.kernels()).unwrap();
+        let losses: usize = compiled.plans.iter().map(|(_, plans)| count(plans, "vocab_ce_backward")).sum();
+        assert!(losses > 0, "{layout:?}");
+        exact::run_with(&config, &recipe, layout, compiled, kernels.clone())
+    });
+    assert!(found[0] == found[1] && found[0] == found[2]);
+}
+
+/// Rounding of a result in units of f32: a difference, an exponential of two units, a quotient, a product, and what is taken at the label.
+const GRADIENT_ERROR: f64 = 6.0 / (1 << 24) as f64;
+
+/// That, and of a sum of exponentials: those of lanes are added in trees of 6 levels, scaled once a tile of 4,096 and once for the row,
+/// and lanes again in a tree of 6.
+fn sum_error(vocabulary: usize) -> f64 {
+    GRADIENT_ERROR + (12 + 4 * (vocabulary.div_ceil(4096) + 2)) as f64 / (1 << 24) as f64
+}
+
+#[test]
+fn a_loss_over_a_cut_vocabulary_is_within_the_bound_of_its_kernel() {
+    let Some(kernels) = library() else { return };
+    let (rows, vocabulary) = (5, 40_003);
+    let element = |at: usize| ((at * 7919 % 4093) as f32 - 2000.0) / 512.0;
+    let x: Vec<f32> = (0..rows * vocabulary).map(element).collect();
+    let labels: Vec<i64> = (0..rows).map(|row| (row * 9_973 % vocabulary) as i64).collect();
+    let dy: Vec<f32> = (0..rows).map(|row| element(row * 31 + 7)).collect();
+    for cards in [1, 3] {
+        let cann = cann(cards);
+        let mut build = Builder::new("loss");
+        let logits = build.input("x", [1, rows, vocabulary], DType::F32);
+        let label = build.input("labels", [1, rows], DType::I64);
+        let weight = build.input("dy", [1, rows], DType::F32);
+        let largest = build.op(Kind::ReduceMax { dim: 2 }, &[logits]);
+        let sum = build.op(Kind::SumExp, &[logits, largest]);
+        let gradient = build.op(Kind::LogProbabilityGrad, &[logits, label, largest, sum, weight]);
+        build.output("sum", sum);
+        build.output("gradient", gradient);
+        let program = build.finish().unwrap();
+        let mesh = Mesh::tensor_parallel(cards, 1, 1).unwrap();
+        let pins = Pins::default().value("x", &[(2, "tp")]);
+        let plans = compile_program(&program, &mesh, &pins, kernels.kernels()).unwrap().plans;
+        for name in ["vocab_ce_forward", "vocab_ce_backward"] {
+            assert_eq!(count(&plans, name), 1, "{name} on {cards} cards");
+        }
+        let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
+        let mut engine = start_with(&cann, plans, &Tensors::new(), &options).unwrap();
+        let given = Tensors::from([
+            ("x".to_owned(), HostTensor::float([1, rows, vocabulary], DType::F32, x.clone())),
+            ("labels".to_owned(), HostTensor::int([1, rows], DType::I64, labels.clone())),
+            ("dy".to_owned(), HostTensor::float([1, rows], DType::F32, dy.clone())),
+        ]);
+        let found = run(&mut engine, &given).unwrap().outputs;
+        let (sums, gradients) = (found["sum"].floats(), found["gradient"].floats());
+        for row in 0..rows {
+            let of_row = &x[row * vocabulary..(row + 1) * vocabulary];
+            let largest = of_row.iter().copied().fold(f32::MIN, f32::max);
+            let powers: Vec<f64> = of_row.iter().map(|x| (f64::from(*x) - f64::from(largest)).exp()).collect();
+            let sum: f64 = powers.iter().sum();
+            let error = (f64::from(sums[row]) / sum - 1.0).abs();
+            assert!(error <= sum_error(vocabulary), "{cards} cards, row {row}: the sum is off by {error}");
+            for (v, power) in powers.iter().enumerate() {
+                let is_label = if v as i64 == labels[row] { 1.0 } else { 0.0 };
+                let expected = (is_label - power / sum) * f64::from(dy[row]);
+                let bound =
+                    (GRADIENT_ERROR + sum_error(vocabulary)) * f64::from(dy[row]).abs() * (power / sum + is_label);
+                let error = (f64::from(gradients[row * vocabulary + v]) - expected).abs();
+                assert!(error <= bound + f64::from(f32::MIN_POSITIVE), "{cards} cards, row {row}, token {v}: {error}");
+            }
         }
     }
 }

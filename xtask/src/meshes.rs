@@ -13,9 +13,9 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let (mut runs, mut seed) = (500_u64, 1_u64);
     for pair in options.chunks(2) {
         let [name, value] = *pair else { bail!("{}: expected a number behind it", pair[0]) };
-        let number = || value.parse().with_context(|| format!("{name} {value}: expected a number"));
+        let number = || value.parse::<u64>().with_context(|| format!("{name} {value}: expected a number"));
         match name {
-            "--runs" => runs = number()?,
+            "--runs" => runs = number()?.max(1),
             "--seed" => seed = number()?,
             _ => bail!("unknown option `{name}`: expected --runs N or --seed S"),
         }

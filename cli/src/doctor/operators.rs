@@ -1,7 +1,7 @@
-//! Every operator that the commands call, on a card, against the interpreter.
+//! Every operator that the commands call, and every kernel that they launch, on a card, against the interpreter.
 //!
-//! Input → output: a small model's programs, generating and training in each type → for each aclnn operator and element type, how near
-//! its results are to their bound. Nothing lists operators here: they are those of the plans, so one that a program begins to call is
+//! Input → output: a small model's programs, generating and training in each type → for each of them and element type, how near its
+//! results are to their bound. Nothing lists operators here: they are those of the plans, so one that a program begins to call is
 //! checked and named from then on. Invariants: each op is compared with its meaning on the very operands that the card had, so
 //! an error is that of one op; integers are compared exactly.
 //!
@@ -12,16 +12,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Diagnostics, Id, Precision};
-use ascend_tp::compile::compile;
+use ascend_tp::base::{DType, Diagnostics, Id, Kernels, Precision};
+use ascend_tp::compile::compile_with;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::exec::{self, Engine, Part, Shards};
+use ascend_tp::device::KernelSource;
+use ascend_tp::exec::{self, Engine, EngineOptions, Part, Shards};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::models::{Head, RunShape, decoder};
-use ascend_tp::program::{HostTensor, Kind, Op, OpId, Program, Role, Value};
+use ascend_tp::program::{Builder, HostTensor, Kind, Op, OpId, Program, Role, Value};
 use ascend_tp::schedule::plan::Action;
-use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::schedule::{Plan, schedule_partly_joined};
 use ascend_tp::train::{self, Layout, Optimizer, Recipe, recipe};
 use ascend_tp::{Cann, Mesh, Pins};
 
@@ -48,15 +49,44 @@ struct Use {
     plan: Plan,
 }
 
-/// The programs of the commands.
-fn uses() -> Result<Vec<Use>, Diagnostics> {
+/// The programs of the commands, on cards that have these kernels.
+fn uses(kernels: Kernels) -> Result<Vec<Use>, Diagnostics> {
     let config = ModelConfig::from_json(MODEL)?;
-    let mut uses = generating(&config)?;
-    uses.extend(training(&config)?);
+    let mut uses = generating(&config, kernels)?;
+    uses.extend(training(&config, kernels)?);
+    if kernels != Kernels::NONE {
+        uses.push(large(kernels)?);
+    }
     Ok(uses)
 }
 
-fn generating(config: &ModelConfig) -> Result<Vec<Use>, Diagnostics> {
+/// What `train` launches kernels for where there is much of it: the squares of a gradient and the exponentials of a loss.
+fn large(kernels: Kernels) -> Result<Use, Diagnostics> {
+    let mut build = Builder::new("large");
+    let gradient = build.input("gradient", [1 << 20], DType::F32);
+    let squares = build.matmul("a,a->", gradient, gradient);
+    build.output("squares", squares);
+    let logits = build.input("logits", [8, 1 << 13], DType::F32);
+    let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
+    let sum = build.op(Kind::SumExp, &[logits, largest]);
+    build.output("sum", sum);
+    on_one_card("train", &build.finish()?, 1, 1, kernels)
+}
+
+fn on_one_card(
+    command: &'static str,
+    program: &Program,
+    kv_heads: usize,
+    group: usize,
+    kernels: Kernels,
+) -> Result<Use, Diagnostics> {
+    let mesh = Mesh::tensor_parallel(1, kv_heads, group)
+        .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
+    let mut compiled = compile_with(program, &mesh, &Pins::auto(Residual::Replicate), kernels)?;
+    Ok(Use { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) })
+}
+
+fn generating(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnostics> {
     let mut uses = Vec::new();
     let precisions = [
         ("generate --dtype f32", DType::F32.into()),
@@ -68,28 +98,27 @@ fn generating(config: &ModelConfig) -> Result<Vec<Use>, Diagnostics> {
         for sequence in [TOKENS, 1] {
             let shape = RunShape { batch: 1, sequence, cache_length: CONTEXT };
             let program = decoder(config, shape, precision, Head::LastToken)?;
-            let mesh = Mesh::tensor_parallel(1, config.kv_heads, config.heads_per_kv_head())
-                .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
-            let mut compiled = compile(&program, &mesh, &Pins::auto(Residual::Replicate))?;
-            uses.push(Use { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) });
+            uses.push(on_one_card(command, &program, config.kv_heads, config.heads_per_kv_head(), kernels)?);
         }
     }
     Ok(uses)
 }
 
-fn training(config: &ModelConfig) -> Result<Vec<Use>, Diagnostics> {
+fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnostics> {
     let mut uses = Vec::new();
     let sgd = Optimizer::Sgd { momentum: 0.9 };
     let recipes = [
-        ("train", recipe::Precision::F32, Optimizer::default()),
-        ("train --optimizer sgd", recipe::Precision::F32, sgd),
-        ("train --dtype bf16", recipe::Precision::Bf16, Optimizer::default()),
-        ("train --dtype f16", recipe::Precision::F16, Optimizer::default()),
+        ("train", recipe::Precision::F32, Optimizer::default(), false),
+        ("train --exact", recipe::Precision::F32, Optimizer::default(), true),
+        ("train --optimizer sgd", recipe::Precision::F32, sgd, false),
+        ("train --dtype bf16", recipe::Precision::Bf16, Optimizer::default(), false),
+        ("train --dtype f16", recipe::Precision::F16, Optimizer::default(), false),
     ];
-    for (command, precision, optimizer) in recipes {
-        let recipe = Recipe { steps: 1, global_batch: 2, seq: TOKENS, precision, optimizer, ..Recipe::default() };
+    for (command, precision, optimizer, exact) in recipes {
+        let recipe =
+            Recipe { steps: 1, global_batch: 2, seq: TOKENS, precision, optimizer, exact, ..Recipe::default() };
         for (_, placed) in train::lower(config, &recipe, &Layout::ONE)?.parts {
-            let plan = schedule(&placed)?.remove(0);
+            let plan = schedule_partly_joined(&placed, kernels)?.remove(0);
             uses.push(Use { command, program: placed.program, plan });
         }
     }
@@ -102,7 +131,7 @@ fn training(config: &ModelConfig) -> Result<Vec<Use>, Diagnostics> {
 /// The programs of the commands do not compile.
 pub(super) fn users() -> Result<BTreeMap<&'static str, Vec<&'static str>>, Diagnostics> {
     let mut users: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
-    for of in uses()? {
+    for of in uses(Kernels::NONE)? {
         for (_, name) in calls(&of.plan) {
             let commands = users.entry(name).or_default();
             if !commands.contains(&of.command) {
@@ -131,28 +160,37 @@ struct Worst {
 
 /// Runs every program on the first card and compares each op.
 pub(super) fn check(cann: &Arc<Cann>) -> Group {
-    let mut group = Group::new("operators");
+    check_of(cann, "operators", &KernelSource::None, |name| name.starts_with("aclnn"))
+}
+
+/// As [`check`], with the kernels of a source, of which the group tells alone.
+pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
+    check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"))
+}
+
+fn check_of(cann: &Arc<Cann>, what: &'static str, source: &KernelSource, is_told: fn(&str) -> bool) -> Group {
+    let mut group = Group::new(what);
     let mut found: BTreeMap<&str, BTreeMap<String, Worst>> = BTreeMap::new();
-    let uses = match uses() {
+    let uses = match uses(source.kernels()) {
         Ok(uses) => uses,
         Err(problems) => {
             group.finding("programs", problems.to_string(), "programs that compile", "report this");
             return group;
         }
     };
-    for of in &uses {
-        match run(cann, of) {
+    for of in uses.iter().filter(|of| calls(&of.plan).any(|(_, name)| is_told(name))) {
+        match run(cann, of, source) {
             Ok(values) => compare(of, values, &mut found),
             Err(exec::Error::Refused(problems)) => {
-                group.skipped(format!("operators of {}", of.command), problems.to_string());
+                group.skipped(format!("{what} of {}", of.command), problems.to_string());
             }
             Err(error) => {
                 let remedy = "see the card's log (~/ascend/log) for the operator that is named";
-                group.finding(format!("operators of {}", of.command), error.to_string(), "a run to the end", remedy);
+                group.finding(format!("{what} of {}", of.command), error.to_string(), "a run to the end", remedy);
             }
         }
     }
-    for (name, types) in found {
+    for (name, types) in found.into_iter().filter(|(name, _)| is_told(name)) {
         let text = |(dtype, worst): (&String, &Worst)| format!("{dtype} {:.0} % of the bound", 100.0 * worst.share);
         let seen = types.iter().map(text).collect::<Vec<_>>().join(", ");
         if types.values().all(|worst| worst.share <= 1.0) {
@@ -166,7 +204,7 @@ pub(super) fn check(cann: &Arc<Cann>) -> Group {
 }
 
 /// Every value of a program on a card.
-fn run(cann: &Arc<Cann>, of: &Use) -> Result<Vec<Option<HostTensor>>, exec::Error> {
+fn run(cann: &Arc<Cann>, of: &Use, kernels: &KernelSource) -> Result<Vec<Option<HostTensor>>, exec::Error> {
     let program = &of.program;
     let mut values: Vec<Option<HostTensor>> =
         program.values.values().iter().map(|value| (value.role != Role::Result).then(|| given(value))).collect();
@@ -174,7 +212,8 @@ fn run(cann: &Arc<Cann>, of: &Use) -> Result<Vec<Option<HostTensor>>, exec::Erro
         let id = program.with_role(role).find(|id| program.values[*id].name == name);
         id.map(|id| given(&program.values[id]).to_bytes()).unwrap_or_default()
     };
-    let mut engine = Engine::start(cann, vec![vec![of.plan.clone()]])?;
+    let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
+    let mut engine = Engine::start_with(cann, vec![vec![of.plan.clone()]], &options)?;
     engine.load(|shards: &Shards<'_>| {
         let write = |role| move |part: &Part<'_>| part.write(0, &bytes(role, &part.tensor().name));
         shards.parts().try_for_each(write(Role::Param))?;
@@ -327,7 +366,7 @@ mod tests {
         assert_eq!(group.lines.len(), users.len());
         assert!(users.len() > 30, "{users:?}");
         assert_eq!(users["aclnnQuantMatmulV4"], ["generate --dtype w8a8"]);
-        assert_eq!(users["aclnnApplyAdamWV2"], ["train", "train --dtype bf16", "train --dtype f16"]);
+        assert_eq!(users["aclnnApplyAdamWV2"], ["train", "train --exact", "train --dtype bf16", "train --dtype f16"]);
     }
 
     #[test]

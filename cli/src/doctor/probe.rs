@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ascend_tp::Cann;
-use ascend_tp::base::{Bytes, DType, Number};
-use ascend_tp::device::{Buffer, Communicator, Device, ReduceOp, RootInfo, Stream, Tensor, kernels, operator};
+use ascend_tp::base::{Bytes, DType, Kernels, Number};
+use ascend_tp::device::{Buffer, Communicator, Device, ReduceOp, RootInfo, Stream, Tensor, operator};
 use ascend_tp::program::HostTensor;
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_machine::Soc;
@@ -118,7 +118,10 @@ pub(super) fn here(probe: Probe, behind: Behind<'_>) -> Result<Vec<Line>, Failur
         }
         Probe::Collectives => check_collectives(&cann, is_emulated, &mut group),
         Probe::Capture => check_capture(&cann, &mut group),
-        Probe::Kernels => check_kernels(&cann, is_emulated, &mut group),
+        Probe::Kernels => {
+            group = check_kernels(&cann, is_emulated);
+            Ok(())
+        }
     };
     if let Err(error) = done {
         let remedy = "see the card's log (~/ascend/log); the code is explained in the documentation of CANN";
@@ -287,25 +290,18 @@ fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_kernels(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> anyhow::Result<()> {
-    let names: Vec<&str> = kernels::names().collect();
-    if names.is_empty() || is_emulated {
-        let why =
-            "built for cards where the build finds an Ascend C compiler, which this one did not; nothing needs them";
-        group.skipped("kernels", if is_emulated { "`ascend-tp kernel check` runs them without a card" } else { why });
-        return Ok(());
-    }
-    let device = Device::open(cann, 0)?;
-    let folder = tempfile::tempdir()?;
-    for name in names {
-        let path = folder.path().join(format!("{name}.o"));
-        std::fs::write(&path, kernels::object(name).unwrap_or_default())?;
-        match ascend_tp::device::KernelBinary::load(&device, &path) {
-            Ok(_) => group.well(name, "loads"),
-            Err(error) => {
-                group.finding(name, error.to_string(), "a kernel that loads", "build with the toolkit of this host");
-            }
+fn check_kernels(cann: &Arc<Cann>, is_emulated: bool) -> Group {
+    let mut group = Group::new(Probe::Kernels.group());
+    match cards::kernels(is_emulated) {
+        Err(problems) => {
+            group.finding("kernels", problems.to_string(), "a library that is there", "mend or unset the variable");
         }
+        Ok(source) if source.kernels() == Kernels::NONE => {
+            let why = "built for cards where the build finds an Ascend C compiler, which this one did not; nothing needs them";
+            let emulated = "none are given: `ascend-tp kernel build` makes a library for ASCEND_TP_KERNEL_LIBRARY";
+            group.skipped("kernels", if is_emulated { emulated } else { why });
+        }
+        Ok(source) => return operators::check_kernels(cann, &source),
     }
-    Ok(())
+    group
 }

@@ -41,16 +41,11 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let step = options.step.resolve(options.layout.residual(), options.cards, dtype, &mut problems);
+    let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
     let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step) else {
         return Err(problems);
     };
-    let site = rehearse::Site {
-        cards: options.cards,
-        servers: options.servers,
-        profile,
-        topology,
-        kernels: cards::kernels(true)?,
-    };
+    let site = rehearse::Site { cards: options.cards, servers: options.servers, profile, topology, kernels };
     let setting = train::Setting { name, model, recipe, layout, site };
     if let Err(found) = setting.check() {
         problems.append(found);

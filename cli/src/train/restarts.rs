@@ -157,7 +157,7 @@ fn start(
             return Err(Failure::Interrupted);
         }
         if since.elapsed() > BACK_LIMIT {
-            return Err(Failure::Run(missing.into()));
+            return Err(missing.into());
         }
         note(&format!("{missing}; looks again"));
         std::thread::sleep(LOOK_AGAIN);

@@ -317,9 +317,9 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
         return Err(problem("tp is the product of tp_row and tp_col"));
     }
     let grid = Grid { rows: rows.unwrap_or(1), depth: depth.unwrap_or(1) };
-    let tensor = tensor.or(Some(grid.rows * columns.unwrap_or(1)));
+    let tensor = tensor.unwrap_or(grid.rows * columns.unwrap_or(1));
     let replicas = replicas.unwrap_or(1);
-    let (data, tensor) = (data.unwrap_or(replicas * shards.unwrap_or(1)), tensor.unwrap_or(1));
+    let data = data.unwrap_or(replicas * shards.unwrap_or(1));
     let (stages, context) = (stages.unwrap_or(1), context.unwrap_or(1));
     let rest = |size: usize| (size > 1).then_some(size);
     let factors = [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();

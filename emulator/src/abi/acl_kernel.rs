@@ -249,9 +249,10 @@ impl Machine {
         };
         let (cost, task) = match function.body.clone() {
             Body::Registered(kernel) => (Cost::Kernel, self.registered_task(function, kernel, blocks, params)),
-            Body::Compiled(kernel) => {
-                (Cost::Counted(known(&kernel, &params)), self.compiled_task(kernel, (card, blocks), stream, params)?)
-            }
+            Body::Compiled(kernel) => (
+                Cost::Counted(self.timed().and_then(|_| known(&kernel, &params))),
+                self.compiled_task(kernel, (card, blocks), stream, params)?,
+            ),
         };
         let entry = self.work(name, &cost, Without::Nothing, task);
         self.enqueue(stream, entry, accesses).map(|_| ())

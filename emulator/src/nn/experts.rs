@@ -4,11 +4,10 @@
 //! Invariants: of equal scores the expert of the lower number comes first, and copies of one expert stay in their order; sums are f32, in
 //! the order of a token's choices, and rounded once.
 
-use std::cmp::Ordering;
-
 use super::Tiles;
 use super::lane::Lane;
 use super::math;
+use super::order::compare;
 use super::reduce::rows;
 use super::view::View;
 
@@ -28,7 +27,7 @@ pub(crate) fn choose(tiles: &dyn Tiles, x: &View, k: usize, finished: Option<&Vi
         let greatest = math::greatest(&scores);
         let total = math::exp_shifted(&mut scores, greatest);
         let mut order: Vec<usize> = (0..width).collect();
-        order.sort_by(|&a, &b| scores[b].partial_cmp(&scores[a]).unwrap_or(Ordering::Equal));
+        order.sort_by(|&a, &b| compare(scores[b], scores[a]));
         order.truncate(k);
         let chosen: Vec<f32> = order.iter().map(|&expert| scores[expert] / total).collect();
         f32::store(&y, row * k, &chosen);

@@ -184,7 +184,7 @@ pub(crate) fn launch(operator: &'static str, call: &OperatorCall, parts: &[PartR
     for part in parts {
         let operand = &mut operands[part.slot.0];
         let places = operand.dims[0] * operand.dims[part.dim];
-        operand.distinct = operand.distinct / places.max(1) * part.lengths.iter().sum::<usize>();
+        operand.distinct = operand.distinct * part.lengths.iter().sum::<usize>() / places.max(1);
     }
     Launch { operator, operands }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::StreamKind;
-use ascend_tp::timeline::{Phase, step_name};
+use ascend_tp::timeline::{Phase, Span, step_name};
 
 use super::run::Recorded;
 use super::{Rehearsal, train};
@@ -68,7 +68,10 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
         let shown = plans.len().min(RANKS_SHOWN);
         let mut ranks: Vec<[Vec<u64>; 2]> = vec![Default::default(); shown];
         let mut ends = vec![[phase.start_ns; 2]; shown];
-        for span in phase.spans.iter().filter(|span| span.rank < shown) {
+        let mut spans: Vec<&Span> = phase.spans.iter().filter(|span| span.rank < shown).collect();
+        // A row may be of several streams, whose spans come stream by stream.
+        spans.sort_by_key(|span| (span.rank, span.stream != StreamKind::Compute, span.start_ns));
+        for span in spans {
             let plan = &plans[span.rank];
             let step = &plan.steps[span.step];
             let bound = bounds.of(span.work.as_ref().map(|work| work.bound.clone()).unwrap_or_default());

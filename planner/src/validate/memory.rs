@@ -104,7 +104,8 @@ fn cache_bytes(point: &Point) -> Result<f64, &'static str> {
     let part = part.ok_or("the part of the card that is asked for is not given")?;
     let asked = part * offered(point)?.hbm_usable_bytes() as f64;
     let communicators = if tensor(point)? > 1 { COMMUNICATOR_BYTES.0 as f64 } else { 0.0 };
-    Ok(asked - weight_bytes(point)? - activation_bytes(point)? - CONTEXT_BYTES - communicators)
+    let left = asked - weight_bytes(point)? - activation_bytes(point)? - CONTEXT_BYTES - communicators;
+    if left > 0.0 { Ok(left) } else { Err("the weights leave no room for keys and values") }
 }
 
 /// The number behind some words of a text.

@@ -169,59 +169,6 @@ pub(in crate::program) fn take_grad(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::ScatterAdd { index, from: dy.repeat(1, 1), into, dim: 1 });
 }
 
-/// `exp(x - largest)` along rows.
-pub(super) fn exponentials(emit: &mut Emit<'_>, x: View, largest: &View, out: View) {
-    emit.calls.extend([Call::Sub { a: x, b: column(largest), out: out.clone() }, Call::Exp { x: out.clone(), out }]);
-}
-
-pub(in crate::program) fn sum_exp(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, largest, out) = (emit.view(0), emit.view(1), emit.out());
-    if x.elems() == 0 {
-        zeros(emit);
-        return;
-    }
-    let powers = emit.temporary(x.dtype, x.shape.clone());
-    let dim = x.shape.rank() - 1;
-    exponentials(emit, x, &largest, powers.clone());
-    emit.calls.push(Call::ReduceSum { x: powers, out, dim });
-}
-
-pub(in crate::program) fn log_probability(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, labels, largest, sum, out) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
-    if x.elems() == 0 {
-        zeros(emit);
-        return;
-    }
-    let dim = x.shape.rank() - 1;
-    let of = emit.operands[0].clone();
-    let (index, elsewhere) = local_index(emit, labels, &of, dim);
-    let log = emit.temporary(sum.dtype, sum.shape.clone());
-    emit.calls.extend([
-        Call::Gather { x, index: column(&index), out: column(&out), dim },
-        Call::Log { x: sum, out: log.clone() },
-        Call::Add { a: log.clone(), b: largest, out: log.clone() },
-        Call::Sub { a: out.clone(), b: log, out: out.clone() },
-    ]);
-    emit.calls.extend(elsewhere.map(|mask| Call::MaskedFill { mask, into: out, value: Number::Float(0.0) }));
-}
-
-pub(in crate::program) fn log_probability_grad(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, labels, largest, sum) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
-    let (dy, into) = (emit.view(4), emit.out());
-    let dim = x.shape.rank() - 1;
-    let factor = emit.temporary(dy.dtype, dy.shape.clone());
-    exponentials(emit, x, &largest, into.clone());
-    emit.calls.extend([
-        Call::Div { a: dy.clone(), b: sum, out: factor.clone() },
-        Call::Muls { x: factor.clone(), out: factor.clone(), by: Number::Float(-1.0) },
-        Call::Mul { a: into.clone(), b: column(&factor), out: into.clone() },
-    ]);
-    let of = emit.operands[0].clone();
-    let (index, elsewhere) = local_index(emit, labels, &of, dim);
-    let dy = blanked(emit, dy, elsewhere);
-    emit.calls.push(Call::ScatterAdd { index: column(&index), from: column(&dy), into, dim });
-}
-
 pub(in crate::program) fn clip_factor(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::ClipFactor { largest } = kind else { return };
     let (x, norm) = (emit.view(0), emit.out());

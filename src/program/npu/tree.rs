@@ -7,7 +7,8 @@ use crate::program::call::{Call, View};
 use crate::program::op::Kind;
 use crate::program::tree::{Halved, Node};
 
-use super::training::{blanked, exponentials, zeros};
+use super::loss::exponentials;
+use super::training::{blanked, zeros};
 use super::{Emit, arranged, local_index};
 
 /// The tree below what this card holds: `at` are the dims of operand 0 that `kind` halves.

@@ -401,7 +401,7 @@ super::ops! {
         arity: 2,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead}->{lead}")),
         host: Host::One(host::training::sum_exp),
-        npu: npu::training::sum_exp,
+        npu: npu::loss::sum_exp,
     }
     /// `y[…] = x[…, label[…]] - largest[…] - ln sum[…]`, where `largest` is the [`Kind::ReduceMax`] of `x` over the last dim
     /// and `sum` its [`Kind::SumExp`]: the logarithm of the label's probability. Its gradient is that of the whole, through
@@ -412,7 +412,7 @@ super::ops! {
         leaves_one_part: true,
         dtype: with_label,
         host: Host::One(host::training::log_probability),
-        npu: npu::training::log_probability,
+        npu: npu::loss::log_probability,
         grad: Some(grad::log_probability),
     }
     /// Cotangent of `x` in [`Kind::LogProbability`], of its operands and the cotangent of its result.
@@ -422,7 +422,7 @@ super::ops! {
         linear: Linear::InEach(&[4]),
         dtype: with_label,
         host: Host::One(host::training::log_probability_grad),
-        npu: npu::training::log_probability_grad,
+        npu: npu::loss::log_probability_grad,
     }
     /// `x + y` of two numbers of which each may be a part of a sum: what is whole counts once.
     Total = "total" {

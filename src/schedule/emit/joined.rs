@@ -126,7 +126,8 @@ impl Emitter<'_> {
             None => return false,
         };
         let biases: Vec<ValueId> = members.iter().filter_map(|of| Some(op(of.bias?).operands[1])).collect();
-        let bias = if biases.is_empty() { None } else { of(self, biases) };
+        let bias = if biases.is_empty() { Some(None) } else { of(self, biases).map(Some) };
+        let Some(bias) = bias else { return false };
         let out = self.temporary(placed.program.values[results[0]].dtype, [x.shape[0], total].into());
         let mut at = 0;
         for (result, width) in results.iter().zip(widths) {
@@ -265,12 +266,7 @@ impl Emitter<'_> {
         }
         let half = of.narrow(2, 0, of.shape[2] / 2);
         let made = self.temporary(DType::F32, half.shape.clone());
-        let call = if half.dtype == DType::F32 {
-            Call::Copy { from: half, into: made.clone() }
-        } else {
-            Call::Cast { x: half, out: made.clone() }
-        };
-        self.launch(op, [call]);
+        self.launch(op, [Call::Cast { x: half, out: made.clone() }]);
         self.angles.push((of, made.clone()));
         made
     }

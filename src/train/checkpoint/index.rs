@@ -16,6 +16,7 @@ use serde_json::Value;
 use twox_hash::xxhash3_128::Hasher;
 
 use super::cover;
+use super::sharding::is_saved;
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::{Layout, Mesh};
 use crate::program::{Form, Source};
@@ -223,6 +224,12 @@ impl Index {
         }
         let layout = Layout::parse(&tensor.layout, shape.rank(), &mesh.axis_names())
             .map_err(|error| problem("not a layout on the mesh").found(error))?;
+        if !is_saved(&layout, dtype) {
+            let found = format!("`{}` of {dtype}", tensor.layout);
+            return Err(problem("parts of a reduction that cannot be joined")
+                .expected("parts of a sum of f32")
+                .found(found));
+        }
         let parts: Vec<Vec<Range<usize>>> = tensor.parts.iter().map(PartRecord::ranges).collect();
         for (part, ranges) in tensor.parts.iter().zip(&parts) {
             if !cover::is_inside(ranges, &shape) {

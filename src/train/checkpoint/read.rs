@@ -144,7 +144,7 @@ impl Checkpoint {
     }
 
     /// As [`Checkpoint::read`], for a rank that is to hold part `which` of `count` of a sum: what a rank had of one that was in as many
-    /// parts, else an equal share of the whole sum. Of what was no sum, all.
+    /// parts, else an equal share of the whole sum.
     ///
     /// # Errors
     /// As for [`Checkpoint::read`].
@@ -179,8 +179,8 @@ impl Checkpoint {
         let layout = layout.unwrap_or_else(|_| Layout::replicated(shape.rank()));
         let stored = layout.summands(&self.mesh);
         let of = |summand| self.read_parts(tensor, &layout, summand, (dtype, ranges));
-        if stored == 1 || stored == count {
-            return of(if stored == 1 { 0 } else { which });
+        if stored == count {
+            return of(which);
         }
         let mut sum = of(0)?;
         for summand in 1..stored {

@@ -138,7 +138,7 @@ impl ShardedTensor {
 }
 
 /// Whether a tensor of this layout can be put together again: parts of a sum can.
-fn is_saved(layout: &Layout, dtype: DType) -> bool {
+pub(super) fn is_saved(layout: &Layout, dtype: DType) -> bool {
     layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum && dtype == DType::F32)
 }
 
@@ -221,8 +221,9 @@ impl Sharding {
     /// The ranks that write a part of a tensor, each with the part's bytes.
     #[must_use]
     pub fn writers(&self, tensor: &str) -> Vec<(usize, usize)> {
-        let part = |rank| self.written_by(rank).find(|(written, _)| written.name == tensor);
-        (0..self.world()).filter_map(|rank| part(rank).map(|(of, ranges)| (rank, of.part_bytes(ranges)))).collect()
+        let Ok(at) = self.tensors.binary_search_by(|known| known.name.as_str().cmp(tensor)) else { return Vec::new() };
+        let of = &self.tensors[at];
+        of.first_holders(&self.mesh).into_iter().map(|rank| (rank, of.part_bytes(&of.ranges[rank]))).collect()
     }
 
     /// Tensors put together from the parts that ranks write, by name, parts of sums added; zeros where a part is missing.

@@ -122,7 +122,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| {
             // For its checks: the sum is cut to its type before its sign is looked at.
             pointwise(call, [SELF, OTHER], &[ALPHA], OUT, Widens::No, SCALED_PLUS)?;
-            let (computed, alpha) = (call.promote(SELF, OTHER)?, call.scalar(ALPHA)?);
+            let computed = call.promote(SELF, OTHER)?;
+            let alpha = call.scalar(ALPHA)?.stored_as(computed);
             let slot = |name: Name<Tensor>| call.tensor(name).map(|tensor| tensor.slot);
             let [x, y, out] = [slot(SELF)?, slot(OTHER)?, slot(OUT)?];
             Plan::new(move |views, tiles| {

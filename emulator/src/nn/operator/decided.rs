@@ -185,6 +185,9 @@ impl Wanted {
     ) -> Result<Self, Refusal> {
         let x = call.tensor(SELF)?;
         let rows = dim.map_or(x.len(), |dim| x.dims[dim]);
+        if x.len() == 0 && rows > 0 {
+            return Err(call.refuse(SELF, format!("expected rows with elements, found {:?}", x.dims)));
+        }
         call.expect_dtype(VALUE_OUT, x.dtype, "that of self")?;
         let (room, places) = if dim.is_some() { (x.dims.clone(), vec![rows]) } else { (vec![rows], x.dims.clone()) };
         if call.tensor(VALUE_OUT)?.len() != x.len() {

@@ -231,18 +231,25 @@ fn init_routing(call: &OperatorCall) -> Result<Plan, Refusal> {
 fn init_routing_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (count, choices, width) = routed(call, EXPERT_IDX)?;
     let (active, number, capacity) = (call.int(ACTIVE_NUM)?, call.int(EXPERT_NUM)?, call.int(EXPERT_CAPACITY)?);
+    for (name, value) in [(ACTIVE_NUM, active), (EXPERT_NUM, number), (EXPERT_CAPACITY, capacity)] {
+        if value < 0 {
+            return Err(call.refuse(name, format!("expected at least 0, found {value}")));
+        }
+    }
     let all = count * choices;
     let room = match call.int(DROP_PAD_MODE)? {
         0 => Room::Dropless(if active > 0 { all.min(active as usize) } else { all }),
-        1 if number > 0 && capacity > 0 => Room::Capacity(capacity as usize),
+        1 if number > 0 && capacity > 0 && width > 0 => Room::Capacity(capacity as usize),
         1 => {
-            return Err(
-                call.refuse(EXPERT_CAPACITY, format!("expected at least 1 for dropPadMode 1, found {capacity}"))
-            );
+            let text = format!("expected rows with elements for {number} experts of {capacity} each, found {width}");
+            return Err(call.refuse(DROP_PAD_MODE, text));
         }
         other => return Err(call.refuse(DROP_PAD_MODE, format!("expected 0 or 1, found {other}"))),
     };
-    let number = number.max(0) as usize;
+    let (number, flag) = (number as usize, call.int(EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG)?);
+    if !(0..=2).contains(&flag) {
+        return Err(call.refuse(EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG, format!("expected 0 to 2, found {flag}")));
+    }
     match room {
         Room::Dropless(copies) => call.expect_shape(EXPANDED_X_OUT, &[copies, width], "the active copies of x")?,
         Room::Capacity(capacity) => {
@@ -250,12 +257,13 @@ fn init_routing_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
         }
     }
     let is_dropless = matches!(room, Room::Dropless(_));
-    let flag = call.int(EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG)?;
+    let counted = is_dropless && flag != 0;
+    if counted && number == 0 {
+        return Err(call.refuse(EXPERT_NUM, "expected at least 1 where tokens are counted, found 0"));
+    }
     let before = call.flag(EXPERT_TOKENS_BEFORE_CAPACITY_FLAG)? && !is_dropless;
-    let wanted = [
-        (EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, is_dropless && flag != 0),
-        (EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL, before),
-    ];
+    let wanted =
+        [(EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, counted), (EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL, before)];
     for (name, _) in wanted.iter().filter(|(_, wanted)| *wanted) {
         call.expect_shape(*name, &[number], "a number for each expert")?;
     }
@@ -269,7 +277,8 @@ fn init_routing_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
     let is_sum = is_dropless && flag == 1;
     Plan::new(move |views, tiles| {
         let chosen = experts::whole(views.of(chosen));
-        let Dealt { places: at, mut counts, copies } = experts::deal(&chosen, number, room)?;
+        let Dealt { places: at, mut counts, copies } =
+            experts::deal(&chosen, if is_dropless && !counted { 0 } else { number }, room)?;
         store(views, places, &at);
         if let Some(slot) = counts_out {
             if is_sum {
@@ -377,6 +386,9 @@ fn finalize(
     let (x, out) = (x.slot, out.slot);
     let back = Back { count, choices, copies, by_token, may_drop, rows, scales, experts: named };
     Plan::new(move |views, tiles| {
+        if views.of(out).is_empty() {
+            return Ok(());
+        }
         let addends: Vec<&View> = slots.iter().map(|&slot| views.of(slot)).collect();
         let bias = bias.map(|slot| views.of(slot));
         experts::combine(tiles, views.of(x), &addends, bias, &back.shares(views)?, views.of(out));
@@ -452,6 +464,9 @@ fn unpermute(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (tokens, places, out) = (tokens.slot, call.tensor(SORTED_INDICES)?.slot, out.slot);
     let probs = probs.map(|probs| probs.slot);
     Plan::new(move |views, tiles| {
+        if views.of(out).is_empty() {
+            return Ok(());
+        }
         let places = experts::whole(views.of(places));
         let mut factors = vec![1f32; places.len()];
         if let Some(slot) = probs {

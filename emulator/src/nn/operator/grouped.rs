@@ -13,7 +13,6 @@ use super::row::{Operator, Parameter, attribute, input, inputs, outputs, unmodel
 use super::sets::{FLOATING, INDEX64};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::dtype::DType;
-use crate::nn::elementwise;
 use crate::nn::lane::Lane;
 use crate::nn::matmul::{self, Precision};
 use crate::nn::view::View;
@@ -22,7 +21,7 @@ use crate::nn::view::View;
 const MOST_GROUPS: usize = 1024;
 
 const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupType 0: one x [M, K] whose rows the groups share, a \
-                      weight [K, N] each or one [groups, K, N], a bias [N] each or one [groups, N], out [M, N], one or each its own; \
+                      weight [K, N] each or one [groups, K, N], a bias [N] each or one [groups, N], one out [M, N]; \
                       groupType 2: one x [M, K] and one weight [K, N] whose K the groups share, out [groups, M, N]; groupListOptional \
                       says where groups end (groupListType 0) or how long they are (1); splitItem 0 or 1 for several of out, 2 or 3 \
                       for one; one element type, bias of FLOAT for BFLOAT16; actType 0";
@@ -107,7 +106,7 @@ impl Groups {
         i64::load(&views.of(self.list).collapsed(), 0, &mut listed);
         let mut start = 0usize;
         let part = |(group, &value): (usize, &i64)| {
-            let end = if self.lengths { start as i64 + value } else { value };
+            let end = if self.lengths { (start as i64).saturating_add(value) } else { value };
             let end = usize::try_from(end).ok().filter(|end| (start..=self.extent).contains(end)).ok_or_else(|| {
                 format!(
                     "groupListOptional: group {group} begins at {start} of {} and has {value} for its {}",
@@ -132,11 +131,7 @@ fn slots(list: &[Tensor]) -> Vec<ViewIndex> {
 }
 
 fn multiply(tiles: &dyn crate::nn::Tiles, a: &View, b: &View, bias: Option<&View>, out: &View) {
-    if out.is_empty() {
-        return;
-    }
     match bias {
-        _ if a.is_empty() => elementwise::fill(tiles, out, 0f32),
         None => matmul::matmul(tiles, a, b, Precision::Keep, out),
         Some(bias) => matmul::addmm(tiles, bias, a, b, (1.0, 1.0), Precision::Keep, out),
     }

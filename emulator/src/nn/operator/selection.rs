@@ -119,7 +119,7 @@ fn index(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
     // Where truth values let nothing in, no index has elements.
-    if call.tensor(OUT)?.len() == 0 {
+    if call.tensor(OUT)?.len() == 0 && call.tensors(INDICES_LIST)?.iter().any(|index| index.len() == 0) {
         return Plan::new(|_, _| Ok(()));
     }
     let indexed = Indexed::of(call, x)?;

@@ -168,7 +168,7 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<Plan, Refusal> {
             return Err(call.refuse(WEIGHT, text));
         }
     };
-    if y.dims[0] != m || m * k * n == 0 {
+    if y.dims[0] != m || [m, k, n].contains(&0) {
         return Err(call.refuse(Y, format!("expected [{m}, {n}] with elements, found {:?} for x {:?}", y.dims, x.dims)));
     }
     let size = call.int(ANTIQUANT_GROUP_SIZE)?;

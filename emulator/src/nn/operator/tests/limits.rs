@@ -383,3 +383,58 @@ fn inference_reads_the_statistics_that_training_writes() {
     assert_eq!(written(true), "runningMean runningVar output saveMean saveInvstd");
     assert_eq!(written(false), "output");
 }
+
+#[test]
+fn tensors_without_elements_take_neither_memory_nor_time() {
+    let empty = |dims: &[i64]| told(F32, dims);
+    decided(vec![
+        (
+            "aclnnUniqueConsecutive",
+            vec![
+                empty(&[HUGE, 0]),
+                Arg::B(false),
+                Arg::B(false),
+                Arg::I(0),
+                empty(&[HUGE, 0]),
+                told(I64, &[0]),
+                told(I64, &[0]),
+            ],
+            "expected rows with elements",
+        ),
+        ("aclnnIndex", vec![empty(&[2, 3]), Arg::Tolds(vec![told(I64, &[5])]), empty(&[0])], "out: expected shape"),
+    ]);
+    // As many matrices as nobody could walk through.
+    let none = |columns| Data::new(F32, &[1 << 40, 0, columns], &[]);
+    let (mut x, mut a, mut solution, mut factor) = (none(3), none(0), none(3), none(0));
+    let [upper, transposed, unit] = [true, false, false].map(Arg::B);
+    let tensors = [&mut x, &mut a, &mut solution, &mut factor].map(Arg::T);
+    let [x, a, solution, factor] = tensors;
+    run("aclnnTriangularSolve", vec![x, a, upper, transposed, unit, solution, factor]).unwrap();
+}
+
+#[test]
+fn scores_that_are_no_number_are_the_greatest_of_their_row() {
+    let mut scores = varied(64, 3);
+    scores[17] = f64::NAN;
+    let mut x = Data::new(F32, &[1, 64], &scores);
+    let [mut y, mut chosen, mut rows] = [F32, I32, I32].map(|dtype| Data::blank(dtype, &[1, 64]));
+    let arguments = vec![Arg::T(&mut x), Arg::Null, Arg::I(64), Arg::T(&mut y), Arg::T(&mut chosen), Arg::T(&mut rows)];
+    run("aclnnMoeGatingTopKSoftmax", arguments).unwrap();
+    let chosen = chosen.values();
+    assert!(chosen[0] == 17.0 || y.values().iter().all(|y| y.is_nan()), "{chosen:?}");
+    let mut all = chosen.clone();
+    all.sort_by(f64::total_cmp);
+    assert!(all.iter().copied().eq((0..64).map(f64::from)), "each expert once: {chosen:?}");
+}
+
+#[test]
+fn a_bias_is_all_that_is_left_of_a_product_over_nothing() {
+    let (mut x, mut weight) = (Data::new(F16, &[2, 0], &[]), Data::new(F16, &[0, 3], &[]));
+    let (mut bias, mut out) = (Data::new(F16, &[3], &[1.0, 2.0, 3.0]), Data::blank(F16, &[2, 3]));
+    let mut arguments = vec![Arg::List(vec![&mut x]), Arg::List(vec![&mut weight]), Arg::List(vec![&mut bias])];
+    arguments.extend([Arg::NoList, Arg::NoList, Arg::NoList, Arg::NoList, Arg::NoList, Arg::Null]);
+    arguments.extend([Arg::NoList, Arg::NoList, Arg::NoList, Arg::I(0), Arg::I(-1), Arg::I(0), Arg::I(0)]);
+    arguments.extend([Arg::List(vec![&mut out]), Arg::NoList, Arg::NoList]);
+    run("aclnnGroupedMatmulV4", arguments).unwrap();
+    assert_eq!(out.values(), [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+}
