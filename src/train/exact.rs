@@ -23,7 +23,7 @@ const BLOCKS: usize = 1 << BLOCK_LEVELS;
 /// All of it.
 pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
-    for (what, cards) in [("dp", layout.data), ("tp", layout.tensor)] {
+    for (what, cards) in [("dp", layout.data), ("cp", layout.context), ("tp", layout.tensor)] {
         if !BLOCKS.is_multiple_of(cards) {
             let text = format!("{what} does not divide the {BLOCKS} blocks in which every sum is added");
             let problem =
@@ -35,12 +35,6 @@ pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
         let problem = Diagnostic::new("--exact", "sums over two axes are added in the order of the cards");
         let Grid { rows, depth } = layout.grid;
         let problem = problem.expected("one axis tp").found(format!("tp_row={rows}, tp_depth={depth}"));
-        problems.push(problem.help("another --mesh, or leave --exact out"));
-    }
-    if layout.context > 1 {
-        let problem =
-            Diagnostic::new("--exact", "tokens of a sequence on several cards are added in the order of the cards");
-        let problem = problem.expected("cp=1").found(format!("cp={}", layout.context));
         problems.push(problem.help("another --mesh, or leave --exact out"));
     }
     if !layout.micro_batch.is_power_of_two() {

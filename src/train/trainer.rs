@@ -534,8 +534,9 @@ impl Trainer {
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> Inputs {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
-        // Of a sequence, in the order in which cards have its tokens.
-        let order = context::order(s, self.layout.context);
+        // Of a sequence, in the order in which cards have its tokens: in one order of sums in that of the text on every layout, as
+        // products add a sequence's tokens in the order in which they are given.
+        let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
         let tokens = |at: usize, shift: usize| match row(at) {
             Some(row) => order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect(),
             None => vec![0; s],
