@@ -18,6 +18,7 @@ use crate::device::{Cann, Device};
 use crate::exec::{self, Engine, EngineOptions, Inputs, Outputs, Shards, Timed, memory_wanted};
 use crate::program::HostTensor;
 use crate::program::models::{COPY, input};
+use crate::program::tree::SumOrder;
 use crate::schedule::{Plan, micro_batch, numbered, unnumbered};
 use crate::timeline::{Phase, Shares};
 
@@ -28,7 +29,7 @@ use super::data::Batch;
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
-use super::program::{Part, SumOrder, name};
+use super::program::{Part, name};
 use super::recipe::{Precision, Recipe};
 
 /// What a step did.
