@@ -5,6 +5,8 @@
 //! program lays weights and caches out as the prefill program does, so that both run on the same memory. It knows nothing of training,
 //! whose programs of a step share one layout and are placed before any is scheduled (`train::compile`).
 
+mod order;
+
 use std::ops::Range;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Kernels, Precision, Weights};
@@ -13,9 +15,12 @@ use crate::config::ModelConfig;
 use crate::placement::{Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
 use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
+use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
 use crate::schedule::{Plan, Staged, StagedStep, schedule_joined_like, schedule_stages};
+
+pub(crate) use order::{check_axes, check_order};
 
 /// What the passes make of a program.
 #[derive(Clone, Debug)]
@@ -75,6 +80,9 @@ pub struct Deployment {
     pub context: usize,
     /// What the programs give back.
     pub head: Head,
+    /// In which order sums are added that cards hold parts of. As trees, the logits of a sequence have the same bits on any number of
+    /// cards and in any batch, and what cannot be so added is refused.
+    pub order: SumOrder,
 }
 
 /// The plans of both programs, by rank.
@@ -111,6 +119,7 @@ impl Deployment {
             longest_prompt: context.saturating_sub(1),
             context,
             head: Head::LastLogits,
+            order: SumOrder::AsTheyCome,
         }
     }
 
@@ -187,12 +196,14 @@ impl Deployment {
         let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
         if self.stages == 1 {
             let split = parallelize(&program, mesh, &pins)?;
+            check_order(self.order, &split.lowered)?;
             let plans = schedule_joined_like(&split.lowered, memory_of, kernels)?;
             return Ok(Compiled { split, plans });
         }
         let marks = Marks::of_forward(&program, &layers, program.ops.len(), parts);
         // What runs on other stages shares no collective.
         let split = parallelize_apart(&program, mesh, &pins, |program| marks.apart(program))?;
+        check_order(self.order, &split.lowered)?;
         let places = marks.places(&split.lowered.program);
         let plans = schedule_stages(&StagedStep {
             name: &format!("{} in {} stages", program.name, self.stages),
@@ -230,7 +241,7 @@ impl Deployment {
         parts: &Cut,
     ) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
         let run = RunShape { batch: self.batch, sequence, cache_length: self.context };
-        decoder_of_layers(config, run, sees, self.precision, self.head, parts.parts > 1)
+        decoder_of_layers(config, run, sees, self.precision, self.head, self.order, parts.parts > 1)
     }
 
     /// Everything that does not fit the model.
@@ -279,7 +290,22 @@ impl Deployment {
                     .help("shorten the prompt or generate fewer tokens"),
             );
         }
+        self.check_numbers(&mut problems);
+        problems.into_result(())
+    }
+
+    /// Element types and orders of sums that cannot be.
+    fn check_numbers(&self, problems: &mut Diagnostics) {
         let Precision { activations, weights } = self.precision;
+        if self.order == SumOrder::Tree {
+            let columns = self.cards / (self.stages * self.grid.cards()).max(1);
+            check_axes(&[("tp", columns)], self.grid, problems);
+            if weights != Weights::Float {
+                let text = "a row that cards have parts of is quantised by the scale of each part";
+                let problem = Diagnostic::new("--exact", text).expected("f32, f16 or bf16").found(self.precision);
+                problems.push(problem.help("another --dtype, or leave --exact out"));
+            }
+        }
         if !activations.is_float() {
             problems.push(
                 Diagnostic::new("dtype", "activations are floats").expected("f32, f16 or bf16").found(activations),
@@ -288,7 +314,6 @@ impl Deployment {
             let problem = Diagnostic::new("dtype", "cards quantise 16-bit activations only");
             problems.push(problem.expected("f16 or bf16 activations").found(activations));
         }
-        problems.into_result(())
     }
 }
 

@@ -154,6 +154,26 @@ fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
     }
 }
 
+/// Tokens of a sequence on several cards, with every other axis: keys that query heads share, and heads with keys of their own.
+#[test]
+fn tokens_on_several_cards_have_the_same_bits() {
+    let layouts = [
+        ONE,
+        Layout { context: 2, ..ONE },
+        Layout { context: 4, micro_batch: 2, zero: Zero::Weights, ..ONE },
+        Layout { context: 2, tensor: 2, residual: SEQ, ..ONE },
+        Layout { context: 2, tensor: 4, micro_batch: 4, recompute: Recompute::Full, ..ONE },
+        Layout { context: 2, data: 2, micro_batch: 2, zero: Zero::Moments, ..ONE },
+        Layout { context: 4, data: 2, micro_batch: 1, zero: Zero::Gradients, ..ONE },
+        Layout { context: 2, stages: 2, tensor: 2, micro_batch: 2, ..ONE },
+    ];
+    let several = Recipe { steps: 4, ..recipe(Precision::F32) };
+    are_alike(&small(false), &several, &layouts);
+    let own = small(true);
+    let own = ModelConfig { kv_heads: own.heads, ..own };
+    are_alike(&own, &Recipe { precision: Precision::Bf16, ..several }, &[ONE, layouts[2], layouts[3], layouts[5]]);
+}
+
 /// A global batch that fills no whole tree, whose sequences the last micro-batches lack.
 #[test]
 fn a_batch_that_is_no_power_of_two_has_the_same_bits() {
@@ -192,7 +212,7 @@ fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
 fn without_one_order_layouts_have_other_bits() {
     let recipe = Recipe { exact: false, steps: 2, ..recipe(Precision::F32) };
     let expected = run(&small(false), &recipe, ONE);
-    for layout in [LAYOUTS[1], LAYOUTS[3], LAYOUTS[10], LAYOUTS[16]] {
+    for layout in [LAYOUTS[1], LAYOUTS[3], LAYOUTS[10], LAYOUTS[16], Layout { context: 2, ..ONE }] {
         assert!(run(&small(false), &recipe, layout) != expected, "{layout:?}");
     }
 }
@@ -217,8 +237,8 @@ fn what_has_no_one_order_is_said_before_anything_runs() {
     let said = |config: &ModelConfig, layout: Layout| {
         compile(config, &recipe(Precision::F32), &layout).unwrap_err().to_string()
     };
-    let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, context: 2, ..ONE });
-    for part in ["found cp=2", "dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"]
+    let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, context: 5, ..ONE });
+    for part in ["found cp=5", "dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"]
     {
         assert!(text.contains(part), "{text}");
     }

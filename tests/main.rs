@@ -13,6 +13,7 @@ mod device;
 mod engine;
 mod equivalence;
 mod exact;
+mod exact_serving;
 mod faults;
 mod golden;
 mod gradients;

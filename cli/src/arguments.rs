@@ -174,6 +174,9 @@ pub(super) struct GenerateOptions {
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
+    /// Add every sum in one order, so that a prompt's logits have the same bits on any number of cards and in any batch
+    #[arg(long)]
+    pub(super) exact: bool,
     /// Most tokens to generate for each prompt
     #[arg(long, default_value = "64", value_parser = positive, value_name = "N")]
     pub(super) max_new_tokens: usize,

@@ -205,7 +205,13 @@ fn cut(options: &ReshardOptions) -> Result<Outcome, Failure> {
     let checkpoint = Checkpoint::named(&options.path)?;
     files::check_folder("--out", &options.out).map_err(Diagnostics::from)?;
     let sharding = match options.zero.and_then(Zero::of_stage) {
-        None => stored_layouts_on(&checkpoint, &options.mesh)?,
+        None => {
+            // What an exact run could not go on with is not written.
+            if train::is_exact(&checkpoint) {
+                train::sharding(&checkpoint, &options.mesh, Zero::None)?;
+            }
+            stored_layouts_on(&checkpoint, &options.mesh)?
+        }
         Some(zero) => train::sharding(&checkpoint, &options.mesh, zero)?,
     };
     let saved = reshard(&checkpoint, &sharding, &options.out)?;

@@ -528,6 +528,11 @@ fn kept(checkpoint: &Checkpoint) -> Result<Kept, Diagnostic> {
     })
 }
 
+/// Whether a checkpoint is of a run whose sums have one order.
+pub(super) fn is_exact(checkpoint: &Checkpoint) -> bool {
+    kept(checkpoint).is_ok_and(|kept| kept.recipe.exact)
+}
+
 /// How a run that goes on from a checkpoint holds what is in it, on another mesh.
 ///
 /// # Errors

@@ -57,6 +57,7 @@ const OPTIONS: [(&str, &[&str]); 12] = [
             "mesh",
             "dtype",
             "residual",
+            "exact",
             "max-new-tokens",
             "temperature",
             "top-k",
@@ -272,6 +273,16 @@ fn a_stream_has_a_line_for_each_token() {
     let sequence = &stopped["sequences"][0];
     assert_eq!(sequence["finish"]["reason"], "stop_text");
     assert!(!sequence["text"].as_str().unwrap()["In the beginning".len()..].contains('e'), "{sequence}");
+}
+
+#[test]
+fn logits_of_one_order_of_sums_do_not_depend_on_cards_or_batch() {
+    let one = "generate --device emulator --exact --dtype f32 --max-new-tokens 3 --json --logprobs 2 --prompt The";
+    let found = |more: &str| json(&words(&format!("{one} {more}")))["sequences"][0]["log_probabilities"].clone();
+    let expected = found("--cards 1");
+    assert_eq!(expected.as_array().map(Vec::len), Some(3), "{expected}");
+    assert_eq!(found("--cards 8 --prompt And --prompt Of"), expected);
+    assert_eq!(found("--cards 4 --mesh pp=2,tp=2"), expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::Tensor;
@@ -316,8 +316,8 @@ proptest! {
         for cards in [1, 2, 4, 8, 16] {
             let (precision, head) = (DType::BF16.into(), Head::LastToken);
             let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-            let (stages, grid) = (1, Grid::LINE);
-            let deployment = Deployment { cards, stages, grid, precision, residual, batch, longest_prompt, context, head };
+            let of = Deployment::of(&config, cards);
+            let deployment = Deployment { precision, residual, batch, longest_prompt, context, head, ..of };
             let Programs { prefill, decode } = deployment.compile(&config).unwrap();
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
             // The buffers of communicators are the price of there being more than one card.
@@ -334,10 +334,11 @@ proptest! {
         issue in proptest::sample::select(vec![Issue::Eager, Issue::Captured]),
     ) {
         let (precision, residual, head) = (DType::BF16.into(), Residual::Seq, Head::LastToken);
-        let (stages, grid) = (1, Grid::LINE);
         let (longest_prompt, context) = (40, 48);
-        let deployment = Deployment { cards, stages, grid, precision, residual, batch, longest_prompt, context, head };
-        let plans = deployment.compile(&model("qwen2.5-72b", 1)).unwrap().prefill;
+        let config = model("qwen2.5-72b", 1);
+        let of = Deployment::of(&config, cards);
+        let deployment = Deployment { precision, residual, batch, longest_prompt, context, head, ..of };
+        let plans = deployment.compile(&config).unwrap().prefill;
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
         let on: Vec<usize> = (0..cards).collect();
         let run = |topology: &Topology| Simulator::new(&profile, topology, &plans, &on, None).run(issue);

@@ -87,6 +87,20 @@ fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
     let refused = train(dir, "refused", "--exact --cards 3").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("tp does not divide the 16 blocks"), "{said}");
+    // Nothing is cut for a mesh on which the run could not go on.
+    let cut = dir.join("cut");
+    let reshard = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
+        command.args(["checkpoint", "reshard"]).arg(&save).args(options).arg("--out").arg(&cut).output().unwrap()
+    };
+    for options in [&["--mesh", "dp=3"][..], &["--mesh", "dp=3", "--zero", "1"]] {
+        let refused = reshard(options);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let parts = ["dp does not divide the 16 blocks", "found dp=3"];
+        assert!(refused.status.code() == Some(2) && parts.iter().all(|part| said.contains(part)), "{said}");
+        assert!(!cut.exists());
+    }
+    assert!(reshard(&["--mesh", "cp=2,tp=2"]).status.success() && cut.exists());
 }
 
 /// A guard against hangs.

@@ -10,6 +10,7 @@ use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use super::graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
 use super::op::{Kind, result_types};
 use super::rule::Einsum;
+use super::tree::SumOrder;
 use super::verify::verify;
 
 /// Builds a [`Program`].
@@ -42,10 +43,10 @@ impl Operand {
 static NEXT_MARK: AtomicU64 = AtomicU64::new(0);
 
 impl Builder {
-    /// The same builder, whose sums over dims that may be cut have one order, that of [`tree`](super::tree).
+    /// The same builder, whose sums over dims that may be cut have this order.
     #[must_use]
-    pub fn in_trees(self) -> Self {
-        Self { in_trees: true, ..self }
+    pub fn in_order(self, order: SumOrder) -> Self {
+        Self { in_trees: order == SumOrder::Tree, ..self }
     }
 
     /// Whether sums are trees.

@@ -380,8 +380,8 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     let [out, max, sum] = [0, 1, 2].map(|index| adjoint.result(index));
     let operands = [q, keys, values, mask, dy, out, max, sum];
-    let is_shared = adjoint.value(0).shape[3] > 1;
-    if adjoint.build.is_in_trees() && is_shared {
+    // Which takes the rows of a sequence together, so that keys have one order of queries wherever tokens lie.
+    if adjoint.build.is_in_trees() {
         let kind = Kind::AttentionGradByHead { scale: *scale };
         let [of_q, of_keys, of_values]: [Operand; 3] = adjoint.build.several(kind, &operands);
         adjoint.give(0, of_q);

@@ -11,6 +11,16 @@ use std::ops::Range;
 /// Into as many blocks as this many halvings make, the dims of weights and vocabularies are cut: over as many cards they can be.
 pub const BLOCK_LEVELS: usize = 4;
 
+/// The order in which the parts of a sum are added that cards, or micro-batches, hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SumOrder {
+    /// Each card's and each micro-batch's own, one after the other.
+    #[default]
+    AsTheyCome,
+    /// That of the tree, whoever holds them.
+    Tree,
+}
+
 /// A dim that is summed, and how often it is halved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halved {

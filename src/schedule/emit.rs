@@ -381,13 +381,11 @@ impl<'a> Emitter<'a> {
         self.add_by_pairs(op, parts, recv);
     }
 
-    /// Adds the rows of `parts` to a dense result of as many elements.
+    /// Adds the rows of `parts`, which are not read again, to a dense result of as many elements.
     fn add_by_pairs(&mut self, op: OpId, parts: View, into: &View) {
         if into.elems() > 0 {
             let flat = View { shape: [into.elems()].into(), strides: smallvec![1], ..into.clone() };
-            let kernels = self.joins.kernels;
-            let calls = by_pairs(parts, 0, &flat, kernels, |dtype, shape| self.temporary(dtype, shape));
-            self.launch(op, calls);
+            self.launch(op, by_pairs(parts, 0, &flat, self.joins.kernels, |kept| kept));
         }
     }
 

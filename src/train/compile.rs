@@ -9,9 +9,11 @@ use std::fmt;
 
 use crate::base::{Diagnostic, Diagnostics, Kernels};
 use crate::collective::{parallelize, parallelize_apart};
+use crate::compile::check_order;
 use crate::config::ModelConfig;
 use crate::placement::{DEPTH, Grid, Mesh, Placed, Residual};
 use crate::program::models::trained;
+use crate::program::tree::SumOrder;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
 use crate::schedule::{Place, Plan, Staged, StagedStep, schedule_partly_joined, schedule_stages};
@@ -22,7 +24,7 @@ use super::context::CONTEXT;
 use super::exact;
 use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
-use super::program::{Marked, Part, Parts, Recompute, SumOrder, is_copy};
+use super::program::{Marked, Part, Parts, Recompute, is_copy};
 use super::recipe::{Precision, Recipe};
 use super::stages::PIPELINE;
 
@@ -214,13 +216,13 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         let own_pins = pins.clone().among(&program);
         if layout.stages == 1 {
             let placed = parallelize(&program, &mesh, &own_pins)?.lowered;
-            check_order(recipe, &placed)?;
+            check_order(recipe.order(), &placed)?;
             lowered.parts.push((part, placed));
             continue;
         }
         // What runs at other times or on other stages shares no collective.
         let placed = parallelize_apart(&program, &mesh, &own_pins, |program| marks.apart(program))?.lowered;
-        check_order(recipe, &placed)?;
+        check_order(recipe.order(), &placed)?;
         lowered.places.push(marks.places(&placed.program));
         lowered.homes.extend(marks.homes(&program));
         lowered.parts.push((part, placed));
@@ -270,11 +272,6 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         problems.push(problem.expected(format!("at most {micro_batch}")).found(grid.depth).help(help));
     }
     problems.into_result(())
-}
-
-/// That sums have one order, if they are to.
-fn check_order(recipe: &Recipe, placed: &Placed) -> Result<(), Diagnostics> {
-    if recipe.exact { exact::check(placed) } else { Ok(()) }
 }
 
 /// What cannot be a pipeline.

@@ -1,21 +1,9 @@
-//! What keeps a layout from summing as one card does, said before anything runs.
-//!
-//! Input → output: a recipe, a layout and the lowered programs → nothing, or every reason. It asks the ops' rows alone, so it holds
-//! of whatever placement chose.
+//! What no layout of a run is whose sums have one order, said before anything runs.
 
-use std::ops::Range;
-
-use crate::base::{AxisId, Diagnostic, Diagnostics};
-use crate::placement::{Grid, Placed};
-use crate::program::op::rule_of;
-use crate::program::text::op_text;
-use crate::program::tree::{BLOCK_LEVELS, Halved, node_problem};
-use crate::program::{Factor, Kind, Op, Reduce, ValueId};
+use crate::base::{Diagnostic, Diagnostics};
+use crate::compile::check_axes;
 
 use super::compile::Layout;
-
-/// Over how many cards at most a sum can be cut.
-const BLOCKS: usize = 1 << BLOCK_LEVELS;
 
 /// What no layout of an exact run is.
 ///
@@ -23,81 +11,12 @@ const BLOCKS: usize = 1 << BLOCK_LEVELS;
 /// All of it.
 pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
-    for (what, cards) in [("dp", layout.data), ("tp", layout.tensor)] {
-        if !BLOCKS.is_multiple_of(cards) {
-            let text = format!("{what} does not divide the {BLOCKS} blocks in which every sum is added");
-            let problem =
-                Diagnostic::new("--exact", text).expected("1, 2, 4, 8 or 16").found(format!("{what}={cards}"));
-            problems.push(problem.help("another --mesh, or leave --exact out"));
-        }
-    }
-    if layout.grid != Grid::LINE {
-        let problem = Diagnostic::new("--exact", "sums over two axes are added in the order of the cards");
-        let Grid { rows, depth } = layout.grid;
-        let problem = problem.expected("one axis tp").found(format!("tp_row={rows}, tp_depth={depth}"));
-        problems.push(problem.help("another --mesh, or leave --exact out"));
-    }
-    if layout.context > 1 {
-        let problem =
-            Diagnostic::new("--exact", "tokens of a sequence on several cards are added in the order of the cards");
-        let problem = problem.expected("cp=1").found(format!("cp={}", layout.context));
-        problems.push(problem.help("another --mesh, or leave --exact out"));
-    }
+    let axes = [("dp", layout.data), ("cp", layout.context), ("tp", layout.tensor)];
+    check_axes(&axes, layout.grid, &mut problems);
     if !layout.micro_batch.is_power_of_two() {
         let problem = Diagnostic::new("--exact", "the sequences of a micro-batch are no subtree of those of a step");
         let problem = problem.expected("a power of two").found(format!("--micro-batch {}", layout.micro_batch));
         problems.push(problem.help("another --micro-batch, or leave --exact out"));
     }
     problems.into_result(())
-}
-
-/// What of a lowered program would be added in an order that depends on the layout.
-///
-/// # Errors
-/// All of it.
-pub(super) fn check(placed: &Placed) -> Result<(), Diagnostics> {
-    let mut problems = Diagnostics::new();
-    let mut said: Vec<String> = Vec::new();
-    let program = &placed.program;
-    for (_, op) in program.ops.iter() {
-        let message = match &op.kind {
-            Kind::AllReduce { axes, reduce: Reduce::Tree } | Kind::ReduceScatter { axes, reduce: Reduce::Tree, .. } => {
-                let joined_first = |operand: &ValueId| {
-                    let inner = placed.layouts[*operand].partial.iter().rev().take(axes.len());
-                    inner.map(|(axis, _)| *axis).all(|axis| axes.contains(&axis))
-                };
-                (!op.operands.iter().all(joined_first)).then(|| "joins cards before those between them".to_owned())
-            }
-            kind if kind.is_movement() => None,
-            _ => of_op(placed, op),
-        };
-        // One op for each reason: the layers are alike.
-        if let Some(message) = message.filter(|message| !said.contains(message)) {
-            said.push(message.clone());
-            let problem = Diagnostic::new(op_text(program, op), message);
-            problems.push(problem.help("another --mesh, or leave --exact out"));
-        }
-    }
-    problems.into_result(())
-}
-
-fn of_op(placed: &Placed, op: &Op) -> Option<String> {
-    let (program, mesh) = (&placed.program, &placed.mesh);
-    let shapes = program.operand_shapes(op);
-    let rule = rule_of(op, &shapes).ok()?;
-    let is_sum = |id: &ValueId| placed.layouts[*id].partial.iter().any(|(_, by)| *by == Reduce::Sum);
-    if op.results.iter().any(is_sum) && !op.kind.row().leaves_one_part {
-        return Some("sums parts of cards in no order".to_owned());
-    }
-    let dim = |(letter, halved): (u8, Halved)| -> Option<(Halved, Vec<Range<usize>>, usize)> {
-        let operand = (0..op.operands.len()).find(|at| rule.operands[*at].contains(&Factor::Letter(letter)))?;
-        let (dim, layout) = (rule.operand_dim(operand, letter)?, &placed.layouts[op.operands[operand]]);
-        let axes: &[AxisId] = &layout.dims[dim];
-        let mut ranges: Vec<Range<usize>> =
-            (0..mesh.cards()).map(|rank| layout.ranges(mesh, shapes[operand], rank)[dim].clone()).collect();
-        ranges.dedup();
-        Some((halved, ranges, mesh.joint_size(axes)))
-    };
-    let dims: Vec<_> = (op.kind.row().tree)(&op.kind, &shapes).into_iter().filter_map(dim).collect();
-    node_problem(&dims)
 }

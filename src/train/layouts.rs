@@ -13,11 +13,11 @@ use crate::config::ModelConfig;
 use crate::placement::{COLUMNS, DEPTH, Layout, Mesh, Pins, ROWS, Residual, TENSOR, place};
 use crate::program::grad::AGAIN;
 use crate::program::models::{COPY, trained};
+use crate::program::tree::SumOrder;
 use crate::program::{Program, Role, Value, ValueId};
 
 use super::context::CONTEXT;
 use super::optimizer::{STATES, matrices};
-use super::program::SumOrder;
 
 /// The axis over which sequences are dealt.
 pub const DATA: &str = "dp";

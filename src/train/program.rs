@@ -14,6 +14,7 @@ use crate::config::{Lora, ModelConfig};
 use crate::program::compress::Compression;
 use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::{COPY, Loss, loss, trained};
+use crate::program::tree::SumOrder;
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
 use crate::schedule::When;
 use crate::schedule::parts::{Cut, Marks};
@@ -170,16 +171,6 @@ pub struct Parts<'a> {
     pub order: SumOrder,
 }
 
-/// The order in which the parts of a sum are added.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SumOrder {
-    /// Each card's and each micro-batch's own, one after the other.
-    #[default]
-    AsTheyCome,
-    /// That of [`tree`](crate::program::tree), whoever holds them.
-    Tree,
-}
-
 /// What is kept between programs, by param.
 struct States {
     /// Of params that are no copies.
@@ -233,8 +224,7 @@ impl Parts<'_> {
     }
 
     fn builder(&self, name: String) -> Builder {
-        let build = Builder::new(name);
-        if self.order == SumOrder::Tree { build.in_trees() } else { build }
+        Builder::new(name).in_order(self.order)
     }
 
     /// Whether a tied head is a copy of the embedding, whose gradients are summed each by itself.

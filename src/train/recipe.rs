@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{DType, Diagnostic, Diagnostics};
 use crate::config::Lora;
+use crate::program::tree::SumOrder;
 use crate::schedule::pipeline::Pipeline;
 
 use super::compress::Compress;
 use super::loss_scale::LossScaling;
 use super::optimizer::Optimizer;
-use super::program::SumOrder;
 
 /// A run of training. Keys that are missing have the defaults that train a small model well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

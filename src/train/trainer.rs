@@ -18,6 +18,7 @@ use crate::device::{Cann, Device};
 use crate::exec::{self, Engine, EngineOptions, Inputs, Outputs, Shards, Timed, memory_wanted};
 use crate::program::HostTensor;
 use crate::program::models::{COPY, input};
+use crate::program::tree::SumOrder;
 use crate::schedule::{Plan, micro_batch, numbered, unnumbered};
 use crate::timeline::{Phase, Shares};
 
@@ -28,7 +29,7 @@ use super::data::Batch;
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
-use super::program::{Part, SumOrder, name};
+use super::program::{Part, name};
 use super::recipe::{Precision, Recipe};
 
 /// What a step did.
@@ -556,8 +557,9 @@ impl Trainer {
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> Inputs {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
-        // Of a sequence, in the order in which cards have its tokens.
-        let order = context::order(s, self.layout.context);
+        // Of a sequence, in the order in which cards have its tokens: in one order of sums in that of the text on every layout, as
+        // products add a sequence's tokens in the order in which they are given.
+        let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
         let tokens = |at: usize, shift: usize| match row(at) {
             Some(row) => order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect(),
             None => vec![0; s],

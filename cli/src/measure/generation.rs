@@ -22,6 +22,7 @@ use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::{Event, Request, Session};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
+use ascend_tp::program::tree::SumOrder;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Action, Call, Region, View};
@@ -176,6 +177,7 @@ impl Setting {
             longest_prompt: self.prompt,
             context: self.prompt + self.tokens,
             head: Head::LastToken,
+            order: SumOrder::AsTheyCome,
         }
     }
 }

@@ -7,6 +7,7 @@ use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
+use ascend_tp::program::tree::SumOrder;
 use ascend_tp::schedule::Plan;
 use ascend_tp_machine::{Profile, Topology};
 
@@ -151,6 +152,7 @@ impl Setting {
             longest_prompt: self.input,
             context: self.input + self.output,
             head: Head::LastToken,
+            order: SumOrder::AsTheyCome,
         }
     }
 

@@ -19,6 +19,7 @@ use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
 use super::build::{Builder, Operand};
 use super::graph::{Form, Program, Role, Source, ValueId};
 use super::op::{Kind, rule_of};
+use super::tree::SumOrder;
 
 pub use loss::{Loss, loss};
 use names::Names;
@@ -88,7 +89,7 @@ pub fn decoder(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, Sees::Cache, precision.into(), head, false)?.0)
+    Ok(decoder_of_layers(config, run, Sees::Cache, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
 }
 
 /// As [`decoder`], of tokens with nothing before them: attention sees theirs alone, and is none the dearer for a cache that has room
@@ -102,7 +103,7 @@ pub fn prefill(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, Sees::Run, precision.into(), head, false)?.0)
+    Ok(decoder_of_layers(config, run, Sees::Run, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
 }
 
 /// Whose keys and values attention sees.
@@ -114,8 +115,8 @@ pub enum Sees {
     Run,
 }
 
-/// As [`decoder`], with the ops of each layer, by number. With `copies_table` a head that is the embedding is a param of its own, called
-/// [`COPY`] and the embedding's name.
+/// As [`decoder`], with the ops of each layer, by number, and sums in `order`. With `copies_table` a head that is the embedding is a
+/// param of its own, called [`COPY`] and the embedding's name.
 ///
 /// # Errors
 /// As [`decoder`].
@@ -125,13 +126,14 @@ pub fn decoder_of_layers(
     sees: Sees,
     precision: Precision,
     head: Head,
+    order: SumOrder,
     copies_table: bool,
 ) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
     let Precision { activations: dtype, weights } = precision;
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
     let d = config.head_dim;
     let names = Names::of(config.family);
-    let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type()));
+    let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type())).in_order(order);
 
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let start = build.input(input::START, [b], DType::I64);

@@ -64,11 +64,13 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
         dims.zip(ranges).fold(view.clone(), |view, (dim, range)| view.narrow(first + dim, range.start, range.len()))
     };
     emit.write_shaped(out, shape(m, n), |emit, out| {
-        if let Some(blocks) =
-            node.runs(&inner_sizes).filter(|blocks| batch.is_empty() && blocks * m * n <= MOST_AT_ONCE)
-        {
+        let at_once = node.runs(&inner_sizes).filter(|_| batch.is_empty());
+        if let Some((blocks, rows)) = at_once.and_then(|blocks| Some((blocks, rows_at_once(blocks, [m, n])?))) {
             let (x, w) = (emit.shaped(x, [m, k]), emit.shaped(w, [k, n]));
-            products_at_once(emit, [x, w], blocks, &out);
+            for first in (0..m).step_by(rows) {
+                let [x, out] = [&x, &out].map(|view| view.narrow(0, first, rows.min(m - first)));
+                products_at_once(emit, [x, w.clone()], blocks, &out);
+            }
             return;
         }
         sum(emit, &node, out, &mut |emit, ranges, out| {
@@ -85,8 +87,16 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
-/// Elements of all blocks' products at once that are not worth the launches of each by itself: those that stay in a cache.
+/// Elements of all blocks' products at once: those that stay in a cache until they are added.
 const MOST_AT_ONCE: usize = 2 << 20;
+/// Fewest rows of a product for which the right operand is worth reading once more.
+const LEAST_ROWS: usize = 128;
+
+/// Of products of `[m, n]`, how many rows of all blocks to make at once; `None`: launches of each block by itself take less.
+fn rows_at_once(blocks: usize, [m, n]: [usize; 2]) -> Option<usize> {
+    let rows = (MOST_AT_ONCE / (blocks * n).max(1)).min(m);
+    (rows == m || rows >= LEAST_ROWS).then_some(rows.max(1))
+}
 
 /// The products of so many blocks, runs of what is summed, by one call; then their sum.
 fn products_at_once(emit: &mut Emit<'_>, [x, w]: [View; 2], count: usize, out: &View) {
@@ -104,8 +114,7 @@ fn products_at_once(emit: &mut Emit<'_>, [x, w]: [View; 2], count: usize, out: &
         emit.calls.push(Call::Cast { x: products, out: wide.clone() });
         products = wide;
     }
-    let calls = by_pairs(products, 0, out, emit.kernels, |dtype, shape| emit.temporary(dtype, shape));
-    emit.calls.extend(calls);
+    emit.calls.extend(by_pairs(products, 0, out, emit.kernels, |kept| kept));
 }
 
 pub(in crate::program) fn sum_along(kind: &Kind, emit: &mut Emit<'_>) {
@@ -131,7 +140,7 @@ fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
                 parts = emit.temporary(x.dtype, x.shape.with(dim, blocks.len()));
                 emit.calls.push(Call::ReduceSum { x: split, out: parts.clone(), dim: dim + 1 });
             }
-            let calls = by_pairs(parts, dim, &out, emit.kernels, |dtype, shape| emit.temporary(dtype, shape));
+            let calls = by_pairs(parts, dim, &out, emit.kernels, |kept| emit.temporary(kept.dtype, kept.shape));
             emit.calls.extend(calls);
         }
         _ => sum(emit, node, out, &mut |emit, ranges, out| {
@@ -169,13 +178,14 @@ fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
 }
 
 /// The calls that add the elements of `x` along `dim` by pairs, those of pairs, and so on; the last of an odd number waits for the
-/// next round. There are two at least.
+/// next round. There are two at least. `sums` says where a round's sums go, given the first of each pair: over those, where nobody
+/// reads them again, or elsewhere.
 pub fn by_pairs(
     mut x: View,
     dim: usize,
     out: &View,
     kernels: Kernels,
-    mut temporary: impl FnMut(DType, Shape) -> View,
+    mut sums: impl FnMut(View) -> View,
 ) -> Vec<Call> {
     if let Some(call) = ordered_sum(&x, dim, out).filter(|_| kernels.has("ordered_sum")) {
         return vec![call];
@@ -183,16 +193,16 @@ pub fn by_pairs(
     let mut calls = Vec::new();
     while x.shape[dim] > 1 {
         let (half, rest) = (x.shape[dim] / 2, x.shape[dim] % 2);
-        let of = |offset: usize| {
-            let shape = x.shape.with(dim, half);
+        let every_second = |offset: usize, count: usize| {
+            let shape = x.shape.with(dim, count);
             let mut view = View { offset: x.offset + offset * x.strides[dim], shape, ..x.clone() };
             view.strides[dim] *= 2;
             view
         };
-        let sum =
-            if half + rest == 1 { out.repeat(dim, 1) } else { temporary(x.dtype, x.shape.with(dim, half + rest)) };
-        calls.push(Call::Add { a: of(0), b: of(1), out: sum.narrow(dim, 0, half) });
-        if rest == 1 {
+        let kept = every_second(0, half + rest);
+        let sum = if half + rest == 1 { out.repeat(dim, 1) } else { sums(kept.clone()) };
+        calls.push(Call::Add { a: every_second(0, half), b: every_second(1, half), out: sum.narrow(dim, 0, half) });
+        if rest == 1 && sum != kept {
             calls.push(Call::Copy { from: x.narrow(dim, 2 * half, 1), into: sum.narrow(dim, half, 1) });
         }
         x = sum;

@@ -1,0 +1,88 @@
+//! What keeps a layout from summing as one card does, said before anything runs.
+//!
+//! Input → output: an order of sums and a lowered program, or a mesh → nothing, or every reason. It asks the ops' rows alone, so it
+//! holds of whatever placement chose.
+
+use std::ops::Range;
+
+use crate::base::{AxisId, Diagnostic, Diagnostics};
+use crate::placement::{Grid, Placed};
+use crate::program::op::rule_of;
+use crate::program::text::op_text;
+use crate::program::tree::{BLOCK_LEVELS, Halved, SumOrder, node_problem};
+use crate::program::{Factor, Kind, Op, Reduce, ValueId};
+
+/// Over how many cards at most a sum can be cut.
+const BLOCKS: usize = 1 << BLOCK_LEVELS;
+
+/// What no mesh is on which sums are trees: numbers of cards by axis, and weights that two axes cut.
+pub(crate) fn check_axes(axes: &[(&str, usize)], grid: Grid, problems: &mut Diagnostics) {
+    for (what, cards) in axes {
+        if !BLOCKS.is_multiple_of(*cards) {
+            let text = format!("{what} does not divide the {BLOCKS} blocks in which every sum is added");
+            let problem =
+                Diagnostic::new("--exact", text).expected("1, 2, 4, 8 or 16").found(format!("{what}={cards}"));
+            problems.push(problem.help("another --mesh, or leave --exact out"));
+        }
+    }
+    if grid != Grid::LINE {
+        let problem = Diagnostic::new("--exact", "sums over two axes are added in the order of the cards");
+        let Grid { rows, depth } = grid;
+        let problem = problem.expected("one axis tp").found(format!("tp_row={rows}, tp_depth={depth}"));
+        problems.push(problem.help("another --mesh, or leave --exact out"));
+    }
+}
+
+/// What of a lowered program whose sums are to be trees would be added in an order that depends on the layout.
+///
+/// # Errors
+/// All of it.
+pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagnostics> {
+    if order == SumOrder::AsTheyCome {
+        return Ok(());
+    }
+    let mut problems = Diagnostics::new();
+    let mut said: Vec<String> = Vec::new();
+    let program = &placed.program;
+    for (_, op) in program.ops.iter() {
+        let message = match &op.kind {
+            Kind::AllReduce { axes, reduce: Reduce::Tree } | Kind::ReduceScatter { axes, reduce: Reduce::Tree, .. } => {
+                let joined_first = |operand: &ValueId| {
+                    let inner = placed.layouts[*operand].partial.iter().rev().take(axes.len());
+                    inner.map(|(axis, _)| *axis).all(|axis| axes.contains(&axis))
+                };
+                (!op.operands.iter().all(joined_first)).then(|| "joins cards before those between them".to_owned())
+            }
+            kind if kind.is_movement() => None,
+            _ => of_op(placed, op),
+        };
+        // One op for each reason: the layers are alike.
+        if let Some(message) = message.filter(|message| !said.contains(message)) {
+            said.push(message.clone());
+            let problem = Diagnostic::new(op_text(program, op), message);
+            problems.push(problem.help("another --mesh, or leave --exact out"));
+        }
+    }
+    problems.into_result(())
+}
+
+fn of_op(placed: &Placed, op: &Op) -> Option<String> {
+    let (program, mesh) = (&placed.program, &placed.mesh);
+    let shapes = program.operand_shapes(op);
+    let rule = rule_of(op, &shapes).ok()?;
+    let is_sum = |id: &ValueId| placed.layouts[*id].partial.iter().any(|(_, by)| *by == Reduce::Sum);
+    if op.results.iter().any(is_sum) && !op.kind.row().leaves_one_part {
+        return Some("sums parts of cards in no order".to_owned());
+    }
+    let dim = |(letter, halved): (u8, Halved)| -> Option<(Halved, Vec<Range<usize>>, usize)> {
+        let operand = (0..op.operands.len()).find(|at| rule.operands[*at].contains(&Factor::Letter(letter)))?;
+        let (dim, layout) = (rule.operand_dim(operand, letter)?, &placed.layouts[op.operands[operand]]);
+        let axes: &[AxisId] = &layout.dims[dim];
+        let mut ranges: Vec<Range<usize>> =
+            (0..mesh.cards()).map(|rank| layout.ranges(mesh, shapes[operand], rank)[dim].clone()).collect();
+        ranges.dedup();
+        Some((halved, ranges, mesh.joint_size(axes)))
+    };
+    let dims: Vec<_> = (op.kind.row().tree)(&op.kind, &shapes).into_iter().filter_map(dim).collect();
+    node_problem(&dims)
+}

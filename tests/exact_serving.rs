@@ -1,0 +1,114 @@
+//! One order of sums in serving: the same bits of every logit on any number of cards and in any batch.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use ascend_tp::Cann;
+use ascend_tp::base::{DType, Precision};
+use ascend_tp::compile::Deployment;
+use ascend_tp::emulator::{Config, Emulator};
+use ascend_tp::generate::{Event, Model, Request, Session};
+use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::program::models::Head;
+use ascend_tp::program::tree::SumOrder;
+
+fn model(path: &str) -> Model {
+    Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+fn shipped() -> Model {
+    model("models/kjv-qwen2")
+}
+
+/// So many cards, each with all layers, that answer so many requests at once.
+fn deployment(model: &Model, cards: usize, batch: usize, precision: impl Into<Precision>) -> Deployment {
+    let precision = precision.into();
+    let head = Head::LastLogits;
+    let of = Deployment::of(&model.config, cards);
+    Deployment { precision, batch, longest_prompt: 40, context: 48, head, order: SumOrder::Tree, ..of }
+}
+
+/// The bits of the logits of each token after four prompts of other lengths, which are read so many at once as the deployment has room
+/// for, by prompt.
+fn logits(model: &Model, deployment: Deployment) -> Vec<Vec<u32>> {
+    let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let mut session = Session::builder(&cann, model).deployment(deployment).start().unwrap();
+    let requests: Vec<Request> = [5, 40, 1, 17]
+        .map(|tokens: u32| {
+            let ids: Vec<u32> = (0..tokens).map(|at| (at * 37 + tokens) % 4000 + 3).collect();
+            Request { stop_ids: Some(Vec::new()), max_new_tokens: Some(4), logits: true, ..Request::new(ids) }
+        })
+        .into();
+    let mut found = vec![Vec::new(); requests.len()];
+    for (at, together) in requests.chunks(deployment.batch).enumerate() {
+        let mut note = |event: Event<'_>| {
+            if let Event::Token(token) = event {
+                let bits = token.logits.unwrap().iter().map(|logit| logit.to_bits());
+                found[at * deployment.batch + token.request].extend(bits);
+            }
+            ControlFlow::Continue(())
+        };
+        session.generate(together, &mut note).unwrap();
+    }
+    assert!(found.iter().all(|logits| logits.len() == 4 * model.config.vocab_size));
+    found
+}
+
+#[test]
+fn logits_have_the_same_bits_on_any_number_of_cards_and_in_any_batch() {
+    let model = shipped();
+    for dtype in [DType::F32, DType::BF16] {
+        let of = |cards, batch| deployment(&model, cards, batch, dtype);
+        let expected = logits(&model, of(1, 1));
+        let others = [
+            of(1, 4),
+            of(2, 1),
+            of(2, 4),
+            of(4, 4),
+            of(8, 1),
+            of(8, 4),
+            Deployment { stages: 2, ..of(4, 1) },
+            Deployment { stages: 2, ..of(4, 4) },
+            Deployment { residual: Residual::Seq, ..of(4, 4) },
+        ];
+        for other in others {
+            assert!(logits(&model, other) == expected, "{other:?}");
+        }
+    }
+}
+
+/// What these tests see is what the order of sums does.
+#[test]
+fn without_one_order_cards_have_other_bits() {
+    let model = shipped();
+    let of = |cards| {
+        let deployment = deployment(&model, cards, 1, DType::F32);
+        logits(&model, Deployment { order: SumOrder::AsTheyCome, ..deployment })
+    };
+    assert!(of(1) != of(4));
+}
+
+#[test]
+fn what_has_no_one_order_is_said_before_anything_runs() {
+    let said = |model: &Model, deployment: Deployment| deployment.compile(&model.config).unwrap_err().to_string();
+    let (shipped, uneven) = (shipped(), model("tests/fixtures/qwen2-tied-uneven"));
+    let f32 = DType::F32;
+    for (model, deployment, parts) in [
+        (&shipped, deployment(&shipped, 3, 1, f32), ["tp does not divide the 16 blocks", "found tp=3"]),
+        (
+            &shipped,
+            deployment(&shipped, 2, 1, Precision::w8a8(DType::BF16)),
+            ["quantised by the scale of each part", "expected f32, f16 or bf16, found w8a8"],
+        ),
+        (
+            &shipped,
+            Deployment { grid: Grid { rows: 2, depth: 1 }, ..deployment(&shipped, 4, 1, f32) },
+            ["sums over two axes", "found tp_row=2, tp_depth=1"],
+        ),
+        (&uneven, deployment(&uneven, 2, 1, f32), ["tree_matmul", "no part of"]),
+    ] {
+        let text = said(model, deployment);
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+}
