@@ -20,7 +20,8 @@ static void compiler_options(void) {
 
 static void parameters(void) {
     int64_t value = -1;
-    EXPECT(aclrtGetSysParamOpt(ACL_OPT_DETERMINISTIC, &value) == ACL_ERROR_RT_SYSPARAMOPT_NOT_SET);
+    CHECK(aclrtGetSysParamOpt(ACL_OPT_DETERMINISTIC, &value));
+    EXPECT(value == 0);
     CHECK(aclrtSetSysParamOpt(ACL_OPT_DETERMINISTIC, 1));
     CHECK(aclrtGetSysParamOpt(ACL_OPT_DETERMINISTIC, &value));
     EXPECT(value == 1);

@@ -47,12 +47,6 @@ fn set_parameter(parameters: &mut Parameters, opt: aclSysParamOpt, value: i64) -
     Ok(())
 }
 
-/// They have no default: before they are set there is nothing to get (CANN runtime reference, aclrtCtxGetSysParamOpt).
-fn get_parameter(parameters: Parameters, opt: aclSysParamOpt) -> Result<i64, Failure> {
-    let what = || format!("parameter {} has not been set, and has no default", opt.0);
-    parameters[parameter(opt)?].ok_or_else(|| Failure::new(code::SYSPARAMOPT_NOT_SET, what()))
-}
-
 impl Machine {
     pub(super) unsafe fn aclSetCompileopt(&self, opt: aclCompileOpt, value: *const c_char) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
@@ -110,9 +104,10 @@ impl Machine {
         self.update(|state| set_parameter(&mut state.runtime.parameters, opt, value))
     }
 
+    /// Those of the process are off until they are set (CANN runtime, `rtGetSysParamOpt`).
     pub(super) fn aclrtGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
-        let found = get_parameter(self.lock().runtime.parameters, opt)?;
-        value.set("value", found)
+        let parameters = self.lock().runtime.parameters;
+        value.set("value", parameters[parameter(opt)?].unwrap_or(0))
     }
 
     pub(super) fn aclrtCtxSetSysParamOpt(&self, opt: aclSysParamOpt, value: i64) -> Result<(), Failure> {
@@ -124,10 +119,13 @@ impl Machine {
         })
     }
 
+    /// Those of a context have no default: before they are set there is nothing to get (CANN runtime reference).
     pub(super) fn aclrtCtxGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
         let current = thread::context(self.key());
         let parameters = self.lock().current(current)?.1.parameters;
-        value.set("value", get_parameter(parameters, opt)?)
+        let what = || format!("parameter {} has not been set in this context, and has no default", opt.0);
+        let found = parameters[parameter(opt)?].ok_or_else(|| Failure::new(code::SYSPARAMOPT_NOT_SET, what()))?;
+        value.set("value", found)
     }
 
     /// Seconds that each later `aclrtStreamWaitEvent` waits at most; 0 is no limit.

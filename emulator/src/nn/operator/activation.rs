@@ -372,8 +372,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnPrelu",
-        parameters: &[input(SELF, REAL, 1, 8), input(WEIGHT, REAL, 0, 1), output(OUT, REAL, 1, 8)],
-        limits: "weight has one element, or one a place of the second dim of self, and its type; out is as self",
+        parameters: &[input(SELF, REAL, 1, 8), input(WEIGHT, REAL, 0, 8), output(OUT, REAL, 1, 8)],
+        limits: "weight has one element, or one a place of the second dim of self, whatever its dims, and its type; out is as self",
         source: "CANN 8.1 aclnn API reference, aclnnPrelu",
         plan: prelu,
     },
@@ -382,9 +382,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(GRAD_OUTPUT, REAL, 1, 8),
             input(SELF, REAL, 1, 8),
-            input(WEIGHT, REAL, 0, 1),
+            input(WEIGHT, REAL, 0, 8),
             output(GRAD_INPUT, REAL, 1, 8),
-            output(GRAD_WEIGHT, REAL, 0, 1),
+            output(GRAD_WEIGHT, REAL, 0, 8),
         ],
         limits: "as aclnnPrelu; gradOutput and gradInput are as self, gradWeight as weight",
         source: "CANN 8.1 aclnn API reference, aclnnPreluBackward",
@@ -463,15 +463,12 @@ fn slopes(call: &OperatorCall) -> Result<impl Fn(&View) -> View + Send + Sync + 
     let (x, weight) = (call.tensor(SELF)?, call.tensor(WEIGHT)?);
     call.expect_dtype(WEIGHT, x.dtype, "that of self")?;
     let channels = x.dims.get(1).copied().unwrap_or(1);
-    if weight.len() != 1 && weight.dims != [channels] {
+    if weight.len() != 1 && weight.len() != channels {
         let text = format!("expected 1 element or {channels}, one a place of the second dim, found {:?}", weight.dims);
         return Err(call.refuse(WEIGHT, text));
     }
-    let (rank, is_scalar) = (x.rank(), weight.rank() == 0);
-    Ok(move |weight: &View| {
-        let weight = if is_scalar { weight.unsqueeze(0) } else { weight.clone() };
-        (2..rank).fold(weight, |view, _| view.unsqueeze(view.rank()))
-    })
+    let rank = x.rank();
+    Ok(move |weight: &View| (2..rank).fold(weight.collapsed(), |view, _| view.unsqueeze(view.rank())))
 }
 
 fn prelu(call: &OperatorCall) -> Result<Plan, Refusal> {

@@ -79,6 +79,7 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
                 Checked::Tensor(None)
             }
             (ParameterKind::Unmodelled, Argument::Tensors(Some(list))) if list.is_empty() => Checked::Tensor(None),
+            (ParameterKind::Unmodelled, Argument::Ints(Some(list))) if list.is_empty() => Checked::Tensor(None),
             (ParameterKind::Unmodelled, _) => {
                 return Err(refuse(INVALID, "is given, but the emulator does not model this feature: pass NULL"));
             }

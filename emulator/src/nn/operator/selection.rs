@@ -9,6 +9,7 @@ use super::names::{ACCUMULATE, DIM, INDICES_LIST, OUT, SELF, SELF_REF, TENSORS, 
 use super::row::{Operator, attribute, in_place, input, inputs, output};
 use super::sets::{ADDABLE, ANY, INDEXES};
 use super::{Plan, Refusal, ViewIndex, Views};
+use crate::nn::dtype::list_names;
 use crate::nn::elementwise;
 use crate::nn::index::{self, Update};
 use crate::nn::lane::with_lane;
@@ -17,9 +18,10 @@ use crate::nn::view::View;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndex",
-        parameters: &[input(SELF, ANY, 1, 8), inputs(INDICES_LIST, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "an index a dim from the first on, one without elements takes the whole dim; they broadcast; out has the dims to \
-                 which they do in the place of those they index, and one without elements asks for nothing; indices in -extent..extent",
+        parameters: &[input(SELF, ANY, 1, 8), inputs(INDICES_LIST, ANY, 0, 8), output(OUT, ANY, 0, 8)],
+        limits: "an index of INT32 or INT64 a dim from the first on, one without elements, of any type, takes the whole dim; they \
+                 broadcast; out has the dims to which they do in the place of those they index, and one without elements asks for \
+                 nothing; indices in -extent..extent",
         source: "CANN 8.1 aclnn API reference, aclnnIndex (indices of integers)",
         plan: index,
     },
@@ -27,13 +29,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnIndexPutImpl",
         parameters: &[
             in_place(SELF_REF, ANY, 1, 8),
-            inputs(INDICES_LIST, INDEXES, 0, 8),
+            inputs(INDICES_LIST, ANY, 0, 8),
             input(VALUES, ANY, 0, 8),
             attribute(ACCUMULATE),
             attribute(UNSAFE),
         ],
-        limits: "as aclnnIndex; values broadcast to what is indexed and have the type of selfRef; added where accumulate is true, \
-                 else the last of a place stays",
+        limits: "as aclnnIndex, but nothing is written where no index has elements; values broadcast to what is indexed and have the \
+                 type of selfRef; added where accumulate is true, else the last of a place stays",
         source: "CANN 8.1 aclnn API reference, aclnnIndexPutImpl (indices of integers)",
         plan: index_put,
     },
@@ -68,6 +70,11 @@ impl Indexed {
         let mut shape = Vec::new();
         let mut dims = Vec::new();
         for (dim, index) in indices.iter().enumerate().filter(|(_, index)| index.len() > 0) {
+            if !INDEXES.contains(&index.dtype) {
+                let text =
+                    format!("tensor {dim}: expected an element type of {}, found {}", list_names(INDEXES), index.dtype);
+                return Err(call.refuse(INDICES_LIST, text));
+            }
             shape = super::call::broadcast(&shape, &index.dims).ok_or_else(|| {
                 call.refuse(INDICES_LIST, format!("{:?} of tensor {dim} does not broadcast with {shape:?}", index.dims))
             })?;
@@ -133,10 +140,14 @@ fn index(call: &OperatorCall) -> Result<Plan, Refusal> {
 }
 
 fn index_put(call: &OperatorCall) -> Result<Plan, Refusal> {
-    let x = call.tensor(SELF_REF)?;
-    let indexed = Indexed::of(call, x)?;
-    let (values, result) = (call.tensor(VALUES)?, indexed.result());
+    let (x, values) = (call.tensor(SELF_REF)?, call.tensor(VALUES)?);
     call.expect_dtype(VALUES, x.dtype, "that of selfRef")?;
+    // Where truth values let nothing in, no index has elements.
+    if call.tensors(INDICES_LIST)?.iter().all(|index| index.len() == 0) {
+        return Plan::new(|_, _| Ok(()));
+    }
+    let indexed = Indexed::of(call, x)?;
+    let result = indexed.result();
     if super::call::broadcast(&result, &values.dims).as_ref() != Some(&result) {
         return Err(
             call.refuse(VALUES, format!("{:?} does not broadcast to {result:?}, which is indexed", values.dims))
