@@ -419,3 +419,32 @@ fn gradients_of_norms_pools_and_sequences_take_what_their_host_code_takes() {
         ("aclnnCtcLossBackward", ctc(4, 2, 5), "logAlpha: expected shape [1, 4, 8]"),
     ]);
 }
+
+#[test]
+fn norms_over_cards_take_no_memory_for_channels_without_elements() {
+    // The vectors repeat one element each.
+    let vector = || {
+        let Arg::Told(desc) = told(F32, &[HUGE]) else { panic!("told") };
+        Arg::Told(TensorDesc { strides: vec![0], storage: vec![1], ..desc })
+    };
+    let empty = || told(F32, &[0, HUGE]);
+    let calls = [
+        ("aclnnBatchNormElemt", vec![empty(), vector(), vector(), vector(), vector(), Arg::F(1e-5), empty()]),
+        (
+            "aclnnBatchNormElemtBackward",
+            vec![empty(), empty(), vector(), vector(), vector(), vector(), vector(), told(F32, &[1]), empty()],
+        ),
+    ];
+    for (name, arguments) in calls {
+        let (call, plan, _) = prepared(name, arguments).unwrap();
+        let mut one = vec![1u64];
+        let views: Vec<View> = call
+            .slots()
+            .map(|placed| {
+                let tensor = placed.tensor;
+                View::new(span_of(&mut one), tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).unwrap()
+            })
+            .collect();
+        (plan.kernel)(&Views::new(&views, &Decided::default()), &Serial).unwrap();
+    }
+}
