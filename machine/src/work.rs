@@ -86,6 +86,10 @@ enum Class {
     Attention,
     /// Its gradient: five products.
     AttentionGrad,
+    /// `[n, c, ..] × [channels, c of a group, ..]`, or with the channels of input and output exchanged.
+    Convolution,
+    /// Its gradients, by input and by weight: a product each.
+    ConvolutionGrad,
     /// Reads, computes this many operations an element, writes.
     Pass(f64),
     /// The same where a row, along the last dim, is worked on as a whole: its sum, its largest element or its halves.
@@ -99,7 +103,7 @@ enum Class {
 }
 
 /// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
-const CLASSES: [(&str, Class); 80] = [
+const CLASSES: &[(&str, Class)] = &[
     ("cache_write", Class::WriteRows),
     ("aclnnMatmul", Class::Product(0)),
     ("aclnnMm", Class::Product(0)),
@@ -109,11 +113,24 @@ const CLASSES: [(&str, Class); 80] = [
     ("aclnnQuantMatmulV5", Class::Product(0)),
     ("aclnnWeightQuantBatchMatmulV2", Class::Product(0)),
     ("aclnnWeightQuantBatchMatmulV3", Class::Product(0)),
+    ("aclnnMatmulWeightNz", Class::Product(0)),
+    ("aclnnBatchMatMulWeightNz", Class::Product(0)),
+    ("aclnnQuantMatmulWeightNz", Class::Product(0)),
     ("aclnnAddmm", Class::Product(1)),
+    ("aclnnInplaceAddmm", Class::Product(1)),
+    ("aclnnAddmmWeightNz", Class::Product(1)),
+    ("aclnnBaddbmm", Class::Product(1)),
+    ("aclnnInplaceBaddbmm", Class::Product(1)),
+    ("aclnnAddbmm", Class::Product(1)),
+    ("aclnnInplaceAddbmm", Class::Product(1)),
+    ("aclnnMv", Class::Pass(2.0)),
+    ("aclnnConvolution", Class::Convolution),
+    ("aclnnConvolutionBackward", Class::ConvolutionGrad),
     ("aclnnGroupedMatmulV4", Class::Grouped),
     ("aclnnGroupedMatmulV5", Class::Grouped),
     ("aclnnGroupedMatmulAdd", Class::GroupedSums),
     ("aclnnFusedInferAttentionScoreV2", Class::Attention),
+    ("aclnnFusedInferAttentionScoreV3", Class::Attention),
     ("aclnnPromptFlashAttentionV3", Class::Attention),
     ("aclnnIncreFlashAttentionV4", Class::Attention),
     ("aclnnFlashAttentionScore", Class::Attention),
@@ -181,6 +198,10 @@ const CLASSES: [(&str, Class); 80] = [
     ("aclnnTopk", Class::Rows(12.0)),
     ("aclnnCumsum", Class::Rows(2.0)),
     ("aclnnSort", Class::Passes(8.0, 20.0)),
+    ("aclnnArgsort", Class::Passes(8.0, 20.0)),
+    ("aclnnKthvalue", Class::Passes(8.0, 20.0)),
+    ("aclnnMedian", Class::Passes(8.0, 20.0)),
+    ("aclnnMedianDim", Class::Passes(8.0, 20.0)),
 ];
 
 /// Operations of a 32-bit lane on a score between the two products of attention: scale, running maximum, difference,
@@ -204,11 +225,23 @@ impl Work {
             CLASSES.iter().find(|(name, _)| *name == launch.operator).map_or(Class::Pass(1.0), |(_, class)| *class);
         let mut work = Self::pass(&launch.operands);
         match class {
-            Class::Product(first) => work.product(launch.operands.get(first..).unwrap_or(&[])),
+            Class::Product(first) => work.product(&launch.operands, first),
             Class::Grouped => work.grouped(&launch.operands),
             Class::GroupedSums => work.grouped_sums(&launch.operands),
             Class::Attention => work.attention(&launch.operands, 1.0),
             Class::AttentionGrad => work.attention(&launch.operands, 2.5),
+            Class::Convolution => {
+                if let [x, weight, ..] = &launch.operands[..] {
+                    let out = launch.operands.iter().find(|operand| operand.access != Access::Read);
+                    out.into_iter().for_each(|out| work.convolution([x, weight, out], 1));
+                }
+            }
+            Class::ConvolutionGrad => {
+                if let [grad, x, weight, rest @ ..] = &launch.operands[..] {
+                    let wanted = rest.iter().filter(|operand| operand.dims.len() > 1).count();
+                    work.convolution([x, weight, grad], wanted);
+                }
+            }
             Class::Pass(operations) => work.vector_operations *= operations,
             Class::Rows(operations) => {
                 work.vector_operations *= operations;
@@ -259,9 +292,9 @@ impl Work {
         self.passing_bytes -= operand.bytes();
     }
 
-    fn product(&mut self, operands: &[Operand]) {
+    fn product(&mut self, operands: &[Operand], first: usize) {
         self.vector_operations = 0.0;
-        let [a, b, ..] = operands else { return };
+        let [a, b, ..] = operands.get(first..).unwrap_or(&[]) else { return };
         let Some(out) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
         // Either side of a quantised product may be stored transposed: the sizes are those of the result.
         let ([.., x, y], [outer @ .., m, n], [b_outer @ .., _, _]) =
@@ -270,7 +303,9 @@ impl Work {
             return;
         };
         let k = (x * y) as f64 / (*m).max(1) as f64;
-        let batch = outer.iter().product::<usize>() as f64;
+        // A sum over the batch has none in its result.
+        let whole = if outer.len() < b_outer.len() { b_outer } else { outer };
+        let batch = whole.iter().product::<usize>() as f64;
         (self.element, self.kind) = (a.element, Kind::Product);
         self.weight_bytes = b.element.bytes(1.0);
         // One weight for the whole batch is one product with more rows.
@@ -282,7 +317,22 @@ impl Work {
             self.vector_operations = 2.0 * out.len() as f64;
         }
         self.stays(b);
-        self.copy_strided(&operands[..2]);
+        self.copy_strided(&operands[first..first + 2]);
+    }
+
+    /// As many products as a convolution has: each element of its result is a sum over a window of the channels of a group, and of a
+    /// transposed one, whose weight has the channels of the input first, each element of the input goes to one.
+    fn convolution(&mut self, [x, weight, out]: [&Operand; 3], products: usize) {
+        self.vector_operations = 0.0;
+        // The channels are before as many dims as a window has.
+        let dim = (out.dims.len() + 1).saturating_sub(weight.dims.len());
+        let first = weight.dims.first().copied().unwrap_or(1).max(1);
+        let side = if out.dims.get(dim) == Some(&first) { out } else { x };
+        (self.element, self.kind) = (x.element, Kind::Product);
+        self.weight_bytes = weight.element.bytes(1.0);
+        let [m, n, k] = [side.len() / first, first, weight.len() / first].map(|extent| extent as f64);
+        self.products.extend((0..products).map(|_| Gemm { batch: 1.0, m, n, k }));
+        self.stays(weight);
     }
 
     /// What the cube cannot load as it lies is copied before.
@@ -462,5 +512,38 @@ mod tests {
             // A byte each of both matrices, four of each scale; two of each element of the result.
             assert_eq!((work.read_bytes, work.written_bytes), (15.0 + 35.0 + 28.0 + 12.0, 42.0));
         }
+    }
+
+    /// The products that a call makes of these dims, of which those behind the first `read` are written.
+    fn products(operator: &'static str, dims: &[&[usize]], read: usize) -> Vec<Gemm> {
+        let access = |at| if at < read { Access::Read } else { Access::Write };
+        let operand = |(at, dims): (usize, &&[usize])| Operand::dense(Element::Bf16, dims.to_vec(), access(at));
+        Work::of(&Launch { operator, operands: dims.iter().enumerate().map(operand).collect() }).products
+    }
+
+    #[test]
+    fn a_convolution_multiplies_each_result_with_a_window() {
+        // Two images, 6 channels of 9 x 9 in 3 groups, to 12 channels of 7 x 7.
+        let (x, weight, out) = ([2, 6, 9, 9], [12, 2, 3, 3], [2, 12, 7, 7]);
+        let expected = Gemm { batch: 1.0, m: 98.0, n: 12.0, k: 18.0 };
+        assert_eq!(products("aclnnConvolution", &[&x, &weight, &[12], &out], 3), [expected]);
+        let grads: [&[usize]; 6] = [&out, &x, &weight, &x, &weight, &[12]];
+        assert_eq!(products("aclnnConvolutionBackward", &grads, 3), [expected, expected]);
+        assert_eq!(products("aclnnConvolutionBackward", &grads[..4], 3), [expected]);
+        // Transposed the weight has the channels of the input first: each of its elements goes to a window of the result.
+        let (x, weight, out) = ([2, 12, 7, 7], [12, 2, 3, 3], [2, 6, 9, 9]);
+        assert_eq!(products("aclnnConvolution", &[&x, &weight, &out], 2), [expected]);
+    }
+
+    #[test]
+    fn what_is_added_to_a_product_is_not_multiplied() {
+        let expected = Gemm { batch: 4.0, m: 3.0, n: 7.0, k: 5.0 };
+        let (a, b) = ([4, 3, 5], [4, 5, 7]);
+        assert_eq!(products("aclnnBaddbmm", &[&[7], &a, &b, &[4, 3, 7]], 3), [expected]);
+        assert_eq!(products("aclnnAddbmm", &[&[3, 7], &a, &b, &[3, 7]], 3), [expected]);
+        let operands = [(&[3usize, 7][..], Access::Update), (&[3, 5], Access::Read), (&[5, 7], Access::Read)];
+        let operand = |(dims, access): (&[usize], Access)| Operand::dense(Element::F32, dims.to_vec(), access);
+        let launch = Launch { operator: "aclnnInplaceAddmm", operands: operands.map(operand).to_vec() };
+        assert_eq!(Work::of(&launch).products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
     }
 }

@@ -35,8 +35,10 @@ impl Rows {
 /// The mean of each row, and the mean square of how far its elements are from it.
 pub(crate) fn moments(x: &View, of: Rows) -> Vec<[f32; 2]> {
     let (x, len) = (x.collapsed(), of.row_len());
-    let mut row = vec![0f32; len];
+    let mut row = Vec::new();
     let moment = |at| {
+        // Without rows there need not be the memory of one.
+        row.resize(len, 0f32);
         f32::load(&x, at * len, &mut row);
         let mean = math::sum(&row) / len as f32;
         math::subtract(&mut row, mean);
@@ -116,4 +118,31 @@ pub(crate) fn norm_grad(
             f32::store(&out.collapsed(), 0, total);
         }
     }
+}
+
+/// For each row the sum of `y`, and of `y * (x - shift)` where each row has its shift.
+pub(crate) fn paired_sums(tiles: &dyn Tiles, (y, x): (&View, &View), of: Rows, shifts: &[f32]) -> Vec<[f32; 2]> {
+    let (y, x, len) = (y.collapsed(), x.collapsed(), of.row_len());
+    let buffers = || [vec![0f32; len], vec![0f32; len]];
+    let sums = sum_over_rows(tiles, of.count, 2 * of.count, buffers, |[left, right], row, sums| {
+        f32::load(&y, row * len, left);
+        f32::load(&x, row * len, right);
+        math::subtract(right, shifts[row]);
+        sums[2 * row] += math::sum(left);
+        sums[2 * row + 1] += math::dot(left, right);
+    });
+    sums.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect()
+}
+
+/// `out = (y - a) * b - (x - c) * d`, where each row has its `[a, b, c, d]`.
+pub(crate) fn combined(tiles: &dyn Tiles, (y, x): (&View, &View), of: Rows, factors: &[[f32; 4]], out: &View) {
+    let (y, x, out, len) = (y.collapsed(), x.collapsed(), out.collapsed(), of.row_len());
+    let buffers = || [vec![0f32; len], vec![0f32; len]];
+    rows_with(tiles, of.count, len, buffers, |[left, right], row| {
+        f32::load(&y, row * len, left);
+        f32::load(&x, row * len, right);
+        let [a, b, c, d] = factors[row];
+        left.iter_mut().zip(right).for_each(|(y, x)| *y = (*y - a) * b - (*x - c) * d);
+        f32::store(&out, row * len, left);
+    });
 }

@@ -9,6 +9,7 @@ use crate::base::failure::{Failure, code};
 use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
 use crate::memory::raw::RawSpan;
+use crate::nn::fractal::Fractal;
 use crate::nn::operator::{Kernel, OperatorCall, PartRead, Plan, Role, Strides, Tensor};
 use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
@@ -31,13 +32,23 @@ pub(crate) struct Bound {
     part: Option<PartRead>,
     /// Whether the call writes to it: its row may write what this call leaves.
     pub(crate) is_written: bool,
+    /// The blocks in which it lies after the call, if not before.
+    pub(crate) becomes: Option<Fractal>,
 }
 
 impl Bound {
+    /// Bytes from the address to the end of what the operator touches.
+    pub(crate) fn reach_bytes(&self) -> usize {
+        self.tensor.reach_bytes().max(self.becomes.map_or(0, |fractal| fractal.bytes()))
+    }
+
     /// What the operator does with the bytes of the tensor, which lies in `span`.
     pub(crate) fn access(&self, span: &RawSpan) -> Access {
         let tensor = &self.tensor;
         let mode = if self.is_written { AccessMode::Write } else { AccessMode::Read };
+        if tensor.fractal.or(self.becomes).is_some() {
+            return Access::new(self.name, span, mode);
+        }
         let size = tensor.dtype.size();
         let first = tensor.offset.unsigned_abs() * size;
         let Some(PartRead { dim, lengths, .. }) = &self.part else {
@@ -153,6 +164,7 @@ impl Executor {
                 parameter: placed.parameter,
                 place: placed.place,
                 is_written: placed.tensor.role != Role::Input && !plan.unwritten.contains(&placed.tensor.slot),
+                becomes: plan.blocked.filter(|(slot, _)| *slot == placed.tensor.slot).map(|(_, fractal)| fractal),
             })
             .collect();
         // The card copies a strided tensor to contiguous memory of the workspace first.

@@ -38,13 +38,15 @@ struct Label {
 fn labels(target: &View, weight: Option<&View>, classes: usize, ignored: i64) -> Result<Vec<Option<Label>>, String> {
     let mut raw = vec![0i64; target.len()];
     i64::load(&target.collapsed(), 0, &mut raw);
-    let mut weights = vec![1f32; classes];
-    if let Some(weight) = weight {
-        f32::load(&weight.collapsed(), 0, &mut weights);
-    }
+    let weights = weight.map(View::collapsed);
+    let weight_of = |class: usize| {
+        let mut weight = [1f32];
+        weights.iter().for_each(|weights| f32::load(weights, class, &mut weight));
+        weight[0]
+    };
     let label = |(row, &value): (usize, &i64)| match usize::try_from(value) {
         _ if value == ignored => Ok(None),
-        Ok(class) if class < classes => Ok(Some(Label { class, weight: weights[class] })),
+        Ok(class) if class < classes => Ok(Some(Label { class, weight: weight_of(class) })),
         _ => Err(format!("label {value} of row {row} is outside 0..{classes} and not ignored ({ignored})")),
     };
     raw.iter().enumerate().map(label).collect()

@@ -1,8 +1,8 @@
 //! The arithmetic of the emulated card: kernels over strided device memory, and the rules of each aclnn operator.
 //!
 //! Input: views of device memory and host attributes. Output: the operator's output views.
-//! Layers, each using those above it: [`dtype`] and [`raw`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
-//! [`matmul`], [`quantize`], [`weight_quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`distinct`], [`experts`], [`remap`], [`convolution`], [`window`], [`channel_norm`], [`loss`], [`random`], [`optimizer`]); and
+//! Layers, each using those above it: [`dtype`] and [`raw`]; [`fractal`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
+//! [`matmul`], [`quantize`], [`weight_quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`distinct`], [`experts`], [`remap`], [`convolution`], [`window`], [`channel_norm`], [`loss`], [`ctc`], [`random`], [`optimizer`]); and
 //! [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and the plan that ends in a
 //! kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
@@ -12,11 +12,13 @@
 pub(crate) mod attention;
 pub(crate) mod channel_norm;
 pub(crate) mod convolution;
+pub(crate) mod ctc;
 pub(crate) mod distinct;
 pub(crate) mod dtype;
 pub(crate) mod elementwise;
 pub(crate) mod executor;
 pub(crate) mod experts;
+pub(crate) mod fractal;
 pub(crate) mod index;
 pub(crate) mod lane;
 pub(crate) mod loss;

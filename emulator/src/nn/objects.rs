@@ -12,6 +12,7 @@ use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScal
 
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
+use crate::nn::fractal::{FRACTAL_NZ, Fractal};
 use crate::nn::operator::{Scalar, TensorDesc};
 use crate::nn::view::contiguous_strides;
 
@@ -175,6 +176,16 @@ impl Live {
         if let Some(Object::Tensor(desc)) = self.objects.get_mut(&handle) {
             desc.dims = dims.iter().map(|&dim| dim as i64).collect();
             desc.strides = contiguous_strides(dims).into_iter().map(|stride| stride as i64).collect();
+        }
+    }
+
+    /// A tensor is to lie in blocks: what is made of its handle from now on finds it so.
+    pub(crate) fn block(&mut self, handle: usize, fractal: Fractal) {
+        if let Some(Object::Tensor(desc)) = self.objects.get_mut(&handle) {
+            let outer = desc.dims.len() - 2;
+            desc.format = FRACTAL_NZ;
+            desc.storage = desc.dims[..outer].to_vec();
+            desc.storage.extend(fractal.storage().map(|extent| extent as i64));
         }
     }
 

@@ -17,6 +17,38 @@ extern "C" {
 ACLNN_OPERATOR(aclnnMm, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnGroupedMatmulAdd, const aclTensor *x, const aclTensor *weight, const aclTensor *group_list,
     aclTensor *y_ref, bool transpose_x, bool transpose_weight, int64_t group_type)
+ACLNN_OPERATOR(aclnnDot, const aclTensor *self, const aclTensor *tensor, aclTensor *out)
+ACLNN_OPERATOR(aclnnAddmv, const aclTensor *self, const aclTensor *mat, const aclTensor *vec, const aclScalar *alpha,
+    const aclScalar *beta, aclTensor *out, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnAddr, const aclTensor *self, const aclTensor *vec1, const aclTensor *vec2,
+    const aclScalar *beta_optional, const aclScalar *alpha_optional, aclTensor *out)
+ACLNN_OPERATOR(aclnnInplaceAddr, aclTensor *self_ref, const aclTensor *vec1, const aclTensor *vec2,
+    const aclScalar *beta_optional, const aclScalar *alpha_optional)
+ACLNN_OPERATOR(aclnnEqual, const aclTensor *self, const aclTensor *other, aclTensor *out)
+
+/* Matrices in blocks */
+aclnnStatus aclnnCalculateMatmulWeightSize(const aclIntArray *tensor_shape, uint64_t *weight_tensor_size);
+aclnnStatus aclnnCalculateMatmulWeightSizeV2(const aclIntArray *tensor_shape, aclDataType data_type,
+    uint64_t *weight_tensor_size);
+ACLNN_OPERATOR(aclnnTransMatmulWeight, aclTensor *mm_weight_ref)
+/** @since 9.x */
+aclnnStatus aclnnNpuFormatCastCalculateSizeAndFormat(const aclTensor *src_tensor, const int dst_format,
+    int additional_dtype, int64_t **dst_shape, uint64_t *dst_shape_size, int *actual_format);
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnNpuFormatCast, const aclTensor *src_tensor, aclTensor *dst_tensor)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMatmulWeightNz, const aclTensor *self, const aclTensor *mat2, aclTensor *out,
+    int8_t cube_math_type)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnBatchMatMulWeightNz, const aclTensor *self, const aclTensor *mat2, aclTensor *out,
+    int8_t cube_math_type)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAddmmWeightNz, const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2,
+    const aclScalar *beta, const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)
+ACLNN_OPERATOR(aclnnQuantMatmulWeightNz, const aclTensor *x1, const aclTensor *x2, const aclTensor *x1_scale,
+    const aclTensor *x2_scale, const aclTensor *y_scale, const aclTensor *x1_offset, const aclTensor *x2_offset,
+    const aclTensor *y_offset, const aclTensor *bias, bool transpose_x1, bool transpose_x2, int64_t group_size,
+    aclTensor *out)
 
 /* Arithmetic */
 ACLNN_OPERATOR(aclnnSubs, const aclTensor *self, const aclScalar *other, const aclScalar *alpha, aclTensor *out)
@@ -49,6 +81,22 @@ ACLNN_OPERATOR(aclnnLayerNorm, const aclTensor *input, const aclIntArray *normal
 ACLNN_OPERATOR(aclnnLogSoftmax, const aclTensor *self, int64_t dim, aclTensor *out)
 
 /* Position and attention */
+ACLNN_OPERATOR(aclnnFusedInferAttentionScoreV3, const aclTensor *query, const aclTensorList *key,
+    const aclTensorList *value, const aclTensor *pse_shift_optional, const aclTensor *atten_mask_optional,
+    const aclIntArray *actual_seq_lengths_optional, const aclIntArray *actual_seq_lengths_kv_optional,
+    const aclTensor *deq_scale1_optional, const aclTensor *quant_scale1_optional,
+    const aclTensor *deq_scale2_optional, const aclTensor *quant_scale2_optional,
+    const aclTensor *quant_offset2_optional, const aclTensor *antiquant_scale_optional,
+    const aclTensor *antiquant_offset_optional, const aclTensor *block_table_optional,
+    const aclTensor *query_padding_size_optional, const aclTensor *kv_padding_size_optional,
+    const aclTensor *key_antiquant_scale_optional, const aclTensor *key_antiquant_offset_optional,
+    const aclTensor *value_antiquant_scale_optional, const aclTensor *value_antiquant_offset_optional,
+    const aclTensor *key_shared_prefix_optional, const aclTensor *value_shared_prefix_optional,
+    const aclIntArray *actual_shared_prefix_len_optional, const aclTensor *query_rope_optional,
+    const aclTensor *key_rope_optional, const aclTensor *key_rope_antiquant_scale_optional, int64_t num_heads, double scale_value, int64_t pre_tokens,
+    int64_t next_tokens, char *input_layout, int64_t num_key_value_heads, int64_t sparse_mode, int64_t inner_precise,
+    int64_t block_size, int64_t antiquant_mode, bool softmax_lse_flag, int64_t key_antiquant_mode,
+    int64_t value_antiquant_mode, const aclTensor *attention_out, const aclTensor *softmax_lse)
 ACLNN_OPERATOR(aclnnPromptFlashAttentionV3, const aclTensor *query, const aclTensor *key, const aclTensor *value,
     const aclTensor *pse_shift, const aclTensor *atten_mask, const aclIntArray *actual_seq_lengths,
     const aclIntArray *actual_seq_lengths_kv, const aclTensor *deq_scale1, const aclTensor *quant_scale1,
@@ -377,6 +425,32 @@ ACLNN_OPERATOR(aclnnNLLLoss, const aclTensor *self, const aclTensor *target, con
     int64_t reduction, int64_t ignore_index, aclTensor *out, aclTensor *total_weight_out)
 ACLNN_OPERATOR(aclnnNLLLossBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *target,
     const aclTensor *weight, int64_t reduction, int64_t ignore_index, const aclTensor *total_weight, aclTensor *out)
+ACLNN_OPERATOR(aclnnNLLLoss2d, const aclTensor *self, const aclTensor *target, const aclTensor *weight,
+    int64_t reduction, int64_t ignore_index, aclTensor *out, aclTensor *total_weight_out)
+ACLNN_OPERATOR(aclnnNLLLoss2dBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *target,
+    const aclTensor *weight, int64_t reduction, int64_t ignore_index, aclTensor *total_weight, aclTensor *out)
+ACLNN_OPERATOR(aclnnCtcLoss, const aclTensor *log_probs, const aclTensor *targets, const aclIntArray *input_lengths,
+    const aclIntArray *target_lengths, int64_t blank, bool zero_infinity, aclTensor *neg_log_likelihood_out,
+    aclTensor *log_alpha_out)
+ACLNN_OPERATOR(aclnnCtcLossBackward, const aclTensor *grad_out, const aclTensor *log_probs, const aclTensor *targets,
+    const aclIntArray *input_lengths, const aclIntArray *target_lengths, const aclTensor *neg_log_likelihood,
+    const aclTensor *log_alpha, int64_t blank, bool zero_infinity, aclTensor *out)
+
+/* Batch norm over several cards */
+ACLNN_OPERATOR(aclnnBatchNormStats, const aclTensor *input, double eps, aclTensor *mean, aclTensor *invstd)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnBatchNormReduce, const aclTensor *x, aclTensor *sum, aclTensor *square_sum)
+ACLNN_OPERATOR(aclnnBatchNormGatherStatsWithCounts, const aclTensor *input, const aclTensor *mean,
+    const aclTensor *invstd, aclTensor *running_mean, aclTensor *running_var, double momentum, double eps,
+    const aclTensor *counts, aclTensor *mean_all, aclTensor *invstd_all)
+ACLNN_OPERATOR(aclnnBatchNormElemt, const aclTensor *input, const aclTensor *weight, const aclTensor *bias,
+    aclTensor *mean, aclTensor *invstd, double eps, aclTensor *output)
+ACLNN_OPERATOR(aclnnBatchNormReduceBackward, const aclTensor *grad_out, const aclTensor *input, const aclTensor *mean,
+    const aclTensor *invstd, const aclTensor *weight, const bool input_g, const bool weight_g, const bool bias_g,
+    aclTensor *sum_dy, aclTensor *sum_dy_xmu, aclTensor *grad_weight, aclTensor *grad_bias)
+ACLNN_OPERATOR(aclnnBatchNormElemtBackward, const aclTensor *grad_out, const aclTensor *input, const aclTensor *mean,
+    const aclTensor *invstd, const aclTensor *weight, const aclTensor *sum_dy, const aclTensor *sum_dy_xmu,
+    aclTensor *counter, aclTensor *grad_input)
 
 /* Lists of tensors */
 ACLNN_OPERATOR(aclnnForeachAbs, const aclTensorList *x, const aclTensorList *out)

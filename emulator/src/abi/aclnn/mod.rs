@@ -6,7 +6,9 @@
 //! that was not made repeatable serves once. Does not: know any operator (see `nn`).
 
 mod argument;
+mod blocked;
 mod objects;
+mod weights;
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Weak};
@@ -17,13 +19,14 @@ use ascend_tp_sys::{
 };
 
 use self::argument::CArgument;
+use self::blocked::Blocks;
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::report::ReportKind;
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
-use crate::nn::executor::{Executor, RunMemory};
-use crate::nn::operator::{self, Argument, Decided, Refusal, Tensor, Views};
+use crate::nn::executor::{Bound, Executor, RunMemory};
+use crate::nn::operator::{self, Argument, Decided, Refusal, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
@@ -95,9 +98,17 @@ impl Machine {
         let call = operator::check(signature, arguments).map_err(refused)?;
         let plan = (signature.operator.plan)(&call).map_err(refused)?;
         let cost = self.operator_load(|| load::launch(name, &call, &plan.parts));
+        let blocked = plan.blocked.and_then(|(slot, fractal)| {
+            let placed = call.slots().find(|placed| placed.tensor.slot == slot)?;
+            Some((placed.tensor.handle, fractal))
+        });
         let planned = Executor::new(name, &call, plan, cost);
         let needed = planned.workspace_bytes() as u64;
-        let handle = self.aclnn().lock().insert_executor(planned);
+        let handle = {
+            let mut objects = self.aclnn().lock();
+            blocked.into_iter().for_each(|(tensor, fractal)| objects.block(tensor, fractal));
+            objects.insert_executor(planned)
+        };
         workspace_size.set("workspaceSize", needed)?;
         executor.set("executor", handle)
     }
@@ -151,11 +162,12 @@ impl Machine {
         let scratch = self.workspace(planned, workspace, workspace_bytes, card)?;
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
         let mut views = Vec::with_capacity(planned.tensors().len());
+        let mut blocks = Blocks::default();
         let mut accesses = self.watched(|| scratch.iter().map(|span| Access::write("workspace", span)).collect());
         for (i, bound) in planned.tensors().iter().enumerate() {
             let tensor = &bound.tensor;
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
-            let span = self.memory_of(i, tensor, card)?;
+            let span = self.memory_of(i, bound, card)?;
             let span = if let Some(span) = span {
                 // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
                 // it keeps the allocation mapped for as long as the view is used.
@@ -166,6 +178,7 @@ impl Machine {
             } else {
                 empty_span()
             };
+            blocks.keep(i, bound, span);
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
         }
         if !self.has_numbers() {
@@ -181,23 +194,26 @@ impl Machine {
         let memory = (spans, scratch);
         let task = move |workers: &Workers| {
             let _mapped = &memory;
-            let decided = Decided::default();
-            kernel(&Views::new(&views, &decided), &OnWorkers(workers))
-                .map_err(|text| Failure::new(code::AICORE_EXCEPTION, text))?;
+            let (decided, mut rooms) = (Decided::default(), Vec::new());
+            let failed = |text| Failure::new(code::AICORE_EXCEPTION, text);
+            let apart = blocks.opened(&views, &mut rooms).map_err(failed)?;
+            let views = apart.as_deref().unwrap_or(&views);
+            kernel(&Views::new(views, &decided), &OnWorkers(workers)).map_err(failed)?;
             for (slot, dims) in decided.take() {
                 objects.lock().reshape(handles[slot.0], &dims);
             }
             if saturation.is_on() {
                 outputs.iter().for_each(|output| saturation.pass(&views[*output]));
             }
+            blocks.close(&rooms);
             Ok(())
         };
         Ok((Some(Arc::new(task)), accesses))
     }
 
     /// The memory of the tensor at a position of the call; None without elements.
-    fn memory_of(&self, position: usize, tensor: &Tensor, card: u32) -> Result<Option<RawSpan>, Failure> {
-        let bytes = tensor.reach_bytes();
+    fn memory_of(&self, position: usize, bound: &Bound, card: u32) -> Result<Option<RawSpan>, Failure> {
+        let (tensor, bytes) = (&bound.tensor, bound.reach_bytes());
         if bytes == 0 {
             return Ok(None);
         }

@@ -111,7 +111,12 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
 ///
 /// # Safety
 /// `place` and `count` are NULL or places of the caller.
-unsafe fn give_array(values: &[i64], name: &str, place: Out<*mut i64>, count: Out<u64>) -> Result<(), Failure> {
+pub(super) unsafe fn give_array(
+    values: &[i64],
+    name: &str,
+    place: Out<*mut i64>,
+    count: Out<u64>,
+) -> Result<(), Failure> {
     if place.is_null() || count.is_null() {
         return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given")));
     }

@@ -56,6 +56,9 @@ macro_rules! call {
     }};
 }
 
+// Behind the macros that it uses.
+mod blocked;
+
 fn message(table: &Table) -> String {
     let text = call!(table, aclGetRecentErrMsg());
     if text.is_null() {

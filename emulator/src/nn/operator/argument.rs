@@ -6,6 +6,7 @@ use std::fmt;
 
 use super::ViewIndex;
 use crate::nn::dtype::DType;
+use crate::nn::fractal::Fractal;
 use crate::nn::view::{extent, is_contiguous};
 
 /// Direction of a tensor.
@@ -131,8 +132,10 @@ pub(crate) struct Tensor {
     pub(crate) slot: ViewIndex,
     /// Element type.
     pub(crate) dtype: DType,
-    /// `aclFormat`, one of those whose elements lie as in ND.
+    /// `aclFormat`, one of those whose elements lie as in ND unless `fractal` is given.
     pub(crate) format: i32,
+    /// How its memory lies in blocks; strides then are those of its elements without them.
+    pub(crate) fractal: Option<Fractal>,
     /// Extents.
     pub(crate) dims: Vec<usize>,
     /// Strides in elements.
@@ -177,6 +180,9 @@ impl Tensor {
 
     /// Bytes from the address to the end of the last element; 0 without elements.
     pub(crate) fn reach_bytes(&self) -> usize {
+        if let Some(fractal) = self.fractal {
+            return fractal.bytes();
+        }
         match extent(&self.dims, &self.strides, self.offset) {
             Some((_, high)) => (high as usize + 1) * self.dtype.size(),
             None => 0,

@@ -12,11 +12,12 @@ use super::names::{
     ANTIQUANT_SCALE_OPTIONAL, ATTEN_MASK, ATTEN_MASK_OPTIONAL, ATTENTION_OUT, BLOCK_SIZE, BLOCK_TABLE_OPTIONAL,
     BLOCKTABLE, DEQ_SCALE1, DEQ_SCALE1_OPTIONAL, DEQ_SCALE2, DEQ_SCALE2_OPTIONAL, DEQUANT_SCALE1, DEQUANT_SCALE2,
     INNER_PRECISE, INPUT_LAYOUT, KEY, KEY_ANTIQUANT_MODE, KEY_ANTIQUANT_OFFSET_OPTIONAL, KEY_ANTIQUANT_SCALE_OPTIONAL,
-    KEY_LIST, KEY_SHARED_PREFIX_OPTIONAL, KV_PADDING_SIZE, KV_PADDING_SIZE_OPTIONAL, NEXT_TOKENS, NUM_HEADS,
-    NUM_KEY_VALUE_HEADS, Name, PRE_TOKENS, PSE_SHIFT, PSE_SHIFT_OPTIONAL, QUANT_OFFSET2, QUANT_OFFSET2_OPTIONAL,
-    QUANT_SCALE1, QUANT_SCALE1_OPTIONAL, QUANT_SCALE2, QUANT_SCALE2_OPTIONAL, QUERY, QUERY_PADDING_SIZE_OPTIONAL,
-    SCALE_VALUE, SOFTMAX_LSE, SOFTMAX_LSE_FLAG, SPARSE_MODE, VALUE, VALUE_ANTIQUANT_MODE,
-    VALUE_ANTIQUANT_OFFSET_OPTIONAL, VALUE_ANTIQUANT_SCALE_OPTIONAL, VALUE_LIST, VALUE_SHARED_PREFIX_OPTIONAL,
+    KEY_LIST, KEY_ROPE_ANTIQUANT_SCALE_OPTIONAL, KEY_ROPE_OPTIONAL, KEY_SHARED_PREFIX_OPTIONAL, KV_PADDING_SIZE,
+    KV_PADDING_SIZE_OPTIONAL, NEXT_TOKENS, NUM_HEADS, NUM_KEY_VALUE_HEADS, Name, PRE_TOKENS, PSE_SHIFT,
+    PSE_SHIFT_OPTIONAL, QUANT_OFFSET2, QUANT_OFFSET2_OPTIONAL, QUANT_SCALE1, QUANT_SCALE1_OPTIONAL, QUANT_SCALE2,
+    QUANT_SCALE2_OPTIONAL, QUERY, QUERY_PADDING_SIZE_OPTIONAL, QUERY_ROPE_OPTIONAL, SCALE_VALUE, SOFTMAX_LSE,
+    SOFTMAX_LSE_FLAG, SPARSE_MODE, VALUE, VALUE_ANTIQUANT_MODE, VALUE_ANTIQUANT_OFFSET_OPTIONAL,
+    VALUE_ANTIQUANT_SCALE_OPTIONAL, VALUE_LIST, VALUE_SHARED_PREFIX_OPTIONAL,
 };
 use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
 use super::sets::{HALVES, MASKS, SINGLE};
@@ -70,6 +71,28 @@ const FUSED: &[Parameter] = &[
     output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
     output(SOFTMAX_LSE, SINGLE, 1, 4).contiguous().optional(),
 ];
+
+/// How many parameters of [`FUSED`] are before those that [`FUSED_WITH_ROPE`] has more.
+const BEFORE_ROPE: usize = 24;
+
+/// What the third version has more.
+const ROPE: [Parameter; 3] =
+    [unmodelled(QUERY_ROPE_OPTIONAL), unmodelled(KEY_ROPE_OPTIONAL), unmodelled(KEY_ROPE_ANTIQUANT_SCALE_OPTIONAL)];
+
+/// The parameters of the third version.
+const FUSED_WITH_ROPE: &[Parameter] = &{
+    let mut all = [ROPE[0]; FUSED.len() + ROPE.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = match at {
+            ..BEFORE_ROPE => FUSED[at],
+            _ if at < BEFORE_ROPE + ROPE.len() => ROPE[at - BEFORE_ROPE],
+            _ => FUSED[at - ROPE.len()],
+        };
+        at += 1;
+    }
+    all
+};
 
 const PROMPT: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4).contiguous(),
@@ -129,6 +152,13 @@ pub(super) const OPERATORS: &[Operator] = &[
                  batch 1; layouts BSH, BSND, BNSD, BNSD_BSND (query longer than 1); sparseMode 0–4, 2–4 with a 2048 x 2048 \
                  mask; mask [Q,KV], [B|1,Q,KV], [B|1,1,Q,KV], or [B,KV], [B,1,KV], [B,1,1,KV] for one query position",
         source: "ops-transformer attention/fused_infer_attention_score/docs/aclnnFusedInferAttentionScoreV2.md",
+        plan: fused,
+    },
+    Operator {
+        name: "aclnnFusedInferAttentionScoreV3",
+        parameters: FUSED_WITH_ROPE,
+        limits: "as aclnnFusedInferAttentionScoreV2",
+        source: "ops-transformer attention/fused_infer_attention_score/docs/aclnnFusedInferAttentionScoreV3.md",
         plan: fused,
     },
     Operator {

@@ -10,6 +10,7 @@ use super::names::Name;
 use super::row::{Layout, Need, ParameterKind};
 use super::{INVALID, NULL_POINTER, Refusal, Signature, ViewIndex};
 use crate::nn::dtype::{DType, list_names};
+use crate::nn::fractal::{FRACTAL_NZ, Fractal};
 use crate::nn::view::{extent, is_contiguous};
 
 /// The formats of which the elements lie as dims and strides say: ND, NCHW, NHWC, HWCN, NDHWC, NCDHW and NCL. What the dims are
@@ -136,7 +137,8 @@ fn tensor(
             DType::from_acl(desc.dtype).map_or_else(|| format!("aclDataType {}", desc.dtype), |d| d.name().to_owned());
         format!("expected an element type of {}, found {found}", list_names(dtypes))
     })?;
-    if !PLAIN_FORMATS.contains(&desc.format) {
+    let is_blocked = desc.format == FRACTAL_NZ && layout == Layout::Blocked;
+    if !PLAIN_FORMATS.contains(&desc.format) && !is_blocked {
         return Err(format!("expected format ND (2) or another without padding, found aclFormat {}", desc.format));
     }
     let rank = desc.dims.len();
@@ -163,7 +165,8 @@ fn tensor(
             "expected a contiguous tensor, found dims {dims:?} with strides {strides:?}: copy it first (aclnnInplaceCopy)"
         ));
     }
-    if dims.iter().all(|&dim| dim > 0) {
+    let fractal = if is_blocked { Some(blocks(desc, dtype, &dims, &strides)?) } else { None };
+    if fractal.is_none() && dims.iter().all(|&dim| dim > 0) {
         let (_, last) = extent(&dims, &strides, offset).ok_or_else(|| format!("dims {dims:?} overflow"))?;
         let storage = desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim)).unwrap_or(i64::MAX);
         if last as i64 >= storage {
@@ -182,7 +185,36 @@ fn tensor(
         return Err(format!("expected elements that do not overlap, found dims {dims:?} with strides {strides:?}"));
     }
     let (format, address, handle) = (desc.format, desc.address, desc.handle);
-    Ok(Tensor { slot, dtype, format, dims, strides, offset, address, handle, role })
+    Ok(Tensor { slot, dtype, format, fractal, dims, strides, offset, address, handle, role })
+}
+
+/// The blocks of a tensor in FRACTAL_NZ, which is that of its dims, or of its dims with the last two swapped.
+fn blocks(desc: &TensorDesc, dtype: DType, dims: &[usize], strides: &[isize]) -> Result<Fractal, String> {
+    let (mut plain, mut steps) = (dims.to_vec(), strides.to_vec());
+    if !is_contiguous(dims, strides) && dims.len() > 1 {
+        let last = dims.len() - 1;
+        plain.swap(last - 1, last);
+        steps.swap(last - 1, last);
+    }
+    if !is_contiguous(&plain, &steps) || desc.offset != 0 {
+        let text = "expected a whole tensor of FRACTAL_NZ, contiguous or with its last two dims swapped";
+        return Err(format!("{text}, found dims {dims:?} with strides {strides:?} and offset {}", desc.offset));
+    }
+    let fractal = Fractal::of(dtype, &plain).ok_or_else(|| {
+        format!("expected matrices of FLOAT16, BFLOAT16 or INT8 for FRACTAL_NZ, found {dims:?} of {dtype}")
+    })?;
+    let found = desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim));
+    if found != i64::try_from(fractal.len()).ok() {
+        let (outer, wanted) = (&plain[..plain.len() - 2], fractal.storage());
+        return Err(format!(
+            "expected a storage of {outer:?} times {wanted:?} for FRACTAL_NZ, found {:?}",
+            desc.storage
+        ));
+    }
+    if desc.address == 0 && fractal.len() > 0 {
+        return Err("has elements but its device address is NULL".to_owned());
+    }
+    Ok(fractal)
 }
 
 impl OperatorCall {
@@ -334,6 +366,16 @@ impl OperatorCall {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a tensor that does not lie in FRACTAL_NZ.
+    pub(crate) fn expect_blocked(&self, name: Name<Tensor>) -> Result<(), Refusal> {
+        match self.tensor(name)? {
+            Tensor { fractal: Some(_), .. } => Ok(()),
+            found => {
+                Err(self.refuse(name, format!("expected format FRACTAL_NZ ({FRACTAL_NZ}), found {}", found.format)))
+            }
+        }
     }
 
     /// Refuses a tensor whose shape is not `expected`; `why` says where the expectation comes from.

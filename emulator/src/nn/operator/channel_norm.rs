@@ -15,6 +15,10 @@ use crate::nn::lane::Lane;
 use crate::nn::reduce::with_trailing;
 use crate::nn::view::View;
 
+/// Channels of the gradient of a group norm, of one group and of all.
+const MOST_CHANNELS_A_GROUP: usize = 8000;
+const MOST_CHANNELS: usize = 240_000;
+
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnBatchNorm",
@@ -95,26 +99,27 @@ pub(super) const OPERATORS: &[Operator] = &[
             output(GRAD_GAMMA_OUT, FLOATING, 1, 1).optional(),
             output(GRAD_BETA_OUT, FLOATING, 1, 1).optional(),
         ],
-        limits: "as aclnnGroupNorm, whose statistics they are; outputMask says which of the three are written",
+        limits: "as aclnnGroupNorm, whose statistics they are; one element type; at most 240000 channels, 8000 a group; outputMask says \
+                 which of the three are written",
         source: "ops-nn norm/group_norm_grad/docs/aclnnGroupNormBackward.md",
         plan: group_norm_grad,
     },
 ];
 
 /// Where a tensor is, if it is given, with a number for each of so many places.
-fn vector(call: &OperatorCall, name: Name<Tensor>, len: usize) -> Result<Option<ViewIndex>, Refusal> {
+pub(super) fn vector(call: &OperatorCall, name: Name<Tensor>, len: usize) -> Result<Option<ViewIndex>, Refusal> {
     let Some(tensor) = call.tensor_if_given(name)? else { return Ok(None) };
     call.expect_shape(name, &[len], "a number for each channel")?;
     Ok(Some(tensor.slot))
 }
 
 /// As [`vector`], for a vector that must be there.
-fn required(call: &OperatorCall, name: Name<Tensor>, len: usize, why: &str) -> Result<ViewIndex, Refusal> {
+pub(super) fn required(call: &OperatorCall, name: Name<Tensor>, len: usize, why: &str) -> Result<ViewIndex, Refusal> {
     vector(call, name, len)?.ok_or_else(|| call.refuse(name, format!("is NULL and must be given {why}")))
 }
 
 /// The numbers of a vector, or as many of `otherwise`.
-fn numbers(views: &Views<'_>, slot: Option<ViewIndex>, len: usize, otherwise: f32) -> Vec<f32> {
+pub(super) fn numbers(views: &Views<'_>, slot: Option<ViewIndex>, len: usize, otherwise: f32) -> Vec<f32> {
     let mut values = vec![otherwise; len];
     if let Some(slot) = slot {
         f32::load(&views.of(slot).collapsed(), 0, &mut values);
@@ -144,13 +149,13 @@ fn wanted(
 }
 
 /// The rows of a batch norm: one a channel.
-fn channels(dims: &[usize]) -> Rows {
+pub(super) fn channels(dims: &[usize]) -> Rows {
     let len = dims[0] * dims[2..].iter().product::<usize>();
     Rows { count: dims[1], channels: 1, all: dims[1], len }
 }
 
 /// A tensor with its channels first.
-fn by_channel(view: &View) -> View {
+pub(super) fn by_channel(view: &View) -> View {
     let rest: Vec<usize> = (0..view.rank()).filter(|&dim| dim != 1).collect();
     with_trailing(view, &rest)
 }
@@ -294,6 +299,18 @@ fn group_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
 fn group_norm_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (x, of) = (call.tensor(INPUT)?, groups(call, INPUT)?);
     call.expect_shape(GRAD_OUT, &x.dims, "of input")?;
+    for name in [INPUT, MEAN, RSTD, GAMMA, GRAD_INPUT, GRAD_GAMMA_OUT, GRAD_BETA_OUT] {
+        if call.tensor_if_given(name)?.is_some() {
+            call.expect_dtype(name, call.tensor(GRAD_OUT)?.dtype, "that of gradOut")?;
+        }
+    }
+    if of.channels > MOST_CHANNELS_A_GROUP || of.all > MOST_CHANNELS {
+        let text = format!(
+            "expected at most {MOST_CHANNELS} channels, {MOST_CHANNELS_A_GROUP} a group, found {} and {}",
+            of.all, of.channels
+        );
+        return Err(call.refuse(C_INT, text));
+    }
     let weight = vector(call, GAMMA, of.all)?;
     for name in [MEAN, RSTD] {
         call.expect_shape(name, &[call.int(N_UPPER)? as usize, call.int(GROUP)? as usize], "N and group")?;

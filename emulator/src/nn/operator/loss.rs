@@ -13,6 +13,8 @@ use super::row::{Operator, attribute, input, output, unmodelled};
 use super::sets::{FLOATING, INDEX64, INDEXES, LABELS, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::loss::{self, Reduction};
+use crate::nn::reduce::with_trailing;
+use crate::nn::view::View;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
@@ -88,6 +90,44 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "as aclnnNLLLoss; gradOutput as its result; totalWeight of one element; out as self",
         source: "CANN 8.1 aclnn API reference, aclnnNLLLossBackward",
         plan: likelihood_grad,
+    },
+    Operator {
+        name: "aclnnNLLLoss2d",
+        parameters: &[
+            input(SELF, FLOATING, 4, 4),
+            input(TARGET, LABELS, 3, 3),
+            input(WEIGHT, FLOATING, 1, 1),
+            attribute(REDUCTION),
+            attribute(IGNORE_INDEX),
+            output(OUT, FLOATING, 0, 3),
+            output(TOTAL_WEIGHT_OUT, FLOATING, 0, 1),
+        ],
+        limits: "self [N, C, H, W], target [N, H, W]; weight [C]; reduction 0 (none), 1 (mean) or 2 (sum); out as target for none; \
+                 one element type",
+        source: "ops-nn loss/nll_loss/docs/aclnnNLLLoss2d.md",
+        plan: |call| {
+            expect_plane(call, &[WEIGHT, OUT, TOTAL_WEIGHT_OUT], OUT)?;
+            likelihood(call)
+        },
+    },
+    Operator {
+        name: "aclnnNLLLoss2dBackward",
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 0, 3),
+            input(SELF, FLOATING, 4, 4),
+            input(TARGET, LABELS, 3, 3),
+            input(WEIGHT, FLOATING, 1, 1),
+            attribute(REDUCTION),
+            attribute(IGNORE_INDEX),
+            input(TOTAL_WEIGHT, FLOATING, 0, 1),
+            output(OUT, FLOATING, 4, 4),
+        ],
+        limits: "as aclnnNLLLoss2d; gradOutput as its result; totalWeight of one element; out as self",
+        source: "ops-nn loss/nll_loss_grad/docs/aclnnNLLLoss2dBackward.md",
+        plan: |call| {
+            expect_plane(call, &[GRAD_OUTPUT, WEIGHT, TOTAL_WEIGHT, OUT], GRAD_OUTPUT)?;
+            likelihood_grad(call)
+        },
     },
 ];
 
@@ -167,20 +207,38 @@ fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
 /// What both phases of a likelihood share: how many rows there are, and what becomes of their losses.
 fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     let x = call.tensor(SELF)?;
-    let count = if x.rank() == 2 { x.dims[0] } else { 1 };
+    // All dims but that of the classes, which is the second or the only one.
+    let (classes, count) = match x.dims[..] {
+        [rows, classes, ref plane @ ..] => (classes, plane.iter().fold(rows, |count, extent| count * extent)),
+        _ => (x.len(), 1),
+    };
     let target = call.tensor(TARGET)?;
     if target.len() != count {
         return Err(
             call.refuse(TARGET, format!("expected {count} labels for self {:?}, found {:?}", x.dims, target.dims))
         );
     }
-    call.expect_shape(WEIGHT, &x.dims[x.rank() - 1..], "a weight a class")?;
+    call.expect_shape(WEIGHT, &[classes], "a weight a class")?;
     match call.int(REDUCTION)? {
         0 => Ok((count, Reduction::None)),
         1 => Ok((count, Reduction::Mean)),
         2 => Ok((count, Reduction::Sum)),
         other => Err(call.refuse(REDUCTION, format!("expected 0 (none), 1 (mean) or 2 (sum), found {other}"))),
     }
+}
+
+/// Checks what the operators over planes ask for besides: a label an element of the planes, one element type, and results of the shape
+/// of the labels unless they are reduced.
+fn expect_plane(call: &OperatorCall, alike: &[Name<Tensor>], results: Name<Tensor>) -> Result<(), Refusal> {
+    let x = call.tensor(SELF)?;
+    call.expect_shape(TARGET, &[x.dims[0], x.dims[2], x.dims[3]], "a label an element of the planes")?;
+    alike.iter().try_for_each(|&name| call.expect_dtype(name, x.dtype, "that of self"))?;
+    if call.int(REDUCTION)? == 0 { call.expect_shape(results, &call.tensor(TARGET)?.dims, "of target") } else { Ok(()) }
+}
+
+/// A tensor with its classes last.
+fn by_label(view: &View) -> View {
+    with_trailing(view, if view.rank() > 2 { &[1] } else { &[] })
 }
 
 /// Refuses a tensor without the number of elements that a likelihood has there.
@@ -200,7 +258,7 @@ fn likelihood(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (out, total, ignored) = (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT_OUT)?.slot, call.int(IGNORE_INDEX)?);
     Plan::new(move |views, _| {
         let labels = (views.of(target), Some(views.of(weight)), ignored);
-        loss::negative_log_likelihood(views.of(x), labels, reduction, views.of(out), views.of(total))
+        loss::negative_log_likelihood(&by_label(views.of(x)), labels, reduction, views.of(out), views.of(total))
             .map_err(|text| format!("target: {text}"))
     })
 }
@@ -214,7 +272,14 @@ fn likelihood_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (out, total, ignored) = (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT)?.slot, call.int(IGNORE_INDEX)?);
     Plan::new(move |views, tiles| {
         let labels = (views.of(target), Some(views.of(weight)), ignored);
-        loss::negative_log_likelihood_grad(tiles, views.of(grad), labels, reduction, views.of(total), views.of(out))
-            .map_err(|text| format!("target: {text}"))
+        loss::negative_log_likelihood_grad(
+            tiles,
+            views.of(grad),
+            labels,
+            reduction,
+            views.of(total),
+            &by_label(views.of(out)),
+        )
+        .map_err(|text| format!("target: {text}"))
     })
 }

@@ -11,10 +11,12 @@ mod argument;
 mod arithmetic;
 mod arrange;
 mod attention;
+mod blocked;
 mod call;
 mod channel_norm;
 mod comparison;
 mod convolution;
+mod ctc;
 mod decided;
 mod elementwise_loss;
 mod experts;
@@ -42,6 +44,8 @@ mod selection;
 mod shape;
 mod signs;
 mod statistics;
+mod sync_norm;
+mod vectors;
 mod weight_quantized;
 
 use std::collections::HashMap;
@@ -55,11 +59,12 @@ pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{
     Decided, INVALID, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views, sets,
 };
-pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
+pub(crate) use row::{Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 32] = [
+const FAMILIES: [&[Operator]; 36] = [
     product::OPERATORS,
+    blocked::OPERATORS,
     quantized::OPERATORS,
     weight_quantized::OPERATORS,
     arithmetic::OPERATORS,
@@ -68,6 +73,7 @@ const FAMILIES: [&[Operator]; 32] = [
     normal::OPERATORS,
     gradient::OPERATORS,
     loss::OPERATORS,
+    ctc::OPERATORS,
     optimizer::OPERATORS,
     attention::OPERATORS,
     flash::OPERATORS,
@@ -81,6 +87,7 @@ const FAMILIES: [&[Operator]; 32] = [
     experts::OPERATORS,
     grouped::OPERATORS,
     linear_algebra::OPERATORS,
+    vectors::OPERATORS,
     shape::OPERATORS,
     scatter::OPERATORS,
     signs::OPERATORS,
@@ -89,6 +96,7 @@ const FAMILIES: [&[Operator]; 32] = [
     elementwise_loss::OPERATORS,
     convolution::OPERATORS,
     channel_norm::OPERATORS,
+    sync_norm::OPERATORS,
     arrange::OPERATORS,
     activation::OPERATORS,
 ];
@@ -104,6 +112,7 @@ const IN_PLACE: &[&str] = &[
     "aclnnInplaceAddRelu",
     "aclnnInplaceAddcdiv",
     "aclnnInplaceAddcmul",
+    "aclnnInplaceAddr",
     "aclnnInplaceAdds",
     "aclnnInplaceAsin",
     "aclnnInplaceAsinh",
@@ -242,7 +251,7 @@ pub(crate) fn markdown() -> String {
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,
-                    if layout == Layout::Contiguous { ", contiguous" } else { "" }
+                    layout.words()
                 ),
                 ParameterKind::Tensors { role, need, dtypes, ranks, layout } => format!(
                     "list of {role} tensors{}, {}, rank {}–{}{}",
@@ -250,7 +259,7 @@ pub(crate) fn markdown() -> String {
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,
-                    if layout == Layout::Contiguous { ", contiguous" } else { "" }
+                    layout.words()
                 ),
                 ParameterKind::Unmodelled => "NULL".to_owned(),
                 ParameterKind::Scalar(need) => {

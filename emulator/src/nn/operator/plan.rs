@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::nn::Tiles;
+use crate::nn::fractal::Fractal;
 use crate::nn::view::View;
 
 /// A parameter is NULL.
@@ -74,6 +75,8 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<PartRead>,
     /// Tensors that the row writes but this call does not.
     pub(crate) unwritten: Vec<ViewIndex>,
+    /// A tensor that the call lays into blocks, where it lies.
+    pub(crate) blocked: Option<(ViewIndex, Fractal)>,
 }
 
 /// A tensor of whose first dim each index has a length of its own: along `dim` nothing behind it is read.
@@ -102,7 +105,7 @@ impl Plan {
         kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
         let (strides, parts, unwritten) = (Strides::Copied, Vec::new(), Vec::new());
-        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides, parts, unwritten })
+        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides, parts, unwritten, blocked: None })
     }
 
     /// The same plan for an operator that reads transposed matrices as they lie.
@@ -118,6 +121,11 @@ impl Plan {
     /// The same plan for a call that writes fewer tensors than its row.
     pub(super) fn leaving(self, unwritten: Vec<ViewIndex>) -> Self {
         Self { unwritten, ..self }
+    }
+
+    /// The same plan of a call that lays a tensor into blocks, where it lies.
+    pub(super) fn blocking(self, slot: ViewIndex, fractal: Fractal) -> Self {
+        Self { blocked: Some((slot, fractal)), ..self }
     }
 
     /// The same plan with device memory for the second phase.
@@ -178,6 +186,10 @@ pub(crate) mod sets {
     pub(crate) const MASKABLE: &[DType] = &[F32, F16, BF16, I8, I32, I64, Bool];
     /// What a range can be made of.
     pub(crate) const RANGE: &[DType] = &[F32, F16, BF16, I32, I64];
+    /// What the cube takes in blocks.
+    pub(crate) const CUBED: &[DType] = &[F16, BF16, I8];
+    /// How many values there are.
+    pub(crate) const COUNTERS: &[DType] = &[I32, F32, F16];
     /// Every type the emulator models.
     pub(crate) const ANY: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
 }

@@ -97,9 +97,13 @@ pub(super) const OPERATORS: &[Operator] = &[
             attribute(CUBE_MATH_TYPE),
             output(OUT, FLOATING, 3, 4),
         ],
-        limits: "padding at most half a window; a divisorOverride of 0 is none; out has the type of self",
+        limits: "format NCHW, or NCL of three dims, with channels; padding at most half a window; a divisorOverride of 0 is none; out has \
+                 the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2d",
-        plan: |call| mean(call, pool(call, STRIDES, PADDINGS)?, divisor(call)?),
+        plan: |call| {
+            let plan = mean(call, pool(call, STRIDES, PADDINGS)?, divisor(call)?)?;
+            expect_planes(call, &[SELF, OUT]).map(|()| plan)
+        },
     },
     Operator {
         name: "aclnnAvgPool2dBackward",
@@ -117,7 +121,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnAvgPool2d; gradOutput is as its out, gradInput as self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2dBackward",
-        plan: |call| mean_grad(call, GRAD_INPUT, pool(call, STRIDE, PADDING)?, divisor(call)?),
+        plan: |call| {
+            let plan = mean_grad(call, GRAD_INPUT, pool(call, STRIDE, PADDING)?, divisor(call)?)?;
+            expect_planes(call, &[GRAD_OUTPUT, SELF, GRAD_INPUT]).map(|()| plan)
+        },
     },
     Operator {
         name: "aclnnAdaptiveAvgPool2d",
@@ -299,6 +306,21 @@ fn expect_pooled(call: &OperatorCall, name: Name<Tensor>, pool: &Pool) -> Result
     let outer = &x.dims[..x.rank() - 2];
     call.expect_dtype(name, x.dtype, "that of self")?;
     call.expect_shape(name, &[outer, &pool.counts].concat(), "of the windows")
+}
+
+/// Refuses tensors that are not described as planes of channels, or have no channels.
+fn expect_planes(call: &OperatorCall, names: &[Name<Tensor>]) -> Result<(), Refusal> {
+    for &name in names {
+        let tensor = call.tensor(name)?;
+        let (format, text) = if tensor.rank() == 4 { (0, "NCHW") } else { (47, "NCL") };
+        if tensor.format != format {
+            return Err(call.refuse(name, format!("expected format {text} ({format}), found {}", tensor.format)));
+        }
+        if tensor.dims[tensor.rank() - 3] == 0 {
+            return Err(call.refuse(name, format!("expected channels, found {:?}", tensor.dims)));
+        }
+    }
+    Ok(())
 }
 
 /// The windows of a pool of the greatest elements, and where their places lie.

@@ -21,7 +21,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnMatmul",
         parameters: &[
             input(SELF, FLOATING, 1, 6),
-            input(MAT2, FLOATING, 1, 6),
+            input(MAT2, FLOATING, 1, 6).or_blocked(),
             output(OUT, FLOATING, 0, 6),
             attribute(CUBE_MATH_TYPE),
         ],
@@ -33,7 +33,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnMm",
         parameters: &[
             input(SELF, FLOATING, 2, 2),
-            input(MAT2, FLOATING, 2, 2),
+            input(MAT2, FLOATING, 2, 2).or_blocked(),
             output(OUT, FLOATING, 2, 2),
             attribute(CUBE_MATH_TYPE),
         ],
@@ -52,6 +52,45 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "computed in the common type; a batch of 1 repeats; cubeMathType 0–3",
         source: "ops-nn matmul/batch_mat_mul_v3/docs/aclnnBatchMatMul.md",
         plan: |call| matmul(call, MAT2),
+    },
+    Operator {
+        name: "aclnnMatmulWeightNz",
+        parameters: &[
+            input(SELF, HALVES, 2, 3),
+            input(MAT2, HALVES, 2, 3).or_blocked(),
+            output(OUT, HALVES, 2, 3),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "as aclnnMatmul; mat2 in FRACTAL_NZ",
+        source: "ops-nn matmul/mat_mul_v3/docs/aclnnMatmulWeightNz.md",
+        plan: |call| call.expect_blocked(MAT2).and_then(|()| matmul(call, MAT2)),
+    },
+    Operator {
+        name: "aclnnBatchMatMulWeightNz",
+        parameters: &[
+            input(SELF, HALVES, 3, 3),
+            input(MAT2, HALVES, 3, 3).or_blocked(),
+            output(OUT, HALVES, 3, 3),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "as aclnnBatchMatMul; mat2 in FRACTAL_NZ",
+        source: "ops-nn matmul/batch_mat_mul_v3/docs/aclnnBatchMatMulWeightNz.md",
+        plan: |call| call.expect_blocked(MAT2).and_then(|()| matmul(call, MAT2)),
+    },
+    Operator {
+        name: "aclnnAddmmWeightNz",
+        parameters: &[
+            input(SELF, HALVES, 0, 2),
+            input(MAT1, HALVES, 2, 2),
+            input(MAT2, HALVES, 2, 2).or_blocked(),
+            scalar(BETA),
+            scalar(ALPHA),
+            output(OUT, HALVES, 2, 2),
+            attribute(CUBE_MATH_TYPE),
+        ],
+        limits: "as aclnnAddmm; mat2 in FRACTAL_NZ",
+        source: "ops-nn matmul/mat_mul_v3/docs/aclnnAddmmWeightNz.md",
+        plan: |call| call.expect_blocked(MAT2).and_then(|()| addmm(call, SELF, [MAT1, MAT2], OUT)),
     },
     Operator {
         name: "aclnnAddmm",

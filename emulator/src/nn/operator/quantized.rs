@@ -58,7 +58,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnQuantMatmulV3",
         parameters: &[
             input(X1, BYTES, 2, 6),
-            input(X2, BYTES, 2, 6),
+            input(X2, BYTES, 2, 6).or_blocked(),
             input(SCALE, COLUMN_SCALES, 1, 1),
             unmodelled(OFFSET),
             input(BIAS, BIASES, 1, 1).optional(),
@@ -74,7 +74,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnQuantMatmulV4",
         parameters: &[
             input(X1, BYTES, 2, 6),
-            input(X2, BYTES, 2, 6),
+            input(X2, BYTES, 2, 6).or_blocked(),
             input(SCALE, COLUMN_SCALES, 1, 1),
             unmodelled(OFFSET),
             input(PERTOKEN_SCALE_OPTIONAL, SINGLE, 1, 1).optional(),
@@ -107,6 +107,27 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: LIMITS,
         source: "ops-nn matmul/quant_batch_matmul_v4/docs/aclnnQuantMatmulV5.md",
         plan: grouped_quant_matmul,
+    },
+    Operator {
+        name: "aclnnQuantMatmulWeightNz",
+        parameters: &[
+            input(X1, BYTES, 2, 6),
+            input(X2, BYTES, 2, 6).or_blocked(),
+            input(X1_SCALE, SINGLE, 1, 1).optional(),
+            input(X2_SCALE, COLUMN_SCALES, 1, 1),
+            unmodelled(Y_SCALE),
+            unmodelled(X1_OFFSET),
+            unmodelled(X2_OFFSET),
+            unmodelled(Y_OFFSET),
+            input(BIAS, BIASES, 1, 1).optional(),
+            attribute(TRANSPOSE_X1),
+            attribute(TRANSPOSE_X2),
+            attribute(GROUP_SIZE),
+            output(OUT, RESULTS, 2, 6),
+        ],
+        limits: "as aclnnQuantMatmulV5; x2 in FRACTAL_NZ",
+        source: "ops-nn matmul/quant_batch_matmul_v3/docs/aclnnQuantMatmulWeightNz.md",
+        plan: |call| call.expect_blocked(X2).and_then(|()| grouped_quant_matmul(call)),
     },
 ];
 

@@ -133,6 +133,19 @@ pub(crate) enum Layout {
     Strided,
     /// Row-major without gaps.
     Contiguous,
+    /// Any strides, or matrices in FRACTAL_NZ.
+    Blocked,
+}
+
+impl Layout {
+    /// As the table of operators says it, behind the other properties of a tensor.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Strided => "",
+            Self::Contiguous => ", contiguous",
+            Self::Blocked => ", or in FRACTAL_NZ",
+        }
+    }
 }
 
 const fn tensor(name: Name<Tensor>, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
@@ -224,7 +237,15 @@ impl Parameter {
 
     /// The same parameter without strided tensors.
     pub(crate) const fn contiguous(self) -> Self {
-        let layout = Layout::Contiguous;
+        self.with(Layout::Contiguous)
+    }
+
+    /// The same parameter with matrices in FRACTAL_NZ too.
+    pub(crate) const fn or_blocked(self) -> Self {
+        self.with(Layout::Blocked)
+    }
+
+    const fn with(self, layout: Layout) -> Self {
         let kind = match self.kind {
             ParameterKind::Tensor { role, need, dtypes, ranks, .. } => {
                 ParameterKind::Tensor { role, need, dtypes, ranks, layout }

@@ -36,7 +36,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnWeightQuantBatchMatmulV2",
         parameters: &[
             input(X, HALVES, 2, 2),
-            input(WEIGHT, WEIGHTS, 2, 2),
+            input(WEIGHT, WEIGHTS, 2, 2).or_blocked(),
             input(ANTIQUANT_SCALE, HALVES, 1, 2),
             input(ANTIQUANT_OFFSET_OPTIONAL, HALVES, 1, 2).optional(),
             unmodelled(QUANT_SCALE_OPTIONAL),
@@ -53,7 +53,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnWeightQuantBatchMatmulV3",
         parameters: &[
             input(X, HALVES, 2, 2),
-            input(WEIGHT, WEIGHTS, 2, 2),
+            input(WEIGHT, WEIGHTS, 2, 2).or_blocked(),
             input(ANTIQUANT_SCALE, HALVES, 1, 2),
             input(ANTIQUANT_OFFSET_OPTIONAL, HALVES, 1, 2).optional(),
             unmodelled(QUANT_SCALE_OPTIONAL),

@@ -66,14 +66,34 @@ impl Case {
         }
     }
 
-    /// Plays the operator; gives the output and what the definition says of it.
-    fn run<'a>(&'a self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
-        let (input, output) = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
+    /// Plays both versions of the operator; gives the output and what the definition says of it.
+    fn run(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
+        let orders = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
         let values = |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>();
         let q = values(self.batch * self.heads * self.rows * self.depth, 1);
         let k = values(self.batch * self.kv_heads * self.keys * self.depth, 2);
         let v = values(self.batch * self.kv_heads * self.keys * self.depth, 3);
-        let mut query = Data::new(self.dtype, &self.dims(input, self.batch, self.heads, self.rows), &q);
+        let (out, sums) = self.play("aclnnFusedInferAttentionScoreV2", 0, orders, [&q, &k, &v])?;
+        // The third version has parameters more, none of them given.
+        let (third, _) = self.play("aclnnFusedInferAttentionScoreV3", 3, orders, [&q, &k, &v])?;
+        assert_eq!(out.values(), third.values());
+
+        let (wanted, logs) = self.defined(orders, [&q, &k, &v], sees);
+        if self.sums {
+            close(&sums.values(), &logs, 1e-4, "log-sum-exp");
+        }
+        Ok([out.values(), wanted])
+    }
+
+    /// Plays an operator that has so many tensors more than the second version; gives its outputs.
+    fn play<'a>(
+        &'a self,
+        name: &str,
+        more: usize,
+        (input, output): (&str, &str),
+        [q, k, v]: [&[f64]; 3],
+    ) -> Result<(Data, Data), String> {
+        let mut query = Data::new(self.dtype, &self.dims(input, self.batch, self.heads, self.rows), q);
         let parts = |all: &[f64]| -> Vec<Data> {
             let count = if self.listed { self.batch } else { 1 };
             let batch = self.batch / count;
@@ -81,7 +101,7 @@ impl Case {
             let len = all.len() / count;
             (0..count).map(|i| Data::new(self.dtype, &dims, &all[i * len..(i + 1) * len])).collect()
         };
-        let (mut key, mut value) = (parts(&k), parts(&v));
+        let (mut key, mut value) = (parts(k), parts(v));
         let mut out = Data::blank(self.dtype, &self.dims(output, self.batch, self.heads, self.rows));
         let mut sums = Data::blank(DType::F32, &[self.batch, self.heads, self.rows, 1]);
         let mut mask = self.mask.clone();
@@ -97,6 +117,7 @@ impl Case {
         ];
         arguments.extend(none(16));
         arguments.push(Arg::NoInts);
+        arguments.extend(none(more));
         arguments.extend([
             Arg::I(self.heads as i64),
             Arg::F(SCALE),
@@ -114,13 +135,8 @@ impl Case {
             Arg::T(&mut out),
             if self.sums { Arg::T(&mut sums) } else { Arg::Null },
         ]);
-        run("aclnnFusedInferAttentionScoreV2", arguments)?;
-
-        let (wanted, logs) = self.defined((input, output), [&q, &k, &v], sees);
-        if self.sums {
-            close(&sums.values(), &logs, 1e-4, "log-sum-exp");
-        }
-        Ok([out.values(), wanted])
+        run(name, arguments)?;
+        Ok((out, sums))
     }
 
     /// What the definition gives: the output, and the logarithms of the sums.

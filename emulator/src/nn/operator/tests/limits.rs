@@ -67,7 +67,7 @@ fn planning_takes_no_memory_for_what_dims_say() {
         (
             "aclnnAvgPool2d",
             vec![
-                told(F32, &[1, 1, HUGE]),
+                told_as(F32, &[1, 1, HUGE], 47),
                 Arg::Ints(&[1, 100_000]),
                 Arg::Ints(&[1, 1]),
                 Arg::Ints(&[0, 0]),
@@ -75,7 +75,7 @@ fn planning_takes_no_memory_for_what_dims_say() {
                 Arg::B(true),
                 Arg::I(0),
                 Arg::I(0),
-                told(F32, &[1, 1, HUGE - 99_999]),
+                told_as(F32, &[1, 1, HUGE - 99_999], 47),
             ],
             "",
         ),
@@ -437,4 +437,69 @@ fn a_bias_is_all_that_is_left_of_a_product_over_nothing() {
     arguments.extend([Arg::List(vec![&mut out]), Arg::NoList, Arg::NoList]);
     run("aclnnGroupedMatmulV4", arguments).unwrap();
     assert_eq!(out.values(), [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn gradients_of_norms_pools_and_sequences_take_what_their_host_code_takes() {
+    let norm = |mean: DType, c: i64, group| {
+        let (x, line, statistics) = (|| told(F16, &[1, c, 1]), || told(F16, &[c]), |dtype| told(dtype, &[1, group]));
+        let mut call = vec![x(), x(), statistics(mean), statistics(F16), line()];
+        call.extend([Arg::I(1), Arg::I(c), Arg::I(1), Arg::I(group), Arg::Flags(vec![true; 3]), x(), line(), line()]);
+        call
+    };
+    let pool = |dims: &[i64], format| {
+        let x = || told_as(F32, dims, format);
+        let (one, zero) = (|| Arg::Ints(&[1]), Arg::Ints(&[0]));
+        vec![x(), one(), one(), zero, Arg::B(false), Arg::B(true), Arg::I(0), Arg::I(0), x()]
+    };
+    let ctc = |steps: i64, labels: i64, states| {
+        let steps_of: &'static [i64] = vec![steps].leak();
+        let labels_of: &'static [i64] = vec![labels].leak();
+        let (logs, losses) = (|| told(F32, &[4, 1, 3]), || told(F32, &[1]));
+        let given = [losses(), logs(), told(I64, &[1, 2]), Arg::Ints(steps_of), Arg::Ints(labels_of), losses()];
+        given.into_iter().chain([told(F32, &[1, 4, states]), Arg::I(0), Arg::B(false), logs()]).collect()
+    };
+    decided(vec![
+        ("aclnnGroupNormBackward", norm(F16, 4, 2), ""),
+        ("aclnnGroupNormBackward", norm(F32, 4, 2), "mean: expected FLOAT16"),
+        ("aclnnGroupNormBackward", norm(F16, 8001, 1), "C: expected at most 240000 channels, 8000 a group"),
+        ("aclnnAvgPool2d", pool(&[1, 2, 3, 3], 0), ""),
+        ("aclnnAvgPool2d", pool(&[1, 2, 3, 3], 2), "self: expected format NCHW (0), found 2"),
+        ("aclnnAvgPool2d", pool(&[2, 3, 3], 0), "self: expected format NCL (47), found 0"),
+        ("aclnnAvgPool2d", pool(&[1, 0, 3, 3], 0), "self: expected channels"),
+        ("aclnnCtcLossBackward", ctc(4, 2, 8), ""),
+        ("aclnnCtcLossBackward", ctc(5, 2, 8), "inputLengths: expected 1 lengths of 1 to 4"),
+        ("aclnnCtcLossBackward", ctc(4, 0, 8), "targetLengths: expected 1 lengths"),
+        ("aclnnCtcLossBackward", ctc(4, 3, 8), "targets: expected [1, 3 or more]"),
+        ("aclnnCtcLossBackward", ctc(4, 2, 5), "logAlpha: expected shape [1, 4, 8]"),
+    ]);
+}
+
+#[test]
+fn norms_over_cards_take_no_memory_for_channels_without_elements() {
+    // The vectors repeat one element each.
+    let vector = || {
+        let Arg::Told(desc) = told(F32, &[HUGE]) else { panic!("told") };
+        Arg::Told(TensorDesc { strides: vec![0], storage: vec![1], ..desc })
+    };
+    let empty = || told(F32, &[0, HUGE]);
+    let calls = [
+        ("aclnnBatchNormElemt", vec![empty(), vector(), vector(), vector(), vector(), Arg::F(1e-5), empty()]),
+        (
+            "aclnnBatchNormElemtBackward",
+            vec![empty(), empty(), vector(), vector(), vector(), vector(), vector(), told(F32, &[1]), empty()],
+        ),
+    ];
+    for (name, arguments) in calls {
+        let (call, plan, _) = prepared(name, arguments).unwrap();
+        let mut one = vec![1u64];
+        let views: Vec<View> = call
+            .slots()
+            .map(|placed| {
+                let tensor = placed.tensor;
+                View::new(span_of(&mut one), tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).unwrap()
+            })
+            .collect();
+        (plan.kernel)(&Views::new(&views, &Decided::default()), &Serial).unwrap();
+    }
 }

@@ -1,0 +1,72 @@
+//! Tensors that lie in blocks, as operators see them: without.
+//!
+//! Input: the tensors of a call and their memory. Output: views of memory of the task, filled before the operator runs and laid into
+//! blocks behind it. Does not: decide which operators take such tensors (see their rows).
+
+use crate::nn::executor::Bound;
+use crate::nn::fractal::Fractal;
+use crate::nn::operator::Role;
+use crate::nn::raw::Span;
+use crate::nn::view::View;
+
+/// A tensor that lies in blocks before or after a call.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// Which of the views it is.
+    at: usize,
+    span: Span,
+    fractal: Fractal,
+    is_read: bool,
+    is_written: bool,
+}
+
+/// Those of a call.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocks {
+    /// Whose elements the operator sees elsewhere.
+    apart: Vec<Block>,
+    /// That the call lays into blocks where it lies.
+    becoming: Vec<Block>,
+}
+
+impl Blocks {
+    /// Keeps a tensor that lies in blocks, or is to.
+    pub(super) fn keep(&mut self, at: usize, bound: &Bound, span: Span) {
+        let (is_read, is_written) = (bound.tensor.role != Role::Output, bound.is_written);
+        let block = |fractal| Block { at, span, fractal, is_read, is_written };
+        self.apart.extend(bound.tensor.fractal.map(block));
+        self.becoming.extend(bound.becomes.map(block));
+    }
+
+    /// The same views, but those of tensors in blocks show memory of `rooms` with their elements; None if there are no such tensors.
+    pub(super) fn opened(&self, views: &[View], rooms: &mut Vec<Vec<u8>>) -> Result<Option<Vec<View>>, String> {
+        if self.apart.is_empty() {
+            return Ok(None);
+        }
+        let mut views = views.to_vec();
+        for block in &self.apart {
+            let mut room = vec![0u8; block.fractal.plain_bytes()];
+            if block.is_read {
+                block.fractal.unpack(block.span, &mut room);
+            }
+            // SAFETY: the memory of the vector stays where it is while it moves into `rooms`, which outlives the views.
+            let span = unsafe { Span::from_raw(room.as_mut_ptr(), room.len()) };
+            let seen = &views[block.at];
+            views[block.at] = View::new(span, seen.dtype(), seen.dims(), seen.strides(), 0)?;
+            rooms.push(room);
+        }
+        Ok(Some(views))
+    }
+
+    /// Lays into blocks what the operator has written.
+    pub(super) fn close(&self, rooms: &[Vec<u8>]) {
+        for (block, room) in self.apart.iter().zip(rooms).filter(|(block, _)| block.is_written) {
+            block.fractal.pack(room, block.span);
+        }
+        for block in &self.becoming {
+            let mut plain = vec![0u8; block.fractal.plain_bytes()];
+            block.span.read_run(0, 1, &mut plain);
+            block.fractal.pack(&plain, block.span);
+        }
+    }
+}
