@@ -26,6 +26,7 @@ mod meshes;
 mod mutation;
 mod parity;
 mod pipeline;
+mod served;
 mod serving_stages;
 mod session;
 mod split_axis;

@@ -83,6 +83,18 @@ fn one_order_of_sums_is_measured_beside_none() {
     assert!((number("ratio") - number("exact_ms") / number("usual_ms")).abs() < 1e-9);
 }
 
+/// A server sends to all others what it serves, and each of its two exchanges has two halves.
+#[test]
+fn a_parameter_server_is_measured_beside_collectives() {
+    let rows = rows("train --baseline ps");
+    let names: Vec<&str> = rows.iter().map(|row| row["sums"].as_str().unwrap()).collect();
+    assert_eq!(names, ["all_reduce", "exact", "parameter server"]);
+    positive(&rows, &["sent_bytes", "clock_ms", "exchanges_ms", "step_ms", "equal"]);
+    let number = |at: usize, key: &str| rows[at][key].as_f64().unwrap();
+    assert_eq!((number(0, "equal"), number(2, "equal")), (1.0, 1.0), "the emulator adds in the order of the cards");
+    assert!(number(2, "sent_bytes") > number(0, "sent_bytes") && number(2, "exchanges_ms") > number(0, "exchanges_ms"));
+}
+
 #[test]
 fn processes_measure_together_and_the_first_speaks() {
     let text = succeeds("collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 2 --processes 3");

@@ -93,12 +93,14 @@ fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
 
 #[test]
 fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
-    for (cards, batch, input_tokens, residual) in [(8, 4, 96, Residual::Seq), (3, 1, 16, Residual::Replicate)] {
+    for (cards, rows, batch, input_tokens, residual) in
+        [(8, 1, 4, 96, Residual::Seq), (3, 1, 1, 16, Residual::Replicate), (8, 2, 4, 96, Residual::Seq)]
+    {
         let (precision, head, output_tokens) = (DType::BF16.into(), Head::LastToken, 32);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
         let config = model("qwen2.5-72b", 3);
-        let deployment =
-            Deployment { precision, residual, batch, longest_prompt, context, head, ..Deployment::of(&config, cards) };
+        let (grid, any) = (Grid { rows, depth: 1 }, Deployment::of(&config, cards));
+        let deployment = Deployment { grid, precision, residual, batch, longest_prompt, context, head, ..any };
         let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..cards).collect();
@@ -107,7 +109,10 @@ fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
                 let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(issue).breakdown;
                 let found = period_us(plans, launching, None);
                 let error = predicted.duration_us / found - 1.0;
-                assert!(error.abs() < 0.02, "{name} on {cards} cards, {issue:?}: {error}, {found} for {predicted:?}");
+                assert!(
+                    error.abs() < 0.02,
+                    "{name} on {cards} cards, {rows} rows, {issue:?}: {error}, {found} for {predicted:?}"
+                );
             }
         }
     }
@@ -207,6 +212,25 @@ fn one_split_is_explained_in_full() {
     }
 }
 
+/// On sixteen dies that a switch joins, rows and columns have fewer bytes to exchange; on the eight of a server they have not.
+#[test]
+fn rows_and_columns_are_priced_beside_one_axis() {
+    let line = "--model qwen2.5-72b --cards 8 --serve --batch 8 --input 512 --output 32";
+    let found = json(line);
+    let grid = &found["grid"];
+    assert!(grid["properties"]["tp_row"].as_str().unwrap().parse::<usize>().unwrap() > 1, "{grid}");
+    let text = String::from_utf8(plan(line).stdout).unwrap();
+    let expected = format!(
+        "Of splits whose weights rows and columns cut (tp_row), the best is {}: {}",
+        grid["split"].as_str().unwrap(),
+        grid["reason"].as_str().unwrap()
+    );
+    assert!(text.contains(&expected), "{expected}\n{text}");
+    let why = json(&format!("{line} --why tp=8,tp_row=2"));
+    assert_eq!(why["entry"]["properties"]["tp_row"], "2", "{why}");
+    assert_eq!(why["can_run"], true);
+}
+
 #[test]
 fn bad_input_is_located_all_at_once() {
     let message = refused("--model qwen-7b --cards 8 --card h100 --topology torus --serve --top 0");
@@ -275,11 +299,12 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     };
     let found = request.explore(cards).unwrap();
     assert_eq!(found.feasible.len(), 4);
-    for candidate in &found.feasible {
+    assert_eq!(found.grids.len(), 8, "two and four rows");
+    for candidate in found.feasible.iter().chain(&found.grids) {
         let (residual, head) = (candidate.split.residual, Head::LastToken);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment =
-            Deployment { precision, residual, batch, longest_prompt, context, head, ..Deployment::of(&config, cards) };
+        let (grid, any) = (Grid { rows: candidate.split.rows, depth: 1 }, Deployment::of(&config, cards));
+        let deployment = Deployment { grid, precision, residual, batch, longest_prompt, context, head, ..any };
         let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         assert_eq!(
             candidate.memory,
@@ -300,6 +325,25 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
             assert!(error.abs() < 0.001, "{}: {error}, {predicted:?} for {whole:?}", candidate.split);
         }
     }
+}
+
+/// Why no depth is tried: its cards hold and do what those of replicas do, of which each has its own sequences.
+#[test]
+fn a_depth_takes_as_long_as_replicas() {
+    let (config, profile, topology) = (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+    let run = |cards: usize, depth: usize, batch: usize| {
+        let (grid, any) = (Grid { rows: 1, depth }, Deployment::of(&config, cards));
+        let (precision, head) = (DType::BF16.into(), Head::LastToken);
+        let deployment = Deployment { grid, precision, head, batch, longest_prompt: 128, context: 192, ..any };
+        let Programs { prefill, decode } = deployment.compile(&config).unwrap();
+        let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES).bytes(MemoryKind::Weights);
+        let on: Vec<usize> = (0..cards).collect();
+        let step = Simulator::new(&profile, &topology, &prefill, &on, None).run(Issue::Eager).breakdown;
+        (memory, step.duration_us)
+    };
+    let ((deep, deep_us), (alone, alone_us)) = (run(8, 2, 4), run(4, 1, 2));
+    assert_eq!(deep, alone);
+    assert!((deep_us / alone_us - 1.0).abs() < 0.02, "{deep_us} µs, of a replica {alone_us}");
 }
 
 proptest! {

@@ -155,6 +155,21 @@ fn the_tables_of_the_document_are_what_the_program_says() {
     assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test plan_train");
 }
 
+/// Of the best setting, on the programs that `train` runs.
+#[test]
+fn rows_and_columns_are_priced_beside_one_axis() {
+    let line = format!("{QWEN} --cards 64 --global-batch 512");
+    let report = json(&line);
+    let (grid, winner) = (&report["grid"], report["best"][0]["setting"].as_str().unwrap());
+    assert_eq!(grid["line"], winner.split(' ').next().unwrap(), "{winner}");
+    let number = |key: &str| grid[key].as_f64().unwrap();
+    assert_eq!(grid["pays"].as_bool().unwrap(), number("layer_ms") < number("line_ms"), "{grid}");
+    assert!(number("exposed_ms") > 0.0 && number("exposed_ms") < number("layer_ms"), "{grid}");
+    let mesh = grid["mesh"].as_str().unwrap();
+    let output = String::from_utf8(plan(&line).stdout).unwrap();
+    assert!(mesh.starts_with("tp_row=") && output.contains(&format!("`train --mesh {mesh}`")), "{mesh}: {output}");
+}
+
 #[test]
 fn compressed_sums_of_gradients_pay_where_links_take_longer_than_operators() {
     let report = json(&format!("{QWEN} --cards 1024 --global-batch 1024"));

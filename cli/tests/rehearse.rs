@@ -9,13 +9,16 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::schedule_partly_joined;
 use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, Report, Setting, Site, html, train};
 use ascend_tp_planner::simulate::{Issue, Simulator};
+use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
+use ascend_tp_planner::train::{forms, grid, setting};
 use serde_json::Value;
 
 use crate::trace::check;
@@ -196,6 +199,53 @@ fn the_page_refers_to_nothing_outside() {
     assert_eq!(data["report"]["model"], "</script><img src=x>");
     assert_eq!(data["phases"].as_array().unwrap().len(), 4, "the prefill and three decode steps");
     assert_eq!(data["phases"][0]["ranks"].as_array().unwrap().len(), 2);
+}
+
+/// What `plan --train` says of rows and columns is what the executor takes on the clock: a layer more of a micro-batch.
+#[test]
+fn a_layer_of_a_grid_takes_what_the_planner_says() {
+    let Setting { name, model, site, .. } = setting(4);
+    let job = Job {
+        decoder: Decoder::of(&model),
+        sequence: 512,
+        global_batch: 2,
+        cards: 4,
+        profile: site.profile.clone(),
+        coefficients: Coefficients::FITTED,
+        topology: site.topology.clone(),
+        software: Software::FUSED,
+        state: forms::StateBytes::MEGATRON,
+        stage_layers: None,
+    };
+    let split = setting::Setting {
+        tp: 4,
+        sequence_parallel: true,
+        cp: 1,
+        pp: 1,
+        schedule: Pipeline::OneForwardOneBackward,
+        dp: 1,
+        zero: forms::Zero::Stage0,
+        recompute: setting::Recompute::None,
+        micro_batch: 1,
+        order: setting::RankOrder::DataInside,
+    };
+    let layers = grid::layers(&model, &job, &split).unwrap().unwrap();
+    assert_eq!(layers.iter().map(|on| on.axes()).collect::<Vec<_>>(), ["tp=4", "tp_row=2,tp_col=2"]);
+    for on in layers {
+        let first_us = |layers: usize| {
+            let grid = Grid { rows: on.rows, depth: 1 };
+            let setting = train::Setting {
+                name: name.clone(),
+                model: ModelConfig { layers, ..model.clone() },
+                recipe: Recipe { global_batch: 2, seq: 512, precision: recipe::Precision::Bf16, ..Recipe::default() },
+                layout: Layout { tensor: 4, grid, residual: on.residual, ..Layout::ONE },
+                site: site.clone(),
+            };
+            step_rehearsal(&setting).report().phases[0].total_us
+        };
+        let found_us = (first_us(3) - first_us(1)) / 2.0;
+        assert!((on.layer_us / found_us - 1.0).abs() < 0.02, "{on:?}: rehearsed {found_us} µs");
+    }
 }
 
 /// A step of two layers of Qwen-72B, of three micro-batches.

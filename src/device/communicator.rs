@@ -211,6 +211,43 @@ impl Communicator {
         self.check("HcclAllReduce", result)
     }
 
+    /// `recv` of rank `root` becomes the reduction of every rank's `send`; the others' is not written.
+    ///
+    /// # Errors
+    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    pub fn enqueue_reduce(
+        &self,
+        send: &BufferSlice,
+        recv: &BufferSlice,
+        dtype: DType,
+        op: ReduceOp,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
+        let call = self.call("reduce", send, recv, dtype, stream)?;
+        call.lengths(call.send_elems, call.recv_elems)?;
+        let in_place = send.address() == recv.address() && send.len_bytes() == recv.len_bytes();
+        if !in_place {
+            call.disjoint()?;
+        }
+        let root = self.peer("reduce", root)?;
+        let table = self.device.enter()?;
+        // SAFETY: as for `enqueue_all_reduce`.
+        let result = unsafe {
+            (table.HcclReduce)(
+                send.address(),
+                recv.address(),
+                call.recv_elems as u64,
+                hccl_dtype(dtype),
+                op.hccl(),
+                root,
+                self.comm.0,
+                stream.raw(),
+            )
+        };
+        self.check("HcclReduce", result)
+    }
+
     /// `recv` becomes all ranks' `send`, one after another in the order of ranks.
     ///
     /// # Errors

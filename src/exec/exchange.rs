@@ -26,6 +26,8 @@ enum Transfer {
     ReduceScatter(ReduceOp),
     ReduceScatterBlocks(ReduceOp, Blocks),
     AllToAll { sent: Blocks, received: Blocks },
+    Reduce { reduce: ReduceOp, root: usize },
+    Broadcast { root: usize },
     Send { to: usize },
     Receive { from: usize },
 }
@@ -66,6 +68,8 @@ impl Exchange {
             CollectiveKind::AllToAll { send_counts, recv_counts } => {
                 Transfer::AllToAll { sent: Blocks::new(send_counts), received: Blocks::new(recv_counts) }
             }
+            CollectiveKind::Reduce { reduce, root } => Transfer::Reduce { reduce: reduce_op(*reduce), root: *root },
+            CollectiveKind::Broadcast { root } => Transfer::Broadcast { root: *root },
             CollectiveKind::Send { to } => Transfer::Send { to: *to },
             CollectiveKind::Receive { from } => Transfer::Receive { from: *from },
         };
@@ -92,6 +96,10 @@ impl Exchange {
             Transfer::AllToAll { sent, received } => {
                 communicator.enqueue_all_to_all_v(send, sent.parts(), recv, received.parts(), *dtype, stream)
             }
+            Transfer::Reduce { reduce, root } => {
+                communicator.enqueue_reduce(send, recv, *dtype, *reduce, *root, stream)
+            }
+            Transfer::Broadcast { root } => communicator.enqueue_broadcast(recv, *dtype, *root, stream),
             Transfer::Send { to } => communicator.enqueue_send(send, *dtype, *to, stream),
             Transfer::Receive { from } => communicator.enqueue_recv(recv, *dtype, *from, stream),
         }

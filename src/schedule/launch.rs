@@ -47,6 +47,8 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
         CollectiveKind::AllGather { counts } => (Exchange::AllGather, counts.iter().sum()),
         CollectiveKind::ReduceScatter { counts, .. } => (Exchange::ReduceScatter, counts.iter().sum()),
         CollectiveKind::AllToAll { send_counts, .. } => (Exchange::AllToAll, send_counts.iter().sum()),
+        CollectiveKind::Reduce { .. } => (Exchange::Reduce, collective.send.elems()),
+        CollectiveKind::Broadcast { .. } => (Exchange::Broadcast, collective.send.elems()),
         CollectiveKind::Send { .. } => (Exchange::SendRecv, collective.send.elems()),
         CollectiveKind::Receive { .. } => (Exchange::SendRecv, collective.recv.elems()),
     };

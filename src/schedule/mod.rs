@@ -14,6 +14,7 @@ mod order;
 pub mod parts;
 pub mod pipeline;
 pub mod plan;
+pub mod served;
 pub mod text;
 mod verify;
 

@@ -177,6 +177,18 @@ pub enum CollectiveKind {
         /// Elements got of each rank.
         recv_counts: Vec<usize>,
     },
+    /// One rank gets the reduction of everyone's `send`; what the others' `recv` holds is nobody's.
+    Reduce {
+        /// How.
+        reduce: Reduce,
+        /// Its place in the group.
+        root: usize,
+    },
+    /// Everyone gets one rank's `send`, where it lies.
+    Broadcast {
+        /// Its place in the group.
+        root: usize,
+    },
     /// One rank gets `send`.
     Send {
         /// Its place in the group.
@@ -198,6 +210,8 @@ impl CollectiveKind {
             Self::AllGather { .. } => "all_gather",
             Self::ReduceScatter { .. } => "reduce_scatter",
             Self::AllToAll { .. } => "all_to_all",
+            Self::Reduce { .. } => "reduce",
+            Self::Broadcast { .. } => "broadcast",
             Self::Send { .. } => "send",
             Self::Receive { .. } => "receive",
         }

@@ -66,7 +66,10 @@ impl fmt::Display for Plan {
                         CollectiveKind::AllToAll { send_counts, recv_counts } => {
                             writeln!(f, " {} {}", list(send_counts), list(recv_counts))?;
                         }
-                        CollectiveKind::Send { to: peer } | CollectiveKind::Receive { from: peer } => {
+                        CollectiveKind::Reduce { reduce, root } => writeln!(f, " {reduce} {root}")?,
+                        CollectiveKind::Broadcast { root: peer }
+                        | CollectiveKind::Send { to: peer }
+                        | CollectiveKind::Receive { from: peer } => {
                             writeln!(f, " {peer}")?;
                         }
                     }
@@ -229,6 +232,10 @@ fn collective(kind: &str, rest: &[&str]) -> Option<CollectiveKind> {
         ("all_to_all", [sent, received]) => {
             CollectiveKind::AllToAll { send_counts: numbers(sent)?, recv_counts: numbers(received)? }
         }
+        ("reduce", [reduce, root]) => {
+            CollectiveKind::Reduce { reduce: Reduce::named(reduce)?, root: root.parse().ok()? }
+        }
+        ("broadcast", [root]) => CollectiveKind::Broadcast { root: root.parse().ok()? },
         ("send", [to]) => CollectiveKind::Send { to: to.parse().ok()? },
         ("receive", [from]) => CollectiveKind::Receive { from: from.parse().ok()? },
         _ => return None,

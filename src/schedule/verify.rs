@@ -269,7 +269,8 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
             continue;
         };
         if let CollectiveKind::AllReduce { reduce: Reduce::Tree }
-        | CollectiveKind::ReduceScatter { reduce: Reduce::Tree, .. } = exchange.kind
+        | CollectiveKind::ReduceScatter { reduce: Reduce::Tree, .. }
+        | CollectiveKind::Reduce { reduce: Reduce::Tree, .. } = exchange.kind
         {
             problems.push(Diagnostic::new(place(plan, index), "no collective of a card sums as a tree"));
         }
@@ -284,6 +285,8 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
                 let sums = (send_counts.iter().sum::<usize>(), recv_counts.iter().sum::<usize>());
                 own(send_counts).is_some() && own(send_counts) == own(recv_counts) && sums == (send, recv)
             }
+            CollectiveKind::Reduce { root, .. } => send == recv && *root < ranks.len(),
+            CollectiveKind::Broadcast { root } => exchange.send == exchange.recv && *root < ranks.len(),
             CollectiveKind::Send { to: peer } => send > 0 && recv == 0 && *peer < ranks.len() && *peer != at,
             CollectiveKind::Receive { from: peer } => send == 0 && recv > 0 && *peer < ranks.len() && *peer != at,
         };
@@ -316,6 +319,8 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
                 CollectiveKind::AllGather { counts } => (None, counts.clone()),
                 CollectiveKind::ReduceScatter { reduce, counts } => (Some(*reduce), counts.clone()),
                 CollectiveKind::AllToAll { .. } => (None, Vec::new()),
+                CollectiveKind::Reduce { reduce, root } => (Some(*reduce), vec![exchange.send.elems(), *root]),
+                CollectiveKind::Broadcast { root } => (None, vec![exchange.send.elems(), *root]),
             };
             let (group, name, dtype) = (exchange.group, exchange.kind.name(), exchange.send.dtype);
             Some((index, Signature { group, op: step.op, name, dtype, reduce, counts }))

@@ -120,6 +120,17 @@ fn reduce_scatter_and_its_unequal_form() {
 }
 
 #[test]
+fn a_reduction_is_on_the_card_that_is_named_alone() {
+    ranks(3, |card, communicator| {
+        let rank = communicator.rank();
+        let send = numbers(card, rank, 2);
+        let recv = card.f32(&[2], &[-1.0; 2]);
+        communicator.enqueue_reduce(send.slice(), recv.slice(), DType::F32, ReduceOp::Sum, 1, &card.stream).unwrap();
+        assert_eq!(read_f32(&recv), if rank == 1 { [6.0, 9.0] } else { [-1.0; 2] });
+    });
+}
+
+#[test]
 fn broadcast_and_barrier() {
     ranks(3, |card, communicator| {
         let tensor = numbers(card, 10 * communicator.rank(), 4);

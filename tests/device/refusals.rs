@@ -148,6 +148,7 @@ fn collectives_that_do_not_fit() {
     refused(end.enqueue_all_gather(&slice(0..8), &slice(0..16), DType::F32, stream));
     refused(end.enqueue_reduce_scatter(&slice(0..12), &slice(16..24), DType::F32, sum, stream));
     refused(end.enqueue_all_to_all(&slice(0..12), &slice(16..28), DType::F32, stream));
+    refused(end.enqueue_reduce(&slice(0..8), &slice(8..16), DType::F32, sum, 2, stream));
     refused(end.enqueue_broadcast(&slice(0..8), DType::F32, 2, stream));
     refused(end.enqueue_send(&slice(0..8), DType::F32, 2, stream));
     refused(end.enqueue_barrier(&cards[1].stream));

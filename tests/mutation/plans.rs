@@ -389,7 +389,10 @@ fn other_kinds(exchange: &Collective) -> Vec<CollectiveKind> {
             CollectiveKind::AllToAll { send_counts: turned(send_counts), recv_counts: recv_counts.clone() },
             CollectiveKind::AllToAll { send_counts: send_counts.clone(), recv_counts: turned(recv_counts) },
         ],
-        CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => Vec::new(),
+        CollectiveKind::Reduce { reduce, root } => {
+            reductions(*reduce).map(|reduce| CollectiveKind::Reduce { reduce, root: *root }).collect()
+        }
+        CollectiveKind::Broadcast { .. } | CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => Vec::new(),
     };
     kinds.retain(|kind| *kind != exchange.kind);
     kinds
@@ -419,7 +422,9 @@ pub(crate) fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
         CollectiveKind::AllToAll { send_counts, recv_counts } => {
             (flat(send, before(send_counts), send_counts[at]), flat(recv, before(recv_counts), recv_counts[at]))
         }
-        CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => return None,
+        // What a server sums is its own part, and what it gives the others lies where it is.
+        CollectiveKind::Reduce { .. } => (flat(send, 0, send.elems()), flat(recv, 0, recv.elems())),
+        CollectiveKind::Broadcast { .. } | CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => return None,
     };
     (from.elems() > 0 && plan.buffers[into.buffer].region != Region::Weights).then_some(Call::Copy { from, into })
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::measure::{
     Bench, Effort, Limits, Machine, Report, collectives, compile, exact, generation, host, load, operators, plot,
-    scaling,
+    scaling, served,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;
@@ -26,7 +26,7 @@ use super::children;
 use super::failure::{Failure, Outcome};
 use super::processes::{agree, join};
 use super::{bind, cards, files, interrupt, print, print_json};
-use options::Part;
+use options::{Baseline, Part, TrainOptions};
 
 /// How long a rank that failed because of another waits to hear what became of that one.
 const GRACE: Duration = Duration::from_secs(1);
@@ -81,7 +81,8 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
         Part::Peers => peers::run(&bench)?,
-        Part::Train => train::run(&bench, cards.is_emulated())?,
+        Part::Train(TrainOptions { baseline: Some(Baseline::Ps) }) => vec![served::run(&bench)?],
+        Part::Train(TrainOptions { baseline: None }) => train::run(&bench, cards.is_emulated())?,
         Part::Exact => vec![exact::run(&bench)?],
         Part::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
         Part::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use crate::children::BesideOptions;
 use crate::measure::collectives::{Collective, Setting};
-use crate::measure::{compile, exact, generation, scaling, train};
+use crate::measure::{compile, exact, generation, scaling, served, train};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Residual;
 use ascend_tp::world::ProcessGroup;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::page;
 use crate::bind::Bind;
@@ -24,6 +24,7 @@ Examples:
   ascend-tp bench all --report docs/PERFORMANCE.md
   ascend-tp bench peers --report PEERS.md
   ascend-tp bench train
+  ascend-tp bench train --baseline ps
   ascend-tp bench exact
   ascend-tp bench limits
   ascend-tp bench collectives --op all_reduce --dtype f32,f16 --ranks 2,4,8 --plot all_reduce.svg
@@ -78,7 +79,7 @@ pub(super) enum Part {
     /// A checkpoint of random weights from the page cache to the cards
     Load(LoadOptions),
     /// Steps of training a model of 8 million parameters, in turns with torch if it is installed
-    Train,
+    Train(TrainOptions),
     /// Steps of training with every sum in one order, beside the same steps without
     Exact,
     /// How cost grows: cards, hidden size, layers, sequence, message size
@@ -142,6 +143,20 @@ pub(super) struct ShapeOptions {
     /// Record each step as a graph on the card and replay it
     #[arg(long)]
     captured: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TrainOptions {
+    /// Another way to sum gradients, beside all_reduce and --exact: ps, a parameter server
+    #[arg(long, value_enum, value_name = "WAY")]
+    pub(super) baseline: Option<Baseline>,
+}
+
+/// What steps of training are measured beside, in the place of torch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Baseline {
+    /// Each sum by a card that serves it
+    Ps,
 }
 
 #[derive(Debug, Args)]
@@ -338,7 +353,7 @@ impl BenchOptions {
                 ("--ranks", &asked.ranks, setting.ranks)
             }
             // The plan may be one of many cards; one is used.
-            Part::All | Part::Exact | Part::Peers | Part::Train if group.size() > 1 => {
+            Part::All | Part::Exact | Part::Peers | Part::Train(_) if group.size() > 1 => {
                 let problem = Diagnostic::new("bench", "this part starts processes itself").expected("no launcher");
                 return Err(problem.found(format!("{} processes", group.size())).into());
             }
@@ -346,7 +361,7 @@ impl BenchOptions {
             Part::All if self.quick => return Ok(DEFAULT_RANKS),
             Part::Peers => return Ok(1),
             Part::Exact => return Ok(exact::CARDS),
-            Part::Train => return Ok(train::CARDS),
+            Part::Train(asked) => return Ok(if asked.baseline.is_some() { served::CARDS } else { train::CARDS }),
             Part::All => return Ok(scaling::MOST_CARDS),
             Part::Host(asked) => return asked.setting().map(|_| 0),
             Part::Ops(asked) => return asked.setting().map(|_| group.size()),

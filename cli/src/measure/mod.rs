@@ -13,6 +13,7 @@
 //! | [`load`] | a checkpoint's way from the page cache to the cards |
 //! | [`compile`] | from a configuration to the plans of all ranks |
 //! | [`scaling`] | how cost grows with cards, sizes and messages |
+//! | [`served`] | steps of training whose gradients servers sum, beside collectives |
 //! | [`exact`] | steps of training with every sum in one order, beside those without |
 //! | [`train`] | steps of training, beside those of `PyTorch` |
 //! | [`peers`] | others at the same tasks, beside ours |
@@ -37,6 +38,7 @@ pub(crate) mod random;
 pub(crate) mod report;
 mod sample;
 pub(crate) mod scaling;
+pub(crate) mod served;
 pub(crate) mod train;
 
 use std::sync::Arc;

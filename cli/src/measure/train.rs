@@ -18,7 +18,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Layout, Recipe, Trainer, compile, init, memory};
+use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init, memory};
 use ascend_tp_planner::train::decoder::Decoder;
 
 /// Sequences of a step, and tokens of each.
@@ -60,10 +60,22 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn start(bench: &Bench, precision: Precision, layout: Layout, exact: bool) -> Result<Self, Error> {
+        Self::start_with(bench, precision, layout, exact, |_| Ok(()))
+    }
+
+    /// As [`Self::start`], with other plans than `train` compiles.
+    pub(super) fn start_with(
+        bench: &Bench,
+        precision: Precision,
+        layout: Layout,
+        exact: bool,
+        change: impl FnOnce(&mut Compiled) -> Result<(), Diagnostics>,
+    ) -> Result<Self, Error> {
         let config = ModelConfig::from_json(ModelConfig::SHIPPED)?;
         let (global_batch, seq) = BATCH;
         let recipe = Recipe { steps: STEPS, global_batch, seq, precision, exact, ..Recipe::default() };
-        let compiled = compile(&config, &recipe, &layout)?;
+        let mut compiled = compile(&config, &recipe, &layout)?;
+        change(&mut compiled)?;
         let (inits, bytes) = (compiled.inits.clone(), memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum());
         let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 0);
         let engine = EngineOptions::default();
@@ -76,6 +88,12 @@ impl Running {
         let began = Instant::now();
         self.trainer.step(&self.batch)?;
         Ok(began.elapsed().as_secs_f64())
+    }
+
+    /// Weights and moments, whole, by name.
+    pub(super) fn kept(&mut self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+        let parts = self.trainer.parts()?;
+        Ok(self.trainer.sharding().whole(&parts))
     }
 }
 

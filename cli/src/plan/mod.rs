@@ -112,6 +112,7 @@ fn survey(request: &Request<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     if let Some(cards) = asked.filter(|cards| *cards == 0 || !request.cards.is_multiple_of(*cards) || *cards > 64) {
         let more = request.explore(cards)?;
         found.feasible.extend(more.feasible);
+        found.grids.extend(more.grids);
         found.refused.extend(more.refused);
     }
     Ok(found)

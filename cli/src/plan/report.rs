@@ -36,6 +36,8 @@ pub(super) struct Report {
     pub(super) others: usize,
     /// One of each size of replicas that cannot run.
     pub(super) refused: Vec<Entry>,
+    /// The best of those whose weights two axes cut, if any can run.
+    pub(super) grid: Option<Entry>,
 }
 
 /// One split in full.
@@ -126,6 +128,7 @@ impl Report {
             best: best.iter().map(entry).collect(),
             beaten,
             refused,
+            grid: found.best_grid().map(entry),
         }
     }
 }
@@ -137,7 +140,7 @@ impl Explanation {
     /// The text names no property, or no split has them all.
     pub(super) fn new(request: &Request<'_>, found: &Found, wanted: &str) -> Result<Self, Diagnostics> {
         let mut matching = Vec::new();
-        for (at, candidate) in found.feasible.iter().chain(&found.refused).enumerate() {
+        for (at, candidate) in found.feasible.iter().chain(&found.grids).chain(&found.refused).enumerate() {
             if candidate.split.matches(wanted)? {
                 matching.push((at, candidate));
             }

@@ -69,6 +69,13 @@ pub(super) fn report(name: &str, request: &Request<'_>, report: &Report) -> Stri
     for entry in &report.beaten {
         let _ = writeln!(text, "  -  {}: {}", entry.split, entry.reason);
     }
+    if let Some(grid) = &report.grid {
+        let _ = writeln!(
+            text,
+            "\nOf splits whose weights rows and columns cut (tp_row), the best is {}: {}",
+            grid.split, grid.reason
+        );
+    }
     if report.others > 0 {
         let _ = writeln!(text, "\n{} more can run; --top N shows more.", counted(report.others, "split"));
     }
@@ -90,6 +97,7 @@ pub(super) fn explanation(name: &str, request: &Request<'_>, explanation: &Expla
     let state = match explanation.place {
         Some(1) => "the best".to_owned(),
         Some(place) => format!("place {place}"),
+        None if explanation.can_run => "can run; one axis is faster".to_owned(),
         None => "cannot run".to_owned(),
     };
     let _ = writeln!(text, "\n{}: {state}\n  {}", entry.split, entry.reason);

@@ -13,7 +13,9 @@ use ascend_tp_planner::train::coefficients::Coefficients;
 use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
 use ascend_tp_planner::train::forms::StateBytes;
+use ascend_tp_planner::train::grid::{self, LayerOn};
 use ascend_tp_planner::train::search::{Choice, FILLED, Found, Search, Verdict, slower_by, usable_bytes};
+use ascend_tp_planner::train::setting::Setting;
 use ascend_tp_planner::validate::{Bar, Class};
 use serde::Serialize;
 
@@ -41,7 +43,7 @@ pub(super) fn run(
     }
     let report = Report::new(&Request {
         model,
-        decoder: Decoder::of(config),
+        config,
         cards,
         profile: site.profile,
         topology: site.topology,
@@ -65,7 +67,7 @@ pub(super) fn run(
 struct Request<'a> {
     /// The model's name.
     model: &'a str,
-    decoder: Decoder,
+    config: &'a ModelConfig,
     /// Cards.
     cards: usize,
     profile: Profile,
@@ -105,6 +107,8 @@ struct Report {
     best: Vec<Line>,
     /// Of the best, if it has copies.
     gradients: Vec<Sum>,
+    /// Of what --why asks for or else of the best, if its cards have rows and columns.
+    grid: Option<GridLine>,
     run: Option<Run>,
     losers: Vec<Loser>,
     why: Option<Loser>,
@@ -134,6 +138,18 @@ struct Sum {
     operators_s: f64,
     /// Of a compressed one: whether it takes less time than the whole sum.
     pays: Option<bool>,
+}
+
+/// The best grid beside one axis of as many cards: a layer and micro-batch of the programs that `train` runs.
+#[derive(Debug, Serialize)]
+struct GridLine {
+    mesh: String,
+    layer_ms: f64,
+    exposed_ms: f64,
+    line: String,
+    line_ms: f64,
+    line_exposed_ms: f64,
+    pays: bool,
 }
 
 /// The time of the whole run with the best setting.
@@ -181,6 +197,14 @@ impl Report {
         // Something fits, so there is a best.
         let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
         let loser = |choice: Choice, verdict| Loser::new(&job, &winner, &choice, verdict);
+        let why = choice.map(|choice| {
+            let verdict = search.why(&choice);
+            (choice, verdict)
+        });
+        let shown = match &why {
+            Some((_, Verdict::Fits(found))) => found.setting,
+            _ => winner.setting,
+        };
         Ok(Self {
             model: request.model.to_owned(),
             parameters: job.decoder.parameters() as u64,
@@ -201,11 +225,9 @@ impl Report {
                 .into_iter()
                 .map(|(choice, verdict)| loser(choice, verdict))
                 .collect(),
-            why: choice.map(|choice| {
-                let verdict = search.why(&choice);
-                loser(choice, verdict)
-            }),
             gradients: sums(&job, &winner),
+            grid: grid(request.config, &job, &shown)?,
+            why: why.map(|(choice, verdict)| loser(choice, verdict)),
             best: best.iter().map(Line::new).collect(),
         })
     }
@@ -213,7 +235,7 @@ impl Report {
 
 fn job(request: &Request<'_>, cards: usize) -> Job {
     Job {
-        decoder: request.decoder,
+        decoder: Decoder::of(request.config),
         sequence: request.sequence,
         global_batch: request.global_batch,
         cards,
@@ -240,6 +262,23 @@ fn sums(job: &Job, winner: &Found) -> Vec<Sum> {
         pays: summed.by.map(|_| summed.total_us() < whole_us),
     };
     all.iter().map(sum).collect()
+}
+
+fn grid(config: &ModelConfig, job: &Job, setting: &Setting) -> Result<Option<GridLine>, Diagnostics> {
+    let layers = grid::layers(config, job, setting)?;
+    let of_both = |layers: Vec<LayerOn>| {
+        let [line, best, ..] = layers.as_slice() else { return None };
+        Some(GridLine {
+            mesh: best.axes(),
+            layer_ms: best.layer_us / 1e3,
+            exposed_ms: best.exposed_us / 1e3,
+            line: line.axes(),
+            line_ms: line.layer_us / 1e3,
+            line_exposed_ms: line.exposed_us / 1e3,
+            pays: best.layer_us < line.layer_us,
+        })
+    };
+    Ok(layers.and_then(of_both))
 }
 
 /// The fewest cards, doubling, on which the job fits.
@@ -364,6 +403,16 @@ fn render(report: &Report) -> String {
             text,
             "Sums of its gradients over copies, once a step and alone (`train --compress`, which takes --zero 0)\n{}",
             gradients(&report.gradients)
+        );
+    }
+    if let Some(grid) = &report.grid {
+        let GridLine { mesh, layer_ms, exposed_ms, line, line_ms, line_exposed_ms, pays } = grid;
+        let _ = writeln!(
+            text,
+            "Weights that rows and columns cut {}: a layer and micro-batch of `train --mesh {mesh}` takes {layer_ms:.2} ms, \
+             {exposed_ms:.2} of them exposed exchanges; with {line} {line_ms:.2} and {line_exposed_ms:.2} ({:+.1} %)\n",
+            if *pays { "pay" } else { "do not pay" },
+            100.0 * (layer_ms / line_ms - 1.0),
         );
     }
     if let Some(run) = &report.run {

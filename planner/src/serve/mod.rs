@@ -1,9 +1,9 @@
 //! The best way to serve a model on some cards, and what beat the others.
 //!
-//! Input → output: a [`Request`] → every way to split the cards ([`Split`]): replicas, tensor parallelism with key heads on
-//! sub-axes, the residual stream of prefill, single calls or a captured graph, and where in the topology a replica's cards
-//! lie; each compiled to the plans that would run, of some layers, its bytes counted and its time simulated. Best first; what cannot run
-//! comes last, with the constraint that rules it out.
+//! Input → output: a [`Request`] → every way to split the cards ([`Split`]): replicas, tensor parallelism over one axis with
+//! key heads on sub-axes or over rows and columns, the residual stream of prefill, single calls or a captured graph, and
+//! where in the topology a replica's cards lie; each compiled to the plans that would run, of some layers, its bytes
+//! counted and its time simulated. Best first; what cannot run comes last, with the constraint that rules it out.
 //!
 //! Invariants: a candidate that does not fit its card or misses a limit is never among the feasible; every reason is a
 //! difference of simulated terms. Does not: serve over pipeline stages, which the runtime does not run, nor batch
@@ -22,7 +22,7 @@ use super::simulate::{Breakdown, Issue, Simulator};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, ROWS, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 
@@ -84,7 +84,9 @@ pub enum Place {
 pub struct Split {
     /// Cards of a replica.
     pub tensor_parallel: usize,
-    /// Of these, parts that key heads are cut in; the others repeat them.
+    /// Rows of a grid of these, which cut weights along the hidden size; 1: one axis cuts them.
+    pub rows: usize,
+    /// Of the columns, parts that key heads are cut in; the others repeat them.
     pub key_parts: usize,
     /// Replicas.
     pub replicas: usize,
@@ -99,7 +101,7 @@ pub struct Split {
 impl Split {
     /// Its properties, by the names a user gives them.
     #[must_use]
-    pub fn properties(&self) -> [(&'static str, String); 6] {
+    pub fn properties(&self) -> [(&'static str, String); 7] {
         let residual = match self.residual {
             Residual::Replicate => "replicate",
             Residual::Seq => "seq",
@@ -110,6 +112,7 @@ impl Split {
         };
         [
             ("tp", self.tensor_parallel.to_string()),
+            ("tp_row", self.rows.to_string()),
             ("kv", self.key_parts.to_string()),
             ("dp", self.replicas.to_string()),
             ("residual", residual.to_owned()),
@@ -140,10 +143,13 @@ impl Split {
 }
 
 impl fmt::Display for Split {
-    /// `tp=8 dp=2 residual=seq captured`, with `kv=4` and `spread` where they say something.
+    /// `tp=8 dp=2 residual=seq captured`, with `tp_row=2`, `kv=4` and `spread` where they say something.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tp={}", self.tensor_parallel)?;
-        if self.key_parts != self.tensor_parallel {
+        if self.rows > 1 {
+            write!(f, " tp_row={}", self.rows)?;
+        }
+        if self.key_parts != self.tensor_parallel / self.rows {
             write!(f, " kv={}", self.key_parts)?;
         }
         write!(f, " dp={}", self.replicas)?;
@@ -226,6 +232,16 @@ pub struct Found {
     pub feasible: Vec<Candidate>,
     /// What cannot, the one that wants the least memory first.
     pub refused: Vec<Candidate>,
+    /// Grids that can run and do not beat one axis on as many cards, best first; those that do are among the feasible.
+    pub grids: Vec<Candidate>,
+}
+
+impl Found {
+    /// Of grids that can run, the best.
+    #[must_use]
+    pub fn best_grid(&self) -> Option<&Candidate> {
+        self.feasible.iter().find(|candidate| candidate.split.rows > 1).or(self.grids.first())
+    }
 }
 
 impl Request<'_> {
@@ -305,28 +321,53 @@ impl Request<'_> {
     fn try_all(&self, only: Option<usize>) -> Result<Found, Diagnostics> {
         let divisors = |of: usize| (1..=of.min(MOST_TENSOR_PARALLEL)).filter(move |part| of.is_multiple_of(*part));
         let sizes: Vec<usize> = only.map_or_else(|| divisors(self.cards).collect(), |size| vec![size]);
-        let mut found = Found { feasible: Vec::new(), refused: Vec::new() };
-        for cards in sizes {
-            for residual in [Residual::Replicate, Residual::Seq] {
-                if residual == Residual::Seq && cards == 1 {
-                    continue;
-                }
-                for candidate in self.candidates(cards, residual)? {
-                    if candidate.constraint.is_none() {
-                        found.feasible.push(candidate);
-                    } else {
-                        found.refused.push(candidate);
-                    }
+        let mut found = Found { feasible: Vec::new(), refused: Vec::new(), grids: Vec::new() };
+        for cards in sizes.iter().copied() {
+            for candidate in self.on(cards, Grid::LINE)? {
+                if candidate.constraint.is_none() {
+                    found.feasible.push(candidate);
+                } else {
+                    found.refused.push(candidate);
                 }
             }
         }
+        self.try_grids(&sizes, &mut found)?;
         found.feasible.sort_by(|a, b| a.rank(self.objective).total_cmp(&b.rank(self.objective)));
         found.refused.sort_by_key(|candidate| candidate.memory.total().0);
         Ok(found)
     }
 
-    fn deployment(&self, cards: usize, batch: usize, residual: Residual) -> Deployment {
+    /// Adds the grids that beat all of one axis on as many cards.
+    fn try_grids(&self, sizes: &[usize], found: &mut Found) -> Result<(), Diagnostics> {
+        let rank = |candidate: &Candidate| candidate.rank(self.objective);
+        let (mut paying, mut beaten) = (Vec::new(), Vec::new());
+        for cards in sizes.iter().copied() {
+            let alike = found.feasible.iter().filter(|candidate| candidate.split.tensor_parallel == cards);
+            let line = alike.map(rank).fold(f64::INFINITY, f64::min);
+            for rows in GRID_ROWS.into_iter().filter(|rows| cards.is_multiple_of(rows * GRID_COLUMNS)) {
+                let mut all = self.on(cards, Grid { rows, depth: 1 })?;
+                all.retain(|candidate| candidate.constraint.is_none());
+                let (pays, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|candidate| rank(candidate) < line);
+                paying.extend(pays);
+                beaten.extend(others);
+            }
+        }
+        beaten.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+        found.grids = beaten;
+        found.feasible.extend(paying);
+        Ok(())
+    }
+
+    /// All ways to run replicas of `cards` cards that divide so.
+    fn on(&self, cards: usize, grid: Grid) -> Result<Vec<Candidate>, Diagnostics> {
+        let residuals: &[Residual] = if cards == 1 { &RESIDUALS[..1] } else { &RESIDUALS };
+        let all = residuals.iter().map(|residual| self.candidates(cards, grid, *residual));
+        Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    fn deployment(&self, cards: usize, grid: Grid, batch: usize, residual: Residual) -> Deployment {
         Deployment {
+            grid,
             precision: self.precision,
             residual,
             batch,
@@ -337,13 +378,14 @@ impl Request<'_> {
         }
     }
 
-    /// All ways to run replicas of `cards` cards.
-    fn candidates(&self, cards: usize, residual: Residual) -> Result<Vec<Candidate>, Diagnostics> {
+    /// The same with the residual stream of prefill in one way.
+    fn candidates(&self, cards: usize, grid: Grid, residual: Residual) -> Result<Vec<Candidate>, Diagnostics> {
         let replicas = (self.cards / cards).min(self.batch);
         let batch = self.batch.div_ceil(replicas);
-        let deployment = self.deployment(cards, batch, residual);
+        let deployment = self.deployment(cards, grid, batch, residual);
         let mesh = deployment.mesh(self.config)?;
-        let key_parts = mesh.axes().first().map_or(1, |axis| axis.size);
+        // Columns stand before rows, the parts of key heads before their copies.
+        let key_parts = mesh.axes().first().filter(|axis| axis.name != ROWS).map_or(1, |axis| axis.size);
         let samples = samples(self.config, deployment)?;
         let memory = memory(&samples, self.config.layers, self.communicator);
         let packed: Vec<usize> = (0..cards).collect();
@@ -362,7 +404,8 @@ impl Request<'_> {
             let keys = Some(self.input_tokens + self.output_tokens.div_ceil(2));
             let decodes = self.times(&samples, |programs| &programs.decode, on, keys, issues);
             for (issue, decode) in issues.into_iter().zip(decodes) {
-                let split = Split { tensor_parallel: cards, key_parts, replicas, residual, issue, place };
+                let rows = grid.rows;
+                let split = Split { tensor_parallel: cards, rows, key_parts, replicas, residual, issue, place };
                 let mut candidate = Candidate {
                     split,
                     batch,
@@ -427,7 +470,7 @@ impl Request<'_> {
             let deployment = Deployment {
                 longest_prompt: input,
                 context: input + output,
-                ..self.deployment(cards, batch, nearest.split.residual)
+                ..self.deployment(cards, Grid::LINE, batch, nearest.split.residual)
             };
             let samples = samples(self.config, deployment).ok()?;
             let memory = memory(&samples, self.config.layers, self.communicator);
@@ -457,6 +500,12 @@ impl Request<'_> {
         format!("what fits with tp={cards} or from there on: {}", ways.join("; or "))
     }
 }
+
+const RESIDUALS: [Residual; 2] = [Residual::Replicate, Residual::Seq];
+
+/// Rows of grids that are tried, and columns of each at least. A depth is none of them: weights lie along it as they do in replicas.
+const GRID_ROWS: [usize; 3] = [2, 4, 8];
+const GRID_COLUMNS: usize = 2;
 
 /// The programs of a model with some of its layers, and with more of them; by number of layers. All layers of a decoder are
 /// alike and so are their steps: bytes and times grow with each by the same, which a test checks against whole models.

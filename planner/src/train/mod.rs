@@ -13,6 +13,7 @@
 //! | [`layer`] | what a layer takes |
 //! | [`pipeline`] | a step of a pipeline, simulated |
 //! | [`step`] | a whole step, by what takes it |
+//! | [`grid`] | whether weights that two axes cut pay |
 //! | [`compress`] | whether sums of gradients with fewer bytes pay |
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
@@ -23,6 +24,7 @@ pub mod coefficients;
 pub mod compress;
 pub mod decoder;
 pub mod forms;
+pub mod grid;
 pub mod layer;
 pub mod memory;
 pub mod pipeline;

@@ -1,0 +1,160 @@
+//! What a parameter server costs: a step of training whose gradients are summed by servers, beside collectives.
+//!
+//! Input → output: the shipped model's shape on data-parallel cards → for each way to sum: bytes that the card which sends
+//! most sends, the step and its exchanges on the clock of a 910B3, seconds of a step here, and how far the weights are from
+//! those of `all_reduce`.
+//! Every card serves some of the sums, so cards are servers and workers at once. All ways run the plans of one program, which differ
+//! only in what sums.
+
+use std::collections::BTreeMap;
+
+use super::error::Error;
+use super::report::{Column, Form, Table, column};
+use super::train::{BATCH, Running};
+use super::{Bench, Effort, Samples};
+use ascend_tp::base::Diagnostics;
+use ascend_tp::machine::{Profile, Soc, Topology};
+use ascend_tp::schedule::served::{sent_bytes, served};
+use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::{Compiled, Layout};
+use ascend_tp_planner::simulate::{Issue, Simulator};
+
+/// Data-parallel cards.
+pub(crate) const CARDS: usize = 8;
+
+/// Who sums gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sums {
+    /// `all_reduce`.
+    Collectives,
+    /// Every sum as a tree, `--exact`.
+    Trees,
+    /// A card of the group.
+    Servers,
+}
+
+impl Sums {
+    const ALL: [Self; 3] = [Self::Collectives, Self::Trees, Self::Servers];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Collectives => "all_reduce",
+            Self::Trees => "exact",
+            Self::Servers => "parameter server",
+        }
+    }
+}
+
+const COLUMNS: [Column; 8] = [
+    column("sums", "sums by", Form::Text),
+    column("mesh", "mesh", Form::Text),
+    column("sent_bytes", "a card sends", Form::Bytes),
+    column("clock_ms", "step on the clock ms", Form::Decimal),
+    column("exchanges_ms", "exchanges ms", Form::Decimal),
+    column("step_ms", "step here ms", Form::Decimal),
+    column("equal", "numbers of the same bits", Form::Percent),
+    column("difference", "largest difference", Form::Text),
+];
+
+/// A step on the clock.
+struct OnClock {
+    sent_bytes: usize,
+    duration_us: f64,
+    exchanges_us: f64,
+}
+
+impl OnClock {
+    fn of(compiled: &Compiled) -> Self {
+        let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+        let cards: Vec<usize> = (0..CARDS).collect();
+        let mut found = Self { sent_bytes: 0, duration_us: 0.0, exchanges_us: 0.0 };
+        for (_, plans) in &compiled.plans {
+            let run = Simulator::new(&profile, &topology, plans, &cards, None).run(Issue::Eager).breakdown;
+            found.sent_bytes += plans.iter().map(sent_bytes).max().unwrap_or(0);
+            found.duration_us += run.duration_us;
+            found.exchanges_us += run.collectives_us;
+        }
+        found
+    }
+}
+
+/// A row for each way.
+///
+/// # Errors
+/// What a card refuses.
+pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
+    let rounds = match bench.effort {
+        Effort::Quick => 1,
+        Effort::Full => 10,
+    };
+    let title = format!(
+        "A step of training kjv-qwen2's shape, {} × {} tokens in f32, by who sums gradients; bits after {} steps",
+        BATCH.0,
+        BATCH.1,
+        rounds + 1
+    );
+    let mut table = Table::new("served", title, &COLUMNS);
+    let layout = Layout { data: CARDS, micro_batch: BATCH.0.div_ceil(CARDS), ..Layout::ONE };
+    let mut usual: Option<BTreeMap<String, Vec<u8>>> = None;
+    for sums in Sums::ALL {
+        let mut clock = None;
+        let change = |compiled: &mut Compiled| {
+            for (_, plans) in compiled.plans.iter_mut().filter(|_| sums == Sums::Servers) {
+                *plans = served(plans)?;
+            }
+            clock = Some(OnClock::of(compiled));
+            Ok::<_, Diagnostics>(())
+        };
+        let mut running = Running::start_with(bench, Precision::F32, layout, sums == Sums::Trees, change)?;
+        // The first step warms up.
+        let mut times = (0..=rounds).map(|_| running.step()).collect::<Result<Vec<f64>, _>>()?;
+        times.remove(0);
+        let kept = running.kept()?;
+        let usual = usual.get_or_insert_with(|| kept.clone());
+        let (equal, difference) = agreement(usual, &kept);
+        let Some(OnClock { sent_bytes, duration_us, exchanges_us }) = clock else { continue };
+        table.row([
+            sums.name().into(),
+            format!("dp={CARDS}").into(),
+            sent_bytes.into(),
+            (duration_us / 1e3).into(),
+            (exchanges_us / 1e3).into(),
+            (Samples::new(times).median() * 1e3).into(),
+            equal.into(),
+            format!("{difference:.1e}").into(),
+        ]);
+    }
+    Ok(table)
+}
+
+/// Of weights and moments, f32, by name: the part that has the same bits, and the largest difference, of the largest of its tensor.
+fn agreement(expected: &BTreeMap<String, Vec<u8>>, found: &BTreeMap<String, Vec<u8>>) -> (f64, f64) {
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    };
+    let (mut all, mut same, mut difference) = (0_usize, 0_usize, 0.0_f64);
+    for (name, expected) in expected {
+        let (expected, found) = (floats(expected), floats(found.get(name).map_or(&[], Vec::as_slice)));
+        let largest = expected.iter().fold(f32::MIN_POSITIVE, |largest, x| largest.max(x.abs()));
+        all += expected.len();
+        for (expected, found) in expected.iter().zip(&found) {
+            same += usize::from(expected.to_bits() == found.to_bits());
+            difference = difference.max(f64::from((expected - found).abs() / largest));
+        }
+    }
+    (same as f64 / all.max(1) as f64, difference)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_missing_or_other_bits_do_not_agree() {
+        let tensor = |x: [f32; 2]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let of = |x| BTreeMap::from([("w".to_owned(), tensor(x))]);
+        assert_eq!(agreement(&of([1.0, -4.0]), &of([1.0, -4.0])), (1.0, 0.0));
+        assert_eq!(agreement(&of([1.0, -4.0]), &of([2.0, -4.0])), (0.5, 0.25));
+        assert_eq!(agreement(&of([1.0, -4.0]), &BTreeMap::new()).0, 0.0);
+    }
+}

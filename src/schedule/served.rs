@@ -1,0 +1,96 @@
+//! Sums by way of servers, as a parameter server has them, for a comparison.
+//!
+//! Input → output: the plans of all ranks → the same, in which a sum goes to one card of its group, the server of what is
+//! summed, and from there back to all. Invariants: sums are dealt over a group in the order of the plan, each to the card that serves the fewest bytes so
+//! far; each takes the memory it had; nothing else changes. What comes back is the sum and not the weight that it moves, which has as
+//! many bytes: all cards move their copies alike. Does not: serve what is no sum, or move weights on the server alone.
+
+use crate::base::{Diagnostics, Id};
+use crate::program::Reduce;
+
+use super::plan::{Action, Collective, CollectiveKind, GroupId, Plan, Step};
+use super::verify;
+
+/// The plans with servers in the place of `all_reduce`s that sum.
+///
+/// # Errors
+/// What `verify` finds.
+pub fn served(plans: &[Plan]) -> Result<Vec<Plan>, Diagnostics> {
+    let served: Vec<Plan> = plans.iter().map(of_rank).collect();
+    verify(&served)?;
+    Ok(served)
+}
+
+fn of_rank(plan: &Plan) -> Plan {
+    let mut bytes: Vec<Vec<usize>> = plan.groups.values().iter().map(|ranks| vec![0; ranks.len()]).collect();
+    let mut steps = Vec::with_capacity(plan.steps.len());
+    // By steps that have run: those that take their place.
+    let mut behind = vec![0];
+    for step in &plan.steps {
+        match &step.action {
+            Action::Exchange(sum) if sum.kind == (CollectiveKind::AllReduce { reduce: Reduce::Sum }) => {
+                let root = server(&mut bytes, sum.group, sum.send.elems() * sum.send.dtype.size_bytes());
+                let step = |kind, send| Step {
+                    action: Action::Exchange(Collective { kind, send, ..sum.clone() }),
+                    ..step.clone()
+                };
+                steps.push(step(CollectiveKind::Reduce { reduce: Reduce::Sum, root }, sum.send.clone()));
+                steps.push(step(CollectiveKind::Broadcast { root }, sum.recv.clone()));
+            }
+            _ => steps.push(step.clone()),
+        }
+        behind.push(steps.len());
+    }
+    let mut served = Plan { steps, ..plan.clone() };
+    for tap in &mut served.taps {
+        tap.after_steps = behind[tap.after_steps];
+    }
+    served
+}
+
+/// The card of a group that serves so many more bytes.
+fn server(bytes: &mut [Vec<usize>], group: GroupId, more: usize) -> usize {
+    let served = &mut bytes[group.index()];
+    let root = (0..served.len()).min_by_key(|at| served[*at]).unwrap_or(0);
+    served[root] += more;
+    root
+}
+
+/// Bytes that each rank sends in the exchanges of its plan, if every byte takes the way that none has to take twice: of a sum or a gather
+/// over `n` cards, one part in `n` stays; what a server sums comes to it from all others, and goes back to each of them.
+#[must_use]
+pub fn sent_bytes(plan: &Plan) -> usize {
+    let of_step = |step: &Step| {
+        let Action::Exchange(exchange) = &step.action else { return 0 };
+        let ranks = &plan.groups[exchange.group];
+        let (cards, others) = (ranks.len(), ranks.len() - 1);
+        let serves = |root: &usize| ranks[*root] == plan.rank;
+        let elems = match &exchange.kind {
+            CollectiveKind::AllReduce { .. } => 2 * others * exchange.send.elems() / cards,
+            CollectiveKind::AllGather { .. } => others * exchange.send.elems(),
+            CollectiveKind::ReduceScatter { .. } => exchange.send.elems() - exchange.recv.elems(),
+            CollectiveKind::AllToAll { send_counts, .. } => {
+                let own = ranks.iter().position(|rank| *rank == plan.rank).map_or(0, |at| send_counts[at]);
+                exchange.send.elems() - own
+            }
+            CollectiveKind::Reduce { root, .. } => {
+                if serves(root) {
+                    0
+                } else {
+                    exchange.send.elems()
+                }
+            }
+            CollectiveKind::Broadcast { root } => {
+                if serves(root) {
+                    others * exchange.send.elems()
+                } else {
+                    0
+                }
+            }
+            CollectiveKind::Send { .. } => exchange.send.elems(),
+            CollectiveKind::Receive { .. } => 0,
+        };
+        elems * exchange.send.dtype.size_bytes()
+    };
+    plan.steps.iter().map(of_step).sum()
+}
