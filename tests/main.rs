@@ -23,6 +23,7 @@ mod keys;
 mod lora;
 mod meshes;
 mod mutation;
+mod overlap;
 mod parity;
 mod pipeline;
 mod serving_stages;
