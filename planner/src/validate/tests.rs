@@ -95,6 +95,11 @@ fn rows_without_operators_are_refused() {
     let problems = Validation::of("mine.csv", "tp,operator,tp\n1,2,3\n").unwrap_err().to_string();
     assert!(problems.contains("expected each column once, found tp more than once"), "{problems}");
     assert!(Validation::of("mine.csv", "").unwrap_err().to_string().ends_with("found an empty file"));
+    let problems = Validation::of("mine.csv", "operator,value,unit\n").unwrap_err().to_string();
+    assert_eq!(
+        problems,
+        "mine.csv: nothing to predict: expected a row for each measured point below the heading, found the heading alone"
+    );
     let problems = Validation::of("mine.csv", "operator,b\n1\n").unwrap_err().to_string();
     assert!(problems.starts_with("mine.csv: not comma-separated values"), "{problems}");
 }
