@@ -5,7 +5,7 @@
 //! | kernel | form, beside a fixed time |
 //! |---|---|
 //! | product | the longer of cube and memory, and the part `serial` of the shorter: the first tiles have to come before anything is multiplied. Cube: tiles dealt out to the cores in waves; a core's time for a tile is that of its multiplications or of loading both its sides from the cache; of the tile shapes the fastest |
-//! | grouped products | the longer of the two: the weight of one group comes while that of another is multiplied |
+//! | grouped products | the longer of the two: the weight of one group comes while that of another is multiplied. Rows are dealt out to groups by chance, so that the last tile of a group is half full on average; its weights, which few cores share, are loaded at a rate of their own |
 //! | attention | a time for every wave of tasks, and the longest of cube, softmax, and reading keys and values |
 //! | vector | a time for every core it starts, and the longer of its busiest core and memory: rows are dealt out whole, each with a time of its own beside its operations |
 //!
@@ -102,7 +102,7 @@ impl OperatorCost {
             .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
         let fixed_us = match work.kind {
             Kind::Product => c.product_us + c.serial * cube_us.min(memory_us),
-            Kind::Grouped => c.grouped_us,
+            Kind::Grouped | Kind::GroupedSums => c.grouped_us,
             Kind::Attention { .. } => {
                 c.attention_us + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
             }
@@ -139,7 +139,7 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
         Kind::Attention { .. } => c.softmax_efficiency,
-        Kind::Product | Kind::Grouped | Kind::Vector => c.vector_efficiency,
+        Kind::Product | Kind::Grouped | Kind::GroupedSums | Kind::Vector => c.vector_efficiency,
     };
     let all_us = work.vector_operations / (soc.vector_lanes_per_us() * efficiency);
     if work.kind != Kind::Vector {
@@ -160,7 +160,7 @@ fn memory_us(profile: &Profile, work: &Work) -> f64 {
     let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
     let from_cache = match work.kind {
         // A tile's time has its loads from the cache.
-        Kind::Product | Kind::Grouped => 0.0,
+        Kind::Product | Kind::Grouped | Kind::GroupedSums => 0.0,
         Kind::Attention { .. } | Kind::Vector => kept + work.cached_bytes,
     };
     let far = (work.bytes() - kept - work.cached_bytes).max(0.0) / (soc.hbm_bytes_per_us() * efficiency);
@@ -182,16 +182,23 @@ const fn multiplication(element: Element) -> (f64, f64) {
 /// Microseconds of all cores for a product: the fastest tile shape.
 fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
-    let load_efficiency = if work.kind == Kind::Grouped { c.grouped_load_efficiency } else { c.load_efficiency };
+    let is_grouped = matches!(work.kind, Kind::Grouped | Kind::GroupedSums);
+    let weight_efficiency = if is_grouped { c.grouped_load_efficiency } else { c.load_efficiency };
+    // Of a group whose rows are a draw the last tile is half full on average.
+    let high = |rows: f64| match work.kind {
+        Kind::Grouped => (gemm.m / rows + 0.5).max(1.0),
+        _ => (gemm.m / rows).ceil(),
+    };
     let up = |size: f64| (size / BLOCK).ceil() * BLOCK;
     let cores = f64::from(soc.cube_cores());
     let (slow, bytes) = multiplication(work.element);
     let shapes = SIDES.iter().flat_map(|rows| SIDES.iter().map(move |columns| (*rows, *columns)));
     let cycles = shapes.filter(|(rows, columns)| rows * columns <= TILE).map(|(rows, columns)| {
         let (rows, columns) = (up(gemm.m).min(rows), up(gemm.n).min(columns));
-        let tiles = gemm.batch * (gemm.m / rows).ceil() * (gemm.n / columns).ceil();
+        let tiles = gemm.batch * high(rows) * (gemm.n / columns).ceil();
         let multiply = rows * columns * slow / MULTIPLICATIONS_PER_CYCLE / c.cube_efficiency;
-        let load = (rows * bytes + columns * work.weight_bytes) / (soc.l2_bytes_per_cycle_and_core() * load_efficiency);
+        let load = (rows * bytes / c.load_efficiency + columns * work.weight_bytes / weight_efficiency)
+            / soc.l2_bytes_per_cycle_and_core();
         (tiles / cores).ceil() * gemm.k * multiply.max(load)
     });
     cycles.fold(f64::INFINITY, f64::min) / soc.cycles_per_us()
@@ -259,6 +266,22 @@ mod tests {
         assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 1, 8192, 6144)).bound, Bound::Memory);
         assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 4096, 8192, 6144)).bound, Bound::Cube);
         assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 1, 16, 16)).bound, Bound::Launch);
+    }
+
+    /// Rows that a draw shares out fill the last tile of a group by half; shared out evenly they fill it as far as they go.
+    #[test]
+    fn a_group_of_drawn_rows_has_half_a_tile_more() {
+        let profile = Profile::of(Soc::Ascend910B3);
+        let us = |kind, m| {
+            let gemm = Gemm { batch: 640.0, m, n: 256.0, k: 4096.0 };
+            let mut work = matmul(Element::Bf16, 16, 16, 16);
+            (work.kind, work.products) = (kind, vec![gemm]);
+            OperatorCost::of(&profile, &work).cube_us
+        };
+        // Tiles of 256 rows and 128 columns.
+        let (even, drawn) = (us(Kind::GroupedSums, 4096.0), us(Kind::Grouped, 4096.0));
+        assert!((drawn / even - 16.5 / 16.0).abs() < 1e-3, "{drawn} {even}");
+        assert_eq!(us(Kind::Grouped, 8.0), us(Kind::GroupedSums, 8.0));
     }
 
     fn vector(operator: &'static str, rows: usize, width: usize) -> Work {

@@ -17,7 +17,7 @@ pub struct Coefficients {
     pub cube_efficiency: f64,
     /// Part of the cache's rate to a core at which a product's tiles are loaded.
     pub load_efficiency: f64,
-    /// The same of grouped products.
+    /// The same of the weights of grouped products, which few cores share.
     pub grouped_load_efficiency: f64,
     /// Part of the lanes' rate of the vector units that the softmax of fused attention reaches.
     pub softmax_efficiency: f64,

@@ -31,8 +31,10 @@ impl Gemm {
 pub enum Kind {
     /// One product, or several of the same sizes.
     Product,
-    /// Products of which each row has the weight of its group.
+    /// Products of which each row has the weight of its group, which is a draw.
     Grouped,
+    /// Products of which each has a group of the contracted dim, all as large as each other.
+    GroupedSums,
     /// Fused attention over this many key heads.
     Attention {
         /// Key heads: with more than one, the rows of a head do not lie side by side.
@@ -211,8 +213,8 @@ const SOFTMAX_OPERATIONS: f64 = 9.0;
 /// Elements of the pieces a tensor is dealt out in where its rows mean nothing: 8 KiB at 32 bits.
 const PIECE: f64 = 2048.0;
 
-/// Part of the cache above which lines that are used again begin to drive each other out.
-const CACHE_KEPT: f64 = 0.72;
+/// Part of the cache that weights, caches and tables have beside what passes through it.
+const CACHE_KEPT: f64 = 0.8;
 
 /// Side of the mask that stands for "each token sees its past" (`sparseMode` 2 to 4 of the attention operators).
 const COMPRESSED_MASK: usize = 2048;
@@ -365,7 +367,7 @@ impl Work {
         let [x, weight, groups, ..] = operands else { return };
         let ([k, m], [_, n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
         let groups = groups.len().max(1) as f64;
-        (self.element, self.kind) = (x.element, Kind::Grouped);
+        (self.element, self.kind) = (x.element, Kind::GroupedSums);
         self.weight_bytes = weight.element.bytes(1.0);
         self.products.push(Gemm { batch: groups, m: *m as f64, n: *n as f64, k: *k as f64 / groups });
         self.copy_strided(&operands[..2]);
@@ -430,8 +432,7 @@ impl Work {
     #[must_use]
     pub fn repeated(mut self, copies: f64, bytes: f64) -> Self {
         let stays = (self.bytes() - self.passing_bytes).max(0.0);
-        let found = ((1.0 - stays * copies / bytes) / (1.0 - CACHE_KEPT)).clamp(0.0, 1.0);
-        self.cached_bytes = stays * found;
+        self.cached_bytes = stays * found(stays * copies / (bytes * CACHE_KEPT));
         self
     }
 
@@ -447,6 +448,17 @@ impl Work {
     pub fn bytes(&self) -> f64 {
         self.read_bytes + self.written_bytes
     }
+}
+
+/// Of data used in turn, the part that a cache still has which they would fill `ratio` times and which drives out lines at
+/// random: until a line is used again x · ratio others of as many lines have come for those that were missing, so that it is
+/// missing itself with x = 1 - e^(-x · ratio).
+fn found(ratio: f64) -> f64 {
+    const TIMES: usize = 64;
+    if ratio <= 1.0 {
+        return 1.0;
+    }
+    1.0 - (0..TIMES).fold(1.0, |missing: f64, _| 1.0 - (-missing * ratio).exp())
 }
 
 /// Rows of a tensor along its last dim.
@@ -470,6 +482,15 @@ mod tests {
             vec![Operand::dense(Element::Bf16, [4], Access::Read), Operand::dense(Element::Bf16, [4], Access::Write)];
         let flops = Work::of(&Launch { operator: "aclnnSilu", operands }).flops();
         assert!(flops == 0.0 && flops.is_sign_positive(), "{flops:?}");
+    }
+
+    /// Of lines that are driven out at random 20 % are missing where the data are 1.116 times the cache: 1 - e^(-0.2 · 1.1157) = 0.2.
+    #[test]
+    fn a_cache_has_less_of_what_is_larger_than_it() {
+        assert!(found(0.5) == 1.0 && found(1.0) == 1.0);
+        assert!((found(-f64::ln(0.8) / 0.2) - 0.8).abs() < 1e-3);
+        assert!((found(-f64::ln(0.1) / 0.9) - 0.1).abs() < 1e-9);
+        assert!(found(30.0) < 1e-12 && found(f64::INFINITY) == 0.0);
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl Validation {
             let found = format!("{} more than once", twice.1);
             return Err(Problems(vec![Problem::new(place, "a column is ambiguous", "each column once", found)]));
         }
-        Self::given(text).ok_or_else(|| {
+        let given = Self::given(text).ok_or_else(|| {
             let expected = FORMS.map(|(column, _)| column).join(", ");
             let found = if text.trim().is_empty() { "an empty file".to_owned() } else { columns.join(", ") };
             Problems(vec![Problem::new(
@@ -217,7 +217,12 @@ impl Validation {
                 format!("one of {expected}"),
                 found,
             )])
-        })
+        })?;
+        if given.rows.is_empty() {
+            let expected = "a row for each measured point below the heading";
+            return Err(Problems(vec![Problem::new(place, "nothing to predict", expected, "the heading alone")]));
+        }
+        Ok(given)
     }
 
     fn given(text: &str) -> Option<Self> {

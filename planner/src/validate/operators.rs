@@ -57,11 +57,10 @@ enum Unit {
 }
 
 /// What frameworks add to a kernel's time in microseconds, as far as the rows say: a layer call of fused attention, with the
-/// rows that the cache takes, and of experts; and the least time between two calls that Python issues one by one. The first
-/// two go with the kernels' own least times, of which only their sums are seen here; the third was measured by itself
-/// (`GroundUpScale`, issues 25 and 31).
+/// rows that the cache takes; and the least time between two calls that Python issues one by one. The first goes with the
+/// kernel's own least time, of which only the sum is seen here; the second was measured by itself (`GroundUpScale`, issues
+/// 25 and 31).
 const ATTENTION_LAYER_US: f64 = 33.0;
-const EXPERTS_LAYER_US: f64 = 16.0;
 const ISSUE_US: f64 = 16.0;
 
 impl Sample {
@@ -81,7 +80,6 @@ impl Sample {
         };
         match (self.timing, self.class) {
             (Timing::Layer, Class::Attention) => us + ATTENTION_LAYER_US,
-            (Timing::Layer, Class::Grouped) => us + EXPERTS_LAYER_US,
             (Timing::Issued, _) => f64::max(us, ISSUE_US),
             _ => us,
         }
@@ -199,8 +197,8 @@ fn task(point: &Point, operator: &str) -> Result<(Class, Task, f64), &'static st
         let [Some(tokens), Some(hidden), Some(inter), Some(all), Some(chosen), Some(local)] = all else {
             return Err(NO_SIZES);
         };
-        let rows = ((tokens * chosen * local) as f64 / all as f64).round().max(1.0) as usize;
-        return kernels(Class::Grouped, experts(element?, rows, hidden, inter, local).to_vec());
+        let sizes = Experts { tokens, hidden, inter, all, chosen, local };
+        return kernels(Class::Grouped, experts(element?, &sizes));
     }
     if has(&["grouped"]) {
         return Err("the sizes of the groups are not given");
@@ -278,17 +276,54 @@ fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, eleme
     Some(repeated(Work::of(&Launch { operator: "aclnnFusedInferAttentionScoreV2", operands }), 1.0))
 }
 
-/// Both halves of the feed-forward block of `experts` experts, and the gate between them.
-fn experts(element: Element, rows: usize, hidden: usize, inter: usize, experts: usize) -> [Work; 3] {
+/// Sizes of a layer of experts, of which a card has `local`.
+struct Experts {
+    tokens: usize,
+    hidden: usize,
+    inter: usize,
+    all: usize,
+    chosen: usize,
+    local: usize,
+}
+
+/// The kernels of a layer of experts as frameworks run it behind the sort of its rows: both products and the gate between them, with
+/// 8 bits what quantises their rows; and the sum over a token's experts, for which the rows of other cards' experts are
+/// filled with zeros.
+fn experts(element: Element, sizes: &Experts) -> Vec<Work> {
+    let &Experts { tokens, hidden, inter, all, chosen, local } = sizes;
+    let every = tokens * chosen;
+    let rows = ((every * local) as f64 / all as f64).round().max(1.0) as usize;
+    let weight_bytes = element.bytes((3 * hidden * inter * local) as f64);
     let grouped = |k: usize, n: usize| {
         let operands = vec![
             Operand::dense(element, [rows, k], Access::Read),
-            Operand::dense(element, [experts, k, n], Access::Read),
+            Operand::dense(element, [local, k, n], Access::Read),
             Operand::dense(Element::Bf16, [rows, n], Access::Write),
         ];
-        repeated(Work::of(&Launch { operator: "aclnnGroupedMatmulV4", operands }), 1.0)
+        // The weights of both products take turns in the cache.
+        let turns = weight_bytes / element.bytes((k * n * local) as f64);
+        repeated(Work::of(&Launch { operator: "aclnnGroupedMatmulV4", operands }), turns)
     };
-    [grouped(hidden, 2 * inter), vector("aclnnSwiGlu", Element::Bf16, None, &[rows, 2 * inter]), grouped(inter, hidden)]
+    let one = |operator, dims: [usize; 2]| vector(operator, Element::Bf16, None, &dims);
+    let moved = |operator, read: Option<usize>, written: usize| {
+        let read = read.map(|rows| Operand::dense(Element::Bf16, [rows, hidden], Access::Read));
+        let written = Operand::dense(Element::Bf16, [written, hidden], Access::Write);
+        Work::of(&Launch { operator, operands: read.into_iter().chain([written]).collect() })
+    };
+    let mut works = Vec::new();
+    if element == Element::I8 {
+        works.extend([one("aclnnInplaceCopy", [rows, hidden]), one("aclnnDynamicQuant", [rows, hidden])]);
+    }
+    works.extend([grouped(hidden, 2 * inter), one("aclnnSwiGlu", [rows, 2 * inter])]);
+    if element == Element::I8 {
+        works.push(one("aclnnDynamicQuant", [rows, inter]));
+    }
+    works.push(grouped(inter, hidden));
+    if local < all {
+        works.extend([moved("aclnnInplaceZero", None, every), moved("aclnnInplaceCopy", Some(rows), rows)]);
+    }
+    works.push(moved("aclnnMoeTokenUnpermute", Some(every), tokens));
+    works
 }
 
 /// The aclnn operator of a kernel of the vector cores.

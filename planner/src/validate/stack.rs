@@ -96,14 +96,14 @@ pub(super) const PARAMETERS: [Parameter; 8] = [
 impl Stack {
     /// Fitted on the points that ship; `plan --validate` fits it again.
     pub const FITTED: Self = Self {
-        pass_us: 3045.0,
-        native_pass_us: 1064.0,
-        draft_us: 563.5,
-        operator_us: 38.25,
-        exchange_us: 142.3,
-        chunk_us: 39.65,
-        token_us: 18.68,
-        batch_us: 1397.0,
+        pass_us: 2976.0,
+        native_pass_us: 1015.0,
+        draft_us: 656.4,
+        operator_us: 38.95,
+        exchange_us: 140.5,
+        chunk_us: 39.18,
+        token_us: 18.2,
+        batch_us: 1286.0,
     };
 
     /// In the order of the parameters.

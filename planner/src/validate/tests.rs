@@ -32,9 +32,9 @@ fn operators_of_unseen_pages_are_within_their_bounds() {
     let (rows, confidence) = single(OPERATORS, Fit::EachPageLeftOut);
     let validation = Validation { rows, coefficients: confidence };
     for (class, rows, median, ninetieth) in [
-        (Class::Products, 1200, 0.12, 0.40),
+        (Class::Products, 1200, 0.12, 0.35),
         (Class::Attention, 1200, 0.12, 0.35),
-        (Class::Grouped, 190, 0.12, 0.37),
+        (Class::Grouped, 190, 0.12, 0.35),
         (Class::Collectives, 340, 0.15, 0.40),
     ] {
         let found = validation.statistics(class).unwrap();
@@ -62,7 +62,7 @@ fn the_shipped_coefficients_are_what_their_rows_give() {
 #[test]
 fn inference_of_unseen_pages_is_within_its_bounds() {
     let validation = Validation { rows: inference_unseen(&INFERENCE).0, coefficients: Vec::new() };
-    for (class, rows, median, ninetieth) in [(Class::Steps, 11, 0.11, 0.17), (Class::Serving, 36, 0.10, 0.30)] {
+    for (class, rows, median, ninetieth) in [(Class::Steps, 11, 0.10, 0.25), (Class::Serving, 36, 0.12, 0.31)] {
         let found = validation.statistics(class).unwrap();
         assert!(found.rows >= rows && found.median <= median && found.ninetieth <= ninetieth, "{class:?}: {found:?}");
     }
@@ -95,6 +95,11 @@ fn rows_without_operators_are_refused() {
     let problems = Validation::of("mine.csv", "tp,operator,tp\n1,2,3\n").unwrap_err().to_string();
     assert!(problems.contains("expected each column once, found tp more than once"), "{problems}");
     assert!(Validation::of("mine.csv", "").unwrap_err().to_string().ends_with("found an empty file"));
+    let problems = Validation::of("mine.csv", "operator,value,unit\n").unwrap_err().to_string();
+    assert_eq!(
+        problems,
+        "mine.csv: nothing to predict: expected a row for each measured point below the heading, found the heading alone"
+    );
     let problems = Validation::of("mine.csv", "operator,b\n1\n").unwrap_err().to_string();
     assert!(problems.starts_with("mine.csv: not comma-separated values"), "{problems}");
 }
