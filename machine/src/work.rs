@@ -99,7 +99,7 @@ enum Class {
 }
 
 /// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
-const CLASSES: [(&str, Class); 80] = [
+const CLASSES: [(&str, Class); 83] = [
     ("cache_write", Class::WriteRows),
     ("aclnnMatmul", Class::Product(0)),
     ("aclnnMm", Class::Product(0)),
@@ -110,6 +110,10 @@ const CLASSES: [(&str, Class); 80] = [
     ("aclnnWeightQuantBatchMatmulV2", Class::Product(0)),
     ("aclnnWeightQuantBatchMatmulV3", Class::Product(0)),
     ("aclnnAddmm", Class::Product(1)),
+    // Of the product; what is exchanged beside it, `CollectiveCost::beside` says.
+    ("aclnnMatmulAllReduce", Class::Product(0)),
+    ("aclnnAllGatherMatmul", Class::Product(0)),
+    ("aclnnMatmulReduceScatter", Class::Product(0)),
     ("aclnnGroupedMatmulV4", Class::Grouped),
     ("aclnnGroupedMatmulV5", Class::Grouped),
     ("aclnnGroupedMatmulAdd", Class::GroupedSums),

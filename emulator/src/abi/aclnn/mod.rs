@@ -6,6 +6,7 @@
 //! that was not made repeatable serves once. Does not: know any operator (see `nn`).
 
 mod argument;
+mod joined;
 mod objects;
 
 use std::ffi::{c_char, c_void};
@@ -94,7 +95,10 @@ impl Machine {
         })?;
         let call = operator::check(signature, arguments).map_err(refused)?;
         let plan = (signature.operator.plan)(&call).map_err(refused)?;
-        let cost = self.operator_load(|| load::launch(name, &call, &plan.parts));
+        if let Some(joined) = &plan.joined {
+            self.joined_member(name, joined, self.current_card()?)?;
+        }
+        let cost = self.operator_load(|| load::launch(name, &call, &plan));
         let planned = Executor::new(name, &call, plan, cost);
         let needed = planned.workspace_bytes() as u64;
         let handle = self.aclnn().lock().insert_executor(planned);
@@ -113,6 +117,9 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let planned = self.aclnn().take_executor(name, executor)?;
+        if let Some(joined) = planned.joined() {
+            return self.run_joined(&planned, joined, workspace, workspace_bytes, stream);
+        }
         let generation = self.memory().keepers().generation();
         let current = thread::context(self.key());
         let new = self.update(|state| {
@@ -167,6 +174,12 @@ impl Machine {
                 empty_span()
             };
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
+        }
+        if let (Some(product), Some(span)) = (joined::product_in_workspace(planned), &scratch) {
+            // SAFETY: as above: the workspace moves into the task below, together with the view.
+            let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
+            let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
+            views.push(View::new(raw, product.dtype, &product.dims, &product.strides, 0).map_err(invalid)?);
         }
         if !self.has_numbers() {
             return Ok((None, accesses));

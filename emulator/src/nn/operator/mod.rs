@@ -13,6 +13,7 @@ mod arrange;
 mod attention;
 mod call;
 mod channel_norm;
+mod collective_product;
 mod comparison;
 mod convolution;
 mod decided;
@@ -53,13 +54,15 @@ use super::dtype::list_names;
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{
-    Decided, INVALID, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views, sets,
+    Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views,
+    sets,
 };
 pub(crate) use row::{Layout, Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 32] = [
+const FAMILIES: [&[Operator]; 33] = [
     product::OPERATORS,
+    collective_product::OPERATORS,
     quantized::OPERATORS,
     weight_quantized::OPERATORS,
     arithmetic::OPERATORS,
