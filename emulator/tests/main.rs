@@ -15,6 +15,7 @@ mod document;
 mod events;
 mod faults;
 mod ipc;
+mod joined_products;
 mod kernels;
 mod limits;
 mod matrix;

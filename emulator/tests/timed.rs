@@ -18,7 +18,7 @@ use ascend_tp_sys::{
     HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclDataType, aclOpExecutor, aclmdlRICaptureMode,
     aclrtEvent, aclrtEventRecordedStatus, aclrtMemMallocPolicy, aclrtStream, aclrtStreamStatus,
 };
-use common::operators::{Planned, add, plan, tensor};
+use common::operators::{Joined, Planned, Sizes, add, group_name, joined, plan, tensor};
 use common::{Card, call, encode, hccl_ok, hccl_refused, message, ok, refused, world};
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
@@ -196,6 +196,46 @@ fn a_collective_starts_with_its_last_rank() {
     }
     let waited: Vec<u64> = reduces.iter().map(|span| span.start_ns - span.arrived_ns).collect();
     assert!(waited.contains(&0) && waited.iter().any(|ns| *ns > 0), "{waited:?}");
+}
+
+#[test]
+fn a_joined_call_hides_most_of_the_shorter_of_product_and_exchange() {
+    let (emulator, table) = timed(8);
+    let (cards, comms) = world(&table, 8);
+    let of = Sizes { world: 8, rows: 4096, depth: 3072, columns: 8192 };
+    for which in Joined::ALL {
+        emulator.clear_timeline();
+        let [left, all, result] = which.rows(of);
+        for (card, comm) in cards.iter().zip(&comms) {
+            let room = |rows: i64, columns: i64| card.malloc((rows * columns * 2) as usize);
+            let memory =
+                [room(left, of.depth), room(of.columns, of.depth), room(result, of.columns), room(all, of.depth)];
+            let group = group_name(&table, *comm);
+            joined(card, &group, (which, of), aclDataType::ACL_FLOAT16, memory).expect("is taken");
+        }
+        cards.iter().for_each(Card::synchronize);
+        let (profile, topology) = (Profile::of(Soc::Ascend910B3), ascend_tp_machine::Topology::atlas_a2(1));
+        let half = |dims: [i64; 2], access| Operand::dense(Element::F16, dims.map(|dim| dim as usize), access);
+        let weights = Operand {
+            layout: ascend_tp_machine::launch::Layout::Transposed,
+            ..half([of.depth, of.columns], Access::Read)
+        };
+        let operands = vec![half([all, of.depth], Access::Read), weights, half([all, of.columns], Access::Write)];
+        let product = OperatorCost::of(&profile, &Work::of(&Launch { operator: "aclnnMatmul", operands })).duration_us;
+        let (exchange, elements) = match which {
+            Joined::AllReduce => (Exchange::AllReduce, all * of.columns),
+            Joined::AllGather => (Exchange::AllGather, all * of.depth),
+            Joined::ReduceScatter => (Exchange::ReduceScatter, all * of.columns),
+        };
+        let on: Vec<usize> = (0..8).collect();
+        let alone = CollectiveCost::of(&profile, &topology, exchange, elements as f64 * 2.0, &on);
+        let both = product + alone.duration_us - 0.762 * product.min(alone.transfer_us);
+        let spans = emulator.timeline();
+        let (multiplied, exchanged) = (&of_lane(&spans, Lane::Cube)[0], &of_lane(&spans, Lane::Communication)[0]);
+        let took = (multiplied.end_ns - multiplied.start_ns) + (exchanged.end_ns - exchanged.start_ns);
+        assert!(took.abs_diff(ns(both)) <= 2, "{which:?}: {took} ns, expected {both} us");
+        assert_eq!(multiplied.name, exchanged.name);
+    }
 }
 
 #[test]

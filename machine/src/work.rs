@@ -128,6 +128,10 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnMv", Class::Pass(2.0)),
     ("aclnnConvolution", Class::Convolution),
     ("aclnnConvolutionBackward", Class::ConvolutionGrad),
+    // Of the product; what is exchanged beside it, `CollectiveCost::beside` says.
+    ("aclnnMatmulAllReduce", Class::Product(0)),
+    ("aclnnAllGatherMatmul", Class::Product(0)),
+    ("aclnnMatmulReduceScatter", Class::Product(0)),
     ("aclnnGroupedMatmulV4", Class::Grouped),
     ("aclnnGroupedMatmulV5", Class::Grouped),
     ("aclnnGroupedMatmulAdd", Class::GroupedSums),

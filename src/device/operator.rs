@@ -168,6 +168,7 @@ c_types! {
     f32 { Float(held) => *held as Self }
     bool { Bool(held) => *held }
     aclDataType { Type(held) => *held }
+    *const c_char { Text(held) => held.as_ptr() }
     // The library only reads it, whatever its prototype says.
     *mut c_char { Text(held) => held.as_ptr().cast_mut() }
 }

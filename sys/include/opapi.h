@@ -34,6 +34,17 @@ ACLNN_OPERATOR(aclnnQuantMatmulV4, const aclTensor *x1, const aclTensor *x2, con
 ACLNN_OPERATOR(aclnnDynamicQuant, const aclTensor *x, const aclTensor *smooth_scales_optional, const aclTensor *y_out,
     const aclTensor *scale_out)
 
+/* Products that exchange beside what they multiply. group: the name of a communicator, of HcclGetCommName; reduce_op: "sum";
+ * comm_turn: 0; stream_mode: 1. out = all_reduce(x1 @ x2 + bias) */
+ACLNN_OPERATOR(aclnnMatmulAllReduce, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias, const char *group,
+    const char *reduce_op, int64_t comm_turn, int64_t stream_mode, const aclTensor *output)
+/* gather_out = all_gather(x1), output = gather_out @ x2 + bias; gather_index: 0 */
+ACLNN_OPERATOR(aclnnAllGatherMatmul, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias, const char *group,
+    int64_t gather_index, int64_t comm_turn, int64_t stream_mode, const aclTensor *output, const aclTensor *gather_out)
+/* out = reduce_scatter(x1 @ x2 + bias), by rows */
+ACLNN_OPERATOR(aclnnMatmulReduceScatter, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias,
+    const char *group, const char *reduce_op, int64_t comm_turn, int64_t stream_mode, const aclTensor *output)
+
 /* Arithmetic */
 ACLNN_OPERATOR(aclnnAdd, const aclTensor *self, const aclTensor *other, const aclScalar *alpha, aclTensor *out)
 ACLNN_OPERATOR(aclnnAdds, const aclTensor *self, const aclScalar *other, const aclScalar *alpha, aclTensor *out)

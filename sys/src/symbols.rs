@@ -269,6 +269,9 @@ macro_rules! for_each_symbol {
         aclnnBatchMatMul, aclnnBatchMatMulGetWorkspaceSize(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
         aclnnQuantMatmulV4, aclnnQuantMatmulV4GetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, pertoken_scale_optional: *const aclTensor, bias: *const aclTensor, transpose_x1: bool, transpose_x2: bool, out: *const aclTensor);
         aclnnDynamicQuant, aclnnDynamicQuantGetWorkspaceSize(x: *const aclTensor, smooth_scales_optional: *const aclTensor, y_out: *const aclTensor, scale_out: *const aclTensor);
+        aclnnMatmulAllReduce, aclnnMatmulAllReduceGetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, group: *const c_char, reduce_op: *const c_char, comm_turn: i64, stream_mode: i64, output: *const aclTensor);
+        aclnnAllGatherMatmul, aclnnAllGatherMatmulGetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, group: *const c_char, gather_index: i64, comm_turn: i64, stream_mode: i64, output: *const aclTensor, gather_out: *const aclTensor);
+        aclnnMatmulReduceScatter, aclnnMatmulReduceScatterGetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, group: *const c_char, reduce_op: *const c_char, comm_turn: i64, stream_mode: i64, output: *const aclTensor);
         aclnnAdd, aclnnAddGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, alpha: *const aclScalar, out: *mut aclTensor);
         aclnnAdds, aclnnAddsGetWorkspaceSize(self_: *const aclTensor, other: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor);
         aclnnSub, aclnnSubGetWorkspaceSize(self_: *const aclTensor, other: *const aclTensor, alpha: *const aclScalar, out: *mut aclTensor);

@@ -11,7 +11,7 @@ use crate::hccl::rules::{CollectiveRule, InPlace, Named, rule_of};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType};
 use crate::machine::Machine;
 use crate::memory::raw::{RawSpan, load_array};
-use crate::runtime::stream::Entry;
+use crate::runtime::stream::{Access, Entry};
 use crate::state::State;
 
 /// What every collective call has in common once its handles are checked.
@@ -24,6 +24,14 @@ struct CollectiveCaller<'a> {
     world: usize,
     card: u32,
     dtype: DataType,
+}
+
+/// The product that an operator joins with a collective.
+pub(super) struct Product {
+    pub(super) entry: Entry,
+    pub(super) accesses: Vec<Access>,
+    /// Whether what it makes is exchanged; else it takes what the exchange brings.
+    pub(super) is_first: bool,
 }
 
 fn invalid(what: String) -> Failure {
@@ -148,7 +156,15 @@ impl CollectiveCaller<'_> {
     }
 
     fn enqueue(&self, kind: CollectiveKind, send: Option<RawSpan>, recv: Option<RawSpan>) -> Result<(), Failure> {
-        self.enqueue_all(vec![CollectiveCall { name: self.name, kind, dtype: self.dtype, send, recv, places: None }])
+        self.enqueue_all(vec![CollectiveCall {
+            name: self.name,
+            kind,
+            dtype: self.dtype,
+            send,
+            recv,
+            places: None,
+            product_ns: 0,
+        }])
     }
 
     /// Refuses what no capture takes: collectives at all before CANN 8.5 (AscendCL guide 8.5, capture). That the first collective of a
@@ -174,8 +190,12 @@ impl CollectiveCaller<'_> {
         Err(Failure::new(code, what))
     }
 
-    /// Calls that begin and end together on the stream.
-    fn enqueue_all(&self, mut calls: Vec<CollectiveCall>) -> Result<(), Failure> {
+    fn enqueue_all(&self, calls: Vec<CollectiveCall>) -> Result<(), Failure> {
+        self.enqueue_beside(calls, None)
+    }
+
+    /// Calls that begin and end together on the stream, and the product before or behind them if one is joined with them.
+    fn enqueue_beside(&self, mut calls: Vec<CollectiveCall>, product: Option<Product>) -> Result<(), Failure> {
         let way = self.machine.lock().hccl.groups.group(self.member.group)?.way;
         if way == Some(Way::Table) {
             for call in &mut calls {
@@ -187,6 +207,15 @@ impl CollectiveCaller<'_> {
             }
         }
         let accesses = self.machine.watched(|| calls.iter().flat_map(CollectiveCall::accesses).collect());
+        let (before, behind) = match product {
+            Some(product) if product.is_first => (Some(product), None),
+            other => (None, other),
+        };
+        let multiply = |state: &mut State, product: Option<Product>| {
+            let Some(Product { entry, accesses, .. }) = product else { return Ok(()) };
+            let queued = self.machine.queued(state, self.stream, entry, accesses);
+            state.enqueue(self.stream, queued)
+        };
         self.machine.update(|state| {
             if let Some(failure) = state.runtime.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned())
             {
@@ -194,20 +223,42 @@ impl CollectiveCaller<'_> {
             }
             if state.runtime.graphs.is_capturing(self.stream) {
                 self.check_captured(state)?;
+                multiply(state, before)?;
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
-                return state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued);
+                state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued)?;
+                return multiply(state, behind);
             }
+            multiply(state, before)?;
             let mut rank_places = Vec::with_capacity(calls.len());
             for call in calls {
                 rank_places.push(state.join(self.member.group, self.member.rank, call)?);
             }
             let queued = self.machine.queued(state, self.stream, Entry::Meet(rank_places), accesses);
-            state.enqueue(self.stream, queued)
+            state.enqueue(self.stream, queued)?;
+            multiply(state, behind)
         })
     }
 }
 
 impl Machine {
+    /// The exchange of an operator that joins it with a product; `function` is the one of HCCL that does the same.
+    pub(super) fn enqueue_joined(
+        &self,
+        function: &str,
+        (member, stream): (Member, u64),
+        call: CollectiveCall,
+        product: Product,
+    ) -> Result<(), Failure> {
+        let (world, card) = {
+            let state = self.lock();
+            let group = state.hccl.groups.group(member.group)?;
+            (group.cards.len(), group.cards[member.rank as usize])
+        };
+        let (name, dtype, rule) = (call.name, call.dtype, rule_of(function));
+        let caller = CollectiveCaller { machine: self, name, rule, member, stream, world, card, dtype };
+        caller.enqueue_beside(vec![call], Some(product))
+    }
+
     pub(super) fn HcclAllReduce(
         &self,
         send_buf: *mut c_void,
@@ -500,7 +551,15 @@ impl Machine {
                 let what = format!("a batch names rank {} twice in one direction", item.remoteRank);
                 return Err(invalid(what));
             }
-            calls.push(CollectiveCall { name: caller.name, kind, dtype: caller.dtype, send, recv, places: None });
+            calls.push(CollectiveCall {
+                name: caller.name,
+                kind,
+                dtype: caller.dtype,
+                send,
+                recv,
+                places: None,
+                product_ns: 0,
+            });
         }
         caller.enqueue_all(calls)
     }

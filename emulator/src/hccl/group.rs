@@ -147,6 +147,20 @@ impl Groups {
         self.groups.get_mut(&id).ok_or_else(|| group_gone(id))
     }
 
+    /// The rank of a card in the communicator of a name, which HcclGetCommName gives; an error names those that there are.
+    pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Group), Failure> {
+        let of = |member: &&Member| {
+            let group = self.groups.get(&member.group);
+            group.is_some_and(|group| &*group.name == name && group.cards.get(member.rank as usize) == Some(&card))
+        };
+        let Some(member) = self.members.values().find(of) else {
+            let known: BTreeSet<&str> = self.groups.values().map(|group| &*group.name).collect();
+            let what = format!("no communicator {name:?} of this process is on card {card}; there are {known:?}");
+            return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
+        };
+        Ok((*member, self.group(member.group)?))
+    }
+
     /// How many communicators this process has on a card.
     pub(crate) fn members_on(&self, card: u32) -> usize {
         let is_there = |member: &&Member| {

@@ -207,7 +207,7 @@ pub(crate) enum CollectiveKind {
     Recv { count: u64, from: u32 },
 }
 
-/// The C functions a call can come from.
+/// The C functions a call can come from; of aclnn those that join an exchange with a product.
 pub(crate) const FUNCTIONS: &[&str] = &[
     "HcclAllReduce",
     "HcclReduce",
@@ -224,6 +224,9 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "HcclSend",
     "HcclRecv",
     BATCH,
+    "aclnnMatmulAllReduce",
+    "aclnnAllGatherMatmul",
+    "aclnnMatmulReduceScatter",
 ];
 
 /// The C function whose sends and receives match only each other.
@@ -244,6 +247,8 @@ pub(crate) struct CollectiveCall {
     pub(crate) recv: Option<RawSpan>,
     /// Where other processes of this host find both; None where they cannot.
     pub(crate) places: Option<Places>,
+    /// What the product takes that the C function joins with it, in timed mode; 0 where it joins none.
+    pub(crate) product_ns: u64,
 }
 
 /// Where the buffers of a call are in its process's store.
@@ -353,7 +358,7 @@ mod tests {
     use super::*;
 
     fn call(name: &'static str, kind: CollectiveKind, dtype: DataType) -> CollectiveCall {
-        CollectiveCall { name, kind, dtype, send: None, recv: None, places: None }
+        CollectiveCall { name, kind, dtype, send: None, recv: None, places: None, product_ns: 0 }
     }
 
     #[test]

@@ -209,7 +209,15 @@ mod tests {
     use super::*;
 
     fn call(kind: CollectiveKind) -> CollectiveCall {
-        CollectiveCall { name: "HcclAllReduce", kind, dtype: DataType::Int32, send: None, recv: None, places: None }
+        CollectiveCall {
+            name: "HcclAllReduce",
+            kind,
+            dtype: DataType::Int32,
+            send: None,
+            recv: None,
+            places: None,
+            product_ns: 0,
+        }
     }
 
     fn of(kind: &CollectiveKind, world: usize) -> Transfers {

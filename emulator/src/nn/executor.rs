@@ -10,7 +10,7 @@ use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
 use crate::memory::raw::RawSpan;
 use crate::nn::fractal::Fractal;
-use crate::nn::operator::{Kernel, OperatorCall, PartRead, Plan, Role, Strides, Tensor};
+use crate::nn::operator::{Joined, Kernel, OperatorCall, PartRead, Plan, Role, Strides, Tensor};
 use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
@@ -84,6 +84,8 @@ pub(crate) struct Executor {
     life: Life,
     /// What it costs, in timed mode.
     load: Option<LoadId>,
+    /// The exchange with other cards that is part of it.
+    joined: Option<Joined>,
     /// What a run in the same place can take over.
     passed: Passed,
 }
@@ -177,11 +179,12 @@ impl Executor {
             .map(|bound| (bound.tensor.len() * bound.tensor.dtype.size()).next_multiple_of(ALIGNMENT));
         let workspace_bytes = plan.workspace_bytes + copies.sum::<usize>();
         let passed = Passed::default();
-        Self { name, tensors, kernel: plan.kernel, workspace_bytes, life: Life::Once, load, passed }
+        let (kernel, joined, life) = (plan.kernel, plan.joined, Life::Once);
+        Self { name, tensors, kernel, workspace_bytes, life, load, joined, passed }
     }
 
     /// The operator.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
@@ -198,6 +201,11 @@ impl Executor {
     /// Computes the outputs.
     pub(crate) fn kernel(&self) -> Kernel {
         Arc::clone(&self.kernel)
+    }
+
+    /// The exchange with other cards that is part of it.
+    pub(crate) fn joined(&self) -> Option<&Joined> {
+        self.joined.as_ref()
     }
 
     /// What it costs, in timed mode.

@@ -13,7 +13,7 @@ use crate::scheduler::pool::Task;
 use crate::scheduler::ran::Measured;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
-use crate::timed::load::{LoadId, exchanged};
+use crate::timed::load::{LoadId, exchanged, product_ns};
 use crate::timed::schedule::{Blocked, NextEvent, Over, Schedule, Under};
 
 impl State {
@@ -325,7 +325,7 @@ impl State {
         let Schedule { timed, timeline, exchanges, .. } = &mut **schedule;
         let mut make = || Arc::new(timed.exchange(&calls, &cards, timeline));
         let load = if meeting.is_of_all() {
-            let key = (meeting.group(), exchange, bytes.to_bits());
+            let key = (meeting.group(), exchange, bytes.to_bits(), product_ns(&calls));
             Arc::clone(exchanges.entry(key).or_insert_with(make))
         } else {
             make()

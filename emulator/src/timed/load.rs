@@ -16,7 +16,7 @@ use super::{Timed, nanoseconds};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
 use crate::memory::copy::Copy;
 use crate::nn::dtype::DType;
-use crate::nn::operator::{OperatorCall, PartRead, Role, Tensor};
+use crate::nn::operator::{JoinedExchange, OperatorCall, Plan, Role, Tensor};
 use crate::scheduler::ran::Measured;
 
 /// What an entry costs.
@@ -63,8 +63,8 @@ impl Loads {
     }
 }
 
-/// The loads of collectives by communicator, exchange and bytes.
-pub(crate) type Exchanges = HashMap<(u64, Exchange, u64), Arc<Load>>;
+/// The loads of collectives by communicator, exchange, bytes and what their product takes.
+pub(crate) type Exchanges = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
 
 impl Timed {
     /// The call of an operator.
@@ -128,7 +128,8 @@ impl Timed {
     pub(crate) fn exchange(&self, calls: &[&CollectiveCall], cards: &[u32], timeline: &mut Timeline) -> Load {
         let (exchange, bytes) = exchanged(calls);
         let on: Vec<usize> = cards.iter().map(|card| *card as usize).collect();
-        let cost = CollectiveCost::of(&self.profile, &self.topology, exchange, bytes, &on);
+        let product_us = product_ns(calls) as f64 / 1000.0;
+        let cost = CollectiveCost::of(&self.profile, &self.topology, exchange, bytes, &on).beside(product_us);
         let name = calls.first().map_or("collective", |call| call.name);
         let bound = if cost.transfer_us > cost.latency_us { "link" } else { "latency" };
         let total = timeline.place(name, bound, Lane::Communication);
@@ -178,15 +179,38 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     (exchange, elements as f64 * first.dtype.size_bytes() as f64)
 }
 
+/// What the product takes that is joined with a collective: of the card that is ready last.
+pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
+    calls.iter().map(|call| call.product_ns).min().unwrap_or(0)
+}
+
 /// The checked call of an operator as the cost model takes it.
-pub(crate) fn launch(operator: &'static str, call: &OperatorCall, parts: &[PartRead]) -> Launch {
+pub(crate) fn launch(operator: &'static str, call: &OperatorCall, plan: &Plan) -> Launch {
     let mut operands: Vec<Operand> = call.slots().map(|placed| operand(placed.tensor)).collect();
-    for part in parts {
+    if let Some(joined) = &plan.joined {
+        of_product(&mut operands, joined.exchange);
+    }
+    for part in &plan.parts {
         let operand = &mut operands[part.slot.0];
         let places = operand.dims[0] * operand.dims[part.dim];
         operand.distinct = operand.distinct * part.lengths.iter().sum::<usize>() / places.max(1);
     }
     Launch { operator, operands }
+}
+
+/// Makes the operands of a call that joins a product with an exchange those of the product.
+fn of_product(operands: &mut Vec<Operand>, exchange: JoinedExchange) {
+    match exchange {
+        JoinedExchange::AllReduce(_) => {}
+        JoinedExchange::AllGather([part, gathered], _) => {
+            operands[part.0] = Operand { access: Access::Read, ..operands[gathered.0].clone() };
+            operands.remove(gathered.0);
+        }
+        JoinedExchange::ReduceScatter(out, cards) => {
+            operands[out.0].dims[0] *= cards;
+            operands[out.0].distinct *= cards;
+        }
+    }
 }
 
 fn operand(tensor: &Tensor) -> Operand {

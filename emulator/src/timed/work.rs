@@ -71,6 +71,13 @@ impl Machine {
         Some(loads.intern(timed.operator(&launch, timeline)))
     }
 
+    /// What a load takes; 0 where nothing is timed.
+    pub(crate) fn load_ns(&self, load: Option<LoadId>) -> u64 {
+        let state = self.lock();
+        let loads = state.timed.as_ref().map(|schedule| &schedule.loads);
+        loads.zip(load).map_or(0, |(loads, load)| loads.of(load).duration_ns)
+    }
+
     /// The calling thread waits while a copy engine does this, beside all streams.
     pub(crate) fn spend_on(&self, name: &'static str, cost: &Cost<'_>) {
         if let Some(load) = self.load_of(name, cost) {

@@ -3,9 +3,12 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use ascend_tp_sys::{Table, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor, aclnnStatus, aclrtStream};
+use ascend_tp_sys::{
+    HcclComm, HcclDataType, HcclReduceOp, Table, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor,
+    aclnnStatus, aclrtStream,
+};
 
-use super::{Card, call, message};
+use super::{Card, call, hccl_ok, message};
 
 /// A contiguous tensor of device memory.
 pub(crate) fn tensor(table: &Table, dtype: aclDataType, address: *mut c_void, dims: &[i64]) -> *mut aclTensor {
@@ -81,4 +84,143 @@ pub(crate) fn embedding(
         plan(card, |bytes, executor| call!(table, aclnnEmbeddingGetWorkspaceSize(weight, index, out, bytes, executor)));
     let Planned { executor, workspace, workspace_bytes } = planned;
     outcome(table, call!(table, aclnnEmbedding(workspace, workspace_bytes, executor, card.stream)))
+}
+
+/// Which operator joins a product with an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+}
+
+/// The product of a rank: `rows` of its left side in one call of all `world` ranks, contracted and columns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) world: i64,
+    pub(crate) rows: i64,
+    pub(crate) depth: i64,
+    pub(crate) columns: i64,
+}
+
+impl Joined {
+    pub(crate) const ALL: [Self; 3] = [Self::AllReduce, Self::AllGather, Self::ReduceScatter];
+
+    /// Rows of the left side, of what is multiplied and of the result on one card.
+    pub(crate) const fn rows(self, of: Sizes) -> [i64; 3] {
+        match self {
+            Self::AllReduce => [of.rows, of.rows, of.rows],
+            Self::AllGather => [of.rows / of.world, of.rows, of.rows],
+            Self::ReduceScatter => [of.rows, of.rows, of.rows / of.world],
+        }
+    }
+}
+
+/// What `HcclGetCommName` gives.
+pub(crate) fn group_name(table: &Table, comm: HcclComm) -> std::ffi::CString {
+    let mut name = [0 as std::ffi::c_char; 128];
+    hccl_ok(table, call!(table, HcclGetCommName(comm, name.as_mut_ptr())));
+    // SAFETY: the function wrote a C string.
+    unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_owned()
+}
+
+/// Enqueues an operator that joins a product with an exchange: `x [rows,k]`, weights `w [n,k]` read transposed, the result and, of
+/// a gather, all rows of `x`. The error has the status and the message.
+pub(crate) fn joined(
+    card: &Card<'_>,
+    group: &std::ffi::CStr,
+    (which, of): (Joined, Sizes),
+    dtype: aclDataType,
+    [x, w, out, gathered]: [*mut c_void; 4],
+) -> Result<(), String> {
+    let table = card.table;
+    card.enter();
+    let [left, all, result] = which.rows(of);
+    let x = tensor(table, dtype, x, &[left, of.depth]);
+    let w = transposed(table, dtype, w, [of.depth, of.columns]);
+    let out = tensor(table, dtype, out, &[result, of.columns]);
+    let gathered = tensor(table, dtype, gathered, &[all, of.depth]);
+    let (mut bytes, mut executor) = (0_u64, null_mut());
+    let (bytes_out, executor_out) = (&raw mut bytes, &raw mut executor);
+    let (group, sum, none) = (group.as_ptr(), c"sum".as_ptr(), std::ptr::null());
+    let status = match which {
+        Joined::AllReduce => call!(
+            table,
+            aclnnMatmulAllReduceGetWorkspaceSize(x, w, none, group, sum, 0, 1, out, bytes_out, executor_out)
+        ),
+        Joined::AllGather => call!(
+            table,
+            aclnnAllGatherMatmulGetWorkspaceSize(x, w, none, group, 0, 0, 1, out, gathered, bytes_out, executor_out)
+        ),
+        Joined::ReduceScatter => call!(
+            table,
+            aclnnMatmulReduceScatterGetWorkspaceSize(x, w, none, group, sum, 0, 1, out, bytes_out, executor_out)
+        ),
+    };
+    outcome(table, status)?;
+    let workspace = if bytes == 0 { null_mut() } else { card.malloc(bytes as usize) };
+    let status = match which {
+        Joined::AllReduce => call!(table, aclnnMatmulAllReduce(workspace, bytes, executor, card.stream)),
+        Joined::AllGather => call!(table, aclnnAllGatherMatmul(workspace, bytes, executor, card.stream)),
+        Joined::ReduceScatter => call!(table, aclnnMatmulReduceScatter(workspace, bytes, executor, card.stream)),
+    };
+    outcome(table, status)
+}
+
+/// The same by a product and a collective; `between` takes what is passed from one to the other.
+pub(crate) fn apart(
+    card: &Card<'_>,
+    comm: HcclComm,
+    (which, of): (Joined, Sizes),
+    dtype: aclDataType,
+    [x, w, out, between]: [*mut c_void; 4],
+) {
+    let table = card.table;
+    card.enter();
+    let [left, all, result] = which.rows(of);
+    let multiply = |x, out| {
+        let (x, out) = (tensor(table, dtype, x, &[all, of.depth]), tensor(table, dtype, out, &[all, of.columns]));
+        let w = transposed(table, dtype, w, [of.depth, of.columns]);
+        let first = |bytes, executor| call!(table, aclnnMatmulGetWorkspaceSize(x, w, out, 0, bytes, executor));
+        let Planned { executor, workspace, workspace_bytes } = plan(card, first);
+        let status = call!(table, aclnnMatmul(workspace, workspace_bytes, executor, card.stream));
+        assert_eq!(status, 0, "{}", message(table));
+    };
+    let moved = if dtype == aclDataType::ACL_FLOAT16 {
+        HcclDataType::HCCL_DATA_TYPE_FP16
+    } else {
+        HcclDataType::HCCL_DATA_TYPE_BFP16
+    };
+    let (sum, count) = (HcclReduceOp::HCCL_REDUCE_SUM, (result * of.columns) as u64);
+    hccl_ok(
+        table,
+        match which {
+            Joined::AllReduce => {
+                multiply(x, out);
+                call!(table, HcclAllReduce(out, out, count, moved, sum, comm, card.stream))
+            }
+            Joined::AllGather => {
+                let part = (left * of.depth) as u64;
+                let code = call!(table, HcclAllGather(x, between, part, moved, comm, card.stream));
+                multiply(between, out);
+                code
+            }
+            Joined::ReduceScatter => {
+                multiply(x, between);
+                call!(table, HcclReduceScatter(between, out, count, moved, sum, comm, card.stream))
+            }
+        },
+    );
+}
+
+/// `[k,n]` as rows of `[n,k]` show it.
+fn transposed(table: &Table, dtype: aclDataType, address: *mut c_void, [k, n]: [i64; 2]) -> *mut aclTensor {
+    let (dims, strides, stored) = ([k, n], [1, k], [n, k]);
+    let format = aclFormat::ACL_FORMAT_ND;
+    let made = call!(
+        table,
+        aclCreateTensor(dims.as_ptr(), 2, dtype, strides.as_ptr(), 0, format, stored.as_ptr(), 2, address)
+    );
+    assert!(!made.is_null(), "{}", message(table));
+    made
 }

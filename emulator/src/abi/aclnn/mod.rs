@@ -7,6 +7,7 @@
 
 mod argument;
 mod blocked;
+mod joined;
 mod objects;
 mod weights;
 
@@ -97,7 +98,10 @@ impl Machine {
         })?;
         let call = operator::check(signature, arguments).map_err(refused)?;
         let plan = (signature.operator.plan)(&call).map_err(refused)?;
-        let cost = self.operator_load(|| load::launch(name, &call, &plan.parts));
+        if let Some(joined) = &plan.joined {
+            self.joined_member(name, joined, self.current_card()?)?;
+        }
+        let cost = self.operator_load(|| load::launch(name, &call, &plan));
         let blocked = plan.blocked.and_then(|(slot, fractal)| {
             let placed = call.slots().find(|placed| placed.tensor.slot == slot)?;
             Some((placed.tensor.handle, fractal))
@@ -124,6 +128,9 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let planned = self.aclnn().take_executor(name, executor)?;
+        if let Some(joined) = planned.joined() {
+            return self.run_joined(&planned, joined, workspace, workspace_bytes, stream);
+        }
         let generation = self.memory().keepers().generation();
         let current = thread::context(self.key());
         let new = self.update(|state| {
@@ -180,6 +187,12 @@ impl Machine {
             };
             blocks.keep(i, bound, span);
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
+        }
+        if let (Some(product), Some(span)) = (joined::product_in_workspace(planned), &scratch) {
+            // SAFETY: as above: the workspace moves into the task below, together with the view.
+            let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
+            let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
+            views.push(View::new(raw, product.dtype, &product.dims, &product.strides, 0).map_err(invalid)?);
         }
         if !self.has_numbers() {
             return Ok((None, accesses));

@@ -219,7 +219,7 @@ impl Request {
         })?;
         let (send, recv) = self.places.map(|places| (places.send, places.recv)).unwrap_or_default();
         let (send, recv) = (send.map(&reach).transpose()?, recv.map(&reach).transpose()?);
-        Ok(CollectiveCall { name, kind, dtype, send, recv, places: self.places })
+        Ok(CollectiveCall { name, kind, dtype, send, recv, places: self.places, product_ns: 0 })
     }
 }
 
@@ -309,6 +309,7 @@ mod tests {
             send: None,
             recv: None,
             places: None,
+            product_ns: 0,
         };
         let message =
             Message::Called { group: Token(7), rank: 3, key: Key::Collective(2), request: Request::of(&call) };

@@ -14,6 +14,7 @@ mod attention;
 mod blocked;
 mod call;
 mod channel_norm;
+mod collective_product;
 mod comparison;
 mod convolution;
 mod ctc;
@@ -57,13 +58,15 @@ use super::dtype::list_names;
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{
-    Decided, INVALID, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views, sets,
+    Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views,
+    sets,
 };
 pub(crate) use row::{Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 36] = [
+const FAMILIES: [&[Operator]; 37] = [
     product::OPERATORS,
+    collective_product::OPERATORS,
     blocked::OPERATORS,
     quantized::OPERATORS,
     weight_quantized::OPERATORS,

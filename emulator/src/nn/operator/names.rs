@@ -113,6 +113,7 @@ names! {
         FINISHED_OPTIONAL "finishedOptional",
         FOUND_INF "foundInf",
         GAMMA "gamma",
+        GATHER_OUT "gatherOut",
         GELU_OUT "outGelu",
         GRAD "grad",
         GRAD_BETA_OUT "gradBetaOut",
@@ -381,6 +382,7 @@ names! {
         BINS "bins",
         BLANK "blank",
         BLOCK_SIZE "blockSize",
+        COMM_TURN "commTurn",
         CORRECTION "correction",
         CUBE_MATH_TYPE "cubeMathType",
         C_INT "C",
@@ -394,6 +396,7 @@ names! {
         EXPERT_NUM "expertNum",
         EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG "expertTokensCountOrCumsumFlag",
         FROM "from",
+        GATHER_INDEX "gatherIndex",
         GROUP "group",
         GROUPS "groups",
         GROUP_LIST_TYPE "groupListType",
@@ -432,6 +435,7 @@ names! {
         START "start",
         STEPS "steps",
         STEP_INT "step",
+        STREAM_MODE "streamMode",
         TO "to",
         VALUE_ANTIQUANT_MODE "valueAntiquantMode",
     }
@@ -505,7 +509,9 @@ names! {
     }
     str {
         APPROXIMATE "approximate",
+        GROUP_NAME "group",
         INPUT_LAYOUT "inputLayout",
+        REDUCE_OP "reduceOp",
         REDUCTION_OPTIONAL "reductionOptional",
         ROUND_MODE "roundMode",
     }

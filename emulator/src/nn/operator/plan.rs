@@ -77,6 +77,38 @@ pub(crate) struct Plan {
     pub(crate) unwritten: Vec<ViewIndex>,
     /// A tensor that the call lays into blocks, where it lies.
     pub(crate) blocked: Option<(ViewIndex, Fractal)>,
+    /// The exchange with other cards that is part of the call.
+    pub(crate) joined: Option<Joined>,
+}
+
+/// The exchange of an operator that joins it with a product, whose kernel is the product alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Joined {
+    /// The name of the communicator.
+    pub(crate) group: String,
+    /// What is exchanged.
+    pub(crate) exchange: JoinedExchange,
+}
+
+/// What an operator exchanges beside its product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinedExchange {
+    /// The product, in this tensor, becomes the sum of all cards' products.
+    AllReduce(ViewIndex),
+    /// Before the product the second tensor gets the first of all cards; it has the elements of so many cards.
+    AllGather([ViewIndex; 2], usize),
+    /// This tensor gets its rows of the sum of all cards' products, which lie in the workspace: those of so many cards.
+    ReduceScatter(ViewIndex, usize),
+}
+
+impl JoinedExchange {
+    /// How many cards the shapes of the call are of, if they say it.
+    pub(crate) const fn cards(self) -> Option<usize> {
+        match self {
+            Self::AllReduce(_) => None,
+            Self::AllGather(_, cards) | Self::ReduceScatter(_, cards) => Some(cards),
+        }
+    }
 }
 
 /// A tensor of whose first dim each index has a length of its own: along `dim` nothing behind it is read.
@@ -105,7 +137,7 @@ impl Plan {
         kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
         let (strides, parts, unwritten) = (Strides::Copied, Vec::new(), Vec::new());
-        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides, parts, unwritten, blocked: None })
+        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides, parts, unwritten, blocked: None, joined: None })
     }
 
     /// The same plan for an operator that reads transposed matrices as they lie.
@@ -126,6 +158,11 @@ impl Plan {
     /// The same plan of a call that lays a tensor into blocks, where it lies.
     pub(super) fn blocking(self, slot: ViewIndex, fractal: Fractal) -> Self {
         Self { blocked: Some((slot, fractal)), ..self }
+    }
+
+    /// The same plan of an operator whose product is one side of an exchange.
+    pub(super) fn joined(self, joined: Joined) -> Self {
+        Self { joined: Some(joined), ..self }
     }
 
     /// The same plan with device memory for the second phase.
