@@ -137,7 +137,15 @@ impl Plan {
         kernel: impl Fn(&Views<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
         let (strides, parts, unwritten) = (Strides::Copied, Vec::new(), Vec::new());
-        Ok(Self { kernel: Arc::new(kernel), workspace_bytes: 0, strides, parts, unwritten, blocked: None, joined: None })
+        Ok(Self {
+            kernel: Arc::new(kernel),
+            workspace_bytes: 0,
+            strides,
+            parts,
+            unwritten,
+            blocked: None,
+            joined: None,
+        })
     }
 
     /// The same plan for an operator that reads transposed matrices as they lie.
