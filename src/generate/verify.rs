@@ -197,8 +197,8 @@ pub fn verify_on(
 impl Setup<'_> {
     /// The program that reads the reference's tokens and gives the logits of each, with the ops of each layer.
     fn program(&self, precision: Precision, reference: &Reference) -> Result<(Program, Vec<Range<usize>>), Error> {
-        let (config, copies_table) = (&self.model.config, self.deployment.stages > 1);
-        Ok(decoder_of_layers(config, reference.run(), Sees::Cache, precision, Head::AllLogits, copies_table)?)
+        let (config, run, Deployment { stages, order, .. }) = (&self.model.config, reference.run(), self.deployment);
+        Ok(decoder_of_layers(config, run, Sees::Cache, precision, Head::AllLogits, order, stages > 1)?)
     }
 
     /// Every value of the program, and its logits.
