@@ -1,4 +1,4 @@
-//! The layout FRACTAL_NZ of a matrix: blocks of 16 rows and as many columns as fill 32 bytes, a column of blocks one behind the
+//! The layout `FRACTAL_NZ` of a matrix: blocks of 16 rows and as many columns as fill 32 bytes, a column of blocks one behind the
 //! other, what the last blocks have more than the matrix zero.
 //!
 //! Input and output: the bytes of matrices, one behind the other, in one layout and in the other. Invariant: types of two bytes and

@@ -1,4 +1,4 @@
-//! The functions that say how much memory a matrix takes in FRACTAL_NZ.
+//! The functions that say how much memory a matrix takes in `FRACTAL_NZ`.
 //!
 //! Input: its dims and element type. Output: elements, or the dims of the storage. Does not: lay out anything (see the rows of
 //! `nn::operator`).

@@ -1,4 +1,4 @@
-//! Rows of the operators that lay matrices into the blocks of FRACTAL_NZ, and back.
+//! Rows of the operators that lay matrices into the blocks of `FRACTAL_NZ`, and back.
 
 use super::call::OperatorCall;
 use super::names::{DST_TENSOR, MM_WEIGHT_REF, SRC_TENSOR};

@@ -188,7 +188,7 @@ fn tensor(
     Ok(Tensor { slot, dtype, format, fractal, dims, strides, offset, address, handle, role })
 }
 
-/// The blocks of a tensor in FRACTAL_NZ, which is that of its dims, or of its dims with the last two swapped.
+/// The blocks of a tensor in `FRACTAL_NZ`, which is that of its dims, or of its dims with the last two swapped.
 fn blocks(desc: &TensorDesc, dtype: DType, dims: &[usize], strides: &[isize]) -> Result<Fractal, String> {
     let (mut plain, mut steps) = (dims.to_vec(), strides.to_vec());
     if !is_contiguous(dims, strides) && dims.len() > 1 {
@@ -368,7 +368,7 @@ impl OperatorCall {
         Ok(())
     }
 
-    /// Refuses a tensor that does not lie in FRACTAL_NZ.
+    /// Refuses a tensor that does not lie in `FRACTAL_NZ`.
     pub(crate) fn expect_blocked(&self, name: Name<Tensor>) -> Result<(), Refusal> {
         match self.tensor(name)? {
             Tensor { fractal: Some(_), .. } => Ok(()),

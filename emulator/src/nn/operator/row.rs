@@ -133,7 +133,7 @@ pub(crate) enum Layout {
     Strided,
     /// Row-major without gaps.
     Contiguous,
-    /// Any strides, or matrices in FRACTAL_NZ.
+    /// Any strides, or matrices in `FRACTAL_NZ`.
     Blocked,
 }
 
@@ -240,7 +240,7 @@ impl Parameter {
         self.with(Layout::Contiguous)
     }
 
-    /// The same parameter with matrices in FRACTAL_NZ too.
+    /// The same parameter with matrices in `FRACTAL_NZ` too.
     pub(crate) const fn or_blocked(self) -> Self {
         self.with(Layout::Blocked)
     }

@@ -1,4 +1,4 @@
-//! Weights in FRACTAL_NZ: how they lie, and that a product of them has the bits of one of weights without blocks.
+//! Weights in `FRACTAL_NZ`: how they lie, and that a product of them has the bits of one of weights without blocks.
 
 use super::*;
 use crate::abi::dropin;
