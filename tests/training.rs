@@ -446,6 +446,17 @@ fn gradients_are_reduced_once_a_step_however_small_its_micro_batches_are() {
     }
 }
 
+/// What was lowered for one micro-batch has no program of the first of several.
+#[test]
+fn a_part_of_a_step_that_was_not_lowered_is_named() {
+    let golden = Golden::read("qwen2-gqa-adamw");
+    let whole = Layout { micro_batch: golden.recipe.global_batch, ..ONE };
+    let lowered = lower(&golden.model.config, &golden.recipe, &whole).unwrap();
+    assert_eq!(lowered.runs(&golden.recipe, &whole).unwrap().len(), 1);
+    let found = lowered.runs(&golden.recipe, &Layout { micro_batch: 1, ..whole }).unwrap_err().to_string();
+    assert!(found.contains("First: is no part of what was lowered: expected one of a step, found Only"), "{found}");
+}
+
 #[test]
 fn weights_cut_for_storage_are_gathered_by_each_use_for_itself() {
     let golden = Golden::read("qwen2-gqa-adamw");

@@ -417,12 +417,32 @@ fn a_step_of_training_is_explained() {
     // Some of them while the backward pass goes on.
     assert!(gradients.iter().any(|row| row["hidden_us"].as_f64() > Some(0.0)));
     let text = succeeds(&words(line));
-    for expected in ["16 sequences a step, 2 micro-batches of 8 sequences", "exposed", " % by ", "all_reduce", "f32"] {
+    for expected in [
+        "16 sequences a step, 2 micro-batches of 8 sequences",
+        " % by ",
+        "all_reduce",
+        "f32",
+        "No order of the same operators and collectives takes less than",
+        "What is exposed, the longest first",
+        ", which makes it",
+        ", which needs it",
+    ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
+    // What is exposed is all of the collectives that is not hidden.
+    let of_rows =
+        |key: &str| rows.iter().map(|row| row["times"].as_f64().unwrap() * row[key].as_f64().unwrap()).sum::<f64>();
+    let exposed: f64 = report["exposed"].as_array().unwrap().iter().map(|row| row["us"].as_f64().unwrap()).sum();
+    assert!((exposed - (of_rows("us") - of_rows("hidden_us"))).abs() < 1e-3 * exposed, "{exposed} us: {report:#}");
+    let least_us = report["least"]["step_us"].as_f64().unwrap();
+    assert!(least_us > 0.0 && least_us <= report["step_us"].as_f64().unwrap(), "{least_us}");
     let exact = "explain --train --model models/kjv-qwen2 --cards 2 --mesh dp=2 --global-batch 4 --seq 8 --micro-batch 1 --exact";
     let text = succeeds(&words(exact));
     assert!(text.contains("a card holds ") && text.contains(" with every sum in one order, "), "{text}");
+    // A sum in one order is two exchanges of its op, which a step has once.
+    let report = json(&words(&format!("{} --json", exact.replace("--cards 2 --mesh dp=2", "--cards 4 --mesh dp=4"))));
+    let rows = report["collectives"].as_array().unwrap();
+    assert!(rows.len() > 10 && rows.iter().all(|row| row["times"] == 1), "{rows:#?}");
     let text = succeeds(&words("explain --train --model models/kjv-qwen2 --cards 1 --global-batch 2 --seq 8"));
     assert!(text.contains("no collective: one card holds everything"), "{text}");
 }

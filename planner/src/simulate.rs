@@ -506,5 +506,9 @@ fn shared_buses(profile: &Profile, topology: &Topology, groups: &[Vec<usize>], c
         .collect()
 }
 
+mod exposed;
+
+pub use exposed::{Awaited, Exposed, Limit, exposed, least_us};
+
 #[cfg(test)]
 mod tests;

@@ -57,7 +57,7 @@ impl Seen {
         let setting = train::Setting { name: "eight layers".to_owned(), model: model(), recipe, layout, site };
         let rehearsal = train::Rehearsal::run(&setting).unwrap();
         let lowered = lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
-        let runs = lowered.runs(&setting.recipe, &setting.layout);
+        let runs = lowered.runs(&setting.recipe, &setting.layout).unwrap();
         let places = runs[0].programs.iter().flat_map(|(_, staged)| staged.places).copied().collect();
         let (plans, spans) = (rehearsal.programs()[0].clone(), rehearsal.phases()[0].spans.clone());
         Self { setting, plans, spans, places }

@@ -23,23 +23,26 @@ use crate::program::op::Kind;
 use crate::program::{Local, Op, OpId, Quantised, Reduce, Role, ValueId, by_pairs};
 
 use super::join::Joins;
+use super::overlap::Emitted;
 use super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor,
 };
 
 /// The plan of one rank, without offsets and events.
-pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Plan {
+pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
     let program = &placed.program;
     let plan = Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed));
     let mut emitter = Emitter { joins: joins.clone(), ..Emitter::new(placed, rank, 0, plan) };
     emitter.given();
     emitter.lay_out(&|_| true);
+    let mut ends = Vec::with_capacity(program.ops.len());
     for (id, op) in program.ops.iter() {
         emitter.note(op);
         emitter.op(id, op);
+        ends.push(emitter.plan.steps.len());
     }
     emitter.outputs();
-    emitter.plan
+    Emitted { plan: emitter.plan, ends }
 }
 
 /// Every group that some op of the program exchanges in, for all ranks alike.

@@ -15,10 +15,21 @@ pub(super) struct Reserved {
     pub(super) steps: Range<usize>,
 }
 
+/// A buffer of one part in so many of the arena, or more, is large.
+const LARGE_PART: u64 = 128;
+
+/// A buffer of the arena: its life in steps, both ends included, and its bytes.
+struct Lived {
+    id: BufferId,
+    life: (usize, usize),
+    bytes: u64,
+}
+
 /// Gives every buffer its offset.
 ///
 /// A buffer of the arena lives from the first step that touches it or for which it is `reserved` to the last. Buffers are placed in the
-/// order they come to life, each at the lowest offset that is free throughout its life.
+/// order they come to life, each at the lowest offset that is free throughout its life. Where something is reserved, lives cross: then
+/// large buffers are placed before all others, the largest first, if that takes fewer bytes.
 pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     let mut lives = lifetimes(plan);
     for Reserved { buffer, steps } in reserved {
@@ -26,41 +37,73 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
             (*first, *last) = (steps.start.min(*first), steps.end.saturating_sub(1).max(*last));
         }
     }
-    let mut ends = [0_u64; Region::ALL.len()];
-    let mut placed: Vec<(Range<u64>, usize)> = Vec::new();
-    let mut order: Vec<BufferId> = plan.buffers.ids().collect();
-    order.sort_by_key(|id| (lives[*id].map_or(usize::MAX, |life| life.0), id.index()));
-    for id in order {
-        let slot = &mut plan.buffers[id];
+    let mut arena = Vec::new();
+    for (id, slot) in plan.buffers.iter().filter(|(_, slot)| slot.region == Region::Arena) {
         let bytes = slot.bytes.0.next_multiple_of(ALIGNMENT_BYTES);
-        if slot.region != Region::Arena {
-            continue;
+        arena.extend(lives[id].map(|life| Lived { id, life, bytes }));
+    }
+    arena.sort_by_key(|lived| (lived.life.0, lived.id.index()));
+    let (mut offsets, mut end) = placed(&arena, u64::MAX);
+    if !reserved.is_empty() {
+        let other = placed(&arena, end / LARGE_PART);
+        if other.1 < end {
+            (offsets, end) = other;
         }
-        let Some((first, last)) = lives[id] else {
-            // Nothing touches it: an empty part of an uneven split.
-            slot.bytes = Bytes(0);
-            continue;
-        };
-        placed.retain(|(_, end)| *end >= first);
-        let mut offset = 0;
-        for (range, _) in &placed {
-            if range.start >= offset + bytes {
-                break;
-            }
-            offset = offset.max(range.end);
-        }
-        slot.offset = Bytes(offset);
-        let at = placed.partition_point(|(range, _)| range.start < offset);
-        placed.insert(at, (offset..offset + bytes, last));
+    }
+    let mut ends = [0_u64; Region::ALL.len()];
+    ends[Region::Arena as usize] = end;
+    for (Lived { id, .. }, offset) in arena.iter().zip(offsets) {
+        plan.buffers[*id].offset = Bytes(offset);
     }
     for id in plan.buffers.ids() {
         let Slot { region, offset, bytes } = &mut plan.buffers[id];
+        if *region == Region::Arena && lives[id].is_none() {
+            // Nothing touches it: an empty part of an uneven split.
+            *bytes = Bytes(0);
+        }
         if *region != Region::Arena {
             let end = &mut ends[*region as usize];
             *offset = Bytes(*end);
             *end += bytes.0.next_multiple_of(ALIGNMENT_BYTES);
         }
     }
+}
+
+/// The offset of each buffer, and the bytes that all take. Those of `large` bytes and more come first, the largest of them before the
+/// others; the others in the order given, which is that of their lives.
+fn placed(arena: &[Lived], large: u64) -> (Vec<u64>, u64) {
+    let mut offsets = vec![0; arena.len()];
+    let mut first: Vec<usize> = (0..arena.len()).filter(|at| arena[*at].bytes >= large).collect();
+    first.sort_by_key(|at| (std::cmp::Reverse(arena[*at].bytes), *at));
+    // By offset: bytes and life.
+    let mut pinned: Vec<(Range<u64>, (usize, usize))> = Vec::new();
+    for at in first {
+        place(&arena[at], &mut offsets[at], &mut pinned);
+    }
+    let mut live = pinned;
+    for (at, lived) in arena.iter().enumerate().filter(|(_, lived)| lived.bytes < large) {
+        live.retain(|(_, life)| life.1 >= lived.life.0);
+        place(lived, &mut offsets[at], &mut live);
+    }
+    let end = arena.iter().zip(&offsets).map(|(lived, offset)| offset + lived.bytes).max().unwrap_or(0);
+    (offsets, end)
+}
+
+/// The lowest offset that none of `others` has while the buffer lives, which then is one of them.
+fn place(lived: &Lived, offset: &mut u64, others: &mut Vec<(Range<u64>, (usize, usize))>) {
+    let mut lowest = 0;
+    for (range, life) in others.iter() {
+        if life.0 > lived.life.1 || life.1 < lived.life.0 {
+            continue;
+        }
+        if range.start >= lowest + lived.bytes {
+            break;
+        }
+        lowest = lowest.max(range.end);
+    }
+    *offset = lowest;
+    let at = others.partition_point(|(range, _)| range.start < lowest);
+    others.insert(at, (lowest..lowest + lived.bytes, lived.life));
 }
 
 /// First and last step that touches each buffer, or behind which a tap shows it.

@@ -1,7 +1,8 @@
 //! When and where: a lowered program becomes one static [`Plan`] a rank.
 //!
 //! Input → output: a lowered [`Placed`] program → for each rank `emit` (local shards, aclnn calls, collectives) →
-//! `order` (the events between streams) → `memory` (one arena, fixed offsets) → [`verify`]. Invariants:
+//! `overlap` (of training: operators run while data is exchanged) → `memory` (one arena, fixed offsets) → `order` (the events between
+//! streams) → [`verify`]. Invariants:
 //! all ranks have the same collectives in the same order, by construction and checked; no two buffers that are live
 //! together overlap; accesses of several streams to the same bytes are ordered by events. Plans hold no pointers: what
 //! a run gives anew are the contents of the inputs.
@@ -11,6 +12,7 @@ mod join;
 pub mod launch;
 mod memory;
 mod order;
+mod overlap;
 pub mod parts;
 pub mod pipeline;
 pub mod plan;
@@ -52,7 +54,8 @@ pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
 /// # Errors
 /// As [`schedule`].
 pub fn schedule_partly_joined(lowered: &Placed, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_with(lowered, &Joins::of_any_memory(lowered, kernels))
+    let joins = Joins::of_any_memory(lowered, kernels);
+    finished(overlap::overlap((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, &joins, rank)).collect()))
 }
 
 /// As [`schedule_joined`], with kernels in the place of calls that they do the work of, and if another program of the same model is
@@ -76,7 +79,13 @@ pub fn schedule_joined_like(
 }
 
 fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnostics> {
-    finished((0..lowered.mesh.cards()).map(|rank| (emit::emit(lowered, joins, rank), Vec::new())).collect())
+    finished((0..lowered.mesh.cards()).map(|rank| (emit::emit(lowered, joins, rank).plan, Vec::new())).collect())
+}
+
+/// What one rank does, in program order, without waits between its streams: enough to count or to cost it.
+#[must_use]
+pub fn steps(lowered: &Placed, rank: usize) -> Vec<plan::Step> {
+    emit::emit(lowered, &Joins::default(), rank).plan.steps
 }
 
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.

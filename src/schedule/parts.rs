@@ -20,7 +20,7 @@ use crate::placement::Placed;
 use crate::program::{Op, Program, Role, ValueId};
 
 /// The chip that times are predicted for: which one it is changes them by nearly the same factor in all layers.
-const CHIP: Soc = Soc::Ascend910B3;
+pub(super) const CHIP: Soc = Soc::Ascend910B3;
 
 /// Layers by part of the model. What stands before the layers is of the first part, what stands behind them of the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ fn pass_times(
 ) -> BTreeMap<Place, f64> {
     let profile = Profile::of(CHIP);
     let mut times = BTreeMap::new();
-    let Plan { steps, groups, .. } = emit(lowered, &Joins::default(), 0);
+    let Plan { steps, groups, .. } = emit(lowered, &Joins::default(), 0).plan;
     for step in steps {
         let Some(place) = places.get(step.op.index()).copied().flatten() else { continue };
         *times.entry(place).or_insert(0.0) += match &step.action {
@@ -115,6 +115,13 @@ fn pass_times(
         };
     }
     times
+}
+
+/// How long a collective among these ranks takes, on servers of eight cards.
+pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[usize]) -> f64 {
+    let topology = Topology::atlas_a2(ranks.last().map_or(1, |last| last / 8 + 1));
+    let (exchange, bytes) = exchange(collective);
+    CollectiveCost::of(profile, &topology, exchange, bytes, ranks).duration_us
 }
 
 /// How long the passes of a micro-batch take, as far as that is known before anything runs, in microseconds.
@@ -161,11 +168,7 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
     let topology = Topology::atlas_a2((2 * inner).div_ceil(8));
     let cost =
         |exchange, bytes, cards: &[usize]| CollectiveCost::of(&profile, &topology, exchange, bytes, cards).duration_us;
-    let exchange_us = |collective: &Collective, ranks: &[usize]| {
-        let (exchange, bytes) = exchange(collective);
-        cost(exchange, bytes, ranks)
-    };
-    let passes_us = pass_times(placed, places, &exchange_us);
+    let passes_us = pass_times(placed, places, &|collective, ranks| exchange_us(&profile, collective, ranks));
     Times { passes_us, transfer_us: cost(Exchange::SendRecv, sent_bytes, &[0, inner]) }
 }
 

@@ -320,7 +320,7 @@ pub fn compile_with(
 ) -> Result<Compiled, Diagnostics> {
     let lowered = lower(config, recipe, layout)?;
     let mut plans = Vec::new();
-    for run in lowered.runs(recipe, layout) {
+    for run in lowered.runs(recipe, layout)? {
         plans.push((run.part, run.schedule(recipe, layout, kernels)?));
     }
     // All parts have the same weights and states.
@@ -371,8 +371,10 @@ impl StepProgram<'_> {
 
 impl Lowered {
     /// What the cards run, each once, in the order of a step, those of a warm-up first.
-    #[must_use]
-    pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Vec<StepProgram<'_>> {
+    ///
+    /// # Errors
+    /// A part of the step of this recipe and layout was not lowered.
+    pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Result<Vec<StepProgram<'_>>, Diagnostics> {
         let of_one = |part: &Part| layout.stages == 1 || *part == Part::Update;
         let mut found: Vec<StepProgram<'_>> = Vec::new();
         for part in layout.warmup_programs(recipe).into_iter().chain(layout.programs(recipe)) {
@@ -385,8 +387,14 @@ impl Lowered {
                 let steps = Part::of_step(layout.micro_batches(recipe), false, recipe.order());
                 if part == Part::Compressed { Part::compressed(steps) } else { steps }
             };
-            let at = |step: &Part| self.parts.iter().position(|(known, _)| known == step);
-            let mut numbers: Vec<usize> = steps.iter().filter_map(at).collect();
+            let at = |step: &Part| {
+                let known = || self.parts.iter().map(|(known, _)| format!("{known:?}")).collect::<Vec<_>>().join(", ");
+                let missing = || Diagnostic::new(format!("{step:?}"), "is no part of what was lowered");
+                let help = "lower and run with the same recipe and layout";
+                let number = self.parts.iter().position(|(known, _)| known == step);
+                number.ok_or_else(|| Diagnostics::from(missing().expected("one of a step").found(known()).help(help)))
+            };
+            let mut numbers: Vec<usize> = steps.iter().map(at).collect::<Result<_, _>>()?;
             let own = numbers.clone();
             numbers.sort_unstable();
             numbers.dedup();
@@ -398,7 +406,7 @@ impl Lowered {
             let programs = numbers.iter().map(staged).collect();
             found.push(StepProgram { part, programs, micro_batches, homes: &self.homes });
         }
-        found
+        Ok(found)
     }
 }
 

@@ -244,7 +244,6 @@ impl Trainer {
         self.check(batch)?;
         let Recipe { seq, steps, clip_norm, .. } = self.recipe;
         let Progress { next: step, updates, loss_scale, .. } = self.progress;
-        let order = self.recipe.order();
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
         let rate = self.recipe.schedule.rate(updates, steps);
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
@@ -253,7 +252,8 @@ impl Trainer {
         let given = self.optimizer_inputs(updates, rate);
         let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
-        for (at, (part, program)) in self.parts_now().into_iter().enumerate() {
+        for at in 0..self.parts_now().len() {
+            let (part, program) = self.parts_now()[at];
             let mut inputs = match part {
                 Part::Update => Inputs::new(),
                 _ if self.layout.stages > 1 => self.staged_inputs(batch, labels, loss_scale, of_update()),
@@ -261,7 +261,7 @@ impl Trainer {
             };
             match part {
                 Part::Update => {
-                    found.loss = total(order, losses.clone());
+                    found.loss = total(self.recipe.order(), std::mem::take(&mut losses));
                     if !self.may_move(&mut found)? {
                         break;
                     }
@@ -293,7 +293,8 @@ impl Trainer {
                 }
             }
         }
-        found.loss = total(order, losses);
+        // Those that no update has summed.
+        found.loss += total(self.recipe.order(), losses);
         for (what, value) in [("loss", found.loss), ("norm of the gradients", found.grad_norm)] {
             if !value.is_finite() && !found.is_skipped {
                 return Err(Error::NotFinite { step, what, value, spoiled: self.spoiled()? });
@@ -327,9 +328,9 @@ impl Trainer {
     }
 
     /// The parts of the next step.
-    fn parts_now(&self) -> Vec<(Part, usize)> {
+    fn parts_now(&self) -> &[(Part, usize)] {
         let warmup = self.warmup.as_ref().filter(|_| !self.is_compressed());
-        warmup.map_or(&self.parts, |(_, parts)| parts).clone()
+        warmup.map_or(&self.parts, |(_, parts)| parts)
     }
 
     /// Adds what streams did in the last run of the engine.

@@ -2,7 +2,8 @@
 //!
 //! Input → output: a configuration, a recipe and a mesh → the programs of a step as `train` compiles them, walked on the
 //! planner's clock → a row a collective, and of a pipeline a row a transfer. An exchange is hidden while an operator of its card
-//! runs beside it; the rest of it is exposed. It opens no weights and no card.
+//! runs beside it; the rest of it is exposed, for what it began behind and for the sake of what waits for it. It opens no weights
+//! and no card.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -11,12 +12,12 @@ use std::ops::Range;
 use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
 use ascend_tp::program::OpId;
-use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
+use ascend_tp::schedule::{Plan, steps};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
-use ascend_tp_planner::simulate::{Issue, Simulator, Span};
+use ascend_tp_planner::simulate::{Awaited, Issue, Limit, Simulator, Span, exposed, least_us};
 use serde::Serialize;
 
 use super::fold::class_of;
@@ -46,6 +47,10 @@ struct Report {
     chip: &'static str,
     /// The slowest card's step, in microseconds.
     step_us: f64,
+    /// Of one stage: what no order of the same operators and collectives is shorter than, and how much of it no operator of that card
+    /// runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    least: Option<Least>,
     /// Of a pipeline: by stage, the part of the step in which no operator of its slowest card runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idle: Vec<f64>,
@@ -55,6 +60,41 @@ struct Report {
     /// Of the layer in the middle and the card that has it, in all micro-batches: operators.
     launches: Launches,
     collectives: Vec<Timed>,
+    /// The longest first.
+    exposed: Vec<Waited>,
+}
+
+/// What a step takes in the best order, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Least {
+    step_us: f64,
+    exposed_us: f64,
+}
+
+/// Exchanges beside which no operator runs, of one kind and with one reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Waited {
+    /// The op and its value.
+    of: String,
+    /// For so long in a step, in microseconds.
+    us: f64,
+    /// What they began behind.
+    behind: String,
+    /// What waits for them.
+    awaited: String,
+}
+
+impl Report {
+    /// Adds what is exposed in a run that a step has so many times; of each stage one card is seen.
+    fn add_exposed(&mut self, seen: &[Seen<'_>], times: usize) {
+        seen.iter().for_each(|seen| seen.add_waits(times, &mut self.exposed));
+        self.exposed.sort_by(|a, b| b.us.total_cmp(&a.us));
+        if let (Some(least), [seen]) = (&mut self.least, seen) {
+            let step_us = least_us(seen.plan, seen.spans);
+            least.step_us += step_us * times as f64;
+            least.exposed_us += (step_us - seen.busy_us()) * times as f64;
+        }
+    }
 }
 
 /// Operators that a card is given in a step.
@@ -165,14 +205,16 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         micro_batches,
         chip: site.profile.soc.name(),
         step_us: 0.0,
+        least: (layout.stages == 1).then(Least::default),
         idle: Vec::new(),
         memory,
         launches: Launches { layer: config.layers / 2, ..Launches::default() },
         collectives: Vec::new(),
+        exposed: Vec::new(),
     };
     let kernels = cards::kernels(false)?.kernels();
     let mut busy_us = vec![0.0; layout.stages];
-    for run in lowered.runs(&recipe, &layout) {
+    for run in lowered.runs(&recipe, &layout)? {
         let times = layout.programs(&recipe).into_iter().filter(|part| *part == run.part).count();
         // Of a warm-up alone.
         if times == 0 {
@@ -194,6 +236,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
             *busy_us += seen.busy_us() * times as f64;
         }
         report.collectives.extend(collectives(&run, &seen, times));
+        report.add_exposed(&seen, times);
     }
     if layout.stages > 1 {
         report.idle = busy_us.iter().map(|busy_us| 1.0 - busy_us / report.step_us).collect();
@@ -214,7 +257,7 @@ struct Seen<'a> {
 }
 
 /// Exchanges of one op on one card.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Exchanged {
     times: usize,
     us: f64,
@@ -247,6 +290,35 @@ impl Seen<'_> {
     fn name(&self, op: OpId) -> String {
         format!("{} of {}", self.plan.notes[op].kind, self.plan.notes[op].value)
     }
+
+    /// Adds the exchanges that are exposed in so many runs, alike ones of alike layers as one.
+    fn add_waits(&self, times: usize, all: &mut Vec<Waited>) {
+        let name = |step: usize| {
+            let note = &self.plan.notes[self.plan.steps[step].op];
+            format!("{} of {}", note.kind, class_of(&note.value))
+        };
+        for found in exposed(self.plan, self.spans) {
+            let behind = match found.limit {
+                Limit::Links => "the exchange before it".to_owned(),
+                Limit::Made(by) => format!("{}, which makes it", name(by)),
+                Limit::Memory(by) => format!("{}, whose memory it takes", name(by)),
+                Limit::Issue => "its call, or another card".to_owned(),
+            };
+            let awaited = match found.awaited {
+                Some((by, Awaited::Value)) => format!("{}, which needs it", name(by)),
+                Some((by, Awaited::Memory)) => format!("{}, which takes its memory", name(by)),
+                None => "exchanges behind it, or the end".to_owned(),
+            };
+            let of = name(found.step);
+            let us = found.us * times as f64;
+            let known =
+                all.iter_mut().find(|known| (&known.of, &known.behind, &known.awaited) == (&of, &behind, &awaited));
+            match known {
+                Some(known) => known.us += us,
+                None => all.push(Waited { of, us, behind, awaited }),
+            }
+        }
+    }
 }
 
 /// The collectives of a run that a step has so many times, in the order of its programs, and behind them what stages send each
@@ -257,12 +329,19 @@ fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Ti
     let mut first_note = 0;
     for (part, staged) in &run.programs {
         let lowered = staged.placed;
+        // A sum in one order, or of what is compressed, is several exchanges.
+        let mut exchanges_of: BTreeMap<OpId, usize> = BTreeMap::new();
+        for step in steps(lowered, 0).iter().filter(|step| matches!(step.action, Action::Exchange(_))) {
+            *exchanges_of.entry(step.op).or_default() += 1;
+        }
         for exchange in exchanges(lowered) {
             let note = OpId::from_index(first_note + exchange.op.index());
             let of_stage = seen.iter().zip(&timed).find_map(|(seen, timed)| Some((seen, timed.get(&note)?)));
             // A card that has no part of a tensor takes no part in moving it.
-            let none = Exchanged { times: 1, ..Exchanged::default() };
+            let none = Exchanged::default();
             let (seen, of) = of_stage.unwrap_or((&seen[0], &none));
+            let parts = exchanges_of.get(&exchange.op).copied().unwrap_or(1);
+            let of = &Exchanged { times: (of.times / parts).max(1), ..*of };
             let operand = lowered.program.ops[exchange.op].operands[0];
             let dtype = lowered.program.values[operand].dtype.name();
             found.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into()));
@@ -446,9 +525,35 @@ fn render(report: &Report) -> String {
         counted(rows.iter().map(|row| row.times).sum(), "collective"),
         all_us - hidden_us,
     );
+    if let Some(Least { step_us: least_us, exposed_us }) = report.least {
+        let _ = writeln!(
+            text,
+            "No order of the same operators and collectives takes less than {least_us:.0} us, with {exposed_us:.0} us exposed."
+        );
+    }
+    text.push_str(&waits(report));
     if !report.idle.is_empty() {
         let idle: Vec<String> = report.idle.iter().map(|idle| format!("{:.1} %", 100.0 * idle)).collect();
         let _ = writeln!(text, "No operator runs, by stage: {} of the step.", idle.join(", "));
     }
     text
+}
+
+/// How many kinds of exposed exchanges are shown.
+const WAITS_SHOWN: usize = 8;
+
+fn waits(report: &Report) -> String {
+    let mut table = Table::new([
+        ("us a step", Align::Right),
+        ("exposed", Align::Left),
+        ("begins behind", Align::Left),
+        ("waits for it", Align::Left),
+    ]);
+    let shown = report.exposed.iter().filter(|waited| waited.us >= 0.5).take(WAITS_SHOWN);
+    let mut is_empty = true;
+    for Waited { of, us, behind, awaited } in shown {
+        is_empty = false;
+        table.row([format!("{us:.0}"), of.clone(), behind.clone(), awaited.clone()]);
+    }
+    if is_empty { String::new() } else { format!("\nWhat is exposed, the longest first\n{table}\n") }
 }

@@ -1,0 +1,212 @@
+//! Why operators of a rank wait for exchanges, and how short a run could be.
+//!
+//! Input → output: a plan and when its steps ran → of each exchange beside which no operator runs all the time, what it began behind and
+//! what waits for it; and [`least_us`], below which no order of the same steps is. Both read what steps touch: two steps of which one
+//! writes what the other touches of a buffer follow each other in any order, those that touch the same bytes of different buffers only
+//! because memory is used again.
+
+use std::ops::Range;
+
+use ascend_tp::base::Id;
+use ascend_tp::schedule::plan::{Action, Plan, Step, StreamKind};
+
+use super::Span;
+
+/// What an exchange began behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Limit {
+    /// The links: the exchange before it.
+    Links,
+    /// What it reads: the step that made it.
+    Made(usize),
+    /// Memory: the step that had the bytes before.
+    Memory(usize),
+    /// The call that issues it, or another rank.
+    Issue,
+}
+
+/// An exchange beside which no operator runs for a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exposed {
+    /// The exchange.
+    pub step: usize,
+    /// How long no operator runs, in microseconds.
+    pub us: f64,
+    /// What it began behind.
+    pub limit: Limit,
+    /// The operator that begins when it ends, and whether it needs what is exchanged, else the memory alone; none: another reason
+    /// holds the operators up.
+    pub awaited: Option<(usize, Awaited)>,
+}
+
+/// Why an operator waits for an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Awaited {
+    /// It touches the same buffer.
+    Value,
+    /// Its memory is that of another buffer which is exchanged.
+    Memory,
+}
+
+/// By event: the step that it is recorded behind.
+fn recorded(plan: &Plan) -> Vec<Option<usize>> {
+    let mut last: [Option<usize>; StreamKind::ALL.len()] = Default::default();
+    let mut recorded = vec![None; plan.events];
+    for (at, step) in plan.steps.iter().enumerate() {
+        match &step.action {
+            Action::Record(event) => recorded[event.index()] = last[step.stream as usize],
+            Action::Wait(_) => {}
+            Action::Launch(_) | Action::Exchange(_) => last[step.stream as usize] = Some(at),
+        }
+    }
+    recorded
+}
+
+/// The steps that a step waits for by events.
+fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<Item = usize> {
+    let own = plan.steps[at].stream;
+    let before = plan.steps[..at].iter().rev().filter(move |step| step.stream == own);
+    let waits = before.map_while(|step| match step.action {
+        Action::Wait(event) => Some(recorded[event.index()]),
+        _ => None,
+    });
+    waits.flatten()
+}
+
+/// Whether two steps touch bytes of one buffer, one of them writing.
+fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
+    let overlaps = |x: &ascend_tp::schedule::plan::View, y: &ascend_tp::schedule::plan::View| {
+        let (x_range, y_range) = (plan.span(x).1, plan.span(y).1);
+        x.buffer == y.buffer && x_range.start < y_range.end && y_range.start < x_range.end
+    };
+    let any = |xs: &[&ascend_tp::schedule::plan::View], ys: &[&ascend_tp::schedule::plan::View]| {
+        xs.iter().any(|x| ys.iter().any(|y| overlaps(x, y)))
+    };
+    let (a_writes, b_writes) = (a.writes(), b.writes());
+    any(&a_writes, &b.reads()) || any(&a_writes, &b_writes) || any(&a.reads(), &b_writes)
+}
+
+/// The exchanges of a rank beside which no operator runs all the time, in the order of the plan. `spans`: by step, when it ran.
+#[must_use]
+pub fn exposed(plan: &Plan, spans: &[Option<Span>]) -> Vec<Exposed> {
+    let recorded = recorded(plan);
+    let of_stream = |is_wanted: fn(&Step) -> bool| -> Vec<(usize, Span)> {
+        let steps = plan.steps.iter().zip(spans).enumerate().filter(move |(_, (step, _))| is_wanted(step));
+        steps.filter_map(|(at, (_, span))| Some((at, (*span)?))).collect()
+    };
+    let operators = of_stream(|step| step.stream == StreamKind::Compute);
+    let mut last: [Option<f64>; StreamKind::ALL.len()] = Default::default();
+    let mut found = Vec::new();
+    for (step, span) in of_stream(|step| step.stream != StreamKind::Compute) {
+        let before_us = last[plan.steps[step].stream as usize].replace(span.end_us);
+        let first = operators.partition_point(|(_, other)| other.end_us <= span.start_us);
+        let beside = operators[first..].iter().take_while(|(_, other)| other.start_us < span.end_us);
+        let hidden: f64 =
+            beside.map(|(_, other)| other.end_us.min(span.end_us) - other.start_us.max(span.start_us)).sum();
+        let us = span.end_us - span.start_us - hidden;
+        if us <= 1e-6 {
+            continue;
+        }
+        let ends_there = |at: &usize| spans[*at].is_some_and(|other| other.end_us >= span.start_us - 1e-6);
+        let limit = match awaited(plan, &recorded, step).find(ends_there) {
+            _ if before_us.is_some_and(|end_us| end_us >= span.start_us - 1e-6) => Limit::Links,
+            Some(by) if shares_buffer(plan, &plan.steps[by], &plan.steps[step]) => Limit::Made(by),
+            Some(by) => Limit::Memory(by),
+            None => Limit::Issue,
+        };
+        let next = operators.partition_point(|(_, other)| other.start_us < span.end_us - 1e-6);
+        let awaited = operators.get(next).map(|(at, _)| *at).and_then(|at| {
+            awaited(plan, &recorded, at).find(|by| *by == step)?;
+            let needs = shares_buffer(plan, &plan.steps[step], &plan.steps[at]);
+            Some((at, if needs { Awaited::Value } else { Awaited::Memory }))
+        });
+        found.push(Exposed { step, us, limit, awaited });
+    }
+    found
+}
+
+/// Steps with how long each takes and which follow which in any order.
+struct Graph {
+    /// By step; none of records and waits.
+    us: Vec<f64>,
+    is_exchange: Vec<bool>,
+    before: Vec<Vec<usize>>,
+    behind: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    fn new(plan: &Plan, spans: &[Option<Span>]) -> Self {
+        let count = plan.steps.len();
+        let (mut before, mut behind) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        // By buffer: bytes that steps touched, and whether they wrote them.
+        let mut touched: Vec<Vec<(Range<u64>, bool, usize)>> = vec![Vec::new(); plan.buffers.len()];
+        for (at, step) in plan.steps.iter().enumerate() {
+            let reads = step.reads().into_iter().map(|view| (view, false));
+            for (view, writes) in reads.chain(step.writes().into_iter().map(|view| (view, true))) {
+                let range = plan.span(view).1;
+                let past = &mut touched[view.buffer.index()];
+                for (other, wrote, by) in past.iter() {
+                    if (writes || *wrote) && other.start < range.end && range.start < other.end && *by != at {
+                        before[at].push(*by);
+                        behind[*by].push(at);
+                    }
+                }
+                past.push((range, writes, at));
+            }
+        }
+        Self {
+            us: spans.iter().map(|span| span.map_or(0.0, |span| span.end_us - span.start_us)).collect(),
+            is_exchange: plan.steps.iter().map(|step| matches!(step.action, Action::Exchange(_))).collect(),
+            before,
+            behind,
+        }
+    }
+
+    /// By step: the longest row of steps each of which is one of `next` of the one before, itself first. `order`: steps behind all of
+    /// their next.
+    fn chains(&self, order: impl Iterator<Item = usize>, next: &[Vec<usize>]) -> Vec<f64> {
+        let mut chains = vec![0.0; self.us.len()];
+        for at in order {
+            chains[at] = self.us[at] + next[at].iter().map(|next| chains[*next]).fold(0.0, f64::max);
+        }
+        chains
+    }
+
+    /// How long operators and exchanges take that a step leads to by `next`, each by themselves.
+    fn reached(&self, from: usize, next: &[Vec<usize>], seen: &mut [usize]) -> (f64, f64) {
+        let (mut operators, mut exchanges) = (0.0, 0.0);
+        let mut open = vec![from];
+        while let Some(at) = open.pop() {
+            for next in &next[at] {
+                if std::mem::replace(&mut seen[*next], from) != from {
+                    *if self.is_exchange[*next] { &mut exchanges } else { &mut operators } += self.us[*next];
+                    open.push(*next);
+                }
+            }
+        }
+        (operators, exchanges)
+    }
+}
+
+/// Microseconds that the steps of a rank take in any order, if a card runs one operator and one exchange at a time: before and behind each
+/// exchange all operators that it needs or that need it, or all such exchanges, or the longest chain of both.
+#[must_use]
+pub fn least_us(plan: &Plan, spans: &[Option<Span>]) -> f64 {
+    let graph = Graph::new(plan, spans);
+    let count = graph.us.len();
+    let heads = graph.chains(0..count, &graph.before);
+    let tails = graph.chains((0..count).rev(), &graph.behind);
+    let sum = |is_exchange: bool| -> f64 {
+        graph.us.iter().zip(&graph.is_exchange).filter(|(_, is)| **is == is_exchange).map(|(us, _)| us).sum()
+    };
+    let mut least = sum(false).max(sum(true));
+    let mut seen = [vec![usize::MAX; count], vec![usize::MAX; count]];
+    for at in (0..count).filter(|at| graph.is_exchange[*at]) {
+        let (operators, exchanges) = graph.reached(at, &graph.before, &mut seen[0]);
+        let head = operators.max(exchanges).max(heads[at] - graph.us[at]);
+        let (operators, exchanges) = graph.reached(at, &graph.behind, &mut seen[1]);
+        let tail = operators.max(exchanges).max(tails[at] - graph.us[at]);
+        least = least.max(head + graph.us[at] + tail);
+    }
+    least
+}
