@@ -200,9 +200,33 @@ impl Deployment {
             let plans = schedule_joined_like(&split.lowered, memory_of, kernels)?;
             return Ok(Compiled { split, plans });
         }
-        let marks = Marks::of_forward(&program, &layers, program.ops.len(), parts);
+        self.over_stages(mesh, (&program, &layers), (pins, memory_of), parts)
+    }
+
+    /// The plans of all ranks of a program of the model over the stages, on memory of its own. The ops of each layer are given; a tied
+    /// head is a copy of the embedding.
+    pub(crate) fn compile_over_stages(
+        &self,
+        config: &ModelConfig,
+        program: &Program,
+        layers: &[Range<usize>],
+    ) -> Result<Vec<Plan>, Diagnostics> {
+        let mesh = self.mesh(config)?;
+        let parts = self.parts(config, &mesh)?;
+        let pins = pins(config, program, &mesh, self.residual);
+        Ok(self.over_stages(&mesh, (program, layers), (pins, None), &parts)?.plans)
+    }
+
+    fn over_stages(
+        &self,
+        mesh: &Mesh,
+        (program, layers): (&Program, &[Range<usize>]),
+        (pins, memory_of): (Pins, Option<&Placed>),
+        parts: &Cut,
+    ) -> Result<Compiled, Diagnostics> {
+        let marks = Marks::of_forward(program, layers, program.ops.len(), parts);
         // What runs on other stages shares no collective.
-        let split = parallelize_apart(&program, mesh, &pins, |program| marks.apart(program))?;
+        let split = parallelize_apart(program, mesh, &pins, |program| marks.apart(program))?;
         check_order(self.order, &split.lowered)?;
         let places = marks.places(&split.lowered.program);
         let plans = schedule_stages(&StagedStep {
@@ -214,7 +238,7 @@ impl Deployment {
                 places: &places,
                 like: Some(memory_of.unwrap_or(&split.lowered)),
             }],
-            homes: &marks.homes(&program),
+            homes: &marks.homes(program),
             micro_batches: &[0],
         })?;
         Ok(Compiled { split, plans })
@@ -245,7 +269,7 @@ impl Deployment {
     }
 
     /// Everything that does not fit the model.
-    fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {
+    pub(crate) fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut at_least_one = |name: &str, value: usize| {
             if value == 0 {

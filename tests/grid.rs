@@ -10,7 +10,7 @@ use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::Model;
-use ascend_tp::generate::verify::{Reference, verify_with};
+use ascend_tp::generate::verify::{Reference, verify_on};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::launch::exchange;
@@ -60,9 +60,10 @@ fn serves(name: &str) {
     for (columns, rows) in [(2, 2), (2, 4), (4, 2), (3, 2), (2, 3), (1, 3)] {
         for residual in [Residual::Replicate, Residual::Seq] {
             let place = format!("{name} on {columns} columns and {rows} rows, {residual:?}");
-            let cards = (columns * rows, Grid { rows, depth: 1 });
+            let of = Deployment::of(&model.config, columns * rows);
+            let deployment = Deployment { grid: Grid { rows, depth: 1 }, precision: DType::F32.into(), residual, ..of };
             let options = EngineOptions::default();
-            let found = verify_with(&cann, &model, cards, DType::F32, residual, &reference, &options)
+            let found = verify_on(&cann, &model, &deployment, &reference, &options)
                 .unwrap_or_else(|error| panic!("{place}: {error}"))
                 .unwrap();
             let logits = found.logits.as_ref().unwrap();
@@ -99,8 +100,10 @@ fn sixteen_and_eight_bits_are_served() {
         let path = fixture(name).join("expected.safetensors");
         let reference = Reference::open(&path, model.config.vocab_size).unwrap();
         for precision in [DType::BF16.into(), Precision::w8a8(DType::F16)] {
-            let (cards, options) = ((8, Grid { rows: 2, depth: 1 }), EngineOptions::default());
-            let found = verify_with(&cann, &model, cards, precision, Residual::Seq, &reference, &options).unwrap();
+            let (grid, options) = (Grid { rows: 2, depth: 1 }, EngineOptions::default());
+            let of = Deployment::of(&model.config, 8);
+            let deployment = Deployment { grid, precision, residual: Residual::Seq, ..of };
+            let found = verify_on(&cann, &model, &deployment, &reference, &options).unwrap();
             assert!(found.as_ref().unwrap().passed(), "{name} in {precision}: {found:#?}");
         }
     }

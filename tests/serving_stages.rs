@@ -9,6 +9,7 @@ use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::generate::verify::{Reference, verify_on};
 use ascend_tp::generate::{Model, Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
@@ -86,6 +87,26 @@ fn stages_serve_in_any_order() {
         let (found, reports) = generate(Mode::Strict { seed }, &model, deployment, Launching::Eager);
         assert_eq!(reports, Vec::<String>::new(), "seed {seed}");
         assert_eq!(found, expected, "seed {seed}");
+    }
+}
+
+/// Every value of every stage is one card's.
+#[test]
+fn stages_are_verified_against_one_card() {
+    for path in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
+        let model = model(path);
+        let cann = Cann::new(Emulator::new(Config::with_cards(4)).unwrap().table()).unwrap();
+        let reference = Reference::without(model.config.vocab_size);
+        let values = |deployment: Deployment| {
+            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default()).unwrap().unwrap();
+            assert!(found.passed(), "{path}: {found:?}");
+            found.values
+        };
+        for (precision, residual) in [(DType::F32, Residual::Replicate), (DType::BF16, Residual::Seq)] {
+            let of = Deployment { precision: precision.into(), residual, ..Deployment::of(&model.config, 4) };
+            // What a bias is added to is shown by neither.
+            assert_eq!(values(Deployment { stages: 2, ..of }), values(of), "{path} in {precision}");
+        }
     }
 }
 

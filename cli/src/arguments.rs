@@ -250,7 +250,10 @@ pub(super) struct VerifyOptions {
     /// Print the comparison as JSON
     #[arg(long)]
     pub(super) json: bool,
-    #[command(flatten, next_help_heading = "With --train, as `train` has them")]
+    #[command(
+        flatten,
+        next_help_heading = "With --train, as `train` has them; without, --mesh says stages that serve, as in pp=2,tp=4"
+    )]
     pub(super) step: train::StepOptions,
 }
 
@@ -337,7 +340,10 @@ pub(super) struct RehearseOptions {
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
-    #[command(flatten, next_help_heading = "With --train, as `train` has them")]
+    #[command(
+        flatten,
+        next_help_heading = "With --train, as `train` has them; without, --mesh says stages that serve, as in pp=2,tp=4"
+    )]
     pub(super) step: train::StepOptions,
 }
 

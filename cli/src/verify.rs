@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use ascend_tp::base::{Diagnostics, Precision};
+use ascend_tp::base::Diagnostics;
+use ascend_tp::compile::Deployment;
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, Verification, verify_with};
+use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, Verification, verify_on};
 use ascend_tp::generate::{self, Model};
-use ascend_tp::placement::Grid;
+use ascend_tp::placement::{Grid, TENSOR};
 use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
 
@@ -32,7 +33,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let stop = interrupt::catch(group);
     let cards = cards::open(options.device, group)?;
     let read = read(options, &cards, group);
-    let (wanted, grid, model, reference) = match read {
+    let ((wanted, (stages, grid)), model, reference) = match read {
         Ok(input) => processes::agree(group, &format!("{options:?}"), Ok(input))?,
         Err(Failure::Input(error)) => match error.downcast::<Diagnostics>() {
             Ok(problems) => processes::agree(group, &format!("{options:?}"), Err(problems))?,
@@ -44,8 +45,9 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let kernels = cards.kernels()?;
     let engine =
         EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };
-    let residual = options.layout.residual();
-    let found = verify_with(&cards.cann, &model, (wanted, grid), precision, residual, &reference, &engine)?;
+    let of = Deployment::of(&model.config, wanted);
+    let deployment = Deployment { stages, grid, precision, residual: options.layout.residual(), ..of };
+    let found = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;
     cards.check_reports()?;
     let passed = found.as_ref().is_some_and(Verification::passed);
     let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
@@ -53,7 +55,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         return Err(Failure::Interrupted);
     }
     if let Some(found) = found {
-        let report = Report::new(options, wanted, &cards, precision, found);
+        let report = Report::new(options, &deployment, &cards, found);
         if options.json {
             print_json(&report)?;
         } else {
@@ -63,12 +65,11 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
 }
 
+/// Cards and how they divide, model and reference.
+type Input = ((usize, (usize, Grid)), Model, Reference);
+
 /// The number of cards, how they divide, the model and the reference, if nothing is wrong with them.
-fn read(
-    options: &VerifyOptions,
-    cards: &Cards,
-    group: &ProcessGroup,
-) -> Result<(usize, Grid, Model, Reference), Failure> {
+fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<Input, Failure> {
     let mut problems = Diagnostics::new();
     let wanted = processes::cards(options.cards, group, None).unwrap_or_else(|problem| {
         problems.push(problem);
@@ -77,9 +78,9 @@ fn read(
     if group.size() == 1 {
         cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
     }
-    let grid = options.step.serving_grid("verify", wanted).unwrap_or_else(|found| {
+    let divided = options.step.serving("verify", wanted, &["pp=", TENSOR]).unwrap_or_else(|found| {
         problems.append(found);
-        Grid::LINE
+        (1, Grid::LINE)
     });
     let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
     // A reference can be checked beside wrong weights, if the configuration is right.
@@ -98,7 +99,7 @@ fn read(
         (_, vocab_size) => vocab_size.map(Reference::without),
     };
     match (model, reference) {
-        (Some(model), Some(reference)) if problems.is_empty() => Ok((wanted, grid, model, reference)),
+        (Some(model), Some(reference)) if problems.is_empty() => Ok(((wanted, divided), model, reference)),
         _ => Err(problems.into()),
     }
 }
@@ -108,6 +109,9 @@ struct Report {
     model: String,
     device: String,
     cards: usize,
+    /// Of a pipeline, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stages: Option<usize>,
     dtype: &'static str,
     passed: bool,
     /// Values that were compared between one card and many.
@@ -171,12 +175,13 @@ impl From<Difference> for DifferenceReport {
 }
 
 impl Report {
-    fn new(options: &VerifyOptions, wanted: usize, cards: &Cards, precision: Precision, found: Verification) -> Self {
+    fn new(options: &VerifyOptions, deployment: &Deployment, cards: &Cards, found: Verification) -> Self {
         Self {
             model: options.model.display().to_string(),
             device: cards.description.clone(),
-            cards: wanted,
-            dtype: precision.name(),
+            cards: deployment.cards,
+            stages: Some(deployment.stages).filter(|stages| *stages > 1),
+            dtype: deployment.precision.name(),
             passed: found.passed(),
             values: found.values,
             first_difference: found.first_difference.map(Into::into),
@@ -212,7 +217,8 @@ impl std::fmt::Display for ChoiceReport {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, dtype, values, .. } = self;
-        writeln!(f, "{model} in {dtype}: 1 card against {cards} of {device}, {values} values")?;
+        let stages = self.stages.map_or_else(String::new, |stages| format!(" in {stages} stages"));
+        writeln!(f, "{model} in {dtype}: 1 card against {cards} of {device}{stages}, {values} values")?;
         match (&self.first_difference, &self.closest) {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
@@ -252,6 +258,7 @@ mod tests {
             model,
             device,
             cards: 3,
+            stages: None,
             dtype,
             passed,
             values: 9,

@@ -38,6 +38,7 @@ fn setting(cards: usize) -> Setting {
             profile: Profile::of(Soc::Ascend910B3),
             topology: Topology::preset("atlas-a2").unwrap(),
         },
+        stages: 1,
         batch: 1,
         input: 512,
         output: 4,
@@ -350,6 +351,13 @@ fn the_command_rehearses_a_step_of_training() {
     for part in ["pp=2", "cp=2", "8 sequences of 64 tokens a step in 8 micro-batches", "all micro-batches"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let text = rehearse("models/kjv-qwen2 --cards 4 --mesh pp=2,tp=2 --input 8 --output 3");
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in ["4 × Ascend910B3 in 2 stages: ", "time per token", "send"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let found = refused("models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2");
+    assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
     let found = refused("models/kjv-qwen2 --cards 2 --zero 1");
     assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
     let found = refused("--train models/kjv-qwen2 --cards 9 --mesh dp=2 --dtype w8a8 --card h100");

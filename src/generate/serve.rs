@@ -9,10 +9,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, Shape};
 use crate::exec::{Inputs, Outputs, Timed};
-use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape};
+use crate::program::{HostTensor, OpId};
 use crate::schedule::plan::StreamKind;
 use crate::timeline::Span;
 
@@ -293,21 +293,23 @@ impl Session {
     /// The first value of a run, in the order of the program, that has an element which is no finite number.
     fn first_not_finite(&mut self, program: usize, inputs: Inputs) -> Result<Option<String>, Error> {
         let plans = self.engine.plans(program).to_vec();
-        let mut first: Option<(usize, String)> = None;
+        // Ranks of one stage have the same ops, those of several in the order of the program too.
+        let mut first: Option<((OpId, usize), String)> = None;
         self.engine.run_observed(program, inputs, |observation| {
             let plan = &plans[observation.rank];
             let tap = &plan.taps[observation.tap];
             let dtype = tap.view.dtype;
-            if !dtype.is_float() || first.as_ref().is_some_and(|(at, _)| *at <= observation.tap) {
+            let step = tap.after_steps.checked_sub(1).and_then(|step| plan.steps.get(step));
+            let place = (step.map_or(OpId::from_index(0), |step| step.op), observation.tap);
+            if !dtype.is_float() || first.as_ref().is_some_and(|(at, _)| *at <= place) {
                 return;
             }
             let elems = observation.bytes.len() / dtype.size_bytes();
             let values = HostTensor::from_bytes([elems], dtype, &observation.bytes);
             if let Some(value) = values.floats().iter().find(|value| !value.is_finite()) {
-                let step = tap.after_steps.checked_sub(1).and_then(|step| plan.steps.get(step));
                 let note = step.and_then(|step| plan.notes.get(step.op)).map(ToString::to_string);
                 let name = note.unwrap_or_else(|| "an input".to_owned());
-                first = Some((observation.tap, format!("{name} (rank {}: {value})", observation.rank)));
+                first = Some((place, format!("{name} (rank {}: {value})", observation.rank)));
             }
         })?;
         Ok(first.map(|(_, text)| text))

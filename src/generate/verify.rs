@@ -19,6 +19,7 @@ mod greedy;
 mod reference;
 mod values;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision};
@@ -26,7 +27,7 @@ use crate::compile::{Deployment, compile_with, pins};
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions};
 use crate::placement::{Grid, Residual};
-use crate::program::models::{Head, decoder};
+use crate::program::models::{Head, Sees, decoder_of_layers};
 use crate::program::{HostTensor, Program};
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
@@ -132,28 +133,29 @@ pub fn verify(
     residual: Residual,
     reference: &Reference,
 ) -> Result<Verification, Error> {
-    let found =
-        verify_with(cann, model, (cards, Grid::LINE), precision, residual, reference, &EngineOptions::default())?;
+    let of = Deployment::of(&model.config, cards);
+    let deployment = Deployment { precision: precision.into(), residual, ..of };
+    let found = verify_on(cann, model, &deployment, reference, &EngineOptions::default())?;
     // This process is the first of one.
     found.ok_or_else(|| Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into())
 }
 
-/// As [`verify`], on cards that divide as `grid` says, with the processes of a world of several. The first computes on one card and has
-/// the outcome; the others get none.
+/// As [`verify`], on the cards of a deployment, divided, in the precision and with the residual stream that it says, with the processes
+/// of a world of several. The first computes on one card and has the outcome; the others get none.
 ///
 /// # Errors
 /// As for [`verify`]; and the failure of another process.
-pub fn verify_with(
+pub fn verify_on(
     cann: &Arc<Cann>,
     model: &Model,
-    (cards, grid): (usize, Grid),
-    precision: impl Into<Precision>,
-    residual: Residual,
+    deployment: &Deployment,
     reference: &Reference,
     engine_options: &EngineOptions,
 ) -> Result<Option<Verification>, Error> {
-    let precision = precision.into();
-    let Reference { batch, sequence, .. } = reference;
+    let (precision, Reference { batch, sequence, .. }) = (deployment.precision, reference);
+    if deployment.stages != 1 {
+        Deployment { batch: *batch, ..*deployment }.check(&model.config)?;
+    }
     let longest = model.config.max_positions;
     if *sequence > longest || *sequence == 0 || *batch == 0 {
         let problem = Diagnostic::new("input_ids", "do not fit the model's context");
@@ -161,26 +163,27 @@ pub fn verify_with(
         return Err(Diagnostics::from(problem.expected(format!("1 to {longest} tokens")).found(found)).into());
     }
     let group = &engine_options.group;
-    let setup = |(cards, grid), engine| Setup { cann, model, cards, grid, residual, engine };
-    let many = setup((cards, grid), engine_options);
+    let setup = |deployment, engine| Setup { cann, model, deployment, engine };
+    let many = setup(*deployment, engine_options);
     let program = many.program(precision, reference)?;
     let alone = EngineOptions { group: Arc::new(ProcessGroup::alone()), ..engine_options.clone() };
-    let on_one = || setup((1, Grid::LINE), &alone).observe(&program, precision, reference);
+    let one_card = Deployment { cards: 1, stages: 1, grid: Grid::LINE, ..*deployment };
+    let on_one = || setup(one_card, &alone).observe(&program, precision, reference);
     let one = group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&program, precision, reference)?;
     let mut found =
         Verification { values: 0, first_difference: None, closest: None, logits: None, rounded: None, greedy: None };
     if let Some((one, _)) = &one {
-        one.compare(&program, &values, precision, &mut found);
+        one.compare(&program.0, &values, precision, &mut found);
     }
     if let Some(expected) = &reference.logits {
         let f32 = Precision::from(DType::F32);
         let bound = |program: &Program, precision, of| relative(program, precision, program.ops.len()) * magnitude(of);
         let exact_program = many.program(f32, reference)?;
         let exact = if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
-        found.logits = worst("logits", &exact, expected, bound(&exact_program, f32, expected));
+        found.logits = worst("logits", &exact, expected, bound(&exact_program.0, f32, expected));
         if precision != f32 {
-            let bound = bound(&program, precision, exact.floats());
+            let bound = bound(&program.0, precision, exact.floats());
             let difference = worst("logits", &logits, exact.floats(), bound);
             difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
         }
@@ -192,19 +195,20 @@ pub fn verify_with(
 }
 
 impl Setup<'_> {
-    /// The program that reads the reference's tokens and gives the logits of each.
-    fn program(&self, precision: Precision, reference: &Reference) -> Result<Program, Error> {
-        Ok(decoder(&self.model.config, reference.run(), precision, Head::AllLogits)?)
+    /// The program that reads the reference's tokens and gives the logits of each, with the ops of each layer.
+    fn program(&self, precision: Precision, reference: &Reference) -> Result<(Program, Vec<Range<usize>>), Error> {
+        let (config, copies_table) = (&self.model.config, self.deployment.stages > 1);
+        Ok(decoder_of_layers(config, reference.run(), Sees::Cache, precision, Head::AllLogits, copies_table)?)
     }
 
     /// Every value of the program, and its logits.
     fn observe(
         &self,
-        program: &Program,
+        program: &(Program, Vec<Range<usize>>),
         precision: Precision,
         reference: &Reference,
     ) -> Result<(Values, HostTensor), Error> {
-        let mut values = Values::new(program);
+        let mut values = Values::new(&program.0);
         let logits = self.run(program, precision, reference, Some(&mut values))?;
         Ok((values, logits))
     }
@@ -212,15 +216,19 @@ impl Setup<'_> {
     /// The logits of the program, and its values if they are wanted.
     fn run(
         &self,
-        program: &Program,
+        (program, layers): &(Program, Vec<Range<usize>>),
         precision: Precision,
         reference: &Reference,
         values: Option<&mut Values>,
     ) -> Result<HostTensor, Error> {
         let (config, group) = (&self.model.config, &self.engine.group);
-        let mesh = Deployment { grid: self.grid, ..Deployment::of(config, self.cards) }.mesh(config)?;
+        let deployment = Deployment { precision, batch: reference.batch, ..self.deployment };
+        let mesh = deployment.mesh(config)?;
         let kernels = self.engine.kernels.kernels();
-        let plans = compile_with(program, &mesh, &pins(config, program, &mesh, self.residual), kernels)?.plans;
+        let plans = match deployment.stages {
+            1 => compile_with(program, &mesh, &pins(config, program, &mesh, deployment.residual), kernels)?.plans,
+            _ => deployment.compile_over_stages(config, program, layers)?,
+        };
         let mut engine = Engine::start_with(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(0).to_vec();

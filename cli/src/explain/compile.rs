@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ascend_tp::base::{Diagnostic, Diagnostics, Kernels, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Residual, TENSOR};
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder, prefill};
 use ascend_tp::schedule::Plan;
@@ -79,8 +79,8 @@ impl<'a> Request<'a> {
                     .found(options.sequence),
             );
         }
-        let grid = options.step.serving_grid("explain", options.cards).map_err(|found| problems.append(found));
-        let mesh = grid.and_then(|grid| {
+        let divided = options.step.serving("explain", options.cards, &[TENSOR]).map_err(|found| problems.append(found));
+        let mesh = divided.and_then(|(_, grid)| {
             let deployment = Deployment { grid, batch: options.batch, ..Deployment::of(config, options.cards) };
             deployment.mesh(config).map_err(|found| problems.append(found))
         });

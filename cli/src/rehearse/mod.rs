@@ -20,7 +20,6 @@ use super::{files, model, note, print, print_json};
 
 /// Runs the command.
 pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
-    options.step.check_is_asked_for("rehearse", options.train)?;
     // A file that cannot be written is found before the work, not after it.
     let mut problems = Diagnostics::new();
     for (option, path) in [("--trace", &options.trace), ("--html", &options.html)] {
@@ -64,6 +63,7 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
     let model = keep(model::config(named), &mut problems);
     let Site { profile, topology } = keep(options.site.resolve(), &mut problems).unwrap_or_default();
     let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
+    let divided = keep(options.step.serving("rehearse", options.cards, &["pp=", "tp="]), &mut problems);
     // Sizes are checked with whatever else is right, so that all problems are seen at once.
     let any =
         || Some((named.to_owned(), ModelConfig { max_positions: usize::MAX, ..ModelConfig::preset("qwen-72b")? }));
@@ -71,6 +71,7 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
     let setting = Setting {
         name,
         site: rehearse::Site { cards: options.cards, servers: options.servers, profile, topology, kernels },
+        stages: divided.map_or(1, |(stages, _)| stages),
         batch: options.batch,
         input: options.input,
         output: options.output,

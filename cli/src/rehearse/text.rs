@@ -17,10 +17,11 @@ pub(super) fn render(report: &Report) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{} on {} × {}: {} parameters, {}, {}, {}",
+        "{} on {} × {}{}: {} parameters, {}, {}, {}",
         report.model,
         report.cards,
         report.card,
+        report.stages.map_or_else(String::new, |stages| format!(" in {}", counted(stages, "stage"))),
         in_billions(report.parameters),
         counted(report.layers, "layer"),
         report.dtype,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::Lora;
-use ascend_tp::placement::{Grid, Residual, TENSOR};
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::recipe::Precision;
@@ -60,15 +60,17 @@ impl StepOptions {
         Err(problem.help("add --train").into())
     }
 
-    /// How the cards divide that a command without `--train` is about, which serve in one stage.
+    /// How the cards divide that a command without `--train` is about: stages, and the cards of each. `axes`: how the names of those that
+    /// the command takes begin.
     ///
     /// # Errors
     /// Options of a step, axes that only a step has, and a mesh that is not of the cards.
-    pub(crate) fn serving_grid(&self, command: &str, cards: usize) -> Result<Grid, Diagnostics> {
-        let is_of_step = |axes: &&String| axes.split(',').any(|axis| !axis.starts_with(TENSOR));
-        Self { mesh: self.mesh.clone().filter(|axes| is_of_step(&axes)), ..self.clone() }
+    pub(crate) fn serving(&self, command: &str, cards: usize, axes: &[&str]) -> Result<(usize, Grid), Diagnostics> {
+        let is_taken = |axis: &str| axes.iter().any(|begin| axis.starts_with(begin));
+        let is_of_step = |mesh: &&String| mesh.split(',').any(|axis| !is_taken(axis));
+        Self { mesh: self.mesh.clone().filter(|mesh| is_of_step(&mesh)), ..self.clone() }
             .check_is_asked_for(command, false)?;
-        Ok(serving_mesh(self.mesh.as_deref(), cards)?.1)
+        Ok(serving_mesh(self.mesh.as_deref(), cards)?)
     }
 
     /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.

@@ -85,7 +85,8 @@ pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, 
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     // Any number of cards works; whole servers are what people have.
-    let counts = (setting.site.cards + 1..=MOST_CARDS).filter(|cards| *cards <= 8 || cards.is_multiple_of(8));
+    let is_likely = |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
+    let counts = (setting.site.cards + 1..=MOST_CARDS).filter(is_likely);
     for cards in counts {
         let other = Setting { site: Site { cards, ..setting.site.clone() }, ..setting.clone() };
         if estimate(&other)? <= other.site.profile.hbm_usable_bytes() && fits(&other)? {
@@ -132,10 +133,10 @@ fn fits(setting: &Setting) -> Result<bool, Error> {
     Ok(Memory::fullest(&setting.compile()?, &setting.site.profile).fits())
 }
 
-/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does.
+/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does, where one card has all of them.
 fn estimate(setting: &Setting) -> Result<u64, Error> {
     let layers = setting.model.layers;
-    if layers <= 3 {
+    if layers <= 3 || setting.stages > 1 {
         return Ok(Memory::fullest(&setting.compile()?, &setting.site.profile).used);
     }
     let with = |layers| {

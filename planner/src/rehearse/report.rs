@@ -32,6 +32,9 @@ pub struct Report {
     pub cards: usize,
     /// Servers the cards were spread over, if that was asked.
     pub servers: Option<usize>,
+    /// Stages of a pipeline, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stages: Option<usize>,
     /// The chip.
     pub card: String,
     /// How the cards are joined.
@@ -159,6 +162,7 @@ impl Report {
             layers: setting.model.layers,
             cards: setting.site.cards,
             servers: setting.site.servers,
+            stages: Some(setting.stages).filter(|stages| *stages > 1),
             card: soc.name().to_owned(),
             topology: setting.site.topology.name.clone(),
             dtype: setting.precision.to_string(),

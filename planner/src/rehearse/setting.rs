@@ -37,6 +37,8 @@ pub struct Setting {
     pub model: ModelConfig,
     /// The cards to split over.
     pub site: Site,
+    /// Stages of a pipeline, each of some of the layers on as many of the cards.
+    pub stages: usize,
     /// Sequences at once.
     pub batch: usize,
     /// Tokens of each prompt.
@@ -144,7 +146,7 @@ impl Setting {
     pub fn deployment(&self) -> Deployment {
         Deployment {
             cards: self.site.cards,
-            stages: 1,
+            stages: self.stages,
             grid: Grid::LINE,
             precision: self.precision,
             residual: self.residual,

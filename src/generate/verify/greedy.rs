@@ -20,7 +20,6 @@ use crate::generate::inputs::{Row, inputs};
 use crate::generate::model::Model;
 use crate::generate::request::Request;
 use crate::generate::session::{DECODE, PREFILL, Session};
-use crate::placement::{Grid, Residual};
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, decoder};
 use crate::weights::fill_from;
@@ -29,9 +28,8 @@ use crate::weights::fill_from;
 pub(super) struct Setup<'a> {
     pub(super) cann: &'a Arc<Cann>,
     pub(super) model: &'a Model,
-    pub(super) cards: usize,
-    pub(super) grid: Grid,
-    pub(super) residual: Residual,
+    /// The cards, how they divide, and the residual stream.
+    pub(super) deployment: Deployment,
     pub(super) engine: &'a EngineOptions,
 }
 
@@ -80,13 +78,12 @@ impl Setup<'_> {
     fn deployment(&self, precision: Precision, reference: &Continuation, head: Head) -> Deployment {
         let longest_prompt = reference.prompt.len();
         Deployment {
-            grid: self.grid,
+            batch: 1,
             precision,
-            residual: self.residual,
             longest_prompt,
             context: longest_prompt + reference.ids.len(),
             head,
-            ..Deployment::of(&self.model.config, self.cards)
+            ..self.deployment
         }
     }
 

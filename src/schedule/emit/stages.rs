@@ -394,8 +394,12 @@ impl<'a> Rank<'a> {
         let reserved = self.reserved();
         self.update();
         self.outputs();
-        // Values have other places in each micro-batch.
-        self.plan.taps.clear();
+        // Values have other places in each micro-batch, and what reads inputs alone is made on several stages.
+        let cut = self.cut(0);
+        let is_of_one = self.step.micro_batches.len() == 1;
+        let has_place =
+            |value: ValueId| cut.maker[value.index()].is_some_and(|op| cut.staged.places[op.index()].is_some());
+        self.plan.taps.retain(|tap| is_of_one && has_place(tap.value));
         (self.plan, reserved)
     }
 
