@@ -24,6 +24,7 @@ mod keys;
 mod lora;
 mod meshes;
 mod mutation;
+mod overlap;
 mod parity;
 mod pipeline;
 mod served;
