@@ -24,6 +24,7 @@ fn main() -> anyhow::Result<()> {
                 topology: Topology::atlas_a2(1),
                 kernels: KernelSource::None,
             },
+            stages: 1,
             batch: 4,
             input: 1024,
             output: 8,

@@ -1,6 +1,5 @@
 //! How much of the exchanges of a step of training no operator hides, beside what no order of the same steps could hide, and what memory
 //! that takes: on the planner's clock, of the plans that `train` runs.
-#![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use ascend_tp::base::{Bytes, Kernels};
 use ascend_tp::config::ModelConfig;
@@ -119,7 +118,7 @@ fn what_is_exposed_has_the_reason_that_events_give() {
         };
         match limit {
             Limit::Links => {
-                let before = of_stream(StreamKind::Communication).filter(|at| *at < step).last().unwrap();
+                let before = of_stream(StreamKind::Communication).rfind(|at| *at < step).unwrap();
                 assert!((end(before) - start_us).abs() < 1e-3);
             }
             Limit::Made(by) | Limit::Memory(by) => {

@@ -9,6 +9,7 @@ mod costs;
 mod data;
 mod doctor;
 mod env;
+mod explain;
 mod kernel;
 mod plan;
 mod plan_train;

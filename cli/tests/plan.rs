@@ -8,7 +8,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::placement::Residual;
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::Tensor;

@@ -82,6 +82,12 @@ fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnosti
     finished((0..lowered.mesh.cards()).map(|rank| (emit::emit(lowered, joins, rank).plan, Vec::new())).collect())
 }
 
+/// What one rank does, in program order, without waits between its streams: enough to count or to cost it.
+#[must_use]
+pub fn steps(lowered: &Placed, rank: usize) -> Vec<plan::Step> {
+    emit::emit(lowered, &Joins::default(), rank).plan.steps
+}
+
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.
 ///
 /// # Errors

@@ -9,7 +9,7 @@
 //! Invariants: of two steps of a rank that touch the same bytes of a buffer, one of them writing, the first stays the first, so no bit
 //! changes; all ranks have one order, so also one order of exchanges; the arena of a card takes a bounded number of bytes more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use ascend_tp_machine::operator::OperatorCost;
@@ -176,8 +176,8 @@ fn costs(plan: &Plan, units: &[usize], count: usize) -> Vec<Cost> {
 }
 
 /// The bytes of the arena that are live at each unit of a sequence, and by buffer the places of the first and the last that touch it.
-fn live<'a>(sequence: impl Iterator<Item = &'a Cost>) -> (Vec<u64>, FxHashMap<BufferId, (usize, usize)>) {
-    let mut lives: FxHashMap<BufferId, (usize, usize)> = FxHashMap::default();
+fn live<'a>(sequence: impl Iterator<Item = &'a Cost>) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
+    let mut lives: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
     let mut bytes: FxHashMap<BufferId, u64> = FxHashMap::default();
     let mut count = 0;
     for (at, cost) in sequence.enumerate() {

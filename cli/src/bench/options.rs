@@ -147,7 +147,7 @@ pub(super) struct ShapeOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct TrainOptions {
-    /// Another way to sum gradients, beside all_reduce and --exact: ps, a parameter server
+    /// Another way to sum gradients, beside the step's own and --exact: ps, a parameter server
     #[arg(long, value_enum, value_name = "WAY")]
     pub(super) baseline: Option<Baseline>,
 }

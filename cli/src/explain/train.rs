@@ -477,43 +477,7 @@ fn render(report: &Report) -> String {
         text.push_str("no collective: one card holds everything\n");
         return text;
     }
-    let mut table = Table::new([
-        ("a step", Align::Right),
-        ("op", Align::Left),
-        ("axis", Align::Left),
-        ("cards", Align::Right),
-        ("bytes each", Align::Right),
-        ("type", Align::Left),
-        ("of", Align::Left),
-        ("us each", Align::Right),
-        ("hidden", Align::Left),
-        ("why", Align::Left),
-    ]);
-    for row in &rows {
-        let share = if row.us > 0.0 { 100.0 * row.hidden_us / row.us } else { 0.0 };
-        let longest = row.beside.iter().max_by(|a, b| a.1.total_cmp(b.1));
-        let hidden = match longest.filter(|_| share >= 0.5) {
-            Some((op, _)) => format!("{share:.0} % by {op}"),
-            None => "exposed".to_owned(),
-        };
-        let of = &row.first.collective;
-        table.row([
-            format!("{} x", row.times),
-            of.op.to_owned(),
-            of.axes.clone(),
-            of.group.to_string(),
-            grouped(of.bytes),
-            row.first.dtype.to_owned(),
-            match of.tensors {
-                1 => class_of(&of.value),
-                tensors => format!("{} and {} more", class_of(&of.value), tensors - 1),
-            },
-            format!("{:.1}", row.us / row.times.max(1) as f64),
-            hidden,
-            class_of(&of.reason),
-        ]);
-    }
-    let _ = writeln!(text, "\nCollectives of one step\n{table}");
+    let _ = writeln!(text, "\nCollectives of one step\n{}", table(&rows));
     let sum = |of: fn(&Row<'_>) -> f64| rows.iter().map(of).sum::<f64>();
     let (all_us, hidden_us) = (sum(|row| row.us), sum(|row| row.hidden_us));
     let bytes: u64 = rows.iter().map(|row| row.times as u64 * row.first.collective.bytes).sum();
@@ -537,6 +501,47 @@ fn render(report: &Report) -> String {
         let _ = writeln!(text, "No operator runs, by stage: {} of the step.", idle.join(", "));
     }
     text
+}
+
+/// Exchanges of a step, a row a kind.
+fn table(rows: &[Row<'_>]) -> Table<10> {
+    let mut table = Table::new([
+        ("a step", Align::Right),
+        ("op", Align::Left),
+        ("axis", Align::Left),
+        ("cards", Align::Right),
+        ("bytes each", Align::Right),
+        ("type", Align::Left),
+        ("of", Align::Left),
+        ("us each", Align::Right),
+        ("hidden", Align::Left),
+        ("why", Align::Left),
+    ]);
+    for row in rows {
+        let share = if row.us > 0.0 { 100.0 * row.hidden_us / row.us } else { 0.0 };
+        let longest = row.beside.iter().max_by(|a, b| a.1.total_cmp(b.1));
+        let hidden = match longest.filter(|_| share >= 0.5) {
+            Some((op, _)) => format!("{share:.0} % by {op}"),
+            None => "exposed".to_owned(),
+        };
+        let of = &row.first.collective;
+        table.row([
+            format!("{} x", row.times),
+            of.op.to_owned(),
+            of.axes.clone(),
+            of.group.to_string(),
+            grouped(of.bytes),
+            row.first.dtype.to_owned(),
+            match of.tensors {
+                1 => class_of(&of.value),
+                tensors => format!("{} and {} more", class_of(&of.value), tensors - 1),
+            },
+            format!("{:.1}", row.us / row.times.max(1) as f64),
+            hidden,
+            class_of(&of.reason),
+        ]);
+    }
+    table
 }
 
 /// How many kinds of exposed exchanges are shown.

@@ -147,7 +147,7 @@ impl Groups {
         self.groups.get_mut(&id).ok_or_else(|| group_gone(id))
     }
 
-    /// The rank of a card in the communicator of a name, which HcclGetCommName gives; an error names those that there are.
+    /// The rank of a card in the communicator of a name, which `HcclGetCommName` gives; an error names those that there are.
     pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Group), Failure> {
         let of = |member: &&Member| {
             let group = self.groups.get(&member.group);

@@ -87,7 +87,7 @@ fn layer(config: &ModelConfig, job: &Job, setting: &Setting, rows: usize) -> Res
         let time = |layers: usize| {
             let config = ModelConfig { layers, ..config.clone() };
             let lowered = lower(&config, &recipe, &layout)?;
-            let runs = lowered.runs(&recipe, &layout);
+            let runs = lowered.runs(&recipe, &layout)?;
             let plans = runs[0].schedule(&recipe, &layout, Kernels::NONE)?;
             let on: Vec<usize> = (0..setting.tp).collect();
             Ok::<_, Diagnostics>(

@@ -78,8 +78,8 @@ impl Machine {
         let member = self.joined_member(name, joined, card)?;
         let (task, accesses) = self.bind(planned, workspace, workspace_bytes, card)?;
         let buffer = |slot: ViewIndex| {
-            let tensor = &planned.tensors()[slot.0].tensor;
-            self.memory_of(slot.0, tensor, card).map(|span| span.map(|span| elements(&span, tensor)))
+            let bound = &planned.tensors()[slot.0];
+            self.memory_of(slot.0, bound, card).map(|span| span.map(|span| elements(&span, &bound.tensor)))
         };
         let count = |slot: ViewIndex| planned.tensors()[slot.0].tensor.len() as u64;
         let op = ReduceOp::Sum;
