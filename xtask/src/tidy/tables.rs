@@ -41,7 +41,7 @@ const MOVEMENTS: [&str; 10] = [
     "Assign",
 ];
 const MAY_NAME_MOVEMENTS: [&str; 4] =
-    ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/train/exact.rs"];
+    ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/compile/order.rs"];
 
 /// Files that may name calls beside their table: those that make them, and the one that says what they ask of a card.
 const MAY_NAME_CALLS: [&str; 5] =
