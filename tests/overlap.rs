@@ -28,8 +28,8 @@ fn recipe(layout: &Layout) -> Recipe {
     Recipe { seq: 1024, global_batch: 2 * layout.batch(), precision: recipe::Precision::Bf16, ..Recipe::default() }
 }
 
-/// Layouts; of each how many times the least the step may take, and how much may be exposed of what is in the order of the program. With one
-/// micro-batch at a time a layer's products along the sequence wait for each other's exchanges, which the least counts in part alone.
+/// Layouts; of each how many times the least the step may take, and how much may be exposed of what is in the order of the program. With
+/// one micro-batch at a time a layer's products along the sequence wait for each other's exchanges, which the least counts in part alone.
 const LAYOUTS: [(&str, Layout, f64, f64); 3] = [
     ("dp=8, ZeRO 1", Layout { data: 8, zero: Zero::Moments, micro_batch: 4, ..Layout::ONE }, 1.02, 0.3),
     ("dp=8, ZeRO 3", Layout { data: 8, zero: Zero::Weights, micro_batch: 4, ..Layout::ONE }, 1.02, 0.05),

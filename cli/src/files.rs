@@ -2,7 +2,8 @@
 //!
 //! Input → output: an option, its path and a text → a file. Invariants: a path that cannot be written is refused before the
 //! work ([`check`]), not after it; a file is written whole beside its place and then takes it, so that a full disk or the end
-//! of the process leaves what was there before; a [`Draft`] is one that is written over a longer time. What is no regular file (a terminal, a pipe) is written to as it is.
+//! of the process leaves what was there before; a [`Draft`] is one that is written over a longer time. What is no regular file (a terminal,
+//! a pipe) is written to as it is.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};

@@ -1,9 +1,9 @@
 //! Compiles kernels in Ascend C for this host.
 //!
 //! Input: sources, and a C++ compiler of this host. Output: a shared library that `aclrtBinaryLoadFromFile` of the emulator
-//! loads. The headers of `kernels/host`, in the place of CANN's, are part of this crate (`host` is a link to them). Invariants: entries are found in what the
-//! preprocessor makes of a source, so what it leaves out is none; nothing stays behind but the library. Does not: run kernels, or
-//! compile them for cards (the root package's `build.rs` does).
+//! loads. The headers of `kernels/host`, in the place of CANN's, are part of this crate (`host` is a link to them). Invariants: entries are
+//! found in what the preprocessor makes of a source, so what it leaves out is none; nothing stays behind but the library. Does not: run
+//! kernels, or compile them for cards (the root package's `build.rs` does).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

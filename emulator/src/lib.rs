@@ -4,9 +4,9 @@
 //! the cores of this host are the silicon: a stream is a FIFO of tasks, one pool of threads runs the ready tasks of all
 //! cards, a collective is a task that becomes ready when every rank has arrived.
 //!
-//! Invariants: who waits sleeps, after looking again for no longer than a wake-up takes, and no rank owns a core; results do not depend on the number of threads; what is not
-//! modelled is refused by name, never silently accepted. Does not: model what happens inside an operator (kernels that [`compiler`] has
-//! compiled are run call by call). Time is that of the
+//! Invariants: who waits sleeps, after looking again for no longer than a wake-up takes, and no rank owns a core; results do not depend on
+//! the number of threads; what is not modelled is refused by name, never silently accepted. Does not: model what happens inside an operator
+//! (kernels that [`compiler`] has compiled are run call by call). Time is that of the
 //! host, or in timed mode ([`Mode::Timed`]) the one the cost model of `ascend_tp_machine` gives.
 //!
 //! ```

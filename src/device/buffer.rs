@@ -101,7 +101,8 @@ impl Buffer {
         self.whole().slice(range)
     }
 
-    /// Waits for all work of the device ([`Device::synchronize`]), then copies `bytes` to the card at byte `offset`; returns when they are there.
+    /// Waits for all work of the device ([`Device::synchronize`]), then copies `bytes` to the card at byte `offset`; returns when they are
+    /// there.
     ///
     /// # Errors
     /// The range is not within the buffer, or work of the device has failed.

@@ -284,7 +284,8 @@ fn moved(mut plan: Plan, units: &[usize], ordered: &Ordered<'_>, reserved: &[Bes
     (plan, found)
 }
 
-/// A value is there behind the last step that wrote what the tap shows; taps stand in the order of the steps. `places`: by step, its new place.
+/// A value is there behind the last step that wrote what the tap shows; taps stand in the order of the steps. `places`: by step, its new
+/// place.
 fn move_taps(plan: &mut Plan, places: &[usize]) {
     let mut writes: IdVec<BufferId, Vec<(Range<u64>, usize)>> = plan.buffers.ids().map(|_| Vec::new()).collect();
     for (at, step) in plan.steps.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Which part of a model each op is of, and layers shared out to parts by predicted time.
 //!
 //! Input → output: a forward program on a stage's mesh → [`Cut`], as even as whole layers allow; a program, its layers and a cut → by
-//! value, where it is made; the programs of a step → how long its passes take. Invariants: an op that reads nothing but inputs is of no part, and runs wherever it is read; a movement
-//! is of the part that makes what it moves.
+//! value, where it is made; the programs of a step → how long its passes take. Invariants: an op that reads nothing but inputs is of no
+//! part, and runs wherever it is read; a movement is of the part that makes what it moves.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -86,8 +86,8 @@ impl Cut {
     }
 }
 
-/// The cut of a model whose forward pass, lowered on the mesh of a stage, is this program; `made` as [`Marks::of_forward`] with each layer a
-/// part of its own gives it. Gradients take twice as long as what they are of, wherever it is, so forward times decide.
+/// The cut of a model whose forward pass, lowered on the mesh of a stage, is this program; `made` as [`Marks::of_forward`] with each layer
+/// a part of its own gives it. Gradients take twice as long as what they are of, wherever it is, so forward times decide.
 pub(crate) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -> Cut {
     let mut times = vec![0.0; layers + 2];
     for (place, us) in pass_times(lowered, &made.places(&lowered.program), &|_, _| 0.0) {

@@ -1,9 +1,9 @@
 //! Sums by way of servers, as a parameter server has them, for a comparison.
 //!
 //! Input → output: the plans of all ranks → the same, in which a sum goes to one card of its group, the server of what is
-//! summed, and from there back to all. Invariants: sums are dealt over a group in the order of the plan, each to the card that serves the fewest bytes so
-//! far; each takes the memory it had; nothing else changes. What comes back is the sum and not the weight that it moves, which has as
-//! many bytes: all cards move their copies alike. Does not: serve what is no sum, or move weights on the server alone.
+//! summed, and from there back to all. Invariants: sums are dealt over a group in the order of the plan, each to the card that serves the
+//! fewest bytes so far; each takes the memory it had; nothing else changes. What comes back is the sum and not the weight that it moves,
+//! which has as many bytes: all cards move their copies alike. Does not: serve what is no sum, or move weights on the server alone.
 
 use crate::base::{Diagnostics, Id};
 use crate::program::Reduce;

@@ -398,7 +398,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Writes the sums of compressed gradients in the place of their parts in `whole`; the answer is by param what they were multiplied with.
+    /// Writes the sums of compressed gradients in the place of their parts in `whole`; the answer is by param what they were multiplied
+    /// with.
     fn compress(
         &self,
         build: &mut Builder,

@@ -2,7 +2,8 @@
 //!
 //! Input → output: little-endian elements of one type → the same elements of another. Invariants: equal types are
 //! copied bit for bit; other conversions round to nearest, ties to even, and a finite number that the target cannot
-//! hold is found, never turned into infinity; so is what is no finite number at all. It works on bytes because a file's data need not be aligned.
+//! hold is found, never turned into infinity; so is what is no finite number at all. It works on bytes because a file's data need not be
+//! aligned.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};

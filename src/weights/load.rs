@@ -2,8 +2,9 @@
 //!
 //! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards. Several readers take one piece of
 //! a weight after the other: from the file into page-locked memory, or where several ranks hold some of it by way of a buffer that
-//! stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte is read at most once for all ranks together (of a quantised weight once for its integers
-//! and once for its scales); besides the shards only the readers' buffers take memory.
+//! stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte is read at most once for all ranks
+//! together (of a quantised weight once for its integers and once for its scales); besides the shards only the readers' buffers take
+//! memory.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,8 +4,8 @@
 //! Source: CANN 8.1 environment variable reference, `ASCEND_RT_VISIBLE_DEVICES`: numbers in ascending order between
 //! commas; only what stands before the first other character counts.
 
-/// The physical cards of a list such as `4,5,7`. Reading stops where CANN stops: at the first thing that is not a number, and at one that does not
-/// ascend.
+/// The physical cards of a list such as `4,5,7`. Reading stops where CANN stops: at the first thing that is not a number, and at one that
+/// does not ascend.
 #[must_use]
 pub fn visible_cards(text: &str) -> Vec<usize> {
     let mut cards: Vec<usize> = Vec::new();

@@ -4,7 +4,8 @@
 //! looked at, or every symbol a toolkit lacks.
 //!
 //! Invariants: all libraries come from one place; a named folder is the only place looked at; a library without a required
-//! symbol yields no table, and one without an operator a table without it. What it does not do: initialise CANN, or fall back to anything else.
+//! symbol yields no table, and one without an operator a table without it. What it does not do: initialise CANN, or fall back to anything
+//! else.
 
 use std::error::Error as _;
 use std::ffi::CString;

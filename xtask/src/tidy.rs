@@ -176,6 +176,9 @@ const PRINTING_ALLOWED: [&str; 10] = [
 
 const MAX_LINES: usize = 700;
 
+/// The widest line of a comment in Rust. Code is rustfmt's; a row of a table is as wide as it is.
+const MAX_COLUMNS: usize = 140;
+
 /// A word or text that must not stand in the project, and what to write instead.
 struct Ban {
     text: &'static str,
@@ -376,6 +379,11 @@ fn check_whitespace(source: &Source, found: &mut Found) {
         if line.contains('\t') {
             found.push((index + 1, "a tab: use spaces".to_owned()));
         }
+        let comment = line.trim_start().strip_prefix("//").filter(|_| source.path.ends_with(".rs"));
+        let is_text = |text: &str| !text.trim_start_matches(['/', '!', ' ']).starts_with('|');
+        if comment.is_some_and(is_text) && line.chars().count() > MAX_COLUMNS {
+            found.push((index + 1, format!("a comment of more than {MAX_COLUMNS} columns: go on in the next line")));
+        }
     }
     if !source.text.is_empty() && !source.text.ends_with('\n') {
         found.push((source.line(source.text.len()), "no line end at the end of the file: add it".to_owned()));
@@ -568,6 +576,8 @@ mod rules {
 
     #[test]
     fn whitespace_is_clean() {
+        let long = format!("//! A.\n/// {}\n/// | {} |\n", "a".repeat(140), "a".repeat(140));
+        assert_found("src/base/a.rs", &long, &["src/base/a.rs:3: a comment of more than 140 columns"]);
         assert_found("Cargo.toml", "a = 1 \n\tb = 2", &["Cargo.toml:1: whitespace", "Cargo.toml:2: a tab"]);
         assert_eq!(violations(&Source::new("a.md", "a\nb")), ["a.md:2: no line end at the end of the file: add it"]);
     }

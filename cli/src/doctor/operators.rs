@@ -5,9 +5,9 @@
 //! checked and named from then on. Invariants: each op is compared with its meaning on the very operands that the card had, so
 //! an error is that of one op; integers are compared exactly.
 //!
-//! The bound of an op of `n` calls, ops that the card does not show counted too, is `4 · (√k · 2⁻²⁴ + u + q) · √n` of the largest element among its operands and results, as
-//! that of `verify` (docs/ARCHITECTURE.md): `k` is the number of elements of its largest operand, which no sum has more terms
-//! than, `u` a rounding of the type, `q` a step of a quantised row.
+//! The bound of an op of `n` calls, ops that the card does not show counted too, is `4 · (√k · 2⁻²⁴ + u + q) · √n` of the largest element
+//! among its operands and results, as that of `verify` (docs/ARCHITECTURE.md): `k` is the number of elements of its largest operand, which
+//! no sum has more terms than, `u` a rounding of the type, `q` a step of a quantised row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,8 +7,8 @@
 //!
 //! Beside them, in `include`, the header of what only the emulator offers.
 //!
-//! Invariants: the names a file defines are those of [`exports`] for its library, and [`OWN`] for AscendCL's; a file that is being replaced stays
-//! whole for who has it open. Needs the C linker driver `cc` that rustc needs too. Does not: install anything.
+//! Invariants: the names a file defines are those of [`exports`] for its library, and [`OWN`] for AscendCL's; a file that is being replaced
+//! stays whole for who has it open. Needs the C linker driver `cc` that rustc needs too. Does not: install anything.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

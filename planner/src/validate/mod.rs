@@ -2,7 +2,8 @@
 //!
 //! Input → output: texts of measured points → a [`Row`] a point: its prediction, or why it has none; and by [`Class`] the
 //! median and 90th percentile of the errors. [`calibrate`] turns the question round and fits coefficients to points. Rows that
-//! ship are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a coefficient of its own, and every row is listed or counted. It does not measure.
+//! ship are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a
+//! coefficient of its own, and every row is listed or counted. It does not measure.
 
 mod bar;
 mod calibrate;

@@ -3,7 +3,8 @@
 //! Input → output: a [`Place`](super::Place) and who this process is → a [`Store`]: exchanges in which every rank gives
 //! bytes and gets everybody's, and news of failures as they happen. Rank 0 serves ([`server`]), every rank is a client.
 //! Invariants: an exchange ends with all parts or with the failure that prevents it, never by waiting for a process that
-//! is gone; where a failure is known no further exchange succeeds, so that no process ends well beside others that failed; ranks make the same exchanges of a sequence in the same order, and the first that differ are named.
+//! is gone; where a failure is known no further exchange succeeds, so that no process ends well beside others that failed; ranks make the
+//! same exchanges of a sequence in the same order, and the first that differ are named.
 
 mod connect;
 mod life;

@@ -3,8 +3,8 @@
 //! Input: a number of kills and a seed. Output: a line for each kill and each change of cards, and one at the end. Runs of eight
 //! processes lose one of them by SIGKILL at moments that the seed draws, each from its last start on, as often as is asked in all.
 //! Asked of them: the others end within two seconds, the rank is named, no step is computed again that was saved, and the last
-//! checkpoint is byte for byte that of a run that nobody disturbed. Then a run goes on from eight cards on four, on eight again and on six, and its
-//! curve must be that of eight.
+//! checkpoint is byte for byte that of a run that nobody disturbed. Then a run goes on from eight cards on four, on eight again and on six,
+//! and its curve must be that of eight.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -2,8 +2,8 @@
 //!
 //! Input: places to receive into, wants and data from links, deaths of processes. Output: waiting threads go on, with
 //! success or the reason. Invariants: data reaches a place only while someone expects it there, whole and once; every
-//! wait ends by data or failure, and the machine's timer makes a failure of what takes too long; what is small may come before it is expected and is kept until then.
-//! Does not: know links; does not decide who sends what (see `hccl::peer`).
+//! wait ends by data or failure, and the machine's timer makes a failure of what takes too long; what is small may come before it is
+//! expected and is kept until then. Does not: know links; does not decide who sends what (see `hccl::peer`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

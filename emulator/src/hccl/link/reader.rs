@@ -1,7 +1,7 @@
 //! The receiving direction of a link: reads messages and data until the connection ends.
 //!
-//! Input: a link's socket. Output: messages and data for the machine, in order; at last the link's end. Invariants: what a peer wrote before it died is taken
-//! before its death is told; the thread never waits for anything but the peer. Does not: act on messages (see
+//! Input: a link's socket. Output: messages and data for the machine, in order; at last the link's end. Invariants: what a peer wrote
+//! before it died is taken before its death is told; the thread never waits for anything but the peer. Does not: act on messages (see
 //! `hccl::peer`).
 
 use std::io::{self, BufReader, Read};
