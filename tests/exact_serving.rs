@@ -25,7 +25,9 @@ fn deployment(model: &Model, cards: usize, batch: usize, precision: impl Into<Pr
     let precision = precision.into();
     let head = Head::LastLogits;
     let of = Deployment::of(&model.config, cards);
-    Deployment { precision, batch, longest_prompt: 40, context: 48, head, order: SumOrder::Tree, ..of }
+    // Others in the batch decide how long programs are.
+    let (longest_prompt, context) = (39 + batch, 45 + 3 * batch);
+    Deployment { precision, batch, longest_prompt, context, head, order: SumOrder::Tree, ..of }
 }
 
 /// The bits of the logits of each token after four prompts of other lengths, which are read so many at once as the deployment has room

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision};
-use crate::compile::{Deployment, compile_with, pins};
+use crate::compile::{Deployment, check_order, compile_with, pins};
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions};
 use crate::placement::{Grid, Residual};
@@ -226,7 +226,12 @@ impl Setup<'_> {
         let mesh = deployment.mesh(config)?;
         let kernels = self.engine.kernels.kernels();
         let plans = match deployment.stages {
-            1 => compile_with(program, &mesh, &pins(config, program, &mesh, deployment.residual), kernels)?.plans,
+            1 => {
+                let pins = pins(config, program, &mesh, deployment.residual);
+                let compiled = compile_with(program, &mesh, &pins, kernels)?;
+                check_order(deployment.order, &compiled.split.lowered)?;
+                compiled.plans
+            }
             _ => deployment.compile_over_stages(config, program, layers)?,
         };
         let mut engine = Engine::start_with(self.cann, vec![plans], self.engine)?;

@@ -7,7 +7,8 @@
 //! those times, so that neither it nor an operator beside it waits for bytes of the other.
 //!
 //! Invariants: of two steps of a rank that touch the same bytes of a buffer, one of them writing, the first stays the first, so no bit
-//! changes; all ranks have one order, so also one order of exchanges; the arena of a card takes a bounded number of bytes more.
+//! changes; all ranks have one order, so also one order of exchanges; the arena of the first card, by whose times all are ordered, takes
+//! a bounded number of bytes more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

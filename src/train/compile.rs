@@ -189,7 +189,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
         adds_early: layout.zero < Zero::Gradients
             && (tensor == 1 || layout.residual == Residual::Replicate)
-            && (data == 1 || recipe.order() == SumOrder::AsTheyCome),
+            && (data * layout.context == 1 || recipe.order() == SumOrder::AsTheyCome),
         cut: Cut::whole(config.layers),
         compress: recipe.compress.map(|compress| (compress.by, compress.warmup(recipe.steps))),
         order: recipe.order(),

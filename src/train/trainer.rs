@@ -502,7 +502,12 @@ impl Trainer {
         let Some(own) = self.warmup.as_ref().map(|(updates, _)| *updates) else { return Ok(()) };
         let found = match kept.frozen_at {
             Some(at) if at != own => format!("{at}"),
-            None if kept.updates > own => format!("moments of {} updates that were not compressed", kept.updates),
+            None if kept.updates > own => {
+                format!(
+                    "moments of {} updates that were not compressed, or of a version that did not say",
+                    kept.updates
+                )
+            }
             _ => return Ok(()),
         };
         let problem = Diagnostic::new("--compress-after", "second moments are not those of that many updates");

@@ -190,6 +190,9 @@ fn check_of(cann: &Arc<Cann>, what: &'static str, source: &KernelSource, is_told
             }
         }
     }
+    for name in source.kernels().names().filter(|name| !found.keys().any(|launched| launched.starts_with(name))) {
+        group.finding(name, "no program launched it", "a launch", "see the lines above, else report this");
+    }
     for (name, types) in found.into_iter().filter(|(name, _)| is_told(name)) {
         let text = |(dtype, worst): (&String, &Worst)| format!("{dtype} {:.0} % of the bound", 100.0 * worst.share);
         let seen = types.iter().map(text).collect::<Vec<_>>().join(", ");

@@ -301,7 +301,12 @@ fn check_kernels(cann: &Arc<Cann>, is_emulated: bool) -> Group {
             let emulated = "none are given: `ascend-tp kernel build` makes a library for ASCEND_TP_KERNEL_LIBRARY";
             group.skipped("kernels", if is_emulated { emulated } else { why });
         }
-        Ok(source) => return operators::check_kernels(cann, &source),
+        Ok(source) => match Device::open(cann, 0).and_then(|device| source.load(&device)) {
+            Ok(_) => return operators::check_kernels(cann, &source),
+            Err(error) => {
+                group.finding("kernels", error.to_string(), "kernels that load", "build with the toolkit of this host");
+            }
+        },
     }
     group
 }

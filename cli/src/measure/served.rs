@@ -139,7 +139,11 @@ fn agreement(expected: &BTreeMap<String, Vec<u8>>, found: &BTreeMap<String, Vec<
         all += expected.len();
         for (expected, found) in expected.iter().zip(&found) {
             same += usize::from(expected.to_bits() == found.to_bits());
-            difference = difference.max(f64::from((expected - found).abs() / largest));
+            let far = f64::from((expected - found).abs() / largest);
+            difference = if far.is_nan() { f64::INFINITY } else { difference.max(far) };
+        }
+        if found.len() != expected.len() {
+            difference = f64::INFINITY;
         }
     }
     (same as f64 / all.max(1) as f64, difference)
@@ -155,6 +159,6 @@ mod tests {
         let of = |x| BTreeMap::from([("w".to_owned(), tensor(x))]);
         assert_eq!(agreement(&of([1.0, -4.0]), &of([1.0, -4.0])), (1.0, 0.0));
         assert_eq!(agreement(&of([1.0, -4.0]), &of([2.0, -4.0])), (0.5, 0.25));
-        assert_eq!(agreement(&of([1.0, -4.0]), &BTreeMap::new()).0, 0.0);
+        assert_eq!(agreement(&of([1.0, -4.0]), &BTreeMap::new()), (0.0, f64::INFINITY));
     }
 }

@@ -228,11 +228,11 @@ impl CollectiveCaller<'_> {
                 state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued)?;
                 return multiply(state, behind);
             }
-            multiply(state, before)?;
             let mut rank_places = Vec::with_capacity(calls.len());
             for call in calls {
                 rank_places.push(state.join(self.member.group, self.member.rank, call)?);
             }
+            multiply(state, before)?;
             let queued = self.machine.queued(state, self.stream, Entry::Meet(rank_places), accesses);
             state.enqueue(self.stream, queued)?;
             multiply(state, behind)
@@ -256,6 +256,9 @@ impl Machine {
         };
         let (name, dtype, rule) = (call.name, call.dtype, rule_of(function));
         let caller = CollectiveCaller { machine: self, name, rule, member, stream, world, card, dtype };
+        if let CollectiveKind::AllGather { blocks } | CollectiveKind::ReduceScatter { blocks, .. } = &call.kind {
+            caller.check_overlap(call.send.as_ref(), call.recv.as_ref(), blocks)?;
+        }
         caller.enqueue_beside(vec![call], Some(product))
     }
 

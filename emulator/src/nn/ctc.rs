@@ -88,7 +88,8 @@ impl Batch {
 fn log_sum(terms: &[f64]) -> f64 {
     let most = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::NEG_INFINITY {
-        return most;
+        // The greatest of numbers that are none is not one of them.
+        return terms.iter().fold(most, |sum, term| sum + term);
     }
     most + terms.iter().map(|term| (term - most).exp()).sum::<f64>().ln()
 }

@@ -179,7 +179,7 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     (exchange, elements as f64 * first.dtype.size_bytes() as f64)
 }
 
-/// What the product takes that is joined with a collective: of the card that is ready last.
+/// Nanoseconds of the product that is joined with a collective, the shortest of all cards': no more than that hides the exchange on each.
 pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
     calls.iter().map(|call| call.product_ns).min().unwrap_or(0)
 }

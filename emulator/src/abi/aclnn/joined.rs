@@ -106,7 +106,13 @@ impl Machine {
         let call = CollectiveCall { name, kind, dtype, send, recv, places: None, product_ns };
         let entry = Entry::Task { name, task, load: planned.load(), is_brief: false };
         let is_first = !matches!(joined.exchange, JoinedExchange::AllGather(..));
-        self.enqueue_joined(function, (member, stream), call, Product { entry, accesses, is_first })
+        // HCCL numbers its own failures from 1 on; a status of aclnn has six digits.
+        let of_aclnn = |failure: Failure| match failure.code {
+            ..100_000 => Failure { code: code::RUNTIME_ACLNN, ..failure },
+            _ => failure,
+        };
+        let product = Product { entry, accesses, is_first };
+        self.enqueue_joined(function, (member, stream), call, product).map_err(of_aclnn)
     }
 }
 

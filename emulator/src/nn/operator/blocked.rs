@@ -29,6 +29,10 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 fn trans_matmul_weight(call: &OperatorCall) -> Result<Plan, Refusal> {
     let weight = call.tensor(MM_WEIGHT_REF)?;
+    if weight.offset != 0 {
+        let text = format!("expected a whole tensor, found one at offset {}", weight.offset);
+        return Err(call.refuse(MM_WEIGHT_REF, text));
+    }
     let most = if weight.dtype == DType::I8 { 6 } else { 3 };
     if weight.rank() > most {
         let text = format!("expected at most {most} dims of {}, found {:?}", weight.dtype, weight.dims);

@@ -188,29 +188,35 @@ fn tensor(
     Ok(Tensor { slot, dtype, format, fractal, dims, strides, offset, address, handle, role })
 }
 
-/// The blocks of a tensor in `FRACTAL_NZ`, which is that of its dims, or of its dims with the last two swapped.
+/// The blocks of a tensor in `FRACTAL_NZ`: those of its dims, or of its dims with the last two swapped, whichever its storage is of.
 fn blocks(desc: &TensorDesc, dtype: DType, dims: &[usize], strides: &[isize]) -> Result<Fractal, String> {
-    let (mut plain, mut steps) = (dims.to_vec(), strides.to_vec());
-    if !is_contiguous(dims, strides) && dims.len() > 1 {
-        let last = dims.len() - 1;
-        plain.swap(last - 1, last);
-        steps.swap(last - 1, last);
+    let mut ways = vec![(dims.to_vec(), strides.to_vec())];
+    if let Some(last) = dims.len().checked_sub(1).filter(|last| *last > 0) {
+        let (mut dims, mut strides) = ways[0].clone();
+        dims.swap(last - 1, last);
+        strides.swap(last - 1, last);
+        ways.push((dims, strides));
     }
-    if !is_contiguous(&plain, &steps) || desc.offset != 0 {
+    ways.retain(|(dims, strides)| is_contiguous(dims, strides));
+    if ways.is_empty() || desc.offset != 0 {
         let text = "expected a whole tensor of FRACTAL_NZ, contiguous or with its last two dims swapped";
         return Err(format!("{text}, found dims {dims:?} with strides {strides:?} and offset {}", desc.offset));
     }
-    let fractal = Fractal::of(dtype, &plain).ok_or_else(|| {
-        format!("expected matrices of FLOAT16, BFLOAT16 or INT8 for FRACTAL_NZ, found {dims:?} of {dtype}")
-    })?;
-    let found = desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim));
-    if found != i64::try_from(fractal.len()).ok() {
-        let (outer, wanted) = (&plain[..plain.len() - 2], fractal.storage());
+    let of = |(plain, _): &(Vec<usize>, Vec<isize>)| {
+        let fractal = Fractal::of(dtype, plain)?;
+        let extents = plain[..plain.len() - 2].iter().copied().chain(fractal.storage());
+        Some((fractal, extents.map(|extent| extent as i64).collect::<Vec<_>>()))
+    };
+    let known: Vec<(Fractal, Vec<i64>)> = ways.iter().filter_map(of).collect();
+    let Some((_, wanted)) = known.first() else {
         return Err(format!(
-            "expected a storage of {outer:?} times {wanted:?} for FRACTAL_NZ, found {:?}",
-            desc.storage
+            "expected matrices of FLOAT16, BFLOAT16 or INT8 for FRACTAL_NZ, found {dims:?} of {dtype}"
         ));
-    }
+    };
+    // With a dim of 1 strides do not say which way the matrix lies; its storage does.
+    let found = known.iter().find(|(_, storage)| *storage == desc.storage).map(|(fractal, _)| *fractal);
+    let fractal =
+        found.ok_or_else(|| format!("expected a storage of {wanted:?} for FRACTAL_NZ, found {:?}", desc.storage))?;
     if desc.address == 0 && fractal.len() > 0 {
         return Err("has elements but its device address is NULL".to_owned());
     }

@@ -104,6 +104,24 @@ fn a_product_of_a_weight_in_blocks_has_the_bits_of_one_without() {
 }
 
 #[test]
+fn the_storage_says_which_way_a_row_lies() {
+    let emulator = emulator();
+    let table = emulator.table();
+    let row = halves(40, 2);
+    let mut stored = vec![f16::ZERO; 768];
+    row.iter().enumerate().for_each(|(at, value)| stored[at / 16 * 256 + at % 16] = *value);
+    let memory = upload(&table, &stored);
+    let column = tensor(&table, F16, &[40, 1], upload(&table, &row));
+    let expected = product(&emulator, column, [40, 1]);
+    let (dims, storage) = ([40i64, 1], [3i64, 1, 16, 16]);
+    for strides in [[1i64, 40], [1, 1]] {
+        let weight =
+            call!(table, aclCreateTensor(dims.as_ptr(), 2, F16, strides.as_ptr(), 0, NZ, storage.as_ptr(), 4, memory));
+        assert_eq!(product(&emulator, weight, [40, 1]), expected, "strides {strides:?}");
+    }
+}
+
+#[test]
 fn a_cast_to_blocks_and_back_gives_the_same_elements() {
     let emulator = emulator();
     let table = emulator.table();
@@ -143,7 +161,12 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     let out = tensor(&table, F16, &[3, 70], upload(&table, &halves(210, 1)));
     let wrong = laid(&table, &[24, 70], null(), NZ, memory);
     let code = run!(emulator, aclnnMmGetWorkspaceSize, aclnnMm(x, wrong, out, 0));
-    refused(&table, code, 161_002, &["mat2", "expected a storage of [] times [5, 2, 16, 16]", "found [3, 2, 16, 16]"]);
+    refused(&table, code, 161_002, &["mat2", "expected a storage of [5, 2, 16, 16]", "found [3, 2, 16, 16]"]);
+    // As many elements in blocks of other matrices.
+    let x = tensor(&table, F16, &[3, 40], upload(&table, &halves(120, 1)));
+    let out = tensor(&table, F16, &[3, 20], upload(&table, &halves(60, 1)));
+    let code = run!(emulator, aclnnMmGetWorkspaceSize, aclnnMm(x, laid(&table, &[40, 20], null(), NZ, memory), out, 0));
+    refused(&table, code, 161_002, &["mat2", "expected a storage of [2, 3, 16, 16]", "found [3, 2, 16, 16]"]);
     let plain = laid(&table, &[20, 40], null(), aclFormat::ACL_FORMAT_ND, memory);
     let code = run!(emulator, aclnnMatmulWeightNzGetWorkspaceSize, aclnnMatmulWeightNz(x, plain, out, 0));
     refused(&table, code, 161_002, &["mat2", "expected format FRACTAL_NZ (29), found 2"]);
