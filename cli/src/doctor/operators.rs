@@ -19,7 +19,7 @@ use ascend_tp::device::KernelSource;
 use ascend_tp::exec::{self, Engine, EngineOptions, Part, Shards};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::interpret::{HostData, meaning};
-use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::program::models::{Head, RunShape, decoder, input};
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, OpId, Program, Role, Value};
 use ascend_tp::schedule::plan::Action;
 use ascend_tp::schedule::{Plan, schedule_partly_joined};
@@ -232,7 +232,8 @@ fn run(cann: &Arc<Cann>, of: &Use, kernels: &KernelSource) -> Result<Vec<Option<
 }
 
 /// What a program is given: numbers that any input, weight, moment or cache may hold. Ids and places are 0 and 1, a mask shows every
-/// second position from the first on, and what is no weight is not negative, as second moments are.
+/// second position from the first on, what is no weight is not negative, as second moments are, and both halves of a rotary angle are
+/// alike.
 fn given(value: &Value) -> HostTensor {
     let elems = value.shape.elems();
     let seed = value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
@@ -256,7 +257,12 @@ fn given(value: &Value) -> HostTensor {
         }
         DType::F16 | DType::BF16 | DType::F32 => {
             let least = if value.role == Role::Param { 0.5 } else { 0.0 };
-            HostTensor::float(value.shape.clone(), value.dtype, (0..elems).map(|_| unit() - least).collect())
+            let mut data: Vec<f32> = (0..elems).map(|_| unit() - least).collect();
+            if [input::COS, input::SIN].contains(&value.name.as_str()) {
+                let row = value.shape.last().copied().unwrap_or(2);
+                data.chunks_mut(row).for_each(|angles| angles.copy_within(..row / 2, row / 2));
+            }
+            HostTensor::float(value.shape.clone(), value.dtype, data)
         }
     }
 }
