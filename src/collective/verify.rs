@@ -187,7 +187,9 @@ fn follows<'a>(
                     _ => Type::Whole,
                 }));
             }
-            (Linear::Jointly | Linear::Parts | Linear::Joins, all) => all.len() == read.len(),
+            (Linear::Jointly | Linear::Parts, all) => all.len() == read.len(),
+            // What else is summed lies whole on each card.
+            (Linear::Joins, all) => all.iter().copied().eq(0..=op.kind.row().in_place.len()),
             (Linear::InEach(linear), [at]) => linear.contains(at),
             (Linear::InEach(_) | Linear::No, _) => false,
         };

@@ -613,8 +613,11 @@ impl<'a> Pass<'a> {
                     produced.iter_mut().for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
                 }
                 OnAxis::Join => {
-                    let kept = produced.iter_mut().take(op.kind.row().in_place.len());
-                    operands.iter_mut().chain(kept).for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
+                    let count = op.kind.row().in_place.len();
+                    let kept = produced.iter_mut().take(count);
+                    // The parts themselves, and what was kept back of them.
+                    let parts = operands.iter_mut().take(1 + count).chain(kept);
+                    parts.for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
                 }
                 OnAxis::PassAll => {
                     let all = operands.iter_mut().chain(&mut produced);

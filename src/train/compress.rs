@@ -1,12 +1,14 @@
 //! Gradients that data-parallel cards sum with fewer bytes than they have, and what cannot be together with that.
 //!
 //! Only matrices are compressed: all other weights together are a few numbers. In the steps of the warm-up nothing is; behind it the
-//! second moments of `AdamW` stay as they are, so that a weight moves by a sum of gradients, and what is said later counts as
-//! much. A gradient is divided by the root of these moments before it is compressed, and multiplied by it behind: what is kept
-//! back of a weight is then in proportion to what it moves, and a weight that has no gradient in most steps does not move by the
-//! mean magnitude of those that have. What is compressed is the gradient and not, as 1-bit Adam has it, the moment: what is kept back
-//! enters the next gradient with the other sign, and the moment is the mean of many. So the norm, the clipping and the moment are of
-//! what moves the weights, whoever compressed it.
+//! second moments of `AdamW` stay as they are, so that a weight moves by a sum of first moments, and what is said later counts as
+//! much. What is compressed is the first moment, as 1-bit Adam (arXiv 2102.02888) has it: each card adds its share of the gradient to an
+//! equal share of the old moment, which all have. A card's own gradient is mostly noise, of which one bit and a mean magnitude say
+//! nothing; the moment is the mean of many. Of the shipped recipe on four cards the loss ends 12 % higher if gradients are compressed.
+//! A moment is divided by the root of the second before it is compressed, and multiplied by it behind: what is kept back of a weight is
+//! then in proportion to what it moves, and a weight that has no gradient in most steps does not move by the mean magnitude of those
+//! that have. No card knows the norm of the whole gradient then: the factor of clipping stays as the second moments do, and what is cut
+//! to the recipe's norm besides is the moment.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,7 @@ use crate::program::compress::Compression;
 
 use super::compile::Layout;
 use super::layouts::Zero;
+use super::optimizer::Optimizer;
 use super::recipe::{Precision, Recipe};
 
 /// How gradients are compressed.
@@ -48,6 +51,13 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
         }
     };
     let cards = layout.data * layout.context * layout.grid.depth;
+    refuse(
+        matches!(recipe.optimizer, Optimizer::Sgd { momentum } if momentum == 0.0),
+        "what is compressed is the mean of many gradients: a single one is mostly noise",
+        "a momentum above 0",
+        "sgd without momentum".to_owned(),
+        "give [optimizer] a momentum, or take adamw",
+    );
     refuse(
         recipe.exact,
         "what cards keep back depends on how many they are, so no sum has one order",

@@ -35,9 +35,9 @@ pub const MICRO: &str = "micro.";
 /// … of its whole gradient, kept until it is known to be finite.
 pub const SCALED: &str = "scaled.";
 
-/// … of the parts of its gradient that are still to be compressed.
+/// … of the parts of its gradient, of which the moment is still to be made.
 pub const PARTS: &str = "parts.";
-/// … of what of it is compressed.
+/// … of the parts that are compressed.
 pub const SENT: &str = "sent.";
 /// … of what each card kept back of it.
 pub const KEPT_BACK: &str = "kept_back.";

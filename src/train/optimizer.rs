@@ -10,6 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::base::DType;
 use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
+/// Says of a param that in the place of its gradient there is its first moment, as a compressed sum made it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Summed {
+    /// What the moment is multiplied by, if its second moment stays.
+    pub inverse: Option<Operand>,
+}
+
 /// How gradients change weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "lowercase", deny_unknown_fields)]
@@ -84,7 +91,15 @@ impl Optimizer {
         }
     }
 
-    /// What gradients are divided by before they are compressed, once the second moment stays as `updates` updates made it, and its
+    /// The shares of the old first moment and of the gradient that the new one is the sum of.
+    pub(super) const fn shares(&self) -> (f64, f64) {
+        match *self {
+            Self::Adamw { betas: [beta1, _], .. } => (beta1, 1.0 - beta1),
+            Self::Sgd { momentum } => (momentum, 1.0),
+        }
+    }
+
+    /// What first moments are divided by before they are compressed, once the second moment stays as `updates` updates made it, and its
     /// inverse; `None`: nothing.
     pub(super) fn scale(&self, build: &mut Builder, states: &[Operand], updates: usize) -> Option<[Operand; 2]> {
         match *self {
@@ -133,23 +148,23 @@ impl Optimizer {
         states: &[Vec<Operand>],
         clip_norm: f64,
     ) -> Option<(Operand, Vec<Operand>)> {
-        self.update_frozen(build, params, gradients, (states, &[]), clip_norm)
+        self.update_summed(build, params, gradients, (states, &[]), clip_norm)
     }
 
-    /// As [`Optimizer::update`]. `frozen`: by param, the inverse of its [`Optimizer::scale`], if its second moment stays; or nothing, if
-    /// none does.
-    pub(super) fn update_frozen(
+    /// As [`Optimizer::update`]. `summed`: by param, whether in the place of its gradient there is its first moment as a compressed sum
+    /// made it, whose norm is cut then; or nothing, if there is none.
+    pub(super) fn update_summed(
         &self,
         build: &mut Builder,
         params: &[Operand],
         gradients: &[Operand],
-        (states, frozen): (&[Vec<Operand>], &[Option<Operand>]),
+        (states, summed): (&[Vec<Operand>], &[Option<Summed>]),
         clip_norm: f64,
     ) -> Option<(Operand, Vec<Operand>)> {
         let squares = squares(build, gradients)?;
         let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
         let matrices = matrices(build.program());
-        let moved = self.apply(build, params, gradients, (states, frozen), factor, &|param| matrices.contains(&param));
+        let moved = self.apply(build, params, gradients, (states, summed), factor, &|param| matrices.contains(&param));
         Some((norm, moved))
     }
 
@@ -160,7 +175,7 @@ impl Optimizer {
         build: &mut Builder,
         params: &[Operand],
         gradients: &[Operand],
-        (states, frozen): (&[Vec<Operand>], &[Option<Operand>]),
+        (states, summed): (&[Vec<Operand>], &[Option<Summed>]),
         factor: Operand,
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) -> Vec<Operand> {
@@ -171,32 +186,34 @@ impl Optimizer {
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
         };
         let corrected = match self {
-            Self::Adamw { .. } if !frozen.is_empty() => build.input(input::CORRECTED, [], DType::F32),
+            Self::Adamw { .. } if !summed.is_empty() => build.input(input::CORRECTED, [], DType::F32),
             _ => rate,
         };
         let mut all = Vec::with_capacity(params.len());
-        let inverses = frozen.iter().copied().chain(std::iter::repeat(None));
-        for (((param, gradient), states), inverse) in params.iter().zip(gradients).zip(states).zip(inverses) {
-            let moved = match (*self, inverse) {
-                (Self::Adamw { betas: [beta1, _], weight_decay, .. }, Some(inverse)) => {
+        let summed = summed.iter().copied().chain(std::iter::repeat(None));
+        for (((param, gradient), states), summed) in params.iter().zip(gradients).zip(states).zip(summed) {
+            let moved = match (*self, summed) {
+                (Self::Adamw { weight_decay, .. }, Some(Summed { inverse: Some(inverse) })) => {
                     let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
                     let operands = [*param, states[0], inverse, *gradient, factor, rate, corrected];
-                    let [_, moved] = build.several(Kind::FrozenAdamW { beta1, decay }, &operands);
+                    let [_, moved] = build.several(Kind::FrozenAdamW { decay }, &operands);
                     moved
                 }
-                (Self::Adamw { betas: [beta1, beta2], eps, weight_decay }, None) => {
+                (Self::Adamw { betas: [beta1, beta2], eps, weight_decay }, _) => {
                     let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
                     let kind = Kind::AdamW { beta1, beta2, epsilon: eps, decay };
                     let operands = [*param, states[0], states[1], *gradient, factor, rate, number];
                     let [_, _, moved] = build.several(kind, &operands);
                     moved
                 }
-                (Self::Sgd { momentum }, _) => {
+                (Self::Sgd { momentum }, summed) => {
                     let mut update = build.mul(*gradient, factor);
                     if let Some(state) = states.first() {
-                        let kept = build.op(Kind::Scale { by: momentum }, &[*state]);
-                        let sum = build.add(kept, update);
-                        update = build.op(Kind::Assign, &[*state, sum]);
+                        if summed.is_none() {
+                            let kept = build.op(Kind::Scale { by: momentum }, &[*state]);
+                            update = build.add(kept, update);
+                        }
+                        update = build.op(Kind::Assign, &[*state, update]);
                     }
                     let step = build.mul(update, number);
                     build.add(*param, step)

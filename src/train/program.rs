@@ -20,17 +20,18 @@ use crate::schedule::When;
 use crate::schedule::parts::{Cut, Marks};
 
 use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
-use super::optimizer::{Optimizer, matrices, squares};
+use super::optimizer::{Optimizer, Summed, matrices, squares};
 
 /// Names of outputs and of inputs that are not the model's.
 pub mod name {
     /// Output `[]` f32: what the labels of the micro-batch add to the loss.
     pub const LOSS: &str = "loss";
-    /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone.
+    /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone. Of [`super::Part::Compressed`] the norm
+    /// of the first moments of what is compressed, and of the gradients of the others.
     pub const NORM: &str = "norm";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
-    /// Input `[]` f32 of [`super::Part::Update`]: what gradients are multiplied by.
+    /// Input `[]` f32 of [`super::Part::Update`] and [`super::Part::Compressed`]: what gradients are multiplied by.
     pub const FACTOR: &str = "factor";
 }
 
@@ -371,7 +372,7 @@ impl Parts<'_> {
             }
         }
         let (mut optimizer, mut scaled) = (states.optimizer.clone(), states.scaled.clone());
-        let mut frozen = match (part, self.compress) {
+        let mut summed = match (part, self.compress) {
             (Part::Compressed, Some(compress)) => self.compress(build, compress, &own, &mut whole, states),
             _ => Vec::new(),
         };
@@ -379,7 +380,7 @@ impl Parts<'_> {
             // The last part has its gradients first, and the sum of their squares goes from part to part once.
             [&mut own, &mut whole, &mut scaled].into_iter().for_each(|all| all.reverse());
             optimizer.reverse();
-            frozen.reverse();
+            summed.reverse();
         }
         if self.is_scaled() {
             if let Some(squares) = squares(build, &whole) {
@@ -390,7 +391,7 @@ impl Parts<'_> {
                 build.op(Kind::Assign, &[*state, gradient]);
             }
         } else if let Some((norm, moved)) =
-            self.optimizer.update_frozen(build, &own, &whole, (&optimizer, &frozen), self.clip_norm)
+            self.optimizer.update_summed(build, &own, &whole, (&optimizer, &summed), self.clip_norm)
         {
             build.output(name::NORM, norm);
             let copies: Vec<Operand> = copies.into_iter().map(|(copy, _)| copy).collect();
@@ -398,8 +399,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Writes the sums of compressed gradients in the place of their parts in `whole`; the answer is by param what they were multiplied
-    /// with.
+    /// Writes the first moments that compressed sums give in the place of gradients' parts in `whole`; the answer is by param what such a
+    /// moment is, if it is one.
     fn compress(
         &self,
         build: &mut Builder,
@@ -407,24 +408,30 @@ impl Parts<'_> {
         params: &[Operand],
         whole: &mut [Operand],
         states: &States,
-    ) -> Vec<Option<Operand>> {
-        let mut inverses = Vec::with_capacity(params.len());
+    ) -> Vec<Option<Summed>> {
+        let mut summed = Vec::with_capacity(params.len());
+        let (old, new) = self.optimizer.shares();
+        let factor = build.input(name::FACTOR, [], DType::F32);
+        whole.iter_mut().for_each(|gradient| *gradient = build.mul(*gradient, factor));
         for (at, param) in params.iter().enumerate() {
             let Some(kept_back) = states.kept_back[at] else {
-                inverses.push(None);
+                summed.push(None);
                 continue;
             };
             let name = name_of(build, *param);
+            let moment = states.optimizer[at][0];
             let scale = self.optimizer.scale(build, &states.optimizer[at], updates);
-            let sent = scale.map_or(whole[at], |[_, inverse]| build.mul(whole[at], inverse));
-            build.name(sent, format!("{SENT}{name}"));
+            let [known, sent] = [(old, moment, "known."), (new, whole[at], SENT)].map(|(share, of, prefix)| {
+                let part = build.op(Kind::Scale { by: share }, &[of]);
+                let part = scale.map_or(part, |[_, inverse]| build.mul(part, inverse));
+                build.name(part, format!("{prefix}{name}"))
+            });
             let kind = Kind::CompressedSum { axes: Vec::new(), by };
-            let [_, sum] = build.several(kind, &[sent, kept_back]);
-            let gradient = scale.map_or(sum, |[scale, _]| build.mul(sum, scale));
-            whole[at] = build.name(gradient, format!("{GRADIENT}{name}"));
-            inverses.push(scale.map(|[_, inverse]| inverse));
+            let [_, sum] = build.several(kind, &[sent, kept_back, known]);
+            whole[at] = scale.map_or(sum, |[scale, _]| build.mul(sum, scale));
+            summed.push(Some(Summed { inverse: scale.map(|[_, inverse]| inverse) }));
         }
-        inverses
+        summed
     }
 
     /// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer is the whole gradients, by param.

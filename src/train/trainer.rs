@@ -116,6 +116,21 @@ pub struct Progress {
     /// After how many updates second moments stay as they are; none before a compressed step.
     #[serde(default)]
     pub frozen_at: Option<usize>,
+    /// The share of gradients that clipping left, the mean of about the last ten updates in which it was known: of what is compressed
+    /// no card knows the norm, and second moments that stay are of gradients cut by this.
+    #[serde(default = "Progress::uncut")]
+    pub factor: f64,
+}
+
+impl Progress {
+    const fn uncut() -> f64 {
+        1.0
+    }
+}
+
+/// What gradients of this norm are multiplied by.
+fn factor(clip_norm: f64, norm: f64) -> f64 {
+    if clip_norm > 0.0 { (clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 }
 }
 
 /// Why training does not go on.
@@ -204,7 +219,7 @@ impl Trainer {
             }
             None => None,
         };
-        let progress = Progress { next: 0, updates: 0, loss_scale, frozen_at: None };
+        let progress = Progress { next: 0, updates: 0, loss_scale, frozen_at: None, factor: 1.0 };
         Ok(Self {
             engine,
             config: config.clone(),
@@ -265,8 +280,8 @@ impl Trainer {
                     if !self.may_move(&mut found)? {
                         break;
                     }
-                    let clip = if clip_norm > 0.0 { (clip_norm / (found.grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-                    inputs.extend(of_update().chain([number_input(name::FACTOR, clip / loss_scale)]));
+                    let factor = factor(clip_norm, found.grad_norm) / loss_scale;
+                    inputs.extend(of_update().chain([number_input(name::FACTOR, factor)]));
                 }
                 part if part.ends_step() && !is_scaled && self.layout.stages == 1 => inputs.extend(of_update()),
                 _ => {}
@@ -300,7 +315,7 @@ impl Trainer {
                 return Err(Error::NotFinite { step, what, value, spoiled: self.spoiled()? });
             }
         }
-        self.advance(!found.is_skipped);
+        self.advance(&found);
         self.times.seconds = match window.filter(|_| self.has_clock) {
             Some(window) => (window.end - window.start) as f64 / 1e9,
             None => began.elapsed().as_secs_f64(),
@@ -309,17 +324,25 @@ impl Trainer {
     }
 
     /// Counts a step, and whether weights moved in it.
-    fn advance(&mut self, has_moved: bool) {
+    fn advance(&mut self, step: &Step) {
+        if !step.is_skipped && !self.is_compressed() {
+            let updates = (self.progress.updates + 1).min(10) as f64;
+            self.progress.factor += (factor(self.recipe.clip_norm, step.grad_norm) - self.progress.factor) / updates;
+        }
         self.progress.frozen_at = self.warmup.as_ref().filter(|_| self.is_compressed()).map(|(updates, _)| *updates);
         self.progress.next += 1;
-        self.progress.updates += usize::from(has_moved);
+        self.progress.updates += usize::from(!step.is_skipped);
     }
 
     /// What the optimizer reads in the next step.
     fn optimizer_inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let optimizer = self.recipe.optimizer;
-        let corrected = optimizer.corrected_input(updates, rate).filter(|_| self.is_compressed());
-        optimizer.inputs(updates, rate).into_iter().chain(corrected).collect()
+        let mut inputs = optimizer.inputs(updates, rate);
+        if self.is_compressed() {
+            inputs.extend(optimizer.corrected_input(updates, rate));
+            inputs.push((name::FACTOR, self.progress.factor));
+        }
+        inputs
     }
 
     /// Whether the next step sums compressed gradients.

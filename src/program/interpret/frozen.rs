@@ -14,18 +14,19 @@ pub(in crate::program) fn adamw_scale(kind: &Kind, operands: &[&HostTensor]) -> 
 }
 
 pub(in crate::program) fn adamw(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let Kind::FrozenAdamW { beta1, decay } = *kind else { unreachable!("frozen_adamw's kind") };
-    let [w, m, r, g, factor, rate, corrected] = operands else { unreachable!("frozen_adamw takes seven operands") };
+    let Kind::FrozenAdamW { decay } = *kind else { unreachable!("frozen_adamw's kind") };
+    let [w, m, r, sum, factor, rate, corrected] = operands else { unreachable!("frozen_adamw takes seven operands") };
     let number = |x: &HostTensor| f64::from(x.floats()[0]);
     let (factor, rate, corrected) = (number(factor), number(rate), number(corrected));
-    let m: Vec<f64> = doubles(m).zip(doubles(g)).map(|(m, g)| beta1 * m + (1.0 - beta1) * g * factor).collect();
-    let moved = doubles(w).zip(doubles(r)).zip(&m).map(|((w, r), m)| w * (1.0 - rate * decay) - corrected * m * r);
-    let moved = like(w, moved);
-    vec![like(operands[1], m), moved]
+    let moment: Vec<f64> = doubles(sum).map(|sum| sum * factor).collect();
+    let step = doubles(w).zip(doubles(r)).zip(&moment);
+    let moved = like(w, step.map(|((w, r), moment)| w * (1.0 - rate * decay) - corrected * moment * r));
+    vec![like(m, moment), moved]
 }
 
 /// What one card does; the parts of several are no part of a program over whole tensors.
 pub(in crate::program) fn compressed_sum(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let sum = doubles(operands[0]).zip(doubles(operands[1])).map(|(x, kept)| x + kept);
+    let [x, kept, whole] = operands else { unreachable!("compressed_sum takes three operands") };
+    let sum = doubles(x).zip(doubles(kept)).zip(doubles(whole)).map(|((x, kept), whole)| x + kept + whole);
     vec![like(operands[1], doubles(operands[1]).map(|_| 0.0)), like(operands[0], sum)]
 }

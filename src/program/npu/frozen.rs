@@ -20,21 +20,16 @@ pub(in crate::program) fn adamw_scale(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::FrozenAdamW { beta1, decay } = *kind else { return };
-    let (w, inverse, grad) = (emit.view(0), emit.view(2), emit.view(3));
+    let Kind::FrozenAdamW { decay } = *kind else { return };
+    let (w, inverse, sum) = (emit.view(0), emit.view(2), emit.view(3));
     let (factor, rate, corrected) = (emit.view(4), emit.view(5), emit.view(6));
     let m = emit.out();
     if m.elems() == 0 {
         return;
     }
-    let step = emit.temporary(w.dtype, w.shape.clone());
-    emit.calls.extend([
-        Call::Mul { a: grad, b: factor, out: step.clone() },
-        Call::Muls { x: step.clone(), out: step.clone(), by: Number::Float(1.0 - beta1) },
-        Call::Muls { x: m.clone(), out: m.clone(), by: Number::Float(beta1) },
-        Call::Add { a: m.clone(), b: step.clone(), out: m.clone() },
-    ]);
+    emit.calls.push(Call::Mul { a: sum, b: factor, out: m.clone() });
     let Some(out) = emit.result(1) else { return };
+    let step = emit.temporary(w.dtype, w.shape.clone());
     emit.calls.extend([
         Call::Mul { a: m, b: inverse, out: step.clone() },
         Call::Mul { a: step.clone(), b: corrected, out: step.clone() },
@@ -54,10 +49,15 @@ pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
 
 /// Of one card, which keeps nothing back.
 pub(in crate::program) fn sum_of_one(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, kept) = (emit.view(0), emit.out());
+    let (x, whole, kept) = (emit.view(0), emit.view(2), emit.out());
     if kept.elems() == 0 {
         return;
     }
-    let add = emit.result(1).map(|out| Call::Add { a: x, b: kept.clone(), out });
-    emit.calls.extend(add.into_iter().chain([Call::Zero { into: kept }]));
+    if let Some(out) = emit.result(1) {
+        emit.calls.extend([
+            Call::Add { a: x, b: whole, out: out.clone() },
+            Call::Add { a: out.clone(), b: kept.clone(), out },
+        ]);
+    }
+    emit.calls.push(Call::Zero { into: kept });
 }

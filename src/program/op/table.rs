@@ -478,11 +478,10 @@ super::ops! {
         host: Host::Several(host::frozen::adamw_scale),
         npu: npu::frozen::adamw_scale,
     }
-    /// [`Kind::AdamW`] whose second moment stays, of `w`, `m`, the inverse `r` of its [`Kind::AdamWScale`], `g`, and a factor of it, the
-    /// rate, and that over `1 - beta1^t`: `m = beta1 m + (1 - beta1) g` in place, `w (1 - rate decay) - corrected · m · r`.
+    /// [`Kind::AdamW`] whose second moment stays, of `w`, `m`, the inverse `r` of its [`Kind::AdamWScale`], the first moment `s` that is to
+    /// take the place of `m`, and a factor of it, the rate, and that over `1 - beta1^t`: `m = factor s` in place,
+    /// `w (1 - rate decay) - corrected · m · r`.
     FrozenAdamW {
-        /// Share of the old first moment.
-        beta1: f64,
         /// Share of the weight that goes.
         decay: f64,
     } = "frozen_adamw" {
@@ -493,15 +492,16 @@ super::ops! {
         host: Host::Several(host::frozen::adamw),
         npu: npu::frozen::adamw,
     }
-    /// Joins the parts of `x` with fewer bytes than it has: `x` and what was kept back of it before are what is kept back now, the first
-    /// result, in place of the second operand, and the second. One card alone keeps nothing back.
+    /// Joins the parts of `x` with fewer bytes than it has: `x`, what was kept back of it before, and a summand that all cards have whole
+    /// are what is kept back now, the first result, in place of the second operand, and the second. Each card adds an equal share of the
+    /// summand to its part before it says anything. One card alone keeps nothing back.
     CompressedSum {
         /// Those on which `x` is a part, which lowering writes here.
         axes: Vec<AxisId>,
         /// What is said of a part.
         by: Compression,
     } = "compressed_sum" {
-        arity: 2,
+        arity: 3,
         rule: |kind, shapes| of_one_shape(kind, shapes, 2),
         linear: Linear::Joins,
         dtype: |kind, dtypes| singles(kind, dtypes, 2),

@@ -18,6 +18,8 @@ struct Parts {
     x: View,
     /// What it kept back.
     kept: View,
+    /// A summand that all cards have.
+    whole: View,
     /// The sum.
     out: View,
 }
@@ -37,24 +39,39 @@ impl Emitter<'_> {
             return;
         }
         let x = self.dense(id, x);
+        let whole = self.view(op.operands[2]);
+        let whole = self.dense(id, whole);
         let out = out.unwrap_or_else(|| self.temporary(x.dtype, x.shape.clone()));
-        let [x, kept, out] = [x, kept, out].map(|view| flat(&view, view.offset, elems));
-        let parts = Parts { x, kept, out };
+        let [x, kept, whole, out] = [x, kept, whole, out].map(|view| flat(&view, view.offset, elems));
+        let parts = Parts { x, kept, whole, out };
         match by {
             Compression::OneBit => self.one_bit(id, axes, &parts),
             Compression::TopK { share } => self.top(id, axes, &parts, Compression::kept(share, elems)),
         }
     }
 
-    fn one_bit(&mut self, id: OpId, axes: &[AxisId], Parts { x, kept, out }: &Parts) {
-        let (elems, cards, own) = (x.elems(), self.placed.mesh.joint_size(axes), self.position(axes));
+    /// What a card would say if it said all: its part, what it kept back, and its share of what all have.
+    fn own_part(&mut self, id: OpId, Parts { x, kept, whole, .. }: &Parts, cards: usize, out: &View) {
+        self.launch(
+            id,
+            [
+                Call::Muls { x: whole.clone(), out: out.clone(), by: Number::Float((cards as f64).recip()) },
+                Call::Add { a: out.clone(), b: x.clone(), out: out.clone() },
+                Call::Add { a: out.clone(), b: kept.clone(), out: out.clone() },
+            ],
+        );
+    }
+
+    fn one_bit(&mut self, id: OpId, axes: &[AxisId], parts: &Parts) {
+        let Parts { kept, out, .. } = parts;
+        let (elems, cards, own) = (kept.elems(), self.placed.mesh.joint_size(axes), self.position(axes));
         let dealt = Dealt::new(elems, cards);
         let chunk = dealt.chunk;
         // By card: what this one has of its share.
         let mine = self.temporary(DType::F32, [cards, chunk].into());
         let all = flat(&mine, 0, elems);
         let tail = flat(&mine, elems, cards * chunk - elems);
-        self.launch(id, [Call::Add { a: x.clone(), b: kept.clone(), out: all.clone() }]);
+        self.own_part(id, parts, cards, &all);
         self.zero(id, tail);
         let counts: Vec<usize> = (0..cards).map(|card| dealt.count(card)).collect();
         let (said, decoded) = self.say_signs(id, &mine, &counts);
@@ -135,10 +152,11 @@ impl Emitter<'_> {
         decoded
     }
 
-    fn top(&mut self, id: OpId, axes: &[AxisId], Parts { x, kept, out }: &Parts, count: usize) {
+    fn top(&mut self, id: OpId, axes: &[AxisId], parts: &Parts, count: usize) {
+        let Parts { kept, out, .. } = parts;
         let cards = self.placed.mesh.joint_size(axes);
-        let mine = self.temporary(DType::F32, x.shape.clone());
-        let magnitudes = self.temporary(DType::F32, x.shape.clone());
+        let mine = self.temporary(DType::F32, kept.shape.clone());
+        let magnitudes = self.temporary(DType::F32, kept.shape.clone());
         let greatest = self.temporary(DType::F32, [count].into());
         let places = self.temporary(DType::I64, [count].into());
         let bytes = count * Compression::PLACED_BYTES;
@@ -150,10 +168,10 @@ impl Emitter<'_> {
         };
         let (values, own) = (as_type(&said, DType::F32, 0), as_type(&said, DType::I32, 0));
         let back = self.temporary(DType::F32, [count].into());
+        self.own_part(id, parts, cards, &mine);
         self.launch(
             id,
             [
-                Call::Add { a: x.clone(), b: kept.clone(), out: mine.clone() },
                 Call::Abs { x: mine.clone(), out: magnitudes.clone() },
                 Call::Topk { x: magnitudes, values: greatest, indices: places.clone(), dim: 0 },
                 Call::Gather { x: mine.clone(), index: places.clone(), out: values.clone(), dim: 0 },
