@@ -7,6 +7,8 @@
 //! mean magnitude of those that have. What is compressed is the gradient and not, as 1-bit Adam has it, the moment: what is kept back
 //! enters the next gradient with the other sign, and the moment is the mean of many. So the norm, the clipping and the moment are of
 //! what moves the weights, whoever compressed it.
+//!
+//! That root and its inverse stay as they are, too, and are made in each step: kept, they would be two more matrices a weight.
 
 use serde::{Deserialize, Serialize};
 
