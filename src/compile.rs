@@ -18,7 +18,7 @@ use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
-use crate::schedule::{Plan, Staged, StagedStep, schedule_joined_like, schedule_stages};
+use crate::schedule::{Plan, Staged, StagedStep, StepOrder, schedule_joined_like, schedule_stages};
 
 pub(crate) use order::{check_axes, check_order};
 
@@ -229,7 +229,7 @@ impl Deployment {
         let split = parallelize_apart(program, mesh, &pins, |program| marks.apart(program))?;
         check_order(self.order, &split.lowered)?;
         let places = marks.places(&split.lowered.program);
-        let plans = schedule_stages(&StagedStep {
+        let step = StagedStep {
             name: &format!("{} in {} stages", program.name, self.stages),
             pipeline: Pipeline::GPipe,
             stages: self.stages,
@@ -240,7 +240,8 @@ impl Deployment {
             }],
             homes: &marks.homes(program),
             micro_batches: &[0],
-        })?;
+        };
+        let plans = schedule_stages(&step, StepOrder::Program)?;
         Ok(Compiled { split, plans })
     }
 

@@ -1,12 +1,15 @@
 //! How much of the exchanges of a step of training no operator hides, beside what no order of the same steps could hide, and what memory
 //! that takes: on the planner's clock, of the plans that `train` runs.
 
+use std::collections::BTreeMap;
+
 use ascend_tp::base::{Bytes, Kernels};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
-use ascend_tp::schedule::plan::{Action, Plan, Region, StreamKind};
-use ascend_tp::schedule::schedule;
+use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind, View};
+use ascend_tp::schedule::{StepOrder, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
 use ascend_tp_planner::simulate::{Awaited, Exposed, Issue, Limit, RankRun, Simulator, Span, exposed, least_us};
 
@@ -25,7 +28,14 @@ fn model() -> ModelConfig {
 }
 
 fn recipe(layout: &Layout) -> Recipe {
-    Recipe { seq: 1024, global_batch: 2 * layout.batch(), precision: recipe::Precision::Bf16, ..Recipe::default() }
+    // Stages have more micro-batches than they are.
+    let micro_batches = if layout.stages > 1 { 4 * layout.stages } else { 2 };
+    Recipe {
+        seq: 1024,
+        global_batch: micro_batches * layout.batch(),
+        precision: recipe::Precision::Bf16,
+        ..Recipe::default()
+    }
 }
 
 /// Layouts; of each how many times the least the step may take, and how much may be exposed of what is in the order of the program. With
@@ -48,15 +58,22 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(plans: Vec<Plan>) -> Self {
+    /// Of all ranks.
+    fn all(plans: Vec<Plan>) -> Vec<Self> {
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let cards: Vec<usize> = (0..plans.len()).collect();
-        let run = Simulator::new(&profile, &topology, &plans, &cards, None).run(Issue::Eager).ranks.swap_remove(0);
-        Self { plan: plans.into_iter().next().unwrap(), run }
+        let ranks = Simulator::new(&profile, &topology, &plans, &cards, None).run(Issue::Eager).ranks;
+        plans.into_iter().zip(ranks).map(|(plan, run)| Self { plan, run }).collect()
     }
 
+    fn of(plans: Vec<Plan>) -> Self {
+        Self::all(plans).swap_remove(0)
+    }
+
+    /// Collectives that no operator hides.
     fn exposed_us(&self) -> f64 {
-        exposed(&self.plan, &self.run.spans).iter().map(|found| found.us).sum()
+        let is_collective = |found: &&Exposed| self.plan.steps[found.step].stream == StreamKind::Communication;
+        exposed(&self.plan, &self.run.spans).iter().filter(is_collective).map(|found| found.us).sum()
     }
 
     fn arena(&self) -> Bytes {
@@ -68,22 +85,25 @@ impl Seen {
     }
 }
 
+/// So many times the bytes of a card in the order of the program may it have.
+const MOST_BYTES: f64 = 1.0 + 1.0 / 32.0;
+
 #[test]
 fn exchanges_are_hidden_but_for_what_no_order_hides() {
     for (name, layout, most, most_exposed) in LAYOUTS {
         let recipe = recipe(&layout);
         let lowered = lower(&model(), &recipe, &layout).unwrap();
         let (mut step_us, mut least, mut exposed_us, mut before_us) = (0.0, 0.0, 0.0, 0.0);
-        for (run, (_, placed)) in lowered.runs(&recipe, &layout).unwrap().iter().zip(&lowered.parts) {
+        for run in lowered.runs(&recipe, &layout).unwrap() {
             let seen = Seen::of(run.schedule(&recipe, &layout, Kernels::NONE).unwrap());
-            let before = Seen::of(schedule(placed).unwrap());
+            let before = Seen::of(run.schedule_in(StepOrder::Program, &recipe, &layout, Kernels::NONE).unwrap());
             step_us += seen.run.duration_us;
             least += least_us(&seen.plan, &seen.run.spans);
             exposed_us += seen.exposed_us();
             before_us += before.exposed_us();
             let (now, then) = (seen.bytes(), before.bytes());
             println!("{name}: arena {} of {then}, in the order of the program {}", seen.arena(), before.arena());
-            assert!(now as f64 <= 1.05 * then as f64, "{name}: {now} bytes, in the order of the program {then}");
+            assert!(now as f64 <= MOST_BYTES * then as f64, "{name}: {now} bytes, in the order of the program {then}");
         }
         println!(
             "{name}: {step_us:.0} us, at least {least:.0}; {exposed_us:.0} us exposed, in the order of the program {before_us:.0}"
@@ -94,6 +114,174 @@ fn exchanges_are_hidden_but_for_what_no_order_hides() {
         );
         assert!(step_us < most * least, "{name}: {step_us} us, at least {least}");
     }
+}
+
+/// Layouts of stages; of each how much of the collectives that are exposed in the order of the program may be.
+const STAGES: [(&str, Pipeline, Layout, f64); 4] = [
+    (
+        "pp=2, dp=4, ZeRO 1",
+        Pipeline::OneForwardOneBackward,
+        Layout { stages: 2, data: 4, zero: Zero::Moments, ..Layout::ONE },
+        0.5,
+    ),
+    (
+        "pp=2, dp=4, ZeRO 3",
+        Pipeline::OneForwardOneBackward,
+        Layout { stages: 2, data: 4, zero: Zero::Weights, ..Layout::ONE },
+        0.55,
+    ),
+    (
+        "pp=2, tp=4, along the sequence",
+        Pipeline::OneForwardOneBackward,
+        Layout { stages: 2, tensor: 4, residual: Residual::Seq, ..Layout::ONE },
+        0.55,
+    ),
+    (
+        "pp=3, tp=2, along the sequence",
+        Pipeline::ZeroBubbleH1,
+        Layout { stages: 3, tensor: 2, residual: Residual::Seq, ..Layout::ONE },
+        0.7,
+    ),
+];
+
+#[test]
+fn exchanges_of_stages_are_hidden_and_no_step_is_longer() {
+    for (name, pipeline, layout, most_exposed) in STAGES {
+        let recipe = Recipe { pipeline, ..recipe(&layout) };
+        let lowered = lower(&model(), &recipe, &layout).unwrap();
+        let runs = lowered.runs(&recipe, &layout).unwrap();
+        let of = |order| Seen::all(runs[0].schedule_in(order, &recipe, &layout, Kernels::NONE).unwrap());
+        let [before, now] = [StepOrder::Program, StepOrder::Overlapped].map(of);
+        let step_us = |seen: &[Seen]| seen.iter().map(|seen| seen.run.duration_us).fold(0.0, f64::max);
+        let exposed_us = |seen: &[Seen]| seen.iter().map(Seen::exposed_us).sum::<f64>() / seen.len() as f64;
+        let (step, step_before) = (step_us(&now), step_us(&before));
+        let (exposed, exposed_before) = (exposed_us(&now), exposed_us(&before));
+        println!(
+            "{name}: {step:.0} us, {exposed:.0} exposed; in the order of the passes {step_before:.0}, {exposed_before:.0}"
+        );
+        assert!(step < step_before, "{name}: {step} us, in the order of the passes {step_before}");
+        assert!(exposed < most_exposed * exposed_before, "{name}: {exposed} us exposed, {exposed_before}");
+        for (rank, (now, before)) in now.iter().zip(&before).enumerate() {
+            let (now, then) = (now.bytes() as f64, before.bytes() as f64);
+            assert!(now <= MOST_BYTES * then, "{name}, rank {rank}: {now} bytes, in the order of the passes {then}");
+        }
+    }
+}
+
+/// A small model in two stages of two cards, whose exchanges are moved.
+fn small(order: StepOrder, pipeline: Pipeline) -> Vec<Plan> {
+    let config = ModelConfig { layers: 4, vocab_size: 64, hidden_size: 64, intermediate_size: 128, ..model() };
+    let config = ModelConfig { heads: 4, kv_heads: 2, ..config };
+    let layout = Layout { stages: 2, tensor: 2, residual: Residual::Seq, ..Layout::ONE };
+    let recipe = Recipe { seq: 16, global_batch: 4, pipeline, ..Recipe::default() };
+    let lowered = lower(&config, &recipe, &layout).unwrap();
+    lowered.runs(&recipe, &layout).unwrap()[0].schedule_in(order, &recipe, &layout, Kernels::NONE).unwrap()
+}
+
+const PIPELINES: [Pipeline; 5] = [
+    Pipeline::OneForwardOneBackward,
+    Pipeline::GPipe,
+    Pipeline::ZeroBubbleH1,
+    Pipeline::Interleaved { chunks: 2 },
+    Pipeline::ZeroBubbleV,
+];
+
+/// Of steps of a stage that touch the same bytes, one of them writing, the first stays the first; what goes to a stage keeps its order; no
+/// step is lost.
+#[test]
+fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
+    let kept = |plan: &Plan| -> Vec<Step> {
+        let is_kept = |step: &&Step| matches!(step.action, Action::Launch(_) | Action::Exchange(_));
+        plan.steps.iter().filter(is_kept).cloned().collect()
+    };
+    let touches = |step: &Step| {
+        let of = |view: &View| {
+            let size = view.dtype.size_bytes();
+            (view.buffer, view.span().start * size, view.span().end * size)
+        };
+        (step.reads().into_iter().map(of).collect::<Vec<_>>(), step.writes().into_iter().map(of).collect::<Vec<_>>())
+    };
+    for pipeline in PIPELINES {
+        let [before, after] = [StepOrder::Program, StepOrder::Overlapped].map(|order| small(order, pipeline));
+        let mut moved = 0;
+        for (before, after) in before.iter().zip(&after) {
+            let (steps, others) = (kept(before), kept(after));
+            assert_eq!(steps.len(), others.len(), "{pipeline}");
+            // Where alike steps stand, in order.
+            let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+            others.iter().enumerate().for_each(|(at, step)| places.entry(format!("{step:?}")).or_default().push(at));
+            let place = |step: &Step| places.get_mut(&format!("{step:?}")).unwrap().remove(0);
+            let places: Vec<usize> = steps.iter().map(place).collect();
+            moved += places.windows(2).filter(|pair| pair[0] > pair[1]).count();
+            for is_sent in [false, true] {
+                let is_of = |step: &Step| match &step.action {
+                    Action::Exchange(exchange) => match exchange.kind {
+                        CollectiveKind::Send { .. } => is_sent,
+                        CollectiveKind::Receive { .. } => !is_sent,
+                        _ => false,
+                    },
+                    _ => false,
+                };
+                let of_transfers = steps.iter().zip(&places).filter(|(step, _)| is_of(step));
+                assert!(of_transfers.map(|(_, place)| *place).is_sorted(), "{pipeline}");
+            }
+            let all: Vec<_> = steps.iter().map(touches).collect();
+            let meets = |xs: &[_], ys: &[_]| {
+                let meet = |(a, start, end): &(_, usize, usize), (b, from, to): &(_, usize, usize)| {
+                    a == b && start < to && from < end
+                };
+                xs.iter().any(|x| ys.iter().any(|y| meet(x, y)))
+            };
+            for (at, (reads, writes)) in all.iter().enumerate() {
+                for (earlier, (others, written)) in all[..at].iter().enumerate() {
+                    if meets(writes, written) || meets(writes, others) || meets(reads, written) {
+                        assert!(
+                            places[earlier] < places[at],
+                            "{pipeline}: {:?} was before {:?}",
+                            steps[earlier],
+                            steps[at]
+                        );
+                    }
+                }
+            }
+        }
+        assert!(moved > 0, "{pipeline}: nothing was moved");
+    }
+}
+
+/// An exchange that one rank lacks, two of a communicator in another order and a wait that is left out are found before anything runs.
+#[test]
+fn mutants_of_overlapped_stages_are_found() {
+    let sound = small(StepOrder::Overlapped, Pipeline::OneForwardOneBackward);
+    assert!(verify(&sound).is_ok());
+    let noticed = |rank: usize, what: &str, change: &dyn Fn(&mut Vec<Step>)| {
+        let mut plans = sound.clone();
+        change(&mut plans[rank].steps);
+        assert!(verify(&plans).is_err(), "rank {rank}: {what}");
+    };
+    let mut made = [0; 3];
+    for (rank, plan) in sound.iter().enumerate() {
+        let exchanges: Vec<(usize, &Step)> =
+            plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Exchange(_))).collect();
+        // A few of each, the first among them.
+        for (at, _) in exchanges.iter().step_by(11) {
+            noticed(rank, &format!("exchange {at} is left out"), &|steps| _ = steps.remove(*at));
+            made[0] += 1;
+        }
+        let transfers: Vec<usize> =
+            exchanges.iter().filter(|(_, step)| step.stream == StreamKind::Transfers).map(|(at, _)| *at).collect();
+        for pair in transfers.windows(2).step_by(3) {
+            noticed(rank, &format!("transfers {pair:?} are exchanged"), &|steps| steps.swap(pair[0], pair[1]));
+            made[1] += 1;
+        }
+        let waits = plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Wait(_)));
+        for (at, _) in waits.step_by(17) {
+            noticed(rank, &format!("wait {at} is left out"), &|steps| _ = steps.remove(at));
+            made[2] += 1;
+        }
+    }
+    println!("{made:?} exchanges, transfers and waits");
+    assert!(made.iter().all(|made| *made >= 10), "{made:?}");
 }
 
 /// What an exposed exchange is said to begin behind ended when it began, and what waits for it begins when it ends.

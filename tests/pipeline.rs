@@ -7,7 +7,7 @@ use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
-use ascend_tp::schedule::{Staged, StagedStep, schedule_stages, verify};
+use ascend_tp::schedule::{Staged, StagedStep, StepOrder, schedule_stages, verify};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::verify::{Gradients, gradients};
@@ -229,7 +229,8 @@ fn no_op_is_lost() {
     let (first, last) = (staged(0), staged(1));
     let plans = |pipeline: Pipeline, programs: &[Staged<'_>], micro_batches: &[usize]| {
         let homes = &lowered.homes;
-        schedule_stages(&StagedStep { name: "step", pipeline, stages: 2, programs, homes, micro_batches })
+        let step = StagedStep { name: "step", pipeline, stages: 2, programs, homes, micro_batches };
+        schedule_stages(&step, StepOrder::Overlapped)
     };
     let found = plans(recipe.pipeline, &[last], &[0]).unwrap();
     let calls = |plan: &Plan, name: &str| {

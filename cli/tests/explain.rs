@@ -138,7 +138,18 @@ fn a_step_of_stages_is_explained() {
     let idle: Vec<f64> = report["idle"].as_array().unwrap().iter().map(|idle| idle.as_f64().unwrap()).collect();
     assert!(idle.len() == 2 && idle.iter().all(|idle| (0.1..0.9).contains(idle)), "{idle:?}");
     let text = succeeds(&words(line));
-    for expected in ["pp=2", "send", "stage 0 makes it, stage 1 reads it", "No operator runs, by stage: "] {
+    // What is exposed has its reasons, and the longest stage a bound.
+    assert!(report["exposed"].as_array().unwrap().len() > 2, "{report:#}");
+    let [least_us, step_us] = [&report["least"]["step_us"], &report["step_us"]].map(|us| us.as_f64().unwrap());
+    assert!(least_us > 0.0 && least_us <= step_us, "{least_us} {step_us}");
+    for expected in [
+        "pp=2",
+        "send",
+        "stage 0 makes it, stage 1 reads it",
+        "No operator runs, by stage: ",
+        "exposed, were no stage to wait for another.",
+        "What is exposed, the longest first",
+    ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
 }

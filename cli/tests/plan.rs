@@ -3,7 +3,7 @@
 use std::process::Output;
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Precision};
+use ascend_tp::base::{DType, Kernels, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
@@ -12,6 +12,7 @@ use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::Tensor;
+use ascend_tp::train::{Layout, Recipe, StepProgram, Zero, lower, recipe};
 use ascend_tp::{Cann, Engine};
 use ascend_tp_machine::{Profile, Soc, Topology};
 use ascend_tp_planner::fit_memory::{COMMUNICATOR_BYTES, CardMemory, MemoryKind};
@@ -229,6 +230,16 @@ fn rows_and_columns_are_priced_beside_one_axis() {
     let why = json(&format!("{line} --why tp=8,tp_row=2"));
     assert_eq!(why["entry"]["properties"]["tp_row"], "2", "{why}");
     assert_eq!(why["can_run"], true);
+    // One that does not fit was tried as well.
+    let why = json(
+        "--model qwen2.5-72b --cards 8 --serve --card 910b4 --batch 8 --input 512 --output 32 --why tp=4,tp_row=2",
+    );
+    assert_eq!(
+        (&why["can_run"], &why["entry"]["properties"]["tp_row"]),
+        (&Value::from(false), &Value::from("2")),
+        "{why}"
+    );
+    assert!(why["entry"]["reason"].as_str().unwrap().contains("does not fit"), "{why}");
 }
 
 #[test]
@@ -327,23 +338,55 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     }
 }
 
-/// Why no depth is tried: its cards hold and do what those of replicas do, of which each has its own sequences.
+/// Why no depth is tried: its cards hold and do what those of replicas do, of which each has its own sequences, and are no faster.
 #[test]
-fn a_depth_takes_as_long_as_replicas() {
+fn a_depth_is_no_faster_than_replicas() {
     let (config, profile, topology) = (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
-    let run = |cards: usize, depth: usize, batch: usize| {
-        let (grid, any) = (Grid { rows: 1, depth }, Deployment::of(&config, cards));
-        let (precision, head) = (DType::BF16.into(), Head::LastToken);
-        let deployment = Deployment { grid, precision, head, batch, longest_prompt: 128, context: 192, ..any };
-        let Programs { prefill, decode } = deployment.compile(&config).unwrap();
-        let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES).bytes(MemoryKind::Weights);
-        let on: Vec<usize> = (0..cards).collect();
-        let step = Simulator::new(&profile, &topology, &prefill, &on, None).run(Issue::Eager).breakdown;
-        (memory, step.duration_us)
-    };
-    let ((deep, deep_us), (alone, alone_us)) = (run(8, 2, 4), run(4, 1, 2));
-    assert_eq!(deep, alone);
-    assert!((deep_us / alone_us - 1.0).abs() < 0.02, "{deep_us} µs, of a replica {alone_us}");
+    let (precision, head) = (DType::BF16.into(), Head::LastToken);
+    for (rows, residual) in [(1, Residual::Replicate), (1, Residual::Seq), (2, Residual::Replicate), (2, Residual::Seq)]
+    {
+        let run = |cards: usize, depth: usize, batch: usize| {
+            let any = Deployment::of(&config, cards);
+            let (grid, longest_prompt, context) = (Grid { rows, depth }, 128, 192);
+            let deployment = Deployment { grid, residual, precision, head, batch, longest_prompt, context, ..any };
+            let Programs { prefill, decode } = deployment.compile(&config).unwrap();
+            let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES).bytes(MemoryKind::Weights);
+            let on: Vec<usize> = (0..cards).collect();
+            let us = [prefill, decode].map(|plans| {
+                Simulator::new(&profile, &topology, &plans, &on, None).run(Issue::Eager).breakdown.duration_us
+            });
+            (memory, us)
+        };
+        let ((deep, deep_us), (alone, alone_us)) = (run(8, 2, 8), run(4, 1, 4));
+        assert_eq!(deep, alone);
+        for (deep_us, alone_us) in deep_us.into_iter().zip(alone_us) {
+            println!("{rows} rows, {residual:?}: {deep_us:.0} µs, of a replica {alone_us:.0}");
+            assert!(deep_us >= 0.98 * alone_us, "{rows} rows, {residual:?}: {deep_us} µs, of a replica {alone_us}");
+        }
+    }
+}
+
+/// The same of copies that train, whatever else is cut over them.
+#[test]
+fn a_depth_is_no_faster_than_copies() {
+    let (config, profile, topology) = (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+    let recipe = Recipe { seq: 512, global_batch: 4, precision: recipe::Precision::Bf16, ..Recipe::default() };
+    for (rows, zero) in [(1, Zero::None), (1, Zero::Weights), (2, Zero::Moments), (2, Zero::Weights)] {
+        let us = |data: usize, depth: usize, micro_batch: usize| -> f64 {
+            let of = Layout { tensor: 4, residual: Residual::Seq, zero, ..Layout::ONE };
+            let layout = Layout { data, micro_batch, grid: Grid { rows, depth }, ..of };
+            let lowered = lower(&config, &recipe, &layout).unwrap();
+            let on: Vec<usize> = (0..layout.cards()).collect();
+            let of_run = |run: &StepProgram<'_>| {
+                let plans = run.schedule(&recipe, &layout, Kernels::NONE).unwrap();
+                Simulator::new(&profile, &topology, &plans, &on, None).run(Issue::Eager).breakdown.duration_us
+            };
+            lowered.runs(&recipe, &layout).unwrap().iter().map(of_run).sum()
+        };
+        let (deep_us, copies_us) = (us(1, 2, 2), us(2, 1, 1));
+        println!("{rows} rows, {zero:?}: {deep_us:.0} µs, of copies {copies_us:.0}");
+        assert!(deep_us >= 0.98 * copies_us, "{rows} rows, {zero:?}: {deep_us} µs, of copies {copies_us}");
+    }
 }
 
 proptest! {

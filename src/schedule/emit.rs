@@ -2,6 +2,7 @@
 //! and unpacking. Buffers are made here and placed later.
 
 mod compressed;
+mod cut;
 mod joined;
 mod names;
 mod stages;
@@ -42,7 +43,7 @@ pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
         ends.push(emitter.plan.steps.len());
     }
     emitter.outputs();
-    Emitted { plan: emitter.plan, ends }
+    Emitted { plan: emitter.plan, ends, begins: Vec::new(), reserved: Vec::new() }
 }
 
 /// Every group that some op of the program exchanges in, for all ranks alike.

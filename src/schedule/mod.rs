@@ -48,14 +48,32 @@ pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
     schedule_joined_like(lowered, None, Kernels::NONE)
 }
 
+/// The order of a rank's steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOrder {
+    /// That of the program, and of a pipeline's passes.
+    Program,
+    /// Operators run while data is exchanged, for at most 1/32 more of a card's bytes.
+    Overlapped,
+}
+
 /// As [`schedule_joined`], but params and states lie by themselves, so that only ops share launches that read them one by one: a sum
 /// and its norm, rotary embeddings of queries and keys; with kernels in the place of calls that they do the work of.
 ///
 /// # Errors
 /// As [`schedule`].
-pub fn schedule_partly_joined(lowered: &Placed, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
+pub fn schedule_partly_joined(lowered: &Placed, kernels: Kernels, order: StepOrder) -> Result<Vec<Plan>, Diagnostics> {
     let joins = Joins::of_any_memory(lowered, kernels);
-    finished(overlap::overlap((0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, &joins, rank)).collect()))
+    let ranks = (0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, &joins, rank)).collect();
+    finished(ordered(vec![ranks], order))
+}
+
+/// The plans of all ranks of all stages, and what is reserved of their arenas.
+fn ordered(ranks: Vec<Vec<overlap::Emitted>>, order: StepOrder) -> Vec<(Plan, Vec<Reserved>)> {
+    match order {
+        StepOrder::Program => overlap::in_order(ranks),
+        StepOrder::Overlapped => overlap::overlap(ranks),
+    }
 }
 
 /// As [`schedule_joined`], with kernels in the place of calls that they do the work of, and if another program of the same model is
@@ -82,20 +100,15 @@ fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnosti
     finished((0..lowered.mesh.cards()).map(|rank| (emit::emit(lowered, joins, rank).plan, Vec::new())).collect())
 }
 
-/// What one rank does, in program order, without waits between its streams: enough to count or to cost it.
-#[must_use]
-pub fn steps(lowered: &Placed, rank: usize) -> Vec<plan::Step> {
-    emit::emit(lowered, &Joins::default(), rank).plan.steps
-}
-
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.
 ///
 /// # Errors
 /// Programs that stages cannot share out, or what `verify` finds.
-pub fn schedule_stages(step: &StagedStep<'_>) -> Result<Vec<Plan>, Diagnostics> {
+pub fn schedule_stages(step: &StagedStep<'_>, order: StepOrder) -> Result<Vec<Plan>, Diagnostics> {
     // One micro-batch has one order.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
-    finished(emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?)
+    let ranks = emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?;
+    finished(ordered(ranks, order))
 }
 
 /// Plans with offsets and events, verified.

@@ -4,18 +4,22 @@
 //! arena. Streams run in the order of steps, so an operator that waits for an exchange holds up all behind it, and what an exchange
 //! waits for holds up the exchange. By the times of the cost model, what prepares an exchange comes ahead while the links are idle, and
 //! an operator that would wait stands back for those that would not. An exchange then has its memory for the time in which it runs by
-//! those times, so that neither it nor an operator beside it waits for bytes of the other.
+//! those times, so that neither it nor an operator beside it waits for bytes of the other. Stages of a pipeline are put into order
+//! together, each by its own clock and by when the others send what it reads: so an operator of a later pass runs only where its input has
+//! come, and where it would hold up what another stage waits for, it may stand back.
 //!
 //! Invariants: of two steps of a rank that touch the same bytes of a buffer, one of them writing, the first stays the first, so no bit
-//! changes; all ranks have one order, so also one order of exchanges; the arena of the first card, by whose times all are ordered, takes
-//! a bounded number of bytes more.
+//! changes; all ranks of a stage have one order, so also one order of exchanges, and all stages one order of transfers; the arena of a
+//! stage's first card, by whose times all of it are ordered, takes a bounded number of bytes more.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod queue;
+
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ascend_tp_machine::operator::OperatorCost;
 use ascend_tp_machine::{Launch, Profile, Work};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::base::IdVec;
 use crate::program::call::BufferId;
@@ -23,23 +27,28 @@ use crate::program::call::BufferId;
 use super::launch::launch;
 use super::memory::{Reserved, assign};
 use super::parts::{CHIP, exchange_us};
-use super::plan::{Action, Collective, Plan, Region, Step, Tap};
-
-/// Units among which the next is looked for.
-const WINDOW: usize = 1024;
+use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, StreamKind, Tap};
+use queue::{Cost, Filling, Ordered, Queue, UnitKind, live, order};
 
 /// One part in so many of a card's bytes may be spent on what runs ahead and on memory that is reserved.
 const SPARE_PART: u64 = 32;
 
+/// Of these bytes so many parts in four are tried: buffers that live at other times may leave gaps between them.
+const SPENT: [u64; 4] = [4, 2, 1, 0];
+
 /// A plan as it is emitted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Emitted {
     pub(super) plan: Plan,
-    /// By op of the program: the steps up to its end.
+    /// The steps up to the end of each op that was emitted, as many on all ranks of a stage.
     pub(super) ends: Vec<usize>,
+    /// The steps before each pass of a pipeline, and before what stands behind them.
+    pub(super) begins: Vec<usize>,
+    /// Of what is exchanged with other stages.
+    pub(super) reserved: Vec<Reserved>,
 }
 
-/// What stays together: operators of an op between its exchanges, or one of these. Of an op, its number.
+/// What stays together: operators of an op between its exchanges, or one of these. The op's number among those emitted, and its own.
 type Unit = (usize, usize);
 
 impl Emitted {
@@ -60,49 +69,127 @@ impl Emitted {
     }
 }
 
-/// The plans with their steps in another order, and what is reserved of their arenas.
-pub(super) fn overlap(emitted: Vec<Emitted>) -> Vec<(Plan, Vec<Reserved>)> {
-    let is_exchange = |step: &Step| matches!(step.action, Action::Exchange(_));
-    if !emitted.iter().any(|rank| rank.plan.steps.iter().any(is_exchange)) {
-        return in_order(emitted);
+/// The units of ranks that do the same: of all, or of a stage of a pipeline.
+struct Stage {
+    /// By rank and step: its unit.
+    units: Vec<Vec<usize>>,
+    /// By unit: those that have to stand behind it.
+    behind: Vec<Vec<usize>>,
+    /// By unit: on the first rank.
+    costs: Vec<Cost>,
+    /// Bytes of the first rank's arena in the order of the program.
+    before: u64,
+    /// As many more it may have.
+    spare: u64,
+}
+
+impl Stage {
+    fn new(ranks: &[Emitted]) -> Self {
+        let units: Vec<Vec<Unit>> = ranks.iter().map(Emitted::units).collect();
+        let mut all: Vec<Unit> = units.iter().flatten().copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        let numbers: FxHashMap<Unit, usize> = all.iter().enumerate().map(|(number, unit)| (*unit, number)).collect();
+        let units: Vec<Vec<usize>> =
+            units.into_iter().map(|units| units.into_iter().map(|unit| numbers[&unit]).collect()).collect();
+        let mut behind: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
+        let mut costs = vec![Cost::default(); all.len()];
+        for (rank, units) in ranks.iter().zip(&units) {
+            mark(rank, units, ranks.len(), &mut costs);
+            order_pairs(&rank.plan, units, &mut behind);
+        }
+        // Of the same stages, what is sent first is received first.
+        let mut last: BTreeMap<&[usize], usize> = BTreeMap::new();
+        for (unit, cost) in costs.iter().enumerate() {
+            let UnitKind::Transfer(among) = &cost.kind else { continue };
+            if let Some(before) = last.insert(among, unit) {
+                behind[before].push(unit);
+            }
+        }
+        for of_unit in &mut behind {
+            of_unit.sort_unstable();
+            of_unit.dedup();
+        }
+        let Emitted { plan, reserved, .. } = &ranks[0];
+        price(plan, &units[0], &mut costs);
+        let before = arena_bytes(plan.clone(), reserved);
+        let held: u64 =
+            plan.buffers.values().iter().filter(|slot| slot.region != Region::Arena).map(|slot| slot.bytes.0).sum();
+        Self { units, behind, costs, before, spare: (held + before) / SPARE_PART }
     }
-    let of_ranks: Vec<Vec<Unit>> = emitted.iter().map(Emitted::units).collect();
-    let mut all: Vec<Unit> = of_ranks.iter().flatten().copied().collect();
-    all.sort_unstable();
-    all.dedup();
-    let numbers: FxHashMap<Unit, usize> = all.iter().enumerate().map(|(number, unit)| (*unit, number)).collect();
-    let of_ranks: Vec<Vec<usize>> =
-        of_ranks.into_iter().map(|units| units.into_iter().map(|unit| numbers[&unit]).collect()).collect();
-    let mut behind: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
-    for (rank, units) in emitted.iter().zip(&of_ranks) {
-        order_pairs(&rank.plan, units, &mut behind);
+
+    fn queue(&self, filling: Filling, spent: u64) -> Queue<'_> {
+        Queue::new(&self.costs, self.behind.clone(), filling, self.spare * spent / SPENT[0])
     }
-    for of_unit in &mut behind {
-        of_unit.sort_unstable();
-        of_unit.dedup();
+
+    /// Whether the arena of the first rank is no larger than it may be.
+    fn fits(&self, first: &Emitted, ordered: &Ordered<'_>, beside: &[Beside]) -> bool {
+        let (plan, reserved) = moved(first.clone(), &self.units[0], ordered, beside);
+        arena_bytes(plan, &reserved) <= self.before + self.spare
     }
-    let costs = costs(&emitted[0].plan, &of_ranks[0], all.len());
-    let first = &emitted[0].plan;
-    let before = arena_bytes(first.clone(), &[]);
-    let held: u64 =
-        first.buffers.values().iter().filter(|slot| slot.region != Region::Arena).map(|slot| slot.bytes.0).sum();
-    let spare = (held + before) / SPARE_PART;
-    // Buffers that live at other times may leave gaps between them: then less is spent.
-    for spent in [spare, spare / 2, spare / 4, 0] {
-        let timed = Queue::new(&costs, behind.clone(), spent).order();
-        let reserved = timed.reserved();
-        let (plan, of_first) = moved(first.clone(), &of_ranks[0], &timed, &reserved);
-        if arena_bytes(plan, &of_first) <= before + spare {
-            let ranks = emitted.into_iter().zip(of_ranks);
-            return ranks.map(|(rank, units)| moved(rank.plan, &units, &timed, &reserved)).collect();
+}
+
+/// The plans of all stages, one behind the other, with their steps in another order, and what is reserved of their arenas. Of the ways to
+/// fill the waits of a pipeline's passes the one counts by which all stages have ended first.
+pub(super) fn overlap(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
+    let is_collective = |step: &Step| step.stream == StreamKind::Communication;
+    if !ranks.iter().flatten().any(|rank| rank.plan.steps.iter().any(is_collective)) {
+        return in_order(ranks);
+    }
+    let stages: Vec<Stage> = ranks.iter().map(|ranks| Stage::new(ranks)).collect();
+    let ways: &[Filling] = if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
+    let found = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
+    let end_us = |all: &[(Ordered<'_>, Vec<Beside>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
+    let Some(found) = found.min_by(|a, b| end_us(a).total_cmp(&end_us(b))) else { return in_order(ranks) };
+    if stages.len() > 1 && end_us(&found) >= in_passes_us(&stages) {
+        return in_order(ranks);
+    }
+    let of_stage = |(ranks, (stage, (ordered, beside))): (Vec<Emitted>, (&Stage, &(Ordered<'_>, Vec<Beside>)))| {
+        let ranks = ranks.into_iter().zip(&stage.units);
+        ranks.map(|(rank, units)| moved(rank, units, ordered, beside)).collect::<Vec<_>>()
+    };
+    ranks.into_iter().zip(stages.iter().zip(&found)).flat_map(of_stage).collect()
+}
+
+/// When all stages have ended in the order of their passes, in microseconds.
+fn in_passes_us(stages: &[Stage]) -> f64 {
+    let ordered = order(stages.iter().map(|stage| stage.queue(Filling::None, 0)).collect());
+    ordered.iter().map(Ordered::end_us).fold(0.0, f64::max)
+}
+
+/// The orders of all stages and what runs beside their exchanges, if their arenas are no larger than they may be.
+fn arranged<'a>(
+    stages: &'a [Stage],
+    ranks: &[Vec<Emitted>],
+    filling: Filling,
+) -> Option<Vec<(Ordered<'a>, Vec<Beside>)>> {
+    // By stage: how much is spent, as a place in the list of what is tried.
+    let mut tried = vec![0; stages.len()];
+    loop {
+        let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<u64>>>()?;
+        let queues = stages.iter().zip(spent).map(|(stage, spent)| stage.queue(filling, spent)).collect();
+        let found: Vec<(Ordered<'a>, Vec<Beside>)> = order(queues)
+            .into_iter()
+            .map(|ordered| {
+                let beside = ordered.reserved();
+                (ordered, beside)
+            })
+            .collect();
+        let mut fits = true;
+        for (at, (ordered, beside)) in found.iter().enumerate() {
+            let of_stage = stages[at].fits(&ranks[at][0], ordered, beside);
+            tried[at] += usize::from(!of_stage);
+            fits &= of_stage;
+        }
+        if fits {
+            return Some(found);
         }
     }
-    in_order(emitted)
 }
 
 /// Plans in the order of the program.
-fn in_order(emitted: Vec<Emitted>) -> Vec<(Plan, Vec<Reserved>)> {
-    emitted.into_iter().map(|rank| (rank.plan, Vec::new())).collect()
+pub(super) fn in_order(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
+    ranks.into_iter().flatten().map(|rank| (rank.plan, rank.reserved)).collect()
 }
 
 /// The bytes of a plan's arena.
@@ -111,46 +198,34 @@ fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> u64 {
     plan.region_bytes(Region::Arena).0
 }
 
-/// Bytes of a buffer that units touched.
-#[derive(Clone, Default)]
-struct Touched {
-    reads: Vec<(Range<u64>, usize)>,
-    writes: Vec<(Range<u64>, usize)>,
-}
-
 /// Adds the units that have to stand behind each, on one rank.
 fn order_pairs(plan: &Plan, units: &[usize], behind: &mut [Vec<usize>]) {
-    let mut touched: IdVec<BufferId, Touched> = plan.buffers.ids().map(|_| Touched::default()).collect();
-    for (step, unit) in plan.steps.iter().zip(units) {
-        let reads = step.reads().into_iter().map(|view| (view, false));
-        for (view, is_write) in reads.chain(step.writes().into_iter().map(|view| (view, true))) {
-            let (_, range) = plan.span(view);
-            let past = &mut touched[view.buffer];
-            let earlier = past.writes.iter().chain(past.reads.iter().filter(|_| is_write));
-            for (_, other) in earlier.filter(|(other, _)| other.start < range.end && range.start < other.end) {
-                if other != unit {
-                    behind[*other].push(*unit);
-                }
-            }
-            if is_write { &mut past.writes } else { &mut past.reads }.push((range, *unit));
+    for (first, second) in plan.conflicts() {
+        let (first, second) = (units[first], units[second]);
+        if first != second {
+            behind[first].push(second);
         }
     }
 }
 
-/// What a unit costs a card.
-#[derive(Clone, Debug, Default)]
-struct Cost {
-    /// How long it runs.
-    us: f64,
-    is_exchange: bool,
-    /// Buffers of the arena that it touches, and their bytes.
-    touches: Vec<(BufferId, u64)>,
+/// Says what each unit of a rank is; a stage has so many `ranks`.
+fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, costs: &mut [Cost]) {
+    for (at, (step, unit)) in plan.steps.iter().zip(units).enumerate() {
+        costs[*unit].pass = begins.partition_point(|begin| *begin <= at);
+        let Action::Exchange(exchange) = &step.action else { continue };
+        costs[*unit].kind = match step.stream {
+            StreamKind::Transfers => {
+                UnitKind::Transfer(met(plan, exchange).into_iter().map(|rank| rank / ranks).collect())
+            }
+            StreamKind::Compute | StreamKind::Communication => UnitKind::Collective,
+        };
+    }
 }
 
-fn costs(plan: &Plan, units: &[usize], count: usize) -> Vec<Cost> {
+/// Adds how long each unit runs on a rank and what it touches.
+fn price(plan: &Plan, units: &[usize], costs: &mut [Cost]) {
     let profile = Profile::of(CHIP);
     let mut known: FxHashMap<Launch, f64> = FxHashMap::default();
-    let mut costs = vec![Cost::default(); count];
     for (step, unit) in plan.steps.iter().zip(units) {
         let cost = &mut costs[*unit];
         cost.us += match &step.action {
@@ -160,10 +235,7 @@ fn costs(plan: &Plan, units: &[usize], count: usize) -> Vec<Cost> {
                     .entry(launch)
                     .or_insert_with_key(|launch| OperatorCost::of(&profile, &Work::of(launch)).duration_us)
             }
-            Action::Exchange(collective) => {
-                cost.is_exchange = true;
-                exchange_us(&profile, collective, &plan.groups[collective.group])
-            }
+            Action::Exchange(collective) => exchange_us(&profile, collective, &met(plan, collective)),
             Action::Record(_) | Action::Wait(_) => 0.0,
         };
         for view in step.reads().into_iter().chain(step.writes()) {
@@ -173,41 +245,16 @@ fn costs(plan: &Plan, units: &[usize], count: usize) -> Vec<Cost> {
             }
         }
     }
-    costs
 }
 
-/// The bytes of the arena that are live at each unit of a sequence, and by buffer the places of the first and the last that touch it.
-fn live<'a>(sequence: impl Iterator<Item = &'a Cost>) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
-    let mut lives: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
-    let mut bytes: FxHashMap<BufferId, u64> = FxHashMap::default();
-    let mut count = 0;
-    for (at, cost) in sequence.enumerate() {
-        for (buffer, of_buffer) in &cost.touches {
-            lives.entry(*buffer).or_insert((at, at)).1 = at;
-            bytes.insert(*buffer, *of_buffer);
-        }
-        count = at + 1;
+/// The ranks that take part in an exchange; of a transfer first the one that sends.
+fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
+    let ranks = &plan.groups[exchange.group];
+    match exchange.kind {
+        CollectiveKind::Send { to } => vec![plan.rank, ranks[to]],
+        CollectiveKind::Receive { from } => vec![ranks[from], plan.rank],
+        _ => ranks.clone(),
     }
-    let (mut more, mut fewer) = (vec![0; count], vec![0; count + 1]);
-    for (buffer, (first, last)) in &lives {
-        more[*first] += bytes[buffer];
-        fewer[last + 1] += bytes[buffer];
-    }
-    let mut now = 0;
-    let live = more.iter().zip(&fewer).map(|(more, fewer)| {
-        now = now + more - fewer;
-        now
-    });
-    (live.collect(), lives)
-}
-
-/// Units with an order, and when each runs by it, in microseconds.
-struct Ordered<'a> {
-    costs: &'a [Cost],
-    order: Vec<usize>,
-    spans: Vec<(f64, f64)>,
-    /// Bytes of the arena that there may be.
-    most: u64,
 }
 
 /// An exchange has its memory while what stands beside it runs.
@@ -222,8 +269,10 @@ impl Ordered<'_> {
     /// Of exchanges: what runs beside them, as far as there is memory for it.
     fn reserved(&self) -> Vec<Beside> {
         let (mut live, lives) = live(self.order.iter().map(|unit| &self.costs[*unit]));
-        let is_exchange = |place: &usize| self.costs[self.order[*place]].is_exchange;
-        let (exchanges, operators): (Vec<usize>, Vec<usize>) = (0..self.order.len()).partition(is_exchange);
+        let of_kind = |kind: UnitKind| -> Vec<usize> {
+            (0..self.order.len()).filter(|place| self.costs[self.order[*place]].kind == kind).collect()
+        };
+        let (exchanges, operators) = (of_kind(UnitKind::Collective), of_kind(UnitKind::Operators));
         let span = |place: usize| self.spans[self.order[place]];
         let mut found = Vec::with_capacity(exchanges.len());
         for exchange in exchanges {
@@ -252,8 +301,9 @@ impl Ordered<'_> {
     }
 }
 
-/// A rank's steps in the order of their units.
-fn moved(mut plan: Plan, units: &[usize], ordered: &Ordered<'_>, reserved: &[Beside]) -> (Plan, Vec<Reserved>) {
+/// A rank's steps in the order of their units, and what is reserved, also for what runs `beside` exchanges.
+fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Beside]) -> (Plan, Vec<Reserved>) {
+    let Emitted { mut plan, reserved, .. } = rank;
     let mut of_unit: Vec<Vec<usize>> = vec![Vec::new(); ordered.order.len()];
     for (step, unit) in units.iter().enumerate() {
         of_unit[*unit].push(step);
@@ -273,8 +323,13 @@ fn moved(mut plan: Plan, units: &[usize], ordered: &Ordered<'_>, reserved: &[Bes
     move_taps(&mut plan, &places);
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut plan.steps).into_iter().map(Some).collect();
     plan.steps = sequence.iter().filter_map(|step| steps[*step].take()).collect();
-    let mut found = Vec::new();
-    for Beside { exchange, places } in reserved {
+    let place = |step: usize| places.get(step).copied().unwrap_or(places.len());
+    let kept = |Reserved { buffer, steps }: &Reserved| {
+        let end = place(steps.end);
+        Reserved { buffer: *buffer, steps: place(steps.start).min(end)..end }
+    };
+    let mut found: Vec<Reserved> = reserved.iter().map(kept).collect();
+    for Beside { exchange, places } in beside {
         let own = begins[*exchange]..begins[exchange + 1];
         for step in &plan.steps[own.clone()] {
             let Action::Exchange(Collective { send, recv, .. }) = &step.action else { continue };
@@ -306,162 +361,6 @@ fn move_taps(plan: &mut Plan, places: &[usize]) {
         tap.after_steps = after_steps;
     }
     plan.taps.sort_by_key(|tap| tap.after_steps);
-}
-
-/// Units that are to be put into order.
-struct Queue<'a> {
-    costs: &'a [Cost],
-    /// By unit: those that have to stand behind it.
-    behind: Vec<Vec<usize>>,
-    /// By unit: how many it still has to stand behind.
-    unmet: Vec<usize>,
-    /// By unit: when what it stands behind has ended.
-    ready_us: Vec<f64>,
-    /// By unit: when it runs.
-    spans: Vec<(f64, f64)>,
-    is_taken: Vec<bool>,
-    /// Operators and exchanges that stand behind nothing.
-    operators: BTreeSet<usize>,
-    exchanges: BTreeSet<usize>,
-    /// Of operators alone: whether an exchange waits for it and for what takes less time than that.
-    prepares: Vec<bool>,
-    /// The first unit that is not taken.
-    first: usize,
-    /// By unit: bytes of the arena that are live where all run in the order of the program.
-    live: Vec<u64>,
-    /// As many there may be.
-    most: u64,
-    /// Buffers that a unit which is taken touches.
-    is_live: FxHashSet<BufferId>,
-    /// By unit that is taken: the bytes of buffers that it was the first to touch.
-    holds: Vec<u64>,
-    /// Of those taken ahead of the first that is not: the sum of that.
-    ahead: u64,
-    /// When the operators taken so far have ended.
-    now_us: f64,
-    /// When the exchanges taken so far have ended.
-    link_us: f64,
-}
-
-impl<'a> Queue<'a> {
-    fn new(costs: &'a [Cost], behind: Vec<Vec<usize>>, spare: u64) -> Self {
-        let count = costs.len();
-        let mut unmet = vec![0; count];
-        behind.iter().flatten().for_each(|unit| unmet[*unit] += 1);
-        let is_ready = |unit: &usize| unmet[*unit] == 0;
-        let (exchanges, operators) = (0..count).filter(is_ready).partition(|unit| costs[*unit].is_exchange);
-        let (live, _) = live(costs.iter());
-        let most = live.iter().copied().max().unwrap_or(0) + spare;
-        Self {
-            costs,
-            prepares: prepares(costs, &behind),
-            behind,
-            unmet,
-            ready_us: vec![0.0; count],
-            spans: vec![(0.0, 0.0); count],
-            is_taken: vec![false; count],
-            operators,
-            exchanges,
-            first: 0,
-            live,
-            most,
-            is_live: FxHashSet::default(),
-            ahead: 0,
-            holds: vec![0; count],
-            now_us: 0.0,
-            link_us: 0.0,
-        }
-    }
-
-    fn order(mut self) -> Ordered<'a> {
-        let mut order = Vec::with_capacity(self.costs.len());
-        while self.first < self.costs.len() {
-            let unit = self.next();
-            self.take(unit);
-            order.push(unit);
-        }
-        Ordered { costs: self.costs, order, spans: self.spans, most: self.most }
-    }
-
-    /// Those of some units that there is room for, in the order of the program.
-    fn with_room(&self, units: &'_ BTreeSet<usize>) -> impl Iterator<Item = usize> {
-        let window = units.range(self.first..(self.first + WINDOW).min(self.costs.len())).copied();
-        let most_live = window.scan((self.first, 0), |(seen, most), unit| {
-            *most = self.live[*seen..=unit].iter().copied().fold(*most, u64::max);
-            *seen = unit;
-            Some((unit, *most))
-        });
-        // What is taken ahead is held until all before it are taken.
-        let has_room = |unit: usize, most: u64| most + self.ahead + self.new_bytes(unit) <= self.most;
-        most_live.filter(move |(unit, most)| *unit == self.first || has_room(*unit, *most)).map(|(unit, _)| unit)
-    }
-
-    /// What runs next.
-    fn next(&self) -> usize {
-        let is_there = |unit: &usize| self.ready_us[*unit] <= self.now_us;
-        let exchange = || self.with_room(&self.exchanges).next();
-        if self.link_us <= self.now_us {
-            let prepares = |unit: &usize| self.prepares[*unit] && is_there(unit);
-            if let Some(unit) = exchange().or_else(|| self.with_room(&self.operators).find(prepares)) {
-                return unit;
-            }
-        }
-        let soonest = || {
-            let units = self.with_room(&self.operators);
-            units.min_by(|a, b| self.ready_us[*a].total_cmp(&self.ready_us[*b]))
-        };
-        let found = self.with_room(&self.operators).find(is_there).or_else(exchange).or_else(soonest);
-        // All before it are taken, so it is one of these.
-        found.unwrap_or(self.first)
-    }
-
-    /// Bytes that a unit takes of the arena.
-    fn new_bytes(&self, unit: usize) -> u64 {
-        let touches = self.costs[unit].touches.iter();
-        touches.filter(|(buffer, _)| !self.is_live.contains(buffer)).map(|(_, bytes)| bytes).sum()
-    }
-
-    fn take(&mut self, unit: usize) {
-        let Cost { us, is_exchange, ref touches } = self.costs[unit];
-        let stream_us = if is_exchange { &mut self.link_us } else { &mut self.now_us };
-        let start_us = self.ready_us[unit].max(*stream_us);
-        *stream_us = start_us + us;
-        self.spans[unit] = (start_us, start_us + us);
-        if is_exchange { &mut self.exchanges } else { &mut self.operators }.remove(&unit);
-        for behind in std::mem::take(&mut self.behind[unit]) {
-            self.ready_us[behind] = self.ready_us[behind].max(start_us + us);
-            self.unmet[behind] -= 1;
-            if self.unmet[behind] == 0 {
-                if self.costs[behind].is_exchange { &mut self.exchanges } else { &mut self.operators }.insert(behind);
-            }
-        }
-        self.is_taken[unit] = true;
-        let bytes = self.new_bytes(unit);
-        self.is_live.extend(touches.iter().map(|(buffer, _)| *buffer));
-        self.holds[unit] = bytes;
-        self.ahead += bytes;
-        while self.is_taken.get(self.first) == Some(&true) {
-            self.ahead -= self.holds[self.first];
-            self.first += 1;
-        }
-    }
-}
-
-/// By operator: whether an exchange waits for nothing but it and what runs behind it, and they take no longer than the exchange.
-fn prepares(costs: &[Cost], behind: &[Vec<usize>]) -> Vec<bool> {
-    // How long the exchange takes that a unit leads to, and how long what leads to it.
-    let mut leads: Vec<Option<(f64, f64)>> = vec![None; costs.len()];
-    for unit in (0..costs.len()).rev() {
-        if costs[unit].is_exchange {
-            leads[unit] = Some((costs[unit].us, 0.0));
-            continue;
-        }
-        let exchange = behind[unit].iter().find(|behind| costs[**behind].is_exchange);
-        let next = exchange.or(if behind[unit].len() == 1 { behind[unit].first() } else { None });
-        leads[unit] = next.and_then(|next| leads[*next]).map(|(exchange, before)| (exchange, before + costs[unit].us));
-    }
-    let is_short = |lead: Option<(f64, f64)>| lead.is_some_and(|(exchange, before)| before <= exchange);
-    leads.into_iter().map(is_short).collect()
 }
 
 #[cfg(test)]
@@ -521,7 +420,7 @@ mod tests {
         let placed = chain();
         let before = exchanges_before_products(&emitted(&placed)[0].plan);
         assert_eq!(before, [1, 2, 3, 4, 5, 6]);
-        let plans = overlap(emitted(&placed));
+        let plans = overlap(vec![emitted(&placed)]);
         let after = exchanges_before_products(&plans[0].0);
         assert!(after.iter().zip(&before).take(5).all(|(after, before)| after > before), "{after:?}");
         // What each gather reads is kept for it while steps behind it run.
@@ -538,7 +437,7 @@ mod tests {
     #[test]
     fn steps_that_touch_the_same_bytes_keep_their_order() {
         let placed = chain();
-        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(emitted(&placed))) {
+        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)])) {
             assert_eq!(before.plan.steps.len(), after.steps.len());
             let place = |step: &Step| after.steps.iter().position(|other| other == step).unwrap();
             let places: Vec<usize> = before.plan.steps.iter().map(place).collect();
@@ -567,7 +466,7 @@ mod tests {
             let steps = plan.steps[..tap.after_steps].iter().rev();
             steps.into_iter().find(|step| step.writes().iter().any(|view| view.buffer == tap.view.buffer)).cloned()
         };
-        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(emitted(&placed))) {
+        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)])) {
             for tap in &before.plan.taps {
                 assert_eq!(maker(&before.plan, tap.value), maker(&after, tap.value), "{:?}", tap.value);
             }

@@ -119,7 +119,7 @@ fn pass_times(
 
 /// How long a collective among these ranks takes, on servers of eight cards.
 pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[usize]) -> f64 {
-    let topology = Topology::atlas_a2(ranks.last().map_or(1, |last| last / 8 + 1));
+    let topology = Topology::atlas_a2(ranks.iter().max().map_or(1, |last| last / 8 + 1));
     let (exchange, bytes) = exchange(collective);
     CollectiveCost::of(profile, &topology, exchange, bytes, ranks).duration_us
 }

@@ -392,6 +392,31 @@ impl Plan {
         (slot.region, start..start + (elems.end - elems.start) as u64 * size)
     }
 
+    /// Pairs of steps that touch the same bytes of a buffer, one of them writing, the earlier step first: what no order of the steps may
+    /// change. In the order of the later steps; a pair may be there several times.
+    #[must_use]
+    pub fn conflicts(&self) -> Vec<(usize, usize)> {
+        // By buffer: what was read and what was written, and by which step.
+        let mut touched: IdVec<BufferId, [Vec<(Range<u64>, usize)>; 2]> =
+            self.buffers.ids().map(|_| Default::default()).collect();
+        let mut found = Vec::new();
+        for (at, step) in self.steps.iter().enumerate() {
+            let reads = step.reads().into_iter().map(|view| (view, false));
+            for (view, is_write) in reads.chain(step.writes().into_iter().map(|view| (view, true))) {
+                let (_, range) = self.span(view);
+                let [reads, writes] = &mut touched[view.buffer];
+                let read = if is_write { reads.as_slice() } else { &[] };
+                let earlier = writes
+                    .iter()
+                    .chain(read)
+                    .filter(|(other, by)| *by != at && other.start < range.end && range.start < other.end);
+                found.extend(earlier.map(|(_, by)| (*by, at)));
+                if is_write { writes } else { reads }.push((range, at));
+            }
+        }
+        found
+    }
+
     /// The streams a card needs for it: all have the first two.
     #[must_use]
     pub fn streams(&self) -> &'static [StreamKind] {

@@ -16,7 +16,7 @@ use crate::program::models::trained;
 use crate::program::tree::SumOrder;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
-use crate::schedule::{Place, Plan, Staged, StagedStep, schedule_partly_joined, schedule_stages};
+use crate::schedule::{Place, Plan, Staged, StagedStep, StepOrder, schedule_partly_joined, schedule_stages};
 
 use super::checkpoint::{ShardedTensor, Sharding};
 use super::compress;
@@ -354,18 +354,33 @@ impl StepProgram<'_> {
     /// # Errors
     /// Programs that stages cannot share out, or what the scheduler's verification finds.
     pub fn schedule(&self, recipe: &Recipe, layout: &Layout, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
+        self.schedule_in(StepOrder::Overlapped, recipe, layout, kernels)
+    }
+
+    /// As [`StepProgram::schedule`], with the steps of each rank in this order.
+    ///
+    /// # Errors
+    /// As [`StepProgram::schedule`].
+    pub fn schedule_in(
+        &self,
+        order: StepOrder,
+        recipe: &Recipe,
+        layout: &Layout,
+        kernels: Kernels,
+    ) -> Result<Vec<Plan>, Diagnostics> {
         let programs: Vec<Staged<'_>> = self.programs.iter().map(|(_, staged)| *staged).collect();
         if let (1, [only]) = (layout.stages, programs.as_slice()) {
-            return schedule_partly_joined(only.placed, kernels);
+            return schedule_partly_joined(only.placed, kernels, order);
         }
-        schedule_stages(&StagedStep {
+        let step = StagedStep {
             name: &format!("train {:?} of {} in {} stages", self.part, layout.micro_batches(recipe), layout.stages),
             pipeline: recipe.pipeline,
             stages: layout.stages,
             programs: &programs,
             homes: self.homes,
             micro_batches: &self.micro_batches,
-        })
+        };
+        schedule_stages(&step, order)
     }
 }
 

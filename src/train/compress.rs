@@ -9,6 +9,8 @@
 //! then in proportion to what it moves, and a weight that has no gradient in most steps does not move by the mean magnitude of those
 //! that have. No card knows the norm of the whole gradient then: the factor of clipping stays as the second moments do, and what is cut
 //! to the recipe's norm besides is the moment.
+//!
+//! That root and its inverse stay as they are, too, and are made in each step: kept, they would be two more matrices a weight.
 
 use serde::{Deserialize, Serialize};
 

@@ -22,7 +22,7 @@ use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::models::{Head, RunShape, decoder, input};
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, OpId, Program, Role, Value};
 use ascend_tp::schedule::plan::Action;
-use ascend_tp::schedule::{Plan, schedule_partly_joined};
+use ascend_tp::schedule::{Plan, StepOrder, schedule_partly_joined};
 use ascend_tp::train::{self, Layout, Optimizer, Recipe, recipe};
 use ascend_tp::{Cann, Mesh, Pins};
 
@@ -118,7 +118,7 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnost
         let recipe =
             Recipe { steps: 1, global_batch: 2, seq: TOKENS, precision, optimizer, exact, ..Recipe::default() };
         for (_, placed) in train::lower(config, &recipe, &Layout::ONE)?.parts {
-            let plan = schedule_partly_joined(&placed, kernels)?.remove(0);
+            let plan = schedule_partly_joined(&placed, kernels, StepOrder::Overlapped)?.remove(0);
             uses.push(Use { command, program: placed.program, plan });
         }
     }

@@ -12,8 +12,8 @@ use std::ops::Range;
 use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
 use ascend_tp::program::OpId;
+use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
-use ascend_tp::schedule::{Plan, steps};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
@@ -47,10 +47,9 @@ struct Report {
     chip: &'static str,
     /// The slowest card's step, in microseconds.
     step_us: f64,
-    /// Of one stage: what no order of the same operators and collectives is shorter than, and how much of it no operator of that card
-    /// runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    least: Option<Least>,
+    /// What no order of the same operators and exchanges of a card is shorter than, and how much of it no operator of that card runs; of a
+    /// pipeline, of the stage for which it is longest.
+    least: Least,
     /// Of a pipeline: by stage, the part of the step in which no operator of its slowest card runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idle: Vec<f64>,
@@ -89,10 +88,10 @@ impl Report {
     fn add_exposed(&mut self, seen: &[Seen<'_>], times: usize) {
         seen.iter().for_each(|seen| seen.add_waits(times, &mut self.exposed));
         self.exposed.sort_by(|a, b| b.us.total_cmp(&a.us));
-        if let (Some(least), [seen]) = (&mut self.least, seen) {
-            let step_us = least_us(seen.plan, seen.spans);
-            least.step_us += step_us * times as f64;
-            least.exposed_us += (step_us - seen.busy_us()) * times as f64;
+        let of_stages = seen.iter().map(|seen| (least_us(seen.plan, seen.spans), seen.busy_us()));
+        if let Some((step_us, busy_us)) = of_stages.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+            self.least.step_us += step_us * times as f64;
+            self.least.exposed_us += (step_us - busy_us) * times as f64;
         }
     }
 }
@@ -205,7 +204,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         micro_batches,
         chip: site.profile.soc.name(),
         step_us: 0.0,
-        least: (layout.stages == 1).then(Least::default),
+        least: Least::default(),
         idle: Vec::new(),
         memory,
         launches: Launches { layer: config.layers / 2, ..Launches::default() },
@@ -327,21 +326,17 @@ fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Ti
     let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
     let mut found = Vec::new();
     let mut first_note = 0;
-    for (part, staged) in &run.programs {
+    for (number, (part, staged)) in run.programs.iter().enumerate() {
         let lowered = staged.placed;
-        // A sum in one order, or of what is compressed, is several exchanges.
-        let mut exchanges_of: BTreeMap<OpId, usize> = BTreeMap::new();
-        for step in steps(lowered, 0).iter().filter(|step| matches!(step.action, Action::Exchange(_))) {
-            *exchanges_of.entry(step.op).or_default() += 1;
-        }
+        let micro_batches = run.micro_batches.iter().filter(|of| **of == number).count();
         for exchange in exchanges(lowered) {
             let note = OpId::from_index(first_note + exchange.op.index());
             let of_stage = seen.iter().zip(&timed).find_map(|(seen, timed)| Some((seen, timed.get(&note)?)));
             // A card that has no part of a tensor takes no part in moving it.
             let none = Exchanged::default();
             let (seen, of) = of_stage.unwrap_or((&seen[0], &none));
-            let parts = exchanges_of.get(&exchange.op).copied().unwrap_or(1);
-            let of = &Exchanged { times: (of.times / parts).max(1), ..*of };
+            // A sum in one order, or of what is compressed, is several exchanges.
+            let of = &Exchanged { times: of.times.clamp(1, micro_batches), ..*of };
             let operand = lowered.program.ops[exchange.op].operands[0];
             let dtype = lowered.program.values[operand].dtype.name();
             found.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into()));
@@ -489,12 +484,12 @@ fn render(report: &Report) -> String {
         counted(rows.iter().map(|row| row.times).sum(), "collective"),
         all_us - hidden_us,
     );
-    if let Some(Least { step_us: least_us, exposed_us }) = report.least {
-        let _ = writeln!(
-            text,
-            "No order of the same operators and collectives takes less than {least_us:.0} us, with {exposed_us:.0} us exposed."
-        );
-    }
+    let Least { step_us: least_us, exposed_us } = report.least;
+    let of_stages = if report.idle.is_empty() { "" } else { ", were no stage to wait for another" };
+    let _ = writeln!(
+        text,
+        "No order of the same operators and collectives takes less than {least_us:.0} us, with {exposed_us:.0} us exposed{of_stages}."
+    );
     text.push_str(&waits(report));
     if !report.idle.is_empty() {
         let idle: Vec<String> = report.idle.iter().map(|idle| format!("{:.1} %", 100.0 * idle)).collect();

@@ -232,7 +232,8 @@ pub struct Found {
     pub feasible: Vec<Candidate>,
     /// What cannot, the one that wants the least memory first.
     pub refused: Vec<Candidate>,
-    /// Grids that can run and do not beat one axis on as many cards, best first; those that do are among the feasible.
+    /// Grids that do not beat one axis on as many cards, best first, and behind them those that cannot run; those that beat it are among
+    /// the feasible.
     pub grids: Vec<Candidate>,
 }
 
@@ -240,7 +241,8 @@ impl Found {
     /// Of grids that can run, the best.
     #[must_use]
     pub fn best_grid(&self) -> Option<&Candidate> {
-        self.feasible.iter().find(|candidate| candidate.split.rows > 1).or(self.grids.first())
+        let beaten = || self.grids.first().filter(|best| best.constraint.is_none());
+        self.feasible.iter().find(|candidate| candidate.split.rows > 1).or_else(beaten)
     }
 }
 
@@ -344,15 +346,19 @@ impl Request<'_> {
         for cards in sizes.iter().copied() {
             let alike = found.feasible.iter().filter(|candidate| candidate.split.tensor_parallel == cards);
             let line = alike.map(rank).fold(f64::INFINITY, f64::min);
-            for rows in GRID_ROWS.into_iter().filter(|rows| cards.is_multiple_of(rows * GRID_COLUMNS)) {
-                let mut all = self.on(cards, Grid { rows, depth: 1 })?;
-                all.retain(|candidate| candidate.constraint.is_none());
-                let (pays, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|candidate| rank(candidate) < line);
+            for rows in grid_rows(cards) {
+                let all = self.on(cards, Grid { rows, depth: 1 })?;
+                let pays = |candidate: &Candidate| candidate.constraint.is_none() && rank(candidate) < line;
+                let (pays, others): (Vec<_>, Vec<_>) = all.into_iter().partition(pays);
                 paying.extend(pays);
                 beaten.extend(others);
             }
         }
-        beaten.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+        let key = |candidate: &Candidate| (candidate.constraint.is_some(), rank(candidate));
+        beaten.sort_by(|a, b| {
+            let ((a, a_rank), (b, b_rank)) = (key(a), key(b));
+            a.cmp(&b).then(a_rank.total_cmp(&b_rank))
+        });
         found.grids = beaten;
         found.feasible.extend(paying);
         Ok(())
@@ -503,9 +509,14 @@ impl Request<'_> {
 
 const RESIDUALS: [Residual; 2] = [Residual::Replicate, Residual::Seq];
 
-/// Rows of grids that are tried, and columns of each at least. A depth is none of them: weights lie along it as they do in replicas.
-const GRID_ROWS: [usize; 3] = [2, 4, 8];
+/// Columns of a grid that is tried, at least.
 const GRID_COLUMNS: usize = 2;
+
+/// Rows of the grids that are tried on so many cards, for serving and for training. A depth is none of them: its cards do what those of
+/// replicas or copies do, and are no faster (`a_depth_is_no_faster_than_replicas` in the tests of the command line).
+pub(crate) fn grid_rows(cards: usize) -> impl Iterator<Item = usize> {
+    [2, 4, 8].into_iter().filter(move |rows| cards.is_multiple_of(rows * GRID_COLUMNS))
+}
 
 /// The programs of a model with some of its layers, and with more of them; by number of layers. All layers of a decoder are
 /// alike and so are their steps: bytes and times grow with each by the same, which a test checks against whole models.

@@ -5,8 +5,6 @@
 //! writes what the other touches of a buffer follow each other in any order, those that touch the same bytes of different buffers only
 //! because memory is used again.
 
-use std::ops::Range;
-
 use ascend_tp::base::Id;
 use ascend_tp::schedule::plan::{Action, Plan, Step, StreamKind};
 
@@ -138,21 +136,9 @@ impl Graph {
     fn new(plan: &Plan, spans: &[Option<Span>]) -> Self {
         let count = plan.steps.len();
         let (mut before, mut behind) = (vec![Vec::new(); count], vec![Vec::new(); count]);
-        // By buffer: bytes that steps touched, and whether they wrote them.
-        let mut touched: Vec<Vec<(Range<u64>, bool, usize)>> = vec![Vec::new(); plan.buffers.len()];
-        for (at, step) in plan.steps.iter().enumerate() {
-            let reads = step.reads().into_iter().map(|view| (view, false));
-            for (view, writes) in reads.chain(step.writes().into_iter().map(|view| (view, true))) {
-                let range = plan.span(view).1;
-                let past = &mut touched[view.buffer.index()];
-                for (other, wrote, by) in past.iter() {
-                    if (writes || *wrote) && other.start < range.end && range.start < other.end && *by != at {
-                        before[at].push(*by);
-                        behind[*by].push(at);
-                    }
-                }
-                past.push((range, writes, at));
-            }
+        for (first, second) in plan.conflicts() {
+            before[second].push(first);
+            behind[first].push(second);
         }
         Self {
             us: spans.iter().map(|span| span.map_or(0.0, |span| span.end_us - span.start_us)).collect(),

@@ -12,14 +12,11 @@ use ascend_tp::train::{Layout, Recipe, Recompute as Recomputed, lower, recipe};
 
 use super::decoder::Job;
 use super::setting::{Recompute, Setting};
+use crate::serve::grid_rows;
 use crate::simulate::{Issue, Simulator};
 
 /// Layers of the two programs whose difference is that of layers which are alike.
 const LAYERS: [usize; 2] = [1, 3];
-
-/// Rows that are tried, and columns of each grid at least.
-const ROWS: [usize; 3] = [2, 4, 8];
-const COLUMNS: usize = 2;
 
 /// What a layer takes on so many cards.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +50,7 @@ impl LayerOn {
 /// # Errors
 /// What the compiler refuses.
 pub fn layers(config: &ModelConfig, job: &Job, setting: &Setting) -> Result<Option<Vec<LayerOn>>, Diagnostics> {
-    let rows: Vec<usize> = ROWS.into_iter().filter(|rows| setting.tp.is_multiple_of(rows * COLUMNS)).collect();
+    let rows: Vec<usize> = grid_rows(setting.tp).collect();
     if rows.is_empty() || setting.cp > 1 {
         return Ok(None);
     }

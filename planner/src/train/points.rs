@@ -64,11 +64,11 @@ const STAGE_LAYERS: [(&str, &[usize]); 4] = [
     ("gemma2_27b", &[20, 26]),
 ];
 
-/// Every row of the file's text, in its order, predicted with these coefficients.
+/// Every row of the file's text, in its order, predicted with what ships.
 #[must_use]
-pub fn validate_rows(text: &str, coefficients: Coefficients) -> Vec<PointRow> {
+pub fn validate_rows(text: &str) -> Vec<PointRow> {
     let outcome = |point: &Point| match Sample::of(point) {
-        Ok(sample) => Outcome::Predicted(sample.predict(coefficients)),
+        Ok(sample) => Outcome::Predicted(sample.predict(Coefficients::FITTED)),
         Err(reason) => Outcome::LeftOut(reason.to_owned()),
     };
     Point::all(text).iter().map(|point| row(point, outcome(point))).collect()
@@ -100,7 +100,7 @@ enum Unit {
 
 impl Sample {
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
-        let (job, setting) = job(point, Coefficients::FITTED)?;
+        let (job, setting) = job(point)?;
         let unit = match point.text("unit") {
             "MFU %" => Unit::Utilisation,
             "tokens/s/card" => Unit::TokensPerCard,
@@ -211,7 +211,7 @@ fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str>
 }
 
 /// What a row trains, and how it is split.
-fn job(point: &Point, coefficients: Coefficients) -> Result<(Job, Setting), &'static str> {
+fn job(point: &Point) -> Result<(Job, Setting), &'static str> {
     if let Some(reason) = left_out(point) {
         return Err(reason);
     }
@@ -271,7 +271,7 @@ fn job(point: &Point, coefficients: Coefficients) -> Result<(Job, Setting), &'st
         global_batch: needed("gbs")?,
         cards,
         profile: Profile::of(soc),
-        coefficients,
+        coefficients: Coefficients::FITTED,
         topology,
         software,
         state,
@@ -308,7 +308,7 @@ mod tests {
         for (column, value) in changes {
             fields[heading.split(',').position(|name| name == *column).unwrap()] = value;
         }
-        validate_rows(&format!("{heading}\n{}\n", fields.join(",")), Coefficients::FITTED).remove(0).outcome
+        validate_rows(&format!("{heading}\n{}\n", fields.join(","))).remove(0).outcome
     }
 
     /// Tokens a second and card of a row with these fields.
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_card_beyond_the_key_heads_holds_a_whole_one() {
-        let (job, setting) = job(&Point::all(POINTS)[0], Coefficients::FITTED).unwrap();
+        let (job, setting) = job(&Point::all(POINTS)[0]).unwrap();
         let decoder = Decoder { heads: 32, kv_heads: 4, ..job.decoder };
         let rest = 2 * decoder.query_width() / 8 + 3 * decoder.intermediate / 8;
         assert_eq!(decoder.layer_parameters_on(setting.tp), decoder.hidden * (rest + 2 * decoder.head_dim));
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn every_row_is_predicted_or_says_why_not() {
-        let rows = validate_rows(POINTS, Coefficients::FITTED);
+        let rows = validate_rows(POINTS);
         assert_eq!(rows.len(), POINTS.lines().count() - 1);
         let left_out = rows.iter().filter(|row| matches!(row.outcome, Outcome::LeftOut(_))).count();
         assert_eq!((rows.len(), left_out), (74, 18));
@@ -396,7 +396,7 @@ mod tests {
     fn what_was_trained_fits() {
         let mut too_big = Vec::new();
         for point in Point::all(POINTS) {
-            let Ok((job, setting)) = job(&point, Coefficients::FITTED) else { continue };
+            let Ok((job, setting)) = job(&point) else { continue };
             let bytes = fullest(&job, &setting).total();
             let offered = CHIP.hbm_usable_bytes() as f64;
             if bytes > offered {

@@ -345,7 +345,7 @@ fn trained(row: PointRow) -> Row {
 
 /// Rows of a file of training, predicted with what ships.
 fn training(text: &str) -> Vec<Row> {
-    train::validate_rows(text, train::coefficients::Coefficients::FITTED).into_iter().map(trained).collect()
+    train::validate_rows(text).into_iter().map(trained).collect()
 }
 
 /// Rows of training that ship, each page with the coefficients that fit the others; and what fits all, with its values when any one

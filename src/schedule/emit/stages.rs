@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Kernels, Shape};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
 use crate::placement::Placed;
 use crate::program::call::{BufferId, Call, View};
 use crate::program::op::Kind;
 use crate::program::{OpId, Program, Reduce, Role, Value, ValueId};
 
-use super::super::join::Joins;
 use super::super::memory::Reserved;
+use super::super::overlap::Emitted;
 use super::super::pipeline::{Entry, Pass, Pipeline, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
 };
+use super::cut::{Crossing, Cut};
 use super::names::numbered;
 use super::{Emitter, groups};
 
@@ -79,12 +79,12 @@ pub struct StagedStep<'a> {
 }
 
 impl StagedStep<'_> {
-    fn stage(&self, part: usize) -> usize {
+    pub(super) fn stage(&self, part: usize) -> usize {
         self.pipeline.stage(self.stages, part)
     }
 
     /// The stage that has a weight or state.
-    fn home(&self, name: &str) -> Option<usize> {
+    pub(super) fn home(&self, name: &str) -> Option<usize> {
         self.homes.get(name).map(|part| self.stage(*part))
     }
 
@@ -138,130 +138,7 @@ impl StagedStep<'_> {
     }
 }
 
-/// What one op's result has to do with other stages.
-struct Crossing {
-    value: ValueId,
-    to: usize,
-    /// It is read behind the micro-batches alone.
-    is_late: bool,
-}
-
-/// A program as the stages see it.
-struct Cut<'a> {
-    staged: Staged<'a>,
-    maker: Vec<Option<OpId>>,
-    /// By value: the stages that read it, and when first.
-    readers: Vec<SmallVec<[(usize, When); 2]>>,
-    /// By op.
-    crossings: Vec<SmallVec<[Crossing; 1]>>,
-    /// Ops of a part that run in a pass, in order.
-    ops: FxHashMap<Place, Vec<OpId>>,
-    /// What shares a launch: ops of one place.
-    joins: Joins,
-    /// The note of its first op in plans.
-    first_note: usize,
-}
-
-impl<'a> Cut<'a> {
-    fn new(step: &StagedStep<'_>, staged: Staged<'a>, first_note: usize) -> Self {
-        let program = &staged.placed.program;
-        let mut maker = vec![None; program.values.len()];
-        let mut readers: Vec<SmallVec<[(usize, When); 2]>> = vec![SmallVec::new(); program.values.len()];
-        let mut ops: FxHashMap<Place, Vec<OpId>> = FxHashMap::default();
-        for (id, op) in program.ops.iter() {
-            op.results.iter().for_each(|result| maker[result.index()] = Some(id));
-            if let Some(place) = staged.places[id.index()] {
-                ops.entry(place).or_default().push(id);
-            }
-        }
-        for (id, op) in program.ops.iter().rev() {
-            let own = match staged.places[id.index()] {
-                Some(place) => SmallVec::from_slice(&[(step.stage(place.part), place.when)]),
-                None => op.results.iter().flat_map(|result| readers[result.index()].clone()).collect(),
-            };
-            let own: SmallVec<[(usize, When); 2]> = own;
-            for operand in &op.operands {
-                let known = &mut readers[operand.index()];
-                for (stage, when) in &own {
-                    match known.iter_mut().find(|(known, _)| known == stage) {
-                        Some((_, first)) => *first = (*first).min(*when),
-                        None => known.push((*stage, *when)),
-                    }
-                }
-            }
-        }
-        let crossings = |(id, op): (OpId, &crate::program::Op)| -> SmallVec<[Crossing; 1]> {
-            let Some(place) = staged.places[id.index()] else { return SmallVec::new() };
-            let own = step.stage(place.part);
-            let of = |value: &ValueId| {
-                let value = *value;
-                let readers = readers[value.index()].iter().filter(move |(stage, _)| *stage != own);
-                readers.map(move |(to, when)| Crossing { value, to: *to, is_late: *when == When::Update })
-            };
-            op.results.iter().flat_map(of).collect()
-        };
-        let crossings = program.ops.iter().map(crossings).collect();
-        let joins = match staged.like {
-            Some(other) => Joins::of(staged.placed, Kernels::NONE).on_memory_of(staged.placed, other),
-            None => Joins::of_any_memory(staged.placed, Kernels::NONE),
-        };
-        let is_at_once = |a: OpId, b: OpId| {
-            let place = staged.places[a.index()];
-            place.is_some() && place == staged.places[b.index()]
-        };
-        let joins = joins.among(is_at_once);
-        Self { staged, maker, readers, crossings, ops, joins, first_note }
-    }
-
-    /// Everything that no pipeline does: weights that two stages read, and values that no transfer of the entries carries.
-    fn check(&self, step: &StagedStep<'_>, problems: &mut Diagnostics) {
-        let program = &self.staged.placed.program;
-        for (id, value) in program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State)) {
-            let home = step.home(&value.name);
-            if let Some((stage, _)) = self.readers[id.index()].iter().find(|(stage, _)| Some(*stage) != home) {
-                let problem = Diagnostic::new(&*value.name, "is read by a stage that does not have it");
-                problems.push(
-                    problem.expected(home.map_or("none".to_owned(), |home| format!("stage {home}"))).found(stage),
-                );
-            }
-        }
-        let parts = step.stages * step.pipeline.chunks();
-        for (id, place) in program.ops.ids().zip(self.staged.places) {
-            let Some(Place { part, when }) = *place else { continue };
-            for crossing in &self.crossings[id.index()] {
-                // What the last part makes going forward, and the first going back, goes nowhere.
-                let next = match when {
-                    When::Forward => (part + 1 < parts).then(|| step.stage(part + 1)),
-                    When::InputGrad => part.checked_sub(1).map(|part| step.stage(part)),
-                    When::WeightGrad | When::Update => None,
-                };
-                if !crossing.is_late && next != Some(crossing.to) {
-                    let problem =
-                        Diagnostic::new(program.label(crossing.value), "is read by a stage that is not the next");
-                    let expected = next.map_or("no other stage".to_owned(), |stage| format!("stage {stage}"));
-                    problems.push(problem.expected(expected).found(format!("stage {}", crossing.to)));
-                }
-            }
-        }
-    }
-
-    /// The ops of a task, in order.
-    fn of_task(&self, part: usize, pass: Pass) -> Vec<OpId> {
-        let of = |when| self.ops.get(&Place { part, when }).cloned().unwrap_or_default();
-        match pass {
-            Pass::Forward => of(When::Forward),
-            Pass::InputGrad => of(When::InputGrad),
-            Pass::WeightGrad => of(When::WeightGrad),
-            Pass::Backward => {
-                let mut both = [of(When::InputGrad), of(When::WeightGrad)].concat();
-                both.sort_unstable();
-                both
-            }
-        }
-    }
-}
-
-/// The plans of all ranks, without offsets and events, and what is reserved of each one's arena. Exchanges are in the
+/// The plans of all ranks, stage by stage, without offsets and events, and what is reserved of each one's arena. Transfers are in the
 /// order in which they would be if passes and transfers took as long as `takes` and `transfer_us` say.
 ///
 /// # Errors
@@ -270,7 +147,7 @@ impl<'a> Cut<'a> {
 pub(in super::super) fn emit_stages(
     step: &StagedStep<'_>,
     (takes, transfer_us): (&dyn Fn(usize, Pass) -> f64, f64),
-) -> Result<Vec<(Plan, Vec<Reserved>)>, Diagnostics> {
+) -> Result<Vec<Vec<Emitted>>, Diagnostics> {
     step.check()?;
     let mut problems = Diagnostics::new();
     let mut cuts: Vec<Cut<'_>> = Vec::new();
@@ -311,13 +188,13 @@ pub(in super::super) fn emit_stages(
         Some(_) => step.pipeline.entries(step.stages, step.micro_batches.len(), takes, transfer_us),
         None => vec![Vec::new(); step.stages],
     };
-    let plan = |rank: usize| {
-        let (stage, local) = (rank / inner, rank % inner);
+    let emitted = |stage: usize, local: usize| {
+        let rank = stage * inner + local;
         let plan = Plan::empty(step.name.to_owned(), rank, step.stages * inner, groups.clone());
         let column = GroupId::from_index(columns + local);
         Rank::new(step, &cuts, stage, local, column, plan).run(&entries[stage])
     };
-    Ok((0..step.stages * inner).map(plan).collect())
+    Ok((0..step.stages).map(|stage| (0..inner).map(|local| emitted(stage, local)).collect()).collect())
 }
 
 /// One rank while its plan is emitted.
@@ -328,6 +205,8 @@ struct Rank<'a> {
     /// The ranks at the same place of all stages.
     column: GroupId,
     plan: Plan,
+    /// The steps up to the end of each op, send and receive.
+    ends: Vec<usize>,
     /// By micro-batch; the plan is theirs while they emit.
     emitters: Vec<Emitter<'a>>,
     /// Weights in other types, which all micro-batches share: by name and op.
@@ -365,6 +244,7 @@ impl<'a> Rank<'a> {
             stage,
             column,
             plan,
+            ends: Vec::new(),
             emitters,
             casts: FxHashMap::default(),
             begins: Vec::new(),
@@ -372,7 +252,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    fn run(mut self, entries: &[Entry]) -> (Plan, Vec<Reserved>) {
+    fn run(mut self, entries: &[Entry]) -> Emitted {
         for (number, cut) in self.cuts.iter().enumerate() {
             let first = self.step.micro_batches.iter().position(|program| *program == number).unwrap_or_default();
             for op in cut.staged.placed.program.ops.values() {
@@ -392,6 +272,7 @@ impl<'a> Rank<'a> {
             self.entry(*entry);
         }
         let reserved = self.reserved();
+        self.begins.push(self.plan.steps.len());
         self.update();
         self.outputs();
         // Values have other places in each micro-batch, and what reads inputs alone is made on several stages.
@@ -400,7 +281,7 @@ impl<'a> Rank<'a> {
         let has_place =
             |value: ValueId| cut.maker[value.index()].is_some_and(|op| cut.staged.places[op.index()].is_some());
         self.plan.taps.retain(|tap| is_of_one && has_place(tap.value));
-        (self.plan, reserved)
+        Emitted { plan: self.plan, ends: self.ends, begins: self.begins, reserved }
     }
 
     /// The steps for which what was exchanged so far has its memory to itself.
@@ -523,8 +404,7 @@ impl<'a> Rank<'a> {
     /// Emits an op, behind those that make what it reads of inputs and weights alone.
     fn op(&mut self, micro_batch: usize, id: OpId) {
         let cut = self.cut(micro_batch);
-        let program: &'a Program = &cut.staged.placed.program;
-        let op = &program.ops[id];
+        let op = &cut.staged.placed.program.ops[id];
         for operand in &op.operands {
             let is_made = self.emitters[micro_batch].views[operand.index()].is_some();
             if let Some(maker) =
@@ -533,6 +413,14 @@ impl<'a> Rank<'a> {
                 self.op(micro_batch, maker);
             }
         }
+        self.only(micro_batch, id);
+        self.ends.push(self.plan.steps.len());
+    }
+
+    /// Emits an op whose operands are made.
+    fn only(&mut self, micro_batch: usize, id: OpId) {
+        let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
+        let op = &program.ops[id];
         // A weight changes behind all micro-batches, so all of them read the same cast of it.
         let origin = &program.values[op.operands[0]];
         let is_shared = matches!(op.kind, Kind::Cast { .. })
@@ -560,6 +448,7 @@ impl<'a> Rank<'a> {
             emitter.transfer(id, Collective { kind: CollectiveKind::Send { to }, group: column, send, recv });
             buffer
         });
+        self.ends.push(self.plan.steps.len());
         self.exchanged.push((buffer, self.begins.len()..self.begins.len() + TASKS_APART));
     }
 
@@ -572,6 +461,7 @@ impl<'a> Rank<'a> {
             emitter.transfer(id, Collective { kind: CollectiveKind::Receive { from }, group: column, send, recv });
             buffer
         });
+        self.ends.push(self.plan.steps.len());
         self.exchanged.push((buffer, self.begins.len().saturating_sub(TASKS_APART)..self.begins.len()));
     }
 
