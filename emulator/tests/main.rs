@@ -11,6 +11,7 @@ mod collectives;
 mod common;
 mod compiled;
 mod device_facts;
+mod dispatch;
 mod document;
 mod events;
 mod faults;

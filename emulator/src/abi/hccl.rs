@@ -26,12 +26,10 @@ struct CollectiveCaller<'a> {
     dtype: DataType,
 }
 
-/// The product that an operator joins with a collective.
-pub(super) struct Product {
+/// What an operator that joins it with a collective computes before or behind that.
+pub(super) struct Beside {
     pub(super) entry: Entry,
     pub(super) accesses: Vec<Access>,
-    /// Whether what it makes is exchanged; else it takes what the exchange brings.
-    pub(super) is_first: bool,
 }
 
 fn invalid(what: String) -> Failure {
@@ -191,11 +189,15 @@ impl CollectiveCaller<'_> {
     }
 
     fn enqueue_all(&self, calls: Vec<CollectiveCall>) -> Result<(), Failure> {
-        self.enqueue_beside(calls, None)
+        self.enqueue_beside(calls, (None, None))
     }
 
-    /// Calls that begin and end together on the stream, and the product before or behind them if one is joined with them.
-    fn enqueue_beside(&self, mut calls: Vec<CollectiveCall>, product: Option<Product>) -> Result<(), Failure> {
+    /// Calls that begin and end together on the stream, and what is joined with them before and behind.
+    fn enqueue_beside(
+        &self,
+        mut calls: Vec<CollectiveCall>,
+        (before, behind): (Option<Beside>, Option<Beside>),
+    ) -> Result<(), Failure> {
         let way = self.machine.lock().hccl.groups.group(self.member.group)?.way;
         if way == Some(Way::Table) {
             for call in &mut calls {
@@ -207,12 +209,8 @@ impl CollectiveCaller<'_> {
             }
         }
         let accesses = self.machine.watched(|| calls.iter().flat_map(CollectiveCall::accesses).collect());
-        let (before, behind) = match product {
-            Some(product) if product.is_first => (Some(product), None),
-            other => (None, other),
-        };
-        let multiply = |state: &mut State, product: Option<Product>| {
-            let Some(Product { entry, accesses, .. }) = product else { return Ok(()) };
+        let compute = |state: &mut State, beside: Option<Beside>| {
+            let Some(Beside { entry, accesses }) = beside else { return Ok(()) };
             let queued = self.machine.queued(state, self.stream, entry, accesses);
             state.enqueue(self.stream, queued)
         };
@@ -223,31 +221,31 @@ impl CollectiveCaller<'_> {
             }
             if state.runtime.graphs.is_capturing(self.stream) {
                 self.check_captured(state)?;
-                multiply(state, before)?;
+                compute(state, before)?;
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
                 state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued)?;
-                return multiply(state, behind);
+                return compute(state, behind);
             }
             let mut rank_places = Vec::with_capacity(calls.len());
             for call in calls {
                 rank_places.push(state.join(self.member.group, self.member.rank, call)?);
             }
-            multiply(state, before)?;
+            compute(state, before)?;
             let queued = self.machine.queued(state, self.stream, Entry::Meet(rank_places), accesses);
             state.enqueue(self.stream, queued)?;
-            multiply(state, behind)
+            compute(state, behind)
         })
     }
 }
 
 impl Machine {
-    /// The exchange of an operator that joins it with a product; `function` is the one of HCCL that does the same.
+    /// The exchange of an operator that joins it with what it computes; `function` is the one of HCCL that does the same.
     pub(super) fn enqueue_joined(
         &self,
         function: &str,
         (member, stream): (Member, u64),
         call: CollectiveCall,
-        product: Product,
+        beside: (Option<Beside>, Option<Beside>),
     ) -> Result<(), Failure> {
         let (world, card) = {
             let state = self.lock();
@@ -259,7 +257,7 @@ impl Machine {
         if let CollectiveKind::AllGather { blocks } | CollectiveKind::ReduceScatter { blocks, .. } = &call.kind {
             caller.check_overlap(call.send.as_ref(), call.recv.as_ref(), blocks)?;
         }
-        caller.enqueue_beside(vec![call], Some(product))
+        caller.enqueue_beside(vec![call], beside)
     }
 
     pub(super) fn HcclAllReduce(

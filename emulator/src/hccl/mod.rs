@@ -207,7 +207,7 @@ pub(crate) enum CollectiveKind {
     Recv { count: u64, from: u32 },
 }
 
-/// The C functions a call can come from; of aclnn those that join an exchange with a product.
+/// The C functions a call can come from; of aclnn those that join an exchange with what they compute.
 pub(crate) const FUNCTIONS: &[&str] = &[
     "HcclAllReduce",
     "HcclReduce",
@@ -227,6 +227,11 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "aclnnMatmulAllReduce",
     "aclnnAllGatherMatmul",
     "aclnnMatmulReduceScatter",
+    "aclnnMoeDistributeDispatch",
+    "aclnnMoeDistributeDispatchV2",
+    "aclnnMoeDistributeCombine",
+    "aclnnMoeDistributeCombineV2",
+    "aclnnMoeDistributeCombineAddRmsNorm",
 ];
 
 /// The C function whose sends and receives match only each other.

@@ -3,6 +3,8 @@
 //! Input: a view whose rows are normed, each of some channels one behind the other. Output: the normed view and the statistics of
 //! the rows. Invariants: sums are f32; a row belongs to one tile.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use super::Tiles;
 use super::lane::Lane;
 use super::math;
@@ -33,18 +35,35 @@ impl Rows {
 }
 
 /// The mean of each row, and the mean square of how far its elements are from it.
-pub(crate) fn moments(x: &View, of: Rows) -> Vec<[f32; 2]> {
+pub(crate) fn moments(tiles: &dyn Tiles, x: &View, of: Rows) -> Vec<[f32; 2]> {
     let (x, len) = (x.collapsed(), of.row_len());
-    let mut row = Vec::new();
-    let moment = |at| {
-        // Without rows there need not be the memory of one.
-        row.resize(len, 0f32);
-        f32::load(&x, at * len, &mut row);
-        let mean = math::sum(&row) / len as f32;
-        math::subtract(&mut row, mean);
-        [mean, math::sum_of_squares(&row) / len as f32]
-    };
-    (0..of.count).map(moment).collect()
+    of_rows(
+        tiles,
+        of,
+        || vec![0f32; len],
+        |row, at| {
+            f32::load(&x, at * len, row);
+            let mean = math::sum(row) / len as f32;
+            math::subtract(row, mean);
+            [mean, math::sum_of_squares(row) / len as f32]
+        },
+    )
+}
+
+/// Two numbers of each row. Without rows no tile takes the memory of one.
+fn of_rows<B>(
+    tiles: &dyn Tiles,
+    of: Rows,
+    buffers: impl Fn() -> B + Sync,
+    numbers: impl Fn(&mut B, usize) -> [f32; 2] + Sync,
+) -> Vec<[f32; 2]> {
+    let found: Vec<[AtomicU32; 2]> = (0..of.count).map(|_| Default::default()).collect();
+    rows_with(tiles, of.count, of.row_len(), buffers, |buffers, row| {
+        for (place, number) in found[row].iter().zip(numbers(buffers, row)) {
+            place.store(number.to_bits(), Ordering::Relaxed);
+        }
+    });
+    found.into_iter().map(|pair| pair.map(|bits| f32::from_bits(bits.into_inner()))).collect()
 }
 
 /// `y = (x - mean) * rstd * weight + bias`, where weight and bias have a number for each channel.
@@ -123,15 +142,17 @@ pub(crate) fn norm_grad(
 /// For each row the sum of `y`, and of `y * (x - shift)` where each row has its shift.
 pub(crate) fn paired_sums(tiles: &dyn Tiles, (y, x): (&View, &View), of: Rows, shifts: &[f32]) -> Vec<[f32; 2]> {
     let (y, x, len) = (y.collapsed(), x.collapsed(), of.row_len());
-    let buffers = || [vec![0f32; len], vec![0f32; len]];
-    let sums = sum_over_rows(tiles, of.count, 2 * of.count, buffers, |[left, right], row, sums| {
-        f32::load(&y, row * len, left);
-        f32::load(&x, row * len, right);
-        math::subtract(right, shifts[row]);
-        sums[2 * row] += math::sum(left);
-        sums[2 * row + 1] += math::dot(left, right);
-    });
-    sums.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect()
+    of_rows(
+        tiles,
+        of,
+        || [vec![0f32; len], vec![0f32; len]],
+        |[left, right], row| {
+            f32::load(&y, row * len, left);
+            f32::load(&x, row * len, right);
+            math::subtract(right, shifts[row]);
+            [math::sum(left), math::dot(left, right)]
+        },
+    )
 }
 
 /// `out = (y - a) * b - (x - c) * d`, where each row has its `[a, b, c, d]`.

@@ -102,11 +102,46 @@ impl Geometry {
 
 /// `out = x * weight + bias`, where `bias` has a number for each output channel.
 pub(crate) fn forward(tiles: &dyn Tiles, of: &Geometry, x: &View, weight: &View, bias: Option<&View>, out: &View) {
+    let biases = biases(of, bias, out);
+    summed(tiles, of, [x, weight], out, |channel, own, column| math::dot(own, column) + biases[channel]);
+}
+
+/// `out = (x * weight) * scale + bias` of 8-bit integers, whose sums are exact; scale and bias have a number for each output channel.
+pub(crate) fn quantised(
+    tiles: &dyn Tiles,
+    of: &Geometry,
+    operands: [&View; 2],
+    scale: &View,
+    bias: Option<&View>,
+    out: &View,
+) {
+    /// Products that sum up to a number that f32 holds exactly, in any order: each is at most 2^14.
+    const EXACT: usize = 1 << 10;
+    let (biases, scales) = (biases(of, bias, out), line(scale));
+    summed(tiles, of, operands, out, |channel, own, column| {
+        let parts = own.chunks(EXACT).zip(column.chunks(EXACT)).map(|(own, column)| math::dot(own, column) as i64);
+        parts.sum::<i64>() as f32 * scales[channel] + biases[channel]
+    });
+}
+
+/// A number for each output channel; none where nothing is written.
+fn biases(of: &Geometry, bias: Option<&View>, out: &View) -> Vec<f32> {
+    let count = if out.is_empty() { 0 } else { of.groups * of.outputs };
+    bias.map_or_else(|| vec![0.0; count], line)
+}
+
+/// `out[.., channel, place] = sum(channel, weights of the channel, column of the place)`.
+fn summed(
+    tiles: &dyn Tiles,
+    of: &Geometry,
+    [x, weight]: [&View; 2],
+    out: &View,
+    sum: impl Fn(usize, &[f32], &[f32]) -> f32 + Sync,
+) {
     if out.is_empty() {
         return;
     }
     let (x, out, weights) = (x.collapsed(), out.collapsed(), of.whole(weight));
-    let biases = bias.map_or_else(|| vec![0.0; of.groups * of.outputs], line);
     let (places, column) = (of.written(), of.column());
     let parts = places.div_ceil(PLACES);
     tiles.run(of.batch * of.groups * parts, &|tile| {
@@ -125,7 +160,7 @@ pub(crate) fn forward(tiles: &dyn Tiles, of: &Geometry, x: &View, weight: &View,
             let channel = group * of.outputs + output;
             let own = &weights[channel * column..(channel + 1) * column];
             for (i, result) in results.iter_mut().enumerate() {
-                *result = math::dot(own, &columns[i * column..(i + 1) * column]) + biases[channel];
+                *result = sum(channel, own, &columns[i * column..(i + 1) * column]);
             }
             f32::store(&out, (block * of.outputs + output) * places + first, &results);
         }
@@ -276,8 +311,8 @@ pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &View, out: &
     });
 }
 
-/// All values of a vector.
-fn line(view: &View) -> Vec<f32> {
+/// All values of a tensor.
+pub(crate) fn line(view: &View) -> Vec<f32> {
     let mut values = vec![0f32; view.len()];
     f32::load(&view.collapsed(), 0, &mut values);
     values

@@ -2,7 +2,8 @@
 //!
 //! Input: an `aclDataType` code. Output: a [`DType`] or nothing when the emulator models no arithmetic for the code.
 //! Invariant: names are the spellings of the operator documentation, so that messages can be searched for there.
-//! Complex, quantised and 8-bit floating point types are not modelled.
+//! Of complex types one is modelled, whose parts are FLOAT: no kernel computes in it, but in its parts. Quantised and 8-bit floating
+//! point types are not.
 
 use std::fmt;
 
@@ -35,6 +36,8 @@ pub(crate) enum DType {
     U64,
     /// One byte: zero is false, anything else is true; the emulator writes 0 or 1.
     Bool,
+    /// Two of single precision: the real and the imaginary part.
+    C64,
 }
 
 /// Which accumulator an element type is computed in: see [`crate::nn::lane`].
@@ -49,7 +52,7 @@ pub(crate) enum LaneKind {
 }
 
 impl DType {
-    /// Every modelled type.
+    /// Every type that is computed in.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 13] = [
         Self::F32,
@@ -82,6 +85,7 @@ impl DType {
             10 => Self::U64,
             11 => Self::F64,
             12 => Self::Bool,
+            16 => Self::C64,
             27 => Self::BF16,
             _ => return None,
         })
@@ -93,7 +97,7 @@ impl DType {
             Self::I8 | Self::U8 | Self::Bool => 1,
             Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
             Self::F32 | Self::I32 | Self::U32 => 4,
-            Self::F64 | Self::I64 | Self::U64 => 8,
+            Self::F64 | Self::I64 | Self::U64 | Self::C64 => 8,
         }
     }
 
@@ -113,6 +117,7 @@ impl DType {
             Self::U32 => "UINT32",
             Self::U64 => "UINT64",
             Self::Bool => "BOOL",
+            Self::C64 => "COMPLEX64",
         }
     }
 
@@ -121,10 +126,10 @@ impl DType {
         matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
     }
 
-    /// The accumulator this type computes in.
+    /// The accumulator this type computes in; of a complex number those of its parts.
     pub(crate) const fn lane(self) -> LaneKind {
         match self {
-            Self::F32 | Self::F16 | Self::BF16 => LaneKind::Single,
+            Self::F32 | Self::F16 | Self::BF16 | Self::C64 => LaneKind::Single,
             Self::F64 => LaneKind::Double,
             _ => LaneKind::Integer,
         }
@@ -132,13 +137,13 @@ impl DType {
 
     /// The type two operands are computed in: the "type deduction rules" of the operator documentation, which are
     /// those of PyTorch for tensors. `None` when the pair has no common type (unsigned 16 to 64 bits with another
-    /// type).
+    /// type, complex with any other).
     pub(crate) fn promote(self, other: Self) -> Option<Self> {
         if self == other {
             return Some(self);
         }
-        let wide_unsigned = |dtype| matches!(dtype, Self::U16 | Self::U32 | Self::U64);
-        if wide_unsigned(self) || wide_unsigned(other) {
+        let is_alone = |dtype| matches!(dtype, Self::U16 | Self::U32 | Self::U64 | Self::C64);
+        if is_alone(self) || is_alone(other) {
             return None;
         }
         Some(match (self.is_float(), other.is_float()) {
@@ -164,10 +169,10 @@ impl DType {
         if self == out {
             return true;
         }
-        if self.is_float() && !out.is_float() {
+        if self.is_float() && !out.is_float() || self == Self::C64 {
             return false;
         }
-        out != Self::Bool
+        !matches!(out, Self::Bool | Self::C64)
     }
 }
 
@@ -219,6 +224,6 @@ mod tests {
     fn codes_round_trip_to_the_documented_numbers() {
         assert_eq!(DType::from_acl(27), Some(DType::BF16));
         assert_eq!(DType::from_acl(12), Some(DType::Bool));
-        assert_eq!(DType::from_acl(16), None, "COMPLEX64 has no arithmetic here");
+        assert_eq!(DType::from_acl(17), None, "COMPLEX128 is not modelled");
     }
 }

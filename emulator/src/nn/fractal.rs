@@ -4,6 +4,9 @@
 //! Input and output: the bytes of matrices, one behind the other, in one layout and in the other. Invariant: types of two bytes and
 //! of one alone; those of four have blocks of two widths, by who makes them.
 
+use std::ops::Range;
+
+use super::Tiles;
 use super::dtype::DType;
 use super::raw::Span;
 
@@ -14,6 +17,8 @@ pub(crate) const FRACTAL_NZ: i32 = 29;
 const ROWS: usize = 16;
 /// Bytes of a row of a block.
 const ROW_BYTES: usize = 32;
+/// Bytes that a tile unpacks at least.
+const TILE_BYTES: usize = 64 << 10;
 
 /// The extents of matrices in this layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,30 +68,36 @@ impl Fractal {
     }
 
     /// For each row of a block that has elements: where it begins in the storage and in the plain matrices, and its bytes.
-    fn pieces(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
+    fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let [across, down, ..] = self.storage();
         let (plain, block) = (self.columns * self.element_bytes, down * ROWS * ROW_BYTES);
-        let rows = (0..self.matrices).flat_map(move |matrix| (0..self.rows).map(move |row| (matrix, row)));
-        rows.flat_map(move |(matrix, row)| {
+        rows.flat_map(move |at| {
+            let (matrix, row) = (at / self.rows, at % self.rows);
             (0..across).map(move |column| {
                 let stored = (matrix * across + column) * block + row * ROW_BYTES;
-                let start = (matrix * self.rows + row) * plain + column * ROW_BYTES;
+                let start = at * plain + column * ROW_BYTES;
                 (stored, start, ROW_BYTES.min(plain - column * ROW_BYTES))
             })
         })
     }
 
     /// The elements that lie in `storage` as those of matrices without padding.
-    pub(crate) fn unpack(&self, storage: Span, plain: &mut [u8]) {
-        for (stored, start, bytes) in self.pieces() {
-            storage.read_run(stored, 1, &mut plain[start..start + bytes]);
-        }
+    pub(crate) fn unpack(&self, tiles: &dyn Tiles, storage: Span, plain: Span) {
+        let rows = self.matrices * self.rows;
+        let each = (TILE_BYTES / (self.columns * self.element_bytes).max(1)).max(1);
+        tiles.run(rows.div_ceil(each), &|tile| {
+            let mut piece = [0u8; ROW_BYTES];
+            for (stored, start, bytes) in self.pieces(tile * each..rows.min((tile + 1) * each)) {
+                storage.read_run(stored, 1, &mut piece[..bytes]);
+                plain.write_run(start, 1, &piece[..bytes]);
+            }
+        });
     }
 
     /// The elements of matrices without padding into `storage`; what is beside them becomes 0.
     pub(crate) fn pack(&self, plain: &[u8], storage: Span) {
         storage.write_run(0, 1, &vec![0u8; self.bytes()]);
-        for (stored, start, bytes) in self.pieces() {
+        for (stored, start, bytes) in self.pieces(0..self.matrices * self.rows) {
             storage.write_run(stored, 1, &plain[start..start + bytes]);
         }
     }
@@ -96,6 +107,7 @@ impl Fractal {
 mod tests {
     use super::*;
     use crate::nn::raw::tests::span_of;
+    use crate::nn::tests::Threads;
 
     #[test]
     fn elements_lie_where_the_layout_says() {
@@ -119,9 +131,11 @@ mod tests {
             let plain: Vec<u8> = (0..fractal.plain_bytes()).map(|at| (at * 7 % 251) as u8).collect();
             let mut storage = vec![1u8; fractal.bytes()];
             fractal.pack(&plain, span_of(&mut storage));
-            let mut back = vec![0u8; plain.len()];
-            fractal.unpack(span_of(&mut storage), &mut back);
-            assert_eq!(back, plain, "{dtype} {dims:?}");
+            for threads in [1, 3] {
+                let mut back = vec![0u8; plain.len()];
+                fractal.unpack(&Threads(threads), span_of(&mut storage), span_of(&mut back));
+                assert_eq!(back, plain, "{dtype} {dims:?}");
+            }
         }
         assert_eq!(Fractal::of(DType::F32, &[4, 4]), None);
         assert_eq!(Fractal::of(DType::F16, &[4]), None);

@@ -66,6 +66,24 @@ pub(crate) fn positions(index: &View, extent: usize, negative: Negative) -> Resu
         .collect()
 }
 
+/// Where indices of one number a dim lie among all places of dims of these extents, row-major.
+///
+/// # Errors
+/// Names the first index out of range.
+pub(crate) fn places(indices: &View, extents: &[usize]) -> Result<Vec<usize>, String> {
+    let count = indices.dims()[..indices.rank() - 1].iter().product();
+    let mut raw = vec![0i64; indices.len()];
+    i64::load(&indices.collapsed(), 0, &mut raw);
+    let place = |at: usize| {
+        let own = &raw[at * extents.len()..(at + 1) * extents.len()];
+        own.iter().zip(extents).try_fold(0usize, |place, (&index, &extent)| match usize::try_from(index) {
+            Ok(index) if index < extent => Ok(place * extent + index),
+            _ => Err(format!("index {own:?} at position {at} is outside {extents:?}")),
+        })
+    };
+    (0..count).map(place).collect()
+}
+
 /// `out[.., i, ..] = data[.., index[i], ..]` along `dim`; `index` may have any rank, its dims replace `dim` in `out`.
 ///
 /// # Errors

@@ -99,6 +99,7 @@ macro_rules! numeric {
             DType::U16 => numeric!(@ $call, u16, $view, $start, $data, $lane),
             DType::U32 => numeric!(@ $call, u32, $view, $start, $data, $lane),
             DType::U64 => numeric!(@ $call, u64, $view, $start, $data, $lane),
+            DType::C64 => panic!("complex numbers are computed in their parts"),
             $($special)*
         }
     };

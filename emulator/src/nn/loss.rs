@@ -93,6 +93,25 @@ pub(crate) fn cross_entropy(
     Ok(())
 }
 
+/// The loss of rows of scores against a distribution each, `-sum(y * log(softmax(x)))`, and the gradient `softmax(x) - y`.
+pub(crate) fn between_distributions(tiles: &dyn Tiles, x: &View, y: &View, loss: &View, grad: &View) {
+    let (count, classes) = (x.dims()[0], x.dims()[1]);
+    let [x, y, loss, grad] = [x, y, loss, grad].map(View::collapsed);
+    let buffers = || [vec![0f32; classes], vec![0f32; classes], vec![0f32; classes]];
+    rows_with(tiles, count, classes, buffers, |[scores, powers, labels], row| {
+        f32::load(&x, row * classes, scores);
+        f32::load(&y, row * classes, labels);
+        powers.copy_from_slice(scores);
+        let max = math::greatest(scores);
+        let total = math::exp_shifted(powers, max);
+        math::subtract(scores, max + total.ln());
+        f32::store(&loss, row, &[0.0 - math::dot(labels, scores)]);
+        math::divide(powers, total);
+        powers.iter_mut().zip(labels).for_each(|(power, label)| *power -= *label);
+        f32::store(&grad, row * classes, powers);
+    });
+}
+
 /// The loss of logarithms of probabilities, and the sum of the weights of the labels: `loss = -weight * log_probability[label]`.
 ///
 /// # Errors

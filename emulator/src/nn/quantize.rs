@@ -28,15 +28,21 @@ pub(crate) fn dynamic_quant(tiles: &dyn Tiles, x: &View, y: &View, scale: &View)
     rows(tiles, count, row_len, &|row| {
         let mut buffer = vec![0f32; row_len];
         f32::load(&x, row * row_len, &mut buffer);
-        let factor = buffer.iter().fold(0f32, |largest, value| largest.max(value.abs())) / LARGEST;
-        if factor > 0.0 {
-            for value in &mut buffer {
-                *value = (*value / factor).round_ties_even();
-            }
-        }
+        let factor = quantized(&mut buffer);
         f32::store(&y, row * row_len, &buffer);
         f32::store(&scale, row, &[factor]);
     });
+}
+
+/// Makes whole numbers of a row, the largest of magnitude 127; gives what they are to be multiplied by.
+pub(crate) fn quantized(row: &mut [f32]) -> f32 {
+    let factor = row.iter().fold(0f32, |largest, value| largest.max(value.abs())) / LARGEST;
+    if factor > 0.0 {
+        for value in row {
+            *value = (*value / factor).round_ties_even();
+        }
+    }
+    factor
 }
 
 /// What becomes of a sum of products of 8-bit integers: `((sum + whole[j]) * columns[j] * rows[i] + shift[j])`.
@@ -152,5 +158,32 @@ pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &View, b: &View, finish: &Finis
             block.extend((col..).zip(rhs.chunks_exact(k)).map(|(j, b)| finish.of(dot(a, b), i, j, is_rounded)));
         }
         f32::store(&out.slice(0, row, height, 1).slice(1, col, width, 1).collapsed(), 0, &block);
+    });
+}
+
+/// `out[i][j] = sum over g of (sum over p of a[g][i][p] * b[g][j][p]) * rows[g][i] * columns[j]`, rounded once.
+///
+/// # Shapes
+/// `a: [g, m, k]`, `b: [g, n, k]`, none empty, `k` as in [`quant_matmul`]; `rows: [g, m]`, `columns: [n]`, `out: [m, n]`.
+pub(crate) fn quant_matmul_sum(tiles: &dyn Tiles, [a, b]: [&View; 2], [rows, columns]: [&View; 2], out: &View) {
+    let (groups, m, n, k) = (a.dims()[0], out.dims()[0], out.dims()[1], a.dims()[2]);
+    let (rows, columns, across) = (line(rows), line(columns), n.div_ceil(TILE_COLS));
+    tiles.run(m.div_ceil(TILE_ROWS) * across, &|tile| {
+        let (row, col) = (tile / across * TILE_ROWS, tile % across * TILE_COLS);
+        let (height, width) = (TILE_ROWS.min(m - row), TILE_COLS.min(n - col));
+        let mut sums = vec![0f32; height * width];
+        for group in 0..groups {
+            let lhs = bytes(&a.at(0, group).slice(0, row, height, 1));
+            let rhs = bytes(&b.at(0, group).slice(0, col, width, 1));
+            for (i, (a, sums)) in lhs.chunks_exact(k).zip(sums.chunks_exact_mut(width)).enumerate() {
+                for (b, sum) in rhs.chunks_exact(k).zip(sums) {
+                    *sum += dot(a, b) as f32 * rows[group * m + row + i];
+                }
+            }
+        }
+        for sums in sums.chunks_exact_mut(width) {
+            sums.iter_mut().zip(&columns[col..]).for_each(|(sum, column)| *sum *= column);
+        }
+        f32::store(&out.slice(0, row, height, 1).slice(1, col, width, 1).collapsed(), 0, &sums);
     });
 }

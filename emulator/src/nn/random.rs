@@ -5,9 +5,12 @@
 //! seed as key; its counter is the offset and the number of the block of four elements. A card's numbers are of the same
 //! generator, but its arrangement of counters is not documented: the numbers differ from a card's, their distribution does not.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::Tiles;
 use super::elementwise::blocks;
 use super::lane::Lane;
+use super::reduce::rows_with;
 use super::view::View;
 
 /// Where in the sequence of a seed a fill begins.
@@ -58,6 +61,11 @@ impl Stream {
         (radius * if element.is_multiple_of(2) { angle.cos() } else { angle.sin() }) as f32
     }
 
+    /// A number of the exponential distribution of rate 1 for an element.
+    pub(crate) fn exponential(self, element: usize) -> f64 {
+        -(1.0 - f64::from(self.uniform(element))).ln()
+    }
+
     /// A whole number from 0 on and below `below` for an element: what is left of 64 random bits, which is even enough for as
     /// small ranges as types have.
     pub(crate) fn whole(self, element: usize, below: u64) -> u64 {
@@ -74,6 +82,73 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &View, draw: impl Fn(usize) 
         let values: Vec<L> = (start..start + len).map(&draw).collect();
         L::store(&target, start, &values);
     });
+}
+
+/// Classes of each row of weights, drawn as often as `out` has columns: each draw is of a class with the probability that its weight
+/// is of the sum of all, or, unless classes are put back, of those that are left.
+///
+/// # Errors
+/// Names the first row that has a weight below 0, or that is not finite, or too few above 0.
+pub(crate) fn choices(
+    tiles: &dyn Tiles,
+    stream: Stream,
+    weights: &View,
+    is_replaced: bool,
+    out: &View,
+) -> Result<(), String> {
+    let [classes, draws] = [weights, out].map(|view| view.dims()[view.rank() - 1]);
+    let (weights, target, count) = (weights.collapsed(), out.collapsed(), out.len() / draws.max(1));
+    let failure: Mutex<Option<(usize, String)>> = Mutex::default();
+    rows_with(
+        tiles,
+        count,
+        classes.max(draws),
+        || vec![0f64; classes],
+        |own, row| {
+            f64::load(&weights, row * classes, own);
+            let positive = own.iter().filter(|weight| **weight > 0.0).count();
+            let wanted = if is_replaced { 1 } else { draws };
+            let wrong = own.iter().find(|weight| !(weight.is_finite() && **weight >= 0.0));
+            if wrong.is_some() || positive < wanted {
+                let text = wrong.map_or_else(
+                    || format!("row {row} has {positive} weights above 0 for {wanted} classes"),
+                    |weight| format!("row {row} has the weight {weight}"),
+                );
+                let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                if first.as_ref().is_none_or(|(other, _)| row < *other) {
+                    *first = Some((row, text));
+                }
+                return;
+            }
+            let drawn =
+                if is_replaced { with_replacement(stream, row, own, draws) } else { in_order(stream, row, own, draws) };
+            i64::store(&target, row * draws, &drawn);
+        },
+    );
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, text)| Err(text))
+}
+
+/// Draws of a row by where a uniform number falls among the sums of its weights.
+fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usize) -> Vec<i64> {
+    let last = weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
+    let mut total = 0.0;
+    for weight in weights.iter_mut() {
+        total += *weight;
+        *weight = total;
+    }
+    let draw = |at: usize| {
+        let place = f64::from(stream.uniform(row * draws + at)) * total;
+        weights.partition_point(|sum| *sum <= place).min(last) as i64
+    };
+    (0..draws).map(draw).collect()
+}
+
+/// Draws of a row without replacement: exponential numbers whose rates are the weights end in the order of such draws.
+fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i64> {
+    let end = |(class, weight): (usize, &f64)| (stream.exponential(row * weights.len() + class) / weight, class as i64);
+    let mut ends: Vec<(f64, i64)> = weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0).map(end).collect();
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    ends.into_iter().take(draws).map(|(_, class)| class).collect()
 }
 
 /// Bits that are 1 unless an element's number is below `zeros`, eight to a byte from the lowest on.

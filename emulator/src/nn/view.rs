@@ -230,6 +230,19 @@ impl View {
         self.reviewed(dims, strides, self.offset)
     }
 
+    /// The parts of complex numbers, in a last dim of two.
+    ///
+    /// # Panics
+    /// If the elements are not complex.
+    pub(crate) fn parts(&self) -> Self {
+        assert_eq!(self.dtype, DType::C64, "parts of numbers that have none");
+        let (mut dims, mut strides) = self.layout();
+        strides.iter_mut().for_each(|stride| *stride *= 2);
+        dims.push(2);
+        strides.push(1);
+        Self { span: self.span, dtype: DType::F32, dims, strides, offset: 2 * self.offset }
+    }
+
     /// A view with `dim` split into `outer` x `inner`.
     ///
     /// # Panics

@@ -198,7 +198,7 @@ pub(crate) fn launch(operator: &'static str, call: &OperatorCall, plan: &Plan) -
     Launch { operator, operands }
 }
 
-/// Makes the operands of a call that joins a product with an exchange those of the product.
+/// Makes the operands of a call that joins a product with an exchange those of the product; what packs tokens touches them all.
 fn of_product(operands: &mut Vec<Operand>, exchange: JoinedExchange) {
     match exchange {
         JoinedExchange::AllReduce(_) => {}
@@ -210,6 +210,7 @@ fn of_product(operands: &mut Vec<Operand>, exchange: JoinedExchange) {
             operands[out.0].dims[0] *= cards;
             operands[out.0].distinct *= cards;
         }
+        JoinedExchange::Gathered { .. } | JoinedExchange::Dealt { .. } => {}
     }
 }
 
@@ -237,7 +238,7 @@ fn element(dtype: DType) -> Element {
         DType::F32 => Element::F32,
         DType::F16 => Element::F16,
         DType::BF16 => Element::Bf16,
-        DType::I64 | DType::U64 => Element::I64,
+        DType::I64 | DType::U64 | DType::C64 => Element::I64,
         DType::I32 | DType::U32 => Element::I32,
         DType::I16 | DType::U16 => Element::I16,
         DType::I8 | DType::U8 | DType::Bool => Element::I8,

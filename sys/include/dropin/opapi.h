@@ -25,6 +25,28 @@ ACLNN_OPERATOR(aclnnAddr, const aclTensor *self, const aclTensor *vec1, const ac
 ACLNN_OPERATOR(aclnnInplaceAddr, aclTensor *self_ref, const aclTensor *vec1, const aclTensor *vec2,
     const aclScalar *beta_optional, const aclScalar *alpha_optional)
 ACLNN_OPERATOR(aclnnEqual, const aclTensor *self, const aclTensor *other, aclTensor *out)
+ACLNN_OPERATOR(aclnnGemm, const aclTensor *a, const aclTensor *b, const aclTensor *c, float alpha, float beta,
+    int64_t trans_a, int64_t trans_b, aclTensor *out, int8_t cube_math_type)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnTransposeBatchMatMul, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias,
+    const aclTensor *scale, const aclIntArray *perm_x1, const aclIntArray *perm_x2, const aclIntArray *perm_y,
+    int8_t cube_math_type, const int32_t batch_split_factor, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnTransposeBatchMatMulWeightNz, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias,
+    const aclTensor *scale, const aclIntArray *perm_x1, const aclIntArray *perm_x2, const aclIntArray *perm_y,
+    int8_t cube_math_type, const int32_t batch_split_factor, aclTensor *out)
+
+/* Complex numbers */
+ACLNN_OPERATOR(aclnnComplex, const aclTensor *real, const aclTensor *imag, aclTensor *out)
+ACLNN_OPERATOR(aclnnPolar, const aclTensor *input, const aclTensor *angle, aclTensor *out)
+ACLNN_OPERATOR(aclnnReal, const aclTensor *self, aclTensor *out)
+
+/* Distances */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnCdist, const aclTensor *x1, const aclTensor *x2, float p, int64_t compute_mode, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnCdistBackward, const aclTensor *grad, const aclTensor *x1, const aclTensor *x2,
+    const aclTensor *cdist, float p, const aclTensor *out)
 
 /* Matrices in blocks */
 aclnnStatus aclnnCalculateMatmulWeightSize(const aclIntArray *tensor_shape, uint64_t *weight_tensor_size);
@@ -58,6 +80,9 @@ ACLNN_OPERATOR(aclnnAddcmul, const aclTensor *self, const aclTensor *tensor1, co
 ACLNN_OPERATOR(aclnnAddcdiv, const aclTensor *self, const aclTensor *tensor1, const aclTensor *tensor2,
     const aclScalar *value, const aclTensor *out)
 ACLNN_OPERATOR(aclnnLerps, const aclTensor *self, const aclTensor *end, const aclScalar *weight, aclTensor *out)
+ACLNN_OPERATOR(aclnnScale, const aclTensor *x, const aclTensor *scale, const aclTensor *bias, int64_t axis,
+    int64_t num_axes, bool scale_from_blob, aclTensor *y)
+ACLNN_OPERATOR(aclnnSum, const aclTensorList *tensors, aclTensor *out)
 ACLNN_OPERATOR(aclnnPowTensorScalar, const aclTensor *self, const aclScalar *exponent, const aclTensor *out)
 ACLNN_OPERATOR(aclnnClampMin, const aclTensor *self, const aclScalar *clip_value_min, aclTensor *out)
 ACLNN_OPERATOR(aclnnInplaceAdds, const aclTensor *self_ref, const aclScalar *other, const aclScalar *alpha)
@@ -429,6 +454,9 @@ ACLNN_OPERATOR(aclnnNLLLoss2d, const aclTensor *self, const aclTensor *target, c
     int64_t reduction, int64_t ignore_index, aclTensor *out, aclTensor *total_weight_out)
 ACLNN_OPERATOR(aclnnNLLLoss2dBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *target,
     const aclTensor *weight, int64_t reduction, int64_t ignore_index, aclTensor *total_weight, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnSoftmaxCrossEntropyWithLogits, const aclTensor *features, aclTensor *labels, aclTensor *loss,
+    aclTensor *backprop)
 ACLNN_OPERATOR(aclnnCtcLoss, const aclTensor *log_probs, const aclTensor *targets, const aclIntArray *input_lengths,
     const aclIntArray *target_lengths, int64_t blank, bool zero_infinity, aclTensor *neg_log_likelihood_out,
     aclTensor *log_alpha_out)
@@ -443,6 +471,10 @@ ACLNN_OPERATOR(aclnnBatchNormReduce, const aclTensor *x, aclTensor *sum, aclTens
 ACLNN_OPERATOR(aclnnBatchNormGatherStatsWithCounts, const aclTensor *input, const aclTensor *mean,
     const aclTensor *invstd, aclTensor *running_mean, aclTensor *running_var, double momentum, double eps,
     const aclTensor *counts, aclTensor *mean_all, aclTensor *invstd_all)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnSyncBatchNormGatherStats, const aclTensor *total_sum, const aclTensor *total_square_sum,
+    const aclTensor *sample_count, aclTensor *mean, aclTensor *variance, float momentum, float eps,
+    aclTensor *batch_mean, aclTensor *batch_invstd)
 ACLNN_OPERATOR(aclnnBatchNormElemt, const aclTensor *input, const aclTensor *weight, const aclTensor *bias,
     aclTensor *mean, aclTensor *invstd, double eps, aclTensor *output)
 ACLNN_OPERATOR(aclnnBatchNormReduceBackward, const aclTensor *grad_out, const aclTensor *input, const aclTensor *mean,
@@ -544,6 +576,8 @@ ACLNN_OPERATOR(aclnnForeachSubList, const aclTensorList *x1, const aclTensorList
 ACLNN_OPERATOR(aclnnForeachSubScalar, const aclTensorList *x, const aclTensor *scalar, const aclTensorList *out)
 
 /* Random numbers */
+ACLNN_OPERATOR(aclnnBernoulli, const aclTensor *self, const aclScalar *prob, int64_t seed, int64_t offset,
+    aclTensor *out)
 ACLNN_OPERATOR(aclnnDropoutDoMask, const aclTensor *self, const aclTensor *mask, double prob, aclTensor *out)
 ACLNN_OPERATOR(aclnnDropoutGenMask, const aclIntArray *shape, double prob, int64_t seed, int64_t offset,
     aclTensor *out)
@@ -553,6 +587,11 @@ ACLNN_OPERATOR(aclnnInplaceBernoulli, const aclTensor *self_ref, const aclScalar
 ACLNN_OPERATOR(aclnnInplaceNormal, const aclTensor *self_ref, float mean, float std, int64_t seed, int64_t offset)
 ACLNN_OPERATOR(aclnnInplaceRandom, const aclTensor *self_ref, int64_t from, int64_t to, int64_t seed, int64_t offset)
 ACLNN_OPERATOR(aclnnInplaceUniform, const aclTensor *self_ref, double from, double to, uint64_t seed, uint64_t offset)
+ACLNN_OPERATOR(aclnnMultinomial, const aclTensor *self, int64_t numsamples, bool replacement, int64_t seed,
+    int64_t offset, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnSimThreadExponential, aclTensor *self_ref, int64_t count, double lambda, int64_t seed,
+    int64_t offset)
 
 /* Pools */
 ACLNN_OPERATOR(aclnnAdaptiveAvgPool2d, const aclTensor *self, const aclIntArray *output_size, aclTensor *out)
@@ -664,6 +703,16 @@ ACLNN_OPERATOR(aclnnConvolutionBackward, const aclTensor *grad_output, const acl
     const aclIntArray *dilation, bool transposed, const aclIntArray *output_padding, int32_t groups,
     const aclBoolArray *output_mask, int8_t cube_math_type, aclTensor *grad_input, aclTensor *grad_weight,
     aclTensor *grad_bias)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnDeformableConv2d, const aclTensor *x, const aclTensor *weight, const aclTensor *offset,
+    const aclTensor *bias_optional, const aclIntArray *kernel_size, const aclIntArray *stride,
+    const aclIntArray *padding, const aclIntArray *dilation, int64_t groups, int64_t deformable_groups, bool modulated,
+    aclTensor *out, aclTensor *deform_out_optional)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnQuantConvolution, const aclTensor *input, const aclTensor *weight, const aclTensor *bias,
+    const aclTensor *scale, const aclTensor *offset, const aclIntArray *stride, const aclIntArray *padding,
+    const aclIntArray *dilation, bool transposed, const aclIntArray *output_padding, int64_t groups, int32_t offsetx,
+    const char *round_mode, aclTensor *output)
 ACLNN_OPERATOR(aclnnIm2col, const aclTensor *self, const aclIntArray *kernel_size, const aclIntArray *dilation,
     const aclIntArray *padding, const aclIntArray *stride, const aclTensor *out)
 ACLNN_OPERATOR(aclnnIm2colBackward, const aclTensor *grad_output, const aclIntArray *input_size,
@@ -719,6 +768,8 @@ ACLNN_OPERATOR(aclnnScatter, const aclTensor *self, int64_t dim, const aclTensor
 ACLNN_OPERATOR(aclnnScatterValue, const aclTensor *self, int64_t dim, const aclTensor *index, const aclScalar *value,
     int64_t reduce, aclTensor *out)
 ACLNN_OPERATOR(aclnnTake, const aclTensor *self, const aclTensor *index, aclTensor *out)
+ACLNN_OPERATOR(aclnnScatterNd, const aclTensor *data, const aclTensor *indices, const aclTensor *updates,
+    aclTensor *out)
 
 /* Results whose shape their values decide */
 ACLNN_OPERATOR(aclnnNonzero, const aclTensor *self, aclTensor *out)
@@ -774,6 +825,55 @@ ACLNN_OPERATOR(aclnnGroupedMatmulV5, const aclTensorList *x, const aclTensorList
     int64_t group_list_type, int64_t act_type, const aclIntArray *tuning_config_optional, aclTensorList *out,
     aclTensorList *activation_feature_out_optional, aclTensorList *dyn_quant_scale_out_optional)
 
+/* Tokens on their way to experts of other cards and back */
+ACLNN_OPERATOR(aclnnMoeDistributeDispatch, const aclTensor *x, const aclTensor *expert_ids, const aclTensor *scales,
+    const aclTensor *x_active_mask, const aclTensor *expert_scales, const char *group_ep,
+    int64_t ep_world_size, int64_t ep_rank_id, int64_t moe_expert_num, const char *group_tp, int64_t tp_world_size,
+    int64_t tp_rank_id, int64_t expert_shard_type, int64_t shared_expert_num, int64_t shared_expert_rank_num,
+    int64_t quant_mode, int64_t global_bs, int64_t expert_token_nums_type, aclTensor *expand_x,
+    aclTensor *dynamic_scales, aclTensor *expand_idx, aclTensor *expert_token_nums, aclTensor *ep_recv_counts,
+    aclTensor *tp_recv_counts, aclTensor *expand_scales)
+ACLNN_OPERATOR(aclnnMoeDistributeCombine, const aclTensor *expand_x, const aclTensor *expert_ids,
+    const aclTensor *expand_idx, const aclTensor *ep_send_counts, const aclTensor *expert_scales,
+    const aclTensor *tp_send_counts, const aclTensor *x_active_mask, const aclTensor *activation_scale,
+    const aclTensor *weight_scale, const aclTensor *group_list, const aclTensor *expand_scales,
+    const char *group_ep,
+    int64_t ep_world_size, int64_t ep_rank_id, int64_t moe_expert_num, const char *group_tp, int64_t tp_world_size,
+    int64_t tp_rank_id, int64_t expert_shard_type, int64_t shared_expert_num, int64_t shared_expert_rank_num,
+    int64_t global_bs, int64_t out_dtype, int64_t comm_quant_mode, int64_t group_list_type, aclTensor *x)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeDistributeDispatchV2, const aclTensor *x, const aclTensor *expert_ids,
+    const aclTensor *scales_optional, const aclTensor *x_active_mask_optional,
+    const aclTensor *expert_scales_optional, const char *group_ep,
+    int64_t ep_world_size, int64_t ep_rank_id, int64_t moe_expert_num, const char *group_tp, int64_t tp_world_size,
+    int64_t tp_rank_id, int64_t expert_shard_type, int64_t shared_expert_num, int64_t shared_expert_rank_num,
+    int64_t quant_mode, int64_t global_bs, int64_t expert_token_nums_type, const char *comm_alg,
+    aclTensor *expand_x_out, aclTensor *dynamic_scales_out, aclTensor *assist_info_for_combine_out,
+    aclTensor *expert_token_nums_out, aclTensor *ep_recv_counts_out, aclTensor *tp_recv_counts_out,
+    aclTensor *expand_scales_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeDistributeCombineV2, const aclTensor *expand_x, const aclTensor *expert_ids,
+    const aclTensor *assist_info_for_combine, const aclTensor *ep_send_counts, const aclTensor *expert_scales,
+    const aclTensor *tp_send_counts_optional, const aclTensor *x_active_mask_optional,
+    const aclTensor *activation_scale_optional, const aclTensor *weight_scale_optional,
+    const aclTensor *group_list_optional, const aclTensor *expand_scales_optional,
+    const aclTensor *shared_expert_x_optional, const char *group_ep,
+    int64_t ep_world_size, int64_t ep_rank_id, int64_t moe_expert_num, const char *group_tp, int64_t tp_world_size,
+    int64_t tp_rank_id, int64_t expert_shard_type, int64_t shared_expert_num, int64_t shared_expert_rank_num,
+    int64_t global_bs, int64_t out_dtype, int64_t comm_quant_mode, int64_t group_list_type, const char *comm_alg,
+    aclTensor *x_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMoeDistributeCombineAddRmsNorm, const aclTensor *expand_x, const aclTensor *expert_ids,
+    const aclTensor *assist_info_for_combine, const aclTensor *ep_send_counts, const aclTensor *expert_scales,
+    const aclTensor *residual_x, const aclTensor *gamma, const aclTensor *tp_send_counts_optional,
+    const aclTensor *x_active_mask_optional, const aclTensor *activation_scale_optional,
+    const aclTensor *weight_scale_optional, const aclTensor *group_list_optional,
+    const aclTensor *expand_scales_optional, const aclTensor *shared_expert_x_optional, const char *group_ep,
+    int64_t ep_world_size, int64_t ep_rank_id, int64_t moe_expert_num, const char *group_tp, int64_t tp_world_size,
+    int64_t tp_rank_id, int64_t expert_shard_type, int64_t shared_expert_num, int64_t shared_expert_rank_num,
+    int64_t global_bs, int64_t out_dtype, int64_t comm_quant_mode, int64_t group_list_type, const char *comm_alg,
+    float norm_eps, aclTensor *y_out, aclTensor *rstd_out, aclTensor *x_out)
+
 /* Few-bit integers */
 ACLNN_OPERATOR(aclnnTransQuantParamV2, const aclTensor *scale, const aclTensor *offset, const aclTensor *out)
 ACLNN_OPERATOR(aclnnQuantMatmulV3, const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,
@@ -783,6 +883,11 @@ ACLNN_OPERATOR(aclnnQuantMatmulV5, const aclTensor *x1, const aclTensor *x2, con
     const aclTensor *x2_scale, const aclTensor *y_scale, const aclTensor *x1_offset, const aclTensor *x2_offset,
     const aclTensor *y_offset, const aclTensor *bias, bool transpose_x1, bool transpose_x2, int64_t group_size,
     aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnQuantMatmulReduceSumWeightNz, const aclTensor *x1, const aclTensor *x2, const aclTensor *x1_scale,
+    const aclTensor *x2_scale, const aclTensor *y_scale, const aclTensor *x1_offset, const aclTensor *x2_offset,
+    const aclTensor *y_offset, const aclTensor *bias, bool transpose_x1, bool transpose_x2, int64_t group_size,
+    const aclIntArray *dims, bool keep_dims, aclTensor *out)
 ACLNN_OPERATOR(aclnnWeightQuantBatchMatmulV2, const aclTensor *x, const aclTensor *weight,
     const aclTensor *antiquant_scale, const aclTensor *antiquant_offset_optional,
     const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional, const aclTensor *bias_optional,

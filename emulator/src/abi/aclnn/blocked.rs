@@ -3,6 +3,7 @@
 //! Input: the tensors of a call and their memory. Output: views of memory of the task, filled before the operator runs and laid into
 //! blocks behind it. Does not: decide which operators take such tensors (see their rows).
 
+use crate::nn::Tiles;
 use crate::nn::executor::Bound;
 use crate::nn::fractal::Fractal;
 use crate::nn::operator::Role;
@@ -39,18 +40,23 @@ impl Blocks {
     }
 
     /// The same views, but those of tensors in blocks show memory of `rooms` with their elements; None if there are no such tensors.
-    pub(super) fn opened(&self, views: &[View], rooms: &mut Vec<Vec<u8>>) -> Result<Option<Vec<View>>, String> {
+    pub(super) fn opened(
+        &self,
+        tiles: &dyn Tiles,
+        views: &[View],
+        rooms: &mut Vec<Vec<u8>>,
+    ) -> Result<Option<Vec<View>>, String> {
         if self.apart.is_empty() {
             return Ok(None);
         }
         let mut views = views.to_vec();
         for block in &self.apart {
             let mut room = vec![0u8; block.fractal.plain_bytes()];
-            if block.is_read {
-                block.fractal.unpack(block.span, &mut room);
-            }
             // SAFETY: the memory of the vector stays where it is while it moves into `rooms`, which outlives the views.
             let span = unsafe { Span::from_raw(room.as_mut_ptr(), room.len()) };
+            if block.is_read {
+                block.fractal.unpack(tiles, block.span, span);
+            }
             let seen = &views[block.at];
             views[block.at] = View::new(span, seen.dtype(), seen.dims(), seen.strides(), 0)?;
             rooms.push(room);

@@ -1,12 +1,12 @@
-//! Operators that join a product with an exchange: the product is a task of the stream, the exchange a collective of the group's
-//! communicator, and the calls of all ranks meet as those of HCCL do.
+//! Operators that join an exchange with what they compute: a product or what packs and unpacks tokens is a task of the stream, the
+//! exchange a collective of the group's communicator, and the calls of all ranks meet as those of HCCL do.
 
 use std::ffi::c_void;
 
 use ascend_tp_machine::Soc;
 use ascend_tp_sys::aclrtStream;
 
-use crate::abi::hccl::Product;
+use crate::abi::hccl::Beside;
 use crate::base::failure::{Failure, code};
 use crate::hccl::group::Member;
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType, ReduceOp};
@@ -14,30 +14,23 @@ use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::nn::dtype::DType;
 use crate::nn::executor::Executor;
-use crate::nn::operator::{Joined, JoinedExchange, Tensor, ViewIndex};
-use crate::nn::view::contiguous_strides;
-use crate::runtime::stream::Entry;
+use crate::nn::operator::{Joined, JoinedExchange, Place, Room, Tensor, ViewIndex};
+use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
+use crate::scheduler::pool::Task;
 
-/// A product in a workspace.
-pub(super) struct Workspace {
-    pub(super) dtype: DType,
-    pub(super) dims: Vec<usize>,
-    pub(super) strides: Vec<isize>,
+/// What of a call lies in its workspace.
+pub(super) fn rooms(planned: &Executor) -> &[Room] {
+    planned.joined().map_or(&[], |joined| &joined.rooms)
 }
 
-/// The product of a call that makes it in its workspace, from the first byte on.
-pub(super) fn product_in_workspace(planned: &Executor) -> Option<Workspace> {
-    let JoinedExchange::ReduceScatter(out, cards) = planned.joined()?.exchange else { return None };
-    let out = &planned.tensors()[out.0].tensor;
-    let dims = vec![out.dims[0] * cards, out.dims[1]];
-    Some(Workspace { dtype: out.dtype, strides: contiguous_strides(&dims), dims })
-}
-
-/// Whether the cards of a chip do so over this many of them.
+/// Whether the cards of a chip do so over this many of them; an operator that moves tokens says so itself.
 fn runs_on(soc: Soc, exchange: JoinedExchange, cards: usize) -> bool {
-    let has = !matches!(exchange, JoinedExchange::AllReduce(_)) || soc.series() == "Atlas A2";
-    has && soc.fuses_exchanges_of(cards)
+    match exchange {
+        JoinedExchange::AllReduce(_) => soc.series() == "Atlas A2" && soc.fuses_exchanges_of(cards),
+        JoinedExchange::AllGather(..) | JoinedExchange::ReduceScatter(..) => soc.fuses_exchanges_of(cards),
+        JoinedExchange::Gathered { .. } | JoinedExchange::Dealt { .. } => true,
+    }
 }
 
 impl Machine {
@@ -54,10 +47,16 @@ impl Machine {
                 soc.series()
             ));
         }
-        match joined.exchange.cards() {
-            Some(cards) if cards != world => refuse(format!("its {world} cards, but the shapes are those of {cards}")),
-            _ => Ok(member),
+        if let Some(cards) = joined.exchange.cards().filter(|cards| *cards != world) {
+            return refuse(format!("its {world} cards, but the shapes are those of {cards}"));
         }
+        let place = Place { is_a2: soc.series() == "Atlas A2", cards: world, rank: member.rank as usize };
+        joined
+            .check
+            .as_ref()
+            .map_or(Ok(()), |check| check(place))
+            .map_err(|what| Failure::new(code::PARAM_INVALID_ACLNN, format!("{name}: {what}")))?;
+        Ok(member)
     }
 
     /// Second phase of an operator that joins a product with an exchange.
@@ -76,7 +75,17 @@ impl Machine {
             Ok((id, state.runtime.streams[&id].card))
         })?;
         let member = self.joined_member(name, joined, card)?;
-        let (task, accesses) = self.bind(planned, workspace, workspace_bytes, card)?;
+        let bound = |kernel| self.bind(planned, kernel, workspace, workspace_bytes, card);
+        let of_task = |(task, accesses): (Option<Task>, Vec<Access>), load| {
+            let entry = Entry::Task { name, task, load, is_brief: false };
+            Beside { entry, accesses }
+        };
+        let kernel = of_task(bound(planned.kernel())?, planned.load());
+        let behind = joined.behind.clone().map(|behind| bound(behind).map(|bound| of_task(bound, None))).transpose()?;
+        let block = |first: usize, bytes: usize| -> Result<Option<RawSpan>, Failure> {
+            let span = self.workspace(planned, workspace, workspace_bytes, card)?;
+            Ok(span.map(|span| span.slice(first, bytes)))
+        };
         let buffer = |slot: ViewIndex| {
             let bound = &planned.tensors()[slot.0];
             self.memory_of(slot.0, bound, card).map(|span| span.map(|span| elements(&span, &bound.tensor)))
@@ -97,22 +106,35 @@ impl Machine {
                 let product = self.workspace(planned, workspace, workspace_bytes, card)?;
                 ("HcclReduceScatter", kind, product, buffer(out)?)
             }
+            JoinedExchange::Gathered { block: bytes, cards } => {
+                let kind = CollectiveKind::AllGather { blocks: Blocks::Uniform(bytes as u64) };
+                ("HcclAllGather", kind, block(0, bytes)?, block(bytes, bytes * cards)?)
+            }
+            JoinedExchange::Dealt { block: bytes, cards } => {
+                let blocks = Blocks::Uniform(bytes as u64);
+                let kind = CollectiveKind::AllToAll { send: blocks.clone(), recv: blocks };
+                ("HcclAlltoAll", kind, block(0, bytes * cards)?, block(bytes * cards, bytes * cards)?)
+            }
         };
+        let moves_bytes = matches!(joined.exchange, JoinedExchange::Gathered { .. } | JoinedExchange::Dealt { .. });
         let dtype = match planned.tensors()[0].tensor.dtype {
+            _ if moves_bytes => DataType::Int8,
             DType::F16 => DataType::Fp16,
             _ => DataType::Bf16,
         };
-        let product_ns = self.load_ns(planned.load());
+        // Tokens are packed before they move and unpacked behind: that hides nothing of the exchange.
+        let product_ns = if moves_bytes { 0 } else { self.load_ns(planned.load()) };
         let call = CollectiveCall { name, kind, dtype, send, recv, places: None, product_ns };
-        let entry = Entry::Task { name, task, load: planned.load(), is_brief: false };
-        let is_first = !matches!(joined.exchange, JoinedExchange::AllGather(..));
+        let (before, behind) = match joined.exchange {
+            JoinedExchange::AllGather(..) => (None, Some(kernel)),
+            _ => (Some(kernel), behind),
+        };
         // HCCL numbers its own failures from 1 on; a status of aclnn has six digits.
         let of_aclnn = |failure: Failure| match failure.code {
             ..100_000 => Failure { code: code::RUNTIME_ACLNN, ..failure },
             _ => failure,
         };
-        let product = Product { entry, accesses, is_first };
-        self.enqueue_joined(function, (member, stream), call, product).map_err(of_aclnn)
+        self.enqueue_joined(function, (member, stream), call, (before, behind)).map_err(of_aclnn)
     }
 }
 

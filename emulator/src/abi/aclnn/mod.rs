@@ -27,7 +27,7 @@ use crate::base::report::ReportKind;
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::nn::executor::{Bound, Executor, RunMemory};
-use crate::nn::operator::{self, Argument, Decided, Refusal, Views};
+use crate::nn::operator::{self, Argument, Decided, Kernel, Refusal, Views};
 use crate::nn::raw::Span;
 use crate::nn::view::View;
 use crate::nn::{Tiles, dtype};
@@ -144,7 +144,7 @@ impl Machine {
             Ok(None)
         })?;
         let Some((id, place)) = new else { return Ok(()) };
-        let (task, accesses) = self.bind(&planned, workspace, workspace_bytes, place.card)?;
+        let (task, accesses) = self.bind(&planned, planned.kernel(), workspace, workspace_bytes, place.card)?;
         if planned.is_repeatable() && self.strict().is_none() {
             planned.pass(place, task.clone());
             let keeper: Weak<Executor> = Arc::downgrade(&planned);
@@ -157,11 +157,12 @@ impl Machine {
         })
     }
 
-    /// What a run of an executor does and which bytes it touches, once its memory is found in order; no work on a machine
+    /// What a run of a kernel of an executor does and which bytes it touches, once its memory is found in order; no work on a machine
     /// without numbers.
     fn bind(
         &self,
         planned: &Executor,
+        kernel: Kernel,
         workspace: *mut c_void,
         workspace_bytes: u64,
         card: u32,
@@ -188,16 +189,15 @@ impl Machine {
             blocks.keep(i, bound, span);
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
         }
-        if let (Some(product), Some(span)) = (joined::product_in_workspace(planned), &scratch) {
+        for (room, span) in joined::rooms(planned).iter().zip(scratch.iter().cycle()) {
             // SAFETY: as above: the workspace moves into the task below, together with the view.
             let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
-            views.push(View::new(raw, product.dtype, &product.dims, &product.strides, 0).map_err(invalid)?);
+            views.push(View::new(raw, room.dtype, &room.dims, &room.strides, room.offset).map_err(invalid)?);
         }
         if !self.has_numbers() {
             return Ok((None, accesses));
         }
-        let kernel = planned.kernel();
         let saturation = self.saturation(card);
         let outputs: Vec<usize> =
             planned.tensors().iter().enumerate().filter(|(_, bound)| bound.is_written).map(|(i, _)| i).collect();
@@ -209,7 +209,7 @@ impl Machine {
             let _mapped = &memory;
             let (decided, mut rooms) = (Decided::default(), Vec::new());
             let failed = |text| Failure::new(code::AICORE_EXCEPTION, text);
-            let apart = blocks.opened(&views, &mut rooms).map_err(failed)?;
+            let apart = blocks.opened(&OnWorkers(workers), &views, &mut rooms).map_err(failed)?;
             let views = apart.as_deref().unwrap_or(&views);
             kernel(&Views::new(views, &decided), &OnWorkers(workers)).map_err(failed)?;
             for (slot, dims) in decided.take() {

@@ -79,7 +79,7 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     if value.is_null() {
         return Err(Failure::new(code::NULL_POINTER_ACLNN, "value: is NULL and must be given"));
     }
-    let Some(dtype) = DType::from_acl(data_type.0) else {
+    let Some(dtype) = DType::from_acl(data_type.0).filter(|dtype| *dtype != DType::C64) else {
         let what = format!("dataType: aclDataType {} is not modelled for scalars", data_type.0);
         return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
     };
@@ -99,7 +99,7 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
         DType::I8 => whole(i64::from(bits as i8)),
         DType::I16 => whole(i64::from(bits as i16)),
         DType::I32 => whole(i64::from(bits as i32)),
-        DType::I64 | DType::U64 => whole(bits.cast_signed()),
+        DType::I64 | DType::U64 | DType::C64 => whole(bits.cast_signed()),
         DType::U8 => whole(i64::from(bits as u8)),
         DType::U16 => whole(i64::from(bits as u16)),
         DType::U32 => whole(i64::from(bits as u32)),

@@ -8,7 +8,7 @@ use ascend_tp_sys::{
     Table, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor, aclnnStatus, aclrtMemMallocPolicy,
     aclrtMemcpyKind,
 };
-use half::f16;
+use half::{bf16, f16};
 
 use crate::nn::operator;
 use crate::{Config, Emulator};
@@ -425,7 +425,7 @@ fn scalars_are_read_as_their_type() {
     assert_eq!(product(&table, 1.5f32, F32), 3.0);
     assert_eq!(product(&table, -1.5f64, aclDataType::ACL_DOUBLE), -3.0);
     assert_eq!(product(&table, f16::from_f32(0.25), aclDataType::ACL_FLOAT16), 0.5);
-    assert_eq!(product(&table, half::bf16::from_f32(-8.0), aclDataType::ACL_BF16), -16.0);
+    assert_eq!(product(&table, bf16::from_f32(-8.0), aclDataType::ACL_BF16), -16.0);
     assert_eq!(product(&table, -3i8, aclDataType::ACL_INT8), -6.0);
     assert_eq!(product(&table, -3i32, aclDataType::ACL_INT32), -6.0);
     assert_eq!(product(&table, 250u8, aclDataType::ACL_UINT8), 500.0);

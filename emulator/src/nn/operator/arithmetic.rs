@@ -4,15 +4,19 @@
 //! scalar operand is used at its own precision, not rounded to the type of the tensor.
 
 use super::argument::Scalar;
-use super::call::OperatorCall;
-use super::names::{ALPHA, CLIP_VALUE_MAX, CLIP_VALUE_MIN, DIM, OTHER, OTHER_SCALAR, OUT, SELF, X};
-use super::row::{Operator, attribute, input, output, scalar};
+use super::call::{OperatorCall, broadcast};
+use super::names::{
+    ALPHA, AXIS, BIAS, CLIP_VALUE_MAX, CLIP_VALUE_MIN, DIM, NUM_AXES, OTHER, OTHER_SCALAR, OUT, SCALE, SCALE_FROM_BLOB,
+    SELF, TENSORS, X, Y,
+};
+use super::row::{Operator, attribute, input, inputs, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};
-use super::{Plan, Refusal};
+use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::{DType, LaneKind};
-use crate::nn::elementwise::{each, map1, map2, zip};
-use crate::nn::lane::{Arithmetic, Lane, with_lane};
+use crate::nn::elementwise::{blocks, each, map1, map2, map3, zip, zip3};
+use crate::nn::lane::{Arithmetic, BLOCK, Lane, with_lane};
 use crate::nn::math;
+use crate::nn::view::View;
 
 /// A row of an elementwise operator of one floating point tensor.
 macro_rules! unary {
@@ -157,7 +161,33 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "ops-nn activation/swi_glu/docs/aclnnSwiGlu.md",
         plan: swiglu,
     },
+    Operator {
+        name: "aclnnSum",
+        parameters: &[inputs(TENSORS, SUMMED, 0, 8), output(OUT, SUMMED, 0, 8)],
+        limits: "one tensor at least; they broadcast to out and have its type",
+        source: "ops-math math/accumulate_nv2/docs/aclnnSum.md",
+        plan: sum_of_tensors,
+    },
+    Operator {
+        name: "aclnnScale",
+        parameters: &[
+            input(X, FLOATING, 1, 8),
+            input(SCALE, FLOATING, 0, 8),
+            input(BIAS, FLOATING, 0, 8).optional(),
+            attribute(AXIS),
+            attribute(NUM_AXES),
+            attribute(SCALE_FROM_BLOB),
+            output(Y, FLOATING, 1, 8),
+        ],
+        limits: "y = x * scale + bias, as x; scale has the dims of x from axis on: with scaleFromBlob numAxes of them, all for -1, and \
+                 [1] for 0, else as many as it has; bias as scale; one element type",
+        source: "ops-math math/scale/docs/aclnnScale.md",
+        plan: scale,
+    },
 ];
+
+/// What tensors of a list are summed in.
+const SUMMED: &[DType] = &[DType::F32, DType::F16, DType::I8, DType::I32, DType::U8];
 
 /// An elementwise function of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +282,7 @@ fn with_scalar(call: &OperatorCall, kind: Binary) -> Result<Plan, Refusal> {
     Plan::new(move |views, tiles| {
         let out = views.of(out);
         with_lane!(computed, L => {
-            let operand = [other.lane::<L>(); crate::nn::lane::BLOCK];
+            let operand = [other.lane::<L>(); BLOCK];
             map1::<L>(tiles, views.of(a), out, |x| {
                 let len = x.len();
                 kind.apply(x, &operand[..len], alpha.lane());
@@ -338,6 +368,80 @@ fn swiglu(call: &OperatorCall) -> Result<Plan, Refusal> {
     Plan::new(move |views, tiles| {
         let x = views.of(slot);
         map2::<f32>(tiles, &x.slice(dim, 0, half, 1), &x.slice(dim, half, half, 1), views.of(out), math::swiglu);
+        Ok(())
+    })
+}
+
+fn sum_of_tensors(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (list, out) = (call.tensors(TENSORS)?, call.tensor(OUT)?);
+    let mut shape = Vec::new();
+    for (at, tensor) in list.iter().enumerate() {
+        if tensor.dtype != out.dtype {
+            return Err(call.refuse(TENSORS, format!("tensor {at}: expected {}, found {}", out.dtype, tensor.dtype)));
+        }
+        shape = broadcast(&shape, &tensor.dims).ok_or_else(|| {
+            call.refuse(TENSORS, format!("tensor {at}: {:?} does not broadcast with {shape:?}", tensor.dims))
+        })?;
+    }
+    if list.is_empty() {
+        return Err(call.refuse(TENSORS, "expected one tensor at least"));
+    }
+    call.expect_shape(OUT, &shape, "to which the tensors broadcast")?;
+    let (slots, dtype, out) = (list.iter().map(|tensor| tensor.slot).collect::<Vec<ViewIndex>>(), out.dtype, out.slot);
+    Plan::new(move |views, tiles| {
+        let out = views.of(out);
+        let terms: Vec<View> = slots.iter().map(|slot| views.of(*slot).broadcast_to(out.dims()).collapsed()).collect();
+        let (target, total) = (out.collapsed(), out.len());
+        with_lane!(dtype, L => blocks(tiles, total, &|start, len| {
+            let (mut sum, mut term) = ([L::default(); BLOCK], [L::default(); BLOCK]);
+            L::load(&terms[0], start, &mut sum[..len]);
+            for other in &terms[1..] {
+                L::load(other, start, &mut term[..len]);
+                zip(&mut sum[..len], &term[..len], L::plus);
+            }
+            L::store(&target, start, &sum[..len]);
+        }));
+        Ok(())
+    })
+}
+
+fn scale(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, factor) = (call.tensor(X)?, call.tensor(SCALE)?);
+    for name in [SCALE, Y] {
+        call.expect_dtype(name, x.dtype, "that of x")?;
+    }
+    call.expect_shape(Y, &x.dims, "of x")?;
+    let (axis, count) = (call.dim(AXIS, x.rank())?, call.int(NUM_AXES)?);
+    if count < -1 {
+        return Err(call.refuse(NUM_AXES, format!("expected -1 or more, found {count}")));
+    }
+    let wanted = match (call.flag(SCALE_FROM_BLOB)?, usize::try_from(count)) {
+        (false, _) => factor.rank(),
+        (true, Ok(count)) => count,
+        (true, Err(_)) => x.rank() - axis,
+    };
+    let Some(end) = axis.checked_add(wanted).filter(|end| *end <= x.rank()) else {
+        return Err(call.refuse(AXIS, format!("{wanted} dims from dim {axis} on of x {:?}", x.dims)));
+    };
+    let shape = if wanted == 0 && count == 0 { &[1][..] } else { &x.dims[axis..end] };
+    call.expect_shape(SCALE, shape, "of x from axis on")?;
+    let bias = call.tensor_if_given(BIAS)?;
+    if bias.is_some() {
+        call.expect_shape(BIAS, shape, "of scale")?;
+        call.expect_dtype(BIAS, x.dtype, "that of scale")?;
+    }
+    // Behind the dims of scale come those that it is repeated along.
+    let behind = x.rank() - end.max(axis + shape.len());
+    let (x, factor, bias, y) = (x.slot, factor.slot, bias.map(|bias| bias.slot), call.tensor(Y)?.slot);
+    Plan::new(move |views, tiles| {
+        let placed = |slot| (0..behind).fold(views.of(slot).clone(), |view, _| view.unsqueeze(view.rank()));
+        let (x, factor, y) = (views.of(x), placed(factor), views.of(y));
+        match bias {
+            Some(bias) => map3::<f32>(tiles, [x, &factor, &placed(bias)], y, |x, factor, bias| {
+                zip3(x, factor, bias, |x, factor, bias| x * factor + bias);
+            }),
+            None => map2::<f32>(tiles, x, &factor, y, |x, factor| zip(x, factor, f32::times)),
+        }
         Ok(())
     })
 }

@@ -76,9 +76,10 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
                 }
                 Checked::Tensors(tensors)
             }
-            (ParameterKind::Unmodelled, Argument::Tensor(None) | Argument::Ints(None) | Argument::Tensors(None)) => {
-                Checked::Tensor(None)
-            }
+            (
+                ParameterKind::Unmodelled,
+                Argument::Tensor(None) | Argument::Ints(None) | Argument::Tensors(None) | Argument::Text(None),
+            ) => Checked::Tensor(None),
             (ParameterKind::Unmodelled, Argument::Tensors(Some(list))) if list.is_empty() => Checked::Tensor(None),
             (ParameterKind::Unmodelled, Argument::Ints(Some(list))) if list.is_empty() => Checked::Tensor(None),
             (ParameterKind::Unmodelled, _) => {
@@ -88,6 +89,7 @@ pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<Op
             | (ParameterKind::Ints(_), value @ Argument::Ints(_))
             | (ParameterKind::Scalars, value @ Argument::Scalars(_))
             | (ParameterKind::Flags, value @ Argument::Flags(_))
+            | (ParameterKind::OptionalText, value @ Argument::Text(_))
             | (
                 ParameterKind::Attribute,
                 value @ (Argument::Int(_)
@@ -329,6 +331,14 @@ impl OperatorCall {
     pub(crate) fn text(&self, name: Name<str>) -> Result<&str, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Text(Some(value))) => Ok(value),
+            _ => Err(self.wrong_kind(name, "a text")),
+        }
+    }
+
+    /// A text that may not be given.
+    pub(crate) fn text_if_given(&self, name: Name<str>) -> Result<Option<&str>, Refusal> {
+        match self.argument(name)? {
+            Checked::Other(Argument::Text(value)) => Ok(value.as_deref()),
             _ => Err(self.wrong_kind(name, "a text")),
         }
     }

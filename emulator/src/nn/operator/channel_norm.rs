@@ -188,8 +188,11 @@ fn batch_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
         let (x, y) = (by_channel(views.of(x)), by_channel(views.of(out)));
         let (weight, bias) = (numbers(views, weight, of.all, 1.0), numbers(views, bias, of.all, 0.0));
         let [means, variances] = running.map(|slot| numbers(views, slot, of.all, 0.0));
-        let mut found: Vec<[f32; 2]> =
-            if training { moments(&x, of) } else { means.iter().zip(&variances).map(|(&m, &v)| [m, v]).collect() };
+        let mut found: Vec<[f32; 2]> = if training {
+            moments(tiles, &x, of)
+        } else {
+            means.iter().zip(&variances).map(|(&m, &v)| [m, v]).collect()
+        };
         if training {
             let unbiased = of.len as f32 / (of.len - 1) as f32;
             for (i, (slot, before)) in running.into_iter().zip([&means, &variances]).enumerate() {
@@ -286,7 +289,7 @@ fn group_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
             return Ok(());
         }
         let (weight, bias) = (numbers(views, weight, of.all, 1.0), numbers(views, bias, of.all, 0.0));
-        let mut found = moments(views.of(x), of);
+        let mut found = moments(tiles, views.of(x), of);
         found.iter_mut().for_each(|statistic| statistic[1] = 1.0 / (statistic[1] + epsilon).sqrt());
         for (i, slot) in saved.into_iter().enumerate() {
             f32::store(&views.of(slot).collapsed(), 0, &found.iter().map(|each| each[i]).collect::<Vec<_>>());

@@ -8,10 +8,12 @@ use super::call::OperatorCall;
 use super::names::{
     BIAS, COMM_TURN, GATHER_INDEX, GATHER_OUT, GROUP_NAME, Name, OUTPUT, REDUCE_OP, STREAM_MODE, X1, X2,
 };
+use super::plan::Room;
 use super::row::{Operator, Parameter, attribute, input, output};
 use super::sets::HALVES;
 use super::{Joined, JoinedExchange, Plan, Refusal, ViewIndex};
 use crate::nn::matmul::{self, Precision};
+use crate::nn::view::contiguous_strides;
 
 /// What is contracted, where a page says it: 256 elements or more, fewer than 65,535.
 const DEPTHS: std::ops::Range<usize> = 256..65_535;
@@ -133,7 +135,8 @@ fn times(call: &OperatorCall, name: Name<Tensor>, whole: usize, part: usize) -> 
 }
 
 fn joined(call: &OperatorCall, exchange: JoinedExchange) -> Result<Joined, Refusal> {
-    Ok(Joined { group: call.text(GROUP_NAME)?.to_owned(), exchange })
+    let group = call.text(GROUP_NAME)?.to_owned();
+    Ok(Joined { group, exchange, rooms: Vec::new(), behind: None, check: None })
 }
 
 /// The product `x @ x2`, plus a bias if there is one, to `out`.
@@ -190,6 +193,8 @@ fn matmul_reduce_scatter(call: &OperatorCall) -> Result<Plan, Refusal> {
     call.expect_shape(OUTPUT, &[out.dims[0], columns], "the columns of x2")?;
     let made = ViewIndex(call.slots().count());
     let plan = product(x1.slot, x2.slot, None, made)?;
-    let bytes = x1.dims[0] * columns * out.dtype.size();
-    Ok(plan.with_workspace(bytes).joined(joined(call, JoinedExchange::ReduceScatter(out.slot, cards))?))
+    let (dims, bytes) = (vec![x1.dims[0], columns], x1.dims[0] * columns * out.dtype.size());
+    let room = Room { dtype: out.dtype, strides: contiguous_strides(&dims), dims, offset: 0 };
+    let joined = joined(call, JoinedExchange::ReduceScatter(out.slot, cards))?;
+    Ok(plan.with_workspace(bytes).joined(Joined { rooms: vec![room], ..joined }))
 }

@@ -8,8 +8,9 @@ use super::names::{
     VALUE_SCALAR,
 };
 use super::row::{Operator, attribute, in_place, input, output, scalar};
-use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, MASKABLE};
+use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, COPIED, MASKABLE};
 use super::{Plan, Refusal};
+use crate::nn::dtype::DType;
 use crate::nn::elementwise::{self, each, map1, map2, zip};
 use crate::nn::lane::{Arithmetic, BLOCK, Lane, with_lane};
 
@@ -126,8 +127,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceCopy",
-        parameters: &[in_place(SELF_REF, ANY, 0, 8), input(SRC, ANY, 0, 8)],
-        limits: "src broadcasts to selfRef and is converted to its type",
+        parameters: &[in_place(SELF_REF, COPIED, 0, 8), input(SRC, COPIED, 0, 8)],
+        limits: "src broadcasts to selfRef and is converted to its type; COMPLEX64 to itself alone",
         source: "ops-math conversion/view_copy/docs/aclnnInplaceCopy.md",
         plan: copy,
     },
@@ -136,14 +137,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[in_place(SELF_REF, ANY, 0, 8)],
         limits: "",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceZero",
-        plan: |call| fill(call, Scalar::Int(0, crate::nn::dtype::DType::I64)),
+        plan: |call| fill(call, Scalar::Int(0, DType::I64)),
     },
     Operator {
         name: "aclnnInplaceOne",
         parameters: &[in_place(SELF_REF, ANY, 0, 8)],
         limits: "",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceOne",
-        plan: |call| fill(call, Scalar::Int(1, crate::nn::dtype::DType::I64)),
+        plan: |call| fill(call, Scalar::Int(1, DType::I64)),
     },
     Operator {
         name: "aclnnInplaceFillScalar",
@@ -311,6 +312,9 @@ fn copy(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (target, src) = (call.tensor(SELF_REF)?, call.tensor(SRC)?);
     if super::call::broadcast(&target.dims, &src.dims).as_deref() != Some(&target.dims) {
         return Err(call.refuse(SRC, format!("{:?} does not broadcast to {:?} of selfRef", src.dims, target.dims)));
+    }
+    if target.dtype != src.dtype && [target.dtype, src.dtype].contains(&DType::C64) {
+        return Err(call.refuse(SRC, format!("{} is not converted to {}", src.dtype, target.dtype)));
     }
     let (slot, src) = (target.slot, src.slot);
     Plan::new(move |views, tiles| {

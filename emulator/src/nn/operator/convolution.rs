@@ -3,13 +3,15 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    BIAS, BIAS_SIZES, CUBE_MATH_TYPE, DILATION, GRAD_BIAS, GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT,
-    INPUT_SIZE, KERNEL_SIZE, Name, OUT, OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, SELF, STRIDE, TRANSPOSED, WEIGHT,
+    BIAS, BIAS_OPTIONAL, BIAS_SIZES, CUBE_MATH_TYPE, DEFORM_OUT_OPTIONAL, DEFORMABLE_GROUPS, DILATION, GRAD_BIAS,
+    GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT, INPUT_SIZE, KERNEL_SIZE, MODULATED, Name, OFFSET, OFFSET_X,
+    OUT, OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, ROUND_MODE, SCALE, SELF, STRIDE, TRANSPOSED, WEIGHT, X,
 };
-use super::row::{Operator, attribute, flags, input, ints, output};
-use super::sets::FLOATING;
+use super::row::{Operator, attribute, flags, input, ints, output, unmodelled};
+use super::sets::{BYTES, FLOATING, HALVES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::convolution::{self as kernel, Geometry};
+use crate::nn::deformable::{self, Deformed};
 use crate::nn::dtype::DType;
 use crate::nn::matmul::Precision;
 
@@ -58,6 +60,54 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "as aclnnConvolution, with gradOutput as its output; outputMask says which of the three are written",
         source: "ops-nn conv/convolution_backward/docs/aclnnConvolutionBackward.md",
         plan: backward,
+    },
+    Operator {
+        name: "aclnnQuantConvolution",
+        parameters: &[
+            input(INPUT, BYTES, 5, 5),
+            input(WEIGHT, BYTES, 5, 5),
+            input(BIAS, FLOATING, 1, 1).optional(),
+            input(SCALE, SINGLE, 1, 1),
+            unmodelled(OFFSET),
+            ints(STRIDE),
+            ints(PADDING),
+            ints(DILATION),
+            attribute(TRANSPOSED),
+            unmodelled(OUTPUT_PADDING),
+            attribute(GROUPS),
+            attribute(OFFSET_X),
+            unmodelled(ROUND_MODE),
+            output(OUTPUT, HALVES, 5, 5),
+        ],
+        limits: "as aclnnConvolution of three dims that is not transposed, in NCDHW; scale and bias have a number for each channel of \
+                 output; groups 1, offsetx 0; no empty tensor",
+        source: "ops-nn conv/convolution_forward/docs/aclnnQuantConvolution.md",
+        plan: quantised,
+    },
+    Operator {
+        name: "aclnnDeformableConv2d",
+        parameters: &[
+            input(X, FLOATING, 4, 4),
+            input(WEIGHT, FLOATING, 4, 4),
+            input(OFFSET, FLOATING, 4, 4),
+            input(BIAS_OPTIONAL, FLOATING, 1, 1).optional(),
+            ints(KERNEL_SIZE),
+            ints(STRIDE),
+            ints(PADDING),
+            ints(DILATION),
+            attribute(GROUPS),
+            attribute(DEFORMABLE_GROUPS),
+            attribute(MODULATED),
+            output(OUT, FLOATING, 4, 4),
+            output(DEFORM_OUT_OPTIONAL, FLOATING, 4, 4).optional(),
+        ],
+        limits: "x [N, C, H, W], weight [O, C / groups, kernelSize], out [N, O, H', W'], in ND or NCHW; offset [N, 3 * deformableGroups * \
+                 the window, H', W']: to the right, below, and factors; four numbers in stride and dilation, those of N and C 1, and in \
+                 padding: above, below, left, right; a window of at most 2048 elements, 65535 with its channels; groups and \
+                 deformableGroups divide C; modulated true; deformOutOptional [N, C, H' * rows, W' * columns of the window]; one element \
+                 type; no empty tensor",
+        source: "ops-nn conv/deformable_conv2d/docs/aclnnDeformableConv2d.md",
+        plan: deformable,
     },
     Operator {
         name: "aclnnIm2col",
@@ -145,6 +195,9 @@ fn expect_columns(call: &OperatorCall, name: Name<Tensor>, x: &Tensor, of: &Geom
     call.expect_shape(name, &shape, "of the columns")
 }
 
+/// The format of planes in depth.
+const NCDHW: i32 = 30;
+
 /// The greatest number of an array of which no limit is published: kernels count in INT32.
 const MOST: i64 = i32::MAX as i64;
 
@@ -195,6 +248,178 @@ fn precision(call: &OperatorCall, dtype: DType) -> Result<Precision, Refusal> {
             Err(call.refuse(CUBE_MATH_TYPE, format!("{text}, found {other}")))
         }
     }
+}
+
+/// How windows lie: numbers a dim.
+struct Lying {
+    stride: Vec<usize>,
+    padding: Vec<usize>,
+    behind: Vec<usize>,
+    dilation: Vec<usize>,
+}
+
+impl Lying {
+    /// How many windows fit along each dim; None where none does.
+    fn count(&self, input: &[usize], kernel: &[usize]) -> Option<Vec<usize>> {
+        let extent = |dim: usize| {
+            let reach = self.dilation[dim] * kernel[dim].saturating_sub(1) + 1;
+            Some((input[dim] + self.padding[dim] + self.behind[dim]).checked_sub(reach)? / self.stride[dim] + 1)
+        };
+        (0..input.len()).map(extent).collect()
+    }
+}
+
+/// Refuses tensors without elements.
+fn expect_elements(call: &OperatorCall, names: &[Name<Tensor>]) -> Result<(), Refusal> {
+    for &name in names {
+        if let Some(empty) = call.tensor_if_given(name)?.filter(|tensor| tensor.len() == 0) {
+            return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", empty.dims)));
+        }
+    }
+    Ok(())
+}
+
+fn quantised(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, weight, out) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(OUTPUT)?);
+    for name in [INPUT, WEIGHT, OUTPUT] {
+        let found = call.tensor(name)?.format;
+        if found != NCDHW {
+            return Err(call.refuse(name, format!("expected format NCDHW ({NCDHW}), found {found}")));
+        }
+    }
+    expect_elements(call, &[INPUT, WEIGHT, OUTPUT])?;
+    if call.flag(TRANSPOSED)? {
+        return Err(call.refuse(TRANSPOSED, "expected false, found true"));
+    }
+    for (name, expected) in [(GROUPS, 1), (OFFSET_X, 0)] {
+        let found = call.int(name)?;
+        if found != expected {
+            return Err(call.refuse(name, format!("expected {expected}, found {found}")));
+        }
+    }
+    for (name, tensor) in [(INPUT, x), (WEIGHT, weight)] {
+        if tensor.dims.iter().any(|&dim| dim >= 1_000_000) {
+            return Err(call.refuse(name, format!("expected dims below 1000000, found {:?}", tensor.dims)));
+        }
+    }
+    if weight.dims[1] != x.dims[1] {
+        return Err(call.refuse(WEIGHT, format!("{:?} has no weights for {} channels", weight.dims, x.dims[1])));
+    }
+    let most = |at: usize| move |dim: usize| limits(false, false, 3, dim)[at];
+    let padding = numbers(call, PADDING, &[3], 3, 0, most(1))?;
+    let (stride, dilation) =
+        (numbers(call, STRIDE, &[3], 3, 1, most(0))?, numbers(call, DILATION, &[3], 3, 1, most(2))?);
+    let lying = Lying { stride, behind: padding.clone(), padding, dilation };
+    let (input, kernel) = (x.dims[2..].to_vec(), weight.dims[2..].to_vec());
+    let Some(output) = lying.count(&input, &kernel) else {
+        return Err(call.refuse(WEIGHT, format!("a window of {kernel:?} does not fit into {:?}", x.dims)));
+    };
+    call.expect_shape(OUTPUT, &[&[x.dims[0], weight.dims[0]], &output[..]].concat(), "of the convolution")?;
+    call.expect_shape(SCALE, &weight.dims[..1], "a number for each channel of output")?;
+    let bias = call.tensor_if_given(BIAS)?.map(|bias| bias.slot);
+    if bias.is_some() {
+        call.expect_shape(BIAS, &weight.dims[..1], "a number for each channel of output")?;
+    }
+    let Lying { stride, padding, dilation, .. } = lying;
+    let (batch, channels, outputs, precision) = (x.dims[0], x.dims[1], weight.dims[0], Precision::Keep);
+    let of =
+        Geometry { batch, groups: 1, channels, outputs, input, output, kernel, stride, padding, dilation, precision };
+    let (x, weight, scale, out) = (x.slot, weight.slot, call.tensor(SCALE)?.slot, out.slot);
+    Plan::new(move |views, tiles| {
+        let operands = [views.of(x), views.of(weight)];
+        kernel::quantised(tiles, &of, operands, views.of(scale), bias.map(|slot| views.of(slot)), views.of(out));
+        Ok(())
+    })
+}
+
+/// The numbers of a dim each of N, C, H and W, of which the first two are 1.
+fn of_planes(call: &OperatorCall, name: Name<[i64]>) -> Result<Vec<usize>, Refusal> {
+    let values = numbers(call, name, &[4], 4, 1, |_| MOST)?;
+    if values[..2] == [1, 1] {
+        return Ok(values[2..].to_vec());
+    }
+    Err(call.refuse(name, format!("expected 1 for N and C, found {values:?}")))
+}
+
+/// How the windows of a deformable convolution lie.
+fn deformed(call: &OperatorCall) -> Result<Deformed, Refusal> {
+    let (x, weight) = (call.tensor(X)?, call.tensor(WEIGHT)?);
+    let ends = numbers(call, PADDING, &[4], 4, 0, |_| MOST)?;
+    let lying = Lying {
+        stride: of_planes(call, STRIDE)?,
+        dilation: of_planes(call, DILATION)?,
+        padding: vec![ends[0], ends[2]],
+        behind: vec![ends[1], ends[3]],
+    };
+    let kernel = numbers(call, KERNEL_SIZE, &[2], 2, 1, |_| 2048)?;
+    let (groups, parts) = (call.int(GROUPS)?, call.int(DEFORMABLE_GROUPS)?);
+    let divides = |number: i64, of: usize| usize::try_from(number).is_ok_and(|by| by > 0 && of.is_multiple_of(by));
+    if !divides(groups, x.dims[1]) || !divides(groups, weight.dims[0]) {
+        let text = format!("expected a divisor of {} and of {}, found {groups}", x.dims[1], weight.dims[0]);
+        return Err(call.refuse(GROUPS, text));
+    }
+    if !divides(parts, x.dims[1]) {
+        return Err(call.refuse(DEFORMABLE_GROUPS, format!("expected a divisor of {}, found {parts}", x.dims[1])));
+    }
+    let [groups, parts] = [groups, parts].map(|number| number as usize);
+    let (channels, outputs, window) = (x.dims[1] / groups, weight.dims[0] / groups, kernel[0] * kernel[1]);
+    if window > 2048 || window * channels > 65_535 {
+        let text =
+            format!("expected at most 2048 elements, 65535 with channels, found {window} of {channels} channels");
+        return Err(call.refuse(KERNEL_SIZE, text));
+    }
+    call.expect_shape(WEIGHT, &[weight.dims[0], channels, kernel[0], kernel[1]], "of x, groups and kernelSize")?;
+    let input = x.dims[2..].to_vec();
+    let Some(output) = lying.count(&input, &kernel) else {
+        return Err(call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {:?}", x.dims)));
+    };
+    let Lying { stride, padding, dilation, .. } = lying;
+    let (batch, precision) = (x.dims[0], Precision::Keep);
+    let of = Geometry { batch, groups, channels, outputs, input, output, kernel, stride, padding, dilation, precision };
+    Ok(Deformed { of, parts, dtype: x.dtype })
+}
+
+fn deformable(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(X)?;
+    let tensors = [X, WEIGHT, OFFSET, OUT, DEFORM_OUT_OPTIONAL];
+    expect_elements(call, &[&tensors[..], &[BIAS_OPTIONAL]].concat())?;
+    call.expect_channels_second(&tensors)?;
+    if !call.flag(MODULATED)? {
+        return Err(call.refuse(MODULATED, "expected true, found false"));
+    }
+    let by = deformed(call)?;
+    let Geometry { batch, groups, outputs, ref output, ref kernel, .. } = by.of;
+    let plane = |channels: usize| [batch, channels, output[0], output[1]];
+    call.expect_shape(
+        OFFSET,
+        &plane(3 * by.parts * kernel[0] * kernel[1]),
+        "three numbers an element of a window and part",
+    )?;
+    call.expect_shape(OUT, &plane(groups * outputs), "of the convolution")?;
+    let mut optional = [None; 2];
+    let read = [batch, x.dims[1], output[0] * kernel[0], output[1] * kernel[1]];
+    for ((name, shape), slot) in
+        [(BIAS_OPTIONAL, &[groups * outputs][..]), (DEFORM_OUT_OPTIONAL, &read)].into_iter().zip(&mut optional)
+    {
+        if let Some(tensor) = call.tensor_if_given(name)? {
+            call.expect_shape(name, shape, "of out, and of x and its windows")?;
+            call.expect_dtype(name, x.dtype, "that of x")?;
+            *slot = Some(tensor.slot);
+        }
+    }
+    for name in [WEIGHT, OFFSET, OUT] {
+        call.expect_dtype(name, x.dtype, "that of x")?;
+    }
+    let slot = |name| call.tensor(name).map(|tensor: &Tensor| tensor.slot);
+    let ([x, weight, offset, out], [bias, read]) = ([x.slot, slot(WEIGHT)?, slot(OFFSET)?, slot(OUT)?], optional);
+    Plan::new(move |views, tiles| {
+        let operands = [x, weight, offset].map(|slot| views.of(slot));
+        deformable::forward(tiles, &by, operands, bias.map(|slot| views.of(slot)), views.of(out));
+        if let Some(read) = read {
+            deformable::sampled(tiles, &by, [views.of(x), views.of(offset)], views.of(read));
+        }
+        Ok(())
+    })
 }
 
 /// How the windows of a call lie; `out` is what the convolution writes. A transposed convolution is described as the one of

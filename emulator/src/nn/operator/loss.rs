@@ -5,12 +5,13 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    GRAD_LOSS, GRAD_OUTPUT, GRAD_ZLOSS_OPTIONAL, IGNORE_INDEX, INPUT, LABEL_SMOOTHING, LOG_PROB, LOG_PROB_OUT,
-    LOSS_OUT, LSE_FOR_ZLOSS_OPTIONAL, LSE_FOR_ZLOSS_OUT, LSE_SQUARE_SCALE_FOR_ZLOSS, Name, OUT, REDUCTION,
-    REDUCTION_OPTIONAL, RETURN_ZLOSS, SELF, TARGET, TOTAL_WEIGHT, TOTAL_WEIGHT_OUT, WEIGHT, WEIGHT_OPTIONAL, ZLOSS_OUT,
+    BACKPROP, FEATURES, GRAD_LOSS, GRAD_OUTPUT, GRAD_ZLOSS_OPTIONAL, IGNORE_INDEX, INPUT, LABEL_SMOOTHING, LABELS,
+    LOG_PROB, LOG_PROB_OUT, LOSS, LOSS_OUT, LSE_FOR_ZLOSS_OPTIONAL, LSE_FOR_ZLOSS_OUT, LSE_SQUARE_SCALE_FOR_ZLOSS,
+    Name, OUT, REDUCTION, REDUCTION_OPTIONAL, RETURN_ZLOSS, SELF, TARGET, TOTAL_WEIGHT, TOTAL_WEIGHT_OUT, WEIGHT,
+    WEIGHT_OPTIONAL, ZLOSS_OUT,
 };
 use super::row::{Operator, attribute, input, output, unmodelled};
-use super::sets::{FLOATING, INDEX64, INDEXES, LABELS, SINGLE};
+use super::sets::{FLOATING, INDEX64, INDEXES, LABELS as CLASSES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::loss::{self, Reduction};
 use crate::nn::reduce::with_trailing;
@@ -61,10 +62,22 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: backward,
     },
     Operator {
+        name: "aclnnSoftmaxCrossEntropyWithLogits",
+        parameters: &[
+            input(FEATURES, FLOATING, 2, 2),
+            input(LABELS, FLOATING, 2, 2),
+            output(LOSS, FLOATING, 1, 1),
+            output(BACKPROP, FLOATING, 2, 2),
+        ],
+        limits: "features [N, C], labels and backprop as features, loss [N]; one element type",
+        source: "ops-nn activation/softmax_cross_entropy_with_logits/docs/aclnnSoftmaxCrossEntropyWithLogits.md",
+        plan: between_distributions,
+    },
+    Operator {
         name: "aclnnNLLLoss",
         parameters: &[
             input(SELF, FLOATING, 1, 2),
-            input(TARGET, LABELS, 0, 1),
+            input(TARGET, CLASSES, 0, 1),
             input(WEIGHT, FLOATING, 1, 1),
             attribute(REDUCTION),
             attribute(IGNORE_INDEX),
@@ -80,7 +93,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(GRAD_OUTPUT, FLOATING, 0, 1),
             input(SELF, FLOATING, 1, 2),
-            input(TARGET, LABELS, 0, 1),
+            input(TARGET, CLASSES, 0, 1),
             input(WEIGHT, FLOATING, 1, 1),
             attribute(REDUCTION),
             attribute(IGNORE_INDEX),
@@ -95,7 +108,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnNLLLoss2d",
         parameters: &[
             input(SELF, FLOATING, 4, 4),
-            input(TARGET, LABELS, 3, 3),
+            input(TARGET, CLASSES, 3, 3),
             input(WEIGHT, FLOATING, 1, 1),
             attribute(REDUCTION),
             attribute(IGNORE_INDEX),
@@ -115,7 +128,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(GRAD_OUTPUT, FLOATING, 0, 3),
             input(SELF, FLOATING, 4, 4),
-            input(TARGET, LABELS, 3, 3),
+            input(TARGET, CLASSES, 3, 3),
             input(WEIGHT, FLOATING, 1, 1),
             attribute(REDUCTION),
             attribute(IGNORE_INDEX),
@@ -201,6 +214,23 @@ fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
         let labels = (views.of(target), weight.map(|slot| views.of(slot)), ignored);
         loss::cross_entropy_grad(tiles, views.of(grad), views.of(log), labels, reduction, views.of(out))
             .map_err(|text| format!("target: {text}"))
+    })
+}
+
+fn between_distributions(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(FEATURES)?;
+    for name in [LABELS, LOSS, BACKPROP] {
+        call.expect_dtype(name, x.dtype, "that of features")?;
+    }
+    for name in [LABELS, BACKPROP] {
+        call.expect_shape(name, &x.dims, "of features")?;
+    }
+    call.expect_shape(LOSS, &x.dims[..1], "a loss a row of features")?;
+    let (x, y) = (x.slot, call.tensor(LABELS)?.slot);
+    let (loss, grad) = (call.tensor(LOSS)?.slot, call.tensor(BACKPROP)?.slot);
+    Plan::new(move |views, tiles| {
+        loss::between_distributions(tiles, views.of(x), views.of(y), views.of(loss), views.of(grad));
+        Ok(())
     })
 }
 

@@ -16,9 +16,12 @@ mod call;
 mod channel_norm;
 mod collective_product;
 mod comparison;
+mod complex;
 mod convolution;
 mod ctc;
 mod decided;
+mod dispatch;
+mod distance;
 mod elementwise_loss;
 mod experts;
 mod extremum;
@@ -46,6 +49,7 @@ mod shape;
 mod signs;
 mod statistics;
 mod sync_norm;
+mod turned;
 mod vectors;
 mod weight_quantized;
 
@@ -58,14 +62,15 @@ use super::dtype::list_names;
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{
-    Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Plan, Refusal, Strides, ViewIndex, Views,
-    sets,
+    Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Place, Plan, Refusal, Room, Strides,
+    ViewIndex, Views, sets,
 };
 pub(crate) use row::{Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 37] = [
+const FAMILIES: [&[Operator]; 41] = [
     product::OPERATORS,
+    turned::OPERATORS,
     collective_product::OPERATORS,
     blocked::OPERATORS,
     quantized::OPERATORS,
@@ -73,6 +78,7 @@ const FAMILIES: [&[Operator]; 37] = [
     arithmetic::OPERATORS,
     pointwise::OPERATORS,
     comparison::OPERATORS,
+    complex::OPERATORS,
     normal::OPERATORS,
     gradient::OPERATORS,
     loss::OPERATORS,
@@ -88,9 +94,11 @@ const FAMILIES: [&[Operator]; 37] = [
     selection::OPERATORS,
     decided::OPERATORS,
     experts::OPERATORS,
+    dispatch::OPERATORS,
     grouped::OPERATORS,
     linear_algebra::OPERATORS,
     vectors::OPERATORS,
+    distance::OPERATORS,
     shape::OPERATORS,
     scatter::OPERATORS,
     signs::OPERATORS,
@@ -274,6 +282,7 @@ pub(crate) fn markdown() -> String {
                 ParameterKind::Scalars => "list of scalars".to_owned(),
                 ParameterKind::Flags => "array of BOOL".to_owned(),
                 ParameterKind::Attribute => "value".to_owned(),
+                ParameterKind::OptionalText => "text or NULL".to_owned(),
             };
             let _ = writeln!(text, "| {name} | {} | {accepts} | {limits} | {source} |", parameter.name);
         }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::nn::Tiles;
+use crate::nn::dtype::DType;
 use crate::nn::fractal::Fractal;
 use crate::nn::view::View;
 
@@ -81,16 +82,44 @@ pub(crate) struct Plan {
     pub(crate) joined: Option<Joined>,
 }
 
-/// The exchange of an operator that joins it with a product, whose kernel is the product alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The exchange of an operator that joins it with its kernel.
+#[derive(Clone)]
 pub(crate) struct Joined {
     /// The name of the communicator.
     pub(crate) group: String,
     /// What is exchanged.
     pub(crate) exchange: JoinedExchange,
+    /// What lies in the workspace: views behind those of the tensors.
+    pub(crate) rooms: Vec<Room>,
+    /// What is computed of what the exchange has brought.
+    pub(crate) behind: Option<Kernel>,
+    /// What the operator asks of the chip and the communicator besides.
+    pub(crate) check: Option<Check>,
 }
 
-/// What an operator exchanges beside its product.
+/// A tensor in a workspace; strides and offset, from its first byte on, in elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<usize>,
+    pub(crate) strides: Vec<isize>,
+    pub(crate) offset: isize,
+}
+
+/// Where a call is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Whether the card is one of an Atlas A2, else of an Atlas A3.
+    pub(crate) is_a2: bool,
+    /// Cards of the communicator, and the rank of this one.
+    pub(crate) cards: usize,
+    pub(crate) rank: usize,
+}
+
+/// Refuses places that an operator does not run at.
+pub(crate) type Check = Arc<dyn Fn(Place) -> Result<(), String> + Send + Sync>;
+
+/// What an operator exchanges beside what it computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JoinedExchange {
     /// The product, in this tensor, becomes the sum of all cards' products.
@@ -99,6 +128,10 @@ pub(crate) enum JoinedExchange {
     AllGather([ViewIndex; 2], usize),
     /// This tensor gets its rows of the sum of all cards' products, which lie in the workspace: those of so many cards.
     ReduceScatter(ViewIndex, usize),
+    /// The first block of the workspace, of so many bytes, goes to all cards; those of all cards come behind it.
+    Gathered { block: usize, cards: usize },
+    /// The first blocks of the workspace, of so many bytes, go to a card each; one of each card come behind them.
+    Dealt { block: usize, cards: usize },
 }
 
 impl JoinedExchange {
@@ -106,7 +139,10 @@ impl JoinedExchange {
     pub(crate) const fn cards(self) -> Option<usize> {
         match self {
             Self::AllReduce(_) => None,
-            Self::AllGather(_, cards) | Self::ReduceScatter(_, cards) => Some(cards),
+            Self::AllGather(_, cards)
+            | Self::ReduceScatter(_, cards)
+            | Self::Gathered { cards, .. }
+            | Self::Dealt { cards, .. } => Some(cards),
         }
     }
 }
@@ -168,7 +204,7 @@ impl Plan {
         Self { blocked: Some((slot, fractal)), ..self }
     }
 
-    /// The same plan of an operator whose product is one side of an exchange.
+    /// The same plan of an operator whose kernel is one side of an exchange.
     pub(super) fn joined(self, joined: Joined) -> Self {
         Self { joined: Some(joined), ..self }
     }
@@ -181,7 +217,7 @@ impl Plan {
 
 /// Element types by what the documentation calls them together.
 pub(crate) mod sets {
-    use crate::nn::dtype::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    use crate::nn::dtype::DType::{self, BF16, Bool, C64, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
     /// What the cube and most fused operators take.
     pub(crate) const FLOATING: &[DType] = &[F32, F16, BF16];
@@ -235,6 +271,8 @@ pub(crate) mod sets {
     pub(crate) const CUBED: &[DType] = &[F16, BF16, I8];
     /// How many values there are.
     pub(crate) const COUNTERS: &[DType] = &[I32, F32, F16];
-    /// Every type the emulator models.
+    /// What can be copied.
+    pub(crate) const COPIED: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64];
+    /// Every type the emulator computes in.
     pub(crate) const ANY: &[DType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
 }

@@ -4,10 +4,11 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    BIAS, GROUP_SIZE, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT, SMOOTH_SCALES_OPTIONAL,
-    TRANSPOSE_X1, TRANSPOSE_X2, X, X1, X1_OFFSET, X1_SCALE, X2, X2_OFFSET, X2_SCALE, Y_OFFSET, Y_OUT, Y_SCALE,
+    BIAS, DIMS, GROUP_SIZE, KEEP_DIMS, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT,
+    SMOOTH_SCALES_OPTIONAL, TRANSPOSE_X1, TRANSPOSE_X2, X, X1, X1_OFFSET, X1_SCALE, X2, X2_OFFSET, X2_SCALE, Y_OFFSET,
+    Y_OUT, Y_SCALE,
 };
-use super::row::{Operator, attribute, input, output, unmodelled};
+use super::row::{Operator, attribute, input, ints, output, unmodelled};
 use super::sets::{BYTES, HALVES, PACKED_SCALES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32, I64, U64};
@@ -128,6 +129,30 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "as aclnnQuantMatmulV5; x2 in FRACTAL_NZ",
         source: "ops-nn matmul/quant_batch_matmul_v3/docs/aclnnQuantMatmulWeightNz.md",
         plan: |call| call.expect_blocked(X2).and_then(|()| grouped_quant_matmul(call)),
+    },
+    Operator {
+        name: "aclnnQuantMatmulReduceSumWeightNz",
+        parameters: &[
+            input(X1, BYTES, 3, 3).contiguous(),
+            input(X2, BYTES, 3, 3).or_blocked(),
+            input(X1_SCALE, SINGLE, 2, 2),
+            input(X2_SCALE, &[BF16], 1, 1),
+            unmodelled(Y_SCALE),
+            unmodelled(X1_OFFSET),
+            unmodelled(X2_OFFSET),
+            unmodelled(Y_OFFSET),
+            unmodelled(BIAS),
+            attribute(TRANSPOSE_X1),
+            attribute(TRANSPOSE_X2),
+            attribute(GROUP_SIZE),
+            ints(DIMS),
+            attribute(KEEP_DIMS),
+            output(OUT, &[BF16], 2, 2),
+        ],
+        limits: "out [m, n] is the sum over the batch of x1 [batch, m, k] @ x2 [batch, k, n] * x1Scale [batch, m] * x2Scale [n], in FLOAT; \
+                 x2 in FRACTAL_NZ; transposeX1, transposeX2 and keepDims false, groupSize 0, dims [0]; no empty tensor",
+        source: "ops-nn matmul/quant_matmul_reduce_sum/docs/aclnnQuantMatmulReduceSumWeightNz.md",
+        plan: |call| call.expect_blocked(X2).and_then(|()| quant_matmul_sum(call)),
     },
 ];
 
@@ -275,4 +300,43 @@ fn each_matrix(a: &View, b: &View, out: &View, depth: usize, body: &dyn Fn(&View
         return body(a, b, out);
     }
     (0..out.dims()[0]).for_each(|i| each_matrix(&a.at(0, i), &b.at(0, i), &out.at(0, i), depth - 1, body));
+}
+
+fn quant_matmul_sum(call: &OperatorCall) -> Result<Plan, Refusal> {
+    for name in [TRANSPOSE_X1, TRANSPOSE_X2, KEEP_DIMS] {
+        if call.flag(name)? {
+            return Err(call.refuse(name, "expected false, found true"));
+        }
+    }
+    if call.int(GROUP_SIZE)? != 0 || call.ints(DIMS)? != [0] {
+        let found = (call.int(GROUP_SIZE)?, call.ints(DIMS)?);
+        return Err(call.refuse(DIMS, format!("expected [0], the batch, and a groupSize of 0, found {found:?}")));
+    }
+    let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
+    let ([batch, m, k], [batches, depth, n]) =
+        ([x1.dims[0], x1.dims[1], x1.dims[2]], [x2.dims[0], x2.dims[1], x2.dims[2]]);
+    if batch != batches || k != depth {
+        let text = format!("expected {batch} matrices of {k} rows as x1 asks for, found {:?}", x2.dims);
+        return Err(call.refuse(X2, text));
+    }
+    if [batch, m, k, n].contains(&0) || k > LAST_DIM {
+        return Err(
+            call.refuse(X1, format!("expected 1 to {LAST_DIM} of each and products of some, found {:?}", x1.dims))
+        );
+    }
+    call.expect_shape(X1_SCALE, &[batch, m], "one for each row of x1")?;
+    call.expect_shape(X2_SCALE, &[n], "one for each column")?;
+    call.expect_shape(OUT, &[m, n], "of a product")?;
+    let slot = |name| call.tensor(name).map(|tensor: &Tensor| tensor.slot);
+    let (a, b, out) = (x1.slot, x2.slot, slot(OUT)?);
+    let (rows, columns) = (slot(X1_SCALE)?, slot(X2_SCALE)?);
+    Plan::new(move |views, tiles| {
+        quantize::quant_matmul_sum(
+            tiles,
+            [views.of(a), &views.of(b).exchanged()],
+            [views.of(rows), views.of(columns)],
+            views.of(out),
+        );
+        Ok(())
+    })
 }

@@ -1,12 +1,13 @@
 //! Rows of the random fills and of dropout.
 
+use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    FROM, FROM_FLOAT, MASK, MEAN_FLOAT, OFFSET_INT, OUT, PROB, PROB_DATA_TYPE, PROB_SCALAR, SEED, SELF, SELF_REF,
-    SHAPE, STD, TO, TO_FLOAT,
+    COUNT, FROM, FROM_FLOAT, LAMBDA_FLOAT, MASK, MEAN_FLOAT, NUM_SAMPLES, Name, OFFSET_INT, OUT, PROB, PROB_DATA_TYPE,
+    PROB_SCALAR, REPLACEMENT, SEED, SELF, SELF_REF, SHAPE, STD, TO, TO_FLOAT,
 };
 use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
-use super::sets::{FLOATING, NUMBER, OCTETS, REAL};
+use super::sets::{ARITHMETIC, FLOATING, INDEX64, NUMBER, OCTETS, REAL};
 use super::{Plan, Refusal};
 use crate::nn::lane::Lane;
 use crate::nn::random::{self, Stream};
@@ -56,7 +57,60 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[in_place(SELF_REF, NUMBER, 0, 8), scalar(PROB_SCALAR), attribute(SEED), attribute(OFFSET_INT)],
         limits: "prob from 0 to 1; 1 with this probability, else 0",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceBernoulli (numbers of the emulator's own counters)",
-        plan: bernoulli,
+        plan: |call| bernoulli(call, SELF_REF),
+    },
+    Operator {
+        name: "aclnnBernoulli",
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            scalar(PROB_SCALAR),
+            attribute(SEED),
+            attribute(OFFSET_INT),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
+        limits: "prob from 0 to 1, a floating point number; offset a multiple of 4; out is as self, whose values are not read",
+        source: "ops-math random/stateless_bernoulli/docs/aclnnBernoulli&aclnnInplaceBernoulli.md (numbers of the emulator's own counters)",
+        plan: |call| {
+            let (x, offset) = (call.tensor(SELF)?, call.int(OFFSET_INT)?);
+            call.expect_dtype(OUT, x.dtype, "that of self")?;
+            call.expect_shape(OUT, &x.dims, "of self")?;
+            if offset % 4 != 0 {
+                return Err(call.refuse(OFFSET_INT, format!("expected a multiple of 4, found {offset}")));
+            }
+            let kind = call.scalar(PROB_SCALAR)?.dtype();
+            if !kind.is_float() {
+                return Err(call.refuse(PROB_SCALAR, format!("expected a floating point number, found {kind}")));
+            }
+            bernoulli(call, OUT)
+        },
+    },
+    Operator {
+        name: "aclnnSimThreadExponential",
+        parameters: &[
+            in_place(SELF_REF, FLOATING, 0, 8),
+            attribute(COUNT),
+            attribute(LAMBDA_FLOAT),
+            attribute(SEED),
+            attribute(OFFSET_INT),
+        ],
+        limits: "count is that of the elements of selfRef, lambda above 0; numbers of the exponential distribution of rate lambda",
+        source: "ops-math random/sim_thread_exponential/docs/aclnnSimThreadExponential.md (numbers of the emulator's own counters)",
+        plan: exponential,
+    },
+    Operator {
+        name: "aclnnMultinomial",
+        parameters: &[
+            input(SELF, REAL, 1, 2),
+            attribute(NUM_SAMPLES),
+            attribute(REPLACEMENT),
+            attribute(SEED),
+            attribute(OFFSET_INT),
+            output(OUT, INDEX64, 1, 2),
+        ],
+        limits: "self [N, C] or [C], C at most 2^24, out [N, numsamples] or [numsamples]; weights at least 0, which need not sum to 1; \
+                 numsamples above 0; without replacement no more than C, nor than weights above 0",
+        source: "ops-math random/stateless_sample_multinomial/docs/aclnnMultinomial.md (numbers of the emulator's own counters)",
+        plan: multinomial,
     },
     Operator {
         name: "aclnnDropoutGenMask",
@@ -147,15 +201,52 @@ fn whole(call: &OperatorCall) -> Result<Plan, Refusal> {
     })
 }
 
-fn bernoulli(call: &OperatorCall) -> Result<Plan, Refusal> {
+fn bernoulli(call: &OperatorCall, out: Name<Tensor>) -> Result<Plan, Refusal> {
     let (ones, stream) = (call.scalar(PROB_SCALAR)?.as_f64(), stream(call)?);
     if !(0.0..=1.0).contains(&ones) {
         return Err(call.refuse(PROB_SCALAR, format!("expected 0 to 1, found {ones}")));
     }
-    let out = call.tensor(SELF_REF)?.slot;
+    let out = call.tensor(out)?.slot;
     Plan::new(move |views, tiles| {
         random::fill(tiles, views.of(out), |i| i64::from(f64::from(stream.uniform(i)) < ones));
         Ok(())
+    })
+}
+
+fn exponential(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (out, count, rate, stream) =
+        (call.tensor(SELF_REF)?, call.int(COUNT)?, call.float(LAMBDA_FLOAT)?, stream(call)?);
+    if count != out.len() as i64 {
+        return Err(call.refuse(COUNT, format!("expected {} as selfRef has elements, found {count}", out.len())));
+    }
+    if rate.is_nan() || rate <= 0.0 {
+        return Err(call.refuse(LAMBDA_FLOAT, format!("expected more than 0, found {rate}")));
+    }
+    let out = out.slot;
+    Plan::new(move |views, tiles| {
+        random::fill(tiles, views.of(out), |i| stream.exponential(i) / rate);
+        Ok(())
+    })
+}
+
+/// The most classes of a row.
+const CLASSES: usize = 1 << 24;
+
+fn multinomial(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, count, stream) = (call.tensor(SELF)?, call.int(NUM_SAMPLES)?, stream(call)?);
+    let (outer, classes) = (&x.dims[..x.rank() - 1], x.dims[x.rank() - 1]);
+    let is_replaced = call.flag(REPLACEMENT)?;
+    if classes > CLASSES {
+        return Err(call.refuse(SELF, format!("expected a last dim of at most {CLASSES}, found {:?}", x.dims)));
+    }
+    let most = if is_replaced { i64::MAX } else { classes as i64 };
+    if !(1..=most).contains(&count) {
+        return Err(call.refuse(NUM_SAMPLES, format!("expected 1 to {most}, found {count}")));
+    }
+    call.expect_shape(OUT, &[outer, &[count as usize]].concat(), "of self, with numsamples at the end")?;
+    let (x, out) = (x.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        random::choices(tiles, stream, views.of(x), is_replaced, views.of(out)).map_err(|text| format!("self: {text}"))
     })
 }
 

@@ -115,6 +115,8 @@ pub(crate) enum ParameterKind {
     Flags,
     /// A number, truth value, text or element type passed by value.
     Attribute,
+    /// A text that may be NULL.
+    OptionalText,
 }
 
 /// Whether NULL is legal.
@@ -211,6 +213,11 @@ pub(crate) const fn flags(name: Name<[bool]>) -> Parameter {
 /// A value.
 pub(crate) const fn attribute<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Attribute }
+}
+
+/// A text that may be NULL.
+pub(crate) const fn text(name: Name<str>) -> Parameter {
+    Parameter { name: name.text(), kind: ParameterKind::OptionalText }
 }
 
 /// A parameter that must be NULL.

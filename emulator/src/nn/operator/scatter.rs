@@ -3,8 +3,8 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    ACCUMULATE, DIM, INDEX, INDEX_ARRAY, MASK, MIN_LENGTH, Name, OTHER, OUT, REDUCE, SELF, SELF_REF, SOURCE, SRC,
-    VALUE, VALUE_SCALAR, WEIGHTS,
+    ACCUMULATE, DATA, DIM, INDEX, INDEX_ARRAY, INDICES, MASK, MIN_LENGTH, Name, OTHER, OUT, REDUCE, SELF, SELF_REF,
+    SOURCE, SRC, UPDATES, VALUE, VALUE_SCALAR, WEIGHTS,
 };
 use super::pointwise::{Function, numbers, reals};
 use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
@@ -124,6 +124,19 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnBincount",
         plan: count,
     },
+    Operator {
+        name: "aclnnScatterNd",
+        parameters: &[
+            input(DATA, PLACED, 1, 8),
+            input(INDICES, INDEXES, 1, 8),
+            input(UPDATES, PLACED, 1, 8),
+            output(OUT, PLACED, 1, 8),
+        ],
+        limits: "indices [.., n] with n at most the dims of data, from 0 on; updates has the dims of indices but the last, then those \
+                 of data from n on; out is as data; one element type; the last of a place stays",
+        source: "ops-nn index/scatter_nd/docs/aclnnScatterNd.md",
+        plan: scatter_nd,
+    },
 ];
 
 /// Refuses an output that is not as `self`.
@@ -203,6 +216,8 @@ fn put(call: &OperatorCall) -> Result<Plan, Refusal> {
     })
 }
 
+/// What aclnnScatterNd moves.
+const PLACED: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::Bool];
 /// What is counted, and what counts and sums of weights are.
 const COUNTED: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U8];
 const COUNTS: &[DType] = &[DType::I32, DType::I64, DType::F32, DType::F64];
@@ -339,6 +354,30 @@ fn count(call: &OperatorCall) -> Result<Plan, Refusal> {
         let mut sums = vec![0f64; len];
         places.into_iter().zip(factors).for_each(|(place, factor)| sums[place] += factor);
         f64::store(&views.of(out).collapsed(), 0, &sums);
+        Ok(())
+    })
+}
+
+fn scatter_nd(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (data, indices, updates) = (call.tensor(DATA)?, call.tensor(INDICES)?, call.tensor(UPDATES)?);
+    for name in [UPDATES, OUT] {
+        call.expect_dtype(name, data.dtype, "that of data")?;
+    }
+    call.expect_shape(OUT, &data.dims, "of data")?;
+    let (outer, depth) = (&indices.dims[..indices.rank() - 1], indices.dims[indices.rank() - 1]);
+    if depth > data.rank() {
+        let text = format!("expected at most {} numbers an index, as data has dims, found {depth}", data.rank());
+        return Err(call.refuse(INDICES, text));
+    }
+    call.expect_shape(UPDATES, &[outer, &data.dims[depth..]].concat(), "an index each, then data from there on")?;
+    let (extents, data, indices) = (data.dims[..depth].to_vec(), data.slot, indices.slot);
+    let (updates, out) = (updates.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let (indices, updates, out) = (views.of(indices), views.of(updates), views.of(out));
+        // Nothing is put where updates are empty, however many indices dims then say there are.
+        let places = if updates.is_empty() { Vec::new() } else { index::places(indices, &extents)? };
+        elementwise::copy(tiles, views.of(data), out);
+        index::put_rows::<i64>(out, &places, updates, Update::Replace);
         Ok(())
     })
 }

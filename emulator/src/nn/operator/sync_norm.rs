@@ -4,13 +4,13 @@ use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::channel_norm::{by_channel, channels, numbers, required, vector};
 use super::names::{
-    BIAS, BIAS_G, COUNTER, COUNTS, EPS, GRAD_BIAS, GRAD_INPUT, GRAD_OUT, GRAD_WEIGHT, INPUT, INPUT_G, INVSTD,
-    INVSTD_ALL, MEAN, MEAN_ALL, MOMENTUM, Name, OUTPUT, RUNNING_MEAN, RUNNING_VAR, SQUARE_SUM, SUM, SUM_DY, SUM_DY_XMU,
-    WEIGHT, WEIGHT_G, X,
+    BATCH_INVSTD, BATCH_MEAN, BIAS, BIAS_G, COUNTER, COUNTS, EPS, GRAD_BIAS, GRAD_INPUT, GRAD_OUT, GRAD_WEIGHT, INPUT,
+    INPUT_G, INVSTD, INVSTD_ALL, MEAN, MEAN_ALL, MOMENTUM, Name, OUTPUT, RUNNING_MEAN, RUNNING_VAR, SAMPLE_COUNT,
+    SQUARE_SUM, SUM, SUM_DY, SUM_DY_XMU, TOTAL_SQUARE_SUM, TOTAL_SUM, VARIANCE, WEIGHT, WEIGHT_G, X,
 };
 use super::row::{Operator, attribute, in_place, input, output};
-use super::sets::{COUNTERS, FLOATING, SINGLE};
-use super::{Plan, Refusal, ViewIndex};
+use super::sets::{COUNTERS, FLOATING, HALF_OR_SINGLE, SINGLE};
+use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::channel_norm::{Rows, combined, moments, norm, paired_sums};
 use crate::nn::lane::Lane;
 use crate::nn::view::View;
@@ -53,6 +53,24 @@ pub(super) const OPERATORS: &[Operator] = &[
                  runningMean and runningVar go by momentum to the mean and the unbiased variance",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormGatherStatsWithCounts",
         plan: gather,
+    },
+    Operator {
+        name: "aclnnSyncBatchNormGatherStats",
+        parameters: &[
+            input(TOTAL_SUM, HALF_OR_SINGLE, 2, 2),
+            input(TOTAL_SQUARE_SUM, HALF_OR_SINGLE, 2, 2),
+            input(SAMPLE_COUNT, COUNTERS, 1, 1),
+            in_place(MEAN, HALF_OR_SINGLE, 1, 1),
+            in_place(VARIANCE, HALF_OR_SINGLE, 1, 1),
+            attribute(MOMENTUM),
+            attribute(EPS),
+            output(BATCH_MEAN, HALF_OR_SINGLE, 1, 1),
+            output(BATCH_INVSTD, HALF_OR_SINGLE, 1, 1),
+        ],
+        limits: "totalSum and totalSquareSum [cards, C], cards not 0, sampleCount [cards]; the other vectors [C]; one element type but \
+                 for sampleCount; mean and variance go by momentum to the mean and the unbiased variance",
+        source: "ops-nn norm/sync_batch_norm_gather_stats/docs/aclnnSyncBatchNormGatherStats.md",
+        plan: gather_sums,
     },
     Operator {
         name: "aclnnBatchNormElemt",
@@ -128,8 +146,8 @@ fn write<T>(out: &View, values: &[T], of: impl Fn(&T) -> f32) {
 fn stats(call: &OperatorCall) -> Result<Plan, Refusal> {
     let ((x, of), epsilon) = (rows(call, INPUT)?, call.float(EPS)? as f32);
     let [mean, spread] = [required(call, MEAN, of.all, "")?, required(call, INVSTD, of.all, "")?];
-    Plan::new(move |views, _| {
-        let found = moments(&by_channel(views.of(x)), of);
+    Plan::new(move |views, tiles| {
+        let found = moments(tiles, &by_channel(views.of(x)), of);
         write(views.of(mean), &found, |moment| moment[0]);
         write(views.of(spread), &found, |moment| 1.0 / (moment[1] + epsilon).sqrt());
         Ok(())
@@ -182,14 +200,61 @@ fn gather(call: &OperatorCall) -> Result<Plan, Refusal> {
             merged(&(0..cards).map(card).collect::<Vec<_>>(), epsilon)
         };
         let found: Vec<[f64; 3]> = (0..of.all).map(of_channel).collect();
-        for (slot, statistic) in running.into_iter().zip([0, 2]) {
-            let Some(slot) = slot else { continue };
-            let before = numbers(views, Some(slot), of.all, 0.0);
-            let pairs: Vec<_> = before.into_iter().map(f64::from).zip(&found).collect();
-            write(views.of(slot), &pairs, |(before, now)| (before + momentum * (now[statistic] - before)) as f32);
-        }
-        write(views.of(mean), &found, |channel| channel[0] as f32);
-        write(views.of(spread), &found, |channel| (channel[1] + epsilon).sqrt().recip() as f32);
+        tell(views, &found, running, [mean, spread], (momentum, epsilon));
+        Ok(())
+    })
+}
+
+/// Writes the mean and the inverse deviation of each channel, of its mean, variance and unbiased variance, and moves what is kept of
+/// mean and variance towards them.
+fn tell(
+    views: &Views<'_>,
+    found: &[[f64; 3]],
+    running: [Option<ViewIndex>; 2],
+    [mean, spread]: [ViewIndex; 2],
+    (momentum, epsilon): (f64, f64),
+) {
+    for (slot, statistic) in running.into_iter().zip([0, 2]) {
+        let Some(slot) = slot else { continue };
+        let before = numbers(views, Some(slot), found.len(), 0.0);
+        let pairs: Vec<_> = before.into_iter().map(f64::from).zip(found).collect();
+        write(views.of(slot), &pairs, |(before, now)| (before + momentum * (now[statistic] - before)) as f32);
+    }
+    write(views.of(mean), found, |channel| channel[0] as f32);
+    write(views.of(spread), found, |channel| (channel[1] + epsilon).sqrt().recip() as f32);
+}
+
+fn gather_sums(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let sums = call.tensor(TOTAL_SUM)?;
+    let (cards, channels) = (sums.dims[0], sums.dims[1]);
+    if cards == 0 {
+        return Err(call.refuse(TOTAL_SUM, format!("expected sums of one card at least, found {:?}", sums.dims)));
+    }
+    for name in [TOTAL_SQUARE_SUM, MEAN, VARIANCE, BATCH_MEAN, BATCH_INVSTD] {
+        call.expect_dtype(name, sums.dtype, "that of totalSum")?;
+    }
+    call.expect_shape(TOTAL_SQUARE_SUM, &sums.dims, "of totalSum")?;
+    call.expect_shape(SAMPLE_COUNT, &[cards], "a number for each card")?;
+    let [own_mean, own_variance] = [required(call, MEAN, channels, "")?, required(call, VARIANCE, channels, "")?];
+    let [mean, spread] = [required(call, BATCH_MEAN, channels, "")?, required(call, BATCH_INVSTD, channels, "")?];
+    let (momentum, epsilon) = (call.float(MOMENTUM)?, call.float(EPS)?);
+    let (sums, squares, counts) = (sums.slot, call.tensor(TOTAL_SQUARE_SUM)?.slot, call.tensor(SAMPLE_COUNT)?.slot);
+    Plan::new(move |views, _| {
+        let [sums, squares, counts] = [sums, squares, counts].map(|slot| {
+            let view = views.of(slot);
+            let mut values = vec![0f64; view.len()];
+            f64::load(&view.collapsed(), 0, &mut values);
+            values
+        });
+        let total: f64 = counts.iter().sum();
+        let over_cards = |values: &[f64], channel: usize| values.iter().skip(channel).step_by(channels).sum::<f64>();
+        let of_channel = |channel| {
+            let mean = over_cards(&sums, channel) / total;
+            let variance = over_cards(&squares, channel) / total - mean * mean;
+            [mean, variance, variance * total / (total - 1.0)]
+        };
+        let found: Vec<[f64; 3]> = (0..channels).map(of_channel).collect();
+        tell(views, &found, [Some(own_mean), Some(own_variance)], [mean, spread], (momentum, epsilon));
         Ok(())
     })
 }

@@ -182,3 +182,77 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     let code = also!(emulator, aclnnCalculateMatmulWeightSizeV2(shape, aclDataType::ACL_FLOAT, &raw mut room));
     refused(&table, code, 161_002, &["tensorShape", "aclDataType 0"]);
 }
+
+/// A batch of two weights in blocks, of small whole numbers that `element` makes of their bytes.
+fn batch<T: Copy>(emulator: &Emulator, dtype: aclDataType, zero: T, element: impl Fn(i64) -> T) -> *mut aclTensor {
+    let table = emulator.table();
+    let shape = call!(table, aclCreateIntArray([2i64, 20, 40].as_ptr(), 3));
+    let mut room = 0;
+    ok(&table, also!(emulator, aclnnCalculateMatmulWeightSizeV2(shape, dtype, &raw mut room)));
+    let mut values: Vec<T> = (0..1600).map(|at| element(of_weight(at / 800, at / 40 % 20, at % 40))).collect();
+    values.resize(room as usize, zero);
+    let weight = tensor(&table, dtype, &[2, 20, 40], upload(&table, &values));
+    ok(&table, run!(emulator, aclnnTransMatmulWeightGetWorkspaceSize, aclnnTransMatmulWeight(weight)));
+    weight
+}
+
+fn of_weight(batch: i64, row: i64, column: i64) -> i64 {
+    (batch * 5 + row * 3 + column * 7) % 3 - 1
+}
+
+fn of_row(batch: i64, row: i64, at: i64) -> i64 {
+    (batch * 2 + row * 7 + at * 5) % 3 - 1
+}
+
+fn dot(batch: i64, row: i64, column: i64) -> i64 {
+    (0..20).map(|at| of_row(batch, row, at) * of_weight(batch, at, column)).sum()
+}
+
+#[test]
+fn batches_of_weights_in_blocks_are_multiplied_as_their_formulas_say() {
+    let emulator = emulator();
+    let table = emulator.table();
+    let whole = |value: i64| f16::from_f32(value as f32);
+    let weight = batch(&emulator, F16, f16::ZERO, whole);
+    // [M, B, K].
+    let rows: Vec<f16> = (0..120).map(|at| whole(of_row(at / 20 % 2, at / 40, at % 20))).collect();
+    let x = tensor(&table, F16, &[3, 2, 20], upload(&table, &rows));
+    let address = upload(&table, &[f16::ONE; 240]);
+    let out = tensor(&table, F16, &[3, 2, 40], address);
+    let order = |dims: [i64; 3]| call!(table, aclCreateIntArray(dims.as_ptr(), 3));
+    let (plain, swapped) = (order([0, 1, 2]), order([1, 0, 2]));
+    let code = run!(
+        emulator,
+        aclnnTransposeBatchMatMulWeightNzGetWorkspaceSize,
+        aclnnTransposeBatchMatMulWeightNz(x, weight, null(), null(), swapped, plain, swapped, 0, 1, out)
+    );
+    ok(&table, code);
+    let wanted: Vec<f16> = (0..240).map(|at| whole(dot(at / 40 % 2, at / 80, at % 40))).collect();
+    assert_eq!(download::<f16>(&table, address, 240), wanted);
+
+    let weight = batch(&emulator, aclDataType::ACL_INT8, 0i8, |value| value as i8);
+    let rows: Vec<i8> = (0..120).map(|at| of_row(at / 60, at / 20 % 3, at % 20) as i8).collect();
+    let x = tensor(&table, aclDataType::ACL_INT8, &[2, 3, 20], upload(&table, &rows));
+    let by_row = upload(&table, &[1.0f32, 2.0, 0.5, 2.0, 1.0, 4.0]);
+    let by_row = tensor(&table, aclDataType::ACL_FLOAT, &[2, 3], by_row);
+    let columns: Vec<bf16> = (0..40).map(|at| bf16::from_f32(if at % 2 == 0 { 1.0 } else { 0.25 })).collect();
+    let by_column = tensor(&table, aclDataType::ACL_BF16, &[40], upload(&table, &columns));
+    let address = upload(&table, &[bf16::ONE; 120]);
+    let out = tensor(&table, aclDataType::ACL_BF16, &[3, 40], address);
+    let (none, first) = (null(), call!(table, aclCreateIntArray([0i64].as_ptr(), 1)));
+    let code = run!(
+        emulator,
+        aclnnQuantMatmulReduceSumWeightNzGetWorkspaceSize,
+        aclnnQuantMatmulReduceSumWeightNz(
+            x, weight, by_row, by_column, none, none, none, none, none, false, false, 0, first, false, out
+        )
+    );
+    ok(&table, code);
+    let scales = [[1.0, 2.0, 0.5], [2.0, 1.0, 4.0]];
+    let sum = |row: usize, column: i64| {
+        let products = [0usize, 1].map(|batch| dot(batch as i64, row as i64, column) as f32 * scales[batch][row]);
+        bf16::from_f32(products.into_iter().sum::<f32>() * if column % 2 == 0 { 1.0 } else { 0.25 })
+    };
+    let wanted: Vec<bf16> = (0..120).map(|at| sum(at as usize / 40, at % 40)).collect();
+    assert_eq!(download::<bf16>(&table, address, 120), wanted);
+}

@@ -107,6 +107,7 @@ fn plain(argument: &Value) -> Arg<'static> {
         Some("tensors") => return Arg::NoList,
         Some("scalar") => return Arg::NoScalar,
         Some("ints") => return Arg::NoInts,
+        Some("text") => return Arg::NoText,
         _ => {}
     }
     if let Some(value) = field("ints") {
@@ -119,7 +120,7 @@ fn plain(argument: &Value) -> Arg<'static> {
         return Arg::I(value.as_i64().unwrap());
     }
     if let Some(value) = field("float") {
-        return Arg::F(value.as_f64().unwrap());
+        return Arg::F(number(value));
     }
     if let Some(value) = field("flag") {
         return Arg::B(value.as_bool().unwrap());
@@ -299,4 +300,9 @@ fn solvers_and_what_stands_alone_are_those_of_pytorch() {
 #[test]
 fn losses_of_sequences_and_norms_over_cards_are_those_of_pytorch() {
     check_file("training.jsonl");
+}
+
+#[test]
+fn turned_products_distances_and_lists_are_those_of_pytorch() {
+    check_file("further.jsonl");
 }

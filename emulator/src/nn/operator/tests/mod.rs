@@ -2,6 +2,7 @@
 //! and every refusal. The harness plays the first and the second phase without the C ABI.
 
 mod attention;
+mod complex;
 mod elementwise;
 mod flash;
 mod golden;
@@ -116,10 +117,11 @@ pub(super) enum Arg<'a> {
     Tolds(Vec<Self>),
     /// No tensor.
     Null,
-    /// No list of tensors, no scalar, no array.
+    /// No list of tensors, no scalar, no array, no text.
     NoList,
     NoScalar,
     NoInts,
+    NoText,
     /// A scalar.
     S(Scalar),
     /// An array of integers.
@@ -180,6 +182,7 @@ pub(super) fn prepared(name: &str, arguments: Vec<Arg<'_>>) -> Result<(OperatorC
             Arg::NoList => Argument::Tensors(None),
             Arg::NoScalar => Argument::Scalar(None),
             Arg::NoInts => Argument::Ints(None),
+            Arg::NoText => Argument::Text(None),
             Arg::S(scalar) => Argument::Scalar(Some(scalar)),
             Arg::Ints(values) => Argument::Ints(Some(values.to_vec())),
             Arg::Scalars(values) => Argument::Scalars(Some(values)),
@@ -315,7 +318,7 @@ fn descriptions_that_contradict_themselves_are_refused() {
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     };
     says(&|desc| desc.format = 29, "expected format ND (2) or another without padding, found aclFormat 29");
-    says(&|desc| desc.dtype = 16, "found aclDataType 16");
+    says(&|desc| desc.dtype = 17, "found aclDataType 17");
     says(&|desc| desc.dims = vec![2, -3], "expected dims of at least 0");
     says(&|desc| desc.strides = vec![-3, 1], "expected strides of at least 0");
     says(&|desc| desc.offset = -1, "expected an offset of at least 0");

@@ -36,6 +36,93 @@ fn fills_stay_in_their_range_and_follow_seed_and_offset() {
     }
 }
 
+/// Draws classes of rows of weights `[1, 2, 0, 5]`.
+fn chosen(dtype: DType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64> {
+    const ROWS: usize = 4000;
+    let mut weights = Data::new(dtype, &[ROWS, 4], &[1.0, 2.0, 0.0, 5.0].repeat(ROWS)).strided();
+    let mut out = Data::blank(DType::I64, &[ROWS, draws]).strided();
+    let numbers = [Arg::I(draws as i64), Arg::B(is_replaced), Arg::I(seed), Arg::I(4)];
+    let head = [Arg::T(&mut weights)].into_iter().chain(numbers);
+    run("aclnnMultinomial", head.chain([Arg::T(&mut out)]).collect()).unwrap();
+    out.values()
+}
+
+/// Asserts that `found` of so many came up where each does with this probability: within six standard deviations.
+fn likely(found: usize, of: usize, probability: f64, what: &str) {
+    let expected = of as f64 * probability;
+    let bound = 6.0 * (expected * (1.0 - probability)).sqrt();
+    assert!((found as f64 - expected).abs() <= bound, "{what}: {found} of {of}, expected {expected}");
+}
+
+#[test]
+fn classes_are_drawn_as_their_weights_say() {
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
+        let drawn = chosen(dtype, true, 3, 9);
+        assert_eq!(drawn, chosen(dtype, true, 3, 9), "{dtype}");
+        assert_ne!(drawn, chosen(dtype, true, 3, 10), "{dtype}");
+        for (class, probability) in [(0.0, 0.125), (1.0, 0.25), (2.0, 0.0), (3.0, 0.625)] {
+            likely(drawn.iter().filter(|each| **each == class).count(), drawn.len(), probability, "put back");
+        }
+        // The first and the second of a row without replacement: the second is of what is left.
+        let pairs = chosen(dtype, false, 2, 9);
+        for (first, second, probability) in [
+            (0.0, 1.0, 0.125 * 2.0 / 7.0),
+            (0.0, 3.0, 0.125 * 5.0 / 7.0),
+            (1.0, 0.0, 0.25 / 6.0),
+            (1.0, 3.0, 0.25 * 5.0 / 6.0),
+            (3.0, 0.0, 0.625 / 3.0),
+            (3.0, 1.0, 0.625 * 2.0 / 3.0),
+            (1.0, 1.0, 0.0),
+        ] {
+            let found = pairs.chunks(2).filter(|pair| pair[0] == first && pair[1] == second).count();
+            likely(found, pairs.len() / 2, probability, "without replacement");
+        }
+    }
+    let mut weights = Data::new(DType::F32, &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0]);
+    let mut out = Data::blank(DType::I64, &[2, 2]);
+    fn call<'a>(weights: &'a mut Data, out: &'a mut Data, draws: i64, replaced: bool) -> Vec<Arg<'a>> {
+        vec![Arg::T(weights), Arg::I(draws), Arg::B(replaced), Arg::I(0), Arg::I(0), Arg::T(out)]
+    }
+    let few = "self: row 0 has 1 weights above 0 for 2 classes";
+    refused("aclnnMultinomial", call(&mut weights, &mut out, 2, false), &[few]);
+    let mut negative = Data::new(DType::F32, &[2, 3], &[1.0, 1.0, 0.0, 1.0, -1.0, 0.0]);
+    refused("aclnnMultinomial", call(&mut negative, &mut out, 2, true), &["self: row 1 has the weight -1"]);
+    refused("aclnnMultinomial", call(&mut weights, &mut out, 4, false), &["numsamples: expected 1 to 3, found 4"]);
+    refused("aclnnMultinomial", call(&mut weights, &mut out, 0, true), &["numsamples: expected 1 to"]);
+}
+
+#[test]
+fn exponential_numbers_have_their_rate_and_bernoulli_numbers_their_probability() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let values = filled("aclnnSimThreadExponential", dtype, vec![Arg::I(1500), Arg::F(0.5)], 5, 8);
+        let (mean, largest) = (values.iter().sum::<f64>() / 1500.0, values.iter().copied().fold(0.0, f64::max));
+        assert!(values.iter().all(|value| *value >= 0.0) && largest > 6.0, "{dtype} {largest}");
+        // Six standard errors of a mean of 1500 numbers of deviation 2, and roundings.
+        assert!((mean - 2.0).abs() < 6.0 * 2.0 / 1500f64.sqrt() + 2.0 * precision(dtype), "{dtype} {mean}");
+        let below = values.iter().filter(|value| **value < 2.0 * std::f64::consts::LN_2).count();
+        likely(below, 1500, 0.5, "below the median");
+    }
+    let mut out = Data::blank(DType::F32, &[3]);
+    fn call(out: &mut Data, count: i64, rate: f64) -> Vec<Arg<'_>> {
+        vec![Arg::T(out), Arg::I(count), Arg::F(rate), Arg::I(0), Arg::I(0)]
+    }
+    refused("aclnnSimThreadExponential", call(&mut out, 4, 1.0), &["count: expected 3"]);
+    refused("aclnnSimThreadExponential", call(&mut out, 3, 0.0), &["lambda: expected more than 0, found 0"]);
+    for dtype in [DType::F32, DType::BF16, DType::I8, DType::I64, DType::Bool] {
+        let mut x = Data::blank(dtype, &[2, 700]).strided();
+        let mut out = Data::blank(dtype, &[2, 700]).strided();
+        let call = vec![Arg::T(&mut x), real(0.25), Arg::I(3), Arg::I(4), Arg::T(&mut out)];
+        run("aclnnBernoulli", call).unwrap();
+        let ones = out.values().into_iter().filter(|value| *value == 1.0).count();
+        assert!(out.values().iter().all(|value| *value == 0.0 || *value == 1.0), "{dtype}");
+        likely(ones, 1400, 0.25, dtype.name());
+        let odd = vec![Arg::T(&mut x), real(0.25), Arg::I(3), Arg::I(2), Arg::T(&mut out)];
+        refused("aclnnBernoulli", odd, &["offset: expected a multiple of 4, found 2"]);
+        let counted = vec![Arg::T(&mut x), whole(1), Arg::I(3), Arg::I(4), Arg::T(&mut out)];
+        refused("aclnnBernoulli", counted, &["prob: expected a floating point number, found INT64"]);
+    }
+}
+
 #[test]
 fn dropout_keeps_what_its_mask_says_and_scales_it() {
     for (probability, low, high) in [(0.0, 1000, 1000), (0.25, 680, 820), (1.0, 0, 0)] {
