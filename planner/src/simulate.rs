@@ -156,7 +156,7 @@ impl std::fmt::Debug for Simulator<'_> {
 type Ends = [f64; StreamKind::ALL.len()];
 
 /// When a rank's links are busy, in order: a card does one exchange at a time, whichever of its streams it is of. The links are given in
-/// the order in which the walk comes to the exchanges, which may not be that of their times: one that is met later fits into a gap or waits.
+/// the order in which the walk comes to exchanges, which may not be that of their times: one met later fits into a gap or waits.
 #[derive(Default)]
 struct Busy(Vec<Span>);
 

@@ -144,11 +144,12 @@ pub(super) fn overlap(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
     if stages.len() > 1 && end_us(&found) >= in_passes_us(&stages) {
         return in_order(ranks);
     }
-    let of_stage = |(ranks, (stage, (ordered, beside))): (Vec<Emitted>, (&Stage, &(Ordered<'_>, Vec<Beside>)))| {
+    let mut plans = Vec::new();
+    for ((ranks, stage), (ordered, beside)) in ranks.into_iter().zip(&stages).zip(&found) {
         let ranks = ranks.into_iter().zip(&stage.units);
-        ranks.map(|(rank, units)| moved(rank, units, ordered, beside)).collect::<Vec<_>>()
-    };
-    ranks.into_iter().zip(stages.iter().zip(&found)).flat_map(of_stage).collect()
+        plans.extend(ranks.map(|(rank, units)| moved(rank, units, ordered, beside)));
+    }
+    plans
 }
 
 /// When all stages have ended in the order of their passes, in microseconds.
@@ -166,7 +167,7 @@ fn arranged<'a>(
     // By stage: how much is spent, as a place in the list of what is tried.
     let mut tried = vec![0; stages.len()];
     loop {
-        let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<u64>>>()?;
+        let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<_>>>()?;
         let queues = stages.iter().zip(spent).map(|(stage, spent)| stage.queue(filling, spent)).collect();
         let found: Vec<(Ordered<'a>, Vec<Beside>)> = order(queues)
             .into_iter()

@@ -396,9 +396,10 @@ impl Plan {
     /// change. In the order of the later steps; a pair may be there several times.
     #[must_use]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
-        // By buffer: what was read and what was written, and by which step.
-        let mut touched: IdVec<BufferId, [Vec<(Range<u64>, usize)>; 2]> =
-            self.buffers.ids().map(|_| Default::default()).collect();
+        /// Bytes that steps touched.
+        type Touched = Vec<(Range<u64>, usize)>;
+        // By buffer: what was read and what was written.
+        let mut touched: IdVec<BufferId, [Touched; 2]> = self.buffers.ids().map(|_| Default::default()).collect();
         let mut found = Vec::new();
         for (at, step) in self.steps.iter().enumerate() {
             let reads = step.reads().into_iter().map(|view| (view, false));

@@ -111,7 +111,8 @@ pub(super) fn order(mut stages: Vec<Queue<'_>>) -> Vec<Ordered<'_>> {
     stages.into_iter().map(Queue::ordered).collect()
 }
 
-/// Lets the transfer take place that can begin first of those to which all their stages have come; the answer are its stages.
+/// Lets the transfer take place that can begin first of those to which all their stages have come with room for it; the answer are its
+/// stages.
 fn meet(stages: &mut [Queue<'_>]) -> Option<Vec<usize>> {
     let sides = |among: &[usize]| -> Option<(f64, Vec<usize>)> {
         let units: Vec<usize> = among.iter().map(|stage| stages[*stage].awaiting(among)).collect::<Option<_>>()?;
@@ -119,7 +120,10 @@ fn meet(stages: &mut [Queue<'_>]) -> Option<Vec<usize>> {
             |(stage, unit): (&usize, &usize)| stages[*stage].ready_us[*unit].max(stages[*stage].transfers_us);
         Some((among.iter().zip(&units).map(start_us).fold(0.0, f64::max), units))
     };
-    let all = stages.iter().flat_map(Queue::awaited).filter_map(|among| Some((among, sides(among)?)));
+    let has_room = |(among, (_, units)): &(&[usize], (f64, Vec<usize>))| {
+        among.iter().zip(units).all(|(stage, unit)| stages[*stage].has_room(*unit))
+    };
+    let all = stages.iter().flat_map(Queue::awaited).filter_map(|among| Some((among, sides(among)?))).filter(has_room);
     let (among, (start_us, units)) = all.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))?;
     let us = among.iter().zip(&units).map(|(stage, unit)| stages[*stage].costs[*unit].us).fold(0.0, f64::max);
     let among = among.to_vec();
@@ -250,6 +254,13 @@ impl<'a> Queue<'a> {
         // What is taken ahead is held until all before it are taken.
         let has_room = |unit: usize, most: u64| most + self.ahead + self.new_bytes(unit) <= self.most;
         most_live.filter(move |(unit, most)| *unit == self.first || has_room(*unit, *most)).map(|(unit, _)| unit)
+    }
+
+    /// Whether there is room for a transfer.
+    fn has_room(&self, unit: usize) -> bool {
+        let bytes = self.new_bytes(unit);
+        let most_live = || self.live[self.first..=unit].iter().copied().fold(0, u64::max);
+        unit == self.first || bytes == 0 || most_live() + self.ahead + bytes <= self.most
     }
 
     /// What runs next of what stands behind nothing and is no transfer, and when; none: all waits for other stages.
