@@ -12,7 +12,7 @@ use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Par
 use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
-use ascend_tp::schedule::plan::Region;
+use ascend_tp::schedule::plan::{Action, Call, Region, View};
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::world::{Place, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
@@ -174,6 +174,14 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     assert!(message.contains("rank 1: program \"lookup\" has no room for its inputs: expected at most "), "{message}");
     let message = engine.add_program(plans(1)).unwrap_err().to_string();
     assert!(message.contains("is made for another number of ranks"), "{message}");
+    let mut launching = plans(2);
+    for plan in &mut launching {
+        let x = View::contiguous(plan.outputs[0].buffer, DType::F32, [1, 1].into());
+        let step = plan.steps.iter_mut().find(|step| matches!(step.action, Action::Launch(_))).unwrap();
+        step.action = Action::Launch(Call::OrderedSum { x: x.clone(), out: x });
+    }
+    let message = engine.add_program(launching).unwrap_err().to_string();
+    assert!(message.contains("the plans launch one that the cards have not: expected ordered_sum"), "{message}");
     // Nothing was told to the ranks.
     engine.run(added, ids([1, 1, 1])).unwrap();
 }

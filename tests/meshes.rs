@@ -1,5 +1,5 @@
 //! Steps of training on meshes, recipes and orders of passes that a seed draws, in strict mode: no report, and the bits of a run in
-//! which nothing is held back.
+//! which nothing is held back; where every sum has one order, also those of one card.
 //!
 //! A few seeds run here; `cargo xtask meshes --runs N --seed S` runs as many as are asked for, by the variable [`ASKED`].
 
@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
 use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::program::compress::Compression;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile};
+use ascend_tp::train::{Compress, Layout, Recipe, Recompute, Zero, compile};
 
 use crate::common::trainers::{cards, start, whole_parts};
 use crate::equivalence::random::Random;
+use crate::exact;
 use crate::training::Golden;
 
 /// `RUNS SEED`: how many runs, and the number that names the first.
@@ -60,44 +62,100 @@ impl Drawn {
             ZeroBubbleH1,
             ZeroBubbleV,
         ];
-        let config = Golden::read("qwen2-gqa-adamw").model.config;
+        let (exact, compress) = match random.below(6) {
+            0 | 1 => (true, None),
+            2 => (false, Some(one_of(random, &[Compression::OneBit, Compression::TopK { share: 0.1 }]))),
+            _ => (false, None),
+        };
+        // Sizes of one order of sums are those that it has to halve.
+        let config = if exact { exact::small(false) } else { Golden::read("qwen2-gqa-adamw").model.config };
         let config = ModelConfig {
             layers: one_of(random, &[2, 4, 5, 6]),
             tied_embeddings: one_of(random, &[false, true]),
             ..config
         };
         let data = one_of(random, &[1, 1, 2, 3, 4]);
+        let grid = Grid { rows: one_of(random, &[1, 1, 2, 3]), depth: one_of(random, &[1, 1, 1, 2]) };
         let layout = Layout {
             data,
             replicas: if data == 4 { one_of(random, &[1, 2]) } else { 1 },
             context: one_of(random, &[1, 1, 1, 2]),
-            tensor: one_of(random, &[1, 2, 3]),
-            grid: Grid::LINE,
+            tensor: one_of(random, if exact { &[1, 2, 4, 8] } else { &[1, 2, 3, 4] }),
+            grid: if exact { Grid::LINE } else { grid },
             stages: one_of(random, &[1, 2, 2, 3]),
             residual: one_of(random, &[Residual::Replicate, Residual::Seq]),
-            zero: one_of(random, &[Zero::None, Zero::Moments, Zero::Gradients, Zero::Weights]),
+            zero: match compress {
+                Some(_) => Zero::None,
+                None => one_of(random, &[Zero::None, Zero::Moments, Zero::Gradients, Zero::Weights]),
+            },
             micro_batch: one_of(random, &[1, 2]),
             recompute: one_of(random, &[Recompute::None, Recompute::Selective, Recompute::Full]),
         };
         let recipe = Recipe {
             seq: one_of(random, &[4, 6, 7]),
             global_batch: one_of(random, &[1, 3, 4, 6]) * layout.batch(),
-            precision: one_of(random, &[Precision::F32, Precision::F32, Precision::Bf16, Precision::F16]),
+            precision: match compress {
+                Some(_) => one_of(random, &[Precision::F32, Precision::Bf16]),
+                None => one_of(random, &[Precision::F32, Precision::F32, Precision::Bf16, Precision::F16]),
+            },
             pipeline: one_of(random, &pipelines),
+            exact,
+            compress: compress.map(|by| Compress { by, warmup_steps: Some(1) }),
             ..Recipe::default()
         };
         Self { config, recipe, layout }
     }
 
-    /// The loss and the bytes of all that is kept behind a step, and what the cards report.
-    fn step(&self, mode: Mode) -> (u64, BTreeMap<String, Vec<u8>>, Vec<String>) {
-        let Self { config, recipe, layout } = self;
+    /// What sets it apart.
+    const fn what(&self) -> &'static str {
+        match (self.recipe.exact, self.recipe.compress, self.layout.grid.cards()) {
+            (true, ..) => "in one order",
+            (_, Some(_), 1) => "compressed",
+            (_, Some(_), _) => "compressed on a grid",
+            (_, _, 1) => "usual",
+            _ => "on a grid",
+        }
+    }
+
+    /// Steps that show what is drawn: the first of those that compress does not.
+    const fn steps(&self) -> usize {
+        if self.recipe.compress.is_some() { 2 } else { 1 }
+    }
+
+    /// The losses and the bytes of all that is kept behind the steps, and what the cards report.
+    fn run(&self, mode: Mode) -> Left {
+        self.run_on(mode, self.layout)
+    }
+
+    fn run_on(&self, mode: Mode, layout: Layout) -> Left {
+        let Self { config, recipe, .. } = self;
         let (emulator, cann) = cards(mode, layout.cards());
-        let mut trainer = start(&cann, config, recipe, *layout);
-        let loss = trainer.step(&Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size)).unwrap().loss;
+        let mut trainer = start(&cann, config, recipe, layout);
+        let batch = |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, config.vocab_size);
+        let losses = (0..self.steps()).map(|at| trainer.step(&batch(at)).unwrap().loss.to_bits()).collect();
         let kept = whole_parts(&mut trainer);
         drop((trainer, cann));
-        (loss.to_bits(), kept, emulator.reports().iter().map(ToString::to_string).collect())
+        Left { losses, kept, reports: emulator.reports().iter().map(ToString::to_string).collect() }
+    }
+
+    /// What one card leaves, where that is to have the same bits.
+    fn alone(&self) -> Option<Left> {
+        let micro_batch = self.recipe.global_batch.next_power_of_two();
+        self.recipe.exact.then(|| self.run_on(Mode::Parallel, Layout { micro_batch, ..Layout::ONE }))
+    }
+}
+
+/// What steps leave.
+struct Left {
+    /// Bits of the loss of each.
+    losses: Vec<u64>,
+    kept: BTreeMap<String, Vec<u8>>,
+    reports: Vec<String>,
+}
+
+impl Left {
+    fn has_bits_of(&self, other: &Self) -> bool {
+        (&self.losses, &self.kept) == (&other.losses, &other.kept)
     }
 }
 
@@ -111,21 +169,25 @@ fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
         _ => panic!("{ASKED}: expected `RUNS SEED`, found {asked:?}"),
     };
     let (mut refused, mut failed) = (0, Vec::new());
+    let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in first..first + runs {
         let (drawn, others) = Drawn::of(seed);
         refused += others;
-        let free = drawn.step(Mode::Parallel);
-        let strict = drawn.step(Mode::Strict { seed });
-        if !strict.2.is_empty() || (strict.0, &strict.1) != (free.0, &free.1) {
+        let free = drawn.run(Mode::Parallel);
+        let strict = drawn.run(Mode::Strict { seed });
+        let same = strict.has_bits_of(&free);
+        let same_alone = drawn.alone().map(|alone| alone.has_bits_of(&free));
+        if !strict.reports.is_empty() || !same || same_alone == Some(false) {
             let Drawn { config, recipe, layout } = &drawn;
-            let what = format!("{} layers, {}, {:?}", config.layers, recipe.pipeline, recipe.precision);
-            let same = (strict.0, &strict.1) == (free.0, &free.1);
-            failed.push(format!("seed {seed}: {what}, {layout:?}: same bits: {same}, reports: {:?}", strict.2));
+            let what = format!("{} layers, {recipe:?}, {layout:?}", config.layers);
+            let bits = format!("same bits: {same}, on one card: {same_alone:?}");
+            failed.push(format!("seed {seed}: {what}: {bits}, reports: {:?}", strict.reports));
         }
+        *seen.entry(drawn.what()).or_default() += 1;
         if asked.is_some() {
             println!("seed {seed}: {} findings so far", failed.len());
         }
     }
-    println!("{runs} steps from seed {first} on, {refused} drawn again, {} findings", failed.len());
+    println!("{runs} runs from seed {first} on, {seen:?}, {refused} drawn again, {} findings", failed.len());
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -47,6 +47,7 @@ Exit code 0 within the bound, 1 outside it.
 
 Examples:
   ascend-tp verify --model models/kjv-qwen2 --cards 8
+  ascend-tp verify --model models/kjv-qwen2 --cards 8 --exact
   ascend-tp verify --model tests/fixtures/qwen2-gqa --cards 3 \\
       --reference tests/fixtures/qwen2-gqa/expected.safetensors --residual seq";
 
@@ -252,7 +253,8 @@ pub(super) struct VerifyOptions {
     pub(super) json: bool,
     #[command(
         flatten,
-        next_help_heading = "With --train, as `train` has them; without, --mesh says stages that serve, as in pp=2,tp=4"
+        next_help_heading = "With --train, as `train` has them; without, --mesh says stages that serve, as in pp=2,tp=4, and with \
+                             --exact both sides add every sum in one order and have to have the same bits"
     )]
     pub(super) step: train::StepOptions,
 }

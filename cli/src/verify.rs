@@ -11,6 +11,7 @@ use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, Verification, verify_on};
 use ascend_tp::generate::{self, Model};
 use ascend_tp::placement::{Grid, TENSOR};
+use ascend_tp::program::tree::SumOrder;
 use ascend_tp::world::ProcessGroup;
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let stop = interrupt::catch(group);
     let cards = cards::open(options.device, group)?;
     let read = read(options, &cards, group);
-    let ((wanted, (stages, grid)), model, reference) = match read {
+    let ((wanted, (stages, grid), order), model, reference) = match read {
         Ok(input) => processes::agree(group, &format!("{options:?}"), Ok(input))?,
         Err(Failure::Input(error)) => match error.downcast::<Diagnostics>() {
             Ok(problems) => processes::agree(group, &format!("{options:?}"), Err(problems))?,
@@ -46,7 +47,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let engine =
         EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };
     let of = Deployment::of(&model.config, wanted);
-    let deployment = Deployment { stages, grid, precision, residual: options.layout.residual(), ..of };
+    let deployment = Deployment { stages, grid, precision, residual: options.layout.residual(), order, ..of };
     let found = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;
     cards.check_reports()?;
     let passed = found.as_ref().is_some_and(Verification::passed);
@@ -65,8 +66,8 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-/// Cards and how they divide, model and reference.
-type Input = ((usize, (usize, Grid)), Model, Reference);
+/// Cards, how they divide and the order of sums, model and reference.
+type Input = ((usize, (usize, Grid), SumOrder), Model, Reference);
 
 /// The number of cards, how they divide, the model and the reference, if nothing is wrong with them.
 fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<Input, Failure> {
@@ -78,7 +79,8 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
     if group.size() == 1 {
         cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
     }
-    let divided = options.step.serving("verify", wanted, &["pp=", TENSOR]).unwrap_or_else(|found| {
+    let (order, step) = options.step.order_apart();
+    let divided = step.serving("verify", wanted, &["pp=", TENSOR]).unwrap_or_else(|found| {
         problems.append(found);
         (1, Grid::LINE)
     });
@@ -99,7 +101,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
         (_, vocab_size) => vocab_size.map(Reference::without),
     };
     match (model, reference) {
-        (Some(model), Some(reference)) if problems.is_empty() => Ok(((wanted, divided), model, reference)),
+        (Some(model), Some(reference)) if problems.is_empty() => Ok(((wanted, divided, order), model, reference)),
         _ => Err(problems.into()),
     }
 }
@@ -113,6 +115,8 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     stages: Option<usize>,
     dtype: &'static str,
+    /// Whether every sum was added in one order.
+    exact: bool,
     passed: bool,
     /// Values that were compared between one card and many.
     values: usize,
@@ -182,6 +186,7 @@ impl Report {
             cards: deployment.cards,
             stages: Some(deployment.stages).filter(|stages| *stages > 1),
             dtype: deployment.precision.name(),
+            exact: deployment.order == SumOrder::Tree,
             passed: found.passed(),
             values: found.values,
             first_difference: found.first_difference.map(Into::into),
@@ -218,7 +223,8 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, dtype, values, .. } = self;
         let stages = self.stages.map_or_else(String::new, |stages| format!(" in {stages} stages"));
-        writeln!(f, "{model} in {dtype}: 1 card against {cards} of {device}{stages}, {values} values")?;
+        let order = if self.exact { ", every sum in one order" } else { "" };
+        writeln!(f, "{model} in {dtype}: 1 card against {cards} of {device}{stages}{order}, {values} values")?;
         match (&self.first_difference, &self.closest) {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
@@ -260,6 +266,7 @@ mod tests {
             cards: 3,
             stages: None,
             dtype,
+            exact: false,
             passed,
             values: 9,
             first_difference: first,

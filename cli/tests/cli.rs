@@ -305,6 +305,10 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ("explain --train --model qwen-72b --cards 2 --dtype w8a8 --mesh dp=3", "--dtype: nothing trains in 8 bits"),
         ("verify --model models/kjv-qwen2 --cards 2 --mesh dp=2", "are of a step of training; add --train"),
         ("verify --train --model models/kjv-qwen2 --cards 2 --mesh dp=3", "--mesh: is not of the cards"),
+        ("verify --model models/kjv-qwen2 --cards 3 --exact", "--exact: tp does not divide the 16 blocks"),
+        ("verify --model models/kjv-qwen2 --cards 2 --exact --dtype w8a8", "--exact: a row that cards have parts of"),
+        ("verify --model models/kjv-qwen2 --cards 2 --exact --zero 1", "are of a step of training; add --train"),
+        ("explain --model qwen-72b --cards 2 --exact", "are of a step of training; add --train"),
     ] {
         let output = words(line);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
@@ -427,6 +431,27 @@ fn verify_passes_against_the_reference() {
     assert_eq!(report["passed"], true);
     assert!(report["logits"]["error"].as_f64().unwrap() <= 1e-4);
     assert!(report["values"].as_u64().unwrap() > 20);
+}
+
+/// What is whole on every card has the bits of one card, which without one order of sums it has not.
+#[test]
+fn verify_of_one_order_of_sums_finds_the_same_bits() {
+    let found = |more: &str| {
+        let line = "verify --device emulator --model models/kjv-qwen2 --cards 4 --json";
+        json(&words(&format!("{line} {more}")))
+    };
+    for more in ["--exact", "--exact --dtype bf16 --residual seq", "--exact --mesh pp=2,tp=2"] {
+        let report = found(more);
+        assert_eq!((&report["passed"], &report["exact"]), (&true.into(), &true.into()), "{more}: {report}");
+        // Only parts of sums, which are added here in another order, may be off.
+        let closest = &report["closest"];
+        let is_part = closest["place"].as_str().unwrap().contains("tree_");
+        assert!(is_part || closest["error"] == 0.0, "{more}: {closest}");
+    }
+    let usual = found("");
+    assert!(usual["closest"]["error"].as_f64() > Some(0.0) && usual["exact"] == false, "{usual}");
+    let text = succeeds(&words("verify --device emulator --model tests/fixtures/qwen2-gqa --cards 2 --exact"));
+    assert!(text.contains(", every sum in one order, ") && text.ends_with("passed\n"), "{text}");
 }
 
 #[test]

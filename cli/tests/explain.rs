@@ -159,6 +159,7 @@ fn gradients_of_many_cards_are_held_against_those_of_one() {
     for line in [
         "--model tests/fixtures/qwen2-gqa --cards 4 --mesh dp=2,tp=2 --zero 2 --micro-batch 1 --global-batch 5 --seq 12",
         "--model tests/fixtures/qwen2-tied-uneven --cards 3 --residual seq --global-batch 2 --seq 7",
+        "--model tests/fixtures/qwen2-gqa --cards 4 --mesh dp=2,tp=2 --zero 1 --micro-batch 1 --global-batch 6 --seq 12 --exact",
     ] {
         let report = json(&words(&format!("verify --train {line} --json")));
         assert_eq!((&report["passed"], &report["other_bits"]), (&Value::from(true), &Value::Null));

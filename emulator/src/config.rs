@@ -262,7 +262,7 @@ impl Config {
             hbm_bytes: soc.hbm_usable_bytes(),
             mode: Mode::Timed { numbers },
             profile: Profile::of(soc),
-            topology: Topology::atlas_a2(cards.div_ceil(8).max(1)),
+            topology: Topology::atlas_a2_of(cards),
             ..Self::with_cards(cards)
         }
     }

@@ -155,6 +155,12 @@ impl Topology {
         topology
     }
 
+    /// As [`Topology::atlas_a2`], of as many servers as so many cards take, one at least.
+    #[must_use]
+    pub fn atlas_a2_of(cards: usize) -> Self {
+        Self::atlas_a2(cards.div_ceil(8).max(1))
+    }
+
     /// All cards.
     #[must_use]
     pub fn cards(&self) -> usize {

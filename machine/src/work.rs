@@ -126,6 +126,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnAddbmm", Class::Product(1)),
     ("aclnnInplaceAddbmm", Class::Product(1)),
     ("aclnnMv", Class::Pass(2.0)),
+    ("aclnnDot", Class::Pass(2.0)),
     ("aclnnConvolution", Class::Convolution),
     ("aclnnConvolutionBackward", Class::ConvolutionGrad),
     // Of the product; what is exchanged beside it, `CollectiveCost::beside` says.

@@ -64,7 +64,9 @@ struct Program {
 impl Program {
     /// Has the plan's graph, if there is one, run a step as it is now.
     fn exchange_recorded(&mut self, index: usize) -> Result<()> {
-        let Recording::Done { graph, exchanged: (steps, stream), .. } = &self.recording else { return Ok(()) };
+        let Recording::Done { graph, exchanged: Some(Exchanged { steps, stream }), .. } = &self.recording else {
+            return Ok(());
+        };
         let recorded = steps.iter().position(|step| *step == index);
         let (Some(group), Ready::Launch(prepared)) = (recorded, &mut self.steps[index]) else { return Ok(()) };
         graph.exchange(group, stream, || prepared.enqueue(stream, self.workspace.as_ref()))
@@ -83,10 +85,18 @@ enum Recording {
     /// It is there, with the events by which the streams meet at its ends.
     Done {
         graph: Graph,
-        /// Steps that can be exchanged, by number of their groups, and a stream of its own for that.
-        exchanged: (Vec<usize>, Stream),
+        /// None if no step of it depends on the inputs.
+        exchanged: Option<Exchanged>,
         _ends: Vec<Event>,
     },
+}
+
+/// What is exchanged in a graph that has been recorded.
+struct Exchanged {
+    /// Steps, by number of their groups.
+    steps: Vec<usize>,
+    /// That others are enqueued on in their place.
+    stream: Stream,
 }
 
 /// A rank's card. What was made from other things goes before them.
@@ -387,7 +397,8 @@ impl Card {
                 before.push(std::mem::replace(&mut program.steps[index], Ready::Launch(Box::new(prepared))));
                 program.exchange_recorded(index).map_err(fail)?;
             }
-            if let Recording::Done { exchanged: (_, stream), .. } = &self.programs[program].recording {
+            if let Recording::Done { exchanged: Some(Exchanged { stream, .. }), .. } = &self.programs[program].recording
+            {
                 stream.synchronize().map_err(|source| self.error("exchanging operators of a graph", source))?;
             }
             self.programs[program].keys[at].lengths = lengths;
@@ -470,8 +481,11 @@ impl Card {
         let joined = StreamKind::ALL.into_iter().filter(is_joined).map(|kind| &means.streams[kind as usize]);
         let events = |stream| Ok((stream, [Event::new(&device)?, Event::new(&device)?]));
         let joined = joined.map(events).collect::<Result<Vec<(&Stream, [Event; 2])>>>().map_err(whole)?;
-        let exchange = Stream::new(&device).map_err(whole)?;
-        let mut exchanged = Vec::new();
+        let exchanged = |stream| Exchanged { steps: Vec::new(), stream };
+        let mut exchanged = match ready.keys.is_empty() {
+            true => None,
+            false => Some(Stream::new(&device).map(exchanged).map_err(whole)?),
+        };
         let lead = |from: &Stream, to: &Stream, event| {
             from.enqueue_record(event)?;
             to.enqueue_wait(event)
@@ -482,11 +496,13 @@ impl Card {
         }
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
-            let enqueued = if ready.keys.iter().any(|keys| keys.steps.contains(&index)) {
-                exchanged.push(index);
-                capture.group(|| means.enqueue(ready, index)).map(drop)
-            } else {
-                means.enqueue(ready, index)
+            let depends = ready.keys.iter().any(|keys| keys.steps.contains(&index));
+            let enqueued = match exchanged.as_mut().filter(|_| depends) {
+                Some(exchanged) => {
+                    exchanged.steps.push(index);
+                    capture.group(|| means.enqueue(ready, index)).map(drop)
+                }
+                None => means.enqueue(ready, index),
             };
             enqueued.map_err(|source| error(rank, ordinal, place(), source))?;
         }
@@ -495,7 +511,7 @@ impl Card {
         }
         let graph = capture.end().map_err(whole)?;
         let ends = joined.into_iter().flat_map(|(_, events)| events).collect();
-        ready.recording = Recording::Done { graph, exchanged: (exchanged, exchange), _ends: ends };
+        ready.recording = Recording::Done { graph, exchanged, _ends: ends };
         Ok(())
     }
 

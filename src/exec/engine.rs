@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, after, never, select_biased, unbounded};
 
-use crate::base::{Bytes, Diagnostic, Diagnostics};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
 use crate::device::{Buffer, Cann, Device, KernelSource, RootInfo};
 use crate::schedule::plan::{Plan, Region};
 use crate::timeline::Span;
@@ -124,6 +124,26 @@ pub struct Engine {
     stopped: bool,
     /// Ranks that will never answer.
     lost: Vec<usize>,
+    launches: Launches,
+}
+
+/// What the cards can launch, and how they are told to.
+struct Launches {
+    cann: Arc<Cann>,
+    kernels: Kernels,
+    launching: Launching,
+}
+
+impl Launches {
+    /// What some plan asks for and cannot be launched.
+    fn problems(&self, programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
+        let mut problems = Diagnostics::new();
+        let found = kernel_problems(self.kernels, programs).into_iter().chain(operator_problems(&self.cann, programs));
+        let is_captured = self.launching == Launching::Captured;
+        let captured = if is_captured { capture_problem(&self.cann, programs) } else { None };
+        found.chain(captured).for_each(|problem| problems.push(problem));
+        problems
+    }
 }
 
 impl std::fmt::Debug for Engine {
@@ -226,11 +246,9 @@ impl Engine {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let mut problems = shared_problems(&programs);
-        kernel_problems(options.kernels.kernels(), &programs).into_iter().for_each(|problem| problems.push(problem));
-        operator_problems(cann, &programs).into_iter().for_each(|problem| problems.push(problem));
-        let is_captured = options.launching == Launching::Captured;
-        let captured = if is_captured { capture_problem(cann, &programs) } else { None };
-        captured.into_iter().for_each(|problem| problems.push(problem));
+        let launches =
+            Launches { cann: Arc::clone(cann), kernels: options.kernels.kernels(), launching: options.launching };
+        problems.append(launches.problems(&programs));
         if let Some((other, first)) = weights_of.zip(programs.first()) {
             weights_problems(&other.programs[0], first).into_iter().for_each(|problem| problems.push(problem));
         }
@@ -262,6 +280,7 @@ impl Engine {
             spans: Vec::new(),
             stopped: false,
             lost: Vec::new(),
+            launches,
         };
         engine.open(gate, shared, devices)?;
         Ok(engine)
@@ -301,17 +320,17 @@ impl Engine {
     /// same time.
     ///
     /// # Errors
-    /// Plans that lay weights or states out otherwise, want more memory than the others were given or meet in other groups;
-    /// other plans in another process; or the failure of a rank, after which the engine is stopped.
+    /// Plans that lay weights or states out otherwise, launch what the cards have not, want more memory than the others were given
+    /// or meet in other groups; other plans in another process; or the failure of a rank, after which the engine is stopped.
     pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<usize, Error> {
         self.check_open()?;
-        let plans: Vec<Arc<Plan>> = plans.into_iter().map(Arc::new).collect();
-        let mut problems = shared_problems(&[self.programs[0].clone(), plans.clone()]);
+        let added = [plans.into_iter().map(Arc::new).collect::<Vec<Arc<Plan>>>()];
+        let mut problems = shared_problems(&[self.programs[0].clone(), added[0].clone()]);
         if problems.is_empty() {
-            self.memory_problems(&plans, &mut problems);
+            self.memory_problems(&added[0], &mut problems);
         }
+        problems.append(self.launches.problems(&added));
         problems.into_result(())?;
-        let added = [plans];
         let all = self.ends.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
         same_plans(&all)?;
         let ranks: Vec<usize> = self.ranks.iter().map(|thread| thread.rank).collect();
@@ -377,6 +396,12 @@ impl Engine {
             Ok((ranks.clone(), root.ok_or_else(|| Diagnostics::from(missing()))?))
         };
         groups.iter().zip(roots).map(meeting).collect()
+    }
+
+    /// Kernels that the cards have, which plans may launch.
+    #[must_use]
+    pub const fn kernels(&self) -> Kernels {
+        self.launches.kernels
     }
 
     /// The plans of a program, by rank; none of a program that there is not.

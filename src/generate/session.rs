@@ -30,7 +30,6 @@ pub struct Session {
     pub(super) config: ModelConfig,
     pub(super) deployment: Deployment,
     pub(super) engine: Engine,
-    kernels: Kernels,
     pub(super) group: Arc<ProcessGroup>,
     pub(super) load_seconds: f64,
     /// Ids that end sequences of requests that name none.
@@ -211,18 +210,7 @@ impl Session {
         let prompt_programs = BTreeMap::from([(deployment.longest_prompt, PREFILL)]);
         let (config, deployment, group) = (config.clone(), *deployment, Arc::clone(&engine_options.group));
         let tokenizer = Err(Diagnostic::new("session", "was made without a tokenizer").into());
-        let kernels = engine_options.kernels.kernels();
-        Self {
-            config,
-            deployment,
-            engine,
-            kernels,
-            group,
-            load_seconds,
-            stop_ids: Vec::new(),
-            tokenizer,
-            prompt_programs,
-        }
+        Self { config, deployment, engine, group, load_seconds, stop_ids: Vec::new(), tokenizer, prompt_programs }
     }
 
     /// What the session was made for.
@@ -243,7 +231,7 @@ impl Session {
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));
         }
-        let plans = self.deployment.compile_shorter(&self.config, tokens, self.kernels)?;
+        let plans = self.deployment.compile_shorter(&self.config, tokens, self.engine.kernels())?;
         let program = self.engine.add_program(plans)?;
         self.prompt_programs.insert(tokens, program);
         Ok((program, tokens))

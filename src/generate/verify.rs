@@ -5,7 +5,7 @@
 //!
 //! | | with | bound |
 //! |---|---|---|
-//! | every value, in the type asked for | the same on one card | of the type, after as many ops |
+//! | every value, in the type asked for | the same on one card | of the type, after as many ops; none where sums have one order and no card has a part |
 //! | logits in f32 | the reference's | of f32 |
 //! | logits in the type asked for | those in f32 | of the type |
 //! | greedy tokens, in f32 and in the type asked for | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
@@ -28,6 +28,7 @@ use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions};
 use crate::placement::{Grid, Residual};
 use crate::program::models::{Head, Sees, decoder_of_layers};
+use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program};
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
@@ -153,7 +154,7 @@ pub fn verify_on(
     engine_options: &EngineOptions,
 ) -> Result<Option<Verification>, Error> {
     let (precision, Reference { batch, sequence, .. }) = (deployment.precision, reference);
-    if deployment.stages != 1 {
+    if deployment.stages != 1 || deployment.order == SumOrder::Tree {
         Deployment { batch: *batch, ..*deployment }.check(&model.config)?;
     }
     let longest = model.config.max_positions;
@@ -174,7 +175,7 @@ pub fn verify_on(
     let mut found =
         Verification { values: 0, first_difference: None, closest: None, logits: None, rounded: None, greedy: None };
     if let Some((one, _)) = &one {
-        one.compare(&program.0, &values, precision, &mut found);
+        one.compare(&program.0, &values, (precision, deployment.order), &mut found);
     }
     if let Some(expected) = &reference.logits {
         let f32 = Precision::from(DType::F32);

@@ -475,8 +475,12 @@ const KEEP_ALL: f64 = 1.0;
 calls! {
     /// `out = a @ b`, batch dims broadcast.
     Matmul "aclnnMatmul" { read a, read b, write out } (a, b, out, OWN_PRECISION)
+    /// `out = Σ a · b` of two vectors, by the vector cores: a product of matrices gives each of its elements to one cube unit.
+    Dot "aclnnDot" { read a, read b, write out } (a, b, out)
     /// `out = a @ b + bias`, rounded once; `bias` is a row.
     Addmm "aclnnAddmm" { read a, read b, read bias, write out } (bias, a, b, a.one(), a.one(), out, OWN_PRECISION)
+    /// `into = into + a @ b`, each product rounded before it is added; of f32, `[batch,m,n]`.
+    AddProduct "aclnnInplaceBaddbmm" { read a, read b, update into } (into, a, b, into.one(), into.one(), OWN_PRECISION)
     /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
     /// `out[r,n] = (Σ x[r,k] · w[n,k]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32.

@@ -200,12 +200,17 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
         squares(emit, x, out);
         return;
     }
+    if batch.is_empty() && m * n == 1 {
+        let [a, b] = [x, w].map(|vector| emit.shaped(vector, [k]));
+        emit.write_shaped(out, [], |emit, out| emit.calls.push(Call::Dot { a, b, out }));
+        return;
+    }
     let a = emit.shaped(x, shape(m, k));
     let w = emit.shaped(w, shape(k, n));
     emit.write_shaped(out, shape(m, n), |emit, out| emit.calls.push(Call::Matmul { a, b: w, out }));
 }
 
-/// Elements from which on their squares are summed by the kernel and a sum of its records: a product reads each of them twice, but is one
+/// Elements from which on their squares are summed by the kernel and a sum of its records: aclnnDot reads each of them twice, but is one
 /// launch.
 const LEAST_SQUARES: usize = 1 << 20;
 

@@ -59,7 +59,8 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
 /// asks for: room to make strided operands dense, and what attention keeps between its passes.
 #[must_use]
 pub fn workspace_bytes(call: &Call) -> usize {
-    let reads_transposed = matches!(call, Call::Matmul { .. } | Call::Addmm { .. } | Call::QuantMatmul { .. });
+    let reads_transposed =
+        matches!(call, Call::Matmul { .. } | Call::Addmm { .. } | Call::AddProduct { .. } | Call::QuantMatmul { .. });
     // A kernel takes its tensors as they lie.
     if call.kernel_entry().is_some() {
         return 0;

@@ -119,7 +119,7 @@ fn pass_times(
 
 /// How long a collective among these ranks takes, on servers of eight cards.
 pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[usize]) -> f64 {
-    let topology = Topology::atlas_a2(ranks.iter().max().map_or(1, |last| last / 8 + 1));
+    let topology = Topology::atlas_a2_of(ranks.iter().max().map_or(1, |last| last + 1));
     let (exchange, bytes) = exchange(collective);
     CollectiveCost::of(profile, &topology, exchange, bytes, ranks).duration_us
 }
@@ -165,7 +165,7 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
     }
     let (profile, inner) = (Profile::of(CHIP), placed.mesh.cards());
     // Servers of eight cards, on which the stages lie one behind the other.
-    let topology = Topology::atlas_a2((2 * inner).div_ceil(8));
+    let topology = Topology::atlas_a2_of(2 * inner);
     let cost =
         |exchange, bytes, cards: &[usize]| CollectiveCost::of(&profile, &topology, exchange, bytes, cards).duration_us;
     let passes_us = pass_times(placed, places, &|collective, ranks| exchange_us(&profile, collective, ranks));

@@ -24,7 +24,12 @@ ACLNN_OPERATOR(aclnnMatmul, const aclTensor *self, const aclTensor *mat2, aclTen
 /* out = beta self + alpha mat1 @ mat2; self broadcasts. */
 ACLNN_OPERATOR(aclnnAddmm, const aclTensor *self, const aclTensor *mat1, const aclTensor *mat2, const aclScalar *beta,
     const aclScalar *alpha, aclTensor *out, int8_t cube_math_type)
+/* self_ref = beta self_ref + alpha batch1 @ batch2, of batches of matrices. */
+ACLNN_OPERATOR(aclnnInplaceBaddbmm, const aclTensor *self_ref, const aclTensor *batch1, const aclTensor *batch2,
+    const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnBatchMatMul, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
+/* Of two vectors, by the vector cores; out has no dims. */
+ACLNN_OPERATOR(aclnnDot, const aclTensor *self, const aclTensor *tensor, aclTensor *out)
 /* scale: one per column of the product or one for all; pertoken_scale_optional: one per row. transpose_x1, transpose_x2:
  * the matrix is stored with its two dims swapped. */
 ACLNN_OPERATOR(aclnnQuantMatmulV4, const aclTensor *x1, const aclTensor *x2, const aclTensor *scale,

@@ -266,7 +266,9 @@ macro_rules! for_each_symbol {
     operators {
         aclnnMatmul, aclnnMatmulGetWorkspaceSize(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
         aclnnAddmm, aclnnAddmmGetWorkspaceSize(self_: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cube_math_type: i8);
+        aclnnInplaceBaddbmm, aclnnInplaceBaddbmmGetWorkspaceSize(self_ref: *const aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, cube_math_type: i8);
         aclnnBatchMatMul, aclnnBatchMatMulGetWorkspaceSize(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
+        aclnnDot, aclnnDotGetWorkspaceSize(self_: *const aclTensor, tensor: *const aclTensor, out: *mut aclTensor);
         aclnnQuantMatmulV4, aclnnQuantMatmulV4GetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, scale: *const aclTensor, offset: *const aclTensor, pertoken_scale_optional: *const aclTensor, bias: *const aclTensor, transpose_x1: bool, transpose_x2: bool, out: *const aclTensor);
         aclnnDynamicQuant, aclnnDynamicQuantGetWorkspaceSize(x: *const aclTensor, smooth_scales_optional: *const aclTensor, y_out: *const aclTensor, scale_out: *const aclTensor);
         aclnnMatmulAllReduce, aclnnMatmulAllReduceGetWorkspaceSize(x1: *const aclTensor, x2: *const aclTensor, bias: *const aclTensor, group: *const c_char, reduce_op: *const c_char, comm_turn: i64, stream_mode: i64, output: *const aclTensor);
@@ -384,7 +386,6 @@ macro_rules! for_each_symbol {
     operators {
         ["8.1"] aclnnMm, aclnnMmGetWorkspaceSize(self_: *const aclTensor, mat2: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
         ["8.1"] aclnnGroupedMatmulAdd, aclnnGroupedMatmulAddGetWorkspaceSize(x: *const aclTensor, weight: *const aclTensor, group_list: *const aclTensor, y_ref: *mut aclTensor, transpose_x: bool, transpose_weight: bool, group_type: i64);
-        ["8.1"] aclnnDot, aclnnDotGetWorkspaceSize(self_: *const aclTensor, tensor: *const aclTensor, out: *mut aclTensor);
         ["8.1"] aclnnAddmv, aclnnAddmvGetWorkspaceSize(self_: *const aclTensor, mat: *const aclTensor, vec: *const aclTensor, alpha: *const aclScalar, beta: *const aclScalar, out: *mut aclTensor, cube_math_type: i8);
         ["8.1"] aclnnAddr, aclnnAddrGetWorkspaceSize(self_: *const aclTensor, vec1: *const aclTensor, vec2: *const aclTensor, beta_optional: *const aclScalar, alpha_optional: *const aclScalar, out: *mut aclTensor);
         ["8.1"] aclnnInplaceAddr, aclnnInplaceAddrGetWorkspaceSize(self_ref: *mut aclTensor, vec1: *const aclTensor, vec2: *const aclTensor, beta_optional: *const aclScalar, alpha_optional: *const aclScalar);
@@ -773,7 +774,6 @@ macro_rules! for_each_symbol {
         ["8.1"] aclnnBaddbmm, aclnnBaddbmmGetWorkspaceSize(self_: *const aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, out: *mut aclTensor, cube_math_type: i8);
         ["8.1"] aclnnInplaceAddbmm, aclnnInplaceAddbmmGetWorkspaceSize(self_ref: *mut aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, cube_math_type: i8);
         ["8.1"] aclnnInplaceAddmm, aclnnInplaceAddmmGetWorkspaceSize(self_ref: *const aclTensor, mat1: *const aclTensor, mat2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, cube_math_type: i8);
-        ["8.1"] aclnnInplaceBaddbmm, aclnnInplaceBaddbmmGetWorkspaceSize(self_ref: *const aclTensor, batch1: *const aclTensor, batch2: *const aclTensor, beta: *const aclScalar, alpha: *const aclScalar, cube_math_type: i8);
         ["8.1"] aclnnMv, aclnnMvGetWorkspaceSize(self_: *const aclTensor, vec: *const aclTensor, out: *mut aclTensor, cube_math_type: i8);
         ["8.1"] aclnnAminmax, aclnnAminmaxGetWorkspaceSize(self_: *const aclTensor, dim: *const aclIntArray, keep_dim: bool, min_out: *mut aclTensor, max_out: *mut aclTensor);
         ["8.1"] aclnnAminmaxAll, aclnnAminmaxAllGetWorkspaceSize(self_: *const aclTensor, min_out: *mut aclTensor, max_out: *mut aclTensor);

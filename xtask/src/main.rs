@@ -46,7 +46,7 @@ chores:
                        fewer and more cards, and check that the others end within two seconds, that no saved step is computed
                        again and that weights are those of an undisturbed run: --kills N, --seed S, --program FILE
   meshes [OPTIONS]     run steps of training on random meshes, recipes and orders of passes in strict mode, and check that there is no
-                       report and that the bits are those of a free run: --runs N (500), --seed S
+                       report and that the bits are those of a free run, with sums in one order those of one card: --runs N (500), --seed S
   aarch64              lint everything for aarch64 Linux, and run the unit tests, the suite of the C ABI, `verify` and the
                        README's main job under qemu: needs root, the Debian package mmdebstrap and a network the first time";
 

@@ -7,6 +7,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::Lora;
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::compress::Compression;
+use ascend_tp::program::tree::SumOrder;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compress, Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero};
@@ -58,6 +59,13 @@ impl StepOptions {
         }
         let problem = Diagnostic::new(command, "recipe, mesh and the like are of a step of training");
         Err(problem.help("add --train").into())
+    }
+
+    /// The order of sums, and what else is asked for: of a command without `--train` that takes the order alone.
+    pub(crate) fn order_apart(&self) -> (SumOrder, Self) {
+        let mut others = self.clone();
+        let order = if std::mem::take(&mut others.over.exact) { SumOrder::Tree } else { SumOrder::AsTheyCome };
+        (order, others)
     }
 
     /// How the cards divide that a command without `--train` is about: stages, and the cards of each. `axes`: how the names of those that

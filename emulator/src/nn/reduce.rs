@@ -102,11 +102,64 @@ pub(crate) fn sum<L: Arithmetic>(
     finish: impl Fn(L) -> L + Sync,
 ) {
     let count = out.len();
+    if let Some(columns) = beside_each_other(x, row_len) {
+        sum_beside(tiles, &columns, row_len, out, finish);
+        return;
+    }
     let (x, out) = (x.collapsed(), out.collapsed());
     rows(tiles, count, row_len, &|row| {
         let mut buffer = vec![L::default(); row_len];
         L::load(&x, row * row_len, &mut buffer);
         L::store(&out, row, &[finish(total(&buffer, L::plus))]);
+    });
+}
+
+/// The view with its trailing dims, of `row_len` elements, before the others, if these lie closer together.
+fn beside_each_other(x: &View, row_len: usize) -> Option<View> {
+    if row_len == 0 {
+        return None;
+    }
+    let lead = (0..=x.rank()).rev().find(|lead| x.dims()[*lead..].iter().product::<usize>() == row_len)?;
+    let step = |mut dims: std::ops::Range<usize>| {
+        let last = dims.rfind(|dim| x.dims()[*dim] > 1)?;
+        Some(x.strides()[last].unsigned_abs())
+    };
+    let order: Vec<usize> = (lead..x.rank()).chain(0..lead).collect();
+    (step(0..lead)? < step(lead..x.rank())?).then(|| x.permute(&order))
+}
+
+/// Fewest rows that are summed beside each other.
+const LEAST_BESIDE: usize = 64;
+
+/// As [`sum`], with the bits of it, where the elements of all rows at one place stand in a row of `columns`.
+fn sum_beside<L: Arithmetic>(
+    tiles: &dyn Tiles,
+    columns: &View,
+    row_len: usize,
+    out: &View,
+    finish: impl Fn(L) -> L + Sync,
+) {
+    let count = out.len();
+    let (columns, out) = (columns.collapsed(), out.collapsed());
+    let width = (GRAIN / row_len).clamp(LEAST_BESIDE, BLOCK);
+    tiles.run(count.div_ceil(width), &|tile| {
+        let first = tile * width;
+        let len = width.min(count - first);
+        let mut partial = vec![L::default(); WIDTH.min(row_len) * len];
+        let mut block = vec![L::default(); len];
+        let add = |sums: &mut [L], values: &[L]| {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum = sum.plus(value);
+            }
+        };
+        for at in 0..row_len {
+            L::load(&columns, at * count + first, &mut block);
+            add(&mut partial[at % WIDTH * len..][..len], &block);
+        }
+        block.fill(L::default());
+        partial.chunks_exact(len).for_each(|partial| add(&mut block, partial));
+        block.iter_mut().for_each(|sum| *sum = finish(*sum));
+        L::store(&out, first, &block);
     });
 }
 
@@ -264,6 +317,38 @@ mod tests {
         let middle = view(&mut out, DType::F32, &[3]);
         sum::<f32>(&Serial, &with_trailing(&x, &[0, 2]), 8, &middle, |s| s / 8.0);
         assert_eq!(out, [7.5, 11.5, 15.5]);
+    }
+
+    #[test]
+    fn rows_that_lie_beside_each_other_are_summed_with_the_bits_of_one_by_itself() {
+        for (dims, reduced) in [
+            (&[37usize, 70][..], &[0usize][..]),
+            (&[3, 5, 130], &[1]),
+            (&[16, 2, 3, 7], &[0, 2]),
+            (&[4, 1, 9], &[0, 1]),
+            (&[200, 1100], &[0]),
+        ] {
+            let len: usize = dims.iter().product();
+            let mut data: Vec<f32> = (0..len).map(|at| ((at * 7919 % 4093) as f32 - 2000.0) / 3.0).collect();
+            let x = with_trailing(&view(&mut data, DType::F32, dims), reduced);
+            let row_len: usize = reduced.iter().map(|dim| dims[*dim]).product();
+            assert!(beside_each_other(&x, row_len).is_some(), "{dims:?}");
+            let mut out = vec![0f32; len / row_len];
+            sum::<f32>(
+                &super::super::tests::Threads(3),
+                &x,
+                row_len,
+                &view(&mut out, DType::F32, &[len / row_len]),
+                |s| s,
+            );
+            let rows = x.collapsed();
+            for (at, found) in out.iter().enumerate() {
+                let mut row = vec![0f32; row_len];
+                f32::load(&rows, at * row_len, &mut row);
+                assert_eq!(found.to_bits(), total(&row, f32::plus).to_bits(), "{dims:?} over {reduced:?} at {at}");
+            }
+        }
+        assert!(beside_each_other(&with_trailing(&view(&mut [0f32; 6], DType::F32, &[2, 3]), &[1]), 3).is_none());
     }
 
     #[test]

@@ -204,7 +204,7 @@ fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str>
     let (soc, name) = machine(hardware).ok_or("unknown machine")?;
     if name == "atlas-a2" {
         let is_named = soc != Soc::Ascend910B3 || hardware.contains("910B3");
-        return Ok((if is_named { soc } else { CHIP }, Topology::atlas_a2(cards.div_ceil(8))));
+        return Ok((if is_named { soc } else { CHIP }, Topology::atlas_a2_of(cards)));
     }
     let topology = Topology::preset(name).ok_or("unknown topology")?;
     if cards > topology.cards() { Err("more cards than the topology joins") } else { Ok((soc, topology)) }

@@ -1,6 +1,6 @@
 //! Every value of a program, put together from what the ranks hold, and the place where two such sets differ most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::bound::{magnitude, relative};
@@ -9,12 +9,15 @@ use crate::base::{DType, Id, Precision, Shape};
 use crate::exec::Observation;
 use crate::program::interpret::HostData;
 use crate::program::text::op_text;
+use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program, Reduce, ValueId};
 use crate::schedule::Plan;
 
 /// Whole values, put together from what each rank holds.
 pub(super) struct Values {
     whole: BTreeMap<ValueId, HostTensor>,
+    /// Those that ranks hold as parts of a tree: they are added here in the order of ranks.
+    in_parts: BTreeSet<ValueId>,
     values: usize,
     shapes: Vec<(Shape, DType)>,
 }
@@ -22,7 +25,7 @@ pub(super) struct Values {
 impl Values {
     pub(super) fn new(program: &Program) -> Self {
         let shapes = program.values.values().iter().map(|value| (value.shape.clone(), value.dtype)).collect();
-        Self { whole: BTreeMap::new(), values: program.values.len(), shapes }
+        Self { whole: BTreeMap::new(), in_parts: BTreeSet::new(), values: program.values.len(), shapes }
     }
 
     pub(super) fn add(&mut self, plans: &[Arc<Plan>], observation: &Observation) {
@@ -40,6 +43,9 @@ impl Values {
             data: start(*dtype, tap.partial, shape.elems()),
         });
         whole.combine(&tap.ranges, &part, tap.partial);
+        if tap.partial == Some(Reduce::Tree) {
+            self.in_parts.insert(tap.value);
+        }
     }
 
     /// Adds what the processes sent each other, in the order of their ranks.
@@ -51,15 +57,24 @@ impl Values {
         }
     }
 
-    /// Compares these values, of one card, with those of many.
-    pub(super) fn compare(&self, program: &Program, many: &Self, precision: Precision, found: &mut Verification) {
+    /// Compares these values, of one card, with those of many. In one order of sums they have to have the same bits.
+    pub(super) fn compare(
+        &self,
+        program: &Program,
+        many: &Self,
+        (precision, order): (Precision, SumOrder),
+        found: &mut Verification,
+    ) {
         let made = program.ops.values().iter().enumerate();
         for (index, op, result) in made.flat_map(|(index, op)| op.results.iter().map(move |id| (index, op, id))) {
             let (Some(expected), Some(tensor)) = (self.whole.get(result), many.whole.get(result)) else {
                 continue;
             };
             found.values += 1;
-            let bound = relative(program, precision, index + 1) * magnitude(expected.floats());
+            let bound = match order {
+                SumOrder::Tree if !many.in_parts.contains(result) => 0.0,
+                _ => relative(program, precision, index + 1) * magnitude(expected.floats()),
+            };
             let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else { continue };
             if found.first_difference.is_none() && !difference.is_within() {
                 found.first_difference = Some(difference.clone());

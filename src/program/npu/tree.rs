@@ -21,20 +21,31 @@ fn node(kind: &Kind, emit: &Emit<'_>, at: &[usize]) -> Node {
     Node::of_part(&dims, &starts, &sizes)
 }
 
-/// Writes the sum of a block's ranges to a view.
-type WriteBlock<'a> = dyn FnMut(&mut Emit<'_>, &[Range<usize>], View) + 'a;
+/// Puts the sum of a block's ranges into a view.
+type PutBlock<'a> = dyn Fn(&mut Emit<'_>, &[Range<usize>], View) + 'a;
 
-/// Writes the sum of a node to `into`, whose blocks `block` writes.
-fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &mut WriteBlock<'_>) {
-    match node {
-        Node::Block(ranges) => block(emit, ranges, into),
-        Node::Join(both) => {
-            sum(emit, &both[0], into.clone(), block);
-            let second = emit.temporary(into.dtype, into.shape.clone());
-            sum(emit, &both[1], second.clone(), block);
-            emit.calls.push(Call::Add { a: into.clone(), b: second, out: into });
-        }
+/// How the sum of a block comes into a view.
+struct Block<'a> {
+    /// In the place of what is there.
+    write: &'a PutBlock<'a>,
+    /// Added to what is there, where one call does both with the bits of two.
+    add: Option<&'a PutBlock<'a>>,
+}
+
+/// Writes the sum of a node to `into`.
+fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &Block<'_>) {
+    let both = match node {
+        Node::Block(ranges) => return (block.write)(emit, ranges, into),
+        Node::Join(both) => both,
+    };
+    sum(emit, &both[0], into.clone(), block);
+    if let (Node::Block(ranges), Some(add)) = (&both[1], block.add) {
+        add(emit, ranges, into);
+        return;
     }
+    let second = emit.temporary(into.dtype, into.shape.clone());
+    sum(emit, &both[1], second.clone(), block);
+    emit.calls.push(Call::Add { a: into.clone(), b: second, out: into });
 }
 
 pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
@@ -64,26 +75,37 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
         dims.zip(ranges).fold(view.clone(), |view, (dim, range)| view.narrow(first + dim, range.start, range.len()))
     };
     emit.write_shaped(out, shape(m, n), |emit, out| {
+        let is_f32 = [&x, &w, &out].iter().all(|view| view.dtype == DType::F32);
         let at_once = node.runs(&inner_sizes).filter(|_| batch.is_empty());
-        if let Some((blocks, rows)) = at_once.and_then(|blocks| Some((blocks, rows_at_once(blocks, [m, n])?))) {
+        let at_once = at_once.map(|blocks| AtOnce::of(blocks, [m, n, k], is_f32, emit.kernels));
+        if let Some((at_once, rows)) = at_once.and_then(|at_once| Some((at_once, at_once.rows([m, n])?))) {
             let (x, w) = (emit.shaped(x, [m, k]), emit.shaped(w, [k, n]));
             for first in (0..m).step_by(rows) {
                 let [x, out] = [&x, &out].map(|view| view.narrow(0, first, rows.min(m - first)));
-                products_at_once(emit, [x, w.clone()], blocks, &out);
+                at_once.products(emit, [x, w.clone()], &out);
             }
             return;
         }
-        sum(emit, &node, out, &mut |emit, ranges, out| {
+        let factors = |emit: &mut Emit<'_>, ranges: &[Range<usize>]| {
             let (x, w) = (block(&x, batch.len() + rows.len(), ranges), block(&w, batch.len(), ranges));
             let k = count(&w, batch.len(), &inner);
-            let (a, b) = (emit.shaped(x, shape(m, k)), emit.shaped(w, shape(k, n)));
+            [emit.shaped(x, shape(m, k)), emit.shaped(w, shape(k, n))]
+        };
+        let write = |emit: &mut Emit<'_>, ranges: &[Range<usize>], out: View| {
+            let [a, b] = factors(emit, ranges);
             if a.dtype == out.dtype {
                 emit.calls.push(Call::Matmul { a, b, out });
                 return;
             }
             let narrow = emit.temporary(a.dtype, out.shape.clone());
             emit.calls.extend([Call::Matmul { a, b, out: narrow.clone() }, Call::Cast { x: narrow, out }]);
-        });
+        };
+        let add = |emit: &mut Emit<'_>, ranges: &[Range<usize>], into: View| {
+            let [a, b] = factors(emit, ranges);
+            let [a, b, into] = [a, b, into].map(|view| if view.shape.rank() == 2 { view.repeat(0, 1) } else { view });
+            emit.calls.push(Call::AddProduct { a, b, into });
+        };
+        sum(emit, &node, out, &Block { write: &write, add: if is_f32 { Some(&add) } else { None } });
     });
 }
 
@@ -92,29 +114,58 @@ const MOST_AT_ONCE: usize = 2 << 20;
 /// Fewest rows of a product for which the right operand is worth reading once more.
 const LEAST_ROWS: usize = 128;
 
-/// Of products of `[m, n]`, how many rows of all blocks to make at once; `None`: launches of each block by itself take less.
-fn rows_at_once(blocks: usize, [m, n]: [usize; 2]) -> Option<usize> {
-    let rows = (MOST_AT_ONCE / (blocks * n).max(1)).min(m);
-    (rows == m || rows >= LEAST_ROWS).then_some(rows.max(1))
+/// Products of several blocks, runs of what is summed, made by one call, or those of the first of each pair by one and those of
+/// the second, added to them, by another.
+#[derive(Clone, Copy)]
+struct AtOnce {
+    blocks: usize,
+    in_pairs: bool,
 }
 
-/// The products of so many blocks, runs of what is summed, by one call; then their sum.
-fn products_at_once(emit: &mut Emit<'_>, [x, w]: [View; 2], count: usize, out: &View) {
-    let (m, n, k) = (x.shape[0], w.shape[1], w.shape[0] / count);
-    let blocks = |view: &View, dim: usize| {
-        let mut blocks = view.narrow(dim, 0, k).repeat(0, count);
-        blocks.strides[0] = view.strides[dim] * k;
-        blocks
-    };
-    let mut products = emit.temporary(x.dtype, [count, m, n]);
-    let (a, b) = (blocks(&x, 1), blocks(&w, 0));
-    emit.calls.push(Call::Matmul { a, b, out: products.clone() });
-    if products.dtype != out.dtype {
-        let wide = emit.temporary(out.dtype, products.shape.clone());
-        emit.calls.push(Call::Cast { x: products, out: wide.clone() });
-        products = wide;
+impl AtOnce {
+    /// Of products `[m, k] × [k, n]` of so many blocks. Pairs write and read half as much; but every second block of the right operand
+    /// does not lie densely and is copied, for each piece of the rows, so it has to be small. The kernel adds all without pairs.
+    fn of(blocks: usize, [_, n, k]: [usize; 3], is_f32: bool, kernels: Kernels) -> Self {
+        let in_pairs = is_f32 && k * n <= MOST_AT_ONCE && !kernels.has("ordered_sum");
+        Self { blocks, in_pairs }
     }
-    emit.calls.extend(by_pairs(products, 0, out, emit.kernels, |kept| kept));
+
+    /// Products that are held at once, of each element of the result.
+    const fn held(self) -> usize {
+        if self.in_pairs { self.blocks / 2 } else { self.blocks }
+    }
+
+    /// Of a result `[m, n]`, how many rows to make at once; `None`: launches of each block by itself take less.
+    fn rows(self, [m, n]: [usize; 2]) -> Option<usize> {
+        let rows = (MOST_AT_ONCE / (self.held() * n).max(1)).min(m);
+        (rows == m || rows >= LEAST_ROWS).then_some(rows.max(1))
+    }
+
+    /// The products, and their sum.
+    fn products(self, emit: &mut Emit<'_>, [x, w]: [View; 2], out: &View) {
+        let (m, n, k) = (x.shape[0], w.shape[1], w.shape[0] / self.blocks);
+        let held = self.held();
+        let every = self.blocks / held;
+        let blocks = |view: &View, dim: usize, first: usize| {
+            let mut blocks = view.narrow(dim, first * k, k).repeat(0, held);
+            blocks.strides[0] = view.strides[dim] * k * every;
+            blocks
+        };
+        let mut products = if held == 1 { out.repeat(0, 1) } else { emit.temporary(x.dtype, [held, m, n]) };
+        emit.calls.push(Call::Matmul { a: blocks(&x, 1, 0), b: blocks(&w, 0, 0), out: products.clone() });
+        if self.in_pairs {
+            let (a, b, into) = (blocks(&x, 1, 1), blocks(&w, 0, 1), products.clone());
+            emit.calls.push(Call::AddProduct { a, b, into });
+        }
+        if products.dtype != out.dtype {
+            let wide = emit.temporary(out.dtype, products.shape.clone());
+            emit.calls.push(Call::Cast { x: products, out: wide.clone() });
+            products = wide;
+        }
+        if held > 1 {
+            emit.calls.extend(by_pairs(products, 0, out, emit.kernels, |kept| kept));
+        }
+    }
 }
 
 pub(in crate::program) fn sum_along(kind: &Kind, emit: &mut Emit<'_>) {
@@ -143,13 +194,16 @@ fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
             let calls = by_pairs(parts, dim, &out, emit.kernels, |kept| emit.temporary(kept.dtype, kept.shape));
             emit.calls.extend(calls);
         }
-        _ => sum(emit, node, out, &mut |emit, ranges, out| {
-            let block = x.narrow(dim, ranges[0].start, ranges[0].len());
-            emit.calls.push(match block.shape[dim] {
-                1 => Call::Copy { from: without(&block, dim), into: out },
-                _ => Call::ReduceSum { x: block, out, dim },
-            });
-        }),
+        _ => {
+            let write = |emit: &mut Emit<'_>, ranges: &[Range<usize>], out: View| {
+                let block = x.narrow(dim, ranges[0].start, ranges[0].len());
+                emit.calls.push(match block.shape[dim] {
+                    1 => Call::Copy { from: without(&block, dim), into: out },
+                    _ => Call::ReduceSum { x: block, out, dim },
+                });
+            };
+            sum(emit, node, out, &Block { write: &write, add: None });
+        }
     }
 }
 
@@ -234,10 +288,11 @@ pub(in crate::program) fn embed_grad(kind: &Kind, emit: &mut Emit<'_>) {
     let (index, elsewhere) = local_index(emit, ids, &of, 0);
     let dy = blanked(emit, dy, elsewhere);
     let width = out.shape[1];
-    sum(emit, &node, out, &mut |emit, ranges, into| {
+    let write = |emit: &mut Emit<'_>, ranges: &[Range<usize>], into: View| {
         let [index, rows] = [&index, &dy].map(|view| view.narrow(0, ranges[0].start, ranges[0].len()));
         let count = index.elems();
         let (index, rows) = (emit.shaped(index, [count]), emit.shaped(rows, [count, width]));
         emit.calls.extend([Call::Zero { into: into.clone() }, Call::IndexAdd { index, rows, into, dim: 0 }]);
-    });
+    };
+    sum(emit, &node, out, &Block { write: &write, add: None });
 }

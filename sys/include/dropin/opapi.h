@@ -17,7 +17,6 @@ extern "C" {
 ACLNN_OPERATOR(aclnnMm, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnGroupedMatmulAdd, const aclTensor *x, const aclTensor *weight, const aclTensor *group_list,
     aclTensor *y_ref, bool transpose_x, bool transpose_weight, int64_t group_type)
-ACLNN_OPERATOR(aclnnDot, const aclTensor *self, const aclTensor *tensor, aclTensor *out)
 ACLNN_OPERATOR(aclnnAddmv, const aclTensor *self, const aclTensor *mat, const aclTensor *vec, const aclScalar *alpha,
     const aclScalar *beta, aclTensor *out, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnAddr, const aclTensor *self, const aclTensor *vec1, const aclTensor *vec2,
@@ -623,8 +622,6 @@ ACLNN_OPERATOR(aclnnBaddbmm, const aclTensor *self, const aclTensor *batch1, con
 ACLNN_OPERATOR(aclnnInplaceAddbmm, aclTensor *self_ref, const aclTensor *batch1, const aclTensor *batch2,
     const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnInplaceAddmm, const aclTensor *self_ref, const aclTensor *mat1, const aclTensor *mat2,
-    const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
-ACLNN_OPERATOR(aclnnInplaceBaddbmm, const aclTensor *self_ref, const aclTensor *batch1, const aclTensor *batch2,
     const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnMv, const aclTensor *self, const aclTensor *vec, aclTensor *out, int8_t cube_math_type)
 
