@@ -235,6 +235,13 @@ impl Machine {
                 Err(failure) => {
                     let left = Message::Left { group: roster.token, rank, why: failure.message.clone() };
                     links.values().for_each(|link| link.post(&left));
+                    // Ranks here that have come this far do not wait for this one.
+                    self.update(|state| {
+                        if let Some(group) = state.hccl.groups.id_of(roster.token) {
+                            state.enter_group(group, rank);
+                            state.depart(group, rank, &failure.message);
+                        }
+                    });
                     return Err(failure);
                 }
             };
@@ -242,7 +249,11 @@ impl Machine {
         let homes = roster.callers.iter().map(|caller| links.get(&caller.process.id).cloned());
         let homes: Vec<Home> = homes.map(|link| link.map_or(Home::Here, Home::There)).collect();
         let cards = roster.callers.iter().map(|caller| caller.card).collect();
-        let group = self.update(|state| state.find_or_create_group(roster.token, &roster.name, cards, homes));
+        let group = self.update(|state| {
+            let group = state.find_or_create_group(roster.token, &roster.name, cards, homes);
+            state.enter_group(group, rank);
+            group
+        });
         match self.await_entered(group, rank, deadline) {
             Ok(()) => {
                 self.make_table(group);
@@ -270,20 +281,23 @@ impl Machine {
         };
         loop {
             let found = state.hccl.groups.group(group)?;
-            if let Some(failure) = &found.failure {
-                return Err(failure.clone());
-            }
-            if found.way.is_some() {
-                return Ok(());
+            if let Some(outcome) = found.entered() {
+                return outcome;
             }
             if state.scheduler.now() >= deadline {
                 let away =
                     found.homes.iter().enumerate().filter(|(_, home)| {
                         home.link().is_some_and(|link| !found.ready.contains_key(&Some(link.peer.id)))
                     });
-                let away: Vec<usize> = away.map(|(rank, _)| rank).collect();
-                let what =
-                    format!("rank {rank}: the processes of ranks {away:?} came but have not entered the communicator");
+                let here = found
+                    .homes
+                    .iter()
+                    .enumerate()
+                    .filter(|(rank, home)| home.link().is_none() && !found.entered.contains(&(*rank as u32)));
+                let away: Vec<usize> = away.chain(here).map(|(rank, _)| rank).collect();
+                let what = format!(
+                    "rank {rank}: ranks {away:?}, or others of their processes, came but have not entered the communicator"
+                );
                 return Err(Failure::new(code::HCCL_TIMEOUT, what));
             }
             state = self.watch(state, Some(deadline), Wait::Entering { group })?;

@@ -51,8 +51,14 @@ pub(crate) struct Group {
     pub(crate) departures: Vec<u32>,
     /// How data travels; None until all processes have said what they reach.
     pub(crate) way: Option<Way>,
+    /// Ranks here that have entered it. With the last this process says that it is ready, and not before: a rank elsewhere that knows
+    /// all to be ready may call, end and be gone before the next one here looks for it.
+    pub(super) entered: BTreeSet<u32>,
     /// The processes that have said whether they share memory with all others: this one (None) and others, by id.
     pub(super) ready: BTreeMap<Option<u128>, bool>,
+    /// The processes that know all to have said so: this one (None) and others, by id. Only when all do, a rank has its handle: it may
+    /// call, end and be gone at once, which the others are to take for its end and not for a communicator that never was.
+    pub(super) decided: BTreeSet<Option<u128>>,
     /// Where its ranks meet, once the first rank's process has made it.
     pub(crate) table: Option<Arc<Table>>,
     /// Collectives of ranks here that have begun at the table and not ended, by number.
@@ -104,6 +110,16 @@ pub(crate) struct Groups {
 }
 
 impl Group {
+    /// Whether a rank here has its handle, or why it gets none; None as long as that is open. What breaks a communicator once all are
+    /// known to be ready is for whoever calls next.
+    pub(super) fn entered(&self) -> Option<Result<(), Failure>> {
+        match &self.failure {
+            Some(failure) if self.way.is_none() => Some(Err(failure.clone())),
+            Some(_) => Some(Ok(())),
+            None => (self.way.is_some() && self.decided.len() > self.links.len()).then_some(Ok(())),
+        }
+    }
+
     /// Notes that a rank has left.
     pub(super) fn depart(&mut self, rank: u32) {
         if !self.departures.contains(&rank) {
@@ -191,12 +207,12 @@ impl Groups {
 
     /// Whether some communicator waits for what its other processes reach.
     pub(crate) fn any_undecided(&self) -> bool {
-        self.groups.values().any(|group| group.way.is_none() && group.failure.is_none())
+        self.groups.values().any(|group| group.entered().is_none())
     }
 
     /// Whether all processes have entered a communicator, or will not.
     pub(crate) fn is_entered(&self, group: u64) -> bool {
-        self.groups.get(&group).is_none_or(|group| group.way.is_some() || group.failure.is_some())
+        self.groups.get(&group).is_none_or(|group| group.entered().is_some())
     }
 
     /// The communicators with ranks at the other end of a link.

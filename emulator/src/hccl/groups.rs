@@ -33,9 +33,17 @@ impl State {
         }
         let id = self.fresh_number();
         self.insert_group(id, name.into(), cards, homes, Some(token), None);
-        self.say_ready(id);
         self.claim(id, token);
         id
+    }
+
+    /// A rank of this process enters a new communicator, or has failed to.
+    pub(crate) fn enter_group(&mut self, id: u64, rank: u32) {
+        let Ok(group) = self.hccl.groups.group_mut(id) else { return };
+        let here = group.homes.iter().filter(|home| home.link().is_none()).count();
+        if group.entered.insert(rank) && group.entered.len() == here {
+            self.say_ready(id);
+        }
     }
 
     fn insert_group(
@@ -60,14 +68,18 @@ impl State {
         // A communicator that is cut from another goes its way; the ranks of a new one have to say what they reach.
         let of_parent = parent.and_then(|parent| self.hccl.groups.group(parent).ok()).and_then(|parent| parent.way);
         let way = if links.is_empty() { Some(Way::Process) } else { of_parent };
+        let of_links = links.iter().map(|link| Some(link.peer.id)).chain([None]);
+        let decided = if way.is_some() { of_links.collect() } else { BTreeSet::new() };
         let group = Group {
             name,
             cards,
             token,
             homes,
+            decided,
             links,
             departures: Vec::new(),
             way,
+            entered: BTreeSet::new(),
             ready: BTreeMap::new(),
             table: None,
             running: BTreeSet::new(),

@@ -78,6 +78,7 @@ impl Message {
             | Self::Left { group, .. }
             | Self::Cut { group, .. }
             | Self::Ready { group, .. }
+            | Self::Decided { group }
             | Self::Table { group, .. }
             | Self::Moved { group, .. } => Some(*group),
             Self::Farewell | Self::Want(_) | Self::Data { .. } => None,
@@ -86,7 +87,7 @@ impl Message {
 
     /// Whether it can be acted on only when it is known how the communicator's data travels.
     fn is_of_use(&self) -> bool {
-        !matches!(self, Self::Ready { .. } | Self::Broken { .. } | Self::Left { .. })
+        !matches!(self, Self::Ready { .. } | Self::Decided { .. } | Self::Broken { .. } | Self::Left { .. })
     }
 }
 
@@ -230,6 +231,7 @@ impl State {
                 }
             }
             Message::Ready { shares_memory, .. } => self.note_ready(id, Some(link.peer.id), shares_memory),
+            Message::Decided { .. } => self.note_decided(id, Some(link.peer.id)),
             Message::Table { place, .. } => self.take_table(id, link, place),
             Message::Moved { key, .. } => self.end_moved(id, key),
             Message::Cut { rank, id: cut, ranks, .. } => self.check_cut(id, rank, cut, &ranks),
@@ -237,7 +239,7 @@ impl State {
         }
     }
 
-    /// This process enters a new communicator: it tells the others whether it shares memory with all of them.
+    /// All ranks of this process have entered a new communicator: it tells the others whether it shares memory with all of them.
     pub(crate) fn say_ready(&mut self, id: u64) {
         let strikes = self.faults.strike_transfers();
         let Ok(group) = self.hccl.groups.group(id) else { return };
@@ -259,9 +261,18 @@ impl State {
         let way = if group.ready.values().all(|shares| *shares) { Way::Table } else { Way::Links };
         group.way = Some(way);
         let token = group.token;
-        self.scheduler.has_progressed = true;
+        group.post(|group| Message::Decided { group });
+        self.note_decided(id, None);
         if let Some(token) = token {
             self.claim(id, token);
+        }
+    }
+
+    /// A process, this one (None) or another, knows that all have entered a new communicator.
+    fn note_decided(&mut self, id: u64, process: Option<u128>) {
+        if let Ok(group) = self.hccl.groups.group_mut(id) {
+            group.decided.insert(process);
+            self.scheduler.has_progressed = true;
         }
     }
 
@@ -324,7 +335,7 @@ impl State {
     }
 
     /// A rank elsewhere is gone from a communicator.
-    fn depart(&mut self, id: u64, rank: u32, why: &str) {
+    pub(super) fn depart(&mut self, id: u64, rank: u32, why: &str) {
         let Ok(group) = self.hccl.groups.group_mut(id) else { return };
         group.depart(rank);
         let all_left = group.departures.len() == group.cards.len();

@@ -55,6 +55,24 @@ fn a_process_that_dies_before_its_call_is_named() {
     }
 }
 
+/// The ranks of a process enter one after the other. One elsewhere that has its communicator knows all of them to be in it.
+#[test]
+fn a_process_that_ends_with_its_communicator_leaves_no_rank_behind() {
+    if let Some(world) = role() {
+        let joined = world.join(&world.cards());
+        say(&joined.map_or_else(|text| format!("failed {text}"), |_| "joined".to_owned()));
+        return;
+    }
+    let test = "failures::a_process_that_ends_with_its_communicator_leaves_no_rank_behind";
+    for _ in 0..6 {
+        let others: Vec<u32> = (1..24).collect();
+        let mut processes = start(test, &[&[0], &others], &[]);
+        for process in &mut processes {
+            assert_eq!(process.rest("failed "), Vec::<String>::new());
+        }
+    }
+}
+
 #[test]
 fn a_process_that_dies_after_a_collective_fails_the_next_call() {
     if let Some(world) = role() {

@@ -18,7 +18,7 @@ use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::raw::RawSpan;
 
 /// Changes with every change of what follows; processes of different versions refuse each other by name.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// First bytes of every connection.
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
@@ -246,6 +246,8 @@ pub(crate) enum Message {
     /// The sender has entered a new communicator; whether it reaches the memory of all others in place (see [`StoreAddress`]) and lets
     /// data travel there.
     Ready { group: Token, shares_memory: bool },
+    /// The sender knows that all processes have entered a new communicator.
+    Decided { group: Token },
     /// The communicator's table is in the sender's memory.
     Table { group: Token, place: Place },
     /// The receiver of a transfer between two ranks has moved its data.
