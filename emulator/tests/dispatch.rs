@@ -70,6 +70,14 @@ impl Deal {
     }
 }
 
+/// A call of a drop-in function.
+macro_rules! given {
+    ($name:ident($($arg:expr),* $(,)?)) => {
+        // SAFETY: live tensors of this machine, C strings, places for what comes back, and what a first phase gave.
+        unsafe { dropin::$name($($arg),*) }
+    };
+}
+
 const F16: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP16;
 const FLOAT: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const WHOLE: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
@@ -154,12 +162,11 @@ impl<'a> Side<'a> {
         let (e, s) = (self.emulator, self.card.stream);
         self.run(
             |bytes, executor| self.plan_dispatch(of, bytes, executor),
-            // SAFETY: what the first phase gave.
-            |workspace, bytes, executor| unsafe {
+            |workspace, bytes, executor| {
                 if of.is_first {
-                    dropin::aclnnMoeDistributeDispatch(e, workspace, bytes, executor, s)
+                    given!(aclnnMoeDistributeDispatch(e, workspace, bytes, executor, s))
                 } else {
-                    dropin::aclnnMoeDistributeDispatchV2(e, workspace, bytes, executor, s)
+                    given!(aclnnMoeDistributeDispatchV2(e, workspace, bytes, executor, s))
                 }
             },
         )
@@ -177,72 +184,16 @@ impl<'a> Side<'a> {
         let (assist, group, none, text) = (self.assist(of), self.group.as_ptr(), null(), null());
         let (cards, rank, experts, quant) = (of.cards, self.rank, of.experts, if of.is_quantised { 2 } else { 0 });
         let (global, e) = (of.most() * of.cards, self.emulator);
-        // SAFETY: live tensors of this machine, C strings, and places for what comes back.
-        unsafe {
-            if of.is_first {
-                dropin::aclnnMoeDistributeDispatchGetWorkspaceSize(
-                    e,
-                    x,
-                    self.ids,
-                    none,
-                    none,
-                    none,
-                    group,
-                    cards,
-                    rank,
-                    experts,
-                    text,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    quant,
-                    global,
-                    1,
-                    out,
-                    scales,
-                    assist,
-                    counts,
-                    ends,
-                    null_mut(),
-                    null_mut(),
-                    bytes,
-                    executor,
-                )
-            } else {
-                dropin::aclnnMoeDistributeDispatchV2GetWorkspaceSize(
-                    e,
-                    x,
-                    self.ids,
-                    none,
-                    self.mask,
-                    none,
-                    group,
-                    cards,
-                    rank,
-                    experts,
-                    text,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    quant,
-                    global,
-                    0,
-                    text,
-                    out,
-                    scales,
-                    assist,
-                    counts,
-                    ends,
-                    null_mut(),
-                    null_mut(),
-                    bytes,
-                    executor,
-                )
-            }
+        if of.is_first {
+            given! { aclnnMoeDistributeDispatchGetWorkspaceSize(
+                e, x, self.ids, none, none, none, group, cards, rank, experts, text, 0, 0, 0, 0, 0, quant, global, 1, out,
+                scales, assist, counts, ends, null_mut(), null_mut(), bytes, executor,
+            ) }
+        } else {
+            given! { aclnnMoeDistributeDispatchV2GetWorkspaceSize(
+                e, x, self.ids, none, self.mask, none, group, cards, rank, experts, text, 0, 0, 0, 0, 0, quant, global, 0,
+                text, out, scales, assist, counts, ends, null_mut(), null_mut(), bytes, executor,
+            ) }
         }
     }
 
@@ -259,26 +210,25 @@ impl<'a> Side<'a> {
         let (assist, group, none, text) = (self.assist(of), self.group.as_ptr(), null(), null());
         let (cards, rank, experts, global) = (of.cards, self.rank, of.experts, of.most() * of.cards);
         let (e, s) = (self.emulator, self.card.stream);
-        // SAFETY: as above.
         self.run(
-            |bytes, executor| unsafe {
+            |bytes, executor| {
                 if of.is_first {
-                    dropin::aclnnMoeDistributeCombineGetWorkspaceSize(
+                    given! { aclnnMoeDistributeCombineGetWorkspaceSize(
                         e, x, self.ids, assist, ends, factors, none, none, none, none, none, none, group, cards, rank,
                         experts, text, 0, 0, 0, 0, 0, global, 0, 0, 0, out, bytes, executor,
-                    )
+                    ) }
                 } else {
-                    dropin::aclnnMoeDistributeCombineV2GetWorkspaceSize(
+                    given! { aclnnMoeDistributeCombineV2GetWorkspaceSize(
                         e, x, self.ids, assist, ends, factors, none, self.mask, none, none, none, none, none, group,
                         cards, rank, experts, text, 0, 0, 0, 0, 0, global, 0, 0, 0, text, out, bytes, executor,
-                    )
+                    ) }
                 }
             },
-            |workspace, bytes, executor| unsafe {
+            |workspace, bytes, executor| {
                 if of.is_first {
-                    dropin::aclnnMoeDistributeCombine(e, workspace, bytes, executor, s)
+                    given!(aclnnMoeDistributeCombine(e, workspace, bytes, executor, s))
                 } else {
-                    dropin::aclnnMoeDistributeCombineV2(e, workspace, bytes, executor, s)
+                    given!(aclnnMoeDistributeCombineV2(e, workspace, bytes, executor, s))
                 }
             },
         )?;
