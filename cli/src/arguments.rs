@@ -48,8 +48,10 @@ Exit code 0 within the bound, 1 outside it.
 Examples:
   ascend-tp verify --model models/kjv-qwen2 --cards 8
   ascend-tp verify --model models/kjv-qwen2 --cards 8 --exact
+      every sum in one order on both sides: they must have the same bits
   ascend-tp verify --model tests/fixtures/qwen2-gqa --cards 3 \\
-      --reference tests/fixtures/qwen2-gqa/expected.safetensors --residual seq";
+      --reference tests/fixtures/qwen2-gqa/expected.safetensors --residual seq
+  ascend-tp verify --model models/kjv-qwen2 --mesh pp=2,tp=4";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Reads config.json only, no weights, and needs no card.
@@ -253,8 +255,7 @@ pub(super) struct VerifyOptions {
     pub(super) json: bool,
     #[command(
         flatten,
-        next_help_heading = "With --train, as `train` has them; without, --mesh says stages that serve, as in pp=2,tp=4, and with \
-                             --exact both sides add every sum in one order and have to have the same bits"
+        next_help_heading = "With --train, as `train` has them; without, --mesh says stages, --exact one order of sums"
     )]
     pub(super) step: train::StepOptions,
 }
