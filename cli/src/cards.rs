@@ -183,9 +183,15 @@ impl Cards {
     /// What is wrong with a number of cards to use, if anything.
     pub(super) fn problem(&self, wanted: usize) -> Option<Diagnostic> {
         (wanted == 0 || wanted > self.count).then(|| {
-            Diagnostic::new("--cards", "there are not so many")
+            let problem = Diagnostic::new("--cards", "there are not so many")
                 .expected(format!("1 to {}, of {}", self.count, self.description))
-                .found(wanted)
+                .found(wanted);
+            match self.emulator {
+                Some(_) if (self.count..=Config::MAX_CARDS).contains(&wanted) => {
+                    problem.help(format!("ASCEND_EMULATOR=cards={wanted} gives the emulator as many"))
+                }
+                _ => problem,
+            }
         })
     }
 }
@@ -200,7 +206,8 @@ mod tests {
         assert_eq!(cards.description, "8 emulated Ascend910B3 cards");
         assert_eq!(cards.problem(8), None);
         let message = cards.problem(9).unwrap().to_string();
-        let expected = "--cards: there are not so many: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9";
+        let expected = "--cards: there are not so many: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9; \
+                        ASCEND_EMULATOR=cards=9 gives the emulator as many";
         assert_eq!(message, expected);
     }
 

@@ -291,7 +291,7 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
     done(&mut train(dir, "taken", &format!("--steps 1 --warmup-steps 0 --save {}", taken.display())));
     for (more, parts) in [
         ("--cards 4 --mesh dp=3".to_owned(), vec!["--mesh: is not of the cards: expected a product of 4"]),
-        ("--mesh dp=1,ep=2 --cards 2".to_owned(), vec!["--mesh: an axis that training does not have"]),
+        ("--mesh dp=1,ep=2 --cards 2".to_owned(), vec!["--mesh: an axis that no mesh has"]),
         ("--mesh pp=8 --cards 8".to_owned(), vec!["pipeline: stages: need a layer each"]),
         (
             "--mesh pp=2 --cards 2 --micro-batch 99".to_owned(),

@@ -314,7 +314,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
             "tp_row" => &mut rows,
             "tp_col" => &mut columns,
             "tp_depth" => &mut depth,
-            _ => return Err(problem("an axis that training does not have")),
+            _ => return Err(problem("an axis that no mesh has")),
         };
         if slot.replace(size).is_some() {
             return Err(problem("an axis is given twice"));
