@@ -36,16 +36,22 @@ pub struct Compiled {
 /// # Errors
 /// What the first pass that finds a problem finds, all of it.
 pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Compiled, Diagnostics> {
-    compile_with(program, mesh, pins, Kernels::NONE)
+    compile_with(program, mesh, pins, Kernels::NONE, Exchanges::Apart)
 }
 
-/// As [`compile`], for cards that have these kernels.
+/// As [`compile`], for cards that have these kernels, and where `exchanges` says so the operators that multiply and exchange.
 ///
 /// # Errors
 /// As [`compile`].
-pub fn compile_with(program: &Program, mesh: &Mesh, pins: &Pins, kernels: Kernels) -> Result<Compiled, Diagnostics> {
+pub fn compile_with(
+    program: &Program,
+    mesh: &Mesh,
+    pins: &Pins,
+    kernels: Kernels,
+    exchanges: Exchanges,
+) -> Result<Compiled, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
-    let plans = schedule_joined_like(&split.lowered, None, kernels, Exchanges::Apart)?;
+    let plans = schedule_joined_like(&split.lowered, None, kernels, exchanges)?;
     Ok(Compiled { split, plans })
 }
 

@@ -240,7 +240,10 @@ impl Site<'_> {
         let refused = |reason: &str| Some(Err(reason.to_owned()));
         match call {
             Call::Matmul { a, b, out } => Some(Ok([a, b, out])),
-            Call::Addmm { .. } => refused("its product adds a bias, which only one card may add"),
+            Call::Addmm { .. } => refused(match self.exchange.kind {
+                CollectiveKind::AllReduce { .. } => "its product adds a bias, which every card would add",
+                _ => "its product adds a bias, of which the operator takes none",
+            }),
             Call::QuantMatmul { .. } | Call::DynamicQuant { .. } => refused("its product is of quantised numbers"),
             Call::Copy { from, into } if [from, into].into_iter().any(|view| self.is_of_product(view)) => {
                 refused("rows are packed between it and its product")

@@ -125,7 +125,9 @@ fn squares_are_summed_within_the_bound_of_a_kernel_and_flaws_show() {
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(1, 1, 1).unwrap();
         let plans =
-            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), kernels.kernels()).unwrap().plans;
+            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), kernels.kernels(), Exchanges::Apart)
+                .unwrap()
+                .plans;
         assert_eq!((count(&plans, "grad_stats"), count(&plans, "aclnnMatmul")), (1, 0));
         let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
         let mut engine = start_with(&cann, plans, &Tensors::new(), &options).unwrap();
@@ -194,7 +196,7 @@ fn a_loss_over_a_cut_vocabulary_is_within_the_bound_of_its_kernel() {
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(cards, 1, 1).unwrap();
         let pins = Pins::default().value("x", &[(2, "tp")]);
-        let plans = compile_program(&program, &mesh, &pins, kernels.kernels()).unwrap().plans;
+        let plans = compile_program(&program, &mesh, &pins, kernels.kernels(), Exchanges::Apart).unwrap().plans;
         for name in ["vocab_ce_forward", "vocab_ce_backward"] {
             assert_eq!(count(&plans, name), 1, "{name} on {cards} cards");
         }
