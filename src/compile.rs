@@ -18,7 +18,7 @@ use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
-use crate::schedule::{Plan, Staged, StagedStep, StepOrder, schedule_joined_like, schedule_stages};
+use crate::schedule::{Exchanges, Plan, Staged, StagedStep, StepOrder, schedule_joined_like, schedule_stages};
 
 pub(crate) use order::{check_axes, check_order};
 
@@ -36,16 +36,22 @@ pub struct Compiled {
 /// # Errors
 /// What the first pass that finds a problem finds, all of it.
 pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Compiled, Diagnostics> {
-    compile_with(program, mesh, pins, Kernels::NONE)
+    compile_with(program, mesh, pins, Kernels::NONE, Exchanges::Apart)
 }
 
-/// As [`compile`], for cards that have these kernels.
+/// As [`compile`], for cards that have these kernels, and where `exchanges` says so the operators that multiply and exchange.
 ///
 /// # Errors
 /// As [`compile`].
-pub fn compile_with(program: &Program, mesh: &Mesh, pins: &Pins, kernels: Kernels) -> Result<Compiled, Diagnostics> {
+pub fn compile_with(
+    program: &Program,
+    mesh: &Mesh,
+    pins: &Pins,
+    kernels: Kernels,
+    exchanges: Exchanges,
+) -> Result<Compiled, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
-    let plans = schedule_joined_like(&split.lowered, None, kernels)?;
+    let plans = schedule_joined_like(&split.lowered, None, kernels, exchanges)?;
     Ok(Compiled { split, plans })
 }
 
@@ -83,6 +89,9 @@ pub struct Deployment {
     /// In which order sums are added that cards hold parts of. As trees, the logits of a sequence have the same bits on any number of
     /// cards and in any batch, and what cannot be so added is refused.
     pub order: SumOrder,
+    /// Whether products may be one call with the exchanges beside them, which only cards of an Atlas A2 have. Stages of a pipeline keep
+    /// them apart.
+    pub exchanges: Exchanges,
 }
 
 /// The plans of both programs, by rank.
@@ -120,6 +129,7 @@ impl Deployment {
             context,
             head: Head::LastLogits,
             order: SumOrder::AsTheyCome,
+            exchanges: Exchanges::WithProducts,
         }
     }
 
@@ -197,7 +207,7 @@ impl Deployment {
         if self.stages == 1 {
             let split = parallelize(&program, mesh, &pins)?;
             check_order(self.order, &split.lowered)?;
-            let plans = schedule_joined_like(&split.lowered, memory_of, kernels)?;
+            let plans = schedule_joined_like(&split.lowered, memory_of, kernels, self.exchanges)?;
             return Ok(Compiled { split, plans });
         }
         self.over_stages(mesh, (&program, &layers), (pins, memory_of), parts)

@@ -19,6 +19,7 @@ mod golden;
 mod gradients;
 mod grid;
 mod joined;
+mod joined_exchanges;
 mod kernels;
 mod keys;
 mod lora;

@@ -18,6 +18,7 @@ use ascend_tp::generate::{Event, Generation, Model, Request, Session, Summary};
 use ascend_tp::placement::Grid;
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
+use ascend_tp::schedule::Exchanges;
 use ascend_tp::world::ProcessGroup;
 
 use super::arguments::GenerateOptions;
@@ -167,6 +168,7 @@ impl<'a> Job<'a> {
             context: longest_prompt + self.options.max_new_tokens,
             head: if is_greedy { Head::LastToken } else { Head::LastLogits },
             order: if self.options.exact { SumOrder::Tree } else { SumOrder::AsTheyCome },
+            exchanges: Exchanges::WithProducts,
         };
         if speaks {
             let what = counted(longest_prompt, "token");

@@ -208,6 +208,24 @@ fn a_residual_stream_along_the_sequence_is_explained() {
 }
 
 #[test]
+fn what_is_one_call_with_its_exchange_is_explained_and_what_is_not() {
+    let said = |options: &str| succeeds(&words(&format!("explain --cards 8 {options}")));
+    let long = said("--model llama-3-70b --sequence 4096");
+    assert!(long.contains("2 x  aclnnMatmulAllReduce ") && long.contains("matmul of out, all_reduce of out"), "{long}");
+    let cut = said("--model qwen-72b --sequence 4096 --residual seq");
+    for text in [
+        "1 x  aclnnAllGatherMatmul ",
+        "2 x  aclnnMatmulReduceScatter ",
+        "Alone: all_gather of norm, as its product adds a bias, of which the operator takes none.",
+    ] {
+        assert!(cut.contains(text), "{text}\n{cut}");
+    }
+    let step = said("--model qwen-72b --sequence 1");
+    assert!(step.contains("Alone: all_reduce of out, as one call would hide "), "{step}");
+    assert!(step.contains("Launches of a layer and card: 12\n"), "{step}");
+}
+
+#[test]
 fn one_config_file_is_enough_and_uneven_cuts_show_both_ends() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(fixture("qwen2-tied-uneven/config.json"), folder.path().join("config.json")).unwrap();

@@ -10,8 +10,8 @@ use ascend_tp::emulator::{Config, Emulator, Numbers};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::Plan;
-use ascend_tp::schedule::plan::Tensor;
+use ascend_tp::schedule::Exchanges;
+use ascend_tp::schedule::plan::{Action, Plan, Step, Tensor};
 use ascend_tp::train::{Layout, Recipe, StepProgram, Zero, lower, recipe};
 use ascend_tp::{Cann, Engine};
 use ascend_tp_machine::{Profile, Soc, Topology};
@@ -65,6 +65,50 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
         let deployment =
             Deployment { precision, residual, batch, longest_prompt, context, head, ..Deployment::of(&config, cards) };
         accounts_are_as_predicted(&config, deployment);
+    }
+}
+
+/// Prompts so long that products are one call with their exchanges, which take a workspace of their own.
+#[test]
+fn a_card_hands_out_the_bytes_of_joined_exchanges_that_were_predicted() {
+    let config = model("llama-3-70b", 2);
+    for residual in [Residual::Replicate, Residual::Seq] {
+        let (longest_prompt, context) = (4096, 4100);
+        let deployment = Deployment { residual, longest_prompt, context, ..Deployment::of(&config, 8) };
+        assert!(exchanges_that_multiply(&deployment.compile(&config).unwrap().prefill[0]) > 0);
+        accounts_are_as_predicted(&config, deployment);
+    }
+}
+
+fn exchanges_that_multiply(plan: &Plan) -> usize {
+    let multiplies = |step: &&Step| matches!(&step.action, Action::Exchange(of) if of.product.is_some());
+    plan.steps.iter().filter(multiplies).count()
+}
+
+#[test]
+fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock() {
+    let config = model("llama-3-70b", 2);
+    for residual in [Residual::Replicate, Residual::Seq] {
+        let (longest_prompt, context) = (4096, 4100);
+        let deployment = Deployment { residual, longest_prompt, context, ..Deployment::of(&config, 8) };
+        let plans = |exchanges| Deployment { exchanges, ..deployment }.compile(&config).unwrap().prefill;
+        let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts].map(plans);
+        // Of each layer both sums, or both gathers and both sums of parts.
+        let of_layer = if residual == Residual::Seq { 4 } else { 2 };
+        assert_eq!((exchanges_that_multiply(&apart[0]), exchanges_that_multiply(&one[0])), (0, 2 * of_layer));
+        let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+        let on: Vec<usize> = (0..8).collect();
+        for (issue, launching) in [(Issue::Eager, Launching::Eager), (Issue::Captured, Launching::Captured)] {
+            let [slow, fast] = [&apart, &one].map(|plans| {
+                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(issue).breakdown;
+                let found = period_us(plans, launching, None);
+                let error = predicted.duration_us / found - 1.0;
+                assert!(error.abs() < 0.02, "{residual:?}, {issue:?}: {error}, {found} for {predicted:?}");
+                found
+            });
+            eprintln!("{residual:?} {issue:?}: {slow} us apart, {fast} us in one call");
+            assert!(fast < slow, "{residual:?}, {issue:?}: {slow} us apart, {fast} us in one call");
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use ascend_tp_machine::Profile;
 
 use ascend_tp::base::{Bytes, Diagnostic};
-use ascend_tp::schedule::launch::largest_workspace_bytes;
+use ascend_tp::schedule::launch::largest_workspaces;
 use ascend_tp::schedule::plan::{ALIGNMENT_BYTES, Plan, Region};
 
 /// What each communicator takes of each of its cards: a buffer to send and one to receive, 200 MiB each (`HCCL_BUFFSIZE`
@@ -89,9 +89,8 @@ impl CardMemory {
             let bytes = plans.iter().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
             allocate(kind, bytes.max(ALIGNMENT_BYTES));
         }
-        let workspace = largest_workspace_bytes(plans.iter().copied()) as u64;
-        if workspace > 0 {
-            allocate(MemoryKind::Workspace, workspace);
+        for workspace in largest_workspaces(plans.iter().copied()).into_iter().filter(|bytes| *bytes > 0) {
+            allocate(MemoryKind::Workspace, workspace as u64);
         }
         let mut groups: Vec<&Vec<usize>> = Vec::new();
         for plan in plans {

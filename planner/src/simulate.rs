@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use ascend_tp::base::Id;
 use ascend_tp::exec::KEY_BLOCK;
-use ascend_tp::schedule::launch::{exchange, is_repeatable, launch, launch_reading};
+use ascend_tp::schedule::launch::{exchange, is_repeatable, launch, launch_reading, product};
 use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, StreamKind};
 
 /// How work reaches the card.
@@ -72,7 +72,7 @@ pub struct Breakdown {
     pub memory_us: f64,
     /// Operators as short as a kernel can be.
     pub launch_us: f64,
-    /// Collectives, from the arrival of the last rank on.
+    /// Collectives, from the arrival of the last rank on, and products that are one call with them.
     pub collectives_us: f64,
     /// The part of that in which no operator runs.
     pub exposed_us: f64,
@@ -118,9 +118,24 @@ pub struct Run {
 /// A step with what it costs.
 enum Priced {
     Kernel(OperatorCost, Repeats),
-    Exchange { party: usize, exchange: Exchange, bytes: f64 },
+    Exchange { party: usize, exchange: Exchange, bytes: f64, product: Option<Product> },
     Record(usize),
     Wait(usize),
+}
+
+/// What is multiplied in the call of an exchange.
+struct Product {
+    us: f64,
+    /// The exchange has to have been there.
+    is_behind: bool,
+}
+
+impl Product {
+    /// How long a card takes before it arrives at the exchange, and behind it; in a replayed graph each of the two is a node.
+    fn around_us(&self, node_us: f64) -> [f64; 2] {
+        let us = self.us + node_us;
+        if self.is_behind { [0.0, us] } else { [us, 0.0] }
+    }
 }
 
 /// Whether a kernel's executor runs again, or each run plans it anew.
@@ -151,6 +166,9 @@ impl std::fmt::Debug for Simulator<'_> {
         f.debug_struct("Simulator").field("ranks", &self.plans.len()).finish_non_exhaustive()
     }
 }
+
+/// What exchanges take: by exchange, bytes, what its product takes, and party.
+type Costs = FxHashMap<(Exchange, u64, u64, usize), f64>;
 
 /// By stream, in microseconds.
 type Ends = [f64; StreamKind::ALL.len()];
@@ -186,6 +204,8 @@ struct Meeting {
     arrived: usize,
     latest_us: f64,
     bytes: f64,
+    /// The shortest product that is one call with it, if there is one.
+    product_us: Option<f64>,
     end: Option<Span>,
 }
 
@@ -244,7 +264,10 @@ impl<'a> Simulator<'a> {
                         |at| groups + at,
                     )
                 });
-                Priced::Exchange { party, exchange, bytes }
+                let is_behind = matches!(collective.kind, CollectiveKind::AllGather { .. });
+                let us = |launch| OperatorCost::of(profile, &Work::of(&launch)).duration_us;
+                let product = product(collective).map(|launch| Product { us: us(launch), is_behind });
+                Priced::Exchange { party, exchange, bytes, product }
             }
             Action::Record(event) => Priced::Record(event.index()),
             Action::Wait(event) => Priced::Wait(event.index()),
@@ -262,7 +285,7 @@ impl<'a> Simulator<'a> {
         let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, issue)).collect();
         let groups = self.slow_downs.len();
         let mut meetings: Vec<Vec<Meeting>> = (0..groups).map(|_| Vec::new()).collect();
-        let mut costs: FxHashMap<(Exchange, u64, usize), f64> = FxHashMap::default();
+        let mut costs = Costs::default();
         let mut busy: Vec<Busy> = self.plans.iter().map(|_| Busy::default()).collect();
         loop {
             let mut moved = false;
@@ -322,7 +345,7 @@ impl<'a> Simulator<'a> {
         walk: &mut Walk,
         issue: Issue,
         (meetings, busy): (&mut [Vec<Meeting>], &mut [Busy]),
-        costs: &mut FxHashMap<(Exchange, u64, usize), f64>,
+        costs: &mut Costs,
     ) -> bool {
         let priced = &self.steps[rank][walk.next];
         let stream = self.plans[rank].steps[walk.next].stream as usize;
@@ -332,20 +355,19 @@ impl<'a> Simulator<'a> {
                 Priced::Kernel(_, Repeats::No) => {
                     self.host_us("aclnnMatmulGetWorkspaceSize", 0) + self.host_us("aclnnMatmul", 0)
                 }
-                Priced::Exchange { .. } => self.host_us("HcclAllReduce", 0),
+                Priced::Exchange { product: None, .. } => self.host_us("HcclAllReduce", 0),
+                Priced::Exchange { product: Some(_), .. } => self.host_us("aclnnMatmulAllReduce", 0),
                 Priced::Record(_) => self.host_us("aclrtRecordEvent", 0),
                 Priced::Wait(_) => self.host_us("aclrtStreamWaitEvent", 0),
             };
         }
         let ready_us = walk.ends_us[stream].max(walk.host_us);
+        let node_us = match issue {
+            Issue::Eager => 0.0,
+            Issue::Captured => self.profile.coefficients.host.replay_node_us,
+        };
         let span = match priced {
-            Priced::Kernel(cost, _) => {
-                let node_us = match issue {
-                    Issue::Eager => 0.0,
-                    Issue::Captured => self.profile.coefficients.host.replay_node_us,
-                };
-                Some(Span { start_us: ready_us, end_us: ready_us + cost.duration_us + node_us })
-            }
+            Priced::Kernel(cost, _) => Some(Span { start_us: ready_us, end_us: ready_us + cost.duration_us + node_us }),
             Priced::Record(event) => {
                 walk.marks_us[*event] = ready_us;
                 walk.ends_us[stream] = ready_us;
@@ -355,22 +377,26 @@ impl<'a> Simulator<'a> {
                 walk.ends_us[stream] = ready_us.max(walk.marks_us[*event]);
                 None
             }
-            Priced::Exchange { party, exchange, bytes } => {
+            Priced::Exchange { party, exchange, bytes, product } => {
                 let (at, turn) = (*party, walk.met[*party]);
                 if meetings[at].len() <= turn {
                     meetings[at].resize_with(turn + 1, Meeting::default);
                 }
                 let meeting = &mut meetings[at][turn];
                 let ranks = &self.parties[at];
+                let [before_us, behind_us] = product.as_ref().map_or([0.0; 2], |product| product.around_us(node_us));
                 if !walk.waits {
                     walk.waits = true;
                     meeting.arrived += 1;
-                    meeting.latest_us = meeting.latest_us.max(ready_us);
+                    meeting.latest_us = meeting.latest_us.max(ready_us + before_us);
                     meeting.bytes = meeting.bytes.max(*bytes);
+                    let product_us = product.as_ref().map(|product| product.us);
+                    meeting.product_us = product_us.map(|us| meeting.product_us.map_or(us, |known| known.min(us)));
                     if meeting.arrived == ranks.len() {
-                        let bytes = meeting.bytes;
-                        let cost = costs.entry((*exchange, bytes.to_bits(), at));
-                        let duration_us = *cost.or_insert_with(|| self.exchange_us(*exchange, bytes, ranks, at));
+                        let (bytes, product_us) = (meeting.bytes, meeting.product_us.unwrap_or(0.0));
+                        let cost = costs.entry((*exchange, bytes.to_bits(), product_us.to_bits(), at));
+                        let duration_us =
+                            *cost.or_insert_with(|| self.exchange_us((*exchange, bytes, product_us), ranks, at));
                         let span = self.when_free(meeting.latest_us, duration_us, ranks, busy);
                         meeting.end = Some(span);
                     }
@@ -378,7 +404,7 @@ impl<'a> Simulator<'a> {
                 let Some(span) = meeting.end else { return false };
                 walk.waits = false;
                 walk.met[at] += 1;
-                Some(span)
+                Some(Span { start_us: span.start_us - before_us, end_us: span.end_us + behind_us })
             }
         };
         if let Some(span) = span {
@@ -410,9 +436,9 @@ impl<'a> Simulator<'a> {
         span
     }
 
-    fn exchange_us(&self, exchange: Exchange, bytes: f64, ranks: &[usize], party: usize) -> f64 {
+    fn exchange_us(&self, (exchange, bytes, product_us): (Exchange, f64, f64), ranks: &[usize], party: usize) -> f64 {
         let cards: Vec<usize> = ranks.iter().map(|rank| self.cards[*rank]).collect();
-        let cost = CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards);
+        let cost = CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards).beside(product_us);
         cost.latency_us + cost.transfer_us * self.slow_downs[party]
     }
 

@@ -1,6 +1,7 @@
 //! What an operator of the library takes, in the order of its C function.
 
-use std::ffi::CStr;
+use std::borrow::Cow;
+use std::ffi::{CStr, CString};
 use std::fmt;
 
 use super::DType;
@@ -53,8 +54,8 @@ pub enum Argument<T> {
     Bool(bool),
     /// An element type.
     Type(DType),
-    /// A word, such as an order of dims.
-    Text(&'static CStr),
+    /// A word, such as an order of dims or the name of a communicator.
+    Text(Cow<'static, CStr>),
 }
 
 impl<T> Argument<T> {
@@ -93,7 +94,18 @@ kinds! {
     f64 => Float;
     bool => Bool;
     DType => Type;
-    &'static CStr => Text;
+}
+
+impl<T> From<&'static CStr> for Argument<T> {
+    fn from(word: &'static CStr) -> Self {
+        Self::Text(Cow::Borrowed(word))
+    }
+}
+
+impl<T> From<CString> for Argument<T> {
+    fn from(word: CString) -> Self {
+        Self::Text(Cow::Owned(word))
+    }
 }
 
 impl<T> From<usize> for Argument<T> {

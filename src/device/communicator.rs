@@ -1,5 +1,6 @@
 //! Collectives between cards.
 
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::sync::Arc;
 
@@ -150,17 +151,13 @@ impl Communicator {
     ///
     /// # Errors
     /// The library's refusal.
-    pub fn name(&self) -> Result<String> {
+    pub fn name(&self) -> Result<CString> {
         let table = self.device.enter()?;
         let mut name = [0_u8; COMM_NAME_MAX_LENGTH as usize + 1];
         // SAFETY: the communicator is alive, and the name has at most `COMM_NAME_MAX_LENGTH` bytes with its end.
         let result = unsafe { (table.HcclGetCommName)(self.comm.0, name.as_mut_ptr().cast()) };
         self.check("HcclGetCommName", result)?;
-        Ok(name
-            .split(|byte| *byte == 0)
-            .next()
-            .map(|name| String::from_utf8_lossy(name).into_owned())
-            .unwrap_or_default())
+        Ok(CStr::from_bytes_until_nul(&name).map(CStr::to_owned).unwrap_or_default())
     }
 
     /// An error that befell the communicator since it was made, such as a peer that is gone.

@@ -6,6 +6,7 @@
 //! Invariants: arguments of another number or kind than the prototype's are refused here, before the library sees them.
 //! What it does not do: check shapes and element types. The library does, and its message names the operator and the operand.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
@@ -110,7 +111,7 @@ pub(super) enum Held {
     Float(f64),
     Bool(bool),
     Type(aclDataType),
-    Text(&'static CStr),
+    Text(Cow<'static, CStr>),
 }
 
 impl Held {

@@ -19,7 +19,7 @@ use super::exchange::Exchange;
 use super::gate::Entrance;
 use super::keys::{self, Keys};
 use super::locate::{Progress, mark_texts, stopped_at};
-use super::prepare::{prepare, prepare_kernel};
+use super::prepare::{prepare, prepare_joined, prepare_kernel};
 use super::timing::{Timed, Timer};
 
 /// Bytes of host memory through which a card's memory is filled.
@@ -35,6 +35,14 @@ enum Ready {
 }
 
 impl Ready {
+    /// Bytes of device memory that it needs besides its operands.
+    const fn workspace_bytes(&self) -> usize {
+        match self {
+            Self::Launch(prepared) => prepared.workspace_bytes(),
+            Self::Kernel(..) | Self::Exchange(_) | Self::Record(_) | Self::Wait(_) => 0,
+        }
+    }
+
     /// What is called; empty if nothing works.
     const fn name(&self) -> &'static str {
         match self {
@@ -58,8 +66,11 @@ struct Program {
     /// Launches that follow from it.
     keys: Vec<Keys>,
     recording: Recording,
-    workspace: Option<BufferSlice>,
+    workspaces: Workspaces,
 }
+
+/// By stream, one for all of its operators: those of two streams may run at once.
+type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 
 impl Program {
     /// Has the plan's graph, if there is one, run a step as it is now.
@@ -69,7 +80,8 @@ impl Program {
         };
         let recorded = steps.iter().position(|step| *step == index);
         let (Some(group), Ready::Launch(prepared)) = (recorded, &mut self.steps[index]) else { return Ok(()) };
-        graph.exchange(group, stream, || prepared.enqueue(stream, self.workspace.as_ref()))
+        let workspace = self.workspaces[self.plan.steps[index].stream as usize].as_ref();
+        graph.exchange(group, stream, || prepared.enqueue(stream, workspace))
     }
 }
 
@@ -111,7 +123,7 @@ pub(super) struct Card {
     /// By kind, as many as the programs want.
     streams: Vec<Stream>,
     /// The largest of the programs.
-    workspace: Option<BufferSlice>,
+    workspaces: Workspaces,
     /// Of all workspaces.
     workspace_bytes: usize,
     regions: Vec<Buffer>,
@@ -127,12 +139,13 @@ struct Means<'a> {
 impl Means<'_> {
     /// Enqueues one step on its stream.
     fn enqueue(&self, ready: &mut Program, index: usize) -> Result<()> {
-        let stream = &self.streams[ready.plan.steps[index].stream as usize];
+        let kind = ready.plan.steps[index].stream as usize;
+        let stream = &self.streams[kind];
         if let Some(Some(text)) = ready.marks.get(index) {
             stream.mark(text)?;
         }
         match &mut ready.steps[index] {
-            Ready::Launch(prepared) => prepared.enqueue(stream, ready.workspace.as_ref()),
+            Ready::Launch(prepared) => prepared.enqueue(stream, ready.workspaces[kind].as_ref()),
             Ready::Kernel(_, kernel) => kernel.enqueue(stream),
             Ready::Exchange(exchange) => exchange.enqueue(&self.communicators[exchange.communicator].1, stream),
             Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
@@ -203,7 +216,7 @@ impl Card {
             kernels,
             streams,
             device,
-            workspace: None,
+            workspaces: Workspaces::default(),
             workspace_bytes: 0,
             communicators: Vec::new(),
             timer: Timer::default(),
@@ -216,7 +229,7 @@ impl Card {
             card.communicators.push((ranks.clone(), end));
         }
         let programs = plans.iter().map(|plan| card.prepare(plan, how)).collect::<std::result::Result<Vec<_>, _>>()?;
-        card.take_workspace(programs)?;
+        card.take_workspaces(programs)?;
         Ok(card)
     }
 
@@ -226,7 +239,7 @@ impl Card {
             self.streams.push(Stream::new(&self.device).map_err(|source| self.error("taking streams", source))?);
         }
         let program = self.prepare(plan, how)?;
-        self.take_workspace(vec![program])
+        self.take_workspaces(vec![program])
     }
 
     fn allocate(device: &Arc<Device>, plans: &[Arc<Plan>], mut weights: Option<Buffer>) -> Result<Vec<Buffer>> {
@@ -273,7 +286,7 @@ impl Card {
             Launching::Captured => Recording::AfterFirstRun,
         };
         let (keys, plan) = (Keys::of(plan), Arc::clone(plan));
-        Ok(Program { plan, steps, marks, events, inputs, keys, recording, workspace: None })
+        Ok(Program { plan, steps, marks, events, inputs, keys, recording, workspaces: Workspaces::default() })
     }
 
     fn launch(&self, plan: &Plan, call: &Call) -> Result<Ready> {
@@ -304,27 +317,35 @@ impl Card {
         let found = self.communicators.iter().position(|(group, _)| group == ranks);
         let missing = || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
         let communicator = found.ok_or_else(missing)?;
+        if let Some(call) = &exchange.product {
+            let tensor = |view: &View| self.tensor(plan, view);
+            let prepared = prepare_joined(call, &tensor, &self.communicators[communicator].1)?;
+            return Ok(Ready::Launch(Box::new(prepared)));
+        }
         let (send, recv) = (self.memory(plan, &exchange.send)?, self.memory(plan, &exchange.recv)?);
         Ok(Ready::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
     }
 
-    /// Takes in programs with one workspace for all operators of the compute stream, as large as the largest wants. Programs
-    /// that are here already keep theirs, whose address a graph may hold.
-    fn take_workspace(&mut self, programs: Vec<Program>) -> std::result::Result<(), RankError> {
-        let steps = programs.iter().flat_map(|program| &program.steps);
-        let bytes = steps.map(|step| match step {
-            Ready::Launch(prepared) => prepared.workspace_bytes(),
-            Ready::Kernel(..) | Ready::Exchange(_) | Ready::Record(_) | Ready::Wait(_) => 0,
-        });
-        let bytes = bytes.max().unwrap_or(0);
-        if bytes > self.workspace.as_ref().map_or(0, BufferSlice::len_bytes) {
-            let larger =
-                Buffer::new(&self.device, bytes).map_err(|source| self.error("taking the workspace", source))?;
-            self.workspace = Some(larger.whole());
-            self.workspace_bytes += bytes;
+    /// Takes in programs with one workspace for all operators of a stream, as large as the largest wants. Programs that are here
+    /// already keep theirs, whose address a graph may hold.
+    fn take_workspaces(&mut self, programs: Vec<Program>) -> std::result::Result<(), RankError> {
+        let mut wanted = [0; StreamKind::ALL.len()];
+        for program in &programs {
+            for (step, ready) in program.plan.steps.iter().zip(&program.steps) {
+                let largest = &mut wanted[step.stream as usize];
+                *largest = ready.workspace_bytes().max(*largest);
+            }
+        }
+        for (at, bytes) in wanted.into_iter().enumerate() {
+            if bytes > self.workspaces[at].as_ref().map_or(0, BufferSlice::len_bytes) {
+                let larger = Buffer::new(&self.device, bytes);
+                let larger = larger.map_err(|source| self.error("taking the workspace", source))?;
+                self.workspaces[at] = Some(larger.whole());
+                self.workspace_bytes += bytes;
+            }
         }
         for mut program in programs {
-            program.workspace.clone_from(&self.workspace);
+            program.workspaces.clone_from(&self.workspaces);
             self.programs.push(program);
         }
         Ok(())

@@ -105,7 +105,7 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(cann: &Cann, programs: &[impl A
     let mut missing: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
     for plan in programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow) {
         for step in &plan.steps {
-            let Action::Launch(call) = &step.action else { continue };
+            let Some(call) = step.call() else { continue };
             if lacks.contains(&call.name()) {
                 let place = || format!("program \"{}\", {}", plan.name, plan.notes[step.op]);
                 missing.entry(call.name()).or_insert_with(|| (0, place())).0 += 1;

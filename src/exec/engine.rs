@@ -341,6 +341,16 @@ impl Engine {
         Ok(self.programs.len() - 1)
     }
 
+    /// Whether the memory that was taken at the start does for further plans.
+    #[must_use]
+    pub fn has_room(&self, plans: &[Plan]) -> bool {
+        let has = |rank: usize, region| self.programs.iter().map(move |plans| plans[rank].region_bytes(region)).max();
+        let fits = |(rank, plan): (usize, &Plan)| {
+            Region::ALL.into_iter().all(|region| Some(plan.region_bytes(region)) <= has(rank, region))
+        };
+        plans.iter().enumerate().all(fits)
+    }
+
     /// Whether the memory and the groups that there are do for further plans.
     fn memory_problems(&self, plans: &[Arc<Plan>], problems: &mut Diagnostics) {
         let known = groups(&self.programs);

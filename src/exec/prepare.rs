@@ -1,7 +1,9 @@
 //! One call of a plan, ready to run.
 
 use crate::base::{Argument, Diagnostic, KERNEL_BLOCKS};
-use crate::device::{BufferSlice, KernelArgument, LoadedKernels, Prepared, PreparedKernel, Result, Tensor, operator};
+use crate::device::{
+    BufferSlice, Communicator, KernelArgument, LoadedKernels, Prepared, PreparedKernel, Result, Tensor, operator,
+};
 use crate::schedule::plan::{Call, View};
 
 /// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's memory of a view. `keys`, of attention
@@ -15,6 +17,24 @@ pub fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>, keys: Opti
     let mut arguments = arguments.collect::<Result<Vec<_>>>()?;
     if let Some(((at, _), keys)) = call.key_lengths().zip(keys) {
         arguments[at] = Argument::Ints(keys.to_vec());
+    }
+    operator::prepare(call.name(), arguments)
+}
+
+/// As [`prepare`], of a call that multiplies and exchanges with the cards of a communicator.
+///
+/// # Errors
+/// As for [`prepare`], or the library does not name the communicator.
+pub(super) fn prepare_joined(
+    call: &Call,
+    tensor: &dyn Fn(&View) -> Result<Tensor>,
+    communicator: &Communicator,
+) -> Result<Prepared> {
+    let arguments = call.arguments().into_iter();
+    let arguments = arguments.map(|argument| argument.try_map(|operand| tensor(operand.view)));
+    let mut arguments = arguments.collect::<Result<Vec<_>>>()?;
+    if let Some(at) = call.group_name() {
+        arguments[at] = communicator.name()?.into();
     }
     operator::prepare(call.name(), arguments)
 }

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ascend_tp_machine::Soc;
+
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
@@ -15,7 +17,7 @@ use crate::device::Cann;
 use crate::exec::{self, Engine, EngineOptions, Shards};
 use crate::placement::Residual;
 use crate::program::models::Head;
-use crate::schedule::Plan;
+use crate::schedule::{Exchanges, Plan};
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
@@ -148,6 +150,7 @@ impl<'a> SessionBuilder<'a> {
             None if world > 1 => world,
             None => self.cann.device_count().map_err(exec::Error::from)?,
         };
+        self.deployment = on_cards(self.cann, &self.deployment, &self.engine);
         let (model, progress) = (self.model, self.progress);
         let started = Instant::now();
         let mut session = match self.weights_of {
@@ -193,6 +196,7 @@ impl Session {
         fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
+        let deployment = &on_cards(cann, deployment, engine);
         let programs = compiled(deployment, config, engine.kernels.kernels())?;
         let mut ranks = Engine::start_with(cann, programs, engine)?;
         ranks.load(fill)?;
@@ -231,10 +235,27 @@ impl Session {
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));
         }
-        let plans = self.deployment.compile_shorter(&self.config, tokens, self.engine.kernels())?;
+        let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens, self.engine.kernels());
+        let mut plans = compile(&self.deployment)?;
+        if !self.engine.has_room(&plans) {
+            // Where the cards have as many rows each, and of the longest prompt had not, the matrices of a gather live longer.
+            plans = compile(&Deployment { exchanges: Exchanges::Apart, ..self.deployment })?;
+        }
         let program = self.engine.add_program(plans)?;
         self.prompt_programs.insert(tokens, program);
         Ok((program, tokens))
+    }
+}
+
+/// The deployment as these cards run it: products and exchanges are one call on cards of one server that have the operators.
+fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> Deployment {
+    let chip = cann.soc_name().and_then(|name| Soc::find(&name));
+    let lacks = cann.missing_operators().iter().any(|operator| Exchanges::OPERATORS.contains(operator));
+    let peers = options.group.peers();
+    let is_one_host = peers.iter().all(|peer| peer.host_id == peers[0].host_id);
+    match chip {
+        Some(chip) if !lacks && is_one_host && Exchanges::on(chip) == Exchanges::WithProducts => *deployment,
+        _ => Deployment { exchanges: Exchanges::Apart, ..*deployment },
     }
 }
 

@@ -30,6 +30,7 @@ use crate::placement::{Grid, Residual};
 use crate::program::models::{Head, Sees, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program};
+use crate::schedule::Exchanges;
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
@@ -229,7 +230,7 @@ impl Setup<'_> {
         let plans = match deployment.stages {
             1 => {
                 let pins = pins(config, program, &mesh, deployment.residual);
-                let compiled = compile_with(program, &mesh, &pins, kernels)?;
+                let compiled = compile_with(program, &mesh, &pins, kernels, Exchanges::Apart)?;
                 check_order(deployment.order, &compiled.split.lowered)?;
                 compiled.plans
             }

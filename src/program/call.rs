@@ -354,7 +354,22 @@ fn access(word: &str) -> Access {
 /// Where [`Call::FusedAttention`] takes `actualSeqLengthsKv`, among its arguments.
 const KEY_LENGTHS: usize = 6;
 
+/// Where the operators that multiply and exchange take the name of a communicator, among their arguments.
+const GROUP: usize = 3;
+
 impl Call {
+    /// Of a product that is exchanged in the same call: where the name of its communicator, which only a card knows, stands among its
+    /// arguments.
+    #[must_use]
+    pub const fn group_name(&self) -> Option<usize> {
+        match self {
+            Self::MatmulAllReduce { .. } | Self::AllGatherMatmul { .. } | Self::MatmulReduceScatter { .. } => {
+                Some(GROUP)
+            }
+            _ => None,
+        }
+    }
+
     /// Of attention that can be told for each sequence how many keys to read: where that stands among its arguments, and the mask
     /// `[b,1,s,t]`, of whose places none behind the last that shows need be read.
     #[must_use]
@@ -469,6 +484,16 @@ const RATE: f64 = 1.0;
 const UNSCALED: f64 = 1.0;
 /// `rewrites` of [`Call::SquareSums`].
 const NOT_REWRITTEN: i64 = 0;
+/// `group` of a product that is exchanged, until its communicator is known.
+const UNNAMED: &CStr = c"";
+/// `reduceOp` of a product that is exchanged.
+const SUM: &CStr = c"sum";
+/// `commTurn` of a product that is exchanged: the library cuts rows as it likes.
+const ANY_TURNS: i64 = 0;
+/// `streamMode` of a product that is exchanged: the only one there is.
+const ON_ITS_STREAM: i64 = 1;
+/// `gatherIndex`: the left matrix is gathered.
+const GATHER_LEFT: i64 = 0;
 /// `keepProb`: nothing is dropped.
 const KEEP_ALL: f64 = 1.0;
 
@@ -487,6 +512,21 @@ calls! {
     QuantMatmul "aclnnQuantMatmulV4" { read x, read w, read scale, read tokens, write out } (
         // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
         x, w, scale, NONE, tokens, NONE, false, true, out
+    )
+    /// `out` is the sum of `a @ b` over the cards of a group.
+    MatmulAllReduce "aclnnMatmulAllReduce" { read a, read b, write out } (
+        // x1, x2, bias, group, reduceOp, commTurn, streamMode, output
+        a, b, NONE, UNNAMED, SUM, ANY_TURNS, ON_ITS_STREAM, out
+    )
+    /// `gathered` is the rows `a` of all cards of a group, one behind the other; `out = gathered @ b`.
+    AllGatherMatmul "aclnnAllGatherMatmul" { read a, read b, write out, write gathered } (
+        // x1, x2, bias, group, gatherIndex, commTurn, streamMode, output, gatherOut
+        a, b, NONE, UNNAMED, GATHER_LEFT, ANY_TURNS, ON_ITS_STREAM, out, gathered
+    )
+    /// `out` is this card's rows of the sum of `a @ b` over the cards of a group.
+    MatmulReduceScatter "aclnnMatmulReduceScatter" { read a, read b, write out } (
+        // x1, x2, bias, group, reduceOp, commTurn, streamMode, output
+        a, b, NONE, UNNAMED, SUM, ANY_TURNS, ON_ITS_STREAM, out
     )
     /// `out = a + b`.
     Add "aclnnAdd" { read a, read b, write out } (a, b, a.one(), out)

@@ -405,7 +405,7 @@ impl<'a> Emitter<'a> {
         let group = self.plan.groups.iter().find(|(_, group)| **group == ranks).map(|(id, _)| id);
         // `groups` listed the groups of every collective of the program.
         let Some(group) = group else { return };
-        let action = Action::Exchange(Collective { kind, group, send, recv });
+        let action = Action::Exchange(Collective::alone(kind, group, send, recv));
         self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
     }
 

@@ -8,7 +8,7 @@ use ascend_tp_machine::launch::{Access, Layout};
 use ascend_tp_machine::{Element, Exchange, Launch, Operand, kernel};
 
 use crate::base::{Argument, DType};
-use crate::schedule::plan::{Action, Call, Collective, CollectiveKind, Plan, View};
+use crate::schedule::plan::{Call, Collective, CollectiveKind, Plan, StreamKind, View};
 
 /// What aclnn's library rounds the parts of a workspace up to, in bytes.
 const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
@@ -55,16 +55,37 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
     (exchange, (elems * collective.send.dtype.size_bytes()) as f64)
 }
 
+/// The call of the product that an exchange is one call with; none of an exchange by itself.
+#[must_use]
+pub fn product(collective: &Collective) -> Option<Launch> {
+    let (a, b, out) = match collective.product.as_deref()? {
+        Call::AllGatherMatmul { b, out, .. } => (&collective.recv, b, out),
+        Call::MatmulAllReduce { a, b, .. } | Call::MatmulReduceScatter { a, b, .. } => (a, b, &collective.send),
+        _ => return None,
+    };
+    let shaped = |view: &View, rows: usize| view.reshape([rows, view.elems() / rows.max(1)]);
+    let (a, out) = (shaped(a, a.elems() / b.shape[0].max(1))?, shaped(out, out.elems() / b.shape[1].max(1))?);
+    Some(launch(&Call::Matmul { a, b: b.clone(), out }))
+}
+
 /// Device memory a call needs beside its operands, in bytes. Only the card's library knows it; this is what the emulator's
 /// asks for: room to make strided operands dense, and what attention keeps between its passes.
 #[must_use]
 pub fn workspace_bytes(call: &Call) -> usize {
-    let reads_transposed =
-        matches!(call, Call::Matmul { .. } | Call::Addmm { .. } | Call::AddProduct { .. } | Call::QuantMatmul { .. });
+    let reads_transposed = call.group_name().is_some()
+        || matches!(
+            call,
+            Call::Matmul { .. } | Call::Addmm { .. } | Call::AddProduct { .. } | Call::QuantMatmul { .. }
+        );
     // A kernel takes its tensors as they lie.
     if call.kernel_entry().is_some() {
         return 0;
     }
+    // The product that is to be scattered lies there.
+    let product = match call {
+        Call::MatmulReduceScatter { a, b, .. } => a.shape[0] * b.shape[1] * a.dtype.size_bytes(),
+        _ => 0,
+    };
     let copies = operands(call).filter(|(view, _)| match layout(view) {
         Layout::Dense => false,
         Layout::Transposed => !reads_transposed,
@@ -73,14 +94,18 @@ pub fn workspace_bytes(call: &Call) -> usize {
     let copied: usize = copies.map(|(view, _)| view.len_bytes().next_multiple_of(WORKSPACE_ALIGNMENT_BYTES)).sum();
     let is_attention =
         matches!(call, Call::FusedAttention { .. } | Call::FlashAttention { .. } | Call::FlashAttentionGrad { .. });
-    copied + if is_attention { ATTENTION_WORKSPACE_BYTES } else { 0 }
+    copied + product + if is_attention { ATTENTION_WORKSPACE_BYTES } else { 0 }
 }
 
-/// The bytes of the largest workspace that an operator of some plans asks for; one serves all of a card.
-pub fn largest_workspace_bytes<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> usize {
-    let steps = plans.into_iter().flat_map(|plan| &plan.steps);
-    let calls = steps.filter_map(|step| if let Action::Launch(call) = &step.action { Some(call) } else { None });
-    calls.map(workspace_bytes).max().unwrap_or_default()
+/// By stream: the bytes of the largest workspace that a call of some plans asks for. One serves all of a card's stream.
+pub fn largest_workspaces<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> [usize; StreamKind::ALL.len()] {
+    let mut largest = [0; StreamKind::ALL.len()];
+    for step in plans.into_iter().flat_map(|plan| &plan.steps) {
+        let bytes = step.call().map_or(0, workspace_bytes);
+        let known = &mut largest[step.stream as usize];
+        *known = bytes.max(*known);
+    }
+    largest
 }
 
 /// Whether the library makes an executor for this call that can be run again; if not, each run plans it anew. It cannot

@@ -1,6 +1,7 @@
 //! When and where: a lowered program becomes one static [`Plan`] a rank.
 //!
 //! Input → output: a lowered [`Placed`] program → for each rank `emit` (local shards, aclnn calls, collectives) →
+//! `with_exchange` (of serving: products that are one call with an exchange) →
 //! `overlap` (of training: operators run while data is exchanged) → `memory` (one arena, fixed offsets) → `order` (the events between
 //! streams) → [`verify`]. Invariants:
 //! all ranks have the same collectives in the same order, by construction and checked; no two buffers that are live
@@ -19,22 +20,27 @@ pub mod plan;
 pub mod served;
 pub mod text;
 mod verify;
+mod with_exchange;
 
 pub use emit::{Place, Staged, StagedStep, When, micro_batch, numbered, unnumbered};
 pub use plan::Plan;
 pub use verify::verify;
 
-use crate::base::{Diagnostics, Kernels};
+use ascend_tp_machine::Soc;
+
+use crate::base::{Bytes, Diagnostics, Kernels};
 use crate::placement::Placed;
 use join::Joins;
 use memory::Reserved;
+use plan::Region;
+use with_exchange::Found;
 
 /// The plans of all ranks, each op launched by itself.
 ///
 /// # Errors
 /// What `verify` finds.
 pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_with(lowered, &Joins::default())
+    schedule_with(lowered, &Joins::default(), Exchanges::Apart)
 }
 
 /// The plans of all ranks, in which ops share launches where one operator of the card computes several: the products of one
@@ -45,7 +51,28 @@ pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
 /// # Errors
 /// As [`schedule`].
 pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_joined_like(lowered, None, Kernels::NONE)
+    schedule_joined_like(lowered, None, Kernels::NONE, Exchanges::Apart)
+}
+
+/// Whether a product and the exchange beside it may be one call of the card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Exchanges {
+    /// Each is a call of its own, as all cards have them.
+    Apart,
+    /// They are one where the operators of an Atlas A2 take them and the cost model has it that this is the faster.
+    #[default]
+    WithProducts,
+}
+
+impl Exchanges {
+    /// The operators that multiply and exchange.
+    pub const OPERATORS: [&str; 3] = ["aclnnMatmulAllReduce", "aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"];
+
+    /// As cards of a chip have them.
+    #[must_use]
+    pub fn on(chip: Soc) -> Self {
+        if chip.series() == "Atlas A2" { Self::WithProducts } else { Self::Apart }
+    }
 }
 
 /// The order of a rank's steps.
@@ -77,7 +104,8 @@ fn ordered(ranks: Vec<Vec<overlap::Emitted>>, order: StepOrder) -> Vec<(Plan, Ve
 }
 
 /// As [`schedule_joined`], with kernels in the place of calls that they do the work of, and if another program of the same model is
-/// given, on weights and caches that lie as its own.
+/// given, on weights and caches that lie as its own. What `exchanges` joins takes no less memory than it does apart, so that the programs
+/// of a deployment can be joined or not.
 ///
 /// # Errors
 /// As [`schedule`].
@@ -85,19 +113,37 @@ pub fn schedule_joined_like(
     lowered: &Placed,
     other: Option<&Placed>,
     kernels: Kernels,
+    exchanges: Exchanges,
 ) -> Result<Vec<Plan>, Diagnostics> {
     let joins = Joins::of(lowered, kernels);
-    schedule_with(
-        lowered,
-        &match other {
-            Some(other) => joins.on_memory_of(lowered, other),
-            None => joins,
-        },
-    )
+    let joins = match other {
+        Some(other) => joins.on_memory_of(lowered, other),
+        None => joins,
+    };
+    schedule_with(lowered, &joins, exchanges)
 }
 
-fn schedule_with(lowered: &Placed, joins: &Joins) -> Result<Vec<Plan>, Diagnostics> {
-    finished((0..lowered.mesh.cards()).map(|rank| (emit::emit(lowered, joins, rank).plan, Vec::new())).collect())
+fn schedule_with(lowered: &Placed, joins: &Joins, exchanges: Exchanges) -> Result<Vec<Plan>, Diagnostics> {
+    let mut plans: Vec<Plan> = (0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, joins, rank).plan).collect();
+    // By rank: the arena that the plan has at least.
+    let mut least = vec![Bytes(0); plans.len()];
+    if exchanges == Exchanges::WithProducts {
+        let found = Found::of(&plans);
+        if !found.is_empty() {
+            least = plans.iter().map(arena_bytes).collect();
+        }
+        found.join(&mut plans);
+    }
+    let mut plans = finished(plans.into_iter().map(|plan| (plan, Vec::new())).collect())?;
+    plans.iter_mut().zip(least).for_each(|(plan, bytes)| plan.hold_arena(bytes));
+    Ok(plans)
+}
+
+/// The bytes of a plan's arena.
+fn arena_bytes(plan: &Plan) -> Bytes {
+    let mut plan = plan.clone();
+    memory::assign(&mut plan, &[]);
+    plan.region_bytes(Region::Arena)
 }
 
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.

@@ -148,6 +148,22 @@ pub struct Collective {
     pub send: View,
     /// What this rank gets; dense. Empty where it sends only.
     pub recv: View,
+    /// The call that multiplies too, if one does: the product makes `send`, of which nothing stays, or takes what a gather gives.
+    pub product: Option<Box<Call>>,
+}
+
+impl Collective {
+    /// An exchange by itself.
+    #[must_use]
+    pub const fn alone(kind: CollectiveKind, group: GroupId, send: View, recv: View) -> Self {
+        Self { kind, group, send, recv, product: None }
+    }
+
+    /// The name of what is called, in texts and messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.product.as_ref().map_or(self.kind.name(), |call| call.name())
+    }
 }
 
 /// Which exchange, with the counts that all ranks of the group agree on.
@@ -230,7 +246,7 @@ impl CollectiveKind {
 pub enum Action {
     /// Runs one operator on the compute stream.
     Launch(Call),
-    /// Runs one collective or transfer on a stream of exchanges.
+    /// Runs one collective or transfer on a stream of exchanges, in the call of a product or by itself.
     Exchange(Collective),
     /// Marks what a stream has been given so far.
     Record(EventId),
@@ -250,11 +266,22 @@ pub struct Step {
 }
 
 impl Step {
+    /// The operator or kernel that is called, if one is.
+    #[must_use]
+    pub fn call(&self) -> Option<&Call> {
+        match &self.action {
+            Action::Launch(call) => Some(call),
+            Action::Exchange(exchange) => exchange.product.as_deref(),
+            Action::Record(_) | Action::Wait(_) => None,
+        }
+    }
+
     /// What the step reads.
     #[must_use]
     pub fn reads(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.reads(),
+            Action::Exchange(Collective { product: Some(call), .. }) => call.reads(),
             Action::Exchange(Collective { kind: CollectiveKind::Receive { .. }, .. }) => Views::new(),
             Action::Exchange(exchange) => smallvec![&exchange.send],
             Action::Record(_) | Action::Wait(_) => Views::new(),
@@ -266,6 +293,7 @@ impl Step {
     pub fn writes(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.writes(),
+            Action::Exchange(Collective { product: Some(call), .. }) => call.writes(),
             Action::Exchange(Collective { kind: CollectiveKind::Send { .. }, .. }) => Views::new(),
             Action::Exchange(exchange) => smallvec![&exchange.recv],
             Action::Record(_) | Action::Wait(_) => Views::new(),
@@ -309,7 +337,7 @@ pub enum Launched {
     /// Nothing.
     #[default]
     Alone,
-    /// The launch of this op, which stands before it.
+    /// The launch of this op, which stands before it, or behind it if it exchanges.
     With(OpId),
     /// Nothing, though it might: for this reason.
     Apart(String),
@@ -439,6 +467,14 @@ impl Plan {
     pub fn known_mask<'a>(&self, call: &'a Call) -> Option<&'a View> {
         let is_input = |mask: &&View| self.buffers[mask.buffer].region == Region::Inputs && mask.is_contiguous();
         call.key_lengths().map(|(_, mask)| mask).filter(is_input)
+    }
+
+    /// Makes the arena no smaller than so many bytes.
+    pub(super) fn hold_arena(&mut self, bytes: Bytes) {
+        if self.region_bytes(Region::Arena) < bytes {
+            // Nothing touches it, so it may lie where others do.
+            self.buffer(Region::Arena, bytes);
+        }
     }
 
     /// A new buffer, not placed yet.

@@ -28,7 +28,9 @@ fn of_rank(plan: &Plan) -> Plan {
     let mut behind = vec![0];
     for step in &plan.steps {
         match &step.action {
-            Action::Exchange(sum) if sum.kind == (CollectiveKind::AllReduce { reduce: Reduce::Sum }) => {
+            Action::Exchange(sum)
+                if sum.product.is_none() && sum.kind == (CollectiveKind::AllReduce { reduce: Reduce::Sum }) =>
+            {
                 let root = server(&mut bytes, sum.group, sum.send.elems() * sum.send.dtype.size_bytes());
                 let step = |kind, send| Step {
                     action: Action::Exchange(Collective { kind, send, ..sum.clone() }),

@@ -15,6 +15,9 @@ use super::plan::{
     Step, StreamKind, Tap, Tensor, View,
 };
 
+/// What stands between an exchange and the call of its product.
+const WITH: &str = " with ";
+
 const TENSORS: [&str; 4] = ["param", "state", "input", "output"];
 
 impl fmt::Display for Plan {
@@ -57,21 +60,25 @@ impl fmt::Display for Plan {
                 Action::Launch(call) => writeln!(f, "{call}")?,
                 Action::Record(event) => writeln!(f, "record {event}")?,
                 Action::Wait(event) => writeln!(f, "wait {event}")?,
-                Action::Exchange(Collective { kind, group, send, recv }) => {
+                Action::Exchange(Collective { kind, group, send, recv, product }) => {
                     write!(f, "{} {group} {send} {recv}", kind.name())?;
                     match kind {
-                        CollectiveKind::AllReduce { reduce } => writeln!(f, " {reduce}")?,
-                        CollectiveKind::AllGather { counts } => writeln!(f, " {}", list(counts))?,
-                        CollectiveKind::ReduceScatter { reduce, counts } => writeln!(f, " {reduce} {}", list(counts))?,
+                        CollectiveKind::AllReduce { reduce } => write!(f, " {reduce}")?,
+                        CollectiveKind::AllGather { counts } => write!(f, " {}", list(counts))?,
+                        CollectiveKind::ReduceScatter { reduce, counts } => write!(f, " {reduce} {}", list(counts))?,
                         CollectiveKind::AllToAll { send_counts, recv_counts } => {
-                            writeln!(f, " {} {}", list(send_counts), list(recv_counts))?;
+                            write!(f, " {} {}", list(send_counts), list(recv_counts))?;
                         }
-                        CollectiveKind::Reduce { reduce, root } => writeln!(f, " {reduce} {root}")?,
+                        CollectiveKind::Reduce { reduce, root } => write!(f, " {reduce} {root}")?,
                         CollectiveKind::Broadcast { root: peer }
                         | CollectiveKind::Send { to: peer }
                         | CollectiveKind::Receive { from: peer } => {
-                            writeln!(f, " {peer}")?;
+                            write!(f, " {peer}")?;
                         }
+                    }
+                    match product {
+                        Some(call) => writeln!(f, "{WITH}{call}")?,
+                        None => writeln!(f)?,
                     }
                 }
             }
@@ -212,12 +219,20 @@ fn action(line: &str, what: &[&str]) -> Option<Action> {
         ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
         ["wait", event] => Action::Wait(EventId::from_index(number(event, "e")?)),
         [name, ..] if Call::is_named(name) => Action::Launch(Call::parse(&line[line.find(name)?..]).ok()?),
-        [kind, group, send, recv, ref rest @ ..] => Action::Exchange(Collective {
-            kind: collective(kind, rest)?,
-            group: GroupId::from_index(number(group, "g")?),
-            send: View::parse(send)?,
-            recv: View::parse(recv)?,
-        }),
+        [kind, group, send, recv, ref rest @ ..] => {
+            let counts = rest.split(|word| *word == WITH.trim()).next()?;
+            let product = match line.split_once(WITH) {
+                Some((_, call)) => Some(Box::new(Call::parse(call).ok()?)),
+                None => None,
+            };
+            Action::Exchange(Collective {
+                kind: collective(kind, counts)?,
+                group: GroupId::from_index(number(group, "g")?),
+                send: View::parse(send)?,
+                recv: View::parse(recv)?,
+                product,
+            })
+        }
         _ => return None,
     })
 }

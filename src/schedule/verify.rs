@@ -19,7 +19,8 @@ use crate::program::{OpId, Reduce};
 
 use super::memory::lifetimes;
 use super::plan::{
-    Action, BufferId, CollectiveKind, GroupId, Plan, Region, Slot, Step, StreamKind, View, groups_are_sound,
+    Action, BufferId, Call, Collective, CollectiveKind, GroupId, Plan, Region, Slot, Step, StreamKind, View,
+    groups_are_sound,
 };
 
 /// Checks the plans of all ranks together.
@@ -290,12 +291,48 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
             CollectiveKind::Send { to: peer } => send > 0 && recv == 0 && *peer < ranks.len() && *peer != at,
             CollectiveKind::Receive { from: peer } => send == 0 && recv > 0 && *peer < ranks.len() && *peer != at,
         };
+        if let Some(call) = &exchange.product
+            && !is_joined(exchange, call, ranks.len())
+        {
+            problems.push(Diagnostic::new(place(plan, index), format!("is no call of its exchange: {call}")));
+        }
         let dense = exchange.send.is_contiguous() && exchange.recv.is_contiguous();
         if !fits || !dense || exchange.send.dtype != exchange.recv.dtype {
             let what = format!("{} from {} to {}", exchange.kind.name(), exchange.send, exchange.recv);
             problems.push(Diagnostic::new(place(plan, index), format!("counts, density or types do not fit: {what}")));
         }
     }
+}
+
+/// Whether a call that multiplies exchanges what it is said to, and as a card does it.
+fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
+    let same = |one: &View, other: &View| {
+        let of = |view: &View| (view.buffer, view.offset, view.elems(), view.dtype);
+        of(one) == of(other) && one.is_contiguous()
+    };
+    let equal = |counts: &[usize]| counts.iter().all(|count| *count == counts[0]);
+    // What is made of rows `a` and columns `b`.
+    let product = |a: &View, b: &View| match (a.shape.sizes(), b.shape.sizes()) {
+        ([m, k], [rows, n]) if k == rows => Some(m * n),
+        _ => None,
+    };
+    let Collective { kind, send, recv, .. } = exchange;
+    let fits = match (kind, call) {
+        (CollectiveKind::AllReduce { reduce: Reduce::Sum }, Call::MatmulAllReduce { a, b, out }) => {
+            same(out, recv) && product(a, b) == Some(send.elems())
+        }
+        (CollectiveKind::AllGather { counts }, Call::AllGatherMatmul { a, b, out, gathered }) => {
+            same(a, send) && same(gathered, recv) && equal(counts) && product(gathered, b) == Some(out.elems())
+        }
+        (CollectiveKind::ReduceScatter { reduce: Reduce::Sum, counts }, Call::MatmulReduceScatter { a, b, out }) => {
+            same(out, recv) && equal(counts) && product(a, b) == Some(send.elems())
+        }
+        _ => false,
+    };
+    let views = || call.reads().into_iter().chain(call.writes());
+    fits && matches!(cards, 2 | 4 | 8)
+        && matches!(send.dtype, DType::F16 | DType::BF16)
+        && views().all(|view| view.dtype == send.dtype && view.elems() > 0)
 }
 
 /// What all ranks of a group must agree on.
@@ -322,7 +359,7 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
                 CollectiveKind::Reduce { reduce, root } => (Some(*reduce), vec![exchange.send.elems(), *root]),
                 CollectiveKind::Broadcast { root } => (None, vec![exchange.send.elems(), *root]),
             };
-            let (group, name, dtype) = (exchange.group, exchange.kind.name(), exchange.send.dtype);
+            let (group, name, dtype) = (exchange.group, exchange.name(), exchange.send.dtype);
             Some((index, Signature { group, op: step.op, name, dtype, reduce, counts }))
         };
         plan.steps.iter().enumerate().filter_map(signature).collect()

@@ -3,7 +3,7 @@
 use crate::base::{Bytes, Diagnostic};
 use crate::config::ModelConfig;
 use crate::exec::memory_wanted;
-use crate::schedule::launch::largest_workspace_bytes;
+use crate::schedule::launch::largest_workspaces;
 
 use crate::schedule::Plan;
 
@@ -19,7 +19,7 @@ pub fn wanted(compiled: &Compiled) -> Vec<(&'static str, Bytes)> {
     let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
     let ranks = programs.first().map_or(0, |plans| plans.len());
     let of_rank = (0..ranks).map(|rank| {
-        let workspace = largest_workspace_bytes(programs.iter().map(|plans| &plans[rank]));
+        let workspace = largest_workspaces(programs.iter().map(|plans| &plans[rank])).iter().sum::<usize>();
         let mut parts = memory_wanted(&programs, rank);
         parts.push(("workspace of operators", Bytes(workspace as u64)));
         parts

@@ -12,7 +12,7 @@ use ascend_tp::placement::Residual;
 use ascend_tp::program::models::RunShape;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Plan};
-use ascend_tp::schedule::schedule_joined_like;
+use ascend_tp::schedule::{Exchanges, schedule_joined_like};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Layout, Zero, compile_with};
 use ascend_tp::{Mesh, Pins};
@@ -58,7 +58,7 @@ fn keys_turned_where_they_are_written_have_the_bits_of_calls() {
                 let params = joined::params(&lowered.program);
                 let found = [Launching::Eager, Launching::Captured].map(|launching| {
                     [KernelSource::None, kernels.clone()].map(|kernels| {
-                        let plans = schedule_joined_like(&lowered, None, kernels.kernels()).unwrap();
+                        let plans = schedule_joined_like(&lowered, None, kernels.kernels(), Exchanges::Apart).unwrap();
                         let written = count(&plans, "cache_write");
                         assert_eq!(written, if kernels == KernelSource::None { 0 } else { 2 }, "a launch a layer");
                         let options = EngineOptions { kernels, launching, ..EngineOptions::default() };
@@ -125,7 +125,9 @@ fn squares_are_summed_within_the_bound_of_a_kernel_and_flaws_show() {
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(1, 1, 1).unwrap();
         let plans =
-            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), kernels.kernels()).unwrap().plans;
+            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), kernels.kernels(), Exchanges::Apart)
+                .unwrap()
+                .plans;
         assert_eq!((count(&plans, "grad_stats"), count(&plans, "aclnnMatmul")), (1, 0));
         let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
         let mut engine = start_with(&cann, plans, &Tensors::new(), &options).unwrap();
@@ -194,7 +196,7 @@ fn a_loss_over_a_cut_vocabulary_is_within_the_bound_of_its_kernel() {
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(cards, 1, 1).unwrap();
         let pins = Pins::default().value("x", &[(2, "tp")]);
-        let plans = compile_program(&program, &mesh, &pins, kernels.kernels()).unwrap().plans;
+        let plans = compile_program(&program, &mesh, &pins, kernels.kernels(), Exchanges::Apart).unwrap().plans;
         for name in ["vocab_ce_forward", "vocab_ce_backward"] {
             assert_eq!(count(&plans, name), 1, "{name} on {cards} cards");
         }
@@ -231,7 +233,7 @@ fn a_plan_with_kernels_that_cards_have_not_is_refused() {
     let config = joined::small("llama-3-70b", 16);
     let shape = RunShape { batch: 1, sequence: 1, cache_length: 4 };
     let lowered = joined::lowered(&config, shape, DType::BF16.into(), 1, Residual::Replicate);
-    let plans = schedule_joined_like(&lowered, None, Kernels::ALL).unwrap();
+    let plans = schedule_joined_like(&lowered, None, Kernels::ALL, Exchanges::Apart).unwrap();
     let table = Emulator::new(Config::with_cards(1)).unwrap().table();
     let cann: Arc<ascend_tp::Cann> = ascend_tp::Cann::new(table).unwrap();
     let refused = start_with(&cann, plans, &joined::params(&lowered.program), &EngineOptions::default());

@@ -22,7 +22,7 @@ use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::models::{Head, RunShape, decoder, input};
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, OpId, Program, Role, Value};
 use ascend_tp::schedule::plan::Action;
-use ascend_tp::schedule::{Plan, StepOrder, schedule_partly_joined};
+use ascend_tp::schedule::{Exchanges, Plan, StepOrder, schedule_partly_joined};
 use ascend_tp::train::{self, Layout, Optimizer, Recipe, recipe};
 use ascend_tp::{Cann, Mesh, Pins};
 
@@ -82,7 +82,7 @@ fn on_one_card(
 ) -> Result<Use, Diagnostics> {
     let mesh = Mesh::tensor_parallel(1, kv_heads, group)
         .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
-    let mut compiled = compile_with(program, &mesh, &Pins::auto(Residual::Replicate), kernels)?;
+    let mut compiled = compile_with(program, &mesh, &Pins::auto(Residual::Replicate), kernels, Exchanges::Apart)?;
     Ok(Use { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) })
 }
 

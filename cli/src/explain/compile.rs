@@ -8,7 +8,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder, prefill};
-use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::{Exchanges, Plan};
 use ascend_tp::{Mesh, Parallelized, compile};
 
 use crate::arguments::ExplainOptions;
@@ -135,7 +135,9 @@ impl<'a> Request<'a> {
         };
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let compile::Compiled { split, plans } = compile::compile_with(&program, &self.mesh, &pins, self.kernels)?;
+        let exchanges = Exchanges::WithProducts;
+        let compile::Compiled { split, plans } =
+            compile::compile_with(&program, &self.mesh, &pins, self.kernels, exchanges)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(Compiled { pass, program, split, reasons, plans })

@@ -272,7 +272,7 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
     for step in plan.steps.iter().filter(|step| plan.notes[step.op].layer == Some(layer)) {
         let call = match &step.action {
             Action::Launch(call) => call.name(),
-            Action::Exchange(exchange) => exchange.kind.name(),
+            Action::Exchange(exchange) => exchange.name(),
             Action::Record(_) | Action::Wait(_) => continue,
         };
         let at = calls.iter().position(|known| known.call == call).unwrap_or_else(|| {

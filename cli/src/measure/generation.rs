@@ -23,9 +23,9 @@ use ascend_tp::generate::{Event, Request, Session};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
-use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
-use ascend_tp::schedule::plan::{Action, Call, Region, View};
+use ascend_tp::schedule::plan::{Call, Region, Step, View};
+use ascend_tp::schedule::{Exchanges, Plan};
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -178,6 +178,7 @@ impl Setting {
             context: self.prompt + self.tokens,
             head: Head::LastToken,
             order: SumOrder::AsTheyCome,
+            exchanges: Exchanges::WithProducts,
         }
     }
 }
@@ -209,10 +210,7 @@ impl Necessary {
 }
 
 fn calls(plan: &Plan) -> impl Iterator<Item = &Call> {
-    plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Launch(call) => Some(call),
-        Action::Exchange(_) | Action::Record(_) | Action::Wait(_) => None,
-    })
+    plan.steps.iter().filter_map(Step::call)
 }
 
 /// Bytes of the weights that a plan reads: all of a weight once, but of an embedding the rows that are looked up.

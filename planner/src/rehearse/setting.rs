@@ -8,7 +8,7 @@ use ascend_tp::exec::Launching;
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
-use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::{Exchanges, Plan};
 use ascend_tp_machine::{Profile, Topology};
 
 use super::error::Error;
@@ -141,7 +141,7 @@ impl Setting {
         problems.into_result(())
     }
 
-    /// What a session is made of, without the chip and the links.
+    /// What a session is made of, without the links.
     #[must_use]
     pub fn deployment(&self) -> Deployment {
         Deployment {
@@ -155,6 +155,7 @@ impl Setting {
             context: self.input + self.output,
             head: Head::LastToken,
             order: SumOrder::AsTheyCome,
+            exchanges: Exchanges::on(self.site.profile.soc),
         }
     }
 

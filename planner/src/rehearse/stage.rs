@@ -119,19 +119,27 @@ impl<'a> Stage<'a> {
                 let steps = plan.steps.iter().enumerate();
                 let steps: Vec<usize> =
                     steps.filter(|(_, step)| step.stream == stream && works(&step.action)).map(|(at, _)| at).collect();
+                // A product and its exchange, which are one call, are two for the machine.
+                let joined = |at: usize| matches!(&plan.steps[at].action, Action::Exchange(of) if of.product.is_some());
+                let expected: usize = steps.iter().map(|at| 1 + usize::from(joined(*at))).sum();
                 let number = if steps.is_empty() { None } else { numbers.next() };
                 let own: Vec<_> = own.iter().copied().filter(|span| Some(span.stream) == number).collect();
-                if own.len() != steps.len() {
-                    return Err(Error::Account { phase: name, rank, expected: steps.len(), found: own.len() });
+                if own.len() != expected {
+                    return Err(Error::Account { phase: name, rank, expected, found: own.len() });
                 }
-                for (span, step) in own.into_iter().zip(steps) {
+                let mut own = own.into_iter();
+                for step in steps {
+                    let Some(span) = own.next() else { break };
+                    let other = if joined(step) { own.next() } else { None };
                     // One call issues all that a graph replays on a rank.
                     if let Some(name) = if is_replayed { replay.take() } else { Some(span.name) } {
                         let cost_us = self.site.profile.host_us(HostCall::of(name), 0.0);
                         let start_ns = span.issued_ns.saturating_sub((cost_us * 1e3).round() as u64);
                         calls.push(Call { rank, name: name.to_owned(), ns: start_ns..span.issued_ns });
                     }
-                    let work = SpanWork { bound: span.bound.to_owned(), bytes: span.bytes, flops: span.flops };
+                    let exchange = other.filter(|other| other.lane == Lane::Communication).unwrap_or(span);
+                    let flops = span.flops + other.map_or(0.0, |other| other.flops);
+                    let work = SpanWork { bound: exchange.bound.to_owned(), bytes: exchange.bytes, flops };
                     spans.push(Span {
                         rank,
                         stream,
@@ -139,7 +147,7 @@ impl<'a> Stage<'a> {
                         operator: span.name.to_owned(),
                         arrived_ns: span.arrived_ns,
                         start_ns: span.start_ns,
-                        end_ns: span.end_ns,
+                        end_ns: other.unwrap_or(span).end_ns,
                         work: Some(work),
                     });
                 }

@@ -24,7 +24,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Grid, ROWS, Residual};
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::{Exchanges, Plan};
 
 /// Most cards and sequences a search takes: beyond them every rank's plans would take minutes.
 const MOST_CARDS: usize = 1024;
@@ -380,6 +380,7 @@ impl Request<'_> {
             longest_prompt: self.input_tokens,
             context: self.input_tokens + self.output_tokens,
             head: Head::LastToken,
+            exchanges: Exchanges::on(self.profile.soc),
             ..Deployment::of(self.config, cards)
         }
     }

@@ -445,7 +445,7 @@ impl<'a> Rank<'a> {
             let view = emitter.view(value);
             let send = emitter.dense(id, view);
             let (recv, buffer) = (nothing(&send), send.buffer);
-            emitter.transfer(id, Collective { kind: CollectiveKind::Send { to }, group: column, send, recv });
+            emitter.transfer(id, Collective::alone(CollectiveKind::Send { to }, column, send, recv));
             buffer
         });
         self.ends.push(self.plan.steps.len());
@@ -458,7 +458,7 @@ impl<'a> Rank<'a> {
             let recv = emitter.received(value);
             emitter.views[value.index()] = Some(recv.clone());
             let (send, buffer) = (nothing(&recv), recv.buffer);
-            emitter.transfer(id, Collective { kind: CollectiveKind::Receive { from }, group: column, send, recv });
+            emitter.transfer(id, Collective::alone(CollectiveKind::Receive { from }, column, send, recv));
             buffer
         });
         self.ends.push(self.plan.steps.len());
@@ -548,7 +548,7 @@ impl<'a> Rank<'a> {
             }
         }
         let kind = CollectiveKind::AllReduce { reduce: Reduce::Sum };
-        let action = Action::Exchange(Collective { kind, group: self.column, send, recv: recv.clone() });
+        let action = Action::Exchange(Collective::alone(kind, self.column, send, recv.clone()));
         self.plan.steps.push(Step { stream: StreamKind::Transfers, action, op });
         for ((micro_batch, name, id), place) in all.iter().zip(&windows) {
             let (tensor, into) =

@@ -1,0 +1,244 @@
+//! Products that are one call with the exchange beside them: the bits of two calls, in any order of the cards, eager and replayed; what
+//! is joined, what is not and why; what is refused; how a failure is named.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ascend_tp::base::{DType, Kernels};
+use ascend_tp::emulator::{Calls, Config, Emulator, Fault, Mode};
+use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::placement::Placed;
+use ascend_tp::program::{Builder, HostTensor, Kind, Program};
+use ascend_tp::schedule::plan::{Action, Collective, Launched, Plan, Region};
+use ascend_tp::schedule::{Exchanges, schedule_joined_like, text, verify};
+use ascend_tp::{Cann, Mesh, Pins, parallelize};
+
+use crate::common::{Tensors, cann, start_with};
+
+/// Rows, and what the two products contract.
+#[derive(Clone, Copy)]
+struct Sizes {
+    rows: usize,
+    hidden: usize,
+    inner: usize,
+}
+
+/// So large that it pays to exchange rows while others are multiplied.
+const LARGE: Sizes = Sizes { rows: 512, hidden: 2048, inner: 4096 };
+
+/// How rows lie beside the products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    /// Whole on every card.
+    Whole,
+    /// Some on each.
+    Cut,
+}
+
+/// Two products, the first cut by its outputs and the second by what it contracts, and what they were made of.
+fn program(of: Sizes, dtype: DType) -> Program {
+    let mut build = Builder::new("two products");
+    let x = build.input("x", [of.rows, of.hidden], dtype);
+    let up = build.param("layers.0.up", [of.inner, of.hidden], dtype);
+    let down = build.param("layers.0.down", [of.hidden, of.inner], dtype);
+    let made = build.matmul("sh,fh->sf", x, up);
+    let y = build.matmul("sf,hf->sh", made, down);
+    build.name(y, "layers.0.out");
+    // Of rows that cards have some of, what comes out has to be gathered; not so the product.
+    let sum = build.op(Kind::Add, &[y, x]);
+    build.output("sum", sum);
+    build.finish().unwrap()
+}
+
+fn lowered(program: &Program, cards: usize, rows: Rows) -> Placed {
+    let dims: &[(usize, &str)] = if rows == Rows::Cut { &[(0, "tp")] } else { &[] };
+    let pins = Pins::default().split_axis("layers.0.up", 0).split_axis("layers.0.down", 1);
+    let pins = pins.value("x", dims).value("layers.0.out", dims);
+    parallelize(program, &Mesh::new(&[("tp", cards)]).unwrap(), &pins).unwrap().lowered
+}
+
+fn plans(of: Sizes, dtype: DType, cards: usize, rows: Rows, exchanges: Exchanges) -> Vec<Plan> {
+    let program = program(of, dtype);
+    schedule_joined_like(&lowered(&program, cards, rows), None, Kernels::NONE, exchanges).unwrap()
+}
+
+/// The exchanges that multiply too.
+fn joined(plan: &Plan) -> Vec<&Collective> {
+    let exchanges = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Exchange(of) => Some(of),
+        _ => None,
+    });
+    exchanges.filter(|exchange| exchange.product.is_some()).collect()
+}
+
+fn names(plan: &Plan) -> Vec<&'static str> {
+    joined(plan).into_iter().map(Collective::name).collect()
+}
+
+/// Where a row of a weight has a number, and which: so few that all sums are whole numbers of 8 bits.
+fn weight(row: usize, width: usize) -> [(usize, i64); 3] {
+    [0, 1, 2].map(|at| ((row * 31 + at * 677) % width, [1, -1, 2][(row + at) % 3]))
+}
+
+fn number(row: usize, column: usize) -> i64 {
+    ((row * 5 + column * 3) % 7) as i64 - 3
+}
+
+fn dense(rows: usize, width: usize) -> HostTensor {
+    let mut data = vec![0.0; rows * width];
+    for row in 0..rows {
+        weight(row, width).into_iter().for_each(|(at, number)| data[row * width + at] += number as f32);
+    }
+    HostTensor::float([rows, width], DType::BF16, data)
+}
+
+fn params(of: Sizes) -> Tensors {
+    let named = |name: &str, tensor| (name.to_owned(), tensor);
+    [named("layers.0.up", dense(of.inner, of.hidden)), named("layers.0.down", dense(of.hidden, of.inner))].into()
+}
+
+/// What comes out, counted in whole numbers.
+fn expected(of: Sizes) -> Vec<f32> {
+    let mut y = Vec::with_capacity(of.rows * of.hidden);
+    for row in 0..of.rows {
+        let made: Vec<i64> = (0..of.inner)
+            .map(|at| weight(at, of.hidden).into_iter().map(|(from, by)| number(row, from) * by).sum())
+            .collect();
+        y.extend((0..of.hidden).map(|at| {
+            let product: i64 = weight(at, of.inner).into_iter().map(|(from, by)| made[from] * by).sum();
+            (product + number(row, at)) as f32
+        }));
+    }
+    y
+}
+
+/// The outputs of three runs; the last replays a graph where steps are captured.
+fn run(cann: &Arc<Cann>, plans: Vec<Plan>, of: Sizes, launching: Launching) -> Vec<Vec<u8>> {
+    let options = EngineOptions { launching, ..EngineOptions::default() };
+    let mut engine = start_with(cann, plans, &params(of), &options).unwrap();
+    let x = (0..of.rows).flat_map(|row| (0..of.hidden).map(move |at| number(row, at) as f32)).collect();
+    let x = Arc::new(HostTensor::float([of.rows, of.hidden], DType::BF16, x).to_bytes());
+    let mut once = || engine.run(0, vec![("x".to_owned(), Arc::clone(&x))]).unwrap().remove(0).1;
+    [once(), once(), once()].into()
+}
+
+const CASES: [(Rows, &[&str]); 2] =
+    [(Rows::Whole, &["aclnnMatmulAllReduce"]), (Rows::Cut, &["aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"])];
+
+#[test]
+fn one_call_has_the_bits_of_two_and_the_sums_of_whole_numbers() {
+    for cards in [2, 4] {
+        let (cann, of) = (cann(cards), Sizes { inner: LARGE.inner * cards / 2, ..LARGE });
+        let wanted = HostTensor::float([of.rows, of.hidden], DType::BF16, expected(of)).to_bytes();
+        for (rows, calls) in CASES {
+            let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts]
+                .map(|exchanges| plans(of, DType::BF16, cards, rows, exchanges));
+            for plan in &one {
+                assert_eq!(names(plan), calls, "{rows:?} of {cards} cards");
+                assert_eq!(text::parse(&plan.to_string()).unwrap(), *plan);
+            }
+            assert!(apart.iter().all(|plan| joined(plan).is_empty()));
+            assert!(
+                one.iter()
+                    .zip(&apart)
+                    .all(|(one, apart)| { one.region_bytes(Region::Arena) >= apart.region_bytes(Region::Arena) })
+            );
+            let two = run(&cann, apart, of, Launching::Eager);
+            assert!(two.iter().all(|found| *found == wanted), "{rows:?} of {cards} cards, apart");
+            for launching in [Launching::Eager, Launching::Captured] {
+                assert!(run(&cann, one.clone(), of, launching) == two, "{rows:?} of {cards} cards, {launching:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strict_mode_has_nothing_to_report_in_any_order() {
+    let wanted = HostTensor::float([LARGE.rows, LARGE.hidden], DType::BF16, expected(LARGE)).to_bytes();
+    for (rows, calls) in CASES {
+        let plans = plans(LARGE, DType::BF16, 2, rows, Exchanges::WithProducts);
+        assert_eq!(names(&plans[0]), calls);
+        for seed in 0..2 {
+            let config = Config { mode: Mode::Strict { seed }, ..Config::with_cards(2) };
+            let emulator = Emulator::new(config).unwrap();
+            let cann = Cann::new(emulator.table()).unwrap();
+            assert!(run(&cann, plans.clone(), LARGE, Launching::Eager).iter().all(|found| *found == wanted));
+            drop(cann);
+            let reports: Vec<String> = emulator.reports().iter().map(ToString::to_string).collect();
+            assert_eq!(reports, Vec::<String>::new(), "{rows:?}, seed {seed}");
+        }
+    }
+}
+
+fn reasons(plan: &Plan) -> BTreeSet<String> {
+    let reason = |launch: &Launched| if let Launched::Apart(reason) = launch { Some(reason.clone()) } else { None };
+    plan.notes.values().iter().filter_map(|note| reason(&note.launch)).collect()
+}
+
+#[test]
+fn what_stays_apart_says_why() {
+    let found = |of: Sizes, dtype, cards, rows| {
+        let plans = plans(of, dtype, cards, rows, Exchanges::WithProducts);
+        assert_eq!(names(&plans[0]), [""; 0]);
+        assert!(plans.iter().all(|plan| reasons(plan) == reasons(&plans[0])));
+        reasons(&plans[0])
+    };
+    let says = |reasons: &BTreeSet<String>, text: &str| {
+        assert!(!reasons.is_empty() && reasons.iter().all(|reason| reason.contains(text)), "{reasons:?}, not {text}");
+    };
+    for rows in [Rows::Whole, Rows::Cut] {
+        says(&found(Sizes { rows: 8, ..LARGE }, DType::BF16, 2, rows), "two parts");
+        says(&found(LARGE, DType::F32, 2, rows), "f16 or bf16");
+        says(&found(LARGE, DType::BF16, 3, rows), "2, 4 or 8 cards of one server, these are 3");
+        says(&found(LARGE, DType::BF16, 16, rows), "2, 4 or 8 cards of one server, these are 16");
+    }
+    says(&found(Sizes { rows: 511, ..LARGE }, DType::BF16, 2, Rows::Cut), "different numbers of rows");
+    let narrow = Sizes { rows: 65_536, hidden: 128, inner: 256 };
+    says(&found(narrow, DType::BF16, 2, Rows::Cut), "256 to 65534 elements, these have 128");
+}
+
+#[test]
+fn a_call_that_is_not_its_exchange_is_refused() {
+    let sound = plans(LARGE, DType::BF16, 2, Rows::Whole, Exchanges::WithProducts);
+    verify(&sound).unwrap();
+    let exchange = |plan: &mut Plan, change: &dyn Fn(&mut Collective)| {
+        for step in &mut plan.steps {
+            if let Action::Exchange(of) = &mut step.action {
+                change(of);
+            }
+        }
+    };
+    let refused = |plans: &[Plan], text: &str| {
+        let problems = verify(plans).unwrap_err().to_string();
+        assert!(problems.contains(text), "{problems}");
+    };
+    // One rank multiplies first and exchanges then, for the others both are one call.
+    let mut other = sound.clone();
+    other[1] = plans(LARGE, DType::BF16, 2, Rows::Whole, Exchanges::Apart).remove(1);
+    refused(&other, "differs between ranks");
+    // It multiplies into other memory than it exchanges.
+    let mut other = sound.clone();
+    other.iter_mut().for_each(|plan| exchange(plan, &|of| of.recv.offset += 1));
+    refused(&other, "is no call of its exchange");
+    // The operator of another exchange.
+    let cut = plans(LARGE, DType::BF16, 2, Rows::Cut, Exchanges::WithProducts);
+    let mut other = sound;
+    for (plan, cut) in other.iter_mut().zip(&cut) {
+        let scatter = joined(cut)[1].product.clone();
+        exchange(plan, &|of| of.product.clone_from(&scatter));
+    }
+    refused(&other, "is no call of its exchange");
+}
+
+#[test]
+fn a_rank_that_fails_in_such_a_call_is_named_with_its_layer() {
+    let emulator = Emulator::new(Config::with_cards(2)).unwrap();
+    let cann = Cann::new(emulator.table()).unwrap();
+    let plans = plans(LARGE, DType::BF16, 2, Rows::Whole, Exchanges::WithProducts);
+    let mut engine = start_with(&cann, plans, &params(LARGE), &EngineOptions::default()).unwrap();
+    let calls = Calls::nth(1).of("aclnnMatmulAllReduce").on(1);
+    let _injected = emulator.inject(Fault::Error { calls, code: 507_015 }).unwrap();
+    let x = Arc::new(vec![0; LARGE.rows * LARGE.hidden * 2]);
+    let text = engine.run(0, vec![("x".to_owned(), x)]).unwrap_err().to_string();
+    assert!(text.contains("rank 1") && text.contains("layer 0, all_reduce of layers.0.out"), "{text}");
+}
