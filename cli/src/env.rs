@@ -30,6 +30,8 @@ Examples:
 /// What names the libraries where no option does; `set_env.sh` sets it.
 const FOLDER: &str = "ASCEND_TP_LIBRARIES";
 const PATH: &str = "LD_LIBRARY_PATH";
+/// Where Python looks for packages; the folder of libraries has CANN's `acl` in `python`.
+const PYTHON_PATH: &str = "PYTHONPATH";
 
 /// What an interpreter is asked for the versions of two packages that have to fit.
 const VERSIONS: &str = "\
@@ -61,15 +63,12 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     if let Err(error) = Config::from_env() {
         problems.push(Diagnostic::new("environment", error.to_string()));
     }
-    let mut path = OsString::from(&folder);
-    if !old.is_empty() {
-        path.push(":");
-        path.push(&old);
-    }
+    let path = before(&folder, &old);
+    let modules = before(&folder.join("python"), &env::var_os(PYTHON_PATH).unwrap_or_default());
     let name = options.program[0].to_string_lossy();
     let command = |arguments: &[OsString]| {
         let mut command = Command::new(&options.program[0]);
-        command.args(arguments).env(PATH, &path);
+        command.args(arguments).env(PATH, &path).env(PYTHON_PATH, &modules);
         command
     };
     if problems.is_empty() && is_python(&options.program[0]) {
@@ -89,6 +88,16 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     problems.into_result(())?;
     let error = command(&options.program[1..]).exec();
     Err(Diagnostics::from(Diagnostic::new(&*name, error.to_string()).expected("a program of the search path")).into())
+}
+
+/// A search path with one folder more, as its first.
+fn before(folder: &Path, old: &OsString) -> OsString {
+    let mut path = OsString::from(folder);
+    if !old.is_empty() {
+        path.push(":");
+        path.push(old);
+    }
+    path
 }
 
 /// What is wrong with a folder of libraries and with the folders before which it comes.

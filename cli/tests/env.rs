@@ -10,7 +10,13 @@ use crate::doctor::libraries;
 fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = command();
     command.env_remove("LD_LIBRARY_PATH").env_remove("ASCEND_EMULATOR").env_remove("ASCEND_TP_LIBRARIES");
-    command.envs(variables.iter().copied()).arg("env").args(arguments).output().unwrap()
+    command
+        .env("PYTHONPATH", "/opt/modules")
+        .envs(variables.iter().copied())
+        .arg("env")
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -21,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
 fn a_program_finds_the_libraries_first_and_its_exit_code_is_kept() {
     let folder = libraries().canonicalize().unwrap();
     let folder = folder.to_str().unwrap();
-    let script = "echo $LD_LIBRARY_PATH $1; exit 7";
+    let script = "echo $LD_LIBRARY_PATH $PYTHONPATH $1; exit 7";
     for (variables, arguments) in [
         (vec![("LD_LIBRARY_PATH", "/opt/other")], vec!["--libraries", folder, "--", "sh", "-c", script, "x", "--json"]),
         (
@@ -30,7 +36,8 @@ fn a_program_finds_the_libraries_first_and_its_exit_code_is_kept() {
         ),
     ] {
         let ended = run(&variables, &arguments);
-        assert_eq!(text(&ended.stdout), format!("{folder}:/opt/other --json\n"), "{}", text(&ended.stderr));
+        let expected = format!("{folder}:/opt/other {folder}/python:/opt/modules --json\n");
+        assert_eq!(text(&ended.stdout), expected, "{}", text(&ended.stderr));
         assert_eq!(ended.status.code(), Some(7));
     }
 }

@@ -21,6 +21,7 @@ else
 fi
 export ASCEND_TP_LIBRARIES
 export LD_LIBRARY_PATH="$ASCEND_TP_LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export PYTHONPATH="$ASCEND_TP_LIBRARIES/python${PYTHONPATH:+:$PYTHONPATH}"
 "#;
 
 /// Builds and writes the libraries; says how to use them.
@@ -72,18 +73,19 @@ mod tests {
         pack(&made, &archive).unwrap();
         let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&unpacked).status().unwrap();
         assert!(status.success() && unpacked.join("npu/libascendcl.so").is_file());
-        let script =
-            format!("CDPATH=/; . {}/npu/set_env.sh; echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH", unpacked.display());
-        let bash = Command::new("bash").args(["-c", &script]).env("LD_LIBRARY_PATH", "/opt/other").output();
-        let sh = Command::new("sh")
-            .args(["-c", "cd npu; . ./set_env.sh; echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH"])
-            .env("LD_LIBRARY_PATH", "/opt/other")
-            .current_dir(&unpacked)
-            .output();
+        let show = "echo $ASCEND_TP_LIBRARIES $LD_LIBRARY_PATH $PYTHONPATH";
+        let script = format!("CDPATH=/; . {}/npu/set_env.sh; {show}", unpacked.display());
+        let shell = |name: &str, script: &str| {
+            let mut command = Command::new(name);
+            command.args(["-c", script]).env("LD_LIBRARY_PATH", "/opt/other").env("PYTHONPATH", "/opt/modules");
+            command.current_dir(&unpacked).output()
+        };
+        let bash = shell("bash", &script);
+        let sh = shell("sh", &format!("cd npu; . ./set_env.sh; {show}"));
         for shell in [bash, sh] {
             let place = unpacked.join("npu").canonicalize().unwrap();
             let said = String::from_utf8(shell.unwrap().stdout).unwrap();
-            assert_eq!(said, format!("{0} {0}:/opt/other\n", place.display()));
+            assert_eq!(said, format!("{0} {0}:/opt/other {0}/python:/opt/modules\n", place.display()));
         }
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -5,7 +5,8 @@
 //! the shared library, so that the dynamic linker resolves each of those names there. A program may link them, load one
 //! or several by any path, lazily or at once: it always gets the functions of the one shared library.
 //!
-//! Beside them, in `include`, the header of what only the emulator offers.
+//! Beside them, in `include`, the header of what only the emulator offers, and in `python` CANN's package `acl` for Python (pyACL),
+//! which is a list of functions and calls the libraries beside it.
 //!
 //! Invariants: the names a file defines are those of [`exports`] for its library, and [`OWN`] for AscendCL's; a file that is being replaced
 //! stays whole for who has it open. Needs the C linker driver `cc` that rustc needs too. Does not: install anything.
@@ -21,8 +22,13 @@ use crate::{OWN, exports};
 
 /// File name and SONAME of the shared library.
 const REAL: &str = "libascend_tp_emulator_dropin.so";
-/// What a C program can ask of the emulator and of no CANN.
-const HEADER: &str = include_str!("../include/ascend_emulator.h");
+/// Files that are written as they are: where in the folder, and what. The header is what a C program can ask of the emulator and of no
+/// CANN, the package is CANN's `acl` for Python.
+const TEXTS: [(&str, &str); 3] = [
+    ("include/ascend_emulator.h", include_str!("../include/ascend_emulator.h")),
+    ("python/acl/__init__.py", include_str!("../python/acl/__init__.py")),
+    ("python/acl/functions.txt", include_str!("../python/acl/functions.txt")),
+];
 
 /// A file to write: its name, whose functions it has, and the library it needs beside the shared one.
 struct Part {
@@ -148,11 +154,13 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
         linked?;
         written.push(put(&object, &format!("lib{}.so", part.name))?);
     }
-    let headers = folder.join("include");
-    fs::create_dir_all(&headers).map_err(at(&headers))?;
-    let header = headers.join("ascend_emulator.h");
-    fs::write(&header, HEADER).map_err(at(&header))?;
-    written.push(header);
+    for (name, text) in TEXTS {
+        let path = folder.join(name);
+        let place = path.parent().unwrap_or(folder);
+        fs::create_dir_all(place).map_err(at(place))?;
+        fs::write(&path, text).map_err(at(&path))?;
+        written.push(path);
+    }
     Ok(written)
 }
 
