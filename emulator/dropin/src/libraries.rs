@@ -77,9 +77,9 @@ pub enum WriteError {
     /// A file could not be written, copied or read.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Which.
+        /// The file that could not be written.
         path: PathBuf,
-        /// Why not.
+        /// What the system said.
         source: io::Error,
     },
     /// The linker could not be run.
@@ -90,7 +90,7 @@ pub enum WriteError {
     Linker {
         /// The library without `lib` and `.so`.
         library: &'static str,
-        /// Its words.
+        /// What it printed.
         said: String,
     },
 }
