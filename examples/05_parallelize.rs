@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use ascend_tp::base::DType;
-use ascend_tp::compile::{Compiled, compile};
+use ascend_tp::compile::{CompiledProgram, compile};
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec;
 use ascend_tp::placement::{self, Residual};
@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
     // Data parallel on one axis, tensor parallel on the other; 21 does not divide by 3 cards' worth of 2, and need not.
     let mesh = Mesh::new(&[("dp", 2), ("tp", 3)])?;
     let pins = Pins::auto(Residual::Replicate).value("x", &[(0, "dp")]);
-    let Compiled { split, plans } = compile(&program, &mesh, &pins)?;
+    let CompiledProgram { split, plans } = compile(&program, &mesh, &pins)?;
     println!("{}", placement::print(&split.lowered));
     for exchange in collective::exchanges(&split.lowered) {
         println!("{} on {} of {}: {}", exchange.kind, exchange.axes, exchange.bytes, exchange.reason);

@@ -9,7 +9,7 @@ use std::path::Path;
 use ascend_tp::Cann;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{Event, Model, Request, Session};
+use ascend_tp::generate::{Model, Request, RequestEvent, Session};
 
 fn main() -> anyhow::Result<()> {
     let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2"))?;
@@ -24,8 +24,8 @@ fn main() -> anyhow::Result<()> {
     ];
     let found = session.generate(&requests, &mut |event| {
         match event {
-            Event::Token(token) if token.request == 0 => print!("{}", token.text),
-            Event::End { request: 0, text, .. } => println!("{text}"),
+            RequestEvent::Token(token) if token.request == 0 => print!("{}", token.text),
+            RequestEvent::End { request: 0, text, .. } => println!("{text}"),
             _ => {}
         }
         ControlFlow::Continue(())

@@ -9,7 +9,7 @@ use std::thread;
 
 use ascend_tp::Cann;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::generate::{CancelToken, Event, Model, Request, Session};
+use ascend_tp::generate::{CancelToken, Model, Request, RequestEvent, Session};
 
 fn main() -> anyhow::Result<()> {
     let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2"))?;
@@ -24,7 +24,7 @@ fn main() -> anyhow::Result<()> {
         for prompts in [vec!["In the beginning", "And God said"], vec!["The king"]] {
             let requests: Vec<Request> = prompts.iter().map(|prompt| Request::new(*prompt)).collect();
             short.generate(&requests, &mut |event| {
-                if let Event::End { request, finish, .. } = event {
+                if let RequestEvent::End { request, finish, .. } = event {
                     println!("\"{}…\" ended: {finish:?}", prompts[request]);
                 }
                 ControlFlow::Continue(())

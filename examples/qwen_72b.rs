@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use ascend_tp::base::{Bytes, DType};
 use ascend_tp::collective::exchanges;
-use ascend_tp::compile::{Compiled, compile};
+use ascend_tp::compile::{CompiledProgram, compile};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::{Model, Request, Session};
@@ -43,7 +43,7 @@ fn explain(preset: &str) -> anyhow::Result<()> {
     let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
     let program = decoder(&config, run, DType::BF16, Head::LastToken)?;
     let mesh = Mesh::tensor_parallel(CARDS, config.kv_heads, config.heads_per_kv_head())?;
-    let Compiled { split, plans } = compile(&program, &mesh, &Pins::auto(Residual::Replicate))?;
+    let CompiledProgram { split, plans } = compile(&program, &mesh, &Pins::auto(Residual::Replicate))?;
     for kind in ["all_reduce", "all_gather"] {
         let all = exchanges(&split.lowered).into_iter().filter(|exchange| exchange.kind == kind);
         let (count, bytes) = all.fold((0, Bytes(0)), |(count, bytes), exchange| (count + 1, bytes + exchange.bytes));

@@ -1,6 +1,6 @@
 //! One way from a program to the plans of all ranks, and the programs of a deployment.
 //!
-//! Input → output: a [`Program`] over whole tensors, a mesh and pins → [`Compiled`]; a [`ModelConfig`] and a
+//! Input → output: a [`Program`] over whole tensors, a mesh and pins → [`CompiledProgram`]; a [`ModelConfig`] and a
 //! [`Deployment`] → the plans of its two [`Programs`], those that `generate` runs and the planner predicts. Invariant: the decode
 //! program lays weights and caches out as the prefill program does, so that both run on the same memory. It knows nothing of training,
 //! whose programs of a step share one layout and are placed before any is scheduled (`train::compile`).
@@ -24,7 +24,7 @@ pub(crate) use order::{check_axes, check_order};
 
 /// What the passes make of a program.
 #[derive(Clone, Debug)]
-pub struct Compiled {
+pub struct CompiledProgram {
     /// The layouts, and the program with its collectives.
     pub split: Parallelized,
     /// The static plan of each rank, by rank.
@@ -35,7 +35,7 @@ pub struct Compiled {
 ///
 /// # Errors
 /// What the first pass that finds a problem finds, all of it.
-pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Compiled, Diagnostics> {
+pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<CompiledProgram, Diagnostics> {
     compile_with(program, mesh, pins, Kernels::NONE, Exchanges::Apart)
 }
 
@@ -49,10 +49,10 @@ pub fn compile_with(
     pins: &Pins,
     kernels: Kernels,
     exchanges: Exchanges,
-) -> Result<Compiled, Diagnostics> {
+) -> Result<CompiledProgram, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
     let plans = schedule_joined_like(&split.lowered, None, kernels, exchanges)?;
-    Ok(Compiled { split, plans })
+    Ok(CompiledProgram { split, plans })
 }
 
 /// Tokens of a sequence, where nobody says how many and the model has room for more.
@@ -200,7 +200,7 @@ impl Deployment {
         (sequence, sees, kernels): (usize, Sees, Kernels),
         (residual, memory_of): (Residual, Option<&Placed>),
         parts: &Cut,
-    ) -> Result<Compiled, Diagnostics> {
+    ) -> Result<CompiledProgram, Diagnostics> {
         let (program, layers) = self.decoder(config, (sequence, sees), parts)?;
         let pins = pins(config, &program, mesh, residual);
         let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
@@ -208,7 +208,7 @@ impl Deployment {
             let split = parallelize(&program, mesh, &pins)?;
             check_order(self.order, &split.lowered)?;
             let plans = schedule_joined_like(&split.lowered, memory_of, kernels, self.exchanges)?;
-            return Ok(Compiled { split, plans });
+            return Ok(CompiledProgram { split, plans });
         }
         self.over_stages(mesh, (&program, &layers), (pins, memory_of), parts)
     }
@@ -233,7 +233,7 @@ impl Deployment {
         (program, layers): (&Program, &[Range<usize>]),
         (pins, memory_of): (Pins, Option<&Placed>),
         parts: &Cut,
-    ) -> Result<Compiled, Diagnostics> {
+    ) -> Result<CompiledProgram, Diagnostics> {
         let marks = Marks::of_forward(program, layers, program.ops.len(), parts);
         // What runs on other stages shares no collective.
         let split = parallelize_apart(program, mesh, &pins, |program| marks.apart(program))?;
@@ -252,7 +252,7 @@ impl Deployment {
             micro_batches: &[0],
         };
         let plans = schedule_stages(&step, StepOrder::Program)?;
-        Ok(Compiled { split, plans })
+        Ok(CompiledProgram { split, plans })
     }
 
     /// Which stage has which layers: all programs of a deployment the same, so that steps of one token take as long on each.

@@ -14,7 +14,7 @@ use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Call, Region, View};
 use ascend_tp::schedule::{Plan, schedule};
-use ascend_tp::world::{Place, ProcessGroup, World};
+use ascend_tp::world::{MeetingPlace, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_sys::Table;
 
@@ -136,7 +136,7 @@ fn another_process_that_fails_ends_an_observed_run() {
     let start = |rank: usize| {
         let mut world = World::alone();
         (world.rank, world.size, world.card) = (rank, 2, Some(rank));
-        world.place = Place::Socket { job: format!("observed-{}", std::process::id()) };
+        world.place = MeetingPlace::Socket { job: format!("observed-{}", std::process::id()) };
         let group = Arc::new(ProcessGroup::join(&world).unwrap());
         let options = EngineOptions { group: Arc::clone(&group), ..EngineOptions::default() };
         let mut engine = Engine::start_with(&cann, vec![plans(2)], &options).unwrap();

@@ -7,7 +7,7 @@ use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::generate::{Event, Model, Request, Session};
+use ascend_tp::generate::{Model, Request, RequestEvent, Session};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
@@ -44,8 +44,8 @@ fn logits(model: &Model, deployment: Deployment) -> Vec<Vec<u32>> {
         .into();
     let mut found = vec![Vec::new(); requests.len()];
     for (at, together) in requests.chunks(deployment.batch).enumerate() {
-        let mut note = |event: Event<'_>| {
-            if let Event::Token(token) = event {
+        let mut note = |event: RequestEvent<'_>| {
+            if let RequestEvent::Token(token) = event {
                 let bits = token.logits.unwrap().iter().map(|logit| logit.to_bits());
                 found[at * deployment.batch + token.request].extend(bits);
             }

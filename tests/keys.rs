@@ -8,7 +8,7 @@ use ascend_tp::base::{DType, Id};
 use ascend_tp::device::{Buffer, Device, Stream, Tensor, operator};
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, KEY_BLOCK, Launching, prepare};
-use ascend_tp::generate::{Event, Model, Request, Session};
+use ascend_tp::generate::{Model, Request, RequestEvent, Session};
 use ascend_tp::program::call::{BufferId, Call, View};
 
 /// The logits of each token of two sequences, of which the longer goes from one block into the next and the shorter ends before, in a
@@ -26,7 +26,7 @@ fn logits(context: usize, launching: Launching) -> Vec<(usize, Vec<f32>)> {
     let mut found = Vec::new();
     session
         .generate(&[request(KEY_BLOCK - 6, 12), request(11, 5)], &mut |event| {
-            if let Event::Token(token) = event {
+            if let RequestEvent::Token(token) = event {
                 found.push((token.request, token.logits.unwrap().to_vec()));
             }
             ControlFlow::Continue(())

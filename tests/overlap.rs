@@ -11,7 +11,9 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind, View};
 use ascend_tp::schedule::{StepOrder, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
-use ascend_tp_planner::simulate::{Awaited, Exposed, Issue, Limit, RankRun, Simulator, Span, exposed, least_us};
+use ascend_tp_planner::simulate::{
+    Awaited, Exposed, Issue, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us,
+};
 
 /// Six layers between a small embedding and head, so that these are no large part of a step.
 fn model() -> ModelConfig {
@@ -295,7 +297,7 @@ fn what_is_exposed_has_the_reason_that_events_give() {
     assert!(!found.is_empty());
     let end = |at: usize| run.spans[at].unwrap().end_us;
     for Exposed { step, us, limit, awaited } in found {
-        let Span { start_us, end_us } = run.spans[step].unwrap();
+        let SimulatedSpan { start_us, end_us } = run.spans[step].unwrap();
         assert!(us > 0.0 && us <= end_us - start_us + 1e-6);
         let of_stream = |wanted: StreamKind| {
             let steps = plan.steps.iter().enumerate();

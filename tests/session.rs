@@ -11,7 +11,7 @@ use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{CancelToken, Error, Event, Finish, Generation, Model, Prompt, Request, Session};
+use ascend_tp::generate::{CancelToken, Error, Finish, Generation, Model, Prompt, Request, RequestEvent, Session};
 use ascend_tp::program::models::Head;
 
 const CARDS: usize = 2;
@@ -89,7 +89,7 @@ fn logits_log_probabilities_and_text_come_with_each_token() {
     let found = session
         .generate(&[request, short(PROMPTS[1])], &mut |event| {
             match event {
-                Event::Token(token) if token.request == 0 => {
+                RequestEvent::Token(token) if token.request == 0 => {
                     let (logits, of) = (token.logits.unwrap(), token.log_probabilities.unwrap());
                     assert_eq!((logits.len(), of.likeliest.len()), (model.config.vocab_size, 3));
                     assert_eq!(of.likeliest[0], (token.id, of.chosen), "greedy takes the likeliest");
@@ -97,8 +97,8 @@ fn logits_log_probabilities_and_text_come_with_each_token() {
                     assert!((f64::from(logits[token.id as usize]) - sum.ln() - f64::from(of.chosen)).abs() < 1e-4);
                     texts.push_str(token.text);
                 }
-                Event::Token(token) => assert!(token.logits.is_none() && token.log_probabilities.is_none()),
-                Event::End { request, text, finish } => {
+                RequestEvent::Token(token) => assert!(token.logits.is_none() && token.log_probabilities.is_none()),
+                RequestEvent::End { request, text, finish } => {
                     if request == 0 {
                         texts.push_str(text);
                     }
@@ -138,7 +138,7 @@ fn sequences_end_at_texts_ids_breaks_and_cancels() {
     let mut seen = [0; 3];
     let found = session
         .generate(&[cancelled, short(PROMPTS[0]), short(PROMPTS[0])], &mut |event| {
-            let Event::Token(heard) = event else { return ControlFlow::Continue(()) };
+            let RequestEvent::Token(heard) = event else { return ControlFlow::Continue(()) };
             seen[heard.request] += 1;
             if seen[0] == 2 {
                 token.cancel();

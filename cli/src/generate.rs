@@ -14,7 +14,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
-use ascend_tp::generate::{Event, Generation, Model, Request, Session, Summary};
+use ascend_tp::generate::{Generation, Model, Request, RequestEvent, ServeSummary, Session};
 use ascend_tp::placement::Grid;
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
@@ -226,9 +226,9 @@ impl<'a> Job<'a> {
         let generation = session.generate(&requests, &mut |event| {
             let written = match (self.options.stream, event) {
                 (true, event) => report::print_line(&report::Line::of(&event)),
-                (false, Event::Token(token)) if token.text.is_empty() => Ok(()),
-                (false, Event::Token(token)) => print(token.text),
-                (false, Event::End { text, .. }) => print(&format!("{text}\n")),
+                (false, RequestEvent::Token(token)) if token.text.is_empty() => Ok(()),
+                (false, RequestEvent::Token(token)) => print(token.text),
+                (false, RequestEvent::End { text, .. }) => print(&format!("{text}\n")),
             };
             // Nobody reads on: stop.
             failed = failed.take().or(written.err());
@@ -270,7 +270,7 @@ fn rate(tokens: usize, seconds: f64) -> Option<f64> {
 }
 
 /// The closing lines.
-fn summary(summary: &Summary, cards: &Cards) -> String {
+fn summary(summary: &ServeSummary, cards: &Cards) -> String {
     let line = |name: &str, tokens: usize, seconds: f64| {
         let rate = rate(tokens, seconds).map(|rate| format!(", {rate:.1} tokens/s")).unwrap_or_default();
         format!("{name:<9}{} in {seconds:.2} s{rate}", counted(tokens, "token"))

@@ -24,7 +24,7 @@ pub(super) struct SiteOptions {
     topology: Option<String>,
 }
 
-/// The cards.
+/// The cards a command plans for.
 #[derive(Debug)]
 pub(super) struct Site {
     /// The chip, with what is known of its speed.

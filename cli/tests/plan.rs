@@ -16,7 +16,7 @@ use ascend_tp::train::{Layout, Recipe, StepProgram, Zero, lower, recipe};
 use ascend_tp::{Cann, Engine};
 use ascend_tp_machine::{Profile, Soc, Topology};
 use ascend_tp_planner::fit_memory::{COMMUNICATOR_BYTES, CardMemory, MemoryKind};
-use ascend_tp_planner::serve::{Objective, Request};
+use ascend_tp_planner::serve::{Objective, ServingRequest};
 use ascend_tp_planner::simulate::{Issue, Simulator};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -339,7 +339,7 @@ fn what_fits_nowhere_is_refused_with_the_arithmetic_and_what_would_fit() {
 fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     let (config, profile, topology) = (model("qwen2.5-72b", 24), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let (cards, batch, input_tokens, output_tokens, precision) = (8, 4, 128, 64, DType::BF16.into());
-    let request = Request {
+    let request = ServingRequest {
         config: &config,
         precision,
         profile: &profile,

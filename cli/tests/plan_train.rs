@@ -4,7 +4,7 @@
 
 use std::process::Output;
 
-use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::coefficients::TrainCoefficients;
 use ascend_tp_planner::train::points::PointRow;
 use ascend_tp_planner::train::unseen::unseen;
 use ascend_tp_planner::train::{forms, text};
@@ -136,7 +136,7 @@ fn the_tables_of_the_document_are_what_the_program_says() {
     let path = root.join("docs/COSTS.md");
     let tables = [
         ("closed forms", text::forms_table(&forms::published())),
-        ("training coefficients", text::coefficients_table(&Coefficients::FITTED)),
+        ("training coefficients", text::coefficients_table(&TrainCoefficients::FITTED)),
         ("training rows", text::points_table(&training_rows())),
     ];
     let before = std::fs::read_to_string(&path).unwrap();

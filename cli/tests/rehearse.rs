@@ -14,9 +14,9 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::{StepOrder, schedule_partly_joined};
 use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
-use ascend_tp_planner::rehearse::{Rehearsal, Report, Setting, Site, html, train};
+use ascend_tp_planner::rehearse::{Rehearsal, RehearsalReport, Setting, Site, html, train};
 use ascend_tp_planner::simulate::{Issue, Simulator};
-use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::coefficients::TrainCoefficients;
 use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
 use ascend_tp_planner::train::{forms, grid, setting};
 use serde_json::Value;
@@ -57,7 +57,7 @@ fn rehearsal(setting: &Setting) -> Rehearsal {
     Rehearsal::run(setting).unwrap()
 }
 
-fn report(setting: &Setting) -> Report {
+fn report(setting: &Setting) -> RehearsalReport {
     rehearsal(setting).report()
 }
 
@@ -68,7 +68,7 @@ fn trace_of(rehearsal: &Rehearsal) -> String {
 }
 
 /// The time of the prefill's `all_reduce` of the MLP, in microseconds a byte.
-fn all_reduce_us_per_byte(report: &Report) -> f64 {
+fn all_reduce_us_per_byte(report: &RehearsalReport) -> f64 {
     let row = report.phases[0].collectives.iter().find(|row| row.name == "all_reduce mlp.out").unwrap();
     row.mean_us / row.bytes
 }
@@ -116,7 +116,7 @@ fn a_replayed_graph_waits_less_for_the_host() {
         |launching| report(&Setting { launching, model: model.clone(), input: 16, site: site.clone(), ..setting(2) });
     let [eager, captured] = [Launching::Eager, Launching::Captured].map(with);
     assert!(captured.token_us.mean < eager.token_us.mean, "{:?} {:?}", captured.token_us, eager.token_us);
-    let idle = |report: &Report| report.phases[1].shares.launch * report.phases[1].duration_us;
+    let idle = |report: &RehearsalReport| report.phases[1].shares.launch * report.phases[1].duration_us;
     assert!(idle(&captured) < idle(&eager), "{} {}", idle(&captured), idle(&eager));
 }
 
@@ -168,9 +168,9 @@ fn quantised_weights_take_half_the_bytes_and_less_time() {
     let w8a8 = report(&Setting { precision: Precision::w8a8(DType::BF16), ..setting(4) });
     assert_eq!(w8a8.dtype, "w8a8 with bf16 activations");
     // The embedding and the head stay as they are.
-    let weights = |report: &Report| report.memory.kinds.bytes(MemoryKind::Weights);
+    let weights = |report: &RehearsalReport| report.memory.kinds.bytes(MemoryKind::Weights);
     assert!(weights(&w8a8) < weights(&bf16), "{} {}", weights(&w8a8), weights(&bf16));
-    let operators = |report: &Report, name: &str| {
+    let operators = |report: &RehearsalReport, name: &str| {
         let rows = report.phases[1].operators.iter().filter(|row| row.name.contains(name));
         rows.map(|row| row.total_us).sum::<f64>()
     };
@@ -212,21 +212,21 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
         global_batch: 2,
         cards: 4,
         profile: site.profile.clone(),
-        coefficients: Coefficients::FITTED,
+        coefficients: TrainCoefficients::FITTED,
         topology: site.topology.clone(),
         software: Software::FUSED,
         state: forms::StateBytes::MEGATRON,
         stage_layers: None,
     };
-    let split = setting::Setting {
+    let split = setting::JobSplit {
         tp: 4,
         sequence_parallel: true,
         cp: 1,
         pp: 1,
         schedule: Pipeline::OneForwardOneBackward,
         dp: 1,
-        zero: forms::Zero::Stage0,
-        recompute: setting::Recompute::None,
+        zero: forms::ZeroStage::Stage0,
+        recompute: setting::Recomputation::None,
         micro_batch: 1,
         order: setting::RankOrder::DataInside,
     };
@@ -235,7 +235,7 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
     for on in layers {
         let first_us = |layers: usize| {
             let grid = Grid { rows: on.rows, depth: 1 };
-            let setting = train::Setting {
+            let setting = train::TrainingSetting {
                 name: name.clone(),
                 model: ModelConfig { layers, ..model.clone() },
                 recipe: Recipe { global_batch: 2, seq: 512, precision: recipe::Precision::Bf16, ..Recipe::default() },
@@ -250,16 +250,16 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
 }
 
 /// A step of two layers of Qwen-72B, of three micro-batches.
-fn step(zero: Zero) -> train::Setting {
+fn step(zero: Zero) -> train::TrainingSetting {
     let Setting { name, model, site, .. } = setting(4);
     let recipe = Recipe { global_batch: 6, seq: 512, precision: recipe::Precision::Bf16, ..Recipe::default() };
     let layout = Layout { data: 2, tensor: 2, zero, ..Layout::ONE };
-    train::Setting { name, model, recipe, layout, site }
+    train::TrainingSetting { name, model, recipe, layout, site }
 }
 
-fn step_rehearsal(setting: &train::Setting) -> train::Rehearsal {
+fn step_rehearsal(setting: &train::TrainingSetting) -> train::TrainingRehearsal {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    train::Rehearsal::run(setting).unwrap()
+    train::TrainingRehearsal::run(setting).unwrap()
 }
 
 #[test]

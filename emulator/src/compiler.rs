@@ -52,7 +52,7 @@ pub enum CompileError {
     /// The compiler refused a source.
     #[error("{compiler} refuses {source_file}:\n{said}")]
     Refused {
-        /// Its name.
+        /// The command that was run.
         compiler: String,
         /// The source, or the library where linking failed.
         source_file: PathBuf,
@@ -65,15 +65,15 @@ pub enum CompileError {
          launched through such a function"
     )]
     NoKernel {
-        /// The source.
+        /// The file without a kernel.
         source_file: PathBuf,
     },
     /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// The file.
+        /// The file that cannot be read or written.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         error: io::Error,
     },
 }
@@ -87,7 +87,7 @@ pub struct Compiler {
 /// An entry function of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelEntry {
-    /// Its name.
+    /// The name of the kernel's function.
     pub name: String,
     /// Names of its parameters, in order.
     pub params: Vec<String>,

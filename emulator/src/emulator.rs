@@ -60,7 +60,7 @@ pub enum EmulatorError {
     Topology {
         /// The topology's name.
         topology: String,
-        /// Its cards.
+        /// Cards of the machine that is there.
         joined: usize,
         /// Cards the machine was asked for.
         cards: usize,

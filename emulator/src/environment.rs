@@ -22,18 +22,18 @@ const CARD_ALIGNMENT: usize = 512;
 
 /// What is wrong with the environment's wishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnvironmentError {
+pub struct EmulatorEnvironmentError {
     /// One sentence each: the variable, what was expected, what was found.
     pub problems: Vec<String>,
 }
 
-impl fmt::Display for EnvironmentError {
+impl fmt::Display for EmulatorEnvironmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problems.join("; "))
     }
 }
 
-impl std::error::Error for EnvironmentError {}
+impl std::error::Error for EmulatorEnvironmentError {}
 
 /// One word of `ASCEND_EMULATOR`.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with these variables and with those of HCCL that a machine follows (`HCCL_BUFFSIZE`,
     /// `HCCL_CONNECT_TIMEOUT`, `HCCL_EXEC_TIMEOUT`).
-    pub fn from_env() -> Result<Self, EnvironmentError> {
+    pub fn from_env() -> Result<Self, EmulatorEnvironmentError> {
         let text = |variable: &str| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         let found = config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref());
         let wrong = variable_problems(text);
@@ -108,7 +108,7 @@ impl Config {
             Ok(config) if wrong.is_empty() => config,
             found => {
                 let words = found.err().map(|error| error.problems).unwrap_or_default();
-                return Err(EnvironmentError { problems: [words, wrong].concat() });
+                return Err(EmulatorEnvironmentError { problems: [words, wrong].concat() });
             }
         };
         if config.messages == Messages::StandardError && text(TO_STDOUT).as_deref() == Some("1") {
@@ -119,7 +119,7 @@ impl Config {
 }
 
 /// As [`Config::from_env`], from the variables' text.
-fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, EnvironmentError> {
+fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, EmulatorEnvironmentError> {
     let mut asked = Asked::default();
     let mut problems = Vec::new();
     for word in words.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -159,7 +159,7 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Environm
             Err(problem) => problems.push(problem),
         }
     }
-    if problems.is_empty() { Ok(config) } else { Err(EnvironmentError { problems }) }
+    if problems.is_empty() { Ok(config) } else { Err(EmulatorEnvironmentError { problems }) }
 }
 
 /// What the words so far have asked for.

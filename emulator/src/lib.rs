@@ -46,7 +46,7 @@ pub use base::collective_engine::CollectiveEngine;
 pub use base::report::{Report, ReportKind};
 pub use config::{CannVersion, Config, Messages, Mode, Numbers, Sharing, StrictRules, Transport};
 pub use emulator::{Emulator, EmulatorError};
-pub use environment::{EnvironmentError, WORDS, Word};
+pub use environment::{EmulatorEnvironmentError, WORDS, Word};
 pub use faults::fault::{Calls, Checksum, Fault, FaultError};
 pub use faults::injected::Injected;
 pub use hccl::rules::{CollectiveRule, InPlace, Named};

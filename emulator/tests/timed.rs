@@ -12,7 +12,9 @@ use std::time::Duration;
 use ascend_tp_emulator::{Config, Emulator, EmulatorError, Fault, Lane, Mode, Numbers, Recording, Soc, Span};
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::topology::Fabric;
-use ascend_tp_machine::{CollectiveCost, Element, Exchange, HostCall, Launch, Operand, OperatorCost, Profile, Work};
+use ascend_tp_machine::{
+    CollectiveCost, Element, Exchange, HostCall, Launch, LaunchOperand, OperatorCost, Profile, Work,
+};
 use ascend_tp_sys::{
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_TASK_TIMEOUT, HcclComm,
     HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclDataType, aclOpExecutor, aclmdlRICaptureMode,
@@ -96,7 +98,7 @@ fn an_operator_takes_what_the_cost_model_says() {
     let card = Card::new(&table, 0);
     product(&card, 2048).run(&card, card.stream);
     card.synchronize();
-    let operand = |access| Operand::dense(Element::F32, [2048, 2048], access);
+    let operand = |access| LaunchOperand::dense(Element::F32, [2048, 2048], access);
     let operands = vec![operand(Access::Read), operand(Access::Read), operand(Access::Write)];
     let work = Work::of(&Launch { operator: "aclnnMatmul", operands });
     let cost = OperatorCost::of(&Profile::of(Soc::Ascend910B3), &work);
@@ -215,9 +217,9 @@ fn a_joined_call_hides_most_of_the_shorter_of_product_and_exchange() {
         }
         cards.iter().for_each(Card::synchronize);
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), ascend_tp_machine::Topology::atlas_a2(1));
-        let half = |dims: [i64; 2], access| Operand::dense(Element::F16, dims.map(|dim| dim as usize), access);
-        let weights = Operand {
-            layout: ascend_tp_machine::launch::Layout::Transposed,
+        let half = |dims: [i64; 2], access| LaunchOperand::dense(Element::F16, dims.map(|dim| dim as usize), access);
+        let weights = LaunchOperand {
+            layout: ascend_tp_machine::launch::OperandLayout::Transposed,
             ..half([of.depth, of.columns], Access::Read)
         };
         let operands = vec![half([all, of.depth], Access::Read), weights, half([all, of.columns], Access::Write)];

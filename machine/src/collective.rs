@@ -50,7 +50,7 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// Every exchange.
+    /// Every exchange, in the order of the enum.
     pub const ALL: [Self; 9] = [
         Self::AllReduce,
         Self::AllGather,
@@ -239,7 +239,7 @@ impl CollectiveCost {
 pub enum Link {
     /// The link from one card to another in a full mesh.
     Between {
-        /// Its level.
+        /// The level of the topology it belongs to.
         level: usize,
         /// The card that sends.
         from: usize,
@@ -248,14 +248,14 @@ pub enum Link {
     },
     /// A card's way into a switch.
     Port {
-        /// Its level.
+        /// The level of the topology it belongs to.
         level: usize,
-        /// The card.
+        /// The card it leaves.
         card: usize,
     },
     /// What all cards of a unit share.
     Bus {
-        /// Its level.
+        /// The level of the topology it belongs to.
         level: usize,
         /// The unit's number on that level.
         unit: usize,
@@ -265,7 +265,7 @@ pub enum Link {
 /// How busy an exchange keeps a link while it runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkLoad {
-    /// The link.
+    /// The link that is busy.
     pub link: Link,
     /// Part of the exchange's duration in which it is busy, at most 1.
     pub busy: f64,

@@ -8,7 +8,7 @@
 /// What may be fitted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
-    /// Its name.
+    /// The name in the table of coefficients.
     pub name: &'static str,
     /// Where the search begins.
     pub start: f64,

@@ -11,7 +11,7 @@ pub enum HostCall {
     Plan,
     /// Second phase of an operator, or a kernel launch.
     Launch,
-    /// A collective.
+    /// A call of HCCL that enqueues a collective.
     Collective,
     /// A record of or a wait for an event.
     Event,
@@ -21,7 +21,7 @@ pub enum HostCall {
     Replay,
     /// A tool's call, which a run without the tool does not make.
     Free,
-    /// Any other.
+    /// A call of any other kind.
     Other,
 }
 

@@ -3,10 +3,10 @@
 //! Input: the name of an entry function and the integers it is launched with, in their order. Output: a [`Launch`] with the tensors in
 //! the order of the entry's parameters. A kernel that is not here is one that nothing is known of until it runs.
 
-use crate::launch::{Access, Element, Launch, Operand};
+use crate::launch::{Access, Element, Launch, LaunchOperand};
 
 /// Tensors of a kernel, of its element type and its integers.
-type Tensors = fn(Element, &[u64]) -> Option<Vec<Operand>>;
+type Tensors = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
 
 /// By the name of an entry function without its type: its tensors.
 const KERNELS: [(&str, Tensors); 5] = [
@@ -30,12 +30,12 @@ pub fn launch(entry: &str, numbers: &[u64]) -> Option<Launch> {
 }
 
 /// None of more elements than can be counted: anybody's kernel may have one of these names.
-fn tensor(element: Element, dims: &[u64], access: Access) -> Option<Operand> {
+fn tensor(element: Element, dims: &[u64], access: Access) -> Option<LaunchOperand> {
     dims.iter().try_fold(1_u64, |all, size| all.checked_mul(*size))?;
-    Some(Operand::dense(element, dims.iter().map(|size| *size as usize).collect::<Vec<_>>(), access))
+    Some(LaunchOperand::dense(element, dims.iter().map(|size| *size as usize).collect::<Vec<_>>(), access))
 }
 
-fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
+fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[tokens, each, heads, dim, rows, ..] = numbers else { return None };
     let sequences = tokens.checked_div(each)?;
     let new = || tensor(element, &[tokens, heads, dim], Access::Read);
@@ -46,24 +46,24 @@ fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
 }
 
 /// Its records are too few to count.
-fn grad_stats(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
+fn grad_stats(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     // Behind the scale, where that is among the numbers: a launch does not say which of its values are integers.
     let &[.., rewrites, elems] = numbers else { return None };
     Some(vec![tensor(element, &[elems], if rewrites == 0 { Access::Read } else { Access::Update })?])
 }
 
-fn ordered_sum(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
+fn ordered_sum(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[chunks, elems] = numbers else { return None };
     Some(vec![tensor(element, &[chunks, elems], Access::Read)?, tensor(element, &[elems], Access::Write)?])
 }
 
 /// Labels and records are as many as rows: too few to count.
-fn vocabulary_statistics(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
+fn vocabulary_statistics(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[rows, vocabulary, ..] = numbers else { return None };
     Some(vec![tensor(element, &[rows, vocabulary], Access::Read)?])
 }
 
-fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<Operand>> {
+fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[rows, vocabulary, ..] = numbers else { return None };
     Some(vec![tensor(element, &[rows, vocabulary], Access::Update)?])
 }

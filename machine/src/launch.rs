@@ -41,9 +41,9 @@ impl Element {
 /// What a call does with a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Reads it.
+    /// The operator reads it alone.
     Read,
-    /// Writes it.
+    /// The operator writes it alone.
     Write,
     /// Reads and writes it in place.
     Update,
@@ -51,37 +51,37 @@ pub enum Access {
 
 /// One tensor of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Operand {
-    /// Element type.
+pub struct LaunchOperand {
+    /// Type of its elements.
     pub element: Element,
-    /// Sizes.
+    /// Sizes of its dims, the outermost first.
     pub dims: Vec<usize>,
     /// Elements that are touched, each once: fewer than the product of `dims` where a stride is 0, or where the call says that it
     /// reads a part.
     pub distinct: usize,
     /// Whether the elements lie row-major without gaps, maybe with the last two dims swapped.
-    pub layout: Layout,
+    pub layout: OperandLayout,
     /// What happens to it.
     pub access: Access,
 }
 
 /// How a tensor's elements lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum OperandLayout {
     /// Row-major without gaps.
     Dense,
     /// The same with the last two dims swapped.
     Transposed,
-    /// Otherwise.
+    /// In no order that a kernel streams through.
     Strided,
 }
 
-impl Operand {
+impl LaunchOperand {
     /// A dense tensor.
     #[must_use]
     pub fn dense(element: Element, dims: impl Into<Vec<usize>>, access: Access) -> Self {
         let dims = dims.into();
-        Self { element, distinct: dims.iter().product(), dims, layout: Layout::Dense, access }
+        Self { element, distinct: dims.iter().product(), dims, layout: OperandLayout::Dense, access }
     }
 
     /// Number of elements.
@@ -109,5 +109,5 @@ pub struct Launch {
     /// The C function without its `GetWorkspaceSize`: `aclnnMatmul`.
     pub operator: &'static str,
     /// The tensors in the order of the C function's parameters; those that are not given are left out.
-    pub operands: Vec<Operand>,
+    pub operands: Vec<LaunchOperand>,
 }

@@ -35,7 +35,7 @@ pub mod work;
 
 pub use collective::{CollectiveCost, Exchange};
 pub use host::HostCall;
-pub use launch::{Element, Launch, Operand};
+pub use launch::{Element, Launch, LaunchOperand};
 pub use operator::OperatorCost;
 pub use problem::{Problem, Problems};
 pub use profile::Profile;

@@ -15,7 +15,7 @@
 
 use crate::launch::Element;
 use crate::profile::Profile;
-use crate::work::{Gemm, Kind, Work};
+use crate::work::{Gemm, Work, WorkKind};
 
 /// What bounds an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ impl Bound {
 
 /// The units of a card a kernel keeps busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Engine {
+pub enum ComputeUnit {
     /// The cube units, and the vector units that feed them.
     Cube,
     /// The vector units alone.
@@ -66,7 +66,7 @@ pub struct OperatorCost {
     /// The part the memory would take alone.
     pub memory_us: f64,
     /// What it keeps busy.
-    pub engine: Engine,
+    pub engine: ComputeUnit,
     /// The largest part.
     pub bound: Bound,
 }
@@ -90,7 +90,7 @@ impl OperatorCost {
         let c = &profile.coefficients;
         let vector_us = vector_us(profile, work);
         let cube_us: f64 = match work.kind {
-            Kind::Attention { .. } => {
+            WorkKind::Attention { .. } => {
                 let flops = work.flops() * multiplication(work.element).0;
                 flops / (profile.soc.cube_flops_per_us() * c.cube_efficiency)
             }
@@ -101,14 +101,14 @@ impl OperatorCost {
             .into_iter()
             .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
         let fixed_us = match work.kind {
-            Kind::Product => c.product_us + c.serial * cube_us.min(memory_us),
-            Kind::Grouped | Kind::GroupedSums => c.grouped_us,
-            Kind::Attention { .. } => {
+            WorkKind::Product => c.product_us + c.serial * cube_us.min(memory_us),
+            WorkKind::Grouped | WorkKind::GroupedSums => c.grouped_us,
+            WorkKind::Attention { .. } => {
                 c.attention_us + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
             }
-            Kind::Vector => c.kernel_us + c.core_us * cores_of(profile, work),
+            WorkKind::Vector => c.kernel_us + c.core_us * cores_of(profile, work),
         };
-        let engine = if work.products.is_empty() { Engine::Vector } else { Engine::Cube };
+        let engine = if work.products.is_empty() { ComputeUnit::Vector } else { ComputeUnit::Cube };
         let bound = if longest < fixed_us { Bound::Launch } else { bound };
         Self { duration_us: fixed_us + longest, cube_us, vector_us, memory_us, engine, bound }
     }
@@ -125,7 +125,7 @@ impl OperatorCost {
         let fixed_us = c.kernel_us + c.core_us * f64::from(soc.vector_cores());
         let bound = if longest < fixed_us { Bound::Launch } else { bound };
         let duration_us = fixed_us + longest;
-        Self { duration_us, cube_us: 0.0, vector_us, memory_us, engine: Engine::Vector, bound }
+        Self { duration_us, cube_us: 0.0, vector_us, memory_us, engine: ComputeUnit::Vector, bound }
     }
 }
 
@@ -138,11 +138,11 @@ fn cores_of(profile: &Profile, work: &Work) -> f64 {
 fn vector_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
-        Kind::Attention { .. } => c.softmax_efficiency,
-        Kind::Product | Kind::Grouped | Kind::GroupedSums | Kind::Vector => c.vector_efficiency,
+        WorkKind::Attention { .. } => c.softmax_efficiency,
+        WorkKind::Product | WorkKind::Grouped | WorkKind::GroupedSums | WorkKind::Vector => c.vector_efficiency,
     };
     let all_us = work.vector_operations / (soc.vector_lanes_per_us() * efficiency);
-    if work.kind != Kind::Vector {
+    if work.kind != WorkKind::Vector {
         return all_us;
     }
     let cores = f64::from(soc.vector_cores());
@@ -153,15 +153,15 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
 fn memory_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
-        Kind::Attention { key_heads: 2.. } => c.strided_keys_efficiency,
-        Kind::Attention { .. } => c.keys_efficiency,
+        WorkKind::Attention { key_heads: 2.. } => c.strided_keys_efficiency,
+        WorkKind::Attention { .. } => c.keys_efficiency,
         _ => c.hbm_efficiency,
     };
     let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
     let from_cache = match work.kind {
         // A tile's time has its loads from the cache.
-        Kind::Product | Kind::Grouped | Kind::GroupedSums => 0.0,
-        Kind::Attention { .. } | Kind::Vector => kept + work.cached_bytes,
+        WorkKind::Product | WorkKind::Grouped | WorkKind::GroupedSums => 0.0,
+        WorkKind::Attention { .. } | WorkKind::Vector => kept + work.cached_bytes,
     };
     let far = (work.bytes() - kept - work.cached_bytes).max(0.0) / (soc.hbm_bytes_per_us() * efficiency);
     (far + from_cache / (soc.l2_bytes_per_us() * c.l2_efficiency)).max(work.bytes() / soc.l2_bytes_per_us())
@@ -182,11 +182,11 @@ const fn multiplication(element: Element) -> (f64, f64) {
 /// Microseconds of all cores for a product: the fastest tile shape.
 fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
-    let is_grouped = matches!(work.kind, Kind::Grouped | Kind::GroupedSums);
+    let is_grouped = matches!(work.kind, WorkKind::Grouped | WorkKind::GroupedSums);
     let weight_efficiency = if is_grouped { c.grouped_load_efficiency } else { c.load_efficiency };
     // Of a group whose rows are a draw the last tile is half full on average.
     let high = |rows: f64| match work.kind {
-        Kind::Grouped => (gemm.m / rows + 0.5).max(1.0),
+        WorkKind::Grouped => (gemm.m / rows + 0.5).max(1.0),
         _ => (gemm.m / rows).ceil(),
     };
     let up = |size: f64| (size / BLOCK).ceil() * BLOCK;
@@ -209,27 +209,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::launch::{Access, Launch, Operand};
+    use crate::launch::{Access, Launch, LaunchOperand};
     use crate::soc::Soc;
 
     fn matmul(element: Element, m: usize, k: usize, n: usize) -> Work {
         let operands = vec![
-            Operand::dense(element, [m, k], Access::Read),
-            Operand::dense(element, [k, n], Access::Read),
-            Operand::dense(Element::Bf16, [m, n], Access::Write),
+            LaunchOperand::dense(element, [m, k], Access::Read),
+            LaunchOperand::dense(element, [k, n], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [m, n], Access::Write),
         ];
         let operator = if element == Element::I8 { "aclnnQuantMatmulV4" } else { "aclnnMatmul" };
         Work::of(&Launch { operator, operands })
     }
 
     fn attention(batch: usize, query: usize, positions: usize, mask: &[usize]) -> Work {
-        let dense = |dims: &[usize], access| Operand::dense(Element::Bf16, dims, access);
+        let dense = |dims: &[usize], access| LaunchOperand::dense(Element::Bf16, dims, access);
         let mut operands = vec![
             dense(&[batch, query, 8, 128], Access::Read),
             dense(&[batch, positions, 2, 128], Access::Read),
             dense(&[batch, positions, 2, 128], Access::Read),
         ];
-        operands.extend((!mask.is_empty()).then(|| Operand::dense(Element::I8, mask, Access::Read)));
+        operands.extend((!mask.is_empty()).then(|| LaunchOperand::dense(Element::I8, mask, Access::Read)));
         operands.push(dense(&[batch, query, 8, 128], Access::Write));
         Work::of(&Launch { operator: "aclnnFusedInferAttentionScoreV2", operands })
     }
@@ -245,16 +245,16 @@ mod tests {
     #[test]
     fn rows_of_a_table_are_read_not_the_table() {
         let operands = vec![
-            Operand::dense(Element::Bf16, [1000, 64], Access::Read),
-            Operand::dense(Element::I64, [3], Access::Read),
-            Operand::dense(Element::Bf16, [3, 64], Access::Write),
+            LaunchOperand::dense(Element::Bf16, [1000, 64], Access::Read),
+            LaunchOperand::dense(Element::I64, [3], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [3, 64], Access::Write),
         ];
         let work = Work::of(&Launch { operator: "aclnnEmbedding", operands });
         assert_eq!((work.read_bytes, work.written_bytes), (3.0 * 128.0 + 24.0, 3.0 * 128.0));
         let operands = vec![
-            Operand::dense(Element::Bf16, [1000, 64], Access::Update),
-            Operand::dense(Element::I64, [3], Access::Read),
-            Operand::dense(Element::Bf16, [3, 64], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [1000, 64], Access::Update),
+            LaunchOperand::dense(Element::I64, [3], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [3, 64], Access::Read),
         ];
         let work = Work::of(&Launch { operator: "aclnnInplaceIndexCopy", operands });
         assert_eq!((work.read_bytes, work.written_bytes), (3.0 * 128.0 + 24.0, 3.0 * 128.0));
@@ -279,15 +279,15 @@ mod tests {
             OperatorCost::of(&profile, &work).cube_us
         };
         // Tiles of 256 rows and 128 columns.
-        let (even, drawn) = (us(Kind::GroupedSums, 4096.0), us(Kind::Grouped, 4096.0));
+        let (even, drawn) = (us(WorkKind::GroupedSums, 4096.0), us(WorkKind::Grouped, 4096.0));
         assert!((drawn / even - 16.5 / 16.0).abs() < 1e-3, "{drawn} {even}");
-        assert_eq!(us(Kind::Grouped, 8.0), us(Kind::GroupedSums, 8.0));
+        assert_eq!(us(WorkKind::Grouped, 8.0), us(WorkKind::GroupedSums, 8.0));
     }
 
     fn vector(operator: &'static str, rows: usize, width: usize) -> Work {
         let operands = vec![
-            Operand::dense(Element::Bf16, [rows, width], Access::Read),
-            Operand::dense(Element::Bf16, [rows, width], Access::Write),
+            LaunchOperand::dense(Element::Bf16, [rows, width], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [rows, width], Access::Write),
         ];
         Work::of(&Launch { operator, operands })
     }

@@ -48,10 +48,10 @@ pub struct Coefficients {
     pub core_us: f64,
     /// What a vector core takes for a row beside the row's operations, in microseconds.
     pub row_us: f64,
-    /// Exchanges.
+    /// How long exchanges between cards take.
     pub exchange: ExchangeCoefficients,
-    /// Host time.
-    pub host: Host,
+    /// How long the host takes for a call.
+    pub host: HostProfile,
 }
 
 /// What an exchange takes beside what the links' rates say.
@@ -143,12 +143,12 @@ pub const MEANINGS: [Meaning; 26] = [
 /// Time of the calling thread in calls of the C ABI, in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Host {
+pub struct HostProfile {
     /// First phase of an operator: checks, tiling, workspace.
     pub plan_us: f64,
     /// Second phase: the launch.
     pub launch_us: f64,
-    /// A collective.
+    /// To enqueue a collective.
     pub collective_us: f64,
     /// An event: record or wait.
     pub event_us: f64,
@@ -169,7 +169,7 @@ pub struct Host {
 /// A chip with its coefficients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// The chip.
+    /// The chip the figures are of.
     pub soc: Soc,
     /// Memory soldered on one card, in bytes: that of the chip, unless the profile is for a card with another.
     pub hbm_installed_bytes: u64,

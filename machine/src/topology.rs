@@ -57,9 +57,9 @@ const fn usual_direct_bytes() -> f64 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// Its name.
+    /// The name in tables and options.
     pub name: String,
-    /// The levels.
+    /// Levels of links, the innermost first.
     pub levels: Vec<Level>,
 }
 
@@ -161,7 +161,7 @@ impl Topology {
         Self::atlas_a2(cards.div_ceil(8).max(1))
     }
 
-    /// All cards.
+    /// Cards that the levels join.
     #[must_use]
     pub fn cards(&self) -> usize {
         self.levels.last().map_or(0, |level| level.cards)

@@ -3,12 +3,12 @@
 //! Input: a [`Launch`]. Output: its [`Work`]. One table, by operator; what is not in it is a pass over its tensors with one
 //! operation an element.
 
-use crate::launch::{Access, Element, Launch, Layout, Operand};
+use crate::launch::{Access, Element, Launch, LaunchOperand, OperandLayout};
 
 /// A product of matrices, `batch` times `[m, k] × [k, n]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm {
-    /// Products.
+    /// How many products of this size.
     pub batch: f64,
     /// Rows of the result.
     pub m: f64,
@@ -19,7 +19,7 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    /// Floating-point operations.
+    /// Floating-point operations of all products.
     #[must_use]
     pub fn flops(&self) -> f64 {
         2.0 * self.batch * self.m * self.n * self.k
@@ -28,7 +28,7 @@ impl Gemm {
 
 /// How kernels do their work; each has coefficients of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum WorkKind {
     /// One product, or several of the same sizes.
     Product,
     /// Products of which each row has the weight of its group, which is a draw.
@@ -61,7 +61,7 @@ pub struct Work {
     /// Bytes written to memory.
     pub written_bytes: f64,
     /// How it is done.
-    pub kind: Kind,
+    pub kind: WorkKind,
     /// Bytes of an element of the right side, which may be narrower than the left.
     pub weight_bytes: f64,
     /// Units of work that cores are given one at a time: of attention a key head of a sequence and a block of its queries, of a
@@ -267,8 +267,8 @@ impl Work {
     }
 
     /// Each tensor once, and a copy of those the operator cannot read as they lie.
-    fn pass(operands: &[Operand]) -> Self {
-        let elements = operands.iter().map(Operand::len).max().unwrap_or(0) as f64;
+    fn pass(operands: &[LaunchOperand]) -> Self {
+        let elements = operands.iter().map(LaunchOperand::len).max().unwrap_or(0) as f64;
         let mut work = Self {
             products: Vec::new(),
             element: operands.first().map_or(Element::Bf16, |operand| operand.element),
@@ -276,7 +276,7 @@ impl Work {
             read_bytes: 0.0,
             written_bytes: 0.0,
             passing_bytes: 0.0,
-            kind: Kind::Vector,
+            kind: WorkKind::Vector,
             weight_bytes: 0.0,
             tasks: elements / PIECE,
             cached_bytes: 0.0,
@@ -295,11 +295,11 @@ impl Work {
     }
 
     /// Neither read nor written from the cache: a weight, a cache of keys, a table.
-    fn stays(&mut self, operand: &Operand) {
+    fn stays(&mut self, operand: &LaunchOperand) {
         self.passing_bytes -= operand.bytes();
     }
 
-    fn product(&mut self, operands: &[Operand], first: usize) {
+    fn product(&mut self, operands: &[LaunchOperand], first: usize) {
         self.vector_operations = 0.0;
         let [a, b, ..] = operands.get(first..).unwrap_or(&[]) else { return };
         let Some(out) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
@@ -313,7 +313,7 @@ impl Work {
         // A sum over the batch has none in its result.
         let whole = if outer.len() < b_outer.len() { b_outer } else { outer };
         let batch = whole.iter().product::<usize>() as f64;
-        (self.element, self.kind) = (a.element, Kind::Product);
+        (self.element, self.kind) = (a.element, WorkKind::Product);
         self.weight_bytes = b.element.bytes(1.0);
         // One weight for the whole batch is one product with more rows.
         let shared = b_outer.iter().product::<usize>() == 1;
@@ -329,13 +329,13 @@ impl Work {
 
     /// As many products as a convolution has: each element of its result is a sum over a window of the channels of a group, and of a
     /// transposed one, whose weight has the channels of the input first, each element of the input goes to one.
-    fn convolution(&mut self, [x, weight, out]: [&Operand; 3], products: usize) {
+    fn convolution(&mut self, [x, weight, out]: [&LaunchOperand; 3], products: usize) {
         self.vector_operations = 0.0;
         // The channels are before as many dims as a window has.
         let dim = (out.dims.len() + 1).saturating_sub(weight.dims.len());
         let first = weight.dims.first().copied().unwrap_or(1).max(1);
         let side = if out.dims.get(dim) == Some(&first) { out } else { x };
-        (self.element, self.kind) = (x.element, Kind::Product);
+        (self.element, self.kind) = (x.element, WorkKind::Product);
         self.weight_bytes = weight.element.bytes(1.0);
         let [m, n, k] = [side.len() / first, first, weight.len() / first].map(|extent| extent as f64);
         self.products.extend((0..products).map(|_| Gemm { batch: 1.0, m, n, k }));
@@ -343,8 +343,8 @@ impl Work {
     }
 
     /// What the cube cannot load as it lies is copied before.
-    fn copy_strided(&mut self, operands: &[Operand]) {
-        for operand in operands.iter().filter(|operand| operand.layout == Layout::Strided) {
+    fn copy_strided(&mut self, operands: &[LaunchOperand]) {
+        for operand in operands.iter().filter(|operand| operand.layout == OperandLayout::Strided) {
             let bytes = operand.element.bytes(operand.len() as f64);
             self.read_bytes += bytes;
             self.written_bytes += bytes;
@@ -353,13 +353,13 @@ impl Work {
     }
 
     /// Each row goes to an expert of its own, as likely to one as to another: of E experts, r rows touch E (1 - (1 - 1/E)ʳ).
-    fn grouped(&mut self, operands: &[Operand]) {
+    fn grouped(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let [x, weight, ..] = operands else { return };
         let ([.., rows, k], [experts, .., n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
         let (rows, all) = (*rows as f64, *experts as f64);
         let touched = touched(all, rows);
-        (self.element, self.kind) = (x.element, Kind::Grouped);
+        (self.element, self.kind) = (x.element, WorkKind::Grouped);
         self.weight_bytes = weight.element.bytes(1.0);
         self.products.push(Gemm { batch: touched, m: rows / touched.max(1.0), n: *n as f64, k: *k as f64 });
         self.stays(weight);
@@ -367,12 +367,12 @@ impl Work {
     }
 
     /// Groups are as large as each other.
-    fn grouped_sums(&mut self, operands: &[Operand]) {
+    fn grouped_sums(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let [x, weight, groups, ..] = operands else { return };
         let ([k, m], [_, n]) = (x.dims.as_slice(), weight.dims.as_slice()) else { return };
         let groups = groups.len().max(1) as f64;
-        (self.element, self.kind) = (x.element, Kind::GroupedSums);
+        (self.element, self.kind) = (x.element, WorkKind::GroupedSums);
         self.weight_bytes = weight.element.bytes(1.0);
         self.products.push(Gemm { batch: groups, m: *m as f64, n: *n as f64, k: *k as f64 / groups });
         self.copy_strided(&operands[..2]);
@@ -380,7 +380,7 @@ impl Work {
 
     /// Queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`, of which the first `t` are read that the keys' touched
     /// elements make up; `times` the two products and the softmax.
-    fn attention(&mut self, operands: &[Operand], times: f64) {
+    fn attention(&mut self, operands: &[LaunchOperand], times: f64) {
         self.vector_operations = 0.0;
         let [q, k, v, rest @ ..] = operands else { return };
         let (&[b, s, n, d], &[own, _, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last()) else {
@@ -392,7 +392,7 @@ impl Work {
         let (b, s, n, d, h, e) = (b as f64, s as f64, n as f64, d as f64, h.max(1) as f64, *e as f64);
         // The last of s queries sees all t positions, each one before it one less.
         let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
-        (self.element, self.kind) = (q.element, Kind::Attention { key_heads: h as usize });
+        (self.element, self.kind) = (q.element, WorkKind::Attention { key_heads: h as usize });
         self.tasks = b * h * (s * n / h / QUERY_BLOCK).ceil() * times;
         for (n_out, inner) in [(seen, d), (e, seen)] {
             self.products.push(Gemm { batch: b * h * times, m: s * n / h, n: n_out, k: inner });
@@ -403,17 +403,17 @@ impl Work {
         self.copy_strided(&operands[..3]);
     }
 
-    fn read_rows(&mut self, operands: &[Operand]) {
+    fn read_rows(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let Some(table) = operands.first() else { return };
         let written = operands.iter().filter(|operand| operand.access == Access::Write);
         self.tasks = rows(written.clone().next());
-        let moved: f64 = written.map(Operand::bytes).sum();
+        let moved: f64 = written.map(LaunchOperand::bytes).sum();
         self.stays(table);
         self.read_bytes += moved.min(table.bytes()) - table.bytes();
     }
 
-    fn write_rows(&mut self, operands: &[Operand]) {
+    fn write_rows(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let source = operands
             .iter()
@@ -421,7 +421,7 @@ impl Work {
             .max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
         self.tasks = rows(source);
         for table in operands.iter().filter(|operand| operand.access != Access::Read) {
-            let moved = source.map_or(0.0, Operand::bytes).min(table.bytes());
+            let moved = source.map_or(0.0, LaunchOperand::bytes).min(table.bytes());
             if table.access == Access::Update {
                 // Rows that are replaced are not read.
                 self.read_bytes -= table.bytes();
@@ -467,7 +467,7 @@ fn found(ratio: f64) -> f64 {
 }
 
 /// Rows of a tensor along its last dim.
-fn rows(operand: Option<&Operand>) -> f64 {
+fn rows(operand: Option<&LaunchOperand>) -> f64 {
     operand.and_then(|operand| operand.dims.split_last()).map_or(1, |(_, outer)| outer.iter().product()) as f64
 }
 
@@ -483,8 +483,10 @@ mod tests {
 
     #[test]
     fn what_multiplies_nothing_makes_no_operations() {
-        let operands =
-            vec![Operand::dense(Element::Bf16, [4], Access::Read), Operand::dense(Element::Bf16, [4], Access::Write)];
+        let operands = vec![
+            LaunchOperand::dense(Element::Bf16, [4], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [4], Access::Write),
+        ];
         let flops = Work::of(&Launch { operator: "aclnnSilu", operands }).flops();
         assert!(flops == 0.0 && flops.is_sign_positive(), "{flops:?}");
     }
@@ -501,10 +503,10 @@ mod tests {
     #[test]
     fn sums_of_groups_are_read_and_written() {
         let operands = vec![
-            Operand::dense(Element::Bf16, [12, 3], Access::Read),
-            Operand::dense(Element::Bf16, [12, 5], Access::Read),
-            Operand::dense(Element::I64, [2], Access::Read),
-            Operand::dense(Element::F32, [6, 5], Access::Update),
+            LaunchOperand::dense(Element::Bf16, [12, 3], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [12, 5], Access::Read),
+            LaunchOperand::dense(Element::I64, [2], Access::Read),
+            LaunchOperand::dense(Element::F32, [6, 5], Access::Update),
         ];
         let work = Work::of(&Launch { operator: "aclnnGroupedMatmulAdd", operands });
         assert_eq!(work.products, [Gemm { batch: 2.0, m: 3.0, n: 5.0, k: 6.0 }]);
@@ -513,10 +515,10 @@ mod tests {
 
     #[test]
     fn an_optimizer_reads_and_writes_its_state() {
-        let state = || Operand::dense(Element::F32, [7, 100], Access::Update);
+        let state = || LaunchOperand::dense(Element::F32, [7, 100], Access::Update);
         let mut operands = vec![state(), state(), state()];
-        operands.push(Operand::dense(Element::F32, [7, 100], Access::Read));
-        operands.push(Operand::dense(Element::I64, [1], Access::Read));
+        operands.push(LaunchOperand::dense(Element::F32, [7, 100], Access::Read));
+        operands.push(LaunchOperand::dense(Element::I64, [1], Access::Read));
         let work = Work::of(&Launch { operator: "aclnnApplyAdamWV2", operands });
         assert_eq!((work.read_bytes, work.written_bytes), (4.0 * 2800.0 + 8.0, 3.0 * 2800.0));
         assert_eq!(work.vector_operations, 24.0 * 700.0);
@@ -526,11 +528,11 @@ mod tests {
     fn a_quantised_product_has_the_sizes_of_its_result_however_it_is_stored() {
         for weight in [[7, 5], [5, 7]] {
             let operands = vec![
-                Operand::dense(Element::I8, [3, 5], Access::Read),
-                Operand::dense(Element::I8, weight, Access::Read),
-                Operand::dense(Element::F32, [7], Access::Read),
-                Operand::dense(Element::F32, [3], Access::Read),
-                Operand::dense(Element::Bf16, [3, 7], Access::Write),
+                LaunchOperand::dense(Element::I8, [3, 5], Access::Read),
+                LaunchOperand::dense(Element::I8, weight, Access::Read),
+                LaunchOperand::dense(Element::F32, [7], Access::Read),
+                LaunchOperand::dense(Element::F32, [3], Access::Read),
+                LaunchOperand::dense(Element::Bf16, [3, 7], Access::Write),
             ];
             let work = Work::of(&Launch { operator: "aclnnQuantMatmulV4", operands });
             assert_eq!(work.products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
@@ -543,7 +545,7 @@ mod tests {
     /// The products that a call makes of these dims, of which those behind the first `read` are written.
     fn products(operator: &'static str, dims: &[&[usize]], read: usize) -> Vec<Gemm> {
         let access = |at| if at < read { Access::Read } else { Access::Write };
-        let operand = |(at, dims): (usize, &&[usize])| Operand::dense(Element::Bf16, dims.to_vec(), access(at));
+        let operand = |(at, dims): (usize, &&[usize])| LaunchOperand::dense(Element::Bf16, dims.to_vec(), access(at));
         Work::of(&Launch { operator, operands: dims.iter().enumerate().map(operand).collect() }).products
     }
 
@@ -568,7 +570,7 @@ mod tests {
         assert_eq!(products("aclnnBaddbmm", &[&[7], &a, &b, &[4, 3, 7]], 3), [expected]);
         assert_eq!(products("aclnnAddbmm", &[&[3, 7], &a, &b, &[3, 7]], 3), [expected]);
         let operands = [(&[3usize, 7][..], Access::Update), (&[3, 5], Access::Read), (&[5, 7], Access::Read)];
-        let operand = |(dims, access): (&[usize], Access)| Operand::dense(Element::F32, dims.to_vec(), access);
+        let operand = |(dims, access): (&[usize], Access)| LaunchOperand::dense(Element::F32, dims.to_vec(), access);
         let launch = Launch { operator: "aclnnInplaceAddmm", operands: operands.map(operand).to_vec() };
         assert_eq!(Work::of(&launch).products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
     }

@@ -18,7 +18,7 @@ pub const COMMUNICATOR_BYTES: Bytes = Bytes(2 * (200 << 20));
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
-    /// Weights.
+    /// Weights of the model.
     Weights,
     /// Keys and values of past tokens.
     KvCache,
@@ -37,7 +37,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// Every kind.
+    /// Every kind, in the order of tables.
     pub const ALL: [Self; 8] = [
         Self::Weights,
         Self::KvCache,

@@ -1,6 +1,6 @@
 //! When each step of a plan runs, without running it.
 //!
-//! Input → output: the plans of all ranks, the cards they run on and how work is issued → a [`Run`]: start and end of every
+//! Input → output: the plans of all ranks, the cards they run on and how work is issued → a [`SimulatedRun`]: start and end of every
 //! step on every rank, and what the time goes to. It is the executor's walk on the emulator's clock, in closed form: each
 //! call costs its thread, an entry of a stream starts when the entry before it has ended, it has been issued and what it waits
 //! for is there, and a collective starts when its last rank has arrived.
@@ -41,7 +41,7 @@ impl Issue {
 
 /// Start and end of a step on its stream, in microseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
+pub struct SimulatedSpan {
     /// It begins to run.
     pub start_us: f64,
     /// It has run.
@@ -52,7 +52,7 @@ pub struct Span {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankRun {
     /// By step; records and waits have none.
-    pub spans: Vec<Option<Span>>,
+    pub spans: Vec<Option<SimulatedSpan>>,
     /// From the first call to the last output on the host.
     pub duration_us: f64,
 }
@@ -62,7 +62,7 @@ pub struct RankRun {
 pub struct Breakdown {
     /// From the first call to the last output on the host.
     pub duration_us: f64,
-    /// Operators.
+    /// Time of operators.
     pub kernels_us: f64,
     /// Operators bound by the cube units.
     pub cube_us: f64,
@@ -78,9 +78,9 @@ pub struct Breakdown {
     pub exposed_us: f64,
     /// Neither an operator nor a collective runs: the card waits for its host or for other ranks.
     pub idle_us: f64,
-    /// Operators.
+    /// How many operators there are.
     pub kernels: usize,
-    /// Collectives.
+    /// How many collectives there are.
     pub collectives: usize,
 }
 
@@ -108,8 +108,8 @@ impl Breakdown {
 
 /// One run of a program on all ranks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Run {
-    /// By rank.
+pub struct SimulatedRun {
+    /// What each rank does, by rank.
     pub ranks: Vec<RankRun>,
     /// The slowest rank's.
     pub breakdown: Breakdown,
@@ -176,7 +176,7 @@ type Ends = [f64; StreamKind::ALL.len()];
 /// When a rank's links are busy, in order: a card does one exchange at a time, whichever of its streams it is of. The links are given in
 /// the order in which the walk comes to exchanges, which may not be that of their times: one met later fits into a gap or waits.
 #[derive(Default)]
-struct Busy(Vec<Span>);
+struct Busy(Vec<SimulatedSpan>);
 
 impl Busy {
     /// The first moment from `from_us` on at which the links are free for so long.
@@ -192,7 +192,7 @@ impl Busy {
         start_us
     }
 
-    fn take(&mut self, span: Span) {
+    fn take(&mut self, span: SimulatedSpan) {
         let at = self.0.partition_point(|other| other.start_us <= span.start_us);
         self.0.insert(at, span);
     }
@@ -206,17 +206,17 @@ struct Meeting {
     bytes: f64,
     /// The shortest product that is one call with it, if there is one.
     product_us: Option<f64>,
-    end: Option<Span>,
+    end: Option<SimulatedSpan>,
 }
 
 /// Where a rank is.
 struct Walk {
     next: usize,
-    /// The thread.
+    /// When the rank's thread is free.
     host_us: f64,
     /// By stream: the end of its last entry.
     ends_us: Ends,
-    /// By event.
+    /// When each event was reached, by event.
     marks_us: Vec<f64>,
     /// By party: exchanges so far.
     met: Vec<usize>,
@@ -281,7 +281,7 @@ impl<'a> Simulator<'a> {
 
     /// Walks all plans once.
     #[must_use]
-    pub fn run(&self, issue: Issue) -> Run {
+    pub fn run(&self, issue: Issue) -> SimulatedRun {
         let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, issue)).collect();
         let groups = self.slow_downs.len();
         let mut meetings: Vec<Vec<Meeting>> = (0..groups).map(|_| Vec::new()).collect();
@@ -304,7 +304,7 @@ impl<'a> Simulator<'a> {
             walks.into_iter().zip(self.plans).map(|(walk, plan)| self.finish(walk, plan)).collect();
         let slowest = (0..ranks.len()).max_by(|a, b| ranks[*a].duration_us.total_cmp(&ranks[*b].duration_us));
         let breakdown = slowest.map(|rank| self.breakdown(rank, &ranks[rank])).unwrap_or_default();
-        Run { ranks, breakdown }
+        SimulatedRun { ranks, breakdown }
     }
 
     fn host_us(&self, function: &str, bytes: u64) -> f64 {
@@ -367,7 +367,7 @@ impl<'a> Simulator<'a> {
             Issue::Captured => self.profile.coefficients.host.replay_node_us,
         };
         let span = match priced {
-            Priced::Kernel(cost, _) => Some(Span { start_us: ready_us, end_us: ready_us + cost.duration_us + node_us }),
+            Priced::Kernel(cost, _) => Some(SimulatedSpan { start_us: ready_us, end_us: ready_us + cost.duration_us + node_us }),
             Priced::Record(event) => {
                 walk.marks_us[*event] = ready_us;
                 walk.ends_us[stream] = ready_us;
@@ -416,7 +416,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// When an exchange that could begin at `from_us` has the links of all its ranks.
-    fn when_free(&self, from_us: f64, duration_us: f64, ranks: &[usize], busy: &mut [Busy]) -> Span {
+    fn when_free(&self, from_us: f64, duration_us: f64, ranks: &[usize], busy: &mut [Busy]) -> SimulatedSpan {
         let mut start_us = from_us;
         // Exchanges of one stream are one behind the other anyhow.
         if self.has_transfers {
@@ -429,7 +429,7 @@ impl<'a> Simulator<'a> {
                 start_us = next_us;
             }
         }
-        let span = Span { start_us, end_us: start_us + duration_us };
+        let span = SimulatedSpan { start_us, end_us: start_us + duration_us };
         if self.has_transfers {
             ranks.iter().for_each(|rank| busy[*rank].take(span));
         }
@@ -457,7 +457,7 @@ impl<'a> Simulator<'a> {
 
     fn breakdown(&self, rank: usize, run: &RankRun) -> Breakdown {
         let mut found = Breakdown { duration_us: run.duration_us, ..Breakdown::default() };
-        let (mut operators, mut exchanges) = (Vec::new(), Vec::<Span>::new());
+        let (mut operators, mut exchanges) = (Vec::new(), Vec::<SimulatedSpan>::new());
         for ((priced, step), span) in self.steps[rank].iter().zip(&self.plans[rank].steps).zip(&run.spans) {
             let Some(span) = span else { continue };
             let length_us = span.end_us - span.start_us;
@@ -488,7 +488,7 @@ impl<'a> Simulator<'a> {
 }
 
 /// The time in which both of two rows of spans, each in order and without overlap, have one.
-fn overlap_us(a: &[Span], b: &[Span]) -> f64 {
+fn overlap_us(a: &[SimulatedSpan], b: &[SimulatedSpan]) -> f64 {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     let mut both_us = 0.0;
     while let (Some(x), Some(y)) = (a.peek(), b.peek()) {

@@ -46,7 +46,7 @@ fn model() -> ModelConfig {
 
 /// What stages did in the micro-batches of a step.
 struct Seen {
-    setting: train::Setting,
+    setting: train::TrainingSetting,
     plans: Vec<Arc<Plan>>,
     spans: Vec<Span>,
     /// By op of the plans.
@@ -58,8 +58,8 @@ impl Seen {
         let recipe = Recipe { seq: 1024, global_batch: micro_batches * layout.batch(), pipeline, ..Recipe::default() };
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let site = Site { cards: layout.cards(), servers: None, profile, topology, kernels: KernelSource::None };
-        let setting = train::Setting { name: "eight layers".to_owned(), model: model(), recipe, layout, site };
-        let rehearsal = train::Rehearsal::run(&setting).unwrap();
+        let setting = train::TrainingSetting { name: "eight layers".to_owned(), model: model(), recipe, layout, site };
+        let rehearsal = train::TrainingRehearsal::run(&setting).unwrap();
         let lowered = lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
         let runs = lowered.runs(&setting.recipe, &setting.layout).unwrap();
         let places = runs[0].programs.iter().flat_map(|(_, staged)| staged.places).copied().collect();
@@ -95,12 +95,12 @@ impl Seen {
 
     /// The same on the planner's clock, with the steps of each rank in the order of its passes, or as they ran.
     fn predicted(&self, order: StepOrder) -> Self {
-        let train::Setting { model, recipe, layout, site, .. } = &self.setting;
+        let train::TrainingSetting { model, recipe, layout, site, .. } = &self.setting;
         let lowered = lower(model, recipe, layout).unwrap();
         let plans = lowered.runs(recipe, layout).unwrap()[0].schedule_in(order, recipe, layout, Kernels::NONE).unwrap();
         let cards: Vec<usize> = (0..plans.len()).collect();
         let run = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
-        let span = |rank: usize, step: usize, at: &simulate::Span| {
+        let span = |rank: usize, step: usize, at: &simulate::SimulatedSpan| {
             let [start_ns, end_ns] = [at.start_us, at.end_us].map(|us| (1e3 * us) as u64);
             let stream = plans[rank].steps[step].stream;
             Span { rank, stream, step, operator: String::new(), arrived_ns: start_ns, start_ns, end_ns, work: None }

@@ -33,7 +33,7 @@ impl Kernels {
         self.0 & Self::named([name]).0 != 0
     }
 
-    /// Their names.
+    /// Names of the kernels in it.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         LAUNCHED.into_iter().filter(move |name| self.has(name))
     }

@@ -7,7 +7,7 @@ use crate::program::{Kind, Op, OpId, ValueId};
 
 /// One collective of a lowered program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub struct ExplainedExchange {
     /// The movement in the lowered program.
     pub op: OpId,
     /// `all_reduce`, …
@@ -34,7 +34,7 @@ fn other_side(here: &[ValueId], there: &[ValueId], value: ValueId) -> ValueId {
 
 /// The collectives of a lowered program, in order.
 #[must_use]
-pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
+pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
     let (program, mesh) = (&placed.program, &placed.mesh);
     let mut maker = vec![None; program.values.len()];
     let mut users: Vec<Vec<OpId>> = vec![Vec::new(); program.values.len()];
@@ -85,7 +85,7 @@ pub fn exchanges(placed: &Placed) -> Vec<Exchange> {
     let row = |(id, op): (OpId, &Op)| {
         let given = op.kind.row().in_place.len();
         let own = reason(op.operands[0], op.results.get(given).copied().unwrap_or_else(|| op.result()));
-        Exchange {
+        ExplainedExchange {
             op: id,
             kind: op.kind.row().name,
             axes: mesh.describe(op.kind.axes()),

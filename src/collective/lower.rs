@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use smallvec::smallvec;
 
 use crate::base::{AxisId, Diagnostic, Diagnostics, Id, IdVec};
-use crate::placement::transition::Step;
+use crate::placement::transition::TransitionStep;
 use crate::placement::{Layout, Mesh, Placed, transition};
 use crate::program::text::op_text;
 use crate::program::{Kind, Op, Program, Value};
@@ -48,11 +48,11 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
 
 /// The same steps with groups whose ranks ascend, as communicators have them: an `all_reduce` names its axes by stride, as its order says
 /// nothing, and what else goes over an axis within another goes over one after the other.
-fn in_order_of_ranks(from: &Layout, steps: Vec<Step>, mesh: &Mesh) -> Vec<Step> {
+fn in_order_of_ranks(from: &Layout, steps: Vec<TransitionStep>, mesh: &Mesh) -> Vec<TransitionStep> {
     let stride = |axis: &AxisId| mesh.axes()[axis.index()].stride;
     let mut now = from.clone();
     let mut found = Vec::with_capacity(steps.len());
-    for Step { kind, .. } in steps {
+    for TransitionStep { kind, .. } in steps {
         let ascend = kind.axes().is_sorted_by(|a, b| stride(a) >= stride(b));
         let kinds = match kind {
             Kind::AllReduce { mut axes, reduce } if !ascend => {
@@ -69,7 +69,7 @@ fn in_order_of_ranks(from: &Layout, steps: Vec<Step>, mesh: &Mesh) -> Vec<Step> 
         };
         for kind in kinds {
             transition::apply(&mut now, &kind);
-            found.push(Step { kind, layout: now.clone() });
+            found.push(TransitionStep { kind, layout: now.clone() });
         }
     }
     found

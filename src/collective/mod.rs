@@ -12,7 +12,7 @@ mod reshard;
 mod share;
 mod verify;
 
-pub use explain::{Exchange, exchanges};
+pub use explain::{ExplainedExchange, exchanges};
 pub use fuse::fuse;
 pub use lower::lower;
 pub use reshard::insert_reshards;

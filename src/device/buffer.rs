@@ -75,7 +75,7 @@ impl Buffer {
         Ok(Self(Arc::new(Hold { device: Arc::clone(device), memory: Arc::clone(&self.0.memory) })))
     }
 
-    /// The card.
+    /// The card it lies on.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
@@ -176,7 +176,7 @@ pub struct BufferSlice {
 }
 
 impl BufferSlice {
-    /// The card.
+    /// The card it lies on.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.buffer.device()

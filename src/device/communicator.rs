@@ -42,7 +42,7 @@ impl ReduceOp {
 
 /// Parts of a slice, one for each rank, in elements.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
+pub struct RankParts<'a> {
     /// Length of each part.
     pub counts: &'a [usize],
     /// First element of each part.
@@ -283,7 +283,7 @@ impl Communicator {
         &self,
         send: &BufferSlice,
         recv: &BufferSlice,
-        parts: Parts<'_>,
+        parts: RankParts<'_>,
         dtype: DType,
         stream: &Stream,
     ) -> Result<()> {
@@ -348,7 +348,7 @@ impl Communicator {
     pub fn enqueue_reduce_scatter_v(
         &self,
         send: &BufferSlice,
-        parts: Parts<'_>,
+        parts: RankParts<'_>,
         recv: &BufferSlice,
         dtype: DType,
         op: ReduceOp,
@@ -440,9 +440,9 @@ impl Communicator {
     pub fn enqueue_all_to_all_v(
         &self,
         send: &BufferSlice,
-        send_parts: Parts<'_>,
+        send_parts: RankParts<'_>,
         recv: &BufferSlice,
-        recv_parts: Parts<'_>,
+        recv_parts: RankParts<'_>,
         dtype: DType,
         stream: &Stream,
     ) -> Result<()> {
@@ -626,7 +626,7 @@ impl Call<'_> {
     }
 
     /// Counts and displacements as C takes them, if there is one part for each rank and each lies within `elems` elements.
-    fn parts(&self, parts: Parts<'_>, elems: usize) -> Result<(EachRank, EachRank)> {
+    fn parts(&self, parts: RankParts<'_>, elems: usize) -> Result<(EachRank, EachRank)> {
         for len in [parts.counts.len(), parts.displacements.len()] {
             if len != self.world {
                 return Err(self.refuse("not one part for each rank", self.world.to_string(), len.to_string()));

@@ -95,7 +95,7 @@ pub struct CallError {
     pub message: Option<String>,
     /// Numbers this layer adds.
     pub note: Option<String>,
-    /// The card.
+    /// The card it happened on.
     pub device: Option<usize>,
     /// The rank within a communicator.
     pub rank: Option<usize>,

@@ -42,7 +42,7 @@ impl Event {
         Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// The card.
+    /// The card it is of.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device

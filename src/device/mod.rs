@@ -48,7 +48,7 @@ mod tensor;
 pub use buffer::{Buffer, BufferSlice};
 pub use cann::{Cann, toolkit_version};
 pub use card::{Device, Memory};
-pub use communicator::{Communicator, Parts, ReduceOp};
+pub use communicator::{Communicator, RankParts, ReduceOp};
 pub use copy::{HostBuffer, Transfer};
 pub use error::{CallError, Error, ErrorKind, Result};
 pub use event::Event;

@@ -57,7 +57,7 @@ impl Prepared {
         self.operator.name
     }
 
-    /// The card.
+    /// The card it runs on.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device

@@ -74,7 +74,7 @@ impl Stream {
         Ok(Self(queue))
     }
 
-    /// The card.
+    /// The card it is of.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device

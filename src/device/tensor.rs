@@ -60,7 +60,7 @@ impl Tensor {
         Ok(Self(Arc::new(View { slice: slice.clone(), dtype, shape, strides: strides.to_vec(), offset, object })))
     }
 
-    /// The card.
+    /// The card it lies on.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.0.slice.device()
@@ -72,7 +72,7 @@ impl Tensor {
         &self.0.slice
     }
 
-    /// Element type.
+    /// Type of its elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.0.dtype

@@ -12,7 +12,7 @@ use crate::world::PeerFailure;
 pub struct RankError {
     /// The rank that failed.
     pub rank: usize,
-    /// Its card.
+    /// The card it runs on.
     pub card: usize,
     /// The op, with its layer, if the failure came with one.
     pub place: Option<String>,

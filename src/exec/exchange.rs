@@ -4,7 +4,7 @@
 //! besides the communicator is made once, so that enqueueing allocates nothing. It does not know who is in the group.
 
 use crate::base::DType;
-use crate::device::{BufferSlice, Communicator, Parts, ReduceOp, Result, Stream};
+use crate::device::{BufferSlice, Communicator, RankParts, ReduceOp, Result, Stream};
 use crate::schedule::plan::{Collective, CollectiveKind, Reduce};
 
 /// A collective with its memory.
@@ -47,8 +47,8 @@ impl Blocks {
         Self { counts: counts.to_vec(), displacements: counts.iter().scan(0, starts).collect() }
     }
 
-    fn parts(&self) -> Parts<'_> {
-        Parts { counts: &self.counts, displacements: &self.displacements }
+    fn parts(&self) -> RankParts<'_> {
+        RankParts { counts: &self.counts, displacements: &self.displacements }
     }
 }
 

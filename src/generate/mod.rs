@@ -22,6 +22,6 @@ pub mod verify;
 
 pub use error::Error;
 pub use model::Model;
-pub use request::{CancelToken, Event, Finish, LogProbabilities, Prompt, Request, Sequence, Token};
-pub use serve::{Generation, Summary};
+pub use request::{CancelToken, Finish, LogProbabilities, Prompt, Request, RequestEvent, Sequence, Token};
+pub use serve::{Generation, ServeSummary};
 pub use session::{DECODE, PREFILL, Session, SessionBuilder};

@@ -10,7 +10,7 @@ use super::sampling::SamplingOptions;
 pub enum Prompt {
     /// A text; the model's tokenizer makes ids of it.
     Text(String),
-    /// Token ids.
+    /// Token ids, as the model takes them.
     Ids(Vec<u32>),
 }
 
@@ -107,7 +107,7 @@ impl CancelToken {
 
 /// What happens to a sequence.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub enum RequestEvent<'a> {
     /// It has one more token.
     Token(Token<'a>),
     /// It has ended.

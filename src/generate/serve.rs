@@ -1,7 +1,7 @@
 //! The serving loop: one prefill, by a program of about the prompts' length, then one run a token, which begins before anyone
 //! hears of the token before it.
 //!
-//! Input → output: [`Request`]s, as many as the session has room for → [`Event`]s as tokens are made, and the whole sequences.
+//! Input → output: [`Request`]s, as many as the session has room for → [`RequestEvent`]s as tokens are made, and the whole sequences.
 //! Invariants: a sequence's tokens do not depend on what else is in the batch; a logit that is no number ends the batch with an
 //! error that says where it came from, never with a token.
 
@@ -18,7 +18,7 @@ use crate::timeline::Span;
 
 use super::error::Error;
 use super::inputs::{Row, inputs};
-use super::request::{CancelToken, Event, Finish, LogProbabilities, Prompt, Request, Sequence, Token};
+use super::request::{CancelToken, Finish, LogProbabilities, Prompt, Request, RequestEvent, Sequence, Token};
 use super::sampling::{Sampler, SamplingError};
 use super::session::{DECODE, Session};
 use super::text::Text;
@@ -30,12 +30,12 @@ pub struct Generation {
     /// What was generated, in the order of the requests.
     pub sequences: Vec<Sequence>,
     /// Times and rates of the whole.
-    pub summary: Summary,
+    pub summary: ServeSummary,
 }
 
 /// Figures of a generation.
 #[derive(Clone, Debug, Default)]
-pub struct Summary {
+pub struct ServeSummary {
     /// Time to split, open cards and load weights, in seconds.
     pub load_seconds: f64,
     /// Tokens of all prompts.
@@ -89,7 +89,7 @@ impl Session {
     pub fn generate(
         &mut self,
         requests: &[Request],
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
     ) -> Result<Generation, Error> {
         let prompts = self.check(requests)?;
         let tokenizer = self.tokenizer.as_ref().ok().map(Arc::clone);
@@ -99,10 +99,10 @@ impl Session {
         let mut running = running
             .map(|(request, ids)| Running::new(request, ids, tokenizer.as_deref(), &stop_ids, context))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut summary = Summary {
+        let mut summary = ServeSummary {
             load_seconds: self.load_seconds,
             prefill_tokens: prompts.iter().map(Vec::len).sum(),
-            ..Summary::default()
+            ..ServeSummary::default()
         };
 
         let started = Instant::now();
@@ -378,7 +378,7 @@ impl<'a> Running<'a> {
         request: usize,
         token: Option<u32>,
         logits: Option<&[f32]>,
-        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
     ) -> Result<(), Diagnostics> {
         // A stop id is no token of the sequence.
         if let Some(id) = token.filter(|_| !matches!(self.finish, Some(Finish::StopId(_)))) {
@@ -397,7 +397,7 @@ impl<'a> Running<'a> {
             let found = logits.zip(count).map(|(logits, count)| LogProbabilities::of(logits, id, count));
             let (log_probabilities, logits) = (found.as_ref(), logits.filter(|_| self.request.logits));
             let token = Token { request, id, text: &text, log_probabilities, logits };
-            if on_event(Event::Token(token)).is_break() {
+            if on_event(RequestEvent::Token(token)).is_break() {
                 self.finish.get_or_insert(Finish::Cancelled);
             }
             self.sequence.log_probabilities.extend(found);
@@ -415,7 +415,7 @@ impl<'a> Running<'a> {
         self.sequence.text.push_str(&text);
         self.sequence.finish = self.finish.clone().unwrap_or(Finish::Length);
         // It has ended: there is nothing to break.
-        let _ended = on_event(Event::End { request, text: &text, finish: &self.sequence.finish });
+        let _ended = on_event(RequestEvent::End { request, text: &text, finish: &self.sequence.finish });
         Ok(())
     }
 }
@@ -432,7 +432,7 @@ fn tell(
     running: &mut [Running<'_>],
     step: &Step,
     vocabulary: usize,
-    on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
 ) -> Result<(), Diagnostics> {
     for (request, running) in running.iter_mut().enumerate() {
         if running.is_told {

@@ -225,7 +225,8 @@ impl Session {
 
     /// Lengths in tokens for which there is a program that reads prompts, ascending. The longest has one from the start, others
     /// are compiled and prepared when a prompt first needs them, and kept.
-    pub fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
+    #[cfg(test)]
+    fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
         self.prompt_programs.keys().copied()
     }
 

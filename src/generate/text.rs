@@ -5,12 +5,12 @@
 
 use crate::base::Diagnostics;
 
-use super::tokenizer::{Stream, Tokenizer};
+use super::tokenizer::{TokenStream, Tokenizer};
 
 /// The text of one sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Text<'a> {
-    stream: Stream<'a>,
+    stream: TokenStream<'a>,
     stops: &'a [String],
     /// May be the beginning of a stop text.
     held: String,

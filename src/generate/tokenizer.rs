@@ -19,12 +19,12 @@ use std::ops::Range;
 pub use absent::Tokenizer;
 #[cfg(feature = "text")]
 pub use hub::Tokenizer;
-pub use stream::Stream;
+pub use stream::TokenStream;
 
 /// A token of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The token.
+    /// Id of the token.
     pub id: u32,
     /// What it stands for. Many tokenizers leave out the spaces it begins with; of a character that several tokens make up, each
     /// has the whole.

@@ -252,7 +252,7 @@ impl Mesh {
         axes.iter().map(|axis| self.size(*axis)).product()
     }
 
-    /// All cards.
+    /// How many cards the axes make.
     #[must_use]
     pub fn cards(&self) -> usize {
         self.axes.iter().map(|axis| axis.size).product()

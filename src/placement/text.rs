@@ -14,7 +14,7 @@ use super::mesh::Mesh;
 pub struct Placed {
     /// Values have the shapes of the whole.
     pub program: Program,
-    /// The cards.
+    /// The mesh it is placed on.
     pub mesh: Mesh,
     /// How each value lies over the mesh.
     pub layouts: IdVec<ValueId, Layout>,

@@ -12,7 +12,7 @@ use super::mesh::Mesh;
 
 /// One step and the layout after it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct TransitionStep {
     /// A lowered op.
     pub kind: Kind,
     /// The layout of its result.
@@ -23,13 +23,13 @@ pub struct Step {
 ///
 /// # Errors
 /// A sentence, if `to` is partial where `from` is a shard, or by another reduction: no collective makes that.
-pub fn steps(from: &Layout, to: &Layout) -> Result<Vec<Step>, String> {
+pub fn steps(from: &Layout, to: &Layout) -> Result<Vec<TransitionStep>, String> {
     let mut now = from.clone();
     let mut steps = Vec::new();
     while now != *to {
         let kind = next(&now, to)?;
         apply(&mut now, &kind);
-        steps.push(Step { kind, layout: now.clone() });
+        steps.push(TransitionStep { kind, layout: now.clone() });
     }
     Ok(steps)
 }

@@ -188,14 +188,14 @@ pub type Views<'a> = SmallVec<[&'a View; 5]>;
 
 /// A tensor of a call, and what the call does with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Operand<'a> {
+pub struct CallOperand<'a> {
     /// The tensor, as a window on a buffer.
     pub view: &'a View,
     /// Whether it is read, written, or both.
     pub access: Access,
 }
 
-impl Operand<'_> {
+impl CallOperand<'_> {
     /// The same tensor, given as an operand of its own to be read.
     const fn read(self) -> Self {
         Self { access: Access::Read, ..self }
@@ -225,8 +225,8 @@ impl Operand<'_> {
     }
 }
 
-impl<'a> From<Operand<'a>> for Argument<Operand<'a>> {
-    fn from(operand: Operand<'a>) -> Self {
+impl<'a> From<CallOperand<'a>> for Argument<CallOperand<'a>> {
+    fn from(operand: CallOperand<'a>) -> Self {
         Self::Tensor(operand)
     }
 }
@@ -251,10 +251,10 @@ trait Field: Sized {
 }
 
 impl Field for View {
-    type Given<'a> = Operand<'a>;
+    type Given<'a> = CallOperand<'a>;
 
-    fn given(&self, access: Access) -> Operand<'_> {
-        Operand { view: self, access }
+    fn given(&self, access: Access) -> CallOperand<'_> {
+        CallOperand { view: self, access }
     }
 
     fn view(&self) -> Option<&View> {
@@ -271,9 +271,9 @@ impl Field for View {
 }
 
 impl Field for Box<View> {
-    type Given<'a> = Operand<'a>;
+    type Given<'a> = CallOperand<'a>;
 
-    fn given(&self, access: Access) -> Operand<'_> {
+    fn given(&self, access: Access) -> CallOperand<'_> {
         (**self).given(access)
     }
 
@@ -404,7 +404,7 @@ macro_rules! calls {
 
             /// The arguments of the C function, but for the last two, which are every operator's.
             #[must_use]
-            pub fn arguments(&self) -> Vec<Argument<Operand<'_>>> {
+            pub fn arguments(&self) -> Vec<Argument<CallOperand<'_>>> {
                 match self { $( Self::$name { $($field,)* } => {
                     $( let $field = Field::given($field, access(stringify!($mark))); )*
                     vec![$(Argument::from($argument),)*]
@@ -465,7 +465,7 @@ macro_rules! calls {
 }
 
 /// A tensor or array that is not given.
-const NONE: Argument<Operand<'static>> = Argument::Absent;
+const NONE: Argument<CallOperand<'static>> = Argument::Absent;
 /// `cubeMathType`: multiply in the operands' own type.
 const OWN_PRECISION: i64 = 0;
 /// `mode` of the rotary embedding: element `i` is rotated with element `i + d/2`.

@@ -127,13 +127,13 @@ impl Adjoint<'_, '_> {
 
     /// The cotangent of result `index`, if something depends on it.
     #[must_use]
-    pub fn cotangent(&self, index: usize) -> Option<Operand> {
+    fn cotangent(&self, index: usize) -> Option<Operand> {
         self.cotangents.get(index).copied().flatten()
     }
 
     /// Whether anything that is wanted depends on operand `index`.
     #[must_use]
-    pub fn wants(&self, index: usize) -> bool {
+    fn wants(&self, index: usize) -> bool {
         self.wanted[index]
     }
 
@@ -148,7 +148,7 @@ impl Adjoint<'_, '_> {
     }
 
     /// As [`Adjoint::give`], of an operand that is wanted: the cotangent is written only then.
-    pub fn give_if_wanted(&mut self, index: usize, write: impl FnOnce(&mut Self) -> Operand) {
+    fn give_if_wanted(&mut self, index: usize, write: impl FnOnce(&mut Self) -> Operand) {
         if self.wants(index) {
             let cotangent = write(self);
             self.give(index, cotangent);

@@ -50,7 +50,7 @@ impl Role {
 pub struct Source {
     /// The tensor's name in the checkpoint.
     pub tensor: String,
-    /// First element.
+    /// Where its first element is in the whole.
     pub element_offset: usize,
     /// What is made of the elements.
     pub form: Form,
@@ -110,7 +110,7 @@ pub struct Value {
     pub name: String,
     /// Sizes of the whole tensor.
     pub shape: Shape,
-    /// Element type.
+    /// Type of its elements.
     pub dtype: DType,
     /// Where it comes from.
     pub role: Role,
@@ -140,9 +140,9 @@ impl Op {
 /// A program over whole tensors. Ops run in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// For people.
+    /// A name for messages.
     pub name: String,
-    /// Every value.
+    /// Every value, by id.
     pub values: IdVec<ValueId, Value>,
     /// Every op, in order of execution.
     pub ops: IdVec<OpId, Op>,

@@ -18,9 +18,9 @@ use half::{bf16, f16};
 /// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
-    /// Sizes.
+    /// Sizes of its dims.
     pub shape: Shape,
-    /// Element type.
+    /// Type of its elements.
     pub dtype: DType,
     /// Elements, row-major.
     pub data: HostData,
@@ -71,7 +71,7 @@ impl HostTensor {
         Self { shape, dtype, data: HostData::Int(data) }
     }
 
-    /// Zeros.
+    /// A tensor of zeros.
     #[must_use]
     pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Self {
         let shape = shape.into();

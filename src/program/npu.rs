@@ -51,7 +51,6 @@ pub struct Quantised {
     x: View,
     /// Their 8-bit integers.
     bytes: View,
-    /// Their scales.
     scales: View,
 }
 

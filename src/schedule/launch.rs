@@ -4,8 +4,8 @@
 //! makes of the same call when it arrives through the C ABI; and what the call asks of the card besides: its workspace, and
 //! whether its executor can be run again. Invariant: operands stand in the order of the C function.
 
-use ascend_tp_machine::launch::{Access, Layout};
-use ascend_tp_machine::{Element, Exchange, Launch, Operand, kernel};
+use ascend_tp_machine::launch::{Access, OperandLayout};
+use ascend_tp_machine::{Element, Exchange, Launch, LaunchOperand, kernel};
 
 use crate::base::{Argument, DType};
 use crate::schedule::plan::{Call, Collective, CollectiveKind, Plan, StreamKind, View};
@@ -87,9 +87,9 @@ pub fn workspace_bytes(call: &Call) -> usize {
         _ => 0,
     };
     let copies = operands(call).filter(|(view, _)| match layout(view) {
-        Layout::Dense => false,
-        Layout::Transposed => !reads_transposed,
-        Layout::Strided => true,
+        OperandLayout::Dense => false,
+        OperandLayout::Transposed => !reads_transposed,
+        OperandLayout::Strided => true,
     });
     let copied: usize = copies.map(|(view, _)| view.len_bytes().next_multiple_of(WORKSPACE_ALIGNMENT_BYTES)).sum();
     let is_attention =
@@ -112,7 +112,7 @@ pub fn largest_workspaces<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> [usi
 /// where it copies a result to where it is wanted.
 #[must_use]
 pub fn is_repeatable(call: &Call) -> bool {
-    operands(call).all(|(view, access)| access == Access::Read || layout(view) == Layout::Dense)
+    operands(call).all(|(view, access)| access == Access::Read || layout(view) == OperandLayout::Dense)
 }
 
 /// The integers among the arguments of a call.
@@ -138,13 +138,19 @@ fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
     })
 }
 
-fn operand(view: &View, access: Access) -> Operand {
+fn operand(view: &View, access: Access) -> LaunchOperand {
     let apart = view.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0).map(|(size, _)| *size);
     let distinct = if view.elems() == 0 { 0 } else { apart.product() };
-    Operand { element: element(view.dtype), dims: view.shape.sizes().to_vec(), distinct, layout: layout(view), access }
+    LaunchOperand {
+        element: element(view.dtype),
+        dims: view.shape.sizes().to_vec(),
+        distinct,
+        layout: layout(view),
+        access,
+    }
 }
 
-fn layout(view: &View) -> Layout {
+fn layout(view: &View) -> OperandLayout {
     let rank = view.shape.rank();
     let swapped = || {
         let mut dims: Vec<usize> = (0..rank).collect();
@@ -152,11 +158,11 @@ fn layout(view: &View) -> Layout {
         view.permute(&dims)
     };
     if view.elems() == 0 || view.is_contiguous() {
-        Layout::Dense
+        OperandLayout::Dense
     } else if rank >= 2 && swapped().is_contiguous() {
-        Layout::Transposed
+        OperandLayout::Transposed
     } else {
-        Layout::Strided
+        OperandLayout::Strided
     }
 }
 
@@ -186,14 +192,14 @@ mod tests {
         let (a, b, out) = (view(0, &[4, 8]), view(1, &[16, 8]).permute(&[1, 0]), view(2, &[4, 16]));
         let call = Call::Matmul { a, b, out };
         let found = launch(&call);
-        let of = |operand: &Operand| (operand.dims.clone(), operand.layout, operand.access);
+        let of = |operand: &LaunchOperand| (operand.dims.clone(), operand.layout, operand.access);
         assert_eq!(found.operator, "aclnnMatmul");
         assert_eq!(
             found.operands.iter().map(of).collect::<Vec<_>>(),
             [
-                (vec![4, 8], Layout::Dense, Access::Read),
-                (vec![8, 16], Layout::Transposed, Access::Read),
-                (vec![4, 16], Layout::Dense, Access::Write)
+                (vec![4, 8], OperandLayout::Dense, Access::Read),
+                (vec![8, 16], OperandLayout::Transposed, Access::Read),
+                (vec![4, 16], OperandLayout::Dense, Access::Write)
             ]
         );
         assert_eq!((workspace_bytes(&call), is_repeatable(&call)), (0, true));

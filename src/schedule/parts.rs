@@ -50,7 +50,7 @@ impl Cut {
     /// The cut whose longest part takes least, by the times of what stands before the layers, of each layer, and of what stands behind
     /// them; there are as many layers as parts at least. Among equals the earlier parts have more.
     #[must_use]
-    pub fn balanced(before: f64, layers: &[f64], behind: f64, parts: usize) -> Self {
+    fn balanced(before: f64, layers: &[f64], behind: f64, parts: usize) -> Self {
         let sums: Vec<f64> = std::iter::once(0.0)
             .chain(layers.iter().scan(0.0, |sum, layer| {
                 *sum += layer;

@@ -38,12 +38,12 @@ pub enum Region {
     Inputs,
     /// Read by the host after each run.
     Outputs,
-    /// Everything between.
+    /// What is made and used within a run.
     Arena,
 }
 
 impl Region {
-    /// Every region.
+    /// Every region, in the order of texts.
     pub const ALL: [Self; 5] = [Self::Weights, Self::States, Self::Inputs, Self::Outputs, Self::Arena];
 
     /// The name in texts.
@@ -62,11 +62,11 @@ impl Region {
 /// Where a buffer lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Which memory.
+    /// The memory it is in.
     pub region: Region,
     /// First byte in the region.
     pub offset: Bytes,
-    /// Length.
+    /// Its length.
     pub bytes: Bytes,
 }
 
@@ -81,16 +81,16 @@ impl Slot {
 /// One of a rank's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
-    /// Operators.
+    /// Operators run here.
     Compute,
-    /// Collectives.
+    /// Collectives run here.
     Communication,
     /// Exchanges between the stages of a pipeline: one waits for another stage, and no collective of its own stage behind it.
     Transfers,
 }
 
 impl StreamKind {
-    /// Every stream.
+    /// Every stream, in the order of texts.
     pub const ALL: [Self; 3] = [Self::Compute, Self::Communication, Self::Transfers];
 
     /// The name in texts.
@@ -111,11 +111,11 @@ pub struct Tensor {
     pub name: String,
     /// The whole tensor's sizes.
     pub shape: Shape,
-    /// Element type.
+    /// Type of its elements.
     pub dtype: DType,
     /// The part of the whole that this rank holds, contiguous in its buffer.
     pub ranges: Vec<Range<usize>>,
-    /// Where.
+    /// The buffer that holds it.
     pub buffer: BufferId,
     /// Elements of the buffer before it: those of tensors that calls take as one with it.
     pub offset: usize,
@@ -140,9 +140,9 @@ impl Tensor {
 /// An exchange between the ranks of a group, or between two of them. Counts are elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collective {
-    /// Which.
+    /// What is exchanged, and how.
     pub kind: CollectiveKind,
-    /// Among whom.
+    /// The ranks that take part.
     pub group: GroupId,
     /// What this rank gives; dense. Empty where it receives only.
     pub send: View,
@@ -171,7 +171,7 @@ impl Collective {
 pub enum CollectiveKind {
     /// Everyone gets the reduction of everyone's `send`.
     AllReduce {
-        /// How.
+        /// How the ranks' elements are joined.
         reduce: Reduce,
     },
     /// Everyone gets all `send`s one after the other.
@@ -181,7 +181,7 @@ pub enum CollectiveKind {
     },
     /// Everyone gets its block of the reduction of everyone's `send`.
     ReduceScatter {
-        /// How.
+        /// How the ranks' elements are joined.
         reduce: Reduce,
         /// Elements of each rank's block.
         counts: Vec<usize>,
@@ -195,7 +195,7 @@ pub enum CollectiveKind {
     },
     /// One rank gets the reduction of everyone's `send`; what the others' `recv` holds is nobody's.
     Reduce {
-        /// How.
+        /// How the ranks' elements are joined.
         reduce: Reduce,
         /// Its place in the group.
         root: usize,
@@ -257,9 +257,9 @@ pub enum Action {
 /// One step, with the op it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Which stream.
+    /// The stream it is enqueued on.
     pub stream: StreamKind,
-    /// What.
+    /// What is enqueued.
     pub action: Action,
     /// The op of the lowered program.
     pub op: OpId,
@@ -304,7 +304,7 @@ impl Step {
 /// Where a named value can be seen while the plan runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tap {
-    /// The value.
+    /// The value that is watched.
     pub value: ValueId,
     /// This rank's part, dense or not.
     pub view: View,
@@ -334,7 +334,7 @@ pub struct OpNote {
 /// What an op shares a launch with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Launched {
-    /// Nothing.
+    /// No other op.
     #[default]
     Alone,
     /// The launch of this op, which stands before it, or behind it if it exchanges.
@@ -358,21 +358,21 @@ impl fmt::Display for OpNote {
 pub struct Plan {
     /// The program's name.
     pub name: String,
-    /// This rank.
+    /// The rank the plan is of.
     pub rank: usize,
-    /// All ranks.
+    /// How many ranks the mesh has.
     pub world: usize,
     /// Groups that some rank exchanges in: the same list on every rank; ranks ascend.
     pub groups: IdVec<GroupId, Vec<usize>>,
     /// Weights, in the order of the program.
     pub params: Vec<Tensor>,
-    /// States.
+    /// States that stay from run to run.
     pub states: Vec<Tensor>,
-    /// Inputs.
+    /// Inputs of each run.
     pub inputs: Vec<Tensor>,
     /// Outputs; whole on every rank.
     pub outputs: Vec<Tensor>,
-    /// Every buffer.
+    /// Where every buffer lies.
     pub buffers: IdVec<BufferId, Slot>,
     /// The steps, in the order they are enqueued.
     pub steps: Vec<Step>,

@@ -6,7 +6,7 @@
 mod span;
 pub mod trace;
 
-pub use span::{Call, Phase, Shares, Span, SpanWork, side_by_side};
+pub use span::{Phase, Shares, Span, SpanWork, TimedCall, side_by_side};
 
 use crate::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, Tensor, View};
 

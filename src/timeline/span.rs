@@ -25,7 +25,7 @@ pub struct Phase {
     /// What the cards did, by rank and time.
     pub spans: Vec<Span>,
     /// What the hosts called for it, where that is known.
-    pub calls: Vec<Call>,
+    pub calls: Vec<TimedCall>,
 }
 
 impl Phase {
@@ -38,7 +38,7 @@ impl Phase {
 
 /// A call of a rank's host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct TimedCall {
     /// The rank it was seen on.
     pub rank: usize,
     /// The C function: `aclnnMatmul`, `aclmdlRIExecuteAsync`.

@@ -21,7 +21,7 @@ const INDEX: &str = "model.safetensors.index.json";
 /// One stored tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Element type.
+    /// Type of its elements.
     pub dtype: DType,
     /// Sizes, outermost first.
     pub shape: Shape,

@@ -38,7 +38,6 @@ pub(super) fn is_computed_buffer(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// Element type.
     pub(super) dtype: DType,
     /// Sizes, outermost first.
     pub(super) shape: Shape,
@@ -160,7 +159,6 @@ fn place(file: &str, name: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct AnyEntry {
     pub(crate) name: String,
-    /// Element type.
     pub(crate) dtype: Dtype,
     /// Sizes, outermost first.
     pub(crate) shape: Shape,

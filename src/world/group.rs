@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::error::{Error, PeerFailure};
 use super::store::{Peer, Sequence, Store};
-use super::{World, place::Place};
+use super::{World, place::MeetingPlace};
 
 /// Is told what is waited for while processes meet: at once what cannot be reached at all, the rest after 3 s and then every 30 s.
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
@@ -47,7 +47,7 @@ impl ProcessGroup {
     /// # Errors
     /// As for [`ProcessGroup::join`].
     pub fn join_telling(world: &World, notice: &Notice) -> Result<Self, Error> {
-        if world.place == Place::Nowhere {
+        if world.place == MeetingPlace::Nowhere {
             return Ok(Self { rank: world.rank, size: world.size, card: world.card, store: None });
         }
         let visible = world.visible.as_deref();

@@ -25,7 +25,7 @@ use std::time::Duration;
 pub use error::{EnvironmentError, Error, PeerFailure};
 pub use group::{Notice, ProcessGroup};
 pub use launcher::Launcher;
-pub use place::Place;
+pub use place::MeetingPlace;
 pub use store::Peer;
 pub use visible::visible_cards;
 
@@ -66,7 +66,7 @@ pub struct World {
     /// Who starts the ranks.
     pub launcher: Launcher,
     /// Where the processes meet.
-    pub place: Place,
+    pub place: MeetingPlace,
     /// How long to wait there for all.
     pub timeout: Duration,
 }
@@ -83,7 +83,7 @@ impl World {
             card: None,
             visible: None,
             launcher: Launcher::Alone,
-            place: Place::Nowhere,
+            place: MeetingPlace::Nowhere,
             timeout: CONNECT_TIMEOUT,
         }
     }

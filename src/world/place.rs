@@ -1,6 +1,6 @@
 //! Where the processes of a world meet.
 //!
-//! Input → output: variables, what the launchers agree on → a [`Place`]. Invariant: the same on every process of a job.
+//! Input → output: variables, what the launchers agree on → a [`MeetingPlace`]. Invariant: the same on every process of a job.
 //!
 //! torchrun's agents keep a store of their own, in another protocol, at `MASTER_ADDR:MASTER_PORT` when they set
 //! `TORCHELASTIC_USE_AGENT_STORE=True`; no rank can bind that port. Then ranks of one host meet at a Unix socket, and
@@ -23,7 +23,7 @@ const FIRST_PORT: u16 = 16_384;
 /// Where processes meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum MeetingPlace {
     /// There is one process only.
     Nowhere,
     /// Rank 0 listens there.
@@ -40,7 +40,7 @@ pub enum Place {
     },
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for MeetingPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Nowhere => f.write_str("nowhere"),
@@ -51,15 +51,15 @@ impl std::fmt::Display for Place {
 }
 
 /// The place, or why there is none.
-pub(super) fn find(variables: &Variables, table: Option<&RankTable>, agreed: &Agreed) -> Result<Place, String> {
+pub(super) fn find(variables: &Variables, table: Option<&RankTable>, agreed: &Agreed) -> Result<MeetingPlace, String> {
     if agreed.size == 1 {
-        return Ok(Place::Nowhere);
+        return Ok(MeetingPlace::Nowhere);
     }
     if let Some(text) = variables.text(OVERRIDE) {
         let read = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok().filter(|p| *p > 0)?)));
         let (host, port) = read.ok_or_else(|| format!("{OVERRIDE} is \"{text}\": expected host:port"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        return Ok(Place::Tcp { host, port });
+        return Ok(MeetingPlace::Tcp { host, port });
     }
     let on_one_host = agreed.local_size == Some(agreed.size);
     let is_agents = variables.text("TORCHELASTIC_USE_AGENT_STORE") == Some("True");
@@ -84,11 +84,13 @@ pub(super) fn find(variables: &Variables, table: Option<&RankTable>, agreed: &Ag
         Some((_, port)) if is_agents && on_one_host => {
             let text = |name| variables.text(name).unwrap_or("0");
             let (run, restart) = (text("TORCHELASTIC_RUN_ID"), text("TORCHELASTIC_RESTART_COUNT"));
-            Ok(Place::Socket { job: format!("torchrun-{run}-{port}-{restart}") })
+            Ok(MeetingPlace::Socket { job: format!("torchrun-{run}-{port}-{restart}") })
         }
-        Some((host, port)) if is_agents => Ok(Place::Tcp { host, port: port.checked_add(1).unwrap_or(port - 1) }),
-        Some((host, port)) => Ok(Place::Tcp { host, port }),
-        None if on_one_host => Ok(Place::Socket { job: job(variables, agreed.launcher) }),
+        Some((host, port)) if is_agents => {
+            Ok(MeetingPlace::Tcp { host, port: port.checked_add(1).unwrap_or(port - 1) })
+        }
+        Some((host, port)) => Ok(MeetingPlace::Tcp { host, port }),
+        None if on_one_host => Ok(MeetingPlace::Socket { job: job(variables, agreed.launcher) }),
         None => without_address(variables, table, agreed),
     }
 }
@@ -114,7 +116,7 @@ fn slurm_step(variables: &Variables) -> Option<String> {
 }
 
 /// Ranks on several hosts, or on who knows how many, and nobody said where rank 0 is.
-fn without_address(variables: &Variables, table: Option<&RankTable>, agreed: &Agreed) -> Result<Place, String> {
+fn without_address(variables: &Variables, table: Option<&RankTable>, agreed: &Agreed) -> Result<MeetingPlace, String> {
     let port = |job: &str| FIRST_PORT + (number(job) % u64::from(FIRST_PORT)) as u16;
     match agreed.launcher {
         Launcher::Slurm => {
@@ -128,9 +130,9 @@ fn without_address(variables: &Variables, table: Option<&RankTable>, agreed: &Ag
             let nodes = hosts(text).ok_or_else(|| format!("{name} is \"{text}\": expected a list such as n[1-3,7]"))?;
             let step = slurm_step(variables).unwrap_or_default();
             match nodes.as_slice() {
-                [_] => Ok(Place::Socket { job: job(variables, agreed.launcher) }),
+                [_] => Ok(MeetingPlace::Socket { job: job(variables, agreed.launcher) }),
                 // Slurm puts rank 0 on the first node of the list unless told otherwise by --distribution=arbitrary.
-                nodes => Ok(Place::Tcp { host: nodes[0].clone(), port: port(&step) }),
+                nodes => Ok(MeetingPlace::Tcp { host: nodes[0].clone(), port: port(&step) }),
             }
         }
         Launcher::Volcano => {
@@ -138,7 +140,7 @@ fn without_address(variables: &Variables, table: Option<&RankTable>, agreed: &Ag
             let first = lists.first().and_then(|(_, hosts)| hosts.split(',').next());
             let host = first
                 .ok_or("Volcano's variables name no host: add the svc plugin, or set MASTER_ADDR and MASTER_PORT")?;
-            Ok(Place::Tcp { host: host.to_owned(), port: port(host) })
+            Ok(MeetingPlace::Tcp { host: host.to_owned(), port: port(host) })
         }
         Launcher::RankTable if table.is_some() => {
             let address: Option<IpAddr> = table.and_then(|table| table.rows.first()).and_then(|row| row.address);
@@ -147,7 +149,7 @@ fn without_address(variables: &Variables, table: Option<&RankTable>, agreed: &Ag
                 "the rank table gives no address for the host of rank 0 (host_ip, or server_id as an address): set \
                  MASTER_ADDR and MASTER_PORT",
             )?;
-            Ok(Place::Tcp { host: address.to_string(), port: port(path) })
+            Ok(MeetingPlace::Tcp { host: address.to_string(), port: port(path) })
         }
         Launcher::Shell | Launcher::RankTable => Err(format!(
             "nothing says where the {} ranks meet: set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port \
@@ -177,21 +179,21 @@ mod tests {
     use super::super::variables::tests::variables;
     use super::*;
 
-    fn place(text: &str, table: Option<&RankTable>) -> Result<Place, String> {
+    fn place(text: &str, table: Option<&RankTable>) -> Result<MeetingPlace, String> {
         let variables = variables(text);
         find(&variables, table, &agree(&variables, table).unwrap())
     }
 
     fn tcp(text: &str) -> (String, u16) {
         match place(text, None) {
-            Ok(Place::Tcp { host, port }) => (host, port),
+            Ok(MeetingPlace::Tcp { host, port }) => (host, port),
             other => panic!("{text}: {other:?}"),
         }
     }
 
     fn socket(text: &str) -> String {
         match place(text, None) {
-            Ok(Place::Socket { job }) => job,
+            Ok(MeetingPlace::Socket { job }) => job,
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -207,7 +209,7 @@ mod tests {
             ("::1".to_owned(), 9)
         );
         assert_eq!(tcp(&format!("{TORCH} TORCHELASTIC_USE_AGENT_STORE=False")), ("h".to_owned(), 29500));
-        assert_eq!(place("RANK=0 WORLD_SIZE=1 MASTER_ADDR=h", None), Ok(Place::Nowhere));
+        assert_eq!(place("RANK=0 WORLD_SIZE=1 MASTER_ADDR=h", None), Ok(MeetingPlace::Nowhere));
     }
 
     #[test]
@@ -245,7 +247,9 @@ mod tests {
         let pods = "VC_TASK_INDEX=1 VC_WORKER_HOSTS=w-0.j,w-1.j VC_WORKER_NUM=2";
         assert_eq!(tcp(pods).0, "w-0.j");
         let table = RankTable::parse(TWO_SERVERS).unwrap();
-        let Ok(Place::Tcp { host, .. }) = place("RANK_TABLE_FILE=t RANK_ID=3", Some(&table)) else { panic!("tcp") };
+        let Ok(MeetingPlace::Tcp { host, .. }) = place("RANK_TABLE_FILE=t RANK_ID=3", Some(&table)) else {
+            panic!("tcp")
+        };
         assert_eq!(host, "10.0.0.1");
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ascend_tp::base::DType;
-use ascend_tp::device::{Cann, Communicator, Device, ErrorKind, Parts, ReduceOp, RootInfo, Tensor};
+use ascend_tp::device::{Cann, Communicator, Device, ErrorKind, RankParts, ReduceOp, RootInfo, Tensor};
 
 use super::{Card, cann, read_f32};
 
@@ -79,7 +79,7 @@ fn all_gather_and_its_unequal_form() {
             let len = displacements[world - 1] + world;
             let send = numbers(card, rank, rank + 1);
             let recv = card.f32(&[len], &vec![-1.0; len]);
-            let parts = Parts { counts: &counts, displacements: &displacements };
+            let parts = RankParts { counts: &counts, displacements: &displacements };
             communicator.enqueue_all_gather_v(send.slice(), recv.slice(), parts, DType::F32, &card.stream).unwrap();
             let mut expected = vec![-1.0; len];
             for r in 0..world {
@@ -109,7 +109,7 @@ fn reduce_scatter_and_its_unequal_form() {
             let displacements: Vec<usize> = (0..world).map(|r| r * (r + 1) / 2).collect();
             let send = numbers(card, rank, world * (world + 1) / 2);
             let recv = card.empty(DType::F32, &[rank + 1]);
-            let parts = Parts { counts: &counts, displacements: &displacements };
+            let parts = RankParts { counts: &counts, displacements: &displacements };
             communicator
                 .enqueue_reduce_scatter_v(send.slice(), parts, recv.slice(), DType::F32, ReduceOp::Sum, &card.stream)
                 .unwrap();
@@ -159,8 +159,8 @@ fn all_to_all_and_its_unequal_form() {
             let recv_starts: Vec<usize> = (0..world).map(|from| from * (rank + 1)).collect();
             let send = card.f32(&[world * (world + 1) / 2], &vec![rank as f32; world * (world + 1) / 2]);
             let recv = card.empty(DType::F32, &[world * (rank + 1)]);
-            let send_parts = Parts { counts: &send_counts, displacements: &send_starts };
-            let recv_parts = Parts { counts: &recv_counts, displacements: &recv_starts };
+            let send_parts = RankParts { counts: &send_counts, displacements: &send_starts };
+            let recv_parts = RankParts { counts: &recv_counts, displacements: &recv_starts };
             communicator
                 .enqueue_all_to_all_v(send.slice(), send_parts, recv.slice(), recv_parts, DType::F32, &card.stream)
                 .unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ascend_tp::base::{Argument, DType};
 use ascend_tp::device::{
-    Buffer, Cann, Communicator, Device, Error, ErrorKind, Event, HostBuffer, Parts, ReduceOp, Stream, Tensor,
+    Buffer, Cann, Communicator, Device, Error, ErrorKind, Event, HostBuffer, RankParts, ReduceOp, Stream, Tensor,
 };
 
 use super::{Card, cann};
@@ -152,7 +152,7 @@ fn collectives_that_do_not_fit() {
     refused(end.enqueue_broadcast(&slice(0..8), DType::F32, 2, stream));
     refused(end.enqueue_send(&slice(0..8), DType::F32, 2, stream));
     refused(end.enqueue_barrier(&cards[1].stream));
-    let parts = |counts, displacements| Parts { counts, displacements };
+    let parts = |counts, displacements| RankParts { counts, displacements };
     let v = |parts| end.enqueue_all_gather_v(&slice(0..8), &slice(8..24), parts, DType::F32, stream);
     refused(v(parts(&[2], &[0])));
     refused(v(parts(&[2, 2], &[0])));

@@ -7,6 +7,7 @@ mod paths;
 #[cfg(test)]
 mod tables;
 
+use crate::house;
 use crate::project;
 use crate::project::imports::Imports;
 use crate::project::source::{Source, words};
@@ -233,7 +234,8 @@ const BANS: [Ban; 15] = [
 /// All places where it does not.
 pub(crate) fn check() -> anyhow::Result<String> {
     let sources = project::read();
-    let violations = project_violations(&sources);
+    let mut violations = project_violations(&sources);
+    violations.extend(house::unused_functions()?);
     anyhow::ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
     Ok(format!("{} files keep the rules", sources.len()))
 }
@@ -421,7 +423,8 @@ mod rules {
     fn the_project_is_tidy() {
         let sources = project::read();
         assert!(sources.iter().any(|source| source.path == "src/lib.rs"), "the walk found no sources");
-        let violations = project_violations(&sources);
+        let mut violations = project_violations(&sources);
+        violations.extend(house::unused_functions().expect("committed files"));
         assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
     }
 

@@ -238,7 +238,6 @@ fn run_inspect(options: &InspectOptions) -> Result<(), Failure> {
 #[derive(Debug, Serialize)]
 struct TokenizerReport {
     out: PathBuf,
-    /// Tokens.
     size: usize,
     documents: u64,
     bytes: Bytes,

@@ -136,7 +136,7 @@ impl<'a> Request<'a> {
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
         let exchanges = Exchanges::WithProducts;
-        let compile::Compiled { split, plans } =
+        let compile::CompiledProgram { split, plans } =
             compile::compile_with(&program, &self.mesh, &pins, self.kernels, exchanges)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());

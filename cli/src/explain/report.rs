@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ascend_tp::base::Bytes;
-use ascend_tp::collective::{Exchange, exchanges};
+use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
 use ascend_tp::placement::Residual;
@@ -246,8 +246,8 @@ fn weights(compiled: &Compiled) -> Vec<Weight> {
     compiled.program.with_role(Role::Param).map(row).collect()
 }
 
-impl From<Exchange> for Collective {
-    fn from(exchange: Exchange) -> Self {
+impl From<ExplainedExchange> for Collective {
+    fn from(exchange: ExplainedExchange) -> Self {
         Self {
             op: exchange.kind,
             layer: layer_of(&exchange.value),
@@ -299,7 +299,7 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
     Launches { count: calls.iter().map(|call| call.count).sum(), apart: apart.collect(), keys, calls }
 }
 
-fn totals(exchanges: &[Exchange], tokens: usize) -> Totals {
+fn totals(exchanges: &[ExplainedExchange], tokens: usize) -> Totals {
     let mut by_op: BTreeMap<&'static str, OpTotal> = BTreeMap::new();
     let mut sent = 0.0;
     for exchange in exchanges {
@@ -358,9 +358,9 @@ mod tests {
 
     use super::*;
 
-    fn exchange(kind: &'static str, group: usize, bytes: u64) -> Exchange {
+    fn exchange(kind: &'static str, group: usize, bytes: u64) -> ExplainedExchange {
         let (axes, value, reason) = ("tp".to_owned(), "layers.3.mlp.out".to_owned(), String::new());
-        Exchange { op: OpId::from_index(0), kind, axes, group, value, tensors: 1, bytes: Bytes(bytes), reason }
+        ExplainedExchange { op: OpId::from_index(0), kind, axes, group, value, tensors: 1, bytes: Bytes(bytes), reason }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKi
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
-use ascend_tp_planner::simulate::{Awaited, Issue, Limit, Simulator, Span, exposed, least_us};
+use ascend_tp_planner::simulate::{Awaited, Issue, Limit, SimulatedSpan, Simulator, exposed, least_us};
 use serde::Serialize;
 
 use super::fold::class_of;
@@ -252,7 +252,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
 struct Seen<'a> {
     plan: &'a Plan,
     /// By step.
-    spans: &'a [Option<Span>],
+    spans: &'a [Option<SimulatedSpan>],
 }
 
 /// Exchanges of one op on one card.
@@ -409,7 +409,7 @@ impl Seen<'_> {
 }
 
 /// How long an exchange runs, how long beside operators, and beside whose the longest.
-fn beside(plan: &Plan, spans: &[Option<Span>], exchange: Span) -> (f64, f64, Option<OpId>) {
+fn beside(plan: &Plan, spans: &[Option<SimulatedSpan>], exchange: SimulatedSpan) -> (f64, f64, Option<OpId>) {
     let mut by_op: BTreeMap<OpId, f64> = BTreeMap::new();
     for (step, span) in plan.steps.iter().zip(spans).filter(|(step, _)| step.stream == StreamKind::Compute) {
         let Some(span) = span else { continue };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ascend_tp::base::Bytes;
-use ascend_tp::generate::{Event, Finish, Generation, LogProbabilities};
+use ascend_tp::generate::{Finish, Generation, LogProbabilities, RequestEvent};
 use serde::Serialize;
 
 use super::{Cards, Job, rate};
@@ -24,7 +24,7 @@ pub(super) struct Report {
 struct SequenceReport {
     prompt: String,
     prompt_ids: Vec<u32>,
-    /// New tokens.
+    /// Token ids, those of the prompt not among them.
     ids: Vec<u32>,
     /// Prompt and continuation; of a chat the answer alone.
     text: String,
@@ -78,16 +78,16 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn of(event: &Event<'_>) -> Self {
+    pub(super) fn of(event: &RequestEvent<'_>) -> Self {
         match event {
-            Event::Token(token) => Self {
+            RequestEvent::Token(token) => Self {
                 request: token.request,
                 id: Some(token.id),
                 text: token.text.to_owned(),
                 log_probabilities: token.log_probabilities.map(LogProbabilitiesReport::from),
                 finish: None,
             },
-            Event::End { request, text, finish } => Self {
+            RequestEvent::End { request, text, finish } => Self {
                 request: *request,
                 id: None,
                 text: (*text).to_owned(),

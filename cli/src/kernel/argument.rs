@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// One argument.
+/// What a kernel is called with, one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Argument {
     Memory(MemoryArgument),

@@ -124,7 +124,6 @@ impl FromStr for Collective {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     pub(crate) ops: Vec<Collective>,
-    /// Element types.
     pub(crate) dtypes: Vec<DType>,
     /// Numbers of ranks; across processes that of the world alone.
     pub(crate) ranks: Vec<usize>,

@@ -19,7 +19,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
-use ascend_tp::generate::{Event, Request, Session};
+use ascend_tp::generate::{Request, RequestEvent, Session};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
@@ -51,7 +51,7 @@ pub(crate) struct Setting {
 #[derive(Clone, Debug)]
 pub(crate) struct Generated {
     pub(crate) prefill: Table,
-    /// Making tokens.
+    /// Times of steps that make tokens.
     pub(crate) decode: Table,
 }
 
@@ -252,7 +252,7 @@ fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samp
     let (mut seconds, mut last) = (Vec::new(), None);
     session.generate(&requests, &mut |event| {
         let now = Instant::now();
-        if matches!(event, Event::Token(_))
+        if matches!(event, RequestEvent::Token(_))
             && let Some(last) = last.replace(now)
         {
             seconds.push(now.duration_since(last).as_secs_f64());

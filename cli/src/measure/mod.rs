@@ -54,7 +54,6 @@ use ascend_tp::world::ProcessGroup;
 /// What is measured on, and how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
-    /// The cards.
     pub(crate) cann: Arc<Cann>,
     /// The processes of the world; if there are several, each has the rank of its own number.
     pub(crate) group: Arc<ProcessGroup>,

@@ -271,7 +271,7 @@ mod tests {
         let limits =
             Limits { read_bytes_s: 10.0, copy_bytes_s: 20.0, bf16_flops: 100.0, f32_flops: 50.0, ..Limits::default() };
         let work = |m: usize| {
-            let dense = |dims: [usize; 2], access| ascend_tp_machine::Operand::dense(Element::Bf16, dims, access);
+            let dense = |dims: [usize; 2], access| ascend_tp_machine::LaunchOperand::dense(Element::Bf16, dims, access);
             use ascend_tp_machine::launch::Access::{Read, Write};
             let operands = vec![dense([m, 4], Read), dense([4, 4], Read), dense([m, 4], Write)];
             Work::of(&Launch { operator: "aclnnMatmul", operands })

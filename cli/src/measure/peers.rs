@@ -31,7 +31,6 @@ pub(crate) enum Task {
     AllReduce {
         /// Bytes of the tensor.
         bytes: usize,
-        /// Its elements.
         dtype: DType,
     },
 }

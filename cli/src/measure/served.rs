@@ -19,13 +19,13 @@ use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout};
 use ascend_tp_planner::simulate::{Issue, Simulator};
 
-/// Data-parallel cards.
+/// Data-parallel cards, whose gradients are summed.
 pub(crate) const CARDS: usize = 8;
 
 /// Who sums gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sums {
-    /// `all_reduce`.
+    /// By `all_reduce`, as `train` does.
     Collectives,
     /// Every sum as a tree, `--exact`.
     Trees,

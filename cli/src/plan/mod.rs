@@ -15,7 +15,7 @@ use anyhow::Context;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::device::Communicator;
-use ascend_tp_planner::serve::{Found, Request};
+use ascend_tp_planner::serve::{Found, ServingRequest};
 use ascend_tp_planner::train::{forms, text as train_text};
 use ascend_tp_planner::validate::Validation;
 
@@ -44,7 +44,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         return train::run(&name, &config, cards, site, options);
     }
     let serving = &options.serving;
-    let request = Request {
+    let request = ServingRequest {
         config: &config,
         precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
         profile: &site.profile,
@@ -106,7 +106,7 @@ fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
 }
 
 /// All splits, and those of a number of cards a replica that is asked for although it does not divide the cards.
-fn survey(request: &Request<'_>, wanted: &str) -> Result<Found, Diagnostics> {
+fn survey(request: &ServingRequest<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     let asked = wanted.split([',', ' ']).find_map(|entry| entry.strip_prefix("tp=")?.parse::<usize>().ok());
     let mut found = request.survey()?;
     if let Some(cards) = asked.filter(|cards| *cards == 0 || !request.cards.is_multiple_of(*cards) || *cards > 64) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
-use ascend_tp_planner::serve::{Candidate, Found, Request, difference, terms_us};
+use ascend_tp_planner::serve::{Candidate, Found, ServingRequest, difference, terms_us};
 use ascend_tp_planner::simulate::Breakdown;
 use ascend_tp_planner::validate::{Bar, Class};
 use serde::Serialize;
@@ -67,7 +67,7 @@ pub(super) struct Phase {
 }
 
 impl Entry {
-    fn new(request: &Request<'_>, candidate: &Candidate, reason: String) -> Self {
+    fn new(request: &ServingRequest<'_>, candidate: &Candidate, reason: String) -> Self {
         let memory_bytes = candidate.memory.total().0;
         let usable = request.profile.hbm_usable_bytes();
         Self {
@@ -109,7 +109,7 @@ fn reason(winner: Option<&Candidate>, candidate: &Candidate) -> String {
 }
 
 impl Report {
-    pub(super) fn new(request: &Request<'_>, found: &Found, top: usize) -> Self {
+    pub(super) fn new(request: &ServingRequest<'_>, found: &Found, top: usize) -> Self {
         let winner = found.feasible.first();
         let entry = |candidate: &Candidate| Entry::new(request, candidate, reason(winner, candidate));
         let (best, rest) = found.feasible.split_at(top.min(found.feasible.len()));
@@ -138,7 +138,7 @@ impl Explanation {
     ///
     /// # Errors
     /// The text names no property, or no split has them all.
-    pub(super) fn new(request: &Request<'_>, found: &Found, wanted: &str) -> Result<Self, Diagnostics> {
+    pub(super) fn new(request: &ServingRequest<'_>, found: &Found, wanted: &str) -> Result<Self, Diagnostics> {
         let mut matching = Vec::new();
         for (at, candidate) in found.feasible.iter().chain(&found.grids).chain(&found.refused).enumerate() {
             if candidate.split.matches(wanted)? {

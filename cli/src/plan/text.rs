@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use ascend_tp::base::Bytes;
-use ascend_tp_planner::serve::{Objective, Request};
+use ascend_tp_planner::serve::{Objective, ServingRequest};
 
 use super::report::{Entry, Explanation, Report};
 use crate::numbers::{counted, grouped};
 use crate::table::{Align, Table};
 
 /// What was asked, in a line.
-fn heading(name: &str, request: &Request<'_>) -> String {
+fn heading(name: &str, request: &ServingRequest<'_>) -> String {
     let wanted = match request.objective {
         Objective::Throughput => "most tokens a second",
         Objective::Latency => "least time per token",
@@ -53,7 +53,7 @@ fn table(entries: &[Entry]) -> String {
 }
 
 /// The best, their reasons, and what cannot run.
-pub(super) fn report(name: &str, request: &Request<'_>, report: &Report) -> String {
+pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &Report) -> String {
     let mut text = heading(name, request);
     let _ = write!(text, "Times are predictions: {}\n\n{}\n", report.error_bar, table(&report.best));
     for (index, entry) in report.best.iter().enumerate() {
@@ -90,7 +90,7 @@ pub(super) fn report(name: &str, request: &Request<'_>, report: &Report) -> Stri
 }
 
 /// One split in full.
-pub(super) fn explanation(name: &str, request: &Request<'_>, explanation: &Explanation) -> String {
+pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation: &Explanation) -> String {
     let entry = &explanation.entry;
     let mut text = heading(name, request);
     let _ = writeln!(text, "Times are predictions: {}", explanation.error_bar);

@@ -9,13 +9,13 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::compress::Compression;
 use ascend_tp_machine::{Profile, Topology};
-use ascend_tp_planner::train::coefficients::Coefficients;
+use ascend_tp_planner::train::coefficients::TrainCoefficients;
 use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
 use ascend_tp_planner::train::forms::StateBytes;
 use ascend_tp_planner::train::grid::{self, LayerOn};
-use ascend_tp_planner::train::search::{Choice, FILLED, Found, Search, Verdict, slower_by, usable_bytes};
-use ascend_tp_planner::train::setting::Setting;
+use ascend_tp_planner::train::search::{FILLED, PredictedSplit, Search, SplitChoice, Verdict, slower_by, usable_bytes};
+use ascend_tp_planner::train::setting::JobSplit;
 use ascend_tp_planner::validate::{Bar, Class};
 use serde::Serialize;
 
@@ -68,7 +68,6 @@ struct Request<'a> {
     /// The model's name.
     model: &'a str,
     config: &'a ModelConfig,
-    /// Cards.
     cards: usize,
     profile: Profile,
     /// How they are joined.
@@ -180,7 +179,7 @@ impl Report {
     /// # Errors
     /// Sizes that mean nothing, a choice that names nothing, a model that fits on none of the splits.
     fn new(request: &Request<'_>) -> Result<Self, Diagnostics> {
-        let choice = request.why.map(|text| Choice::parse("--why", text)).transpose()?;
+        let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);
         let search = Search::new(&job)?;
         if let Some((setting, memory)) = search.smallest() {
@@ -196,7 +195,7 @@ impl Report {
         let best = search.best(request.top.max(1));
         // Something fits, so there is a best.
         let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
-        let loser = |choice: Choice, verdict| Loser::new(&job, &winner, &choice, verdict);
+        let loser = |choice: SplitChoice, verdict| Loser::new(&job, &winner, &choice, verdict);
         let why = choice.map(|choice| {
             let verdict = search.why(&choice);
             (choice, verdict)
@@ -240,7 +239,7 @@ fn job(request: &Request<'_>, cards: usize) -> Job {
         global_batch: request.global_batch,
         cards,
         profile: request.profile.clone(),
-        coefficients: Coefficients::FITTED,
+        coefficients: TrainCoefficients::FITTED,
         topology: request.topology.clone(),
         software: Software::FUSED,
         state: StateBytes::MEGATRON,
@@ -251,7 +250,7 @@ fn job(request: &Request<'_>, cards: usize) -> Job {
 /// What of the greatest is said in the report; `train` takes any share.
 const TOP: Compression = Compression::TopK { share: 0.01 };
 
-fn sums(job: &Job, winner: &Found) -> Vec<Sum> {
+fn sums(job: &Job, winner: &PredictedSplit) -> Vec<Sum> {
     let all = Summed::all(job, &winner.setting, &[Compression::OneBit, TOP]);
     let Some(whole_us) = all.first().map(Summed::total_us) else { return Vec::new() };
     let sum = |summed: &Summed| Sum {
@@ -264,7 +263,7 @@ fn sums(job: &Job, winner: &Found) -> Vec<Sum> {
     all.iter().map(sum).collect()
 }
 
-fn grid(config: &ModelConfig, job: &Job, setting: &Setting) -> Result<Option<GridLine>, Diagnostics> {
+fn grid(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<GridLine>, Diagnostics> {
     let layers = grid::layers(config, job, setting)?;
     let of_both = |layers: Vec<LayerOn>| {
         let [line, best, ..] = layers.as_slice() else { return None };
@@ -296,8 +295,8 @@ fn nearest(request: &Request<'_>) -> String {
 }
 
 impl Line {
-    fn new(found: &Found) -> Self {
-        let Found { setting, prediction } = found;
+    fn new(found: &PredictedSplit) -> Self {
+        let PredictedSplit { setting, prediction } = found;
         let terms = prediction.terms.named();
         Self {
             setting: setting.to_string(),
@@ -318,7 +317,7 @@ impl Line {
 }
 
 impl Run {
-    fn new(job: &Job, winner: &Found, tokens: f64) -> Self {
+    fn new(job: &Job, winner: &PredictedSplit, tokens: f64) -> Self {
         let run = winner.prediction.run(job, &winner.setting, tokens);
         Self {
             flops_per_parameter: run.flops_per_parameter,
@@ -332,7 +331,7 @@ impl Run {
 }
 
 impl Loser {
-    fn new(job: &Job, winner: &Found, choice: &Choice, verdict: Verdict) -> Self {
+    fn new(job: &Job, winner: &PredictedSplit, choice: &SplitChoice, verdict: Verdict) -> Self {
         let choice = choice.to_string();
         match verdict {
             Verdict::Fits(found) if *found == *winner => {

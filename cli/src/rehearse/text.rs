@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ascend_tp::base::Bytes;
 use ascend_tp_planner::fit_memory::MemoryKind;
-use ascend_tp_planner::rehearse::{Limits, Memory, PhaseReport, Report, train};
+use ascend_tp_planner::rehearse::{PhaseReport, RehearsalMemory, RehearsalReport, StepLimits, train};
 
 use crate::numbers::{counted, grouped, in_billions};
 use crate::table::{Align, Table};
@@ -13,7 +13,7 @@ use crate::table::{Align, Table};
 const ROWS: usize = 12;
 
 /// The whole report.
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &RehearsalReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -49,7 +49,7 @@ pub(super) fn render(report: &Report) -> String {
 }
 
 /// The whole report of a step of training.
-pub(super) fn render_step(report: &train::Report) -> String {
+pub(super) fn render_step(report: &train::TrainingReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -90,7 +90,7 @@ pub(super) fn render_step(report: &train::Report) -> String {
 }
 
 /// What a phase ran.
-fn tables(text: &mut String, phase: &PhaseReport, limits: &Limits) {
+fn tables(text: &mut String, phase: &PhaseReport, limits: &StepLimits) {
     let _ = writeln!(text, "Operators of the {} on one card\n{}", phase.name, operators(phase, limits));
     if !phase.collectives.is_empty() {
         let _ = writeln!(text, "Collectives of the {} on one card\n{}", phase.name, collectives(phase));
@@ -98,7 +98,7 @@ fn tables(text: &mut String, phase: &PhaseReport, limits: &Limits) {
 }
 
 /// `states` is what is kept between runs.
-fn memory(memory: &Memory, states: &str) -> Table<4> {
+fn memory(memory: &RehearsalMemory, states: &str) -> Table<4> {
     let mut table = Table::new([
         ("", Align::Left),
         ("", Align::Right),
@@ -124,7 +124,7 @@ fn memory(memory: &Memory, states: &str) -> Table<4> {
     table
 }
 
-fn times(report: &Report) -> Table<2> {
+fn times(report: &RehearsalReport) -> Table<2> {
     let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
     let token = &report.token_us;
     table.row(["time to first token".to_owned(), time(report.first_token_us)]);
@@ -162,7 +162,7 @@ fn shares<'a>(phases: impl IntoIterator<Item = &'a PhaseReport>) -> Table<8> {
     table
 }
 
-fn operators(phase: &PhaseReport, limits: &Limits) -> String {
+fn operators(phase: &PhaseReport, limits: &StepLimits) -> String {
     let mut table = Table::new([
         ("operator", Align::Left),
         ("count", Align::Right),
@@ -236,7 +236,7 @@ fn collectives(phase: &PhaseReport) -> Table<10> {
 }
 
 /// What to try where the host is what a decode step waits for.
-fn hint(report: &Report) -> Option<String> {
+fn hint(report: &RehearsalReport) -> Option<String> {
     const WORTH_SAYING: f64 = 0.1;
     let decode = report.phases.iter().find(|phase| phase.name == "decode")?;
     let calls = grouped(decode.calls as u64);

@@ -17,7 +17,7 @@ use crate::{files, model, print, print_json};
 /// Runs the command; `problems` are those found before.
 pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Outcome, Failure> {
     let setting = setting(options, problems)?;
-    let rehearsal = train::Rehearsal::run(&setting)?;
+    let rehearsal = train::TrainingRehearsal::run(&setting)?;
     let report = rehearsal.report();
     if let Some(path) = &options.trace {
         files::write("--trace", path, |out| rehearsal.write_trace(out))?;
@@ -35,7 +35,7 @@ pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Ou
 }
 
 /// What the arguments ask for, with all that is wrong with them.
-fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train::Setting, Diagnostics> {
+fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train::TrainingSetting, Diagnostics> {
     let model = keep(model::config(super::named(options)), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
@@ -46,7 +46,7 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train
         return Err(problems);
     };
     let site = rehearse::Site { cards: options.cards, servers: options.servers, profile, topology, kernels };
-    let setting = train::Setting { name, model, recipe, layout, site };
+    let setting = train::TrainingSetting { name, model, recipe, layout, site };
     if let Err(found) = setting.check() {
         problems.append(found);
     }

@@ -288,7 +288,6 @@ unsafe extern "C" fn aclrtGetStreamOverflowSwitch(stream: aclrtStream, flag: *mu
 /// A function that is told when a device is set and reset.
 type DeviceStateCallback = unsafe extern "C" fn(device: u32, state: c_int, args: *mut c_void);
 
-/// Its argument.
 struct Arguments(*mut c_void);
 
 // SAFETY: the library only passes the pointer on; the program says that threads which set devices may use it.

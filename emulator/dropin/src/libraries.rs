@@ -83,9 +83,9 @@ pub enum WriteError {
     /// A file could not be written, copied or read.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Which.
+        /// The file that could not be written.
         path: PathBuf,
-        /// Why not.
+        /// What the system said.
         source: io::Error,
     },
     /// The linker could not be run.
@@ -96,7 +96,7 @@ pub enum WriteError {
     Linker {
         /// The library without `lib` and `.so`.
         library: &'static str,
-        /// Its words.
+        /// What it printed.
         said: String,
     },
 }

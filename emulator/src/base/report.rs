@@ -41,7 +41,7 @@ pub enum ReportKind {
 }
 
 impl ReportKind {
-    /// Every kind.
+    /// Every kind, in the order of the documentation.
     pub const ALL: [Self; 12] = [
         Self::Race,
         Self::UseAfterFree,

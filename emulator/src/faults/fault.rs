@@ -79,7 +79,7 @@ pub enum Fault {
     },
     /// Every entry of the card's streams starts this much later.
     Slow {
-        /// The card.
+        /// The card it happens on.
         card: u32,
         /// How much later.
         delay: Duration,
@@ -89,7 +89,7 @@ pub enum Fault {
     Stuck {
         /// 1 is the first.
         at: u64,
-        /// The card.
+        /// The card it happens on.
         card: u32,
         /// The watchdog's limit; if none is given, that of `aclrtSetOpExecuteTimeOut`.
         limit: Option<Duration>,
@@ -155,7 +155,7 @@ pub enum FaultError {
     Loop {
         /// The fault as it was written.
         fault: String,
-        /// The card.
+        /// The card it happens on.
         card: u32,
     },
     /// An error code that means success.

@@ -244,7 +244,6 @@ pub(crate) struct CollectiveCall {
     pub(crate) name: &'static str,
     /// What it asks for.
     pub(crate) kind: CollectiveKind,
-    /// Element type.
     pub(crate) dtype: DataType,
     /// What this rank contributes; None when it contributes nothing.
     pub(crate) send: Option<RawSpan>,

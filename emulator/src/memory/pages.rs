@@ -215,7 +215,7 @@ impl Backing {
         Ok(backing)
     }
 
-    /// First byte.
+    /// Where its first byte is mapped.
     pub(crate) fn base(&mut self) -> io::Result<NonNull<u8>> {
         match self {
             Self::Own(pages) => NonNull::new(pages.as_mut_ptr()).ok_or_else(|| io::ErrorKind::OutOfMemory.into()),

@@ -24,7 +24,7 @@ pub(crate) struct CompiledEntry {
     pub(crate) other: &'static str,
 }
 
-/// One parameter.
+/// A parameter of a kernel's function.
 #[derive(Debug)]
 pub(crate) struct CompiledParam {
     pub(crate) name: &'static str,
@@ -36,7 +36,6 @@ pub(crate) struct CompiledParam {
 
 /// A library of kernels.
 pub(crate) trait CompiledLibrary: fmt::Debug + Send + Sync {
-    /// Its kernels.
     fn entries(&self) -> &[CompiledEntry];
 
     /// Runs one of them.
@@ -88,9 +87,9 @@ pub struct KernelRun {
 /// Bytes a kernel touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelTouch {
-    /// First address.
+    /// The first address.
     pub address: u64,
-    /// Length.
+    /// Length in bytes.
     pub bytes: u64,
     /// Written; otherwise read before this launch wrote them, if it did.
     pub is_write: bool,
@@ -105,11 +104,11 @@ pub struct KernelFinding {
     pub core: Option<u32>,
     /// The source file as the compiler was given it, and the line; empty and 0 where no line is to blame.
     pub file: String,
-    /// See `file`.
+    /// Line of that place in `file`.
     pub line: u32,
     /// The call of Ascend C, and its operand.
     pub call: String,
-    /// See `call`.
+    /// The operand of `call` that names the memory.
     pub operand: String,
     /// The kind of rule: `alignment`, `range`, `unwritten`, `queue`, `order`, `flag`, `mask`, `cores`, `end`.
     pub rule: String,

@@ -50,7 +50,6 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Idle cards.
     pub(crate) fn new(cards: usize) -> Self {
         Self { cards: (0..cards).map(|_| Card::default()).collect(), ..Self::default() }
     }

@@ -26,7 +26,7 @@ pub(crate) enum Compare {
 /// A wait for a value in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct ValueWait {
-    /// Eight bytes.
+    /// The eight bytes that are compared.
     pub(crate) place: RawSpan,
     pub(crate) value: u64,
     pub(crate) compare: Compare,

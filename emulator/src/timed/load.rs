@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ascend_tp_machine::collective::LinkLoad;
-use ascend_tp_machine::launch::{Access, Layout};
-use ascend_tp_machine::{CollectiveCost, Element, Exchange, HostCall, Launch, Operand, OperatorCost, Profile, Work};
+use ascend_tp_machine::launch::{Access, OperandLayout};
+use ascend_tp_machine::{
+    CollectiveCost, Element, Exchange, HostCall, Launch, LaunchOperand, OperatorCost, Profile, Work,
+};
 
 use super::timeline::{Lane, SpanKind, Timeline};
 use super::{Timed, nanoseconds};
@@ -145,12 +147,12 @@ impl Timed {
 }
 
 /// A row of bytes of a card's memory.
-fn passing(bytes: usize, access: Access) -> Operand {
-    Operand::dense(Element::I8, [bytes], access)
+fn passing(bytes: usize, access: Access) -> LaunchOperand {
+    LaunchOperand::dense(Element::I8, [bytes], access)
 }
 
 /// What a copy engine takes to touch these, in microseconds: the time of a kernel that does nothing but move them.
-fn pass_us(profile: &Profile, operands: Vec<Operand>) -> f64 {
+fn pass_us(profile: &Profile, operands: Vec<LaunchOperand>) -> f64 {
     OperatorCost::of(profile, &Work::of(&Launch { operator: "aclnnInplaceCopy", operands })).duration_us
 }
 
@@ -186,7 +188,7 @@ pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
 
 /// The checked call of an operator as the cost model takes it.
 pub(crate) fn launch(operator: &'static str, call: &OperatorCall, plan: &Plan) -> Launch {
-    let mut operands: Vec<Operand> = call.slots().map(|placed| operand(placed.tensor)).collect();
+    let mut operands: Vec<LaunchOperand> = call.slots().map(|placed| operand(placed.tensor)).collect();
     if let Some(joined) = &plan.joined {
         of_product(&mut operands, joined.exchange);
     }
@@ -199,11 +201,11 @@ pub(crate) fn launch(operator: &'static str, call: &OperatorCall, plan: &Plan) -
 }
 
 /// Makes the operands of a call that joins a product with an exchange those of the product; what packs tokens touches them all.
-fn of_product(operands: &mut Vec<Operand>, exchange: JoinedExchange) {
+fn of_product(operands: &mut Vec<LaunchOperand>, exchange: JoinedExchange) {
     match exchange {
         JoinedExchange::AllReduce(_) => {}
         JoinedExchange::AllGather([part, gathered], _) => {
-            operands[part.0] = Operand { access: Access::Read, ..operands[gathered.0].clone() };
+            operands[part.0] = LaunchOperand { access: Access::Read, ..operands[gathered.0].clone() };
             operands.remove(gathered.0);
         }
         JoinedExchange::ReduceScatter(out, cards) => {
@@ -214,14 +216,14 @@ fn of_product(operands: &mut Vec<Operand>, exchange: JoinedExchange) {
     }
 }
 
-fn operand(tensor: &Tensor) -> Operand {
+fn operand(tensor: &Tensor) -> LaunchOperand {
     let distinct = tensor.dims.iter().zip(&tensor.strides).filter(|(_, stride)| **stride != 0).map(|(dim, _)| *dim);
     let layout = if tensor.is_contiguous() {
-        Layout::Dense
+        OperandLayout::Dense
     } else if tensor.is_transposed() {
-        Layout::Transposed
+        OperandLayout::Transposed
     } else {
-        Layout::Strided
+        OperandLayout::Strided
     };
     let access = match tensor.role {
         Role::Input => Access::Read,
@@ -229,7 +231,7 @@ fn operand(tensor: &Tensor) -> Operand {
         Role::InPlace => Access::Update,
     };
     let distinct = if tensor.len() == 0 { 0 } else { distinct.product() };
-    Operand { element: element(tensor.dtype), dims: tensor.dims.clone(), distinct, layout, access }
+    LaunchOperand { element: element(tensor.dtype), dims: tensor.dims.clone(), distinct, layout, access }
 }
 
 fn element(dtype: DType) -> Element {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ascend_tp_machine::operator::Engine;
+use ascend_tp_machine::operator::ComputeUnit;
 
 /// How much of what happens a timed machine writes down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,12 +51,12 @@ impl Lane {
     }
 }
 
-impl From<Engine> for Lane {
-    fn from(engine: Engine) -> Self {
+impl From<ComputeUnit> for Lane {
+    fn from(engine: ComputeUnit) -> Self {
         match engine {
-            Engine::Cube => Self::Cube,
-            Engine::Vector => Self::Vector,
-            Engine::Communication => Self::Communication,
+            ComputeUnit::Cube => Self::Cube,
+            ComputeUnit::Vector => Self::Vector,
+            ComputeUnit::Communication => Self::Communication,
         }
     }
 }
@@ -65,7 +65,7 @@ impl From<Engine> for Lane {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
-    /// The card.
+    /// The card that was busy.
     pub card: u32,
     /// The stream, counted on its card in the order of their making.
     pub stream: u32,

@@ -8,8 +8,7 @@ use crate::random::scramble;
 
 /// What a collective does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the functions of HCCL")]
-pub enum Kind {
+pub(crate) enum Kind {
     AllReduce(Reduction),
     Reduce(Reduction),
     ReduceScatter(Reduction),
@@ -30,40 +29,40 @@ pub enum Kind {
 
 /// One collective, as all members call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
+pub(crate) struct Call {
     /// What it does.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// With which type.
-    pub element: Element,
+    pub(crate) element: Element,
     /// Elements: of a buffer, or of the block of a member.
-    pub count: u64,
+    pub(crate) count: u64,
     /// The root or the sender, taken modulo the number of members.
-    pub root: u32,
+    pub(crate) root: u32,
     /// The receive buffer is the send buffer, or one is the own block of the other.
-    pub in_place: bool,
+    pub(crate) in_place: bool,
     /// Names the uneven counts and what float reductions add.
-    pub salt: u64,
+    pub(crate) salt: u64,
 }
 
 /// Bytes at an offset within a receive buffer.
-pub type Piece = (u64, Vec<u8>);
+pub(crate) type Piece = (u64, Vec<u8>);
 
 impl Call {
     /// The root of `world` members.
     #[must_use]
-    pub const fn root(&self, world: usize) -> usize {
+    pub(crate) const fn root(&self, world: usize) -> usize {
         self.root as usize % world
     }
 
     /// The receiver of a transfer.
     #[must_use]
-    pub const fn receiver(&self, world: usize) -> usize {
+    pub(crate) const fn receiver(&self, world: usize) -> usize {
         (self.root(world) + 1 + self.salt as usize % (world - 1)) % world
     }
 
     /// Whether a member calls it at all.
     #[must_use]
-    pub const fn is_called_by(&self, world: usize, member: usize) -> bool {
+    pub(crate) const fn is_called_by(&self, world: usize, member: usize) -> bool {
         match self.kind {
             Kind::SendRecv => member == self.root(world) || member == self.receiver(world),
             _ => true,
@@ -72,7 +71,7 @@ impl Call {
 
     /// How it reduces.
     #[must_use]
-    pub const fn reduction(&self) -> Option<Reduction> {
+    pub(crate) const fn reduction(&self) -> Option<Reduction> {
         match self.kind {
             Kind::AllReduce(how) | Kind::Reduce(how) | Kind::ReduceScatter(how) | Kind::ReduceScatterV(how) => {
                 Some(how)
@@ -83,13 +82,13 @@ impl Call {
 
     /// Whether its inputs must be small whole numbers, which are loaded first.
     #[must_use]
-    pub const fn needs_small(&self) -> bool {
+    pub(crate) const fn needs_small(&self) -> bool {
         self.reduction().is_some() && self.element.rounds()
     }
 
     /// (displacement, count) of each member's block, with gaps between them.
     #[must_use]
-    pub fn blocks(&self, world: usize) -> Vec<(u64, u64)> {
+    pub(crate) fn blocks(&self, world: usize) -> Vec<(u64, u64)> {
         let mut end = self.salt % 3;
         let block = |member: u64| {
             let count = self.count / 2 + scramble(self.salt ^ member) % (self.count / 2 + 1);
@@ -102,13 +101,13 @@ impl Call {
 
     /// Elements that go from one member to another in an uneven all-to-all.
     #[must_use]
-    pub fn cell(&self, from: usize, to: usize) -> u64 {
+    pub(crate) fn cell(&self, from: usize, to: usize) -> u64 {
         scramble(self.salt ^ (from as u64) << 8 ^ (to as u64) << 32) % (self.count + 1)
     }
 
     /// (displacement, count) of what a member sends to each, or receives from each, in an uneven all-to-all.
     #[must_use]
-    pub fn row(&self, world: usize, member: usize, is_send: bool) -> Vec<(u64, u64)> {
+    pub(crate) fn row(&self, world: usize, member: usize, is_send: bool) -> Vec<(u64, u64)> {
         let gap = u64::from(self.kind == Kind::AllToAllV);
         let mut end = 0;
         let block = |other: usize| {
@@ -122,7 +121,7 @@ impl Call {
 
     /// Elements a member's send buffer has; 0 when it has none.
     #[must_use]
-    pub fn sends(&self, world: usize, member: usize) -> u64 {
+    pub(crate) fn sends(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
         match self.kind {
             Kind::AllReduce(_) | Kind::Reduce(_) | Kind::AllGather | Kind::Batch => self.count,
@@ -138,7 +137,7 @@ impl Call {
 
     /// Elements a member's receive buffer has; 0 when it has none.
     #[must_use]
-    pub fn receives(&self, world: usize, member: usize) -> u64 {
+    pub(crate) fn receives(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
         match self.kind {
             Kind::AllReduce(_) | Kind::ReduceScatter(_) | Kind::Scatter | Kind::Batch => self.count,
@@ -155,7 +154,7 @@ impl Call {
 
     /// In place: the elements by which (send, receive) buffers of a member lie behind the common buffer.
     #[must_use]
-    pub const fn in_place_shift(&self, member: usize) -> (u64, u64) {
+    pub(crate) const fn in_place_shift(&self, member: usize) -> (u64, u64) {
         match self.kind {
             Kind::ReduceScatter(_) => (0, member as u64 * self.count),
             Kind::AllGather => (member as u64 * self.count, 0),
@@ -165,13 +164,13 @@ impl Call {
 
     /// Whether it may run in place.
     #[must_use]
-    pub const fn may_be_in_place(&self) -> bool {
+    pub(crate) const fn may_be_in_place(&self) -> bool {
         matches!(self.kind, Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) | Kind::AllGather)
     }
 
     /// What each member receives, given what each sends.
     #[must_use]
-    pub fn results(&self, sent: &[Vec<u8>]) -> Vec<Vec<Piece>> {
+    pub(crate) fn results(&self, sent: &[Vec<u8>]) -> Vec<Vec<Piece>> {
         let (world, size) = (sent.len(), self.element.bytes());
         let cut = |from: usize, (first, count): (u64, u64)| {
             sent[from][(first * size) as usize..((first + count) * size) as usize].to_vec()

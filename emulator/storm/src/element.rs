@@ -10,8 +10,7 @@ use crate::random::scramble;
 
 /// A type that HCCL moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the types they are")]
-pub enum Element {
+pub(crate) enum Element {
     I8,
     I16,
     I32,
@@ -28,8 +27,7 @@ pub enum Element {
 
 /// How elements are reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as what they do")]
-pub enum Reduction {
+pub(crate) enum Reduction {
     Sum,
     Prod,
     Max,
@@ -38,7 +36,7 @@ pub enum Reduction {
 
 impl Element {
     /// All of them.
-    pub const MOVED: &[Self] = &[
+    pub(crate) const MOVED: &[Self] = &[
         Self::I8,
         Self::I16,
         Self::I32,
@@ -53,15 +51,15 @@ impl Element {
         Self::Bf16,
     ];
     /// Those that sum, max and min are offered for; the first five also for blocks of different sizes.
-    pub const REDUCED: &[Self] = &[Self::I8, Self::I16, Self::I32, Self::F16, Self::F32, Self::Bf16, Self::I64];
+    pub(crate) const REDUCED: &[Self] = &[Self::I8, Self::I16, Self::I32, Self::F16, Self::F32, Self::Bf16, Self::I64];
     /// How many of `REDUCED` reduce-scatter takes for blocks of different sizes.
-    pub const REDUCED_UNEVENLY: usize = 6;
+    pub(crate) const REDUCED_UNEVENLY: usize = 6;
     /// Those that products are offered for.
-    pub const MULTIPLIED: &[Self] = &[Self::I8, Self::I32, Self::I64, Self::F16, Self::F32];
+    pub(crate) const MULTIPLIED: &[Self] = &[Self::I8, Self::I32, Self::I64, Self::F16, Self::F32];
 
     /// Bytes of one.
     #[must_use]
-    pub const fn bytes(self) -> u64 {
+    pub(crate) const fn bytes(self) -> u64 {
         match self {
             Self::I8 | Self::U8 => 1,
             Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
@@ -72,13 +70,13 @@ impl Element {
 
     /// Whether sums of it round, so that only small whole numbers may be summed.
     #[must_use]
-    pub const fn rounds(self) -> bool {
+    pub(crate) const fn rounds(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64 | Self::Bf16)
     }
 
     /// HCCL's number of it.
     #[must_use]
-    pub const fn hccl(self) -> HcclDataType {
+    pub(crate) const fn hccl(self) -> HcclDataType {
         match self {
             Self::I8 => HcclDataType::HCCL_DATA_TYPE_INT8,
             Self::I16 => HcclDataType::HCCL_DATA_TYPE_INT16,
@@ -97,7 +95,7 @@ impl Element {
 
     /// `count` small whole numbers that `salt` names: -2, -1, 1 or 2, of which products of eight are exact everywhere.
     #[must_use]
-    pub fn small(self, salt: u64, count: u64) -> Vec<u8> {
+    pub(crate) fn small(self, salt: u64, count: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity((count * self.bytes()) as usize);
         let mut drawn = 0;
         for at in 0..count {
@@ -123,7 +121,7 @@ impl Element {
 impl Reduction {
     /// HCCL's number of it.
     #[must_use]
-    pub const fn hccl(self) -> HcclReduceOp {
+    pub(crate) const fn hccl(self) -> HcclReduceOp {
         match self {
             Self::Sum => HcclReduceOp::HCCL_REDUCE_SUM,
             Self::Prod => HcclReduceOp::HCCL_REDUCE_PROD,
@@ -134,7 +132,7 @@ impl Reduction {
 }
 
 /// Folds `from` into `into`, element by element.
-pub fn fold(into: &mut [u8], from: &[u8], element: Element, reduction: Reduction) {
+pub(crate) fn fold(into: &mut [u8], from: &[u8], element: Element, reduction: Reduction) {
     macro_rules! whole {
         ($type:ty) => {
             each::<{ size_of::<$type>() }>(into, from, |a, b| {

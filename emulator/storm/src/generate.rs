@@ -60,7 +60,7 @@ struct Generator {
 
 /// The program of a seed.
 #[must_use]
-pub fn program(seed: u64) -> Program {
+pub(crate) fn program(seed: u64) -> Program {
     let flavour = Flavour::of(seed);
     let mut random = Random::new(seed);
     let setup = setup(&mut random, flavour);

@@ -13,16 +13,16 @@
 #![expect(missing_docs, reason = "this crate is published to nobody; its fields are named by what they are")]
 
 mod calls;
-pub mod collective;
-pub mod element;
+mod collective;
+mod element;
 mod ending;
 pub mod generate;
-pub mod oracle;
-pub mod order;
-pub mod probe;
+mod oracle;
+mod order;
+mod probe;
 pub mod process;
-pub mod program;
-pub mod random;
+mod program;
+mod random;
 mod rank;
 pub mod shrink;
 pub mod storm;

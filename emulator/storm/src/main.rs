@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use ascend_tp_emulator_storm::generate::Flavour;
 use ascend_tp_emulator_storm::process;
-use ascend_tp_emulator_storm::shrink::Cut;
+use ascend_tp_emulator_storm::shrink::Excerpt;
 use ascend_tp_emulator_storm::storm::{Failure, Storm, Tally};
 use ascend_tp_emulator_storm::supervise::Supervisor;
 
@@ -71,10 +71,10 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse(std::env::args().skip(1))?;
     let cut = arguments
         .program
-        .map(|seed| Cut::parse(seed, arguments.ranks, arguments.steps.as_deref(), !arguments.is_in_order));
+        .map(|seed| Excerpt::parse(seed, arguments.ranks, arguments.steps.as_deref(), !arguments.is_in_order));
     if let Some(index) = arguments.process {
         let cut = cut.with_context(|| format!("--process belongs to a --program\n{USAGE}"))?;
-        return process::run(cut.program(), index);
+        return process::run(&cut, index);
     }
     let binary = std::env::current_exe().context("the path of this binary")?;
     let minutes = match (arguments.minutes, arguments.programs) {
@@ -109,11 +109,11 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Runs one program until it fails.
-fn again(storm: &Storm, supervisor: &Supervisor, cut: &Cut, times: u64) -> Result<Tally> {
+fn again(storm: &Storm, supervisor: &Supervisor, cut: &Excerpt, times: u64) -> Result<Tally> {
     let (mut tally, since) = (Tally::default(), Instant::now());
     for _ in 0..times {
         tally.programs += 1;
-        tally.steps += cut.program().size();
+        tally.steps += cut.size();
         if let Some(failure) = storm.attempt(supervisor, cut)? {
             tally.findings += 1;
             show(&failure, since);
@@ -124,13 +124,10 @@ fn again(storm: &Storm, supervisor: &Supervisor, cut: &Cut, times: u64) -> Resul
 }
 
 /// What a program does.
-fn show_program(cut: &Cut) {
-    let program = cut.program();
-    say(&format!("  {:?}", program.setup));
-    for (number, step) in program.steps.iter().enumerate() {
-        say(&format!("  {number}: {step:?}"));
+fn show_program(cut: &Excerpt) {
+    for line in cut.lines() {
+        say(&format!("  {line}"));
     }
-    say(&format!("  ends: {:?}", program.ending));
 }
 
 fn show(failure: &Failure, since: Instant) {

@@ -11,23 +11,23 @@ use crate::program::{Operator, Place, Program, Step, note_comm};
 use crate::random::scramble;
 
 /// Bytes that one hash stands for.
-pub const BLOCK_BYTES: usize = 1 << 14;
+pub(crate) const BLOCK_BYTES: usize = 1 << 14;
 
 /// What a rank must find when it reads.
 #[derive(Debug)]
-pub struct Expected {
-    pub rank: u32,
+pub(crate) struct Expected {
+    pub(crate) rank: u32,
     /// The step that reads; beyond the last step, one for each allocation at the end.
-    pub step: usize,
+    pub(crate) step: usize,
     /// Hashes of its blocks.
-    pub hashes: Vec<u64>,
+    pub(crate) hashes: Vec<u64>,
     /// The step that wrote last in each block.
-    pub writers: Vec<Option<usize>>,
+    pub(crate) writers: Vec<Option<usize>>,
 }
 
 /// The bytes that `salt` names.
 #[must_use]
-pub fn noise(salt: u64, bytes: u64) -> Vec<u8> {
+pub(crate) fn noise(salt: u64, bytes: u64) -> Vec<u8> {
     let words = (0..bytes.div_ceil(8)).flat_map(|word| scramble(salt ^ word.rotate_left(32)).to_le_bytes());
     let mut noise: Vec<u8> = words.collect();
     noise.truncate(bytes as usize);
@@ -36,19 +36,19 @@ pub fn noise(salt: u64, bytes: u64) -> Vec<u8> {
 
 /// Names what an allocation holds at first.
 #[must_use]
-pub const fn first_salt(seed: u64, rank: u32, pool: u8) -> u64 {
+pub(crate) const fn first_salt(seed: u64, rank: u32, pool: u8) -> u64 {
     scramble(seed ^ (rank as u64) << 8 ^ pool as u64)
 }
 
 /// Names what a rank loads for an operator or a collective of small numbers.
 #[must_use]
-pub const fn small_salt(seed: u64, step: usize, rank: u32, input: u8) -> u64 {
+pub(crate) const fn small_salt(seed: u64, step: usize, rank: u32, input: u8) -> u64 {
     scramble(seed ^ (step as u64) << 20 ^ (rank as u64) << 4 ^ input as u64)
 }
 
 /// One hash for each block.
 #[must_use]
-pub fn hashes(bytes: &[u8]) -> Vec<u64> {
+pub(crate) fn hashes(bytes: &[u8]) -> Vec<u64> {
     let hash = |block: &[u8]| {
         let (words, rest) = block.as_chunks::<8>();
         let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
@@ -96,7 +96,7 @@ impl Memory {
 
 /// What each read of a program must give.
 #[must_use]
-pub fn interpret(program: &Program) -> Vec<Expected> {
+pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
     let setup = &program.setup;
     let pool = |rank: u32, pool: u8| Pool {
         bytes: noise(first_salt(program.seed, rank, pool), setup.pool_bytes),

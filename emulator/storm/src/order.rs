@@ -10,12 +10,11 @@ use crate::program::{Operator, Place, Program, Step, home_stream};
 
 /// Bytes that a step touches on a stream, or by the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Touch {
-    /// First byte.
-    pub at: Place,
-    pub bytes: u64,
+pub(crate) struct Touch {
+    pub(crate) at: Place,
+    pub(crate) bytes: u64,
     /// Whether they are changed.
-    pub writes: bool,
+    pub(crate) writes: bool,
 }
 
 impl Touch {
@@ -28,11 +27,16 @@ impl Touch {
 }
 
 /// Bytes between rows of the destination of a copy of rows.
-pub const ROW_GAP: u64 = 64;
+pub(crate) const ROW_GAP: u64 = 64;
 
 /// What `step` makes `rank` touch, and on which stream; None is the host.
 #[must_use]
-pub fn touches(program: &Program, comms: &BTreeMap<u32, Vec<u32>>, step: &Step, rank: u32) -> (Option<u8>, Vec<Touch>) {
+pub(crate) fn touches(
+    program: &Program,
+    comms: &BTreeMap<u32, Vec<u32>>,
+    step: &Step,
+    rank: u32,
+) -> (Option<u8>, Vec<Touch>) {
     let read = |at: Place, bytes: u64| Touch { at, bytes, writes: false };
     let write = |at: Place, bytes: u64| Touch { at, bytes, writes: true };
     match step {
@@ -82,7 +86,7 @@ pub fn touches(program: &Program, comms: &BTreeMap<u32, Vec<u32>>, step: &Step, 
 
 /// Where a member sends from and receives.
 #[must_use]
-pub fn buffers(call: &crate::collective::Call, member: usize, send: Place, recv: Place) -> (Place, Place) {
+pub(crate) fn buffers(call: &crate::collective::Call, member: usize, send: Place, recv: Place) -> (Place, Place) {
     if !call.in_place {
         return (send, recv);
     }
@@ -103,7 +107,7 @@ struct Past {
 
 /// What is known about the order of a rank's streams.
 #[derive(Debug)]
-pub struct Order {
+pub(crate) struct Order {
     /// How much is enqueued on each stream.
     enqueued: Clock,
     /// What the end of each stream comes after.
@@ -116,7 +120,7 @@ pub struct Order {
 impl Order {
     /// Nothing is enqueued yet.
     #[must_use]
-    pub fn new(streams: u8) -> Self {
+    pub(crate) fn new(streams: u8) -> Self {
         let clock = vec![0; usize::from(streams)];
         Self {
             enqueued: clock.clone(),
@@ -128,7 +132,7 @@ impl Order {
 
     /// The streams that `on` has to wait for before it may touch all this.
     #[must_use]
-    pub fn needed(&self, on: Option<u8>, touches: &[Touch]) -> Vec<u8> {
+    pub(crate) fn needed(&self, on: Option<u8>, touches: &[Touch]) -> Vec<u8> {
         let knows = |past: &Past| {
             let of = usize::from(past.stream);
             let own = on.map_or(0, |on| self.streams[usize::from(on)][of]);
@@ -142,7 +146,7 @@ impl Order {
     }
 
     /// `on` has waited for all that is on `stream` now.
-    pub fn waited(&mut self, on: Option<u8>, stream: u8) {
+    pub(crate) fn waited(&mut self, on: Option<u8>, stream: u8) {
         let of = usize::from(stream);
         let mut known = self.streams[of].clone();
         known[of] = self.enqueued[of];
@@ -158,7 +162,7 @@ impl Order {
     }
 
     /// Something is enqueued that touches this, after what has been waited for.
-    pub fn enqueue(&mut self, stream: u8, touches: &[Touch]) {
+    pub(crate) fn enqueue(&mut self, stream: u8, touches: &[Touch]) {
         let of = usize::from(stream);
         let host = self.host.clone();
         self.streams[of].iter_mut().zip(host).for_each(|(own, host)| *own = (*own).max(host));

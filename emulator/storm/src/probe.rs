@@ -15,7 +15,7 @@ use crate::rank::Rank;
 
 /// What a stream is held by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub(crate) enum Held {
     /// A notify nobody records.
     Notify,
     /// An event whose stream is held.
@@ -26,7 +26,7 @@ pub enum Held {
 
 /// How the host waits for a limit to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
+pub(crate) enum Waiting {
     /// In `aclrtSynchronizeStream`.
     Synchronizes,
     /// By `aclrtStreamQuery`, again and again.
@@ -39,12 +39,12 @@ pub enum Waiting {
 
 impl Waiting {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Synchronizes, Self::PollsStream, Self::PollsEvent, Self::Sleeps];
+    pub(crate) const ALL: [Self; 4] = [Self::Synchronizes, Self::PollsStream, Self::PollsEvent, Self::Sleeps];
 }
 
 /// One thing to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Probe {
+pub(crate) enum Probe {
     /// What an event reads as that was never recorded.
     Unrecorded,
     /// A stream that waits is aborted.
@@ -70,14 +70,14 @@ pub enum Probe {
 }
 
 /// What everything may take beyond its limit on a loaded machine.
-pub const SLACK: Duration = Duration::from_secs(5);
+pub(crate) const SLACK: Duration = Duration::from_secs(5);
 /// The limit of waits that shall run into it, in seconds.
 const LIMIT_S: u32 = 2;
 /// Bytes that show which work has run.
 const SCRATCH_BYTES: u64 = 4096;
 
 /// Why a probe did not go as documented.
-pub type Finding = Result<(), String>;
+pub(crate) type Finding = Result<(), String>;
 
 impl From<Failed> for String {
     fn from(failed: Failed) -> Self {
@@ -98,7 +98,7 @@ fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
 impl Probe {
     /// What findings of it are called.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Unrecorded => "unrecorded-event",
             Self::Abort { .. } => "abort",

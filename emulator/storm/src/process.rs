@@ -18,6 +18,7 @@ use ascend_tp_emulator::{Config, Emulator, Mode, Sharing, Transport};
 use crate::calls::Api;
 use crate::program::{Ending, Program};
 use crate::rank::{Rank, fatal};
+use crate::shrink::Excerpt;
 
 /// The kernel that takes time: as many milliseconds as it is launched on cores.
 pub(crate) const KERNEL: &CStr = c"storm_work";
@@ -127,11 +128,12 @@ impl World {
     }
 }
 
-/// Is process `index` of a program.
+/// Is process `index` of what is left of a program.
 ///
 /// # Errors
 /// The machine cannot be built.
-pub fn run(program: Program, index: usize) -> anyhow::Result<ExitCode> {
+pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
+    let program = cut.program();
     let setup = program.setup.clone();
     let (notes, watched) = (Mutex::default(), Mutex::default());
     let world = Arc::new(World {

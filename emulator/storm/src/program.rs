@@ -12,39 +12,30 @@ use crate::probe::Probe;
 
 /// A place in the memory of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// Which of its allocations.
-    pub pool: u8,
+    pub(crate) pool: u8,
     /// Bytes from the start of it.
-    pub offset: u64,
+    pub(crate) offset: u64,
 }
 
 impl Place {
     /// The place `bytes` further on.
     #[must_use]
-    pub const fn plus(self, bytes: u64) -> Self {
+    pub(crate) const fn plus(self, bytes: u64) -> Self {
         Self { pool: self.pool, offset: self.offset + bytes }
     }
 }
 
 /// What an operator computes, all of it on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
+pub(crate) enum Operator {
     /// `aclnnInplaceAdd` of int32.
-    Add {
-        /// Elements.
-        count: u64,
-    },
+    Add { count: u64 },
     /// `aclrtReduceAsync` of int32.
-    ReduceAsync {
-        /// Elements.
-        count: u64,
-    },
+    ReduceAsync { count: u64 },
     /// `aclnnCast` from int32 to int64.
-    Cast {
-        /// Elements.
-        count: u64,
-    },
+    Cast { count: u64 },
     /// `aclnnMatmul` of small whole numbers in fp32, which are loaded first.
     Matmul {
         /// Rows, inner dim, columns.
@@ -54,13 +45,12 @@ pub enum Operator {
 
 /// One step; `rank` does it, or all ranks of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// `aclrtMemsetAsync`.
     Fill {
         rank: u32,
         /// On which of its streams.
         stream: u8,
-        /// The bytes.
         at: Place,
         bytes: u64,
         value: u8,
@@ -155,7 +145,7 @@ pub enum Step {
 
 /// How a program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// All ranks end in order.
     InOrder,
     /// A process destroys its communicators and ends; the others call it afterwards.
@@ -173,42 +163,42 @@ pub enum Ending {
 
 /// Processes, their machines and the memory of their ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// The ranks of each process, rank 0 in the first.
-    pub processes: Vec<Vec<u32>>,
+    pub(crate) processes: Vec<Vec<u32>>,
     /// Data goes by TCP.
-    pub by_tcp: bool,
+    pub(crate) by_tcp: bool,
     /// Strict mode with this seed; else parallel mode.
-    pub strict: Option<u64>,
+    pub(crate) strict: Option<u64>,
     /// Threads that load the cores meanwhile.
-    pub busy: u32,
+    pub(crate) busy: u32,
     /// Threads of each machine.
-    pub threads: usize,
+    pub(crate) threads: usize,
     /// Streams of each rank.
-    pub streams: u8,
+    pub(crate) streams: u8,
     /// Allocations of each rank.
-    pub pools: u8,
+    pub(crate) pools: u8,
     /// Bytes of each.
-    pub pool_bytes: u64,
+    pub(crate) pool_bytes: u64,
     /// `HCCL_EXEC_TIMEOUT` in seconds.
-    pub exec_limit_s: u64,
+    pub(crate) exec_limit_s: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
-    pub seed: u64,
+pub(crate) struct Program {
+    pub(crate) seed: u64,
     /// Who takes part.
-    pub setup: Setup,
+    pub(crate) setup: Setup,
     /// What they do.
-    pub steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     /// How it ends.
-    pub ending: Ending,
+    pub(crate) ending: Ending,
 }
 
 impl Step {
     /// The ranks that do it, given the communicators there are.
     #[must_use]
-    pub fn ranks(&self, comms: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
+    pub(crate) fn ranks(&self, comms: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
         match self {
             Self::Fill { rank, .. }
             | Self::Load { rank, .. }
@@ -228,13 +218,13 @@ impl Step {
 impl Program {
     /// Number of ranks.
     #[must_use]
-    pub fn world(&self) -> u32 {
+    pub(crate) fn world(&self) -> u32 {
         self.setup.processes.iter().map(|ranks| ranks.len() as u32).sum()
     }
 
     /// Steps, each counted for every rank that does it.
     #[must_use]
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         let mut comms = BTreeMap::new();
         let mut size = 0;
         for step in &self.steps {
@@ -246,7 +236,7 @@ impl Program {
 
     /// The program with only the ranks below `world` and only the steps at `keep` that still make sense.
     #[must_use]
-    pub fn cut(&self, world: u32, keep: &[usize]) -> Self {
+    pub(crate) fn cut(&self, world: u32, keep: &[usize]) -> Self {
         let mut cut = self.clone();
         for ranks in &mut cut.setup.processes {
             ranks.retain(|rank| *rank < world);
@@ -296,7 +286,7 @@ impl Program {
 }
 
 /// Keeps account of the communicators there are.
-pub fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
+pub(crate) fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
     if let Step::Join { comm, ranks, .. } = step {
         comms.insert(*comm, ranks.clone());
     }
@@ -304,6 +294,6 @@ pub fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
 
 /// The stream on which a rank calls the collectives of a communicator.
 #[must_use]
-pub const fn home_stream(comm: u32, rank: u32, streams: u8) -> u8 {
+pub(crate) const fn home_stream(comm: u32, rank: u32, streams: u8) -> u8 {
     ((comm + rank / 2) % streams as u32) as u8
 }

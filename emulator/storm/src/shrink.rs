@@ -10,7 +10,7 @@ use crate::program::{Ending, Program};
 
 /// What is left of the program of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct Excerpt {
     pub seed: u64,
     /// Ranks that are left, the first ones.
     pub world: u32,
@@ -20,7 +20,7 @@ pub struct Cut {
     pub has_ending: bool,
 }
 
-impl Cut {
+impl Excerpt {
     /// The whole program of a seed.
     #[must_use]
     pub fn whole(seed: u64) -> Self {
@@ -30,7 +30,7 @@ impl Cut {
 
     /// What is left.
     #[must_use]
-    pub fn program(&self) -> Program {
+    pub(crate) fn program(&self) -> Program {
         let mut program = generate::program(self.seed).cut(self.world, &self.keep);
         if !self.has_ending {
             program.ending = Ending::InOrder;
@@ -38,7 +38,22 @@ impl Cut {
         program
     }
 
-    /// As arguments of the storm, after which [`Cut::parse`] gives it back.
+    /// Steps, each counted for every rank that does it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.program().size()
+    }
+
+    /// What the program does, a line each step.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let program = self.program();
+        let steps = program.steps.iter().enumerate().map(|(number, step)| format!("{number}: {step:?}"));
+        let ends = [format!("ends: {:?}", program.ending)];
+        [format!("{:?}", program.setup)].into_iter().chain(steps).chain(ends).collect()
+    }
+
+    /// As arguments of the storm, after which [`Excerpt::parse`] gives it back.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let whole = Self::whole(self.seed);
@@ -63,10 +78,10 @@ impl Cut {
 }
 
 /// Tries to take away steps, then ranks, as long as `fails` and there is time.
-pub fn shrink(cut: &Cut, limit: Duration, mut fails: impl FnMut(&Cut) -> bool) -> Cut {
+pub fn shrink(cut: &Excerpt, limit: Duration, mut fails: impl FnMut(&Excerpt) -> bool) -> Excerpt {
     let until = Instant::now() + limit;
     let mut least = cut.clone();
-    let mut try_out = |least: &mut Cut, candidate: Cut| {
+    let mut try_out = |least: &mut Excerpt, candidate: Excerpt| {
         let does = Instant::now() < until && candidate != *least && fails(&candidate);
         if does {
             *least = candidate;
@@ -74,9 +89,9 @@ pub fn shrink(cut: &Cut, limit: Duration, mut fails: impl FnMut(&Cut) -> bool) -
         does
     };
     if least.has_ending && generate::program(least.seed).ending != Ending::InOrder {
-        let candidate = Cut { has_ending: false, ..least.clone() };
+        let candidate = Excerpt { has_ending: false, ..least.clone() };
         if !try_out(&mut least, candidate) {
-            let candidate = Cut { keep: Vec::new(), ..least.clone() };
+            let candidate = Excerpt { keep: Vec::new(), ..least.clone() };
             try_out(&mut least, candidate);
         }
     }
@@ -86,7 +101,7 @@ pub fn shrink(cut: &Cut, limit: Duration, mut fails: impl FnMut(&Cut) -> bool) -
         while at < least.keep.len() && Instant::now() < until {
             let mut keep = least.keep.clone();
             keep.drain(at..(at + size).min(keep.len()));
-            let candidate = Cut { keep, ..least.clone() };
+            let candidate = Excerpt { keep, ..least.clone() };
             if !try_out(&mut least, candidate) {
                 at += size;
             }
@@ -94,7 +109,7 @@ pub fn shrink(cut: &Cut, limit: Duration, mut fails: impl FnMut(&Cut) -> bool) -
         size = if size == 1 { 0 } else { size.div_ceil(2) };
     }
     while least.world > 1 {
-        let candidate = Cut { world: least.world - 1, ..least.clone() };
+        let candidate = Excerpt { world: least.world - 1, ..least.clone() };
         if !try_out(&mut least, candidate) {
             break;
         }
@@ -113,43 +128,46 @@ mod tests {
 
     /// A seed whose program has many steps and ends in order.
     fn seed() -> u64 {
-        (0..).find(|seed| Cut::whole(*seed).keep.len() > 30 && Cut::whole(*seed).world > 3).expect("most are long")
+        (0..)
+            .find(|seed| Excerpt::whole(*seed).keep.len() > 30 && Excerpt::whole(*seed).world > 3)
+            .expect("most are long")
     }
 
     #[test]
     fn what_matters_is_left() {
-        let whole = Cut::whole(seed());
+        let whole = Excerpt::whole(seed());
         let least = shrink(&whole, LONG, |cut| cut.keep.contains(&7) && cut.keep.contains(&22) && cut.world >= 2);
         assert_eq!((least.keep, least.world), (vec![7, 22], 2));
     }
 
     #[test]
     fn without_time_nothing_is_tried() {
-        let whole = Cut::whole(seed());
+        let whole = Excerpt::whole(seed());
         assert_eq!(shrink(&whole, Duration::ZERO, |_| unreachable!("no time")), whole);
     }
 
     #[test]
     fn a_cut_is_found_again_from_its_arguments() {
-        let cut = Cut { world: 2, keep: vec![1, 5, 9], has_ending: false, ..Cut::whole(seed()) };
+        let cut = Excerpt { world: 2, keep: vec![1, 5, 9], has_ending: false, ..Excerpt::whole(seed()) };
         let arguments = cut.arguments();
         let value = |name: &str| {
             let at = arguments.iter().position(|argument| argument == name).expect("it is given");
             arguments[at + 1].as_str()
         };
         let ranks = value("--ranks").parse().ok();
-        let again = Cut::parse(cut.seed, ranks, Some(value("--steps")), !arguments.contains(&"--in-order".to_owned()));
+        let again =
+            Excerpt::parse(cut.seed, ranks, Some(value("--steps")), !arguments.contains(&"--in-order".to_owned()));
         assert_eq!(again, cut);
-        assert_eq!(Cut::whole(3).arguments(), ["--program", "3"]);
+        assert_eq!(Excerpt::whole(3).arguments(), ["--program", "3"]);
     }
 
     #[test]
     fn every_cut_is_a_program_within_its_ranks() {
         for seed in 0..200 {
-            let whole = Cut::whole(seed);
+            let whole = Excerpt::whole(seed);
             let keep: Vec<usize> = whole.keep.iter().copied().filter(|step| step % 3 != 1).collect();
             for world in 1..=whole.world {
-                let program = Cut { world, keep: keep.clone(), ..whole.clone() }.program();
+                let program = Excerpt { world, keep: keep.clone(), ..whole.clone() }.program();
                 assert_eq!(program.world(), world);
                 let mut comms = BTreeMap::new();
                 for step in &program.steps {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::random::scramble;
-use crate::shrink::{Cut, shrink};
+use crate::shrink::{Excerpt, shrink};
 use crate::supervise::{Finding, Supervisor};
 
 /// What of a storm has been run and found.
@@ -25,9 +25,9 @@ pub struct Tally {
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The whole program.
-    pub whole: Cut,
+    pub whole: Excerpt,
     /// The least of it that was found to fail.
-    pub least: Cut,
+    pub least: Excerpt,
     /// What the whole found.
     pub findings: Vec<Finding>,
 }
@@ -74,7 +74,7 @@ impl Storm {
             let seed = program_seed(self.seed, tally.programs);
             before(tally.programs, seed);
             tally.programs += 1;
-            let whole = Cut::whole(seed);
+            let whole = Excerpt::whole(seed);
             tally.steps += whole.program().size();
             if let Some(failure) = self.attempt(&supervisor, &whole)? {
                 tally.findings += 1;
@@ -88,7 +88,7 @@ impl Storm {
     ///
     /// # Errors
     /// Processes cannot be started.
-    pub fn attempt(&self, supervisor: &Supervisor, whole: &Cut) -> Result<Option<Failure>> {
+    pub fn attempt(&self, supervisor: &Supervisor, whole: &Excerpt) -> Result<Option<Failure>> {
         /// What depends on luck is tried more than once.
         const TRIES: usize = 3;
         let findings = supervisor.run(whole)?;
@@ -96,7 +96,7 @@ impl Storm {
             return Ok(None);
         }
         let kind = gravest(&findings);
-        let fails = |cut: &Cut| {
+        let fails = |cut: &Excerpt| {
             (0..TRIES).any(|_| supervisor.run(cut).unwrap_or_default().iter().any(|finding| finding.kind == kind))
         };
         let least = shrink(whole, self.shrink, fails);

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use crate::oracle::{BLOCK_BYTES, Expected, interpret};
 use crate::probe::{Probe, SLACK};
 use crate::program::{Ending, Program, Step};
-use crate::shrink::Cut;
+use crate::shrink::Excerpt;
 
 /// Something that went otherwise than it should.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +70,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// A process cannot be started.
-    pub fn run(&self, cut: &Cut) -> Result<Vec<Finding>> {
+    pub fn run(&self, cut: &Excerpt) -> Result<Vec<Finding>> {
         let program = cut.program();
         let (sender, events) = channel();
         let processes = (0..program.setup.processes.len())
@@ -99,7 +99,7 @@ impl Supervisor {
         })
     }
 
-    fn start(&self, cut: &Cut, index: usize, sender: &Sender<Event>) -> Result<Process> {
+    fn start(&self, cut: &Excerpt, index: usize, sender: &Sender<Event>) -> Result<Process> {
         let mut command = Command::new(&self.binary);
         command.args(["--process", &index.to_string()]).args(cut.arguments());
         command.env("HCCL_SOCKET_IFNAME", "lo").env_remove("HCCL_EXEC_TIMEOUT").env_remove("ASCEND_EMULATOR_TRANSPORT");

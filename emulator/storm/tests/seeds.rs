@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use ascend_tp_emulator_storm::generate::Flavour;
-use ascend_tp_emulator_storm::shrink::Cut;
+use ascend_tp_emulator_storm::shrink::Excerpt;
 use ascend_tp_emulator_storm::supervise::Supervisor;
 
 /// Runs the programs of these seeds, one after the other.
@@ -13,7 +13,7 @@ fn run(flavour: Flavour, seeds: &[u64]) {
     let supervisor = Supervisor { binary: PathBuf::from(env!("CARGO_BIN_EXE_storm")) };
     for seed in seeds.iter().copied() {
         assert_eq!(Flavour::of(seed), flavour, "seed {seed}");
-        let findings = supervisor.run(&Cut::whole(seed)).expect("processes start");
+        let findings = supervisor.run(&Excerpt::whole(seed)).expect("processes start");
         let texts: Vec<String> = findings.iter().map(|finding| format!("{}: {}", finding.kind, finding.what)).collect();
         assert!(texts.is_empty(), "cargo xtask storm --program {seed}\n{}", texts.join("\n"));
     }

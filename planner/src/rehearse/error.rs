@@ -27,9 +27,9 @@ pub enum Error {
     /// The machine's account of a run is not that of its plan.
     #[error("{phase}, rank {rank}: the clock has {found} kernels on a stream where the plan has {expected}")]
     Account {
-        /// Which run.
+        /// The run that failed.
         phase: String,
-        /// The rank.
+        /// The rank that failed.
         rank: usize,
         /// Steps of the plan on that stream.
         expected: usize,

@@ -50,7 +50,7 @@ pub fn page(rehearsal: &Rehearsal) -> String {
 
 /// The page of a rehearsal of a step of training, whose report is `report`.
 #[must_use]
-pub fn page_of_step(rehearsal: &train::Rehearsal, report: &train::Report) -> String {
+pub fn page_of_step(rehearsal: &train::TrainingRehearsal, report: &train::TrainingReport) -> String {
     filled(&data(report, &rehearsal.programs, &rehearsal.phases))
 }
 

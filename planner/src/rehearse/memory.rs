@@ -1,6 +1,6 @@
 //! Bytes on a card, and the nearest settings that fit where one does not.
 //!
-//! Input → output: the plans of a setting → [`Memory`] of the fullest card, before anything runs; a setting that does not
+//! Input → output: the plans of a setting → [`RehearsalMemory`] of the fullest card, before anything runs; a setting that does not
 //! fit → the settings next to it that do, each with one thing changed. Invariant: what is proposed was compiled and
 //! counted, not estimated.
 
@@ -17,7 +17,7 @@ use super::setting::{MOST_CARDS, Setting, Site};
 
 /// What the plans take of one card, and what it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Memory {
+pub struct RehearsalMemory {
     /// Bytes by kind.
     #[serde(flatten)]
     pub kinds: CardMemory,
@@ -29,7 +29,7 @@ pub struct Memory {
     pub kept_by_driver: u64,
 }
 
-impl Memory {
+impl RehearsalMemory {
     /// The bytes of the fullest card of a chip.
     #[must_use]
     pub fn fullest(programs: &[impl AsRef<[Plan]>], profile: &Profile) -> Self {
@@ -51,7 +51,7 @@ impl Memory {
 }
 
 /// Why a setting is refused: the arithmetic, and what would fit.
-pub(super) fn refusal(setting: &Setting, memory: &Memory) -> Result<Diagnostic, Error> {
+pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Diagnostic, Error> {
     let parts: Vec<String> = memory
         .kinds
         .kinds()
@@ -130,19 +130,19 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
 }
 
 fn fits(setting: &Setting) -> Result<bool, Error> {
-    Ok(Memory::fullest(&setting.compile()?, &setting.site.profile).fits())
+    Ok(RehearsalMemory::fullest(&setting.compile()?, &setting.site.profile).fits())
 }
 
 /// Bytes of the fullest card, from two and three layers: each layer more takes what the third does, where one card has all of them.
 fn estimate(setting: &Setting) -> Result<u64, Error> {
     let layers = setting.model.layers;
     if layers <= 3 || setting.stages > 1 {
-        return Ok(Memory::fullest(&setting.compile()?, &setting.site.profile).used);
+        return Ok(RehearsalMemory::fullest(&setting.compile()?, &setting.site.profile).used);
     }
     let with = |layers| {
         let mut other = setting.clone();
         other.model.layers = layers;
-        Ok::<CardMemory, Error>(Memory::fullest(&other.compile()?, &other.site.profile).kinds)
+        Ok::<CardMemory, Error>(RehearsalMemory::fullest(&other.compile()?, &other.site.profile).kinds)
     };
     let (two, three) = (with(2)?, with(3)?);
     let all = two.along(&three, (layers - 2, 1));

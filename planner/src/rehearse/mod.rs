@@ -1,7 +1,7 @@
 //! What a model would do on cards, before anyone has them.
 //!
 //! Input → output: a [`Setting`] (model, cards, chip, topology, sizes) → a [`Rehearsal`]: the plans that a session compiles, run by
-//! the executor that runs them on cards, on an emulator that keeps a virtual clock and no numbers. From it a [`Report`]
+//! the executor that runs them on cards, on an emulator that keeps a virtual clock and no numbers. From it a [`RehearsalReport`]
 //! (bytes, times, shares, tables), a trace for Perfetto, and a page of [`html`]. [`train`] does the same for a step of training.
 //!
 //! Invariants: nothing about time is computed here, it is read from the clock; bytes are those the card accounts for; the
@@ -19,8 +19,8 @@ mod table;
 pub mod train;
 
 pub use error::Error;
-pub use memory::Memory;
-pub use report::{Limits, PhaseReport, Report, TokenTimes};
+pub use memory::RehearsalMemory;
+pub use report::{PhaseReport, RehearsalReport, StepLimits, TokenTimes};
 pub use run::Recorded;
 pub use setting::{MOST_CARDS, Setting, Site};
 pub use table::{CollectiveRow, OperatorRow};
@@ -56,9 +56,9 @@ impl Rehearsal {
     ///
     /// # Errors
     /// Sizes that mean nothing, or what the compiler refuses.
-    pub fn predict_memory(setting: &Setting) -> Result<Memory, Error> {
+    pub fn predict_memory(setting: &Setting) -> Result<RehearsalMemory, Error> {
         setting.check().map_err(|problems: Diagnostics| Error::Refused(problems))?;
-        Ok(Memory::fullest(&setting.compile()?, &setting.site.profile))
+        Ok(RehearsalMemory::fullest(&setting.compile()?, &setting.site.profile))
     }
 
     /// Writes what was seen as a trace that Perfetto opens.
@@ -76,9 +76,9 @@ impl Rehearsal {
         Trace { about, ranks: site.rank_names(), programs, phases, links: Some(&links) }.write(out)
     }
 
-    /// The report.
+    /// What a page or a text shows of it.
     #[must_use]
-    pub fn report(&self) -> Report {
-        Report::new(&self.setting, &self.recorded)
+    pub fn report(&self) -> RehearsalReport {
+        RehearsalReport::new(&self.setting, &self.recorded)
     }
 }

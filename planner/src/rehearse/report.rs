@@ -14,28 +14,28 @@ use ascend_tp::timeline::{Phase, Shares};
 
 use crate::validate::{Bar, Class};
 
-use super::memory::Memory;
+use super::memory::RehearsalMemory;
 use super::run::Recorded;
 use super::setting::Setting;
 use super::table::{CollectiveRow, OperatorRow, tables};
 
 /// What a rehearsal found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// The model.
+pub struct RehearsalReport {
+    /// The model's name.
     pub model: String,
     /// Elements of all weights.
     pub parameters: u64,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub layers: usize,
-    /// Cards.
+    /// Number of cards.
     pub cards: usize,
     /// Servers the cards were spread over, if that was asked.
     pub servers: Option<usize>,
     /// Stages of a pipeline, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stages: Option<usize>,
-    /// The chip.
+    /// The chip's name.
     pub card: String,
     /// How the cards are joined.
     pub topology: String,
@@ -45,14 +45,14 @@ pub struct Report {
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
-    /// Decode steps.
+    /// Number of decode steps.
     pub output: usize,
     /// The residual stream during prefill: `replicate` or `seq`.
     pub residual: &'static str,
     /// `eager` or `captured`.
     pub launching: &'static str,
     /// Bytes of the fullest card.
-    pub memory: Memory,
+    pub memory: RehearsalMemory,
     /// From the prompts to the first token, in microseconds.
     pub first_token_us: f64,
     /// A decode step.
@@ -64,7 +64,7 @@ pub struct Report {
     /// How far such times are usually off.
     pub error_bar: Bar,
     /// What bounds the card.
-    pub limits: Limits,
+    pub limits: StepLimits,
     /// The prefill and one decode step.
     pub phases: Vec<PhaseReport>,
 }
@@ -74,22 +74,22 @@ pub struct Report {
 pub struct TokenTimes {
     /// All of them.
     pub mean: f64,
-    /// The first.
+    /// The first of the steps.
     pub first: f64,
-    /// The last.
+    /// The last of the steps.
     pub last: f64,
 }
 
 /// What a card can do at most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Limits {
+pub struct StepLimits {
     /// Floating-point operations in a second at 16 bits.
     pub flops_per_s: f64,
     /// Bytes of HBM in a second.
     pub bytes_per_s: f64,
 }
 
-/// One phase.
+/// A prefill, a decode step or a part of a training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseReport {
     /// `prefill` or `decode`.
@@ -110,7 +110,7 @@ pub struct PhaseReport {
     pub collectives: Vec<CollectiveRow>,
 }
 
-impl Limits {
+impl StepLimits {
     /// Those of a chip.
     pub(super) const fn of(soc: Soc) -> Self {
         Self { flops_per_s: soc.cube_flops_per_us() * 1e6, bytes_per_s: soc.hbm_bytes_per_us() * 1e6 }
@@ -131,7 +131,7 @@ pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
     params.filter(|param| !param.name.starts_with(COPY)).map(|param| param.shape.elems() as u64).sum()
 }
 
-impl Report {
+impl RehearsalReport {
     /// The report of what was seen.
     #[must_use]
     pub fn new(setting: &Setting, recorded: &Recorded) -> Self {
@@ -180,7 +180,7 @@ impl Report {
             tokens_per_s: per_second(decode_us),
             tokens_per_s_with_prefill: per_second(decode_us + first_token_us),
             error_bar: Bar::of(Class::Steps, soc),
-            limits: Limits::of(soc),
+            limits: StepLimits::of(soc),
             phases,
         }
     }

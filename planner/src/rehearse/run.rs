@@ -9,7 +9,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::Phase;
 
 use super::error::Error;
-use super::memory::{Memory, refusal};
+use super::memory::{RehearsalMemory, refusal};
 use super::setting::Setting;
 use super::stage::Stage;
 
@@ -30,7 +30,7 @@ pub struct Recorded {
     /// The plans, by program and rank.
     pub programs: Vec<Vec<Arc<Plan>>>,
     /// Bytes of the fullest card, as the card accounts for them.
-    pub memory: Memory,
+    pub memory: RehearsalMemory,
 }
 
 /// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads keys reads no others.
@@ -43,13 +43,13 @@ fn show_keys(inputs: &mut Inputs, setting: &Setting, step: usize) {
 /// Runs a setting that was checked.
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     let programs = setting.compile()?;
-    let fullest = Memory::fullest(&programs, &setting.site.profile);
+    let fullest = RehearsalMemory::fullest(&programs, &setting.site.profile);
     if !fullest.fits() {
         return Err(Error::Refused(refusal(setting, &fullest)?.into()));
     }
     let mut stage = Stage::open(&setting.site, programs, setting.launching)?;
     // The sum as the card has it; `tests/plan.rs` holds both equal to the byte.
-    let memory = Memory { used: stage.used_bytes(), ..fullest };
+    let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
     let inputs = [PREFILL, DECODE].map(|program| stage.inputs(program));
     let [prompt, mut token] = inputs;
     show_keys(&mut token, setting, 0);

@@ -16,7 +16,7 @@ use super::error::Error;
 /// Cards that a rehearsal is on.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// How many.
+    /// How many cards there are.
     pub cards: usize,
     /// Servers to spread them over evenly, from the first card of each on; none: the first cards of the topology.
     pub servers: Option<usize>,
@@ -33,7 +33,7 @@ pub struct Site {
 pub struct Setting {
     /// What to call the model.
     pub name: String,
-    /// Its shape.
+    /// The sizes of the model.
     pub model: ModelConfig,
     /// The cards to split over.
     pub site: Site,
@@ -43,7 +43,7 @@ pub struct Setting {
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
-    /// Decode steps.
+    /// Number of decode steps.
     pub output: usize,
     /// What weights and activations are.
     pub precision: Precision,

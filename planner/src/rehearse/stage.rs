@@ -14,7 +14,7 @@ use ascend_tp::device::Cann;
 use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, Launching};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, StreamKind, Tensor};
-use ascend_tp::timeline::{Call, Phase, Span, SpanWork};
+use ascend_tp::timeline::{Phase, Span, SpanWork, TimedCall};
 
 use super::error::Error;
 use super::setting::Site;
@@ -135,7 +135,7 @@ impl<'a> Stage<'a> {
                     if let Some(name) = if is_replayed { replay.take() } else { Some(span.name) } {
                         let cost_us = self.site.profile.host_us(HostCall::of(name), 0.0);
                         let start_ns = span.issued_ns.saturating_sub((cost_us * 1e3).round() as u64);
-                        calls.push(Call { rank, name: name.to_owned(), ns: start_ns..span.issued_ns });
+                        calls.push(TimedCall { rank, name: name.to_owned(), ns: start_ns..span.issued_ns });
                     }
                     let exchange = other.filter(|other| other.lane == Lane::Communication).unwrap_or(span);
                     let flops = span.flops + other.map_or(0.0, |other| other.flops);

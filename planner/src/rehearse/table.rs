@@ -15,7 +15,7 @@ use ascend_tp::timeline::{Span, step_name};
 pub struct OperatorRow {
     /// What it computes: `matmul mlp.gate_proj.weight`.
     pub name: String,
-    /// C name.
+    /// The C function it calls.
     pub operator: String,
     /// `bf16[1,8192] × bf16[3072,8192] → bf16[1,3072]`.
     pub shapes: String,
@@ -42,7 +42,7 @@ pub struct OperatorRow {
 pub struct CollectiveRow {
     /// What is exchanged: `all_reduce mlp.out`.
     pub name: String,
-    /// C name.
+    /// The C function it calls.
     pub operator: String,
     /// Ranks of the group.
     pub group: usize,

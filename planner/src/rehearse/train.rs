@@ -1,7 +1,7 @@
 //! A step of training on cards that nobody has yet.
 //!
-//! Input → output: a [`Setting`] (model, recipe, layout, chip, topology) → the programs that `train` compiles, run part by part in
-//! the order of a step by the executor that runs them on cards → a [`Report`]. Invariants: as of its parent; nothing is counted
+//! Input → output: a [`TrainingSetting`] (model, recipe, layout, chip, topology) → the programs that `train` compiles, run part by part in
+//! the order of a step by the executor that runs them on cards → a [`TrainingReport`]. Invariants: as of its parent; nothing is counted
 //! that was not run, so a step of many micro-batches runs all of them. Does not: read weights or data, or compute a loss; what the
 //! host does between two programs (the inputs of the next micro-batch) takes no time here.
 
@@ -24,23 +24,23 @@ use ascend_tp::train::program::Part;
 use ascend_tp::train::{Compiled, Layout, Recipe, compile_with};
 
 use super::error::Error;
-use super::memory::Memory;
-use super::report::{Limits, PhaseReport, parameters, phase_report, residual_name};
+use super::memory::RehearsalMemory;
+use super::report::{PhaseReport, StepLimits, parameters, phase_report, residual_name};
 use super::setting::Site;
 use super::stage::Stage;
 
 /// A model, what a step of it does, and the cards it is on.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub struct TrainingSetting {
     /// What to call the model.
     pub name: String,
-    /// Its shape.
+    /// The sizes of the model.
     pub model: ModelConfig,
     /// What a step does.
     pub recipe: Recipe,
     /// How it lies on cards.
     pub layout: Layout,
-    /// The cards.
+    /// The cards and how they are joined.
     pub site: Site,
 }
 
@@ -56,32 +56,32 @@ struct Ran {
 
 /// A setting, and what its rehearsal saw.
 #[derive(Debug)]
-pub struct Rehearsal {
-    setting: Setting,
+pub struct TrainingRehearsal {
+    setting: TrainingSetting,
     /// By program: every span of the first of each.
     pub(super) phases: Vec<Phase>,
     ran: Vec<Ran>,
     step_ns: u64,
     /// The plans, by program and rank.
     pub(super) programs: Vec<Vec<Arc<Plan>>>,
-    memory: Memory,
+    memory: RehearsalMemory,
     mesh: String,
 }
 
 /// What a rehearsal of a step found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// The model.
+pub struct TrainingReport {
+    /// The model's name.
     pub model: String,
     /// Elements of all weights.
     pub parameters: u64,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub layers: usize,
-    /// Cards.
+    /// Number of cards.
     pub cards: usize,
     /// Servers the cards were spread over, if that was asked.
     pub servers: Option<usize>,
-    /// The chip.
+    /// The chip's name.
     pub card: String,
     /// How the cards are joined.
     pub topology: String,
@@ -99,7 +99,7 @@ pub struct Report {
     pub micro_batches: usize,
     /// Bytes of the fullest card.
     #[serde(serialize_with = "as_states")]
-    pub memory: Memory,
+    pub memory: RehearsalMemory,
     /// A step, in microseconds.
     pub step_us: f64,
     /// Tokens a second of all sequences together.
@@ -109,7 +109,7 @@ pub struct Report {
     /// How far such times are usually off.
     pub error_bar: Bar,
     /// What bounds the card.
-    pub limits: Limits,
+    pub limits: StepLimits,
     /// The programs of a step, each once.
     pub phases: Vec<StepPhase>,
 }
@@ -127,7 +127,7 @@ pub struct StepPhase {
 }
 
 /// What is kept between runs is no cache of keys and values here.
-fn as_states<S: Serializer>(memory: &Memory, to: S) -> Result<S::Ok, S::Error> {
+fn as_states<S: Serializer>(memory: &RehearsalMemory, to: S) -> Result<S::Ok, S::Error> {
     let mut value = serde_json::to_value(memory).map_err(serde::ser::Error::custom)?;
     if let Some(fields) = value.as_object_mut()
         && let Some(bytes) = fields.remove("kv_cache")
@@ -137,7 +137,7 @@ fn as_states<S: Serializer>(memory: &Memory, to: S) -> Result<S::Ok, S::Error> {
     value.serialize(to)
 }
 
-impl Setting {
+impl TrainingSetting {
     /// What is wrong with the cards, all of it.
     ///
     /// # Errors
@@ -163,19 +163,19 @@ const fn name(part: Part, layout: &Layout) -> &'static str {
     }
 }
 
-impl Rehearsal {
+impl TrainingRehearsal {
     /// Rehearses a step.
     ///
     /// # Errors
     /// A recipe or a layout that cannot be; a run that does not fit, with the options by which it would; or what the emulated
     /// cards refuse.
-    pub fn run(setting: &Setting) -> Result<Self, Error> {
+    pub fn run(setting: &TrainingSetting) -> Result<Self, Error> {
         setting.check()?;
-        let Setting { model, recipe, layout, site, .. } = setting;
+        let TrainingSetting { model, recipe, layout, site, .. } = setting;
         let compiled = compile_with(model, recipe, layout, site.kernels.kernels())?;
         let mesh = layout.mesh(model)?.to_string();
         let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
-        let fullest = Memory::fullest(&programs, &site.profile);
+        let fullest = RehearsalMemory::fullest(&programs, &site.profile);
         // What operators want on top leaves less for the rest.
         let wanted: Bytes = memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum();
         let on_top = fullest.used.saturating_sub(wanted.0);
@@ -186,7 +186,7 @@ impl Rehearsal {
         let Compiled { plans, .. } = compiled;
         let (kinds, programs): (Vec<Part>, Vec<Vec<Plan>>) = plans.into_iter().unzip();
         let mut stage = Stage::open(site, programs, Launching::Eager)?;
-        let memory = Memory { used: stage.used_bytes(), ..fullest };
+        let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
         let mut ran: Vec<Ran> = kinds.iter().map(|part| Ran { part: *part, times: 0, total_ns: 0 }).collect();
         let mut step: Option<std::ops::Range<u64>> = None;
         for part in layout.programs(recipe) {
@@ -205,10 +205,10 @@ impl Rehearsal {
         Ok(Self { setting: setting.clone(), phases: stage.phases, ran, step_ns, programs, memory, mesh })
     }
 
-    /// The report.
+    /// What a page or a text shows of it.
     #[must_use]
-    pub fn report(&self) -> Report {
-        let Setting { name, model, recipe, layout, site } = &self.setting;
+    pub fn report(&self) -> TrainingReport {
+        let TrainingSetting { name, model, recipe, layout, site } = &self.setting;
         let soc = site.profile.soc;
         let seconds = self.step_ns as f64 / 1e9;
         let tokens = (recipe.global_batch * recipe.seq) as f64;
@@ -224,7 +224,7 @@ impl Rehearsal {
             let first = phase_report(&phase.name, tokens, &self.programs[phase.program], phase);
             StepPhase { times: ran.times, total_us: ran.total_ns as f64 / 1e3, first }
         };
-        Report {
+        TrainingReport {
             model: name.clone(),
             parameters: self.programs.first().map_or(0, |plans| parameters(plans)),
             layers: model.layers,
@@ -243,7 +243,7 @@ impl Rehearsal {
             tokens_per_s: tokens / seconds,
             mfu: flops / seconds / peak,
             error_bar: Bar::of(Class::Training, soc),
-            limits: Limits::of(soc),
+            limits: StepLimits::of(soc),
             phases: self.phases.iter().map(phase).collect(),
         }
     }
@@ -254,7 +254,7 @@ impl Rehearsal {
         &self.phases
     }
 
-    /// The plans of the programs, by program and rank: what [`Rehearsal::phases`] are of.
+    /// The plans of the programs, by program and rank: what [`TrainingRehearsal::phases`] are of.
     #[must_use]
     pub fn programs(&self) -> &[Vec<Arc<Plan>>] {
         &self.programs
@@ -265,7 +265,7 @@ impl Rehearsal {
     /// # Errors
     /// Those of `out`.
     pub fn write_trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let Setting { name, site, recipe, .. } = &self.setting;
+        let TrainingSetting { name, site, recipe, .. } = &self.setting;
         let about = json!({
             "model": name, "cards": site.cards, "card": site.profile.soc.name(), "topology": site.topology.name,
             "mesh": self.mesh, "global_batch": recipe.global_batch, "seq": recipe.seq,

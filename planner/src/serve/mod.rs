@@ -1,6 +1,6 @@
 //! The best way to serve a model on some cards, and what beat the others.
 //!
-//! Input → output: a [`Request`] → every way to split the cards ([`Split`]): replicas, tensor parallelism over one axis with
+//! Input → output: a [`ServingRequest`] → every way to split the cards ([`ServingSplit`]): replicas, tensor parallelism over one axis with
 //! key heads on sub-axes or over rows and columns, the residual stream of prefill, single calls or a captured graph, and
 //! where in the topology a replica's cards lie; each compiled to the plans that would run, of some layers, its bytes
 //! counted and its time simulated. Best first; what cannot run comes last, with the constraint that rules it out.
@@ -35,12 +35,12 @@ const MOST_TENSOR_PARALLEL: usize = 64;
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// The model.
+pub struct ServingRequest<'a> {
+    /// The model that is served.
     pub config: &'a ModelConfig,
     /// Element type of activations, and how weights are held.
     pub precision: Precision,
-    /// The chip.
+    /// What its chip can do.
     pub profile: &'a Profile,
     /// How the cards are joined.
     pub topology: &'a Topology,
@@ -72,7 +72,7 @@ pub enum Objective {
 /// Where the cards of a replica lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum CardPlacement {
     /// Side by side.
     Packed,
     /// As far from each other as there are cards.
@@ -81,24 +81,24 @@ pub enum Place {
 
 /// One way to use the cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Split {
+pub struct ServingSplit {
     /// Cards of a replica.
     pub tensor_parallel: usize,
     /// Rows of a grid of these, which cut weights along the hidden size; 1: one axis cuts them.
     pub rows: usize,
     /// Of the columns, parts that key heads are cut in; the others repeat them.
     pub key_parts: usize,
-    /// Replicas.
+    /// Copies of the model that serve side by side.
     pub replicas: usize,
     /// How the residual stream lies during prefill.
     pub residual: Residual,
     /// How the work of decode steps reaches a card.
     pub issue: Issue,
     /// Where the cards of a replica lie.
-    pub place: Place,
+    pub place: CardPlacement,
 }
 
-impl Split {
+impl ServingSplit {
     /// Its properties, by the names a user gives them.
     #[must_use]
     pub fn properties(&self) -> [(&'static str, String); 7] {
@@ -107,8 +107,8 @@ impl Split {
             Residual::Seq => "seq",
         };
         let place = match self.place {
-            Place::Packed => "packed",
-            Place::Spread => "spread",
+            CardPlacement::Packed => "packed",
+            CardPlacement::Spread => "spread",
         };
         [
             ("tp", self.tensor_parallel.to_string()),
@@ -142,7 +142,7 @@ impl Split {
     }
 }
 
-impl fmt::Display for Split {
+impl fmt::Display for ServingSplit {
     /// `tp=8 dp=2 residual=seq captured`, with `tp_row=2`, `kv=4` and `spread` where they say something.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tp={}", self.tensor_parallel)?;
@@ -157,7 +157,7 @@ impl fmt::Display for Split {
             f.write_str(" residual=seq")?;
         }
         write!(f, " {}", self.issue.name())?;
-        if self.place == Place::Spread {
+        if self.place == CardPlacement::Spread {
             f.write_str(" spread")?;
         }
         Ok(())
@@ -167,8 +167,8 @@ impl fmt::Display for Split {
 /// One way to use the cards, with what it takes.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The way.
-    pub split: Split,
+    /// How the cards are used.
+    pub split: ServingSplit,
     /// Sequences of each replica.
     pub batch: usize,
     /// Bytes of the fullest card.
@@ -246,7 +246,7 @@ impl Found {
     }
 }
 
-impl Request<'_> {
+impl ServingRequest<'_> {
     /// Everything wrong with the sizes.
     ///
     /// # Errors
@@ -399,9 +399,9 @@ impl Request<'_> {
         let spread: Vec<usize> = packed.iter().map(|rank| rank * (self.cards / cards)).collect();
         let spreads = [&packed, &spread].map(|on| Spread::of(self.topology, on));
         let mut candidates = Vec::new();
-        for (place, on) in [(Place::Packed, &packed), (Place::Spread, &spread)] {
+        for (place, on) in [(CardPlacement::Packed, &packed), (CardPlacement::Spread, &spread)] {
             let lies = &spreads[place as usize];
-            if place == Place::Spread && *lies == spreads[0] {
+            if place == CardPlacement::Spread && *lies == spreads[0] {
                 continue;
             }
             // A session runs its prefill once, which is no run of a graph.
@@ -412,7 +412,7 @@ impl Request<'_> {
             let decodes = self.times(&samples, |programs| &programs.decode, on, keys, issues);
             for (issue, decode) in issues.into_iter().zip(decodes) {
                 let rows = grid.rows;
-                let split = Split { tensor_parallel: cards, rows, key_parts, replicas, residual, issue, place };
+                let split = ServingSplit { tensor_parallel: cards, rows, key_parts, replicas, residual, issue, place };
                 let mut candidate = Candidate {
                     split,
                     batch,

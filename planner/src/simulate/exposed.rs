@@ -8,7 +8,7 @@
 use ascend_tp::base::Id;
 use ascend_tp::schedule::plan::{Action, Plan, Step, StreamKind};
 
-use super::Span;
+use super::SimulatedSpan;
 
 /// What an exchange began behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,7 +26,7 @@ pub enum Limit {
 /// An exchange beside which no operator runs for a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exposed {
-    /// The exchange.
+    /// The step of the plan that exchanges.
     pub step: usize,
     /// How long no operator runs, in microseconds.
     pub us: f64,
@@ -86,9 +86,9 @@ fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
 
 /// The exchanges of a rank beside which no operator runs all the time, in the order of the plan. `spans`: by step, when it ran.
 #[must_use]
-pub fn exposed(plan: &Plan, spans: &[Option<Span>]) -> Vec<Exposed> {
+pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
     let recorded = recorded(plan);
-    let of_stream = |is_wanted: fn(&Step) -> bool| -> Vec<(usize, Span)> {
+    let of_stream = |is_wanted: fn(&Step) -> bool| -> Vec<(usize, SimulatedSpan)> {
         let steps = plan.steps.iter().zip(spans).enumerate().filter(move |(_, (step, _))| is_wanted(step));
         steps.filter_map(|(at, (_, span))| Some((at, (*span)?))).collect()
     };
@@ -133,7 +133,7 @@ struct Graph {
 }
 
 impl Graph {
-    fn new(plan: &Plan, spans: &[Option<Span>]) -> Self {
+    fn new(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Self {
         let count = plan.steps.len();
         let (mut before, mut behind) = (vec![Vec::new(); count], vec![Vec::new(); count]);
         for (first, second) in plan.conflicts() {
@@ -177,7 +177,7 @@ impl Graph {
 /// Microseconds that the steps of a rank take in any order, if a card runs one operator and one exchange at a time: before and behind each
 /// exchange all operators that it needs or that need it, or all such exchanges, or the longest chain of both.
 #[must_use]
-pub fn least_us(plan: &Plan, spans: &[Option<Span>]) -> f64 {
+pub fn least_us(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> f64 {
     let graph = Graph::new(plan, spans);
     let count = graph.us.len();
     let heads = graph.chains(0..count, &graph.before);

@@ -25,7 +25,7 @@ fn compiled(layers: usize, cards: usize) -> Programs {
     deployment.compile(&config).unwrap()
 }
 
-fn run(plans: &[Plan], issue: Issue) -> Run {
+fn run(plans: &[Plan], issue: Issue) -> SimulatedRun {
     let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
     let cards: Vec<usize> = (0..plans.len()).collect();
     Simulator::new(&profile, &topology, plans, &cards, None).run(issue)

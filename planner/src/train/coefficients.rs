@@ -3,7 +3,7 @@
 /// What a training step takes beside what the operators' and links' costs say. Fitted on the training rows of the measured
 /// points ([`super::unseen`]); docs/COSTS.md has the errors of rows whose page was left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Coefficients {
+pub struct TrainCoefficients {
     /// Part of the cube units' rate that a large product reaches within a step, where exchanges and other streams share power,
     /// memory and cache with it. Other shapes are as much slower than it as they are alone.
     pub product_efficiency: f64,
@@ -17,7 +17,7 @@ pub struct Coefficients {
     pub step_us: f64,
 }
 
-impl Coefficients {
+impl TrainCoefficients {
     /// For the 910B with MindSpeed, which are the measured rows.
     pub const FITTED: Self =
         Self { product_efficiency: 0.651, attention_efficiency: 0.3689, overlap: 0.5117, step_us: 173_800.0 };

@@ -5,10 +5,10 @@
 
 use ascend_tp::program::compress::{Compression, Dealt};
 use ascend_tp_machine::launch::Access;
-use ascend_tp_machine::{Element, Exchange, Launch, Operand, OperatorCost, Work};
+use ascend_tp_machine::{Element, Exchange, Launch, LaunchOperand, OperatorCost, Work};
 
 use super::decoder::Job;
-use super::setting::Setting;
+use super::setting::JobSplit;
 use super::step::{copies, copies_us};
 
 /// The sum of a card's gradients over the copies of a setting.
@@ -25,7 +25,7 @@ pub struct Summed {
 }
 
 impl Summed {
-    /// Both.
+    /// The exchange and what compresses for it.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.exchange_us + self.operators_us
@@ -33,7 +33,7 @@ impl Summed {
 
     /// The whole sum, and each of `ways`; none of a setting without copies.
     #[must_use]
-    pub fn all(job: &Job, setting: &Setting, ways: &[Compression]) -> Vec<Self> {
+    pub fn all(job: &Job, setting: &JobSplit, ways: &[Compression]) -> Vec<Self> {
         let cards = copies(setting);
         if cards < 2 {
             return Vec::new();
@@ -49,7 +49,7 @@ impl Summed {
         std::iter::once(whole).chain(ways.iter().map(|by| Self::by(job, setting, parameters as usize, *by))).collect()
     }
 
-    fn by(job: &Job, setting: &Setting, elems: usize, by: Compression) -> Self {
+    fn by(job: &Job, setting: &JobSplit, elems: usize, by: Compression) -> Self {
         let cards = copies(setting);
         let sent_bytes = by.wire_bytes(elems, cards) as f64;
         let said = sent_bytes * cards as f64 / (cards - 1) as f64;
@@ -75,7 +75,7 @@ impl Summed {
 
 /// An operator that reads two tensors of so many numbers and writes one.
 fn pass_us(job: &Job, operator: &'static str, elems: usize) -> f64 {
-    let operand = |access| Operand::dense(Element::F32, [elems.max(1)], access);
+    let operand = |access| LaunchOperand::dense(Element::F32, [elems.max(1)], access);
     let launch =
         Launch { operator, operands: vec![operand(Access::Read), operand(Access::Read), operand(Access::Write)] };
     OperatorCost::of(&job.profile, &Work::of(&launch)).duration_us

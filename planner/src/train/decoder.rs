@@ -4,7 +4,8 @@
 
 use ascend_tp_machine::{Profile, Soc, Topology};
 
-use super::coefficients::Coefficients;
+use super::super::workload::FeedForward;
+use super::coefficients::TrainCoefficients;
 use super::forms::StateBytes;
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
@@ -12,11 +13,11 @@ use ascend_tp::config::ModelConfig;
 /// Sizes of a dense decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoder {
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
@@ -24,7 +25,7 @@ pub struct Decoder {
     pub head_dim: usize,
     /// Width of the feed-forward layer.
     pub intermediate: usize,
-    /// Its kind.
+    /// How the feed-forward layer is built.
     pub feed_forward: FeedForward,
     /// Rows of the embedding.
     pub vocabulary: usize,
@@ -32,26 +33,6 @@ pub struct Decoder {
     pub tied_embeddings: bool,
     /// Where not every layer sees all tokens before it.
     pub window: Option<Window>,
-}
-
-/// Kinds of feed-forward layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeedForward {
-    /// Two weights with a function between them.
-    Plain,
-    /// Three: one of the two before the function scales the other (`SwiGLU`).
-    Gated,
-}
-
-impl FeedForward {
-    /// Weights.
-    #[must_use]
-    pub const fn weights(self) -> usize {
-        match self {
-            Self::Plain => 2,
-            Self::Gated => 3,
-        }
-    }
 }
 
 /// A window some layers see.
@@ -179,11 +160,11 @@ pub enum TensorExchange {
 /// What the training software does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Software {
-    /// Attention.
+    /// How attention is computed.
     pub attention: Attention,
-    /// Between products.
+    /// How the operators between products are computed.
     pub elementwise: Elementwise,
-    /// Between cards.
+    /// How exchanges of the tensor axis run.
     pub tensor_exchange: TensorExchange,
 }
 
@@ -199,21 +180,21 @@ impl Software {
 /// What is to be trained where.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The model.
+    /// The model that is trained.
     pub decoder: Decoder,
     /// Tokens of a sequence.
     pub sequence: usize,
     /// Sequences of a step.
     pub global_batch: usize,
-    /// Cards.
+    /// Cards of the job.
     pub cards: usize,
-    /// The chip.
+    /// What its chip can do.
     pub profile: Profile,
     /// What is fitted of training.
-    pub coefficients: Coefficients,
+    pub coefficients: TrainCoefficients,
     /// How the cards are joined.
     pub topology: Topology,
-    /// The software.
+    /// What the training software does.
     pub software: Software,
     /// Bytes of a parameter's state.
     pub state: StateBytes,

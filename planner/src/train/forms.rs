@@ -19,7 +19,7 @@ const GIB: f64 = 1_073_741_824.0;
 pub struct Gpt {
     /// Width of the residual stream.
     pub hidden: f64,
-    /// Layers.
+    /// Layers of the model.
     pub layers: f64,
     /// Heads of the attention.
     pub heads: f64,
@@ -110,7 +110,7 @@ pub fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
 
 /// Where the optimizer's state lies among the copies of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Zero {
+pub enum ZeroStage {
     /// Whole on each.
     Stage0,
     /// The optimizer's state split.
@@ -121,11 +121,11 @@ pub enum Zero {
     Stage3,
 }
 
-impl Zero {
-    /// All stages.
+impl ZeroStage {
+    /// All stages, from nothing split to all.
     pub const ALL: [Self; 4] = [Self::Stage0, Self::Stage1, Self::Stage2, Self::Stage3];
 
-    /// Its number.
+    /// The number it is published under.
     #[must_use]
     pub const fn number(self) -> usize {
         self as usize
@@ -137,7 +137,7 @@ impl Zero {
 pub struct StateBytes {
     /// The parameter itself.
     pub parameter: f64,
-    /// Its gradient.
+    /// Its gradient's bytes.
     pub gradient: f64,
     /// What the optimizer keeps: a copy in 32 bits, and two moments.
     pub optimizer: f64,
@@ -154,16 +154,18 @@ impl StateBytes {
 
     /// Bytes a parameter takes on each of `copies` cards.
     #[must_use]
-    pub fn per_parameter(&self, zero: Zero, copies: f64) -> f64 {
-        let split = |bytes: f64, from: Zero| if zero >= from { bytes / copies } else { bytes };
-        split(self.parameter, Zero::Stage3) + split(self.gradient, Zero::Stage2) + split(self.optimizer, Zero::Stage1)
+    pub fn per_parameter(&self, zero: ZeroStage, copies: f64) -> f64 {
+        let split = |bytes: f64, from: ZeroStage| if zero >= from { bytes / copies } else { bytes };
+        split(self.parameter, ZeroStage::Stage3)
+            + split(self.gradient, ZeroStage::Stage2)
+            + split(self.optimizer, ZeroStage::Stage1)
     }
 
     /// The same when the parameter in 16 bits and 16 bits of remainder share the bytes of its copy in 32 bits
     /// (`reuse-fp32-param` of `MindSpeed`).
     #[must_use]
-    pub fn per_parameter_with_reuse(&self, zero: Zero, copies: f64) -> f64 {
-        let saved = if zero >= Zero::Stage1 { self.parameter / copies } else { self.parameter };
+    pub fn per_parameter_with_reuse(&self, zero: ZeroStage, copies: f64) -> f64 {
+        let saved = if zero >= ZeroStage::Stage1 { self.parameter / copies } else { self.parameter };
         self.per_parameter(zero, copies) - saved
     }
 }
@@ -175,9 +177,9 @@ pub struct TrainingTime {
     pub flops_per_parameter: f64,
     /// Tokens to train on.
     pub tokens: f64,
-    /// Parameters.
+    /// Parameters of the model.
     pub parameters: f64,
-    /// Cards.
+    /// Cards of the run.
     pub cards: f64,
     /// Operations each card does in a second, counted in the same way.
     pub achieved_flops: f64,
@@ -205,7 +207,7 @@ pub fn all_reduce_volume(bytes: f64, cards: f64) -> f64 {
 
 /// What of a difference between form and figure is the figure's own.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
+pub enum Tolerance {
     /// None: equal when rounded to the digits that were printed.
     Printed,
     /// So much, in the figure's unit: inputs were printed rounded.
@@ -214,20 +216,20 @@ pub enum Bound {
 
 /// One published figure beside what the form gives.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// Which form.
+pub struct PublishedFigure {
+    /// The closed form, with its source.
     pub form: &'static str,
-    /// For what.
+    /// The model or run it is a figure of.
     pub subject: String,
     /// The figure as it was printed.
     pub published: String,
     /// What the form gives, in the same unit.
     pub ours: f64,
     /// What difference there may be.
-    pub bound: Bound,
+    pub bound: Tolerance,
 }
 
-impl Row {
+impl PublishedFigure {
     /// Digits after the point of the published figure.
     #[must_use]
     pub fn decimals(&self) -> usize {
@@ -244,15 +246,15 @@ impl Row {
     #[must_use]
     pub fn holds(&self) -> bool {
         match self.bound {
-            Bound::Printed => format!("{:.*}", self.decimals(), self.ours) == self.published,
-            Bound::Within(most) => self.difference().abs() <= most,
+            Tolerance::Printed => format!("{:.*}", self.decimals(), self.ours) == self.published,
+            Tolerance::Within(most) => self.difference().abs() <= most,
         }
     }
 }
 
 /// Every published figure.
 #[must_use]
-pub fn published() -> Vec<Row> {
+pub fn published() -> Vec<PublishedFigure> {
     let mut rows = Vec::new();
     memory(&mut rows);
     utilisation(&mut rows);
@@ -349,11 +351,17 @@ const KORTHIKANTI_TP: f64 = 8.0;
 /// Operations a second of an A100 at 16 bits.
 const A100_FLOPS: f64 = 312e12;
 
-fn row(form: &'static str, subject: impl Into<String>, published: &str, ours: f64, bound: Bound) -> Row {
-    Row { form, subject: subject.into(), published: published.to_owned(), ours, bound }
+fn row(
+    form: &'static str,
+    subject: impl Into<String>,
+    published: &str,
+    ours: f64,
+    bound: Tolerance,
+) -> PublishedFigure {
+    PublishedFigure { form, subject: subject.into(), published: published.to_owned(), ours, bound }
 }
 
-fn memory(rows: &mut Vec<Row>) {
+fn memory(rows: &mut Vec<PublishedFigure>) {
     for published in &KORTHIKANTI {
         let Korthikanti { name, model, pp, chunks, micro_batch, .. } = *published;
         let alive = model.layers * interleaving_factor(pp, chunks);
@@ -364,7 +372,7 @@ fn memory(rows: &mut Vec<Row>) {
             ("activations, sequence parallel and selective", gib(Kept::SequenceSelective)),
         ];
         for ((what, ours), printed) in ours.into_iter().zip(published.memory) {
-            rows.push(row("memory, GiB (KOR fig. 1)", format!("{name}: {what}"), printed, ours, Bound::Printed));
+            rows.push(row("memory, GiB (KOR fig. 1)", format!("{name}: {what}"), printed, ours, Tolerance::Printed));
         }
         let kinds = [
             ("sequence parallel", Kept::Sequence),
@@ -375,12 +383,12 @@ fn memory(rows: &mut Vec<Row>) {
         for ((what, kept), printed) in kinds.into_iter().zip(published.percent) {
             let ours = 100.0 * gib(kept) / gib(Kept::Tensor);
             let subject = format!("{name}: {what}");
-            rows.push(row("activations, % (KOR fig. 7)", subject, printed, ours, Bound::Within(0.15)));
+            rows.push(row("activations, % (KOR fig. 7)", subject, printed, ours, Tolerance::Within(0.15)));
         }
     }
 }
 
-fn utilisation(rows: &mut Vec<Row>) {
+fn utilisation(rows: &mut Vec<PublishedFigure>) {
     for &Korthikanti { name, model, cards, batch, step_s, mfu, hfu, .. } in &KORTHIKANTI {
         let percent = |flops: f64| 100.0 * flops / (step_s * cards * A100_FLOPS);
         let ours = [
@@ -388,7 +396,7 @@ fn utilisation(rows: &mut Vec<Row>) {
             ("HFU, % (KOR tab. 5)", hfu, percent(model.flops_with_selective_recompute(batch))),
         ];
         for (form, printed, ours) in ours {
-            rows.push(row(form, name, printed, ours, Bound::Within(0.2)));
+            rows.push(row(form, name, printed, ours, Tolerance::Within(0.2)));
         }
     }
     for (subject, printed, parameters, tokens, cards, flops) in [
@@ -397,7 +405,7 @@ fn utilisation(rows: &mut Vec<Row>) {
     ] {
         let flops_per_parameter = TrainingTime::RECOMPUTED;
         let run = TrainingTime { flops_per_parameter, tokens, parameters, cards, achieved_flops: flops };
-        rows.push(row("days (SC21 eq. 4)", subject, printed, run.days(), Bound::Within(1.0)));
+        rows.push(row("days (SC21 eq. 4)", subject, printed, run.days(), Tolerance::Within(1.0)));
     }
 }
 
@@ -417,33 +425,33 @@ const TABLE_1: [Table1Row; 10] = [
     ("1008.0", [160.0, 25_600.0, 128.0, 8.0, 64.0, 3072.0, 163.0], "52", "502.0"),
 ];
 
-fn table_1(rows: &mut Vec<Row>) {
+fn table_1(rows: &mut Vec<PublishedFigure>) {
     for (billions, [heads, hidden, layers, tp, pp, cards, tflops], percent, pflops) in TABLE_1 {
         let subject = format!("{billions}B, tp={tp} pp={pp} dp={}", cards / (tp * pp));
         let parameters = gpt(heads, hidden, layers).parameters() / 1e9;
-        rows.push(row("parameters, billions (SC21 tab. 1)", subject.clone(), billions, parameters, Bound::Printed));
+        rows.push(row("parameters, billions (SC21 tab. 1)", subject.clone(), billions, parameters, Tolerance::Printed));
         let of_peak = 100.0 * tflops * 1e12 / A100_FLOPS;
-        rows.push(row("of peak, % (SC21 tab. 1)", subject.clone(), percent, of_peak, Bound::Printed));
-        let bound = Bound::Within(0.003 * tflops * cards / 1e3 + 0.05);
+        rows.push(row("of peak, % (SC21 tab. 1)", subject.clone(), percent, of_peak, Tolerance::Printed));
+        let bound = Tolerance::Within(0.003 * tflops * cards / 1e3 + 0.05);
         rows.push(row("all cards, PFLOP/s (SC21 tab. 1)", subject, pflops, tflops * cards / 1e3, bound));
     }
 }
 
-fn states(rows: &mut Vec<Row>) {
+fn states(rows: &mut Vec<PublishedFigure>) {
     let gb = |zero| 7.5e9 * StateBytes::ZERO_PAPER.per_parameter(zero, 64.0) / 1e9;
-    for (zero, printed) in Zero::ALL.into_iter().zip(["120", "31.4", "16.6", "1.9"]) {
+    for (zero, printed) in ZeroStage::ALL.into_iter().zip(["120", "31.4", "16.6", "1.9"]) {
         let subject = format!("7.5B over 64, stage {}", zero.number());
-        rows.push(row("state, GB (ZERO fig. 1)", subject, printed, gb(zero), Bound::Printed));
+        rows.push(row("state, GB (ZERO fig. 1)", subject, printed, gb(zero), Tolerance::Printed));
     }
     let (t5, cards, largest_layer) = (2851e6, 8.0, 32e6);
     let documented = (4.0 + 16.0 / cards) * t5 / GIB;
-    rows.push(row("state, GiB (DSM)", "T5-3B over 8, stage 2, 4P + 16P/n", "15.93", documented, Bound::Printed));
+    rows.push(row("state, GiB (DSM)", "T5-3B over 8, stage 2, 4P + 16P/n", "15.93", documented, Tolerance::Printed));
     let stage_3 = (4.0 * largest_layer + 18.0 * t5 / cards) / GIB;
-    rows.push(row("state, GiB (DSM)", "T5-3B over 8, stage 3, 4 largest + 18P/n", "6.09", stage_3, Bound::Printed));
+    rows.push(row("state, GiB (DSM)", "T5-3B over 8, stage 3, 4 largest + 18P/n", "6.09", stage_3, Tolerance::Printed));
 }
 
 /// Idle time of a step as a part of its work, from the simulated schedule, against the published form.
-fn bubbles(rows: &mut Vec<Row>) {
+fn bubbles(rows: &mut Vec<PublishedFigure>) {
     for (stages, micro_batches) in [(4_usize, 8_usize), (8, 32), (8, 8)] {
         let (p, m) = (stages as f64, micro_batches as f64);
         let forms = [
@@ -459,7 +467,7 @@ fn bubbles(rows: &mut Vec<Row>) {
             let timeline = simulate(schedule, stages, micro_batches, &vec![stage; stages * schedule.chunks()], 0.0);
             let ours = (timeline.duration - 3.0 * m) / (3.0 * m);
             let subject = format!("{schedule}, p={stages} m={micro_batches}, F=I=W");
-            rows.push(row("bubble / work (SC21, ZB)", subject, &format!("{form:.4}"), ours, Bound::Printed));
+            rows.push(row("bubble / work (SC21, ZB)", subject, &format!("{form:.4}"), ours, Tolerance::Printed));
         }
     }
 }
@@ -481,8 +489,8 @@ mod tests {
     #[test]
     fn a_figure_that_is_off_by_its_last_digit_is_found() {
         let figure = |published: &str, bound| row("x", "y", published, 1.2349, bound).holds();
-        assert!(figure("1.23", Bound::Printed) && !figure("1.24", Bound::Printed));
-        assert!(figure("1.30", Bound::Within(0.07)) && !figure("1.30", Bound::Within(0.06)));
+        assert!(figure("1.23", Tolerance::Printed) && !figure("1.24", Tolerance::Printed));
+        assert!(figure("1.30", Tolerance::Within(0.07)) && !figure("1.30", Tolerance::Within(0.06)));
     }
 
     #[test]
@@ -498,12 +506,12 @@ mod tests {
     #[test]
     fn state_bytes_are_those_of_the_distributed_optimizer() {
         let bytes = StateBytes::MEGATRON;
-        for (zero, expected) in Zero::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
+        for (zero, expected) in ZeroStage::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
             assert!((bytes.per_parameter(zero, 8.0) - expected).abs() < 1e-12, "{zero:?}");
         }
-        assert!((StateBytes::MEGATRON_F16.per_parameter(Zero::Stage1, 8.0) - 6.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(Zero::Stage0, 8.0) - 16.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(Zero::Stage1, 8.0) - 7.25).abs() < 1e-12);
+        assert!((StateBytes::MEGATRON_F16.per_parameter(ZeroStage::Stage1, 8.0) - 6.0).abs() < 1e-12);
+        assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage0, 8.0) - 16.0).abs() < 1e-12);
+        assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage1, 8.0) - 7.25).abs() < 1e-12);
         assert!((all_reduce_volume(64.0, 8.0) - 112.0).abs() < 1e-12);
     }
 }

@@ -11,7 +11,7 @@ use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::train::{Layout, Recipe, Recompute as Recomputed, lower, recipe};
 
 use super::decoder::Job;
-use super::setting::{Recompute, Setting};
+use super::setting::{JobSplit, Recomputation};
 use crate::serve::grid_rows;
 use crate::simulate::{Issue, Simulator};
 
@@ -49,7 +49,7 @@ impl LayerOn {
 ///
 /// # Errors
 /// What the compiler refuses.
-pub fn layers(config: &ModelConfig, job: &Job, setting: &Setting) -> Result<Option<Vec<LayerOn>>, Diagnostics> {
+pub fn layers(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<Vec<LayerOn>>, Diagnostics> {
     let rows: Vec<usize> = grid_rows(setting.tp).collect();
     if rows.is_empty() || setting.cp > 1 {
         return Ok(None);
@@ -60,7 +60,7 @@ pub fn layers(config: &ModelConfig, job: &Job, setting: &Setting) -> Result<Opti
     Ok(Some([vec![line], grids].concat()))
 }
 
-fn layer(config: &ModelConfig, job: &Job, setting: &Setting, rows: usize) -> Result<LayerOn, Diagnostics> {
+fn layer(config: &ModelConfig, job: &Job, setting: &JobSplit, rows: usize) -> Result<LayerOn, Diagnostics> {
     let recipe = Recipe {
         seq: job.sequence,
         // Of two micro-batches the first moves no weight.
@@ -75,9 +75,9 @@ fn layer(config: &ModelConfig, job: &Job, setting: &Setting, rows: usize) -> Res
             residual,
             micro_batch: setting.micro_batch,
             recompute: match setting.recompute {
-                Recompute::None => Recomputed::None,
-                Recompute::Selective => Recomputed::Selective,
-                Recompute::Full => Recomputed::Full,
+                Recomputation::None => Recomputed::None,
+                Recomputation::Selective => Recomputed::Selective,
+                Recomputation::Full => Recomputed::Full,
             },
             ..Layout::ONE
         };

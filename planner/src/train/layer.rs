@@ -1,17 +1,18 @@
 //! What one layer, the embedding and the head take on a card for one micro-batch.
 //!
-//! Input → output: a [`Job`] and a [`Setting`] → [`LayerTimes`], in microseconds, by what takes them. Every product and every
+//! Input → output: a [`Job`] and a [`JobSplit`] → [`LayerTimes`], in microseconds, by what takes them. Every product and every
 //! pass over a tensor is costed by `ascend-tp-machine`, at the shape it has on the card. Invariants: an exchange is counted
 //! only as far as nothing hides it. Does not: know pipelines, copies or steps.
 
 use ascend_tp_machine::collective::{CollectiveCost, Exchange};
-use ascend_tp_machine::launch::{Access, Element, Launch, Operand};
+use ascend_tp_machine::launch::{Access, Element, Launch, LaunchOperand};
 use ascend_tp_machine::topology::{Fabric, Spread};
 use ascend_tp_machine::{OperatorCost, Work};
 
-use super::decoder::{Attention, Elementwise, FeedForward, Job, TensorExchange};
+use super::super::workload::FeedForward;
+use super::decoder::{Attention, Elementwise, Job, TensorExchange};
 use super::pipeline::StageTimes;
-use super::setting::{Recompute, Setting};
+use super::setting::{JobSplit, Recomputation};
 
 /// Dims of a head at which the softmax of fused attention is hidden behind its products.
 const FULL_HEAD: usize = 128;
@@ -23,9 +24,9 @@ const PASSES_BACKWARD: f64 = 2.0;
 /// Microseconds of one pass through something, by what takes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
-    /// Products.
+    /// Matrix products.
     pub products_us: f64,
-    /// Attention.
+    /// Attention, without its projections.
     pub attention_us: f64,
     /// Passes over tensors.
     pub passes_us: f64,
@@ -58,13 +59,13 @@ impl Terms {
 /// Forward pass, gradients of inputs, gradients of weights, and what is computed again before them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayerTimes {
-    /// Forward pass.
+    /// The forward pass of a layer.
     pub forward: Terms,
     /// Gradients of inputs.
     pub input_grad: Terms,
     /// Gradients of weights.
     pub weight_grad: Terms,
-    /// Computed again.
+    /// What the backward pass computes again.
     pub again: Terms,
 }
 
@@ -89,9 +90,9 @@ impl LayerTimes {
 /// The times of the parts of a model, for one micro-batch of a setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelTimes {
-    /// One layer.
+    /// Times of one layer.
     pub layer: LayerTimes,
-    /// The embedding.
+    /// Times of the embedding.
     pub embedding: LayerTimes,
     /// The last norm, the head and the loss.
     pub head: LayerTimes,
@@ -140,7 +141,7 @@ pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, cou
 /// Costs of operators for one micro-batch of a setting.
 struct Costs<'a> {
     job: &'a Job,
-    setting: &'a Setting,
+    setting: &'a JobSplit,
     /// Tokens of a card.
     tokens: usize,
     /// How many times as long a product takes in a step as alone.
@@ -152,9 +153,9 @@ fn alone_us(job: &Job, m: usize, n: usize, k: usize) -> f64 {
     let launch = Launch {
         operator: "aclnnMatmul",
         operands: vec![
-            Operand::dense(Element::Bf16, [m, k], Access::Read),
-            Operand::dense(Element::Bf16, [k, n], Access::Read),
-            Operand::dense(Element::Bf16, [m, n], Access::Write),
+            LaunchOperand::dense(Element::Bf16, [m, k], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [k, n], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [m, n], Access::Write),
         ],
     };
     OperatorCost::of(&job.profile, &Work::of(&launch)).duration_us
@@ -183,8 +184,8 @@ impl Costs<'_> {
     /// A pass that reads `reads` tensors of `elements` and writes `writes`.
     fn pass_us(&self, elements: f64, reads: usize, writes: usize) -> f64 {
         let elements = (elements as usize).max(1);
-        let read = (0..reads).map(|_| Operand::dense(Element::Bf16, [elements], Access::Read));
-        let written = (0..writes).map(|_| Operand::dense(Element::Bf16, [elements], Access::Write));
+        let read = (0..reads).map(|_| LaunchOperand::dense(Element::Bf16, [elements], Access::Read));
+        let written = (0..writes).map(|_| LaunchOperand::dense(Element::Bf16, [elements], Access::Write));
         let launch = Launch { operator: "aclnnAdd", operands: read.chain(written).collect() };
         OperatorCost::of(&self.job.profile, &Work::of(&launch)).duration_us
     }
@@ -206,7 +207,7 @@ impl Costs<'_> {
 
 /// The times of a model's parts.
 #[must_use]
-pub fn times(job: &Job, setting: &Setting) -> ModelTimes {
+pub fn times(job: &Job, setting: &JobSplit) -> ModelTimes {
     let tokens = (job.sequence * setting.micro_batch).div_ceil(setting.cp);
     let costs = Costs { job, setting, tokens, slowed: slowed(job) };
     ModelTimes { layer: layer(&costs), embedding: embedding(&costs), head: head(&costs) }
@@ -279,9 +280,9 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
     };
     let weight_grad = Terms { products_us: sum(2), ..Terms::default() };
     let again = match setting.recompute {
-        Recompute::None => Terms::default(),
-        Recompute::Selective => Terms { passes_us: 2.0 * norm_us + function, ..Terms::default() },
-        Recompute::Full => forward,
+        Recomputation::None => Terms::default(),
+        Recomputation::Selective => Terms { passes_us: 2.0 * norm_us + function, ..Terms::default() },
+        Recomputation::Full => forward,
     };
     LayerTimes { forward, input_grad, weight_grad, again }
 }

@@ -1,11 +1,12 @@
 //! Bytes of a card in training, by kind.
 //!
-//! Input → output: a [`Job`] and a [`Setting`] → [`Memory`] of each stage. Invariants: more cards of any kind never need more
+//! Input → output: a [`Job`] and a [`JobSplit`] → [`JobMemory`] of each stage. Invariants: more cards of any kind never need more
 //! bytes a card, the buffers of their communicators aside. Does not: know the cracks between an allocator's blocks.
 
-use super::decoder::{Attention, Decoder, FeedForward, Job};
-use super::forms::Zero;
-use super::setting::{Recompute, Setting};
+use super::super::workload::FeedForward;
+use super::decoder::{Attention, Decoder, Job};
+use super::forms::ZeroStage;
+use super::setting::{JobSplit, Recomputation};
 use crate::fit_memory::COMMUNICATOR_BYTES;
 
 /// What the toolkit's context, its operators' code and their workspaces take: what a 910B shows when a process has made its
@@ -14,10 +15,10 @@ const RUNTIME_BYTES: f64 = 1_073_741_824.0;
 
 /// Bytes of one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Memory {
+pub struct JobMemory {
     /// Parameters in 16 bits.
     pub parameters: f64,
-    /// Gradients.
+    /// Gradients of the card's parameters.
     pub gradients: f64,
     /// What the optimizer keeps.
     pub optimizer: f64,
@@ -32,7 +33,7 @@ pub struct Memory {
     pub runtime: f64,
 }
 
-impl Memory {
+impl JobMemory {
     /// Kinds and bytes.
     #[must_use]
     pub const fn kinds(&self) -> [(&'static str, f64); 7] {
@@ -57,7 +58,7 @@ impl Memory {
 /// Layers of each part of the model, first to last: as even as can be; what is left over goes to the parts in the middle,
 /// because the first stage keeps the most activations and the last has the head.
 #[must_use]
-pub fn layers_of_parts(job: &Job, setting: &Setting) -> Vec<usize> {
+pub fn layers_of_parts(job: &Job, setting: &JobSplit) -> Vec<usize> {
     let parts = setting.pp * setting.schedule.chunks();
     if let Some(layers) = &job.stage_layers
         && layers.len() == parts
@@ -85,7 +86,7 @@ pub fn layers_of_parts(job: &Job, setting: &Setting) -> Vec<usize> {
 /// | stored scores: softmax and its input, 2 f16 a visible and a hidden token | 2 heads × s | yes, if they are kept |
 /// | gate, up and their product (plain: two) | 3 f | yes |
 #[must_use]
-pub fn activation_bytes_per_token(job: &Job, setting: &Setting) -> f64 {
+pub fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
     let tp = setting.tp as f64;
     let stream = hidden as f64 / if setting.sequence_parallel { tp } else { 1.0 };
@@ -103,34 +104,35 @@ pub fn activation_bytes_per_token(job: &Job, setting: &Setting) -> f64 {
         FeedForward::Plain => 2.0,
     };
     2.0 * match setting.recompute {
-        Recompute::None => 4.0 * stream + attention + wide(kept),
-        Recompute::Selective => 2.0 * stream + attention + wide(kept - 1.0),
-        Recompute::Full => stream,
+        Recomputation::None => 4.0 * stream + attention + wide(kept),
+        Recomputation::Selective => 2.0 * stream + attention + wide(kept - 1.0),
+        Recomputation::Full => stream,
     }
 }
 
 /// Bytes of a card of each stage.
 #[must_use]
-pub fn stages(job: &Job, setting: &Setting) -> Vec<Memory> {
+pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
     let decoder = &job.decoder;
     let layers = layers_of_parts(job, setting);
     let (tp, copies) = (setting.tp as f64, (setting.dp * setting.cp) as f64);
     let tokens = (job.sequence * setting.micro_batch) as f64 / setting.cp as f64;
     let micro_batches = setting.micro_batches(job.global_batch);
     let a_layer = tokens * activation_bytes_per_token(job, setting);
-    let whole_layer = tokens * activation_bytes_per_token(job, &Setting { recompute: Recompute::None, ..*setting });
+    let whole_layer =
+        tokens * activation_bytes_per_token(job, &JobSplit { recompute: Recomputation::None, ..*setting });
     let wide = decoder.intermediate as f64 / tp;
     let mut working = 2.0 * tokens * (2.0 * decoder.hidden as f64 + (decoder.feed_forward.weights() as f64) * wide);
-    if setting.recompute == Recompute::Full {
+    if setting.recompute == Recomputation::Full {
         working += whole_layer;
     }
-    if setting.zero == Zero::Stage3 {
+    if setting.zero == ZeroStage::Stage3 {
         // The layer at work and the next, parameters and gradients.
         let layer = decoder.layer_parameters_on(setting.tp) as f64;
         working += 2.0 * (job.state.parameter + job.state.gradient) * layer;
     }
     let communicators = COMMUNICATOR_BYTES.0 as f64 * communicators(setting) as f64;
-    let split = |bytes: f64, from: Zero| if setting.zero >= from { bytes / copies } else { bytes };
+    let split = |bytes: f64, from: ZeroStage| if setting.zero >= from { bytes / copies } else { bytes };
     (0..setting.pp)
         .map(|rank| {
             let own = || layers.iter().skip(rank).step_by(setting.pp);
@@ -147,10 +149,10 @@ pub fn stages(job: &Job, setting: &Setting) -> Vec<Memory> {
             let alive = setting.schedule.peak_alive(setting.pp, micro_batches, rank) as f64;
             // 16-bit logits, the same in 32 bits, and their gradient in 32 bits.
             let logits = if is_last { 10.0 * tokens * decoder.vocabulary as f64 / tp } else { 0.0 };
-            Memory {
-                parameters: split(parameters * job.state.parameter, Zero::Stage3),
-                gradients: split(parameters * job.state.gradient, Zero::Stage2),
-                optimizer: split(parameters * job.state.optimizer, Zero::Stage1),
+            JobMemory {
+                parameters: split(parameters * job.state.parameter, ZeroStage::Stage3),
+                gradients: split(parameters * job.state.gradient, ZeroStage::Stage2),
+                optimizer: split(parameters * job.state.optimizer, ZeroStage::Stage1),
                 activations: alive * largest * a_layer,
                 working: working.max(logits),
                 communicators,
@@ -162,14 +164,14 @@ pub fn stages(job: &Job, setting: &Setting) -> Vec<Memory> {
 
 /// The fullest stage's.
 #[must_use]
-pub fn fullest(job: &Job, setting: &Setting) -> Memory {
+pub fn fullest(job: &Job, setting: &JobSplit) -> JobMemory {
     let largest = stages(job, setting).into_iter().max_by(|a, b| a.total().total_cmp(&b.total()));
     largest.unwrap_or_default()
 }
 
 /// Communicators a card is in: one for each axis that has more than one card, one for all copies and parts of a sequence
 /// when both are split, and one for all cards.
-fn communicators(setting: &Setting) -> usize {
+fn communicators(setting: &JobSplit) -> usize {
     let axes = [setting.tp, setting.cp, setting.pp, setting.dp];
     let several = axes.into_iter().filter(|cards| *cards > 1).count();
     let both = usize::from(setting.cp > 1 && setting.dp > 1);
@@ -181,7 +183,7 @@ mod tests {
     use ascend_tp::schedule::pipeline::Pipeline;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
-    use super::super::coefficients::Coefficients;
+    use super::super::coefficients::TrainCoefficients;
     use super::super::decoder::{Elementwise, Software, TensorExchange};
     use super::super::forms::{Gpt, Kept, StateBytes, interleaving_factor};
     use super::super::setting::RankOrder;
@@ -207,7 +209,7 @@ mod tests {
             global_batch: 64,
             cards: 64,
             profile: Profile::of(Soc::Ascend910B2),
-            coefficients: Coefficients::FITTED,
+            coefficients: TrainCoefficients::FITTED,
             topology: Topology::atlas_a2(8),
             software: Software {
                 attention: Attention::Stored,
@@ -219,15 +221,15 @@ mod tests {
         }
     }
 
-    const SETTING: Setting = Setting {
+    const SETTING: JobSplit = JobSplit {
         tp: 8,
         sequence_parallel: true,
         cp: 1,
         pp: 8,
         schedule: Pipeline::Interleaved { chunks: 3 },
         dp: 1,
-        zero: Zero::Stage0,
-        recompute: Recompute::None,
+        zero: ZeroStage::Stage0,
+        recompute: Recomputation::None,
         micro_batch: 1,
         order: RankOrder::DataInside,
     };
@@ -237,13 +239,13 @@ mod tests {
         let job = job();
         // KOR counts dropout: two masks of a byte on the stream, and one on the scores.
         let masks = |tp: f64| 2048.0 * (2.0 * 12_288.0 + 96.0 * 2048.0) / tp;
-        let ours = |setting: &Setting| 2048.0 * activation_bytes_per_token(&job, setting);
+        let ours = |setting: &JobSplit| 2048.0 * activation_bytes_per_token(&job, setting);
         let sequence = GPT.activation_bytes(Kept::Sequence, 1.0, 8.0) - masks(8.0);
         assert!((ours(&SETTING) - sequence).abs() < 1.0, "{} {sequence}", ours(&SETTING));
         let serial = GPT.activation_bytes(Kept::Serial, 1.0, 1.0) - masks(1.0);
-        let one_card = Setting { tp: 1, sequence_parallel: false, ..SETTING };
+        let one_card = JobSplit { tp: 1, sequence_parallel: false, ..SETTING };
         assert!((ours(&one_card) - serial).abs() < 1.0, "{} {serial}", ours(&one_card));
-        let full = Setting { recompute: Recompute::Full, ..one_card };
+        let full = JobSplit { recompute: Recomputation::Full, ..one_card };
         assert!((ours(&full) - GPT.activation_bytes(Kept::Full, 1.0, 1.0)).abs() < 1.0);
     }
 
@@ -264,8 +266,9 @@ mod tests {
     #[test]
     fn what_is_left_over_goes_to_the_stages_in_the_middle() {
         let mut job = job();
-        let layers =
-            |job: &Job, pp| layers_of_parts(job, &Setting { pp, schedule: Pipeline::OneForwardOneBackward, ..SETTING });
+        let layers = |job: &Job, pp| {
+            layers_of_parts(job, &JobSplit { pp, schedule: Pipeline::OneForwardOneBackward, ..SETTING })
+        };
         job.decoder.layers = 10;
         assert_eq!(layers(&job, 4), [2, 3, 3, 2]);
         assert_eq!(layers(&job, 5), [2; 5]);
@@ -277,20 +280,20 @@ mod tests {
     #[test]
     fn more_cards_never_need_more_bytes_a_card() {
         let job = Job { global_batch: 768, ..job() };
-        let bytes = |setting: &Setting| {
+        let bytes = |setting: &JobSplit| {
             let memory = fullest(&job, setting);
             memory.total() - memory.communicators
         };
         let schedules = [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleH1, Pipeline::Interleaved { chunks: 2 }];
         for schedule in schedules {
-            for recompute in Recompute::ALL {
-                for zero in Zero::ALL {
-                    let base = Setting { tp: 2, pp: 2, dp: 2, schedule, recompute, zero, ..SETTING };
+            for recompute in Recomputation::ALL {
+                for zero in ZeroStage::ALL {
+                    let base = JobSplit { tp: 2, pp: 2, dp: 2, schedule, recompute, zero, ..SETTING };
                     let more = [
-                        Setting { tp: 4, ..base },
-                        Setting { cp: 2, ..base },
-                        Setting { pp: 4, ..base },
-                        Setting { dp: 4, ..base },
+                        JobSplit { tp: 4, ..base },
+                        JobSplit { cp: 2, ..base },
+                        JobSplit { pp: 4, ..base },
+                        JobSplit { dp: 4, ..base },
                     ];
                     for setting in more {
                         assert!(bytes(&setting) <= bytes(&base) * (1.0 + 1e-12), "{base} to {setting}");

@@ -7,10 +7,11 @@
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp_machine::{Profile, Soc, Topology};
 
-use super::coefficients::Coefficients;
-use super::decoder::{Attention, Decoder, Elementwise, FeedForward, Job, Software, TensorExchange, Window};
-use super::forms::{StateBytes, Zero};
-use super::setting::{RankOrder, Recompute, Setting};
+use super::super::workload::FeedForward;
+use super::coefficients::TrainCoefficients;
+use super::decoder::{Attention, Decoder, Elementwise, Job, Software, TensorExchange, Window};
+use super::forms::{StateBytes, ZeroStage};
+use super::setting::{JobSplit, RankOrder, Recomputation};
 use super::step::predict;
 use crate::points::{Model, Point, machine};
 
@@ -18,18 +19,18 @@ use crate::points::{Model, Point, machine};
 /// a second of LLaMA2-70B agree at 354 TFLOP/s.
 pub const CHIP: Soc = Soc::Ascend910B2;
 
-/// One row.
+/// A measured row beside what is predicted for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointRow {
     /// Where it was published.
     pub source: String,
-    /// The model.
+    /// The model that was trained.
     pub model: String,
     /// How it was split.
     pub split: String,
     /// The unit of the figures.
     pub unit: String,
-    /// As published.
+    /// The figure as it was published.
     pub measured: f64,
     /// What the planner says, or why it does not.
     pub outcome: Outcome,
@@ -68,7 +69,7 @@ const STAGE_LAYERS: [(&str, &[usize]); 4] = [
 #[must_use]
 pub fn validate_rows(text: &str) -> Vec<PointRow> {
     let outcome = |point: &Point| match Sample::of(point) {
-        Ok(sample) => Outcome::Predicted(sample.predict(Coefficients::FITTED)),
+        Ok(sample) => Outcome::Predicted(sample.predict(TrainCoefficients::FITTED)),
         Err(reason) => Outcome::LeftOut(reason.to_owned()),
     };
     Point::all(text).iter().map(|point| row(point, outcome(point))).collect()
@@ -84,7 +85,7 @@ pub(super) fn page(point: &Point) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     job: Job,
-    setting: Setting,
+    setting: JobSplit,
     unit: Unit,
     pub(super) measured: f64,
 }
@@ -114,7 +115,7 @@ impl Sample {
     }
 
     /// The figure, in the row's unit.
-    pub(super) fn predict(&self, coefficients: Coefficients) -> f64 {
+    pub(super) fn predict(&self, coefficients: TrainCoefficients) -> f64 {
         let job = Job { coefficients, ..self.job.clone() };
         let prediction = predict(&job, &self.setting);
         let rate = prediction.tokens_per_s_and_card;
@@ -211,7 +212,7 @@ fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str>
 }
 
 /// What a row trains, and how it is split.
-fn job(point: &Point) -> Result<(Job, Setting), &'static str> {
+fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     if let Some(reason) = left_out(point) {
         return Err(reason);
     }
@@ -240,9 +241,9 @@ fn job(point: &Point) -> Result<(Job, Setting), &'static str> {
     // MindSpore's parallel optimizer splits what it updates and the 16-bit gradients as they come; without a pipeline they come
     // once a step.
     let zero = match (is_yes(point, "dist_opt"), is_mindformers && pp == 1) {
-        (true, true) => Zero::Stage2,
-        (true, false) => Zero::Stage1,
-        (false, _) => Zero::Stage0,
+        (true, true) => ZeroStage::Stage2,
+        (true, false) => ZeroStage::Stage1,
+        (false, _) => ZeroStage::Stage0,
     };
     let is_f16 = matches!(point.text("precision"), "fp16" | "float16");
     let state = match (is_mindformers, is_f16) {
@@ -250,7 +251,7 @@ fn job(point: &Point) -> Result<(Job, Setting), &'static str> {
         (false, true) => StateBytes::MEGATRON_F16,
         (false, false) => StateBytes::MEGATRON,
     };
-    let setting = Setting {
+    let setting = JobSplit {
         tp,
         sequence_parallel: is_yes(point, "sp"),
         cp,
@@ -258,7 +259,7 @@ fn job(point: &Point) -> Result<(Job, Setting), &'static str> {
         schedule,
         dp,
         zero,
-        recompute: if is_yes(point, "recompute") { Recompute::Full } else { Recompute::None },
+        recompute: if is_yes(point, "recompute") { Recomputation::Full } else { Recomputation::None },
         micro_batch: needed("mbs")?,
         order: RankOrder::DataInside,
     };
@@ -271,7 +272,7 @@ fn job(point: &Point) -> Result<(Job, Setting), &'static str> {
         global_batch: needed("gbs")?,
         cards,
         profile: Profile::of(soc),
-        coefficients: Coefficients::FITTED,
+        coefficients: TrainCoefficients::FITTED,
         topology,
         software,
         state,

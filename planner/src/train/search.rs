@@ -1,18 +1,18 @@
 //! The best ways to split a training job, and what beat the others.
 //!
 //! Input → output: a [`Job`] → a [`Search`] over every setting that divides; its [`best`](Search::best), and the
-//! [`Verdict`] on any [`Choice`]. Invariants: what does not fit a card is never among the best; the best are found by bound
+//! [`Verdict`] on any [`SplitChoice`]. Invariants: what does not fit a card is never among the best; the best are found by bound
 //! and simulation, so they are those that simulating everything would give. Does not: split what does not divide evenly,
 //! layers over stages aside.
 
 use std::collections::BTreeMap;
 
 use super::decoder::Job;
-use super::forms::Zero;
+use super::forms::ZeroStage;
 use super::layer::{ModelTimes, times};
-use super::memory::{Memory, fullest};
-use super::setting::{RankOrder, Recompute, Setting};
-use super::step::{Parts, Prediction, predict_parts};
+use super::memory::{JobMemory, fullest};
+use super::setting::{JobSplit, RankOrder, Recomputation};
+use super::step::{Prediction, StepParts, predict_parts};
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::schedule::pipeline::Pipeline;
 
@@ -31,16 +31,16 @@ const CHUNKS: [usize; 7] = [2, 3, 4, 5, 6, 8, 10];
 /// A setting that fits, with what no step of it is shorter than.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    setting: Setting,
-    memory: Memory,
+    setting: JobSplit,
+    memory: JobMemory,
     shortest_us: f64,
 }
 
 /// A setting and what it takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
-    /// The setting.
-    pub setting: Setting,
+pub struct PredictedSplit {
+    /// How the job is split.
+    pub setting: JobSplit,
     /// What it takes.
     pub prediction: Prediction,
 }
@@ -52,22 +52,22 @@ pub struct Search<'a> {
     /// Those that fit, the one with the lowest bound first.
     fitting: Vec<Candidate>,
     /// Those that do not, the smallest first.
-    too_big: Vec<(Setting, Memory)>,
+    too_big: Vec<(JobSplit, JobMemory)>,
     model_times: BTreeMap<TimesKey, ModelTimes>,
 }
 
 /// What the times of a model's parts depend on.
-type TimesKey = (usize, bool, usize, usize, Recompute);
+type TimesKey = (usize, bool, usize, usize, Recomputation);
 
-const fn times_key(setting: &Setting) -> TimesKey {
+const fn times_key(setting: &JobSplit) -> TimesKey {
     (setting.tp, setting.sequence_parallel, setting.cp, setting.micro_batch, setting.recompute)
 }
 
 /// Values some of a setting's keys must have: `tp=16`, `pp=4,recompute=none`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice(Vec<(String, String)>);
+pub struct SplitChoice(Vec<(String, String)>);
 
-impl Choice {
+impl SplitChoice {
     /// One key and its value.
     #[must_use]
     pub fn of(key: &str, value: &str) -> Self {
@@ -79,12 +79,12 @@ impl Choice {
     /// # Errors
     /// Every part that is no `key=value`, or whose key no setting has.
     pub fn parse(place: &str, text: &str) -> Result<Self, Diagnostics> {
-        let keys = Setting::KEYS.join(", ");
+        let keys = JobSplit::KEYS.join(", ");
         let mut problems = Diagnostics::new();
         let mut choices = Vec::new();
         for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
             match part.split_once('=') {
-                Some((key, value)) if Setting::KEYS.contains(&key) => choices.push((key.to_owned(), value.to_owned())),
+                Some((key, value)) if JobSplit::KEYS.contains(&key) => choices.push((key.to_owned(), value.to_owned())),
                 _ => problems.push(
                     Diagnostic::new(place, "names nothing of a setting")
                         .expected(format!("KEY=VALUE with one of {keys}"))
@@ -100,12 +100,12 @@ impl Choice {
 
     /// Whether a setting has these values.
     #[must_use]
-    pub fn matches(&self, setting: &Setting) -> bool {
+    pub fn matches(&self, setting: &JobSplit) -> bool {
         self.0.iter().all(|(key, value)| setting.value(key).as_deref() == Some(value))
     }
 }
 
-impl std::fmt::Display for Choice {
+impl std::fmt::Display for SplitChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
         f.write_str(&parts.join(" "))
@@ -116,9 +116,9 @@ impl std::fmt::Display for Choice {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// Its best setting.
-    Fits(Box<Found>),
+    Fits(Box<PredictedSplit>),
     /// It does not fit: the smallest setting, and the bytes of its fullest card.
-    TooBig(Setting, Box<Memory>),
+    TooBig(JobSplit, Box<JobMemory>),
     /// It divides nothing: why.
     Impossible(String),
 }
@@ -139,7 +139,7 @@ impl<'a> Search<'a> {
                 return;
             }
             for order in orders(&setting) {
-                search.add(Setting { order: *order, ..setting }, memory);
+                search.add(JobSplit { order: *order, ..setting }, memory);
             }
         });
         if search.fitting.is_empty() && search.too_big.is_empty() {
@@ -157,10 +157,10 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    fn add(&mut self, setting: Setting, memory: Memory) {
+    fn add(&mut self, setting: JobSplit, memory: JobMemory) {
         let job = self.job;
         let model = *self.model_times.entry(times_key(&setting)).or_insert_with(|| times(job, &setting));
-        let shortest_us = Parts::new(job, &setting, model).shortest_us(job, &setting);
+        let shortest_us = StepParts::new(job, &setting, model).shortest_us(job, &setting);
         self.fitting.push(Candidate { setting, memory, shortest_us });
     }
 
@@ -176,22 +176,22 @@ impl<'a> Search<'a> {
         self.fitting.len()
     }
 
-    fn predict(&self, candidate: &Candidate) -> Found {
+    fn predict(&self, candidate: &Candidate) -> PredictedSplit {
         let Candidate { setting, memory, .. } = candidate;
         let model = self.model_times.get(&times_key(setting)).copied();
-        let parts = Parts::new(self.job, setting, model.unwrap_or_else(|| times(self.job, setting)));
-        Found { setting: *setting, prediction: predict_parts(self.job, setting, &parts, memory) }
+        let parts = StepParts::new(self.job, setting, model.unwrap_or_else(|| times(self.job, setting)));
+        PredictedSplit { setting: *setting, prediction: predict_parts(self.job, setting, &parts, memory) }
     }
 
     /// The fastest `count` settings that differ in tp, pp or kind of schedule, fastest first.
     #[must_use]
-    pub fn best(&self, count: usize) -> Vec<Found> {
+    pub fn best(&self, count: usize) -> Vec<PredictedSplit> {
         self.best_of(count, |_| true)
     }
 
-    fn best_of(&self, count: usize, is_wanted: impl Fn(&Setting) -> bool) -> Vec<Found> {
-        let kind = |setting: &Setting| (setting.tp, setting.pp, std::mem::discriminant(&setting.schedule));
-        let mut best: Vec<Found> = Vec::new();
+    fn best_of(&self, count: usize, is_wanted: impl Fn(&JobSplit) -> bool) -> Vec<PredictedSplit> {
+        let kind = |setting: &JobSplit| (setting.tp, setting.pp, std::mem::discriminant(&setting.schedule));
+        let mut best: Vec<PredictedSplit> = Vec::new();
         for candidate in self.fitting.iter().filter(|candidate| is_wanted(&candidate.setting)) {
             if best.len() == count && best.last().is_some_and(|last| last.prediction.step_us <= candidate.shortest_us) {
                 break;
@@ -214,7 +214,7 @@ impl<'a> Search<'a> {
 
     /// What became of a choice.
     #[must_use]
-    pub fn why(&self, choice: &Choice) -> Verdict {
+    pub fn why(&self, choice: &SplitChoice) -> Verdict {
         if let Some(found) = self.best_of(1, |setting| choice.matches(setting)).pop() {
             return Verdict::Fits(Box::new(found));
         }
@@ -226,9 +226,9 @@ impl<'a> Search<'a> {
 
     /// For every value of a key that the winner does not have, what became of it.
     #[must_use]
-    pub fn losers(&self, winner: &Setting) -> Vec<(Choice, Verdict)> {
+    pub fn losers(&self, winner: &JobSplit) -> Vec<(SplitChoice, Verdict)> {
         let mut losers = Vec::new();
-        for key in Setting::KEYS {
+        for key in JobSplit::KEYS {
             let all =
                 self.fitting.iter().map(|candidate| &candidate.setting).chain(self.too_big.iter().map(|(s, _)| s));
             let mut values: Vec<(usize, String)> = Vec::new();
@@ -239,7 +239,7 @@ impl<'a> Search<'a> {
             }
             values.sort();
             for (_, value) in values {
-                let choice = Choice::of(key, &value);
+                let choice = SplitChoice::of(key, &value);
                 let verdict = self.why(&choice);
                 losers.push((choice, verdict));
             }
@@ -249,7 +249,7 @@ impl<'a> Search<'a> {
 
     /// The smallest setting and its bytes, when nothing fits.
     #[must_use]
-    pub fn smallest(&self) -> Option<(Setting, Memory)> {
+    pub fn smallest(&self) -> Option<(JobSplit, JobMemory)> {
         self.too_big.first().copied().filter(|_| self.fitting.is_empty())
     }
 }
@@ -280,7 +280,7 @@ fn check(job: &Job) -> Result<(), Diagnostics> {
 }
 
 /// Calls `found` with every setting that divides the job, each in its first order.
-fn settings(job: &Job, mut found: impl FnMut(Setting)) {
+fn settings(job: &Job, mut found: impl FnMut(JobSplit)) {
     let decoder = &job.decoder;
     for tp in divisors(job.cards).filter(|tp| tensor_obstacle(job, *tp).is_none()) {
         for cp in divisors(job.cards / tp).filter(|cp| context_obstacle(job, tp, *cp).is_none()) {
@@ -293,12 +293,12 @@ fn settings(job: &Job, mut found: impl FnMut(Setting)) {
                     let micro_batches = job.global_batch / (dp * micro_batch);
                     for schedule in schedules(decoder.layers, pp, micro_batches) {
                         for zero in zeros(dp * cp, pp) {
-                            for recompute in Recompute::ALL {
+                            for recompute in Recomputation::ALL {
                                 for sequence_parallel in [true, false] {
                                     if sequence_parallel && tp == 1 {
                                         continue;
                                     }
-                                    found(Setting {
+                                    found(JobSplit {
                                         tp,
                                         sequence_parallel,
                                         cp,
@@ -334,16 +334,16 @@ fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Pipeline
 
 /// What may be split over copies. Gradients and parameters that are gathered for each micro-batch go with no pipeline, whose
 /// stages would gather them once for each micro-batch in flight.
-const fn zeros(copies: usize, stages: usize) -> &'static [Zero] {
+const fn zeros(copies: usize, stages: usize) -> &'static [ZeroStage] {
     match (copies, stages) {
-        (1, _) => &[Zero::Stage0],
-        (_, 1) => &Zero::ALL,
-        _ => &[Zero::Stage0, Zero::Stage1],
+        (1, _) => &[ZeroStage::Stage0],
+        (_, 1) => &ZeroStage::ALL,
+        _ => &[ZeroStage::Stage0, ZeroStage::Stage1],
     }
 }
 
 /// Orders of ranks that differ.
-const fn orders(setting: &Setting) -> &'static [RankOrder] {
+const fn orders(setting: &JobSplit) -> &'static [RankOrder] {
     if setting.pp > 1 && setting.dp > 1 { &RankOrder::ALL } else { &[RankOrder::DataInside] }
 }
 
@@ -384,7 +384,7 @@ fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
 }
 
 /// Why no setting has the values of a choice.
-fn obstacle(job: &Job, choice: &Choice) -> String {
+fn obstacle(job: &Job, choice: &SplitChoice) -> String {
     let number = |wanted: &str| {
         let found = choice.0.iter().find(|(key, _)| key == wanted);
         found.and_then(|(_, value)| value.parse::<usize>().ok()).filter(|number| *number > 0)
@@ -441,7 +441,7 @@ pub fn slower_by(winner: &Prediction, other: &Prediction) -> Vec<(&'static str, 
 mod tests {
     use ascend_tp_machine::{Profile, Soc, Topology};
 
-    use super::super::coefficients::Coefficients;
+    use super::super::coefficients::TrainCoefficients;
     use super::super::decoder::{Decoder, Software};
     use super::super::forms::StateBytes;
     use super::super::step::predict;
@@ -455,7 +455,7 @@ mod tests {
             global_batch,
             cards,
             profile: Profile::of(Soc::Ascend910B3),
-            coefficients: Coefficients::FITTED,
+            coefficients: TrainCoefficients::FITTED,
             topology: Topology::preset("atlas-a2").unwrap(),
             software: Software::FUSED,
             state: StateBytes::MEGATRON,
@@ -480,7 +480,7 @@ mod tests {
             let job = job(cards, batch);
             let best = Search::new(&job).unwrap().best(5);
             assert_eq!(best.len(), 5, "{cards}");
-            for Found { setting, prediction } in best {
+            for PredictedSplit { setting, prediction } in best {
                 assert_eq!(setting.cards(), cards);
                 assert_eq!(setting.micro_batches(batch) * setting.dp * setting.micro_batch, batch);
                 assert!(prediction.memory.total() <= usable_bytes(&job), "{setting}");
@@ -493,7 +493,7 @@ mod tests {
     fn every_choice_has_its_verdict() {
         let job = job(64, 512);
         let search = Search::new(&job).unwrap();
-        let why = |text: &str| search.why(&Choice::parse("--why", text).unwrap());
+        let why = |text: &str| search.why(&SplitChoice::parse("--why", text).unwrap());
         let best = search.best(1)[0];
         assert!(matches!(why(&format!("tp={}", best.setting.tp)), Verdict::Fits(found) if *found == best));
         let Verdict::Fits(slower) = why("tp=16") else { panic!("16 cards share a layer of 64 heads") };
@@ -525,9 +525,9 @@ mod tests {
         assert!(problems.is_ok(), "one copy takes any batch");
         let problems = Search::new(&job(97, 512)).unwrap_err();
         assert!(problems.to_string().contains("no split divides the job"), "{problems}");
-        let problems = Choice::parse("--why", "tp=8,speed=9,x").unwrap_err();
+        let problems = SplitChoice::parse("--why", "tp=8,speed=9,x").unwrap_err();
         assert_eq!(problems.items().len(), 2, "{problems}");
-        assert!(Choice::parse("--why", " ").is_err());
+        assert!(SplitChoice::parse("--why", " ").is_err());
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::fmt;
 
 use ascend_tp::schedule::pipeline::Pipeline;
 
-use super::forms::Zero;
+use super::forms::ZeroStage;
 
 /// What of a layer is computed again for its backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Recompute {
-    /// Nothing.
+pub enum Recomputation {
+    /// Nothing: all is kept.
     None,
     /// Norms and the feed-forward layer's function: cheap to compute, large to keep.
     Selective,
@@ -17,7 +17,7 @@ pub enum Recompute {
     Full,
 }
 
-impl Recompute {
+impl Recomputation {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
 
@@ -42,7 +42,7 @@ pub enum RankOrder {
 }
 
 impl RankOrder {
-    /// Both.
+    /// Both orders there are.
     pub const ALL: [Self; 2] = [Self::DataInside, Self::StagesInside];
 
     /// The name in tables.
@@ -57,7 +57,7 @@ impl RankOrder {
 
 /// One way to split a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Setting {
+pub struct JobSplit {
     /// Cards that share each layer.
     pub tp: usize,
     /// Whether the residual stream between products is split over them along the sequence.
@@ -71,16 +71,16 @@ pub struct Setting {
     /// Copies of the model.
     pub dp: usize,
     /// What is split over the copies.
-    pub zero: Zero,
+    pub zero: ZeroStage,
     /// What is computed twice.
-    pub recompute: Recompute,
+    pub recompute: Recomputation,
     /// Sequences a copy works on at once.
     pub micro_batch: usize,
     /// Who is near whom.
     pub order: RankOrder,
 }
 
-impl Setting {
+impl JobSplit {
     /// The names [`Self::value`] knows, in the order they are printed.
     pub const KEYS: [&'static str; 10] =
         ["tp", "sp", "cp", "pp", "schedule", "dp", "zero", "recompute", "micro", "order"];
@@ -134,7 +134,7 @@ impl Setting {
     }
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for JobSplit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, key) in Self::KEYS.into_iter().enumerate() {
             let value = self.value(key).unwrap_or_default();

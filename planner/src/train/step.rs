@@ -1,18 +1,18 @@
 //! A step of training: its time, by what takes it, and what that means for a run.
 //!
-//! Input → output: a [`Job`] and a [`Setting`] → a [`Prediction`]. The pipeline is simulated with the times of its parts;
+//! Input → output: a [`Job`] and a [`JobSplit`] → a [`Prediction`]. The pipeline is simulated with the times of its parts;
 //! exchanges of gradients and parameters count as far as no computation hides them. Invariants: the terms add up to the step.
 
 use ascend_tp_machine::collective::Exchange;
-use ascend_tp_machine::launch::{Access, Element, Launch, Operand};
+use ascend_tp_machine::launch::{Access, Element, Launch, LaunchOperand};
 use ascend_tp_machine::{OperatorCost, Work};
 
 use super::decoder::Job;
-use super::forms::{TrainingTime, Zero};
+use super::forms::{TrainingTime, ZeroStage};
 use super::layer::{LayerTimes, ModelTimes, Terms, exchange_us, spread, times};
-use super::memory::{Memory, fullest, layers_of_parts};
+use super::memory::{JobMemory, fullest, layers_of_parts};
 use super::pipeline::{StageTimes, shortest, step};
-use super::setting::{Recompute, Setting};
+use super::setting::{JobSplit, Recomputation};
 
 /// Everything that takes time in a step of the stage that ends last, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,7 +25,7 @@ pub struct StepTerms {
     pub bubble_us: f64,
     /// What is not hidden of the exchanges among copies: gradients, parameters.
     pub sync_us: f64,
-    /// The optimizer.
+    /// The optimizer's pass over the card's states.
     pub optimizer_us: f64,
     /// The host, between steps.
     pub host_us: f64,
@@ -49,7 +49,7 @@ impl StepTerms {
         ]
     }
 
-    /// The step.
+    /// All of the step.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.named().into_iter().map(|(_, us)| us).sum()
@@ -64,7 +64,7 @@ pub struct Prediction {
     /// What takes it.
     pub terms: StepTerms,
     /// Bytes of the fullest card.
-    pub memory: Memory,
+    pub memory: JobMemory,
     /// Tokens a second and card.
     pub tokens_per_s_and_card: f64,
     /// Part of the cards' 16-bit rate that the model needs.
@@ -77,9 +77,9 @@ impl Prediction {
     /// The time of a run on so many tokens, as the published form has it: operations of the products with parameters, those
     /// of layers that are computed again among them.
     #[must_use]
-    pub fn run(&self, job: &Job, setting: &Setting, tokens: f64) -> TrainingTime {
+    pub fn run(&self, job: &Job, setting: &JobSplit, tokens: f64) -> TrainingTime {
         let flops_per_parameter =
-            if setting.recompute == Recompute::Full { TrainingTime::RECOMPUTED } else { TrainingTime::KEPT };
+            if setting.recompute == Recomputation::Full { TrainingTime::RECOMPUTED } else { TrainingTime::KEPT };
         let parameters = job.decoder.parameters() as f64;
         TrainingTime {
             flops_per_parameter,
@@ -93,7 +93,7 @@ impl Prediction {
 
 /// The times of a setting's parts, before anything is simulated.
 #[derive(Clone, Debug)]
-pub struct Parts {
+pub struct StepParts {
     /// Of the model.
     pub model: ModelTimes,
     /// Layers of each part.
@@ -104,10 +104,10 @@ pub struct Parts {
     pub transfer_us: f64,
 }
 
-impl Parts {
+impl StepParts {
     /// The parts of a setting whose model's times are known.
     #[must_use]
-    pub fn new(job: &Job, setting: &Setting, model: ModelTimes) -> Self {
+    pub fn new(job: &Job, setting: &JobSplit, model: ModelTimes) -> Self {
         let layers = layers_of_parts(job, setting);
         let last = layers.len() - 1;
         let gathered = gathering(job, setting, &model);
@@ -140,7 +140,7 @@ impl Parts {
 
     /// No step of the setting is shorter, in microseconds.
     #[must_use]
-    pub fn shortest_us(&self, job: &Job, setting: &Setting) -> f64 {
+    pub fn shortest_us(&self, job: &Job, setting: &JobSplit) -> f64 {
         let micro_batches = setting.micro_batches(job.global_batch);
         shortest(setting.schedule, setting.pp, micro_batches, &self.times, self.transfer_us) + job.coefficients.step_us
     }
@@ -153,8 +153,8 @@ struct Gathering {
     backward_us: f64,
 }
 
-fn gathering(job: &Job, setting: &Setting, model: &ModelTimes) -> Gathering {
-    if setting.zero < Zero::Stage2 || copies(setting) < 2 {
+fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> Gathering {
+    if setting.zero < ZeroStage::Stage2 || copies(setting) < 2 {
         return Gathering::default();
     }
     // No pipeline goes with this, so embedding and head are shared out over the layers.
@@ -163,7 +163,8 @@ fn gathering(job: &Job, setting: &Setting, model: &ModelTimes) -> Gathering {
     let parameters =
         decoder.layer_parameters_on(setting.tp) as f64 + tables as f64 / (decoder.layers * setting.tp) as f64;
     let copies_us = |exchange, bytes| copies_us(job, setting, exchange, bytes * parameters);
-    let gather = if setting.zero == Zero::Stage3 { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
+    let gather =
+        if setting.zero == ZeroStage::Stage3 { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
     let scatter = copies_us(Exchange::ReduceScatter, job.state.gradient);
     let layer = model.layer.stage();
     let busy = if shares_links(job, setting) { model.layer.forward.tensor_us } else { 0.0 };
@@ -173,12 +174,12 @@ fn gathering(job: &Job, setting: &Setting, model: &ModelTimes) -> Gathering {
     Gathering { forward_us: exposed(gather, layer.forward), backward_us: exposed(gather + scatter, backward) }
 }
 
-pub(super) const fn copies(setting: &Setting) -> usize {
+pub(super) const fn copies(setting: &JobSplit) -> usize {
     setting.dp * setting.cp
 }
 
 /// An exchange among all that hold the same parameters: parts of a sequence, and copies.
-pub(super) fn copies_us(job: &Job, setting: &Setting, exchange: Exchange, bytes: f64) -> f64 {
+pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes: f64) -> f64 {
     if setting.cp == 1 || setting.data_stride() == setting.tp * setting.cp {
         let stride = if setting.cp == 1 { setting.data_stride() } else { setting.tp };
         return exchange_us(job, exchange, bytes, stride, copies(setting));
@@ -189,7 +190,7 @@ pub(super) fn copies_us(job: &Job, setting: &Setting, exchange: Exchange, bytes:
 }
 
 /// Whether copies exchange over the links that the cards of a layer use.
-fn shares_links(job: &Job, setting: &Setting) -> bool {
+fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     let outermost = |stride, count: usize| {
         if count < 2 { None } else { spread(job, stride, count).levels().next_back() }
     };
@@ -198,8 +199,8 @@ fn shares_links(job: &Job, setting: &Setting) -> bool {
 }
 
 /// What is not hidden of the exchanges of a stage's gradients and parameters once a step.
-fn sync_us(job: &Job, setting: &Setting, parts: &Parts, rank: usize) -> f64 {
-    if copies(setting) < 2 || setting.zero == Zero::Stage3 {
+fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64 {
+    if copies(setting) < 2 || setting.zero == ZeroStage::Stage3 {
         return 0.0;
     }
     let own = || parts.layers.iter().zip(&parts.times).skip(rank).step_by(setting.pp);
@@ -209,10 +210,12 @@ fn sync_us(job: &Job, setting: &Setting, parts: &Parts, rank: usize) -> f64 {
     let parameters = (layers * job.decoder.layer_parameters_on(setting.tp)) as f64 + tables;
     let bytes = |bytes: f64| bytes * parameters;
     let (gradients, gathered) = match setting.zero {
-        Zero::Stage0 => (copies_us(job, setting, Exchange::AllReduce, bytes(job.state.gradient)), 0.0),
+        ZeroStage::Stage0 => (copies_us(job, setting, Exchange::AllReduce, bytes(job.state.gradient)), 0.0),
         // Gradients leave with each micro-batch.
-        Zero::Stage2 | Zero::Stage3 => (0.0, copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter))),
-        Zero::Stage1 => (
+        ZeroStage::Stage2 | ZeroStage::Stage3 => {
+            (0.0, copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)))
+        }
+        ZeroStage::Stage1 => (
             copies_us(job, setting, Exchange::ReduceScatter, bytes(job.state.gradient)),
             copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)),
         ),
@@ -231,21 +234,24 @@ fn sync_us(job: &Job, setting: &Setting, parts: &Parts, rank: usize) -> f64 {
 }
 
 /// Adam over the parameters of a card's share, and clearing and measuring its gradients.
-fn optimizer_us(job: &Job, setting: &Setting, memory: &Memory) -> f64 {
+fn optimizer_us(job: &Job, setting: &JobSplit, memory: &JobMemory) -> f64 {
     let count = |bytes: f64, each: f64| (bytes / each) as usize;
     let states = count(memory.optimizer, job.state.optimizer).max(1);
     let gradients = count(memory.gradients, job.state.gradient).max(1);
     let operands = [(Element::F32, Access::Read), (Element::Bf16, Access::Write)]
         .into_iter()
         .chain([(Element::F32, Access::Update); 3])
-        .map(|(element, access)| Operand::dense(element, [states], access));
+        .map(|(element, access)| LaunchOperand::dense(element, [states], access));
     let passes = [
         Launch { operator: "aclnnApplyAdamWV2", operands: operands.collect() },
         Launch {
             operator: "aclnnInplaceZero",
-            operands: vec![Operand::dense(Element::F32, [gradients], Access::Write)],
+            operands: vec![LaunchOperand::dense(Element::F32, [gradients], Access::Write)],
         },
-        Launch { operator: "aclnnReduceSum", operands: vec![Operand::dense(Element::F32, [gradients], Access::Read)] },
+        Launch {
+            operator: "aclnnReduceSum",
+            operands: vec![LaunchOperand::dense(Element::F32, [gradients], Access::Read)],
+        },
     ];
     let work: f64 = passes.iter().map(|pass| OperatorCost::of(&job.profile, &Work::of(pass)).duration_us).sum();
     // The norm of all gradients is added up over all cards before any step is taken.
@@ -254,13 +260,13 @@ fn optimizer_us(job: &Job, setting: &Setting, memory: &Memory) -> f64 {
 
 /// What a setting takes.
 #[must_use]
-pub fn predict(job: &Job, setting: &Setting) -> Prediction {
-    predict_parts(job, setting, &Parts::new(job, setting, times(job, setting)), &fullest(job, setting))
+pub fn predict(job: &Job, setting: &JobSplit) -> Prediction {
+    predict_parts(job, setting, &StepParts::new(job, setting, times(job, setting)), &fullest(job, setting))
 }
 
 /// The same when its parts and its memory are known.
 #[must_use]
-pub fn predict_parts(job: &Job, setting: &Setting, parts: &Parts, memory: &Memory) -> Prediction {
+pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &JobMemory) -> Prediction {
     let micro_batches = setting.micro_batches(job.global_batch);
     let timeline = step(setting.schedule, setting.pp, micro_batches, &parts.times, parts.transfer_us);
     let ends = (0..setting.pp).map(|rank| (rank, timeline.end[rank], sync_us(job, setting, parts, rank)));
@@ -297,7 +303,7 @@ pub fn predict_parts(job: &Job, setting: &Setting, parts: &Parts, memory: &Memor
     let tokens = (job.global_batch * job.sequence) as f64;
     let forward = tokens * job.decoder.forward_flops_per_token(job.sequence);
     let again = match setting.recompute {
-        Recompute::Full => forward - 2.0 * tokens * job.decoder.embedding_parameters() as f64,
+        Recomputation::Full => forward - 2.0 * tokens * job.decoder.embedding_parameters() as f64,
         _ => 0.0,
     };
     let whole = step_us * setting.cards() as f64 * job.profile.soc.cube_flops_per_us();
@@ -316,7 +322,7 @@ mod tests {
     use ascend_tp::schedule::pipeline::Pipeline;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
-    use super::super::coefficients::Coefficients;
+    use super::super::coefficients::TrainCoefficients;
     use super::super::decoder::{Decoder, Software};
     use super::super::forms::StateBytes;
     use super::super::setting::RankOrder;
@@ -330,7 +336,7 @@ mod tests {
             global_batch: 512,
             cards,
             profile: Profile::of(Soc::Ascend910B3),
-            coefficients: Coefficients::FITTED,
+            coefficients: TrainCoefficients::FITTED,
             topology: Topology::preset("atlas-a2").unwrap(),
             software: Software::FUSED,
             state: StateBytes::MEGATRON,
@@ -338,31 +344,31 @@ mod tests {
         }
     }
 
-    const SETTING: Setting = Setting {
+    const SETTING: JobSplit = JobSplit {
         tp: 8,
         sequence_parallel: true,
         cp: 1,
         pp: 4,
         schedule: Pipeline::Interleaved { chunks: 5 },
         dp: 2,
-        zero: Zero::Stage1,
-        recompute: Recompute::None,
+        zero: ZeroStage::Stage1,
+        recompute: Recomputation::None,
         micro_batch: 1,
         order: RankOrder::DataInside,
     };
 
     /// One setting for each way a step can be made up.
-    fn settings() -> Vec<Setting> {
-        let single = Setting { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
+    fn settings() -> Vec<JobSplit> {
+        let single = JobSplit { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
         vec![
             SETTING,
-            Setting { order: RankOrder::StagesInside, zero: Zero::Stage0, ..SETTING },
-            Setting { schedule: Pipeline::ZeroBubbleH1, recompute: Recompute::Full, ..SETTING },
-            Setting { cp: 2, dp: 1, sequence_parallel: false, ..SETTING },
-            Setting { cp: 2, pp: 2, schedule: Pipeline::GPipe, order: RankOrder::StagesInside, ..SETTING },
-            Setting { zero: Zero::Stage2, recompute: Recompute::Selective, ..single },
-            Setting { zero: Zero::Stage3, micro_batch: 4, ..single },
-            Setting { tp: 16, dp: 4, ..single },
+            JobSplit { order: RankOrder::StagesInside, zero: ZeroStage::Stage0, ..SETTING },
+            JobSplit { schedule: Pipeline::ZeroBubbleH1, recompute: Recomputation::Full, ..SETTING },
+            JobSplit { cp: 2, dp: 1, sequence_parallel: false, ..SETTING },
+            JobSplit { cp: 2, pp: 2, schedule: Pipeline::GPipe, order: RankOrder::StagesInside, ..SETTING },
+            JobSplit { zero: ZeroStage::Stage2, recompute: Recomputation::Selective, ..single },
+            JobSplit { zero: ZeroStage::Stage3, micro_batch: 4, ..single },
+            JobSplit { tp: 16, dp: 4, ..single },
         ]
     }
 
@@ -385,7 +391,7 @@ mod tests {
         let job = job(64);
         for setting in settings() {
             assert_eq!(setting.cards(), 64);
-            let parts = Parts::new(&job, &setting, times(&job, &setting));
+            let parts = StepParts::new(&job, &setting, times(&job, &setting));
             let prediction = predict(&job, &setting);
             assert!(prediction.step_us >= parts.shortest_us(&job, &setting) - 1e-6, "{setting}");
             assert!(prediction.terms.named().into_iter().all(|(_, us)| us >= -1e-6), "{setting}: {prediction:?}");
@@ -394,7 +400,7 @@ mod tests {
             let tokens = prediction.tokens_per_s_and_card * prediction.step_us * 1e-6;
             assert!((tokens - 4096.0 * 512.0 / 64.0).abs() < 1e-3, "{setting}");
             assert!(prediction.mfu > 0.1 && prediction.mfu < 0.6, "{setting}: {}", prediction.mfu);
-            assert_eq!(prediction.hfu > prediction.mfu, setting.recompute == Recompute::Full);
+            assert_eq!(prediction.hfu > prediction.mfu, setting.recompute == Recomputation::Full);
         }
     }
 
@@ -402,13 +408,13 @@ mod tests {
     fn a_card_alone_exchanges_nothing() {
         let mut job = job(1);
         job.decoder.layers = 2;
-        let setting = Setting {
+        let setting = JobSplit {
             tp: 1,
             sequence_parallel: false,
             pp: 1,
             dp: 1,
             schedule: Pipeline::OneForwardOneBackward,
-            zero: Zero::Stage0,
+            zero: ZeroStage::Stage0,
             ..SETTING
         };
         let StepTerms { work, again_us, bubble_us, sync_us, .. } = predict(&job, &setting).terms;
@@ -424,18 +430,18 @@ mod tests {
         job.coefficients.overlap = 0.0;
         let copies = |zero, micro_batch| {
             let setting =
-                Setting { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, zero, micro_batch, ..SETTING };
+                JobSplit { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, zero, micro_batch, ..SETTING };
             predict(&job, &setting).terms.sync_us
         };
         let parameters = job.decoder.parameters() as f64 / 8.0;
         let over = |exchange, bytes: f64| exchange_us(&job, exchange, bytes * parameters, 8, 8);
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
-        assert!(near(copies(Zero::Stage0, 1), over(Exchange::AllReduce, 4.0)));
+        assert!(near(copies(ZeroStage::Stage0, 1), over(Exchange::AllReduce, 4.0)));
         let stage_1 = over(Exchange::ReduceScatter, 4.0) + over(Exchange::AllGather, 2.0);
-        assert!(near(copies(Zero::Stage1, 1), stage_1));
-        assert!(copies(Zero::Stage2, 1) > 30.0 * copies(Zero::Stage1, 1));
+        assert!(near(copies(ZeroStage::Stage1, 1), stage_1));
+        assert!(copies(ZeroStage::Stage2, 1) > 30.0 * copies(ZeroStage::Stage1, 1));
         let per_batch = over(Exchange::ReduceScatter, 4.0) + 2.0 * over(Exchange::AllGather, 2.0);
-        let ratio = copies(Zero::Stage3, 1) / (64.0 * per_batch);
+        let ratio = copies(ZeroStage::Stage3, 1) / (64.0 * per_batch);
         assert!((0.99..1.05).contains(&ratio), "{ratio}");
     }
 }

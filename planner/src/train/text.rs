@@ -5,13 +5,13 @@
 
 use std::fmt::Write;
 
-use super::coefficients::Coefficients;
-use super::forms::Row;
+use super::coefficients::TrainCoefficients;
+use super::forms::PublishedFigure;
 use super::points::{Outcome, PointRow, errors};
 
 /// Every published figure beside what its form gives.
 #[must_use]
-pub fn forms_table(rows: &[Row]) -> String {
+pub fn forms_table(rows: &[PublishedFigure]) -> String {
     let cells = rows.iter().map(|row| {
         let digits = row.decimals();
         let difference = if row.holds() && format!("{:.digits$}", row.ours) == row.published {
@@ -69,8 +69,8 @@ pub fn points_table(rows: &[PointRow]) -> String {
 
 /// The coefficients that were fitted of training.
 #[must_use]
-pub fn coefficients_table(coefficients: &Coefficients) -> String {
-    let Coefficients { product_efficiency, attention_efficiency, overlap, step_us } = *coefficients;
+pub fn coefficients_table(coefficients: &TrainCoefficients) -> String {
+    let TrainCoefficients { product_efficiency, attention_efficiency, overlap, step_us } = *coefficients;
     let rows = [
         (
             "product_efficiency",
@@ -127,7 +127,7 @@ fn table<const COLUMNS: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::forms::{Bound, published};
+    use super::super::forms::{Tolerance, published};
     use super::*;
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         let mut rows = published();
         assert!(forms_table(&rows).contains(&format!("{0} of {0} published figures hold.", rows.len())));
         rows[0].published = "1".to_owned();
-        rows[0].bound = Bound::Printed;
+        rows[0].bound = Tolerance::Printed;
         assert!(forms_table(&rows).lines().nth(2).unwrap().contains("wrong"));
     }
 

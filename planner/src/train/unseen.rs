@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ascend_tp_machine::fit::{Parameter, fit_smooth};
 
-use super::coefficients::Coefficients;
+use super::coefficients::TrainCoefficients;
 use super::points::{Outcome, PointRow, Sample, page, row};
 use crate::points::{Point, rounded, weight};
 
@@ -26,19 +26,19 @@ pub struct Unseen {
     /// In the order of the texts.
     pub rows: Vec<PointRow>,
     /// Fitted on every page.
-    pub fitted: Coefficients,
+    pub fitted: TrainCoefficients,
     /// Fitted without each page that has a prediction.
-    pub without: BTreeMap<String, Coefficients>,
+    pub without: BTreeMap<String, TrainCoefficients>,
 }
 
 /// The coefficients that fit these samples best, each with the number of rows of its page; the search begins at `begin`.
-fn fitted(samples: &[(&Sample, f64)], begin: Coefficients) -> Coefficients {
+fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoefficients {
     let ratios = |values: &[f64]| -> Vec<(f64, f64)> {
-        let coefficients = Coefficients::from_values(values);
+        let coefficients = TrainCoefficients::from_values(values);
         samples.iter().map(|(sample, weight)| (sample.predict(coefficients) / sample.measured, *weight)).collect()
     };
     let found = fit_smooth(&PARAMETERS, &begin.values(), ratios);
-    Coefficients::from_values(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
+    TrainCoefficients::from_values(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
 }
 
 /// Every row of the texts, predicted by coefficients that were fitted without its page.
@@ -56,8 +56,8 @@ pub fn unseen(texts: &[&str]) -> Unseen {
         let others = samples.iter().filter(|(page, _)| page != left_out);
         others.map(|(page, sample)| (*sample, weight(pages[page.as_str()]))).collect()
     };
-    let all = fitted(&known(""), Coefficients::from_values(&PARAMETERS.map(|parameter| parameter.start)));
-    let without: BTreeMap<String, Coefficients> =
+    let all = fitted(&known(""), TrainCoefficients::from_values(&PARAMETERS.map(|parameter| parameter.start)));
+    let without: BTreeMap<String, TrainCoefficients> =
         pages.keys().map(|page| ((*page).to_owned(), fitted(&known(page), all))).collect();
     let rows = points.iter().zip(found).map(|(point, sample)| {
         let outcome = match sample {

@@ -6,8 +6,8 @@
 use ascend_tp_machine::{Profile, Topology};
 
 use super::super::workload::{
-    Dense, FeedForward, HeadNorms, Precision, Residual, Split, Tokens, deepseek_v3_1, kimi_k2_5, moon_vit, qwen3_5_27b,
-    qwen3_5_35b_a3b,
+    Dense, FeedForward, HeadNorms, ParallelSplit, ProductPrecision, Tokens, deepseek_v3_1, kimi_k2_5, moon_vit,
+    qwen3_5_27b, qwen3_5_35b_a3b,
 };
 use super::stack::{Cards, Expansion, StepWork};
 use crate::points::{Model, Point, machine};
@@ -57,13 +57,13 @@ fn image(point: &Point) -> Option<(usize, usize)> {
 }
 
 /// Precision of a row.
-pub(super) fn precision(point: &Point) -> Option<Precision> {
+pub(super) fn precision(point: &Point) -> Option<ProductPrecision> {
     let text = point.text("dtype");
     match text {
-        "bf16" | "fp16" | "fp16/bf16 not stated" | "DISABLED" => Some(Precision::Bits16),
-        "int8" | "w8a8" => Some(Precision::W8A8),
-        _ if text.starts_with("W8A8") => Some(Precision::W8A8),
-        _ if text.starts_with("W4A8") => Some(Precision::W4A8),
+        "bf16" | "fp16" | "fp16/bf16 not stated" | "DISABLED" => Some(ProductPrecision::Bits16),
+        "int8" | "w8a8" => Some(ProductPrecision::W8A8),
+        _ if text.starts_with("W8A8") => Some(ProductPrecision::W8A8),
+        _ if text.starts_with("W4A8") => Some(ProductPrecision::W4A8),
         _ => None,
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let is_decode = point.text("metric").contains("decode");
     let query = point.inside("note", "query_len=").unwrap_or(if is_decode { 1 + drafts } else { length });
     let tokens = Tokens { batch, query, context: if is_decode { length } else { 0 } };
-    let split = Split { tensor, context: 1, expert, residual: Residual::Replicated };
+    let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
     let model = point.text("model").rsplit('/').next().unwrap_or_default();
     let sections = match model {
         "DeepSeek-V3.1" => deepseek_v3_1().forward(tokens, drafts, split, precision),
@@ -133,7 +133,7 @@ mod tests {
         let us = |source: &str| {
             let row =
                 point("moonshotai/Kimi-K2.5", "4 (world 16, dp 4, ep 16)", "30", "forward time (prefill)", source);
-            forward(&row).unwrap().step_us(0, &super::super::Stack::FITTED, super::super::Launching::Captured)
+            forward(&row).unwrap().step_us(0, &super::super::Stack::FITTED, super::super::StackLaunching::Captured)
         };
         assert!(us("kimi-k2.5-1080p-prefill.json") > 5.0 * us("kimi-k2.5-prefill.json"));
     }

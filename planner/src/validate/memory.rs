@@ -6,7 +6,7 @@
 
 use ascend_tp_machine::Soc;
 
-use super::super::workload::Precision;
+use super::super::workload::ProductPrecision;
 use super::forward::precision;
 use crate::fit_memory::COMMUNICATOR_BYTES;
 use crate::points::{Model, Point, machine};
@@ -80,9 +80,9 @@ fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     let experts = model.expert_parameters() as f64 / point.leading("ep").unwrap_or(1).max(tensor) as f64;
     let layers = (model.parameters() - model.expert_parameters() - model.table_parameters() + copied) as f64;
     let each = match precision(point).ok_or("unknown precision")? {
-        Precision::Bits16 => 2.0,
-        Precision::W8A8 => 1.0,
-        Precision::W4A8 => return Err("which weights have 4 bits is not in the columns"),
+        ProductPrecision::Bits16 => 2.0,
+        ProductPrecision::W8A8 => 1.0,
+        ProductPrecision::W4A8 => return Err("which weights have 4 bits is not in the columns"),
     };
     Ok(each * (layers / tensor as f64 + experts) + 2.0 * model.table_parameters() as f64 / tensor as f64)
 }

@@ -1,6 +1,6 @@
 //! Predicted against measured, for every point that ships or is given.
 //!
-//! Input → output: texts of measured points → a [`Row`] a point: its prediction, or why it has none; and by [`Class`] the
+//! Input → output: texts of measured points → a [`ValidationRow`] a point: its prediction, or why it has none; and by [`Class`] the
 //! median and 90th percentile of the errors. [`calibrate`] turns the question round and fits coefficients to points. Rows that
 //! ship are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a
 //! coefficient of its own, and every row is listed or counted. It does not measure.
@@ -31,7 +31,7 @@ pub use bar::Bar;
 pub use calibrate::Confidence;
 use operators::Sample;
 use serving::Serving;
-pub use stack::{Cards, Expansion, Launching, Stack, StepWork};
+pub use stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 
 /// Measured inference; ships.
 pub const POINTS: &str = include_str!("../../points/points_measured.csv");
@@ -110,7 +110,7 @@ impl Class {
 
 /// One measured point.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct ValidationRow {
     /// Its kind.
     pub class: Class,
     /// Where it was published.
@@ -127,7 +127,7 @@ pub struct Row {
     pub predicted: Result<f64, String>,
 }
 
-impl Row {
+impl ValidationRow {
     /// Predicted over measured, less 1.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
@@ -153,14 +153,14 @@ pub struct Statistics {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Validation {
     /// In the order of the files.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ValidationRow>,
     /// The coefficients that were fitted on them; none where the shipped ones predict.
     pub coefficients: Vec<Confidence>,
 }
 
 /// What a class comes to, as JSON has it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Summary {
+pub struct ValidationSummary {
     /// Rows of the class.
     pub rows: usize,
     /// Those that say all that a prediction takes.
@@ -177,7 +177,7 @@ pub struct Summary {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summaries {
     /// By [`Class::name`].
-    pub kinds: BTreeMap<&'static str, Summary>,
+    pub kinds: BTreeMap<&'static str, ValidationSummary>,
 }
 
 impl Validation {
@@ -236,7 +236,7 @@ impl Validation {
     #[must_use]
     pub fn statistics(&self, class: Class) -> Option<Statistics> {
         let of_class = self.rows.iter().filter(|row| row.class == class);
-        let mut errors: Vec<f64> = of_class.filter_map(Row::error).map(f64::abs).collect();
+        let mut errors: Vec<f64> = of_class.filter_map(ValidationRow::error).map(f64::abs).collect();
         errors.sort_by(f64::total_cmp);
         let at = |part: f64| errors.get(((errors.len() as f64 - 1.0) * part).round() as usize).copied();
         Some(Statistics { rows: errors.len(), median: at(0.5)?, ninetieth: at(0.9)?, worst: at(1.0)? })
@@ -246,9 +246,9 @@ impl Validation {
     #[must_use]
     pub fn summaries(&self) -> Summaries {
         let summary = |class: Class| {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.class == class).collect();
+            let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
             let statistics = self.statistics(class);
-            Summary {
+            ValidationSummary {
                 rows: rows.len(),
                 complete: rows.iter().filter(|row| row.predicted.is_ok()).count(),
                 predicted: statistics.map_or(0, |statistics| statistics.rows),
@@ -261,7 +261,7 @@ impl Validation {
 }
 
 /// A column that only one form of file has, and how such a file is read.
-type FileForm = (&'static str, fn(&str) -> Vec<Row>);
+type FileForm = (&'static str, fn(&str) -> Vec<ValidationRow>);
 
 /// What each form of file is known by, and how it is read.
 const FORMS: [FileForm; 4] = [
@@ -280,7 +280,7 @@ enum Fit {
 }
 
 /// Rows of operators and exchanges, and what was fitted on them.
-fn single(text: &str, by: Fit) -> (Vec<Row>, Vec<Confidence>) {
+fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
     let shipped = Profile::of(Soc::default()).coefficients;
     let points = Point::all(text);
     let found: Vec<Result<Sample, &'static str>> = points.iter().map(Sample::of).collect();
@@ -293,7 +293,7 @@ fn single(text: &str, by: Fit) -> (Vec<Row>, Vec<Confidence>) {
         }
     };
     let mut predicted = samples.iter().zip(predicted_us);
-    let rows = points.iter().zip(found).map(|(point, found)| Row {
+    let rows = points.iter().zip(found).map(|(point, found)| ValidationRow {
         class: found.as_ref().map_or_else(|_| operators::class(point), |sample| sample.class),
         source: point.text("source").to_owned(),
         model: point.text("operator").to_owned(),
@@ -315,8 +315,8 @@ fn single(text: &str, by: Fit) -> (Vec<Row>, Vec<Confidence>) {
 }
 
 /// Rows of memory.
-fn memory_rows(text: &str) -> Vec<Row> {
-    let row = |point: &Point| Row {
+fn memory_rows(text: &str) -> Vec<ValidationRow> {
+    let row = |point: &Point| ValidationRow {
         class: Class::Memory,
         source: point.text("source").to_owned(),
         model: point.text("model").to_owned(),
@@ -328,8 +328,8 @@ fn memory_rows(text: &str) -> Vec<Row> {
     Point::all(text).iter().map(row).collect()
 }
 
-fn trained(row: PointRow) -> Row {
-    Row {
+fn trained(row: PointRow) -> ValidationRow {
+    ValidationRow {
         class: Class::Training,
         source: row.source,
         model: row.model,
@@ -344,13 +344,13 @@ fn trained(row: PointRow) -> Row {
 }
 
 /// Rows of a file of training, predicted with what ships.
-fn training(text: &str) -> Vec<Row> {
+fn training(text: &str) -> Vec<ValidationRow> {
     train::validate_rows(text).into_iter().map(trained).collect()
 }
 
 /// Rows of training that ship, each page with the coefficients that fit the others; and what fits all, with its values when any one
 /// page is left out.
-fn training_unseen() -> (Vec<Row>, Vec<Confidence>) {
+fn training_unseen() -> (Vec<ValidationRow>, Vec<Confidence>) {
     let Unseen { rows, fitted, without } = unseen(&TRAINING);
     let values: Vec<Vec<f64>> = without.values().map(|other| other.values().to_vec()).collect();
     let confidence = Confidence::all("training", &unseen::PARAMETERS, &fitted.values(), &values);
@@ -381,7 +381,7 @@ impl Run {
 
     fn predict(&self, stack: &Stack) -> f64 {
         match self {
-            Self::Step(work) => work.forward_us(stack, Launching::Captured) / 1e3,
+            Self::Step(work) => work.forward_us(stack, StackLaunching::Captured) / 1e3,
             Self::Serving(serving) => serving.predict(stack),
         }
     }
@@ -399,7 +399,7 @@ fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
 
 /// Rows of a file of inference points, predicted with a stack.
 #[must_use]
-pub fn inference(points: &str, stack: &Stack) -> Vec<Row> {
+pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     let points = Point::all(points);
     let runs = Run::all(&points).into_iter().map(|run| run.map(|run| run.predict(stack)));
     points.iter().zip(runs).map(|(point, predicted)| row(point, predicted)).collect()
@@ -407,7 +407,7 @@ pub fn inference(points: &str, stack: &Stack) -> Vec<Row> {
 
 /// Rows of inference of several files, each page with the stack that fits the others; and the stack that fits all, with
 /// its values when any one page is left out.
-fn inference_unseen(texts: &[&str]) -> (Vec<Row>, Stack, Vec<Confidence>) {
+fn inference_unseen(texts: &[&str]) -> (Vec<ValidationRow>, Stack, Vec<Confidence>) {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let runs: Vec<Result<Run, &'static str>> = Run::all(&points);
     let page = |point: &Point| point.text("source").to_owned();
@@ -434,8 +434,8 @@ fn inference_unseen(texts: &[&str]) -> (Vec<Row>, Stack, Vec<Confidence>) {
     (rows.collect(), fitted, confidence)
 }
 
-fn row(point: &Point, predicted: Result<f64, &'static str>) -> Row {
-    Row {
+fn row(point: &Point, predicted: Result<f64, &'static str>) -> ValidationRow {
+    ValidationRow {
         class: if forward::is_forward(point) { Class::Steps } else { Class::Serving },
         source: point.text("source").to_owned(),
         model: point.text("model").to_owned(),

@@ -6,7 +6,7 @@
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::profile::Coefficients;
 use ascend_tp_machine::{
-    CollectiveCost, Element, Exchange, Launch, Operand, OperatorCost, Profile, Soc, Topology, Work,
+    CollectiveCost, Element, Exchange, Launch, LaunchOperand, OperatorCost, Profile, Soc, Topology, Work,
 };
 
 use super::Class;
@@ -247,12 +247,12 @@ fn repeated(work: Work, copies: f64) -> Work {
     work.repeated(copies, Soc::Ascend910B2.l2_bytes() as f64)
 }
 
-fn product(element: Element, m: usize, k: usize, n: usize) -> Vec<Operand> {
+fn product(element: Element, m: usize, k: usize, n: usize) -> Vec<LaunchOperand> {
     let out = if element == Element::F32 { Element::F32 } else { Element::Bf16 };
     vec![
-        Operand::dense(element, [m, k], Access::Read),
-        Operand::dense(element, [k, n], Access::Read),
-        Operand::dense(out, [m, n], Access::Write),
+        LaunchOperand::dense(element, [m, k], Access::Read),
+        LaunchOperand::dense(element, [k, n], Access::Read),
+        LaunchOperand::dense(out, [m, n], Access::Write),
     ]
 }
 
@@ -268,10 +268,10 @@ fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, eleme
     let q = [batch, query, heads, width];
     let k = [batch, positions, key_heads, width];
     let operands = vec![
-        Operand::dense(element, q, Access::Read),
-        Operand::dense(element, k, Access::Read),
-        Operand::dense(element, k, Access::Read),
-        Operand::dense(element, q, Access::Write),
+        LaunchOperand::dense(element, q, Access::Read),
+        LaunchOperand::dense(element, k, Access::Read),
+        LaunchOperand::dense(element, k, Access::Read),
+        LaunchOperand::dense(element, q, Access::Write),
     ];
     Some(repeated(Work::of(&Launch { operator: "aclnnFusedInferAttentionScoreV2", operands }), 1.0))
 }
@@ -296,9 +296,9 @@ fn experts(element: Element, sizes: &Experts) -> Vec<Work> {
     let weight_bytes = element.bytes((3 * hidden * inter * local) as f64);
     let grouped = |k: usize, n: usize| {
         let operands = vec![
-            Operand::dense(element, [rows, k], Access::Read),
-            Operand::dense(element, [local, k, n], Access::Read),
-            Operand::dense(Element::Bf16, [rows, n], Access::Write),
+            LaunchOperand::dense(element, [rows, k], Access::Read),
+            LaunchOperand::dense(element, [local, k, n], Access::Read),
+            LaunchOperand::dense(Element::Bf16, [rows, n], Access::Write),
         ];
         // The weights of both products take turns in the cache.
         let turns = weight_bytes / element.bytes((k * n * local) as f64);
@@ -306,8 +306,8 @@ fn experts(element: Element, sizes: &Experts) -> Vec<Work> {
     };
     let one = |operator, dims: [usize; 2]| vector(operator, Element::Bf16, None, &dims);
     let moved = |operator, read: Option<usize>, written: usize| {
-        let read = read.map(|rows| Operand::dense(Element::Bf16, [rows, hidden], Access::Read));
-        let written = Operand::dense(Element::Bf16, [written, hidden], Access::Write);
+        let read = read.map(|rows| LaunchOperand::dense(Element::Bf16, [rows, hidden], Access::Read));
+        let written = LaunchOperand::dense(Element::Bf16, [written, hidden], Access::Write);
         Work::of(&Launch { operator, operands: read.into_iter().chain([written]).collect() })
     };
     let mut works = Vec::new();
@@ -347,14 +347,14 @@ fn vector_operator(operator: &str) -> Option<&'static str> {
 fn vector(operator: &'static str, element: Element, narrow: Option<Element>, dims: &[usize]) -> Work {
     let (last, outer) = dims.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
     let halved: Vec<usize> = outer.iter().copied().chain([(last / 2).max(1)]).collect();
-    let mut operands = vec![Operand::dense(element, dims, Access::Read)];
+    let mut operands = vec![LaunchOperand::dense(element, dims, Access::Read)];
     if matches!(operator, "aclnnAdd" | "aclnnMul" | "aclnnAddRmsNorm") {
-        operands.push(Operand::dense(element, dims, Access::Read));
+        operands.push(LaunchOperand::dense(element, dims, Access::Read));
     }
     operands.push(match operator {
-        "aclnnSwiGlu" => Operand::dense(element, halved, Access::Write),
-        "aclnnDynamicQuant" => Operand::dense(narrow.unwrap_or(Element::I8), dims, Access::Write),
-        _ => Operand::dense(element, dims, Access::Write),
+        "aclnnSwiGlu" => LaunchOperand::dense(element, halved, Access::Write),
+        "aclnnDynamicQuant" => LaunchOperand::dense(narrow.unwrap_or(Element::I8), dims, Access::Write),
+        _ => LaunchOperand::dense(element, dims, Access::Write),
     });
     Work::of(&Launch { operator, operands })
 }

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::{Class, Row, Validation};
+use super::{Class, Validation, ValidationRow};
 
 /// Side of a panel and room around it, in pixels.
 const SIDE: f64 = 200.0;
@@ -78,7 +78,7 @@ impl Validation {
 }
 
 /// Logarithms of measured and predicted.
-fn logarithms(row: &Row) -> Option<(f64, f64)> {
+fn logarithms(row: &ValidationRow) -> Option<(f64, f64)> {
     let measured: f64 = row.measured.trim().parse().ok()?;
     let predicted = *row.predicted.as_ref().ok()?;
     (measured > 0.0 && predicted > 0.0).then(|| (measured.log10(), predicted.log10()))
@@ -88,9 +88,9 @@ fn logarithms(row: &Row) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    fn row(measured: &str, predicted: Result<f64, String>) -> Row {
+    fn row(measured: &str, predicted: Result<f64, String>) -> ValidationRow {
         let (source, model, setting, unit) = Default::default();
-        Row { class: Class::Steps, source, model, setting, unit, measured: measured.to_owned(), predicted }
+        ValidationRow { class: Class::Steps, source, model, setting, unit, measured: measured.to_owned(), predicted }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! A batch of B sequences decodes together; as one ends another begins, so that in the time of one sequence's output all B
 //! prompts are computed once. A token's time is that of a decode step at the mean context and B / output prompts.
 
-use super::super::workload::{Residual, Split, Tokens};
+use super::super::workload::{ParallelSplit, Tokens};
 use super::forward::{copies, dense, precision};
-use super::stack::{Cards, Expansion, Launching, Stack, StepWork};
+use super::stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 use crate::points::{Point, machine};
 use ascend_tp_machine::{Profile, Topology};
 
@@ -17,7 +17,7 @@ pub(super) struct Serving {
     batch: usize,
     copies: usize,
     output: usize,
-    launching: Launching,
+    launching: StackLaunching,
     figure: Figure,
 }
 
@@ -77,7 +77,7 @@ impl Serving {
         };
         let precision = precision(point).ok_or("unknown precision")?;
         let cards = Cards { profile: Profile::of(soc), topology, tensor, expert: 1, expansion };
-        let split = Split { tensor, context: 1, expert: 1, residual: Residual::Replicated };
+        let split = ParallelSplit::tensor(tensor);
         let work = |tokens: Tokens| cards.work(&model.forward(tokens, tokens.batch, split, precision));
         Ok(Self {
             decode: work(Tokens { batch, query: 1, context: input + output / 2 }),
@@ -85,7 +85,7 @@ impl Serving {
             batch,
             copies,
             output,
-            launching: Launching::of(note),
+            launching: StackLaunching::of(note),
             figure,
         })
     }
@@ -93,7 +93,7 @@ impl Serving {
     /// The figure of the row, in its unit.
     pub(super) fn predict(&self, stack: &Stack) -> f64 {
         let decode_us = self.decode.step_us(self.batch, stack, self.launching);
-        let prompt_us = self.prompt.step_us(1, stack, Launching::Eager);
+        let prompt_us = self.prompt.step_us(1, stack, StackLaunching::Eager);
         let prompts_us = prompt_us * self.batch as f64;
         let output = self.output.max(1) as f64;
         match self.figure {

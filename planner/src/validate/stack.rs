@@ -6,11 +6,11 @@
 use ascend_tp_machine::fit::Parameter;
 use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
-use super::super::workload::{Axis, DELTA_CHUNKS, DELTA_TOKEN, Section, Step, Task};
+use super::super::workload::{DELTA_CHUNKS, DELTA_TOKEN, ParallelAxis, Section, WorkloadStep, WorkloadTask};
 
 /// A way that software around the kernels gives a card its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Launching {
+pub enum StackLaunching {
     /// Operator by operator from Python.
     Eager,
     /// A captured graph a pass, from Python.
@@ -30,12 +30,12 @@ pub enum Expansion {
 }
 
 /// How each way is known by the words of a row's note; where none is there, eager.
-const WORDS: [(&str, Launching); 5] = [
-    ("mode=graph", Launching::Captured),
-    ("FULL_DECODE_ONLY", Launching::Captured),
-    ("same setup", Launching::Captured),
-    ("aclgraph", Launching::Captured),
-    ("MindIE", Launching::Native),
+const WORDS: [(&str, StackLaunching); 5] = [
+    ("mode=graph", StackLaunching::Captured),
+    ("FULL_DECODE_ONLY", StackLaunching::Captured),
+    ("same setup", StackLaunching::Captured),
+    ("aclgraph", StackLaunching::Captured),
+    ("MindIE", StackLaunching::Native),
 ];
 
 impl Expansion {
@@ -49,7 +49,7 @@ impl Expansion {
     }
 }
 
-impl Launching {
+impl StackLaunching {
     /// The way that a row's note says.
     pub(super) fn of(note: &str) -> Self {
         WORDS.iter().find(|(words, _)| note.contains(words)).map_or(Self::Eager, |(_, launching)| *launching)
@@ -152,27 +152,27 @@ pub struct Cards {
 }
 
 impl Cards {
-    fn on(&self, axis: Axis) -> Vec<usize> {
+    fn on(&self, axis: ParallelAxis) -> Vec<usize> {
         match axis {
-            Axis::Tensor => (0..self.tensor).collect(),
-            Axis::Expert => (0..self.expert).collect(),
-            Axis::Context | Axis::Data => vec![0],
+            ParallelAxis::Tensor => (0..self.tensor).collect(),
+            ParallelAxis::Expert => (0..self.expert).collect(),
+            ParallelAxis::Context | ParallelAxis::Data => vec![0],
         }
     }
 
-    fn timed(&self, step: &Step) -> Timed {
+    fn timed(&self, step: &WorkloadStep) -> Timed {
         let (mut us, mut chunks, mut tokens, mut is_exchange) = (0.0, 0.0, 0.0, false);
         let soc = self.profile.soc;
         match &step.task {
-            Task::Launch(launch) if launch.operator == DELTA_CHUNKS => {
+            WorkloadTask::Launch(launch) if launch.operator == DELTA_CHUNKS => {
                 chunks = launch.operands[0].dims[0].div_ceil(soc.cube_cores() as usize) as f64;
             }
-            Task::Launch(launch) if launch.operator == DELTA_TOKEN => {
+            WorkloadTask::Launch(launch) if launch.operator == DELTA_TOKEN => {
                 let states: usize = launch.operands[0].dims[..2].iter().product();
                 tokens = states.div_ceil(soc.vector_cores() as usize) as f64;
             }
-            Task::Launch(launch) => us = OperatorCost::of(&self.profile, &Work::of(launch)).duration_us,
-            Task::Exchange { exchange, bytes, axis } => {
+            WorkloadTask::Launch(launch) => us = OperatorCost::of(&self.profile, &Work::of(launch)).duration_us,
+            WorkloadTask::Exchange { exchange, bytes, axis } => {
                 let cards = self.on(*axis);
                 let cost = match self.expansion {
                     Expansion::Cores => CollectiveCost::of(&self.profile, &self.topology, *exchange, *bytes, &cards),
@@ -225,14 +225,14 @@ pub struct StepWork(Vec<StepPart>);
 impl StepWork {
     /// Microseconds of one step with `sequences` sequences: the model's and what the software around it takes.
     #[must_use]
-    pub fn step_us(&self, sequences: usize, stack: &Stack, launching: Launching) -> f64 {
-        let pass_us = if launching == Launching::Native { stack.native_pass_us } else { stack.pass_us };
+    pub fn step_us(&self, sequences: usize, stack: &Stack, launching: StackLaunching) -> f64 {
+        let pass_us = if launching == StackLaunching::Native { stack.native_pass_us } else { stack.pass_us };
         self.forward_us(stack, launching) + pass_us + stack.batch_us * (sequences as f64).sqrt()
     }
 
     /// Microseconds of the model alone, its drafts among them.
     #[must_use]
-    pub fn forward_us(&self, stack: &Stack, launching: Launching) -> f64 {
+    pub fn forward_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
         // Ends of what the host has issued and of what the card has done.
         let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
         let mut drafts = 0;
@@ -242,8 +242,8 @@ impl StepWork {
                 for task in &part.tasks {
                     let us = task.us + stack.chunk_us * task.chunks + stack.token_us * task.tokens;
                     match launching {
-                        Launching::Captured | Launching::Native => card_us += us * task.times as f64,
-                        Launching::Eager => {
+                        StackLaunching::Captured | StackLaunching::Native => card_us += us * task.times as f64,
+                        StackLaunching::Eager => {
                             for _ in 0..task.times {
                                 host_us += if task.is_exchange { stack.exchange_us } else { stack.operator_us };
                                 card_us = card_us.max(host_us) + us;

@@ -12,7 +12,7 @@ fn samples() -> Vec<Sample> {
 fn every_shipped_point_is_listed_with_a_prediction_or_a_reason() {
     let rows = inference(POINTS, &Stack::FITTED);
     assert_eq!(rows.len(), POINTS.lines().filter(|line| !line.trim().is_empty()).count() - 1);
-    let given: Vec<Row> = TRAINING
+    let given: Vec<ValidationRow> = TRAINING
         .into_iter()
         .chain([MEMORY_POINTS, OPERATORS, INFERENCE[1]])
         .flat_map(|text| Validation::of("", text).unwrap().rows)
@@ -73,7 +73,7 @@ fn training_of_unseen_pages_is_within_its_bounds() {
     let (rows, confidence) = training_unseen();
     let found = Validation { rows, coefficients: Vec::new() }.statistics(Class::Training).unwrap();
     assert!(found.rows >= 77 && found.median <= 0.065 && found.ninetieth <= 0.16, "{found:?}");
-    let shipped = train::coefficients::Coefficients::FITTED.values();
+    let shipped = train::coefficients::TrainCoefficients::FITTED.values();
     for (Confidence { meaning, value, range, pages }, shipped) in confidence.iter().zip(shipped) {
         assert!((shipped / value - 1.0).abs() < 0.01, "{}: {shipped} ships, {value} fits", meaning.name);
         assert!(
@@ -109,11 +109,11 @@ fn a_step_of_more_sequences_or_slower_software_is_never_faster() {
     let point = &Point::all(POINTS).into_iter().find(forward::is_forward).unwrap();
     let step = forward::forward(point).unwrap();
     let us = |sequences, stack: &Stack, launching| step.step_us(sequences, stack, launching);
-    let captured = us(1, &Stack::FITTED, Launching::Captured);
-    assert!(us(2, &Stack::FITTED, Launching::Captured) > captured);
-    assert!(us(1, &Stack::FITTED, Launching::Eager) >= captured);
+    let captured = us(1, &Stack::FITTED, StackLaunching::Captured);
+    assert!(us(2, &Stack::FITTED, StackLaunching::Captured) > captured);
+    assert!(us(1, &Stack::FITTED, StackLaunching::Eager) >= captured);
     let slower = Stack { operator_us: 90.0, ..Stack::FITTED };
-    assert!(us(1, &slower, Launching::Eager) > us(1, &Stack::FITTED, Launching::Eager));
+    assert!(us(1, &slower, StackLaunching::Eager) > us(1, &Stack::FITTED, StackLaunching::Eager));
 }
 
 /// Without cores that read each other's memory an exchange of a decode step waits for the card's scheduler.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Class, Confidence, Row, Statistics, Validation};
+use super::{Class, Confidence, Statistics, Validation, ValidationRow};
 
 impl fmt::Display for Validation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for class in Class::ALL {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.class == class).collect();
+            let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
             match rows.as_slice() {
                 [] => continue,
                 rows if class.is_single() => pages(f, class, rows)?,
@@ -36,7 +36,7 @@ impl fmt::Display for Validation {
 }
 
 /// Every row with a prediction, and how many are left out for which reason; of training, which rows.
-fn each(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&Row]) -> fmt::Result {
+fn each(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&ValidationRow]) -> fmt::Result {
     writeln!(f, "{}", class.name())?;
     writeln!(f, "  {:>10}  {:>10}  {:>7}  unit, model, setting", "measured", "predicted", "error")?;
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
@@ -63,10 +63,10 @@ fn each(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&Row]) -> fmt::Result 
 }
 
 /// The errors of each page, and how many rows are left out for which reason.
-fn pages(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&Row]) -> fmt::Result {
+fn pages(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&ValidationRow]) -> fmt::Result {
     writeln!(f, "{}, by page", class.name())?;
     writeln!(f, "  {:>5}  {:>7}  {:>7}  source", "rows", "median", "p90")?;
-    let mut by_page: BTreeMap<&str, Vec<Row>> = BTreeMap::new();
+    let mut by_page: BTreeMap<&str, Vec<ValidationRow>> = BTreeMap::new();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows {
         match &row.predicted {

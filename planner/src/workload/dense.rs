@@ -6,8 +6,9 @@ use super::launches::{
     ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm,
     rotary, swiglu,
 };
-use super::{Axis, Precision, Residual, Section, Split, Step, Tokens};
+use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::placement::Residual;
 
 /// The feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,14 +19,25 @@ pub enum FeedForward {
     Plain,
 }
 
+impl FeedForward {
+    /// Weights of a block.
+    #[must_use]
+    pub const fn weights(self) -> usize {
+        match self {
+            Self::Gated => 3,
+            Self::Plain => 2,
+        }
+    }
+}
+
 /// Sizes of a dense decoder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Dense {
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
     /// Key and value heads; fewer than the tensor axis has cards means copies.
     pub kv_heads: usize,
@@ -33,7 +45,7 @@ pub struct Dense {
     pub head_dim: usize,
     /// Width of the feed-forward block.
     pub intermediate: usize,
-    /// Its form.
+    /// How the feed-forward block is built.
     pub feed_forward: FeedForward,
     /// Rows of the embedding.
     pub vocab: usize,
@@ -44,7 +56,7 @@ pub struct Dense {
 /// Norms of query and key heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HeadNorms {
-    /// None.
+    /// Heads have no norms.
     Absent,
     /// One for queries and one for keys.
     Present,
@@ -71,16 +83,12 @@ impl Dense {
     #[must_use]
     pub const fn layer_parameters(&self) -> usize {
         let attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads);
-        let blocks = match self.feed_forward {
-            FeedForward::Gated => 3,
-            FeedForward::Plain => 2,
-        };
-        attention + blocks * self.hidden * self.intermediate + 2 * self.hidden
+        attention + self.feed_forward.weights() * self.hidden * self.intermediate + 2 * self.hidden
     }
 
     /// One layer on one card.
     #[must_use]
-    pub fn layer(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    pub fn layer(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let mut steps = self.attention(tokens, split, precision);
         steps.extend(self.feed_forward(tokens, split, precision));
         steps
@@ -88,7 +96,7 @@ impl Dense {
 
     /// The attention half of a layer: from the norm to the summed output.
     #[must_use]
-    pub fn attention(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    pub fn attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let query = tokens.query.div_ceil(split.context);
         let rows = tokens.batch * query;
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
@@ -112,7 +120,7 @@ impl Dense {
 
     /// Fused attention; where the sequence is split, keys and values go around the ring of the context axis and each card
     /// does its even share of the pairs.
-    fn attention_core(&self, tokens: Tokens, split: Split) -> Vec<Step> {
+    fn attention_core(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
         let attention = Attention {
             batch: tokens.batch,
@@ -134,14 +142,15 @@ impl Dense {
             ..attention
         };
         let part = tokens.batch * attention.query * 2 * kv_heads * self.head_dim;
-        let mut around = Step::exchange(Exchange::SendRecv, ACTIVATION.bytes(part as f64), Axis::Context);
+        let mut around =
+            WorkloadStep::exchange(Exchange::SendRecv, ACTIVATION.bytes(part as f64), ParallelAxis::Context);
         around.times = split.context - 1;
         vec![around, shared.step()]
     }
 
     /// The feed-forward half of a layer.
     #[must_use]
-    pub fn feed_forward(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    pub fn feed_forward(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let rows = tokens.batch * tokens.query.div_ceil(split.context);
         let width = self.intermediate.div_ceil(split.tensor);
         let mut steps = vec![add_rms_norm(residual_rows(rows, split), self.hidden)];
@@ -163,20 +172,26 @@ impl Dense {
 
     /// The embedding of all tokens, its rows split over the tensor axis.
     #[must_use]
-    pub fn embedding(&self, tokens: Tokens, split: Split) -> Vec<Step> {
+    pub fn embedding(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let rows = tokens.batch * tokens.query.div_ceil(split.context);
         embedding(rows, self.vocab, self.hidden, split)
     }
 
     /// The last norm and the head for `rows` tokens; the logits are gathered.
     #[must_use]
-    pub fn head(&self, rows: usize, split: Split) -> Vec<Step> {
+    pub fn head(&self, rows: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
         head(rows, self.vocab, self.hidden, split)
     }
 
     /// A whole forward pass that gives logits of `rows` tokens.
     #[must_use]
-    pub fn forward(&self, tokens: Tokens, rows: usize, split: Split, precision: Precision) -> Vec<Section> {
+    pub fn forward(
+        &self,
+        tokens: Tokens,
+        rows: usize,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<Section> {
         vec![
             Section { name: "embedding", repeats: 1, steps: self.embedding(tokens, split) },
             Section { name: "layer", repeats: self.layers, steps: self.layer(tokens, split, precision) },
@@ -186,33 +201,33 @@ impl Dense {
 }
 
 /// Rows of the residual stream one card holds.
-pub(super) const fn residual_rows(rows: usize, split: Split) -> usize {
+pub(super) const fn residual_rows(rows: usize, split: ParallelSplit) -> usize {
     match split.residual {
-        Residual::Replicated => rows,
-        Residual::SplitByTokens => rows.div_ceil(split.tensor),
+        Residual::Replicate => rows,
+        Residual::Seq => rows.div_ceil(split.tensor),
     }
 }
 
-fn exchange(exchange: Exchange, rows: usize, width: usize) -> Step {
-    Step::exchange(exchange, ACTIVATION.bytes((rows * width) as f64), Axis::Tensor)
+fn exchange(exchange: Exchange, rows: usize, width: usize) -> WorkloadStep {
+    WorkloadStep::exchange(exchange, ACTIVATION.bytes((rows * width) as f64), ParallelAxis::Tensor)
 }
 
 /// Before a projection: all tokens on every card.
-pub(super) fn gather(rows: usize, width: usize, split: Split) -> Option<Step> {
-    (split.tensor > 1 && split.residual == Residual::SplitByTokens).then(|| exchange(Exchange::AllGather, rows, width))
+pub(super) fn gather(rows: usize, width: usize, split: ParallelSplit) -> Option<WorkloadStep> {
+    (split.tensor > 1 && split.residual == Residual::Seq).then(|| exchange(Exchange::AllGather, rows, width))
 }
 
 /// After a projection whose sums are spread over the tensor axis.
-pub(super) fn reduce(rows: usize, width: usize, split: Split) -> Option<Step> {
+pub(super) fn reduce(rows: usize, width: usize, split: ParallelSplit) -> Option<WorkloadStep> {
     let kind = match split.residual {
-        Residual::Replicated => Exchange::AllReduce,
-        Residual::SplitByTokens => Exchange::ReduceScatter,
+        Residual::Replicate => Exchange::AllReduce,
+        Residual::Seq => Exchange::ReduceScatter,
     };
     (split.tensor > 1).then(|| exchange(kind, rows, width))
 }
 
 /// Rows of a table split over the tensor axis, summed.
-pub(super) fn embedding(rows: usize, vocab: usize, hidden: usize, split: Split) -> Vec<Step> {
+pub(super) fn embedding(rows: usize, vocab: usize, hidden: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
     let lookup = Operands::new()
         .read(ACTIVATION, &[vocab.div_ceil(split.tensor), hidden])
         .read(Element::I64, &[rows])
@@ -222,7 +237,7 @@ pub(super) fn embedding(rows: usize, vocab: usize, hidden: usize, split: Split) 
 }
 
 /// The last norm, the head, and the logits on every card.
-pub(super) fn head(rows: usize, vocab: usize, hidden: usize, split: Split) -> Vec<Step> {
+pub(super) fn head(rows: usize, vocab: usize, hidden: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
     let mut steps = vec![rms_norm(rows, hidden), matmul(rows, hidden, vocab.div_ceil(split.tensor))];
     if split.tensor > 1 {
         steps.push(exchange(Exchange::AllGather, rows, vocab));

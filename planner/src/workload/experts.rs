@@ -4,7 +4,7 @@ use ascend_tp_machine::{Element, Exchange};
 
 use super::dense::reduce;
 use super::launches::{ACTIVATION, Operands, elementwise, matmul, projection, quantise, swiglu};
-use super::{Axis, Precision, Split, Step};
+use super::{ParallelAxis, ParallelSplit, ProductPrecision, WorkloadStep};
 
 /// Sizes of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +24,13 @@ impl Experts {
     ///
     /// With expert parallelism each card of the tensor axis sends its part of the tokens; as all copies do the same, a card
     /// gets as many rows as one sends. Without, each expert's width is split as that of a dense block.
-    pub(super) fn block(&self, hidden: usize, rows: usize, split: Split, precision: Precision) -> Vec<Step> {
+    pub(super) fn block(
+        &self,
+        hidden: usize,
+        rows: usize,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let mut steps = vec![
             matmul(rows, hidden, self.count),
             Operands::new()
@@ -35,16 +41,16 @@ impl Experts {
         ];
         if split.expert > 1 {
             let sent = rows.div_ceil(split.tensor) * self.chosen;
-            let element = if precision == Precision::Bits16 { ACTIVATION } else { Element::I8 };
+            let element = if precision == ProductPrecision::Bits16 { ACTIVATION } else { Element::I8 };
             let elements = (sent * hidden) as f64;
             steps.push(permuted(sent, hidden, element));
-            steps.push(Step::exchange(Exchange::AllToAll, element.bytes(elements), Axis::Expert));
+            steps.push(WorkloadStep::exchange(Exchange::AllToAll, element.bytes(elements), ParallelAxis::Expert));
             steps.extend(self.products(hidden, sent, self.count.div_ceil(split.expert), self.width, precision));
-            steps.push(Step::exchange(Exchange::AllToAll, ACTIVATION.bytes(elements), Axis::Expert));
+            steps.push(WorkloadStep::exchange(Exchange::AllToAll, ACTIVATION.bytes(elements), ParallelAxis::Expert));
             steps.push(permuted(sent, hidden, ACTIVATION));
             if split.tensor > 1 {
                 let bytes = ACTIVATION.bytes((rows * hidden) as f64);
-                steps.push(Step::exchange(Exchange::AllGather, bytes, Axis::Tensor));
+                steps.push(WorkloadStep::exchange(Exchange::AllGather, bytes, ParallelAxis::Tensor));
             }
             steps.extend(self.shared(hidden, rows.div_ceil(split.tensor), 1, precision));
         } else {
@@ -58,12 +64,19 @@ impl Experts {
         steps
     }
 
-    fn products(&self, hidden: usize, rows: usize, experts: usize, width: usize, precision: Precision) -> Vec<Step> {
+    fn products(
+        &self,
+        hidden: usize,
+        rows: usize,
+        experts: usize,
+        width: usize,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let grouped = |k: usize, n: usize| {
             let (activation, weight) = match precision {
-                Precision::Bits16 => (ACTIVATION, ACTIVATION),
-                Precision::W8A8 => (Element::I8, Element::I8),
-                Precision::W4A8 => (Element::I8, Element::I4),
+                ProductPrecision::Bits16 => (ACTIVATION, ACTIVATION),
+                ProductPrecision::W8A8 => (Element::I8, Element::I8),
+                ProductPrecision::W4A8 => (Element::I8, Element::I4),
             };
             Operands::new()
                 .read(activation, &[rows, k])
@@ -73,14 +86,14 @@ impl Experts {
                 .of("aclnnGroupedMatmulV4")
         };
         let mut steps = vec![grouped(hidden, 2 * width), swiglu(rows, width)];
-        if precision != Precision::Bits16 {
+        if precision != ProductPrecision::Bits16 {
             steps.push(quantise(rows, width));
         }
         steps.push(grouped(width, hidden));
         steps
     }
 
-    fn shared(&self, hidden: usize, rows: usize, parts: usize, precision: Precision) -> Vec<Step> {
+    fn shared(&self, hidden: usize, rows: usize, parts: usize, precision: ProductPrecision) -> Vec<WorkloadStep> {
         if self.shared_width == 0 {
             return Vec::new();
         }
@@ -94,7 +107,7 @@ impl Experts {
 }
 
 /// Rows put in the order of their experts, or back.
-fn permuted(rows: usize, width: usize, element: Element) -> Step {
+fn permuted(rows: usize, width: usize, element: Element) -> WorkloadStep {
     Operands::new()
         .read(element, &[rows, width])
         .read(Element::I32, &[rows])

@@ -8,14 +8,14 @@ use super::launches::{
     ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm,
     rotary, swiglu,
 };
-use super::{Precision, Section, Split, Step, Tokens};
+use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 
 /// The feed-forward block of every layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Block {
     /// Gated, of this width.
     Dense(usize),
-    /// A mixture.
+    /// A mixture of experts.
     Experts(Experts),
 }
 
@@ -26,7 +26,7 @@ pub struct Hybrid {
     pub hidden: usize,
     /// Layers; every fourth has attention, the others a delta rule.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
@@ -38,7 +38,7 @@ pub struct Hybrid {
     pub linear_value_heads: usize,
     /// Dims of its heads.
     pub linear_dim: usize,
-    /// The block.
+    /// The feed-forward block.
     pub block: Block,
     /// Rows of the embedding.
     pub vocab: usize,
@@ -89,7 +89,7 @@ pub const fn qwen3_5_35b_a3b() -> Hybrid {
 }
 
 impl Hybrid {
-    fn gated_attention(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    fn gated_attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let rows = tokens.new_tokens();
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
         let width = self.head_dim;
@@ -121,7 +121,7 @@ impl Hybrid {
         steps
     }
 
-    fn delta_rule(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    fn delta_rule(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let rows = tokens.new_tokens();
         let (keys, values) =
             (self.linear_key_heads.div_ceil(split.tensor), self.linear_value_heads.div_ceil(split.tensor));
@@ -148,7 +148,7 @@ impl Hybrid {
     }
 
     /// A whole prompt: the kernels of [`DELTA_CHUNKS`], each over all chunks of all heads.
-    fn chunks(&self, tokens: Tokens, heads: usize) -> Vec<Step> {
+    fn chunks(&self, tokens: Tokens, heads: usize) -> Vec<WorkloadStep> {
         let dim = self.linear_dim;
         let all = tokens.batch * heads * tokens.query.div_ceil(CHUNK);
         let rows = [all, CHUNK, dim];
@@ -157,7 +157,7 @@ impl Hybrid {
     }
 
     /// A few tokens a sequence, one after another: every one reads and writes the state.
-    fn recurrence(&self, tokens: Tokens, heads: usize) -> Vec<Step> {
+    fn recurrence(&self, tokens: Tokens, heads: usize) -> Vec<WorkloadStep> {
         let dim = self.linear_dim;
         let state = [tokens.batch, heads, dim, dim];
         let step = Operands::new()
@@ -165,10 +165,10 @@ impl Hybrid {
             .read(ACTIVATION, &[tokens.batch, 3, heads, dim])
             .write(ACTIVATION, &[tokens.batch, heads, dim])
             .of(DELTA_TOKEN);
-        vec![Step { times: tokens.query, ..step }]
+        vec![WorkloadStep { times: tokens.query, ..step }]
     }
 
-    fn block(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    fn block(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let rows = tokens.new_tokens();
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
         match self.block {
@@ -187,7 +187,13 @@ impl Hybrid {
     /// A forward pass that gives logits of every sequence's new tokens, or of its last where nothing is cached, and then
     /// drafts `drafts` tokens with one layer and the head each.
     #[must_use]
-    pub fn forward(&self, tokens: Tokens, drafts: usize, split: Split, precision: Precision) -> Vec<Section> {
+    pub fn forward(
+        &self,
+        tokens: Tokens,
+        drafts: usize,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<Section> {
         let block = self.block(tokens, split, precision);
         let mut attention = self.gated_attention(tokens, split, precision);
         attention.extend(block.clone());

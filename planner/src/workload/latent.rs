@@ -10,20 +10,20 @@ use super::experts::Experts;
 use super::launches::{
     ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, projection, rms_norm, rotary, swiglu,
 };
-use super::{Precision, Section, Split, Step, Task, Tokens};
+use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, WorkloadTask};
 
 /// Sizes of a decoder with latent attention.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Latent {
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// The first of them, which have a dense block.
     pub dense_layers: usize,
     /// Width of that block.
     pub intermediate: usize,
-    /// Heads.
+    /// Number of attention heads.
     pub heads: usize,
     /// Rank of the queries' projection.
     pub query_rank: usize,
@@ -35,7 +35,7 @@ pub struct Latent {
     pub rotary_dim: usize,
     /// Dims of a head's values.
     pub value_dim: usize,
-    /// The experts.
+    /// The mixture of experts.
     pub experts: Experts,
     /// Rows of the embedding.
     pub vocab: usize,
@@ -78,7 +78,7 @@ pub const fn kimi_k2_5() -> Latent {
 }
 
 impl Latent {
-    fn attention(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    fn attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let (rows, heads) = (tokens.new_tokens(), self.heads.div_ceil(split.tensor));
         let (latent, key) = (self.kv_rank + self.rotary_dim, self.plain_dim + self.rotary_dim);
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
@@ -124,8 +124,8 @@ impl Latent {
     }
 
     /// The values are the keys' first dims, so that they are not read a second time.
-    fn over_latent(&self, mut step: Step) -> Step {
-        if let Task::Launch(Launch { operands, .. }) = &mut step.task {
+    fn over_latent(&self, mut step: WorkloadStep) -> WorkloadStep {
+        if let WorkloadTask::Launch(Launch { operands, .. }) = &mut step.task {
             for operand in operands.iter_mut().take(3) {
                 operand.element = self.attention;
             }
@@ -134,7 +134,7 @@ impl Latent {
         step
     }
 
-    fn dense_block(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    fn dense_block(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let (rows, width) = (tokens.new_tokens(), self.intermediate.div_ceil(split.tensor));
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
         steps.extend(projection(precision, rows, self.hidden, 2 * width));
@@ -144,7 +144,7 @@ impl Latent {
         steps
     }
 
-    fn expert_layer(&self, tokens: Tokens, split: Split, precision: Precision) -> Vec<Step> {
+    fn expert_layer(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let mut steps = self.attention(tokens, split, precision);
         steps.push(add_rms_norm(tokens.new_tokens(), self.hidden));
         steps.extend(self.experts.block(self.hidden, tokens.new_tokens(), split, precision));
@@ -154,7 +154,13 @@ impl Latent {
     /// A forward pass that gives logits of every sequence's new tokens, or of its last where nothing is cached, and then
     /// drafts `drafts` tokens with one layer and the head each.
     #[must_use]
-    pub fn forward(&self, tokens: Tokens, drafts: usize, split: Split, precision: Precision) -> Vec<Section> {
+    pub fn forward(
+        &self,
+        tokens: Tokens,
+        drafts: usize,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<Section> {
         let mut dense = self.attention(tokens, split, precision);
         dense.extend(self.dense_block(tokens, split, precision));
         let experts = self.expert_layer(tokens, split, precision);
@@ -178,7 +184,7 @@ impl Latent {
 }
 
 /// One small product a head: `[heads, rows, k] × [heads, k, n]`.
-fn by_head(heads: usize, rows: usize, k: usize, n: usize) -> Step {
+fn by_head(heads: usize, rows: usize, k: usize, n: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[heads, rows, k])
         .read(ACTIVATION, &[heads, k, n])

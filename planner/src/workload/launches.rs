@@ -1,9 +1,9 @@
 //! Operators of a list by what they do, each as its C function takes its tensors.
 
-use ascend_tp_machine::launch::{Access, Layout};
-use ascend_tp_machine::{Element, Launch, Operand};
+use ascend_tp_machine::launch::{Access, OperandLayout};
+use ascend_tp_machine::{Element, Launch, LaunchOperand};
 
-use super::{Precision, Step};
+use super::{ProductPrecision, WorkloadStep};
 
 /// The element type of activations.
 pub(super) const ACTIVATION: Element = Element::Bf16;
@@ -13,7 +13,7 @@ pub(super) const ACTIVATION: Element = Element::Bf16;
 pub(super) const COMPRESSED_MASK: usize = 2048;
 
 /// Operands of an operator, in the order of its parameters.
-pub(super) struct Operands(Vec<Operand>);
+pub(super) struct Operands(Vec<LaunchOperand>);
 
 impl Operands {
     pub(super) const fn new() -> Self {
@@ -21,7 +21,7 @@ impl Operands {
     }
 
     fn with(mut self, element: Element, dims: &[usize], access: Access) -> Self {
-        self.0.push(Operand::dense(element, dims, access));
+        self.0.push(LaunchOperand::dense(element, dims, access));
         self
     }
 
@@ -40,18 +40,18 @@ impl Operands {
     /// The last one lies with its last two dims swapped.
     pub(super) fn transposed(mut self) -> Self {
         if let Some(last) = self.0.last_mut() {
-            last.layout = Layout::Transposed;
+            last.layout = OperandLayout::Transposed;
         }
         self
     }
 
-    pub(super) fn of(self, operator: &'static str) -> Step {
-        Step::launch(Launch { operator, operands: self.0 })
+    pub(super) fn of(self, operator: &'static str) -> WorkloadStep {
+        WorkloadStep::launch(Launch { operator, operands: self.0 })
     }
 }
 
 /// `[m, k] × [k, n]` of 16-bit floats; the weight lies as `[n, k]`.
-pub(super) fn matmul(m: usize, k: usize, n: usize) -> Step {
+pub(super) fn matmul(m: usize, k: usize, n: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[m, k])
         .read(ACTIVATION, &[k, n])
@@ -61,7 +61,7 @@ pub(super) fn matmul(m: usize, k: usize, n: usize) -> Step {
 }
 
 /// Activations to 8-bit integers with one scale a token.
-pub(super) fn quantise(m: usize, k: usize) -> Step {
+pub(super) fn quantise(m: usize, k: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[m, k])
         .write(Element::I8, &[m, k])
@@ -70,10 +70,10 @@ pub(super) fn quantise(m: usize, k: usize) -> Step {
 }
 
 /// A projection of `m` tokens from `k` to `n` dims, with what its precision needs before it.
-pub(super) fn projection(precision: Precision, m: usize, k: usize, n: usize) -> Vec<Step> {
+pub(super) fn projection(precision: ProductPrecision, m: usize, k: usize, n: usize) -> Vec<WorkloadStep> {
     match precision {
-        Precision::Bits16 => vec![matmul(m, k, n)],
-        Precision::W8A8 | Precision::W4A8 => {
+        ProductPrecision::Bits16 => vec![matmul(m, k, n)],
+        ProductPrecision::W8A8 | ProductPrecision::W4A8 => {
             let product = Operands::new()
                 .read(Element::I8, &[m, k])
                 .read(Element::I8, &[k, n])
@@ -87,7 +87,7 @@ pub(super) fn projection(precision: Precision, m: usize, k: usize, n: usize) -> 
 }
 
 /// Sum of two streams and its norm, in one pass.
-pub(super) fn add_rms_norm(tokens: usize, width: usize) -> Step {
+pub(super) fn add_rms_norm(tokens: usize, width: usize) -> WorkloadStep {
     let dims = [tokens, width];
     Operands::new()
         .read(ACTIVATION, &dims)
@@ -100,7 +100,7 @@ pub(super) fn add_rms_norm(tokens: usize, width: usize) -> Step {
 }
 
 /// Norm over the last dim.
-pub(super) fn rms_norm(rows: usize, width: usize) -> Step {
+pub(super) fn rms_norm(rows: usize, width: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[rows, width])
         .read(ACTIVATION, &[width])
@@ -110,7 +110,7 @@ pub(super) fn rms_norm(rows: usize, width: usize) -> Step {
 }
 
 /// Rotates `heads` heads of every token.
-pub(super) fn rotary(batch: usize, query: usize, heads: usize, width: usize) -> Step {
+pub(super) fn rotary(batch: usize, query: usize, heads: usize, width: usize) -> WorkloadStep {
     let (x, angles) = ([batch, query, heads, width], [batch, query, 1, width]);
     Operands::new()
         .read(ACTIVATION, &x)
@@ -121,7 +121,7 @@ pub(super) fn rotary(batch: usize, query: usize, heads: usize, width: usize) -> 
 }
 
 /// Writes `rows` rows of `width` elements into a cache of `positions` rows.
-pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: Element) -> Step {
+pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: Element) -> WorkloadStep {
     Operands::new()
         .update(element, &[positions.max(rows), width])
         .read(Element::I64, &[rows])
@@ -133,7 +133,6 @@ pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: 
 #[derive(Clone, Copy)]
 pub(super) struct Attention {
     pub(super) batch: usize,
-    /// Query positions.
     pub(super) query: usize,
     /// Key and value positions.
     pub(super) positions: usize,
@@ -148,14 +147,14 @@ pub(super) struct Attention {
 /// What a token sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// All positions.
+    /// All positions before it.
     Everything,
     /// Itself and what is before it.
     Past,
 }
 
 impl Attention {
-    pub(super) fn step(self) -> Step {
+    pub(super) fn step(self) -> WorkloadStep {
         let q = [self.batch, self.query, self.heads, self.key_dim];
         let k = [self.batch, self.positions, self.kv_heads, self.key_dim];
         let v = [self.batch, self.positions, self.kv_heads, self.value_dim];
@@ -170,11 +169,11 @@ impl Attention {
 }
 
 /// One element-wise pass from `read` tensors of these dims to one.
-pub(super) fn elementwise(operator: &'static str, element: Element, dims: &[usize], read: usize) -> Step {
+pub(super) fn elementwise(operator: &'static str, element: Element, dims: &[usize], read: usize) -> WorkloadStep {
     (0..read).fold(Operands::new(), |operands, _| operands.read(element, dims)).write(element, dims).of(operator)
 }
 
 /// `silu(gate) · up` of the two halves of the last dim.
-pub(super) fn swiglu(tokens: usize, width: usize) -> Step {
+pub(super) fn swiglu(tokens: usize, width: usize) -> WorkloadStep {
     Operands::new().read(ACTIVATION, &[tokens, 2 * width]).write(ACTIVATION, &[tokens, width]).of("aclnnSwiGlu")
 }

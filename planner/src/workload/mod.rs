@@ -2,7 +2,7 @@
 //! exchanges in order, with fused projections, fused norms and fused attention.
 //!
 //! Input → output: the sizes of an architecture, how it is split over cards, tokens and context → [`Section`]s of
-//! [`Step`]s. Invariants: pure arithmetic; sizes that do not divide give the largest part, which is the card that is
+//! [`WorkloadStep`]s. Invariants: pure arithmetic; sizes that do not divide give the largest part, which is the card that is
 //! waited for. It knows no times (see `ascend_tp_machine`), and no programs: what this library itself runs is compiled by
 //! [`ascend_tp::program`] and [`ascend_tp::schedule`]; these lists stand for programs of others, and for searches too wide to
 //! compile every candidate.
@@ -21,12 +21,13 @@ pub(crate) use hybrid::{DELTA_CHUNKS, DELTA_TOKEN};
 pub use latent::{Latent, deepseek_v3_1, kimi_k2_5};
 pub use vision::{Vision, moon_vit};
 
+use ascend_tp::placement::Residual;
 use ascend_tp_machine::{Exchange, Launch};
 
 /// Which cards take part in an exchange: those that differ only in their place on this axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Axis {
-    /// Tensor parallel.
+pub enum ParallelAxis {
+    /// Those that share each weight.
     Tensor,
     /// Parts of the sequence (ring attention).
     Context,
@@ -38,40 +39,40 @@ pub enum Axis {
 
 /// What a card does next.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Task {
-    /// One operator.
+pub enum WorkloadTask {
+    /// One operator on this card.
     Launch(Launch),
     /// One exchange with the other cards of an axis; bytes as [`Exchange`] counts them.
     Exchange {
         /// What is exchanged.
         exchange: Exchange,
-        /// How much.
+        /// Bytes, as `exchange` counts them.
         bytes: f64,
-        /// With whom.
-        axis: Axis,
+        /// The axis its cards differ on.
+        axis: ParallelAxis,
     },
 }
 
 /// A task, some times in a row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    /// The task.
-    pub task: Task,
+pub struct WorkloadStep {
+    /// What is done.
+    pub task: WorkloadTask,
     /// How often; at least 1.
     pub times: usize,
 }
 
-impl Step {
+impl WorkloadStep {
     /// An operator, once.
     #[must_use]
     pub const fn launch(launch: Launch) -> Self {
-        Self { task: Task::Launch(launch), times: 1 }
+        Self { task: WorkloadTask::Launch(launch), times: 1 }
     }
 
     /// An exchange, once.
     #[must_use]
-    pub const fn exchange(exchange: Exchange, bytes: f64, axis: Axis) -> Self {
-        Self { task: Task::Exchange { exchange, bytes, axis }, times: 1 }
+    pub const fn exchange(exchange: Exchange, bytes: f64, axis: ParallelAxis) -> Self {
+        Self { task: WorkloadTask::Exchange { exchange, bytes, axis }, times: 1 }
     }
 }
 
@@ -80,16 +81,16 @@ impl Step {
 pub struct Section {
     /// Its name in tables.
     pub name: &'static str,
-    /// How often.
+    /// How often they come in a row.
     pub repeats: usize,
-    /// The steps.
-    pub steps: Vec<Step>,
+    /// What one repetition does.
+    pub steps: Vec<WorkloadStep>,
 }
 
 /// Tokens of one pass on the cards that share a copy of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tokens {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: usize,
     /// New tokens of each.
     pub query: usize,
@@ -111,18 +112,9 @@ impl Tokens {
     }
 }
 
-/// Where the residual stream lies between the layers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Residual {
-    /// Whole on every card: sums are all-reduced.
-    Replicated,
-    /// Its tokens split over the tensor axis: sums are reduce-scattered, and gathered again before projections.
-    SplitByTokens,
-}
-
 /// How a model is split over cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Split {
+pub struct ParallelSplit {
     /// Cards that share each weight.
     pub tensor: usize,
     /// Cards that share each sequence.
@@ -133,17 +125,17 @@ pub struct Split {
     pub residual: Residual,
 }
 
-impl Split {
+impl ParallelSplit {
     /// Tensor parallelism alone.
     #[must_use]
     pub const fn tensor(tensor: usize) -> Self {
-        Self { tensor, context: 1, expert: 1, residual: Residual::Replicated }
+        Self { tensor, context: 1, expert: 1, residual: Residual::Replicate }
     }
 }
 
 /// Element types of weights and of the activations they meet in products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Precision {
+pub enum ProductPrecision {
     /// Both 16-bit floats.
     Bits16,
     /// Both 8-bit integers; activations quantised for each token before the product.

@@ -1,16 +1,16 @@
 //! Vision towers: whole attention over the patches of an image, on every card whole.
 
 use super::launches::{ACTIVATION, Attention, Operands, Sight, elementwise, matmul};
-use super::{Section, Step};
+use super::{Section, WorkloadStep};
 
 /// Sizes of a vision tower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vision {
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Width.
+    /// Width of the residual stream.
     pub hidden: usize,
-    /// Heads.
+    /// Number of attention heads.
     pub heads: usize,
     /// Width of the feed-forward block.
     pub intermediate: usize,
@@ -39,7 +39,7 @@ impl Vision {
     pub fn forward(&self, images: usize, tokens: usize, out: usize) -> Vec<Section> {
         let (patches, merged) = (tokens * self.merge * self.merge, self.hidden * self.merge * self.merge);
         let rows = images * patches;
-        let norm = || -> Step {
+        let norm = || -> WorkloadStep {
             let dims = [rows, self.hidden];
             Operands::new().read(ACTIVATION, &dims).write(ACTIVATION, &dims).of("aclnnLayerNorm")
         };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Piece, Stream};
+use super::{Piece, TokenStream};
 use crate::base::{Diagnostic, Diagnostics};
 
 /// A model's tokenizer, which this build cannot open.
@@ -60,8 +60,8 @@ impl Tokenizer {
 
     /// A decoder of the ids that follow `prompt` one by one.
     #[must_use]
-    pub fn stream(&self, prompt: &[u32]) -> Stream<'_> {
-        Stream::new(self, prompt)
+    pub fn stream(&self, prompt: &[u32]) -> TokenStream<'_> {
+        TokenStream::new(self, prompt)
     }
 
     /// The id of a token written exactly so.

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::{Piece, Stream, tiktoken};
+use super::{Piece, TokenStream, tiktoken};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::weights::file;
 
@@ -124,8 +124,8 @@ impl Tokenizer {
 
     /// A decoder of the ids that follow `prompt` one by one.
     #[must_use]
-    pub fn stream(&self, prompt: &[u32]) -> Stream<'_> {
-        Stream::new(self, prompt)
+    pub fn stream(&self, prompt: &[u32]) -> TokenStream<'_> {
+        TokenStream::new(self, prompt)
     }
 
     /// The id of a token written exactly so, such as `<|endoftext|>`.

@@ -15,7 +15,7 @@ const CONTEXT_IDS: usize = 8;
 
 /// Decodes the ids that follow a prompt.
 #[derive(Clone, Debug)]
-pub struct Stream<'a> {
+pub struct TokenStream<'a> {
     tokenizer: &'a Tokenizer,
     /// The last ids, those whose text is out already first.
     window: Vec<u32>,
@@ -27,7 +27,7 @@ pub struct Stream<'a> {
     started: bool,
 }
 
-impl<'a> Stream<'a> {
+impl<'a> TokenStream<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer, prompt: &[u32]) -> Self {
         let window = prompt[prompt.len().saturating_sub(CONTEXT_IDS)..].to_vec();
         Self { tokenizer, context: window.len(), window, emitted: 0, started: false }

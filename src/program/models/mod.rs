@@ -245,7 +245,6 @@ struct Shared<'a> {
 struct Layers {
     /// The normed output of the last layer.
     x: Operand,
-    /// The embedding.
     table: Operand,
     /// The ops of each layer, by number.
     ops: Vec<Range<usize>>,

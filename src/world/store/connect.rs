@@ -1,6 +1,6 @@
 //! Opening a store's listener, and reaching it.
 //!
-//! Input → output: a [`Place`] → a listening [`Server`], or a connected socket. Invariants: a port that is taken is
+//! Input → output: a [`MeetingPlace`] → a listening [`Server`], or a connected socket. Invariants: a port that is taken is
 //! reported with who holds it; a socket file is in a folder of this user that nobody else can enter, and one that a dead
 //! process left behind is replaced.
 
@@ -17,7 +17,7 @@ use super::server::{Listener, PATIENCE, Server};
 use super::wire::{Peer, Socket};
 use crate::world::error::Error;
 use crate::world::group::Notice;
-use crate::world::place::{OVERRIDE, Place};
+use crate::world::place::{MeetingPlace, OVERRIDE};
 
 /// How long nothing is said of who is awaited, and then between two words.
 const FIRST_WORD: Duration = Duration::from_secs(3);
@@ -53,14 +53,14 @@ impl Told {
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Starts rank 0's store.
-pub(super) fn serve(place: &Place, me: &Peer, timeout: Duration, notice: &Notice) -> Result<Server, Error> {
+pub(super) fn serve(place: &MeetingPlace, me: &Peer, timeout: Duration, notice: &Notice) -> Result<Server, Error> {
     let listener = match place {
-        Place::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
-        Place::Socket { job } => {
+        MeetingPlace::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
+        MeetingPlace::Socket { job } => {
             let path = socket_path(job)?;
             Listener::Unix(listen_at(&path)?, path)
         }
-        Place::Nowhere => return Err(Error::Meeting("a world of one process has no store".to_owned())),
+        MeetingPlace::Nowhere => return Err(Error::Meeting("a world of one process has no store".to_owned())),
     };
     Server::start(listener, place.to_string(), me, timeout, notice)
         .map_err(|error| Error::Meeting(format!("rank 0: cannot serve at {place}: {error}")))
@@ -159,11 +159,11 @@ fn listen_at(path: &Path) -> Result<UnixListener, Error> {
 }
 
 /// Reaches rank 0's store, waiting for it to listen.
-pub(super) fn connect(place: &Place, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
+pub(super) fn connect(place: &MeetingPlace, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
     let begun = Instant::now();
     let deadline = begun + timeout;
     let mut told = Told::new(begun);
-    if let Place::Tcp { host, port } = place
+    if let MeetingPlace::Tcp { host, port } = place
         && let Err(error) = (host.as_str(), *port).to_socket_addrs()
     {
         let limit = timeout.as_secs();
@@ -174,9 +174,9 @@ pub(super) fn connect(place: &Place, rank: usize, timeout: Duration, notice: &No
     }
     loop {
         let tried = match place {
-            Place::Tcp { host, port } => reach(host, *port),
-            Place::Socket { job } => UnixStream::connect(socket_path(job)?).map(Socket::Unix),
-            Place::Nowhere => Err(io::Error::other("a world of one process has no store")),
+            MeetingPlace::Tcp { host, port } => reach(host, *port),
+            MeetingPlace::Socket { job } => UnixStream::connect(socket_path(job)?).map(Socket::Unix),
+            MeetingPlace::Nowhere => Err(io::Error::other("a world of one process has no store")),
         };
         match tried.and_then(|socket| socket.prepare(PATIENCE)) {
             Ok(socket) => return Ok(socket),

@@ -1,6 +1,6 @@
 //! The small things that processes exchange outside HCCL: where they meet, root infos, verdicts, and who failed.
 //!
-//! Input → output: a [`Place`](super::Place) and who this process is → a [`Store`]: exchanges in which every rank gives
+//! Input → output: a [`MeetingPlace`](super::MeetingPlace) and who this process is → a [`Store`]: exchanges in which every rank gives
 //! bytes and gets everybody's, and news of failures as they happen. Rank 0 serves ([`server`]), every rank is a client.
 //! Invariants: an exchange ends with all parts or with the failure that prevents it, never by waiting for a process that
 //! is gone; where a failure is known no further exchange succeeds, so that no process ends well beside others that failed; ranks make the
@@ -21,7 +21,7 @@ pub use wire::Peer;
 
 use super::error::{Error, PeerFailure};
 use super::group::Notice;
-use super::place::Place;
+use super::place::MeetingPlace;
 use life::{Life, PULSE_TICKS, TICK};
 use server::Server;
 use wire::{FRAME_BYTES, Message, Socket};
@@ -91,7 +91,7 @@ impl Store {
     ///
     /// # Errors
     /// The place cannot be had, somebody did not come, or the processes disagree.
-    pub(super) fn meet(place: &Place, me: Peer, timeout: Duration, notice: &Notice) -> Result<Self, Error> {
+    pub(super) fn meet(place: &MeetingPlace, me: Peer, timeout: Duration, notice: &Notice) -> Result<Self, Error> {
         let server = (me.rank == 0).then(|| connect::serve(place, &me, timeout, notice)).transpose()?;
         let mut socket = connect::connect(place, me.rank, timeout, notice)?;
         let (rank, host_id) = (me.rank, me.host_id.clone());

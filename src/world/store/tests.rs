@@ -26,8 +26,8 @@ fn nobody() -> Notice {
 }
 
 /// A place that no other test uses.
-fn place(name: &str) -> Place {
-    Place::Socket { job: format!("test-{name}-{}", std::process::id()) }
+fn place(name: &str) -> MeetingPlace {
+    MeetingPlace::Socket { job: format!("test-{name}-{}", std::process::id()) }
 }
 
 fn all(name: &str, ranks: &[(usize, usize)], timeout: Duration) -> Vec<Result<Store, Error>> {
@@ -85,7 +85,7 @@ fn a_thread_beside_has_exchanges_of_its_own() {
 fn a_tcp_port_does_as_well() {
     // The port is free now; nobody on this host takes it within a moment.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = Place::Tcp { host: "127.0.0.1".to_owned(), port };
+    let place = MeetingPlace::Tcp { host: "127.0.0.1".to_owned(), port };
     thread::scope(|scope| {
         for rank in 0..3 {
             let place = &place;
@@ -203,7 +203,7 @@ fn different_programs_are_named() {
 #[test]
 fn a_stranger_disturbs_nobody() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = Place::Tcp { host: "127.0.0.1".to_owned(), port };
+    let place = MeetingPlace::Tcp { host: "127.0.0.1".to_owned(), port };
     thread::scope(|scope| {
         let first = scope.spawn(|| Store::meet(&place, peer(0, 2), LONG, &nobody()));
         let mut stranger = loop {

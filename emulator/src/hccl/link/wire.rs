@@ -188,7 +188,7 @@ impl Request {
         Self { places: None, ..self }
     }
 
-    /// Its bytes.
+    /// As bytes on the wire.
     pub(crate) fn write(&self) -> Written {
         let wanted = written(&self.wanted, Vec::with_capacity(128));
         let wanted_bytes = wanted.len();

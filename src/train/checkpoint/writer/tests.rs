@@ -16,7 +16,7 @@ use super::*;
 use crate::base::{AxisId, DType, Id, Shape};
 use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
-use crate::world::{Place as Meeting, World};
+use crate::world::{MeetingPlace, World};
 
 fn two() -> Sharding {
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
@@ -249,7 +249,7 @@ fn parts_that_are_not_this_process_are_all_named() {
 
 /// Runs `body` as the two processes of a group, each on its thread.
 fn as_two<T: Send>(job: &str, body: impl Fn(usize, Arc<ProcessGroup>) -> T + Sync) -> Vec<T> {
-    let place = Meeting::Socket { job: format!("test-checkpoint-{job}-{}", std::process::id()) };
+    let place = MeetingPlace::Socket { job: format!("test-checkpoint-{job}-{}", std::process::id()) };
     thread::scope(|scope| {
         let start = |rank: usize| {
             let world = World { rank, size: 2, place: place.clone(), ..World::alone() };
