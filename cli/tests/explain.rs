@@ -26,7 +26,8 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    assert!(text.lines().count() < 60, "alike layers are one row:\n{text}");
+    // Fewer than there are layers.
+    assert!(text.lines().count() < 80, "alike layers are one row:\n{text}");
 
     let report = json(&words("explain --model qwen-72b --cards 8 --json"));
     let (weights, collectives) = (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());

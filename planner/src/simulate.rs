@@ -404,7 +404,7 @@ impl<'a> Simulator<'a> {
                 let Some(span) = meeting.end else { return false };
                 walk.waits = false;
                 walk.met[at] += 1;
-                Some(Span { start_us: span.start_us - before_us, end_us: span.end_us + behind_us })
+                Some(SimulatedSpan { start_us: span.start_us - before_us, end_us: span.end_us + behind_us })
             }
         };
         if let Some(span) = span {

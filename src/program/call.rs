@@ -5,6 +5,7 @@
 //! kernel of this project is called as an operator is, by the name of its file in `kernels/` and with the arguments of its entry
 //! functions. A call is legal on a 910B for the element types and shapes it is made with.
 
+mod late;
 mod text;
 
 use std::ffi::CStr;
@@ -348,36 +349,6 @@ fn access(word: &str) -> Access {
         "write" | "far_write" => Access::Write,
         "update" | "far_update" => Access::Update,
         _ => Access::Read,
-    }
-}
-
-/// Where [`Call::FusedAttention`] takes `actualSeqLengthsKv`, among its arguments.
-const KEY_LENGTHS: usize = 6;
-
-/// Where the operators that multiply and exchange take the name of a communicator, among their arguments.
-const GROUP: usize = 3;
-
-impl Call {
-    /// Of a product that is exchanged in the same call: where the name of its communicator, which only a card knows, stands among its
-    /// arguments.
-    #[must_use]
-    pub const fn group_name(&self) -> Option<usize> {
-        match self {
-            Self::MatmulAllReduce { .. } | Self::AllGatherMatmul { .. } | Self::MatmulReduceScatter { .. } => {
-                Some(GROUP)
-            }
-            _ => None,
-        }
-    }
-
-    /// Of attention that can be told for each sequence how many keys to read: where that stands among its arguments, and the mask
-    /// `[b,1,s,t]`, of whose places none behind the last that shows need be read.
-    #[must_use]
-    pub fn key_lengths(&self) -> Option<(usize, &View)> {
-        match self {
-            Self::FusedAttention { mask, .. } => Some((KEY_LENGTHS, mask)),
-            _ => None,
-        }
     }
 }
 

@@ -16,7 +16,9 @@ pub fn step_name(plan: &Plan, step: &Step) -> String {
     let Some(note) = plan.notes.get(step.op) else { return String::new() };
     let weight = || {
         let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
-        let view = step.reads().into_iter().find(is_weight)?;
+        // An exchange is about what it moves, also where it multiplies in the same call.
+        let Action::Launch(call) = &step.action else { return None };
+        let view = call.reads().into_iter().find(is_weight)?;
         let is_read = |param: &&Tensor| param.buffer == view.buffer && view.span().contains(&param.offset);
         let mut read = plan.params.iter().filter(is_read);
         let first = read.next()?.name.clone();
