@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::bench::{self, BenchOptions};
 use super::bind::Bind;
-use super::calibrate::CalibrateOptions;
+use super::calibrate::{self, CalibrateOptions};
 use super::checkpoint::{self, CheckpointOptions};
 use super::data::{self, DataOptions};
 use super::doctor::{self, DoctorOptions};
@@ -103,7 +103,8 @@ pub(super) enum Command {
     /// Find the best split of some cards, and say why
     #[command(after_help = plan::EXAMPLES)]
     Plan(PlanOptions),
-    /// Fit the coefficients of a chip to measured points and write its profile
+    /// Measure what operators and exchanges take on the cards, or read it, and write the profile of their chip
+    #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(CalibrateOptions),
     /// Measure this machine and what runs on it, each figure beside its limit
     #[command(after_help = bench::EXAMPLES)]

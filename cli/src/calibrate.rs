@@ -1,37 +1,64 @@
-//! `calibrate`: measured points → a profile.
+//! `calibrate`: cards, or measured points → a profile.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 
-use ascend_tp::base::Diagnostics;
-use ascend_tp_planner::validate::calibrate;
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::exec::Clock;
+use ascend_tp::machine::{Profile, Soc};
+use ascend_tp::world::ProcessGroup;
+use ascend_tp_planner::calibrate::{self, Error};
+use ascend_tp_planner::validate;
 
+use super::cards;
 use super::failure::{Failure, Outcome};
-use super::site::chip;
+use super::site::{chip, own_topology, topology};
+use super::values::{DeviceKind, positive};
 use super::{files, print};
+
+pub(super) const EXAMPLES: &str = "\
+Two minutes of products, attention, vector kernels, exchanges, launches and copies on the cards of
+this host give a profile for --profile of plan and rehearse; --points fits one to a file instead.
+
+Examples:
+  ascend-tp calibrate --out mine.toml
+  ascend-tp calibrate --points mine.csv --card 910b3 --out mine.toml
+  ASCEND_EMULATOR=timed ascend-tp calibrate --device emulator --cards 2";
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
-    /// File of measured operators and exchanges, with the columns of `planner/points/operators_measured.csv`
-    #[arg(long, value_name = "FILE")]
-    points: PathBuf,
-    /// The chip the profile is for: 910b1 to 910b4, or a die of a 910C
-    #[arg(long, value_name = "CHIP")]
-    card: String,
+    /// File of measured operators and exchanges, with the columns of `planner/points/operators_measured.csv`, in the place of
+    /// cards
+    #[arg(long, value_name = "FILE", requires = "card", conflicts_with_all = ["device", "cards", "topology"])]
+    points: Option<PathBuf>,
+    /// The chip that the file's profile is for: 910b1 to 910b4, or a die of a 910C
+    #[arg(long, value_name = "CHIP", requires = "points")]
+    card: Option<String>,
+    /// What to measure
+    #[arg(long, value_enum, default_value = "auto")]
+    device: DeviceKind,
+    /// How many cards [default: as many as there are, at most 8]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    cards: Option<usize>,
+    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: as their chip is sold]
+    #[arg(long, value_name = "NAME|FILE")]
+    topology: Option<String>,
     /// Where the profile is written [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
+/// Cards of a group that exchanges are measured in, at most.
+const MOST_CARDS: usize = 8;
+
 pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
-    let soc = chip(&options.card).map_err(Diagnostics::from)?;
-    let place = options.points.display().to_string();
-    let text =
-        fs::read_to_string(&options.points).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
-    let profile = calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))?;
+    let profile = match (&options.points, &options.card) {
+        (Some(points), Some(card)) => of_points(points, card)?,
+        _ => of_cards(options)?,
+    };
     match &options.out {
         Some(path) => {
             files::write("--out", path, |out| out.write_all(profile.to_toml().as_bytes()))?;
@@ -39,4 +66,35 @@ pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
         None => print(&profile.to_toml())?,
     }
     Ok(Outcome::Done)
+}
+
+/// The profile that fits a file's rows best.
+fn of_points(points: &Path, card: &str) -> Result<Profile, Failure> {
+    let soc = chip(card).map_err(Diagnostics::from)?;
+    let place = points.display().to_string();
+    let text = fs::read_to_string(points).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
+    validate::calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))
+}
+
+/// The profile of the cards of this host.
+fn of_cards(options: &CalibrateOptions) -> Result<Profile, Failure> {
+    let cards = cards::open(options.device, &ProcessGroup::alone())?;
+    let clock = if cards.is_emulated() { cards.clock() } else { Some(Clock::of_host()) };
+    let clock = clock.ok_or_else(|| {
+        let problem = Diagnostic::new("calibrate", "these cards have no time of their own").found(&cards.description);
+        Diagnostics::from(problem.help("with ASCEND_EMULATOR=timed emulated cards keep a clock"))
+    })?;
+    let name = cards.cann.soc_name().unwrap_or_default();
+    let soc = Soc::find(&name).ok_or_else(|| {
+        let known = Soc::ALL.map(Soc::name).join(", ");
+        Diagnostics::from(Diagnostic::new("calibrate", "nothing is known of this chip").expected(known).found(&name))
+    })?;
+    let topology = options.topology.as_deref().map_or_else(|| Ok(own_topology(soc)), topology)?;
+    let there = cards.cann.device_count().map_err(|error| Failure::Run(error.into()))?;
+    let count = options.cards.unwrap_or_else(|| there.min(topology.cards()).min(MOST_CARDS));
+    let measured = calibrate::Cards { cann: &cards.cann, count, topology: &topology, clock: &clock };
+    calibrate::calibrate(&measured, &Profile::of(soc)).map_err(|error| match error {
+        Error::Refused(problems) => problems.into(),
+        error => Failure::Run(error.into()),
+    })
 }

@@ -91,13 +91,16 @@ pub(super) fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics)
 }
 
 /// The topology a chip is sold in.
-fn own_topology(soc: Soc) -> Topology {
+pub(super) fn own_topology(soc: Soc) -> Topology {
     let name = if soc.short_name().starts_with("910c") { "atlas-a3" } else { "atlas-a2" };
     Topology::preset(name).unwrap_or_else(|| Topology::atlas_a2(1))
 }
 
 /// A topology that ships, or one from a file.
-fn topology(named: &str) -> Result<Topology, Diagnostics> {
+///
+/// # Errors
+/// It is neither, or everything that is wrong with its figures.
+pub(super) fn topology(named: &str) -> Result<Topology, Diagnostics> {
     if let Some(known) = Topology::preset(named) {
         return Ok(known);
     }

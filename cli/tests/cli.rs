@@ -40,7 +40,7 @@ const OF_A_STEP: [&str; 23] = [
 ];
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
-const OPTIONS: [(&str, &[&str]); 12] = [
+const OPTIONS: [(&str, &[&str]); 13] = [
     (
         "generate",
         &[
@@ -119,6 +119,7 @@ const OPTIONS: [(&str, &[&str]); 12] = [
     ("bench", &["quick", "json", "plot", "report", "device", "bind", "help"]),
     ("doctor", &["emulator", "rank-table", "no-smoke", "json", "help"]),
     ("env", &["libraries", "help"]),
+    ("calibrate", &["points", "card", "device", "cards", "topology", "out", "help"]),
     (
         "plan",
         &[

@@ -480,3 +480,28 @@ proptest! {
         prop_assert!(run(&slower).breakdown.duration_us >= found.breakdown.duration_us);
     }
 }
+
+/// A profile that emulated cards say of themselves is one that a plan takes; cards without a clock say none.
+#[test]
+fn a_profile_is_measured_on_cards_and_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let calibrate = |asked: &str, words: &[&str]| {
+        let words = ["calibrate", "--device", "emulator"].iter().chain(words);
+        command().env("ASCEND_EMULATOR", asked).args(words).output().unwrap()
+    };
+    let output = calibrate("timed,soc=Ascend910B4", &["--cards", "2", "--out", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let profile = std::fs::read_to_string(&path).unwrap();
+    assert!(profile.contains("measured on 2 Ascend910B4: 69 products"), "{profile}");
+    let mut plan = command();
+    plan.args(["plan", "--model", "qwen2.5-72b", "--cards", "8", "--serve", "--profile"]).arg(&path);
+    assert!(plan.output().unwrap().status.success());
+
+    let output = calibrate("quiet", &[]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && message.contains("no time of their own"), "{message}");
+    let output = calibrate("timed", &["--cards", "9"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && message.contains("expected 1 to 8, found 9"), "{message}");
+}

@@ -1,11 +1,12 @@
 //! Predictions before anything runs: what fits, how fast it is, which split is best, and why; and rehearsals of it.
 //!
 //! Input → output: a model, cards and how they are joined → bytes and microseconds. Every time comes from
-//! [`ascend_tp_machine`], the one cost model, which the emulator's clock asks too. Invariant: all but [`rehearse`] is pure. Does
-//! not: open weights or cards; [`rehearse`] opens emulated ones.
+//! [`ascend_tp_machine`], the one cost model, which the emulator's clock asks too. Invariant: all but [`rehearse`] and
+//! [`calibrate`] is pure. Does not: open weights; [`rehearse`] opens emulated cards, [`calibrate`] those it is given.
 //!
 //! | module | what |
 //! |---|---|
+//! | [`calibrate`] | cards → the profile of their chip, by benches of this project |
 //! | [`fit_memory`] | plans → bytes on each card by kind, equal to what the card hands out |
 //! | [`serve`] | the best way to serve a model on some cards, and what beat the others |
 //! | [`simulate`] | plans → when each step runs, and what the time goes to |
@@ -14,6 +15,7 @@
 //! | [`workload`] | architectures → what a card is asked to do in a pass |
 //! | [`rehearse`] | a session's plans, or a step's of training, run by the real executor on emulated cards with a clock |
 
+pub mod calibrate;
 pub mod fit_memory;
 mod points;
 pub mod rehearse;

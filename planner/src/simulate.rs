@@ -367,7 +367,9 @@ impl<'a> Simulator<'a> {
             Issue::Captured => self.profile.coefficients.host.replay_node_us,
         };
         let span = match priced {
-            Priced::Kernel(cost, _) => Some(SimulatedSpan { start_us: ready_us, end_us: ready_us + cost.duration_us + node_us }),
+            Priced::Kernel(cost, _) => {
+                Some(SimulatedSpan { start_us: ready_us, end_us: ready_us + cost.duration_us + node_us })
+            }
             Priced::Record(event) => {
                 walk.marks_us[*event] = ready_us;
                 walk.ends_us[stream] = ready_us;

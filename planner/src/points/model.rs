@@ -32,6 +32,8 @@ pub(crate) struct Model {
     pub(crate) experts: usize,
     /// Width of an expert, where every layer is a mixture of such experts and nothing else.
     pub(crate) expert_width: Option<usize>,
+    /// Experts that each token goes to.
+    pub(crate) chosen: Option<usize>,
 }
 
 /// Parts of a name that say how a model was tuned or stored, not what it is.
@@ -84,6 +86,7 @@ impl Model {
             has_head_norms: says("head_norms", "y"),
             experts: size("experts")?.unwrap_or(0),
             expert_width: size("expert_ffn")?,
+            chosen: size("chosen")?,
         })
     }
 

@@ -66,7 +66,7 @@ fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficient
         meanings.iter().map(|m| Parameter { name: m.name, start: m.usual, low: m.low, high: m.high }).collect();
     let weights: Vec<f64> = {
         let rows = |sample: &&Sample| samples.iter().filter(|other| other.page == sample.page).count();
-        samples.iter().map(|sample| weight(rows(sample))).collect()
+        samples.iter().map(|sample| sample.weight * weight(rows(sample))).collect()
     };
     let with = |values: &[f64]| {
         let named: Vec<(&str, f64)> =
@@ -82,7 +82,7 @@ fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficient
 }
 
 /// `base` with every kind fitted that has samples.
-pub(super) fn fit_all(base: &Coefficients, samples: &[Sample]) -> Coefficients {
+pub(crate) fn fit_all(base: &Coefficients, samples: &[Sample]) -> Coefficients {
     KINDS.into_iter().fold(base.clone(), |before, class| {
         let of_class: Vec<&Sample> = samples.iter().filter(|sample| sample.class == class).collect();
         if of_class.is_empty() { before } else { fitted(&before, class, &of_class) }

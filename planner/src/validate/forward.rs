@@ -6,8 +6,8 @@
 use ascend_tp_machine::{Profile, Topology};
 
 use super::super::workload::{
-    Dense, FeedForward, HeadNorms, ParallelSplit, ProductPrecision, Tokens, deepseek_v3_1, kimi_k2_5, moon_vit,
-    qwen3_5_27b, qwen3_5_35b_a3b,
+    Dense, Experts, FeedForward, HeadNorms, Mixture, ParallelSplit, ProductPrecision, Section, Tokens, deepseek_v3_1,
+    kimi_k2_5, moon_vit, qwen3_5_27b, qwen3_5_35b_a3b,
 };
 use super::stack::{Cards, Expansion, StepWork};
 use crate::points::{Model, Point, machine};
@@ -17,23 +17,52 @@ pub(super) fn is_forward(point: &Point) -> bool {
     point.text("output_len") == "one forward step"
 }
 
-/// The dense model of a row.
-pub(super) fn dense(point: &Point) -> Result<Dense, &'static str> {
-    let model = Model::of(point)?;
-    if model.experts > 0 || model.window.is_some() {
-        return Err("no workload for this architecture");
+/// The model of a row, where its layers are alike.
+pub(super) enum Decoder {
+    Dense(Dense),
+    Mixture(Mixture),
+}
+
+impl Decoder {
+    pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
+        let model = Model::of(point)?;
+        if model.window.is_some() {
+            return Err("no workload for this architecture");
+        }
+        let dense = Dense {
+            hidden: model.hidden,
+            layers: model.layers,
+            heads: model.heads,
+            kv_heads: model.kv_heads,
+            head_dim: model.head_dim,
+            intermediate: model.intermediate,
+            feed_forward: if model.is_gated { FeedForward::Gated } else { FeedForward::Plain },
+            vocab: model.vocabulary,
+            head_norms: if model.has_head_norms { HeadNorms::Present } else { HeadNorms::Absent },
+        };
+        match (model.experts, model.chosen, model.expert_width) {
+            (0, ..) => Ok(Self::Dense(dense)),
+            (count, Some(chosen), Some(width)) if (1..=count).contains(&chosen) => {
+                let experts = Experts { count, chosen, width, shared_width: 0 };
+                Ok(Self::Mixture(Mixture { around: dense, experts }))
+            }
+            _ => Err("no workload for this architecture"),
+        }
     }
-    Ok(Dense {
-        hidden: model.hidden,
-        layers: model.layers,
-        heads: model.heads,
-        kv_heads: model.kv_heads,
-        head_dim: model.head_dim,
-        intermediate: model.intermediate,
-        feed_forward: if model.is_gated { FeedForward::Gated } else { FeedForward::Plain },
-        vocab: model.vocabulary,
-        head_norms: if model.has_head_norms { HeadNorms::Present } else { HeadNorms::Absent },
-    })
+
+    /// A pass that gives logits of `rows` tokens.
+    pub(super) fn forward(
+        &self,
+        tokens: Tokens,
+        rows: usize,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<Section> {
+        match self {
+            Self::Dense(dense) => dense.forward(tokens, rows, split, precision),
+            Self::Mixture(mixture) => mixture.forward(tokens, rows, split, precision),
+        }
+    }
 }
 
 /// Copies of the model that share the batch: given, or what the cards of a copy leave of all.
@@ -101,7 +130,7 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
         "Qwen3.5-35B-A3B" => qwen3_5_35b_a3b().forward(tokens, drafts, split, precision),
         _ => {
             let rows = if is_decode { tokens.new_tokens() } else { batch };
-            dense(point)?.forward(tokens, rows, split, precision)
+            Decoder::of(point)?.forward(tokens, rows, split, precision)
         }
     };
     let expansion = Expansion::Cores;
@@ -110,6 +139,9 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use ascend_tp_machine::Work;
+
+    use super::super::super::workload::WorkloadTask;
     use super::*;
 
     fn point(model: &str, tp: &str, input: &str, metric: &str, source: &str) -> Point {
@@ -140,7 +172,29 @@ mod tests {
 
     #[test]
     fn a_mixture_is_not_priced_as_a_dense_model() {
-        assert!(dense(&point("MiniCPM-8x2B", "2", "64", "forward time (prefill)", "")).is_err());
-        assert_eq!(dense(&point("meta/Llama-3-8B", "2", "64", "", "")).unwrap().vocab, 128_256);
+        let of = |model: &str| Decoder::of(&point(model, "2", "64", "forward time (prefill)", ""));
+        assert!(of("MiniCPM-8x2B").is_err());
+        assert!(matches!(of("meta/Llama-3-8B"), Ok(Decoder::Dense(dense)) if dense.vocab == 128_256));
+        let Ok(Decoder::Mixture(mixture)) = of("Qwen/Qwen3-30B-A3B") else { panic!("a mixture") };
+        assert_eq!(mixture.experts, Experts { count: 128, chosen: 8, width: 768, shared_width: 0 });
+        // A token's way through 48 layers: all weights of attention and of 8 experts of each, and the head.
+        let pass = mixture.forward(
+            Tokens { batch: 1, query: 1, context: 63 },
+            1,
+            ParallelSplit::tensor(1),
+            ProductPrecision::Bits16,
+        );
+        let flops: f64 = pass
+            .iter()
+            .flat_map(|section| section.steps.iter().map(move |step| (section.repeats, step)))
+            .filter_map(|(repeats, step)| match &step.task {
+                WorkloadTask::Launch(launch) => Some(repeats as f64 * Work::of(launch).flops()),
+                WorkloadTask::Exchange { .. } => None,
+            })
+            .sum();
+        let (attention, experts) = (2048 * 128 * (2 * 32 + 2 * 4), 8 * 3 * 2048 * 768 + 2048 * 128_usize);
+        let seen = 2 * 32 * 128 * 64;
+        let expected = 2 * (48 * (attention + experts + seen) + 2048 * 151_936);
+        assert!((flops / expected as f64 - 1.0).abs() < 1e-9, "{flops} {expected}");
     }
 }

@@ -29,7 +29,8 @@ use super::train::unseen::{self, Unseen, unseen};
 use crate::points::{self, Point};
 pub use bar::Bar;
 pub use calibrate::Confidence;
-use operators::Sample;
+pub(crate) use calibrate::fit_all as fit_samples;
+pub(crate) use operators::Sample;
 use serving::Serving;
 pub use stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 

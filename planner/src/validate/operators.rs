@@ -23,7 +23,7 @@ enum Task {
 
 /// One measured operator or exchange.
 #[derive(Debug, Clone)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     pub(super) class: Class,
     /// Where it was published; rows of a page share its errors.
     pub(super) page: String,
@@ -32,6 +32,8 @@ pub(super) struct Sample {
     task: Task,
     timing: Timing,
     pub(super) measured_us: f64,
+    /// How much it counts beside a published row that is alone on its page.
+    pub(super) weight: f64,
     /// What the figure is in the row's unit, times or over microseconds.
     unit: Unit,
 }
@@ -63,7 +65,33 @@ enum Unit {
 const ATTENTION_LAYER_US: f64 = 33.0;
 const ISSUE_US: f64 = 16.0;
 
+/// How many published rows a bench counts as: where it is known how a figure came about, a fifth of a published row's error is left,
+/// and rows count by the square of their errors.
+const BENCH_WEIGHT: f64 = 25.0;
+
 impl Sample {
+    /// A kernel that a bench timed by itself, which is a page of its own.
+    pub(crate) fn kernel(class: Class, soc: Soc, work: Work, us: f64) -> Self {
+        Self::timed(class, (soc, Topology::atlas_a2(1)), Task::Kernels(vec![work]), us)
+    }
+
+    /// An exchange of bytes among cards of a topology that a bench timed.
+    pub(crate) fn exchange(
+        soc: Soc,
+        topology: Topology,
+        (exchange, bytes): (Exchange, f64),
+        cards: Vec<usize>,
+        us: f64,
+    ) -> Self {
+        Self::timed(Class::Collectives, (soc, topology), Task::Exchange(exchange, bytes, cards), us)
+    }
+
+    fn timed(class: Class, (soc, topology): (Soc, Topology), task: Task, us: f64) -> Self {
+        let page = format!("{task:?}");
+        let (timing, unit) = (Timing::Kernel, Unit::Times(1.0));
+        Self { class, page, soc, topology, task, timing, measured_us: us, weight: BENCH_WEIGHT, unit }
+    }
+
     /// Microseconds with these coefficients.
     pub(super) fn predict_us(&self, coefficients: &Coefficients) -> f64 {
         let profile = Profile {
@@ -140,7 +168,8 @@ impl Sample {
         };
         let topology = Topology::preset(preset).ok_or("unknown topology")?;
         let timing = timing(point, &operator);
-        Ok(Self { class, page: point.text("source").to_owned(), soc, topology, task, timing, measured_us, unit })
+        let page = point.text("source").to_owned();
+        Ok(Self { class, page, soc, topology, task, timing, measured_us, weight: 1.0, unit })
     }
 }
 

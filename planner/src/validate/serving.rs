@@ -4,7 +4,7 @@
 //! prompts are computed once. A token's time is that of a decode step at the mean context and B / output prompts.
 
 use super::super::workload::{ParallelSplit, Tokens};
-use super::forward::{copies, dense, precision};
+use super::forward::{Decoder, copies, precision};
 use super::stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 use crate::points::{Point, machine};
 use ascend_tp_machine::{Profile, Topology};
@@ -58,7 +58,9 @@ impl Serving {
             point.text("output_len").is_empty() && matches!(point.text("metric"), "TPOT" | "decode rate per user");
         let output =
             whole("output_len").or_else(|| is_instant.then_some(1)).ok_or("the output's length is not a number")?;
-        let model = dense(point)?;
+        let Decoder::Dense(model) = Decoder::of(point)? else {
+            return Err("what a stack takes to launch a layer of experts is not known");
+        };
         let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
         // The host lays out exchanges on an Atlas A2 alone.
         let expansion = if topology == "atlas-a2" { expansion } else { Expansion::Cores };

@@ -98,11 +98,11 @@ impl Stack {
     pub const FITTED: Self = Self {
         pass_us: 2976.0,
         native_pass_us: 1015.0,
-        draft_us: 656.4,
+        draft_us: 656.6,
         operator_us: 38.95,
         exchange_us: 140.5,
-        chunk_us: 39.18,
-        token_us: 18.2,
+        chunk_us: 39.77,
+        token_us: 17.95,
         batch_us: 1286.0,
     };
 

@@ -2,9 +2,9 @@
 
 use ascend_tp_machine::{Element, Exchange};
 
-use super::dense::reduce;
-use super::launches::{ACTIVATION, Operands, elementwise, matmul, projection, quantise, swiglu};
-use super::{ParallelAxis, ParallelSplit, ProductPrecision, WorkloadStep};
+use super::dense::{Dense, reduce, residual_rows};
+use super::launches::{ACTIVATION, Operands, add_rms_norm, elementwise, matmul, projection, quantise, swiglu};
+use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 
 /// Sizes of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,6 +17,37 @@ pub struct Experts {
     pub width: usize,
     /// Width of the expert every token goes to; 0 if there is none.
     pub shared_width: usize,
+}
+
+/// A decoder with a mixture in every layer, and grouped-query attention.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Mixture {
+    /// All but the feed-forward blocks, whose sizes here mean nothing.
+    pub around: Dense,
+    /// In the place of those.
+    pub experts: Experts,
+}
+
+impl Mixture {
+    /// A whole forward pass that gives logits of `rows` tokens.
+    #[must_use]
+    pub fn forward(
+        &self,
+        tokens: Tokens,
+        rows: usize,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<Section> {
+        let Dense { hidden, layers, .. } = self.around;
+        let mut layer = self.around.attention(tokens, split, precision);
+        layer.push(add_rms_norm(residual_rows(tokens.new_tokens(), split), hidden));
+        layer.extend(self.experts.block(hidden, tokens.new_tokens(), split, precision));
+        vec![
+            Section { name: "embedding", repeats: 1, steps: self.around.embedding(tokens, split) },
+            Section { name: "layer", repeats: layers, steps: layer },
+            Section { name: "head", repeats: 1, steps: self.around.head(rows, split) },
+        ]
+    }
 }
 
 impl Experts {
@@ -56,6 +87,9 @@ impl Experts {
         } else {
             let sent = rows * self.chosen;
             steps.push(permuted(sent, hidden, ACTIVATION));
+            if precision != ProductPrecision::Bits16 {
+                steps.push(quantise(sent, hidden));
+            }
             steps.extend(self.products(hidden, sent, self.count, self.width.div_ceil(split.tensor), precision));
             steps.push(permuted(sent, hidden, ACTIVATION));
             steps.extend(self.shared(hidden, rows, split.tensor, precision));

@@ -15,7 +15,7 @@ mod launches;
 mod vision;
 
 pub use dense::{Dense, FeedForward, HeadNorms};
-pub use experts::Experts;
+pub use experts::{Experts, Mixture};
 pub use hybrid::{Block, Hybrid, qwen3_5_27b, qwen3_5_35b_a3b};
 pub(crate) use hybrid::{DELTA_CHUNKS, DELTA_TOKEN};
 pub use latent::{Latent, deepseek_v3_1, kimi_k2_5};

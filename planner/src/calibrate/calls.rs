@@ -1,0 +1,149 @@
+//! The operators that are measured: which, of what sizes, and which coefficients they say.
+//!
+//! Output: calls as plans have them, with the kind whose coefficients they are fitted for. For each coefficient some calls are bound
+//! by it, or by nothing but it and what others say alone.
+
+use ascend_tp::base::{DType, Id, Shape};
+use ascend_tp::schedule::plan::{BufferId, Call, View};
+
+use crate::validate::Class;
+
+/// A call, and what it is measured for.
+pub(super) struct Timed {
+    pub(super) class: Class,
+    pub(super) call: Call,
+    /// Buffers that benches take several of in turn, as a model has many: weights, keys and values.
+    pub(super) kept: &'static [usize],
+}
+
+/// A whole tensor in a buffer of its own.
+fn view(buffer: usize, dtype: DType, sizes: &[usize]) -> View {
+    View::contiguous(BufferId::from_index(buffer), dtype, Shape::from(sizes))
+}
+
+/// `[m, k] × [k, n]` with the weight as checkpoints have it, `[n, k]`.
+pub(super) fn product(dtype: DType, [m, k, n]: [usize; 3]) -> Call {
+    let (a, b) = (view(0, dtype, &[m, k]), view(1, dtype, &[n, k]).permute(&[1, 0]));
+    Call::Matmul { a, b, out: view(2, dtype, &[m, n]) }
+}
+
+fn quantised([m, k, n]: [usize; 3]) -> Call {
+    let (x, w) = (view(0, DType::I8, &[m, k]), view(1, DType::I8, &[n, k]));
+    let (scale, tokens) = (view(3, DType::F32, &[n]), view(4, DType::F32, &[m]));
+    Call::QuantMatmul { x, w, scale, tokens, out: view(2, DType::BF16, &[m, n]) }
+}
+
+/// `queries` new tokens of each of `batch` sequences over `keys` positions.
+fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2]) -> Call {
+    const WIDTH: usize = 128;
+    let rows = |buffer, tokens, heads| view(buffer, DType::BF16, &[batch, tokens, heads, WIDTH]);
+    Call::FusedAttention {
+        q: rows(0, queries, heads),
+        k: rows(1, keys, kv_heads),
+        v: rows(2, keys, kv_heads),
+        mask: view(3, DType::Bool, &[batch, 1, queries, keys]),
+        out: rows(4, queries, heads),
+        heads,
+        kv_heads,
+        scale: 1.0 / (WIDTH as f64).sqrt(),
+    }
+}
+
+/// The kernel that nothing bounds but what it takes to start.
+pub(super) fn least() -> Call {
+    silu(1, 64)
+}
+
+fn silu(rows: usize, width: usize) -> Call {
+    let of = |buffer| view(buffer, DType::BF16, &[rows, width]);
+    Call::Silu { x: of(0), out: of(1) }
+}
+
+fn softmax(rows: usize, width: usize) -> Call {
+    let of = |buffer| view(buffer, DType::BF16, &[rows, width]);
+    Call::Softmax { x: of(0), out: of(1), dim: 1 }
+}
+
+fn swiglu(rows: usize, width: usize) -> Call {
+    Call::SwiGlu { x: view(0, DType::BF16, &[rows, 2 * width]), out: view(1, DType::BF16, &[rows, width]), dim: 1 }
+}
+
+/// An operation an element: the memory, or the cache, is all that bounds it.
+fn add(elems: usize) -> Call {
+    let of = |buffer| view(buffer, DType::BF16, &[elems]);
+    Call::Add { a: of(0), b: of(1), out: of(2) }
+}
+
+/// Sizes of products: the least; a few rows of a weight, which the memory bounds; many rows, which the cube or its loads do, or
+/// both in part.
+const PRODUCTS: [[usize; 3]; 20] = [
+    [16, 16, 16],
+    [16, 256, 256],
+    [64, 512, 512],
+    [1, 4096, 4096],
+    [1, 8192, 8192],
+    [16, 8192, 8192],
+    [64, 4096, 12_288],
+    [128, 4096, 4096],
+    [256, 4096, 4096],
+    [512, 8192, 1024],
+    [1024, 4096, 4096],
+    [1024, 1024, 8192],
+    [2048, 8192, 2048],
+    [4096, 4096, 4096],
+    [8192, 4096, 2048],
+    [16_384, 1024, 64],
+    [16_384, 2048, 32],
+    [32_768, 512, 128],
+    [32_768, 1024, 64],
+    [65_536, 512, 64],
+];
+
+/// Sizes of quantised products.
+const QUANTISED: [[usize; 3]; 5] =
+    [[16, 8192, 8192], [256, 4096, 4096], [1024, 4096, 4096], [4096, 4096, 4096], [16_384, 1024, 64]];
+
+/// Batch, queries and keys of attention, and its heads: short, many tasks, long keys of one head and of several, and prompts.
+const ATTENTION: [([usize; 3], [usize; 2]); 17] = [
+    ([1, 1, 128], [8, 1]),
+    ([4, 1, 256], [8, 1]),
+    ([16, 1, 8192], [8, 1]),
+    ([64, 1, 4096], [8, 1]),
+    ([8, 1, 32_768], [8, 1]),
+    ([8, 1, 1024], [32, 8]),
+    ([16, 1, 4096], [32, 8]),
+    ([4, 1, 16_384], [32, 8]),
+    ([32, 1, 8192], [16, 2]),
+    ([256, 1, 16], [32, 8]),
+    ([256, 1, 64], [32, 8]),
+    ([128, 1, 128], [32, 8]),
+    ([512, 1, 16], [16, 2]),
+    ([1, 1024, 1024], [8, 8]),
+    ([1, 2048, 2048], [8, 8]),
+    ([1, 4096, 4096], [8, 2]),
+    ([4, 1024, 1024], [16, 2]),
+];
+
+/// Rows and widths of vector kernels: of few cores, of all, of many short rows, and of long ones.
+const ROWS: [[usize; 2]; 8] =
+    [[1, 64], [4, 128], [16, 64], [40, 64], [400, 128], [4000, 128], [40_000, 128], [4096, 4096]];
+
+/// Elements of what is dealt out in pieces.
+const PIECES: [usize; 7] = [64, 4 * 2048, 16 * 2048, 40 * 2048, 400 * 2048, 1 << 23, 1 << 25];
+
+/// Elements that a pass finds in the cache.
+const CACHED: [usize; 4] = [1 << 21, 1 << 22, 1 << 23, 3 << 22];
+
+/// All of them.
+pub(super) fn all() -> Vec<Timed> {
+    let of = |class, kept: &'static [usize], call| Timed { class, call, kept };
+    let products = PRODUCTS.into_iter().map(|sizes| of(Class::Products, &[1], product(DType::BF16, sizes)));
+    let quantised = QUANTISED.into_iter().map(|sizes| of(Class::Products, &[1], quantised(sizes)));
+    let rows = ROWS.into_iter().flat_map(|[rows, width]| [softmax(rows, width), swiglu(rows, width)]);
+    let pieces = PIECES.into_iter().map(|elems| silu(1, elems));
+    let vectors = rows.chain(pieces).map(|call| of(Class::Vectors, &[], call));
+    let attention = ATTENTION.into_iter().map(|(sizes, heads)| of(Class::Attention, &[1, 2], attention(sizes, heads)));
+    // The rate of the cache is fitted with attention's, behind what a vector kernel takes.
+    let cached = CACHED.into_iter().map(|elems| of(Class::Attention, &[], add(elems)));
+    products.chain(quantised).chain(vectors).chain(attention).chain(cached).collect()
+}

@@ -1,0 +1,123 @@
+//! How long exchanges between cards take.
+//!
+//! Input → output: cards → a [`Sample`] for each exchange, size and group, and what a call takes the host. Every rank has a thread; one
+//! exchange that is not timed lets all ranks begin together.
+
+use ascend_tp::base::DType;
+use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, ReduceOp, Result, Stream};
+use ascend_tp_machine::{CollectiveCost, Exchange, Profile};
+
+use super::Cards;
+use super::host::each_us;
+use super::kernels::{Bench, calls_of};
+use crate::validate::Sample;
+
+/// Cards of a group.
+const GROUPS: [usize; 3] = [2, 4, 8];
+
+/// Bytes of the whole: for each way that exchanges are done, some that its fixed time bounds and some that links do.
+const BYTES: [usize; 8] = [16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20, 256 << 20];
+
+/// Calls that are timed together for what they take the host.
+const CALLS: usize = 32;
+
+/// What is exchanged; from card to card in a pair alone.
+const EXCHANGES: [Exchange; 5] =
+    [Exchange::AllReduce, Exchange::AllGather, Exchange::ReduceScatter, Exchange::AllToAll, Exchange::SendRecv];
+
+/// What a rank found: how long exchanges take, and how long a call takes its thread.
+type Found = (Vec<Sample>, f64);
+
+/// Times all exchanges of all groups there are cards for; without two cards a call takes what the profile says.
+pub(super) fn measure(cards: &Cards<'_>, profile: &Profile) -> Result<Found> {
+    let (mut samples, mut call_us) = (Vec::new(), profile.coefficients.host.collective_us);
+    for ranks in GROUPS.into_iter().filter(|ranks| *ranks <= cards.count) {
+        let devices = (0..ranks).map(|card| Device::open(cards.cann, card)).collect::<Result<Vec<_>>>()?;
+        let ends = Communicator::init_all(&devices)?;
+        let found = on_all_ranks(ends, |end| of_rank(end, cards, profile))?;
+        samples.extend(found.0);
+        call_us = found.1;
+        devices.into_iter().try_for_each(Device::close)?;
+    }
+    Ok((samples, call_us))
+}
+
+/// What the first rank found. A rank that fails leaves, so that the others end.
+fn on_all_ranks(ends: Vec<Communicator>, body: impl Fn(&Communicator) -> Result<Found> + Sync) -> Result<Found> {
+    let found: Vec<Result<Found>> = std::thread::scope(|scope| {
+        let start = |end: Communicator| {
+            let body = &body;
+            scope.spawn(move || {
+                let done = body(&end);
+                if done.is_err() {
+                    // The cause is known; that leaving failed too adds nothing.
+                    let _left = end.abort();
+                }
+                done
+            })
+        };
+        let threads: Vec<_> = ends.into_iter().map(start).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let (mut first, mut failed) = (None, Vec::new());
+    for result in found {
+        match result {
+            Ok(samples) => first = first.or(Some(samples)),
+            Err(error) => failed.push(error),
+        }
+    }
+    let is_cause = |error: &Error| error.kind() != ErrorKind::PeerLost;
+    let cause = failed.iter().position(is_cause).unwrap_or(0);
+    match first {
+        Some(found) if failed.is_empty() => Ok(found),
+        _ => Err(failed.swap_remove(cause)),
+    }
+}
+
+/// All exchanges of one rank, in the same order on all.
+fn of_rank(end: &Communicator, cards: &Cards<'_>, profile: &Profile) -> Result<Found> {
+    let device = end.device();
+    let most = BYTES.into_iter().max().unwrap_or(0);
+    let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);
+    let mut bench = Bench::new(device)?;
+    let group: Vec<usize> = (0..end.world()).collect();
+    let mut samples = Vec::new();
+    for exchange in EXCHANGES.into_iter().filter(|exchange| *exchange != Exchange::SendRecv || group.len() == 2) {
+        for bytes in BYTES {
+            let cost = CollectiveCost::of(profile, cards.topology, exchange, bytes as f64, &group);
+            let part = bytes / group.len();
+            let whole = (send.slice(0..bytes)?, recv.slice(0..bytes)?);
+            let parts = (send.slice(0..part)?, recv.slice(0..part)?);
+            let enqueue = |stream: &Stream| enqueue(end, exchange, &whole, &parts, stream);
+            let us = bench.each_us(calls_of(cost.duration_us), enqueue, enqueue)?;
+            let topology = cards.topology.clone();
+            samples.push(Sample::exchange(profile.soc, topology, (exchange, bytes as f64), group.clone(), us));
+        }
+    }
+    let least = (send.slice(0..BYTES[0])?, recv.slice(0..BYTES[0])?);
+    let call = || enqueue(end, Exchange::AllReduce, &least, &least, &bench.stream);
+    let call_us = each_us(cards.clock, CALLS, call, || bench.stream.synchronize())?;
+    Ok((samples, call_us))
+}
+
+/// Enqueues an exchange of `whole` tensors or, on the side of it that has them, `parts`.
+fn enqueue(
+    end: &Communicator,
+    exchange: Exchange,
+    whole: &(BufferSlice, BufferSlice),
+    parts: &(BufferSlice, BufferSlice),
+    stream: &Stream,
+) -> Result<()> {
+    const DTYPE: DType = DType::BF16;
+    match exchange {
+        Exchange::AllGather => end.enqueue_all_gather(&parts.0, &whole.1, DTYPE, stream),
+        Exchange::ReduceScatter => end.enqueue_reduce_scatter(&whole.0, &parts.1, DTYPE, ReduceOp::Sum, stream),
+        Exchange::AllToAll => end.enqueue_all_to_all(&whole.0, &whole.1, DTYPE, stream),
+        Exchange::SendRecv if end.rank() == 0 => end.enqueue_send(&whole.0, DTYPE, 1, stream),
+        Exchange::SendRecv => end.enqueue_recv(&whole.1, DTYPE, 0, stream),
+        _ => end.enqueue_all_reduce(&whole.0, &whole.1, DTYPE, ReduceOp::Sum, stream),
+    }
+}
