@@ -39,6 +39,7 @@ mod normal;
 mod optimizer;
 mod plan;
 mod pointwise;
+mod pool;
 mod pooling;
 mod product;
 mod quantized;
