@@ -12,6 +12,9 @@ use std::{env, fs};
 
 use ascend_tp_sys::{DROPIN_SYMBOLS, Library, Table};
 
+/// How the kind of a section begins whose operators CANN runs on another chip alone; behind it stands which.
+const ELSEWHERE: &str = "elsewhere ";
+
 /// A section of `exports.txt`.
 struct ExportSection<'a> {
     library: Library,
@@ -44,7 +47,7 @@ fn sections(text: &str) -> Vec<ExportSection<'_>> {
                     library.unwrap_or_else(|| panic!("exports.txt:{}: {file} is no library of CANN", index + 1));
                 sections.push(ExportSection { library, kind, names: Vec::new() });
             }
-            (None, Some(ExportSection { kind: "operators", names, .. })) => {
+            (None, Some(ExportSection { kind, names, .. })) if *kind == "operators" || kind.starts_with(ELSEWHERE) => {
                 names.extend([line.to_owned(), format!("{line}GetWorkspaceSize")]);
             }
             (None, Some(section)) => section.names.push(line.to_owned()),
@@ -71,20 +74,31 @@ fn code(sections: &[ExportSection<'_>]) -> String {
         declared.insert(*name);
     }
     let (mut answered, mut refused, mut functions) = (String::new(), String::new(), String::new());
+    let mut elsewhere = String::new();
     for ExportSection { library, kind, names } in sections {
         let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| !declared.contains(name)).collect();
-        let list = if *kind == "answered" { &mut answered } else { &mut refused };
+        let chip = kind.strip_prefix(ELSEWHERE);
+        let list = match (*kind, chip) {
+            ("answered", _) => &mut answered,
+            (_, Some(_)) => &mut elsewhere,
+            _ => &mut refused,
+        };
         for name in &names {
             // Writing to a String cannot fail.
             let _ = writeln!(list, "    (Library::{library:?}, \"{name}\"),");
         }
-        let macro_kind = if *kind == "operators" { "status" } else { kind };
+        let macro_kind = match (*kind, chip) {
+            (_, Some(chip)) => format!("elsewhere \"{chip}\""),
+            ("operators", _) => "status".to_owned(),
+            (kind, _) => kind.to_owned(),
+        };
         if *kind != "answered" {
             let _ = writeln!(functions, "refuse! {{ {library:?} {macro_kind} {{ {} }} }}", names.join(" "));
         }
     }
     format!(
         "/// What functions of this package answer and no table has.\nconst ANSWERED: &[(Library, &str)] = &[\n{answered}];\n\
+         /// What CANN refuses on the cards that are modelled.\nconst ELSEWHERE: &[(Library, &str)] = &[\n{elsewhere}];\n\
          /// What is refused by name.\nconst REFUSED: &[(Library, &str)] = &[\n{refused}];\n{functions}"
     )
 }

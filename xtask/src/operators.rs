@@ -1,8 +1,8 @@
 //! Lists the aclnn operators of CANN, and which of them the emulator models.
 //!
 //! Input: what the drop-in libraries export, as their package says it. Output: a line for each operator, that is for each
-//! function of `libopapi.so` with a first phase: its name, a tab, and `modelled` or `refused`; in order. Does not: list
-//! functions of that library which stand alone.
+//! function of `libopapi.so` with a first phase: its name, a tab, and `modelled`, `elsewhere` (CANN has it for another chip
+//! than those modelled) or `refused`; in order. Does not: list functions of that library which stand alone.
 
 use anyhow::{Context as _, Result, bail};
 

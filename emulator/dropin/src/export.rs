@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "functions called from C")]
 
 use std::ffi::{c_char, c_void};
+use std::fmt;
 
 use ascend_tp_emulator::dropin;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the C ABI"))]
@@ -21,18 +22,43 @@ pub struct Export {
     pub library: Library,
     /// Its C name.
     pub name: &'static str,
-    /// Whether it does what CANN's does; else it says its name and returns "not supported".
-    pub modelled: bool,
+    /// What a call of it meets.
+    pub answer: Coverage,
+}
+
+/// What a call of an exported function meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Coverage {
+    /// It does what CANN's does.
+    Modelled,
+    /// It is refused as CANN refuses it on the cards that are modelled.
+    Elsewhere,
+    /// It says its name and returns "not supported".
+    Refused,
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Modelled => "modelled",
+            Self::Elsewhere => "elsewhere",
+            Self::Refused => "refused",
+        })
+    }
 }
 
 /// Every function this library exports, ordered by library and name.
 #[must_use]
 pub fn exports() -> Vec<Export> {
     let declared = ascend_tp_emulator::coverage().into_iter();
-    let declared = declared.map(|(name, library, modelled)| Export { library, name, modelled });
-    let others = [(ANSWERED, true), (REFUSED, false)]
+    let declared = declared.map(|(name, library, modelled)| {
+        let answer = if modelled { Coverage::Modelled } else { Coverage::Refused };
+        Export { library, name, answer }
+    });
+    let lists = [(ANSWERED, Coverage::Modelled), (ELSEWHERE, Coverage::Elsewhere), (REFUSED, Coverage::Refused)];
+    let others = lists
         .into_iter()
-        .flat_map(|(names, modelled)| names.iter().map(move |&(library, name)| Export { library, name, modelled }));
+        .flat_map(|(names, answer)| names.iter().map(move |&(library, name)| Export { library, name, answer }));
     let mut all: Vec<Export> = declared.chain(others).collect();
     all.sort_unstable();
     all
@@ -47,6 +73,23 @@ pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
             R::none(name, library, Why::NotSupported)
         }
         Process::Refusing(_) => R::none(name, library, Why::NoMachine),
+    }
+}
+
+/// A parameter breaks a rule of the operator, as its library says of a chip it does not run on.
+const INVALID: i32 = 161_002;
+
+/// Refuses an operator that CANN runs on another chip alone.
+#[cold]
+fn refuse_elsewhere(name: &'static str, chip: &str) -> i32 {
+    match process::current(name) {
+        Process::Machine(emulator, _) => emulator.answer(name, || {
+            Err((
+                INVALID,
+                format!("{name}: CANN runs this operator on {chip} alone, not on the Atlas A2 and A3 modelled here"),
+            ))
+        }),
+        Process::Refusing(_) => failure::status(name, Library::OpApi, Why::NoMachine),
     }
 }
 
@@ -167,6 +210,12 @@ macro_rules! refuse {
             refuse(stringify!($name), Library::$library)
         }
     )* };
+    (OpApi elsewhere $chip:literal { $($name:ident)* }) => { $(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> i32 {
+            refuse_elsewhere(stringify!($name), $chip)
+        }
+    )* };
     ($library:ident pointer { $($name:ident)* }) => { $(
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> *mut c_void {
@@ -189,3 +238,24 @@ macro_rules! refuse {
 }
 
 include!(concat!(env!("OUT_DIR"), "/exports.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_of_another_chip_are_refused_as_cann_refuses_them() {
+        let of = |name: &str| {
+            exports().into_iter().filter(|export| export.name == name).map(|export| export.answer).collect()
+        };
+        let (here, elsewhere): (Vec<_>, Vec<_>) = (of("aclnnMaxPool"), of("aclnnStridedSliceGetWorkspaceSize"));
+        assert_eq!((here, elsewhere), (vec![Coverage::Modelled], vec![Coverage::Elsewhere]));
+        assert_eq!(aclnnStridedSliceGetWorkspaceSize(), INVALID);
+        let Process::Machine(_, table) = process::current("a test") else { panic!("a process with a machine") };
+        // SAFETY: no argument; the text lives until the thread's next call that fails.
+        let text = unsafe { (table.aclGetRecentErrMsg)() };
+        // SAFETY: it ends with a zero.
+        let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy();
+        assert!(text.contains("CANN runs this operator on Ascend 950 alone"), "{text}");
+    }
+}

@@ -18,6 +18,6 @@ mod loaded;
 mod notice;
 mod process;
 
-pub use export::{Export, exports};
+pub use export::{Coverage, Export, exports};
 pub use kernel::OWN;
 pub use libraries::{WriteError, real_library, write_libraries};

@@ -3,9 +3,9 @@
 //! Input: views of device memory and host attributes. Output: the operator's output views.
 //! Layers, each using those above it: [`dtype`] and [`raw`]; [`fractal`]; [`view`], [`lane`] and [`math`]; the kernels ([`elementwise`],
 //! [`matmul`], [`quantize`], [`weight_quantize`], [`attention`], [`norm`], [`rotary`], [`reduce`], [`order`], [`index`], [`distinct`],
-//! [`experts`], [`dispatch`], [`remap`], [`convolution`], [`deformable`], [`window`], [`channel_norm`], [`distance`], [`loss`], [`ctc`],
-//! [`random`], [`optimizer`]); and [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and
-//! the plan that ends in a kernel.
+//! [`experts`], [`dispatch`], [`remap`], [`resample`], [`convolution`], [`deformable`], [`window`], [`channel_norm`], [`distance`],
+//! [`loss`], [`ctc`], [`random`], [`optimizer`]); and [`operator`], which holds one row per aclnn operator (what it accepts, where that is
+//! documented) and the plan that ends in a kernel.
 //! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
 //! tiles; f16 and bf16 accumulate in f32 and are rounded once.
 //! Not here: clocks, races, memory accounting, and operators without a row, which the ABI refuses by name.
@@ -39,6 +39,7 @@ pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod reduce;
 pub(crate) mod remap;
+pub(crate) mod resample;
 pub(crate) mod rotary;
 pub(crate) mod signs;
 pub(crate) mod simd;

@@ -34,9 +34,27 @@ pub(crate) fn add_rms_norm(
     y: &View,
     rstd: &View,
 ) {
+    normed(tiles, x, residual, &line(gamma), epsilon, y, rstd);
+}
+
+/// [`rms_norm`] with a factor of `1 + gamma`.
+pub(crate) fn rms_norm_beside_one(tiles: &dyn Tiles, x: &View, gamma: &View, epsilon: f32, y: &View, rstd: &View) {
+    let factors: Vec<f32> = line(gamma).into_iter().map(|gamma| 1.0 + gamma).collect();
+    normed(tiles, x, None, &factors, epsilon, y, rstd);
+}
+
+/// [`add_rms_norm`] with the factors of a row.
+fn normed(
+    tiles: &dyn Tiles,
+    x: &View,
+    residual: Option<(&View, &View)>,
+    gamma: &[f32],
+    epsilon: f32,
+    y: &View,
+    rstd: &View,
+) {
     let row_len = gamma.len();
     let count = x.len().checked_div(row_len).unwrap_or(0);
-    let gamma = line(gamma);
     let (x, y, rstd) = (x.collapsed(), y.collapsed(), rstd.collapsed());
     let residual = residual.map(|(other, sum)| (other.collapsed(), sum.collapsed()));
     let buffers = || [vec![0f32; row_len], vec![0f32; if residual.is_some() { row_len } else { 0 }]];
@@ -51,7 +69,7 @@ pub(crate) fn add_rms_norm(
             f32::store(sum, start, buffer);
         }
         let inverse = 1.0 / (math::sum_of_squares(buffer) / row_len as f32 + epsilon).sqrt();
-        math::normalise(buffer, inverse, &gamma);
+        math::normalise(buffer, inverse, gamma);
         f32::store(&y, start, buffer);
         f32::store(&rstd, row, &[inverse]);
     });

@@ -49,15 +49,20 @@ pub(crate) struct AdamWRates {
 impl AdamW {
     /// The scalars of step `t`, counted from 1.
     pub(crate) fn at(rates: AdamWRates, t: f64, sign: f32) -> Self {
+        Self::of_powers(rates, [rates.beta1.powf(t), rates.beta2.powf(t)], sign)
+    }
+
+    /// The scalars of a step of which the betas to the power of its number are known.
+    pub(crate) fn of_powers(rates: AdamWRates, [power1, power2]: [f64; 2], sign: f32) -> Self {
         let AdamWRates { lr, beta1, beta2, weight_decay, eps } = rates;
         Self {
             keep: (1.0 - lr * weight_decay) as f32,
             first: (1.0 - beta1) as f32,
             second_kept: beta2 as f32,
             second: (1.0 - beta2) as f32,
-            root: (1.0 - beta2.powf(t)).sqrt() as f32,
+            root: (1.0 - power2).sqrt() as f32,
             eps: eps as f32,
-            rate: (lr / (1.0 - beta1.powf(t))) as f32,
+            rate: (lr / (1.0 - power1)) as f32,
             sign,
         }
     }

@@ -1,112 +1,132 @@
-//! Windows over the last two dims: the greatest and the mean of each, their gradients, and windows as columns.
+//! Windows over the last dims: the greatest and the mean of each, and their gradients.
 //!
-//! Input: a view whose last two dims are a plane, and the rows and columns of the plane that each row and column of windows
-//! covers. Output: one number a window, or for each element of a plane the sum over the windows that cover it.
-//! Invariants: computed in f32 and rounded once; a plane belongs to one tile; of equal maxima the first wins, NaN is greatest.
-
-use std::ops::Range;
+//! Input: a view whose last dims are a volume (a plane is a volume of depth 1), and what each window covers along each of its dims.
+//! Output: one number a window, or for each element of a volume the sum over the windows that cover it.
+//! Invariants: computed in f32 and rounded once; a volume belongs to one tile; of equal maxima the first wins, NaN is greatest.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::View;
 
-/// The windows of a plane: for each row of windows the rows they cover, and likewise the columns.
+/// Places along a dim, `step` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) count: usize,
+    pub(crate) step: usize,
+}
+
+impl Span {
+    fn places(self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.count).map(move |at| self.start + at * self.step)
+    }
+}
+
+/// The windows of a volume: for each of its dims what the windows cover along it.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
-    pub(crate) rows: Vec<Range<usize>>,
-    pub(crate) columns: Vec<Range<usize>>,
-    /// The extents of a plane.
-    pub(crate) plane: [usize; 2],
+    pub(crate) spans: [Vec<Span>; 3],
+    /// The extents of the volume.
+    pub(crate) extents: [usize; 3],
 }
 
 impl Windows {
-    /// How many there are in a plane.
+    /// How many there are in a volume.
     pub(crate) fn len(&self) -> usize {
-        self.rows.len() * self.columns.len()
+        self.spans.iter().map(Vec::len).product()
     }
 
-    fn area(&self) -> usize {
-        self.plane[0] * self.plane[1]
+    fn volume(&self) -> usize {
+        self.extents.iter().product()
     }
 
-    /// The first element of the plane that the window `at` covers.
+    fn spans(&self, at: usize) -> [Span; 3] {
+        let [depth, rows, columns] = &self.spans;
+        [depth[at / columns.len() / rows.len()], rows[at / columns.len() % rows.len()], columns[at % columns.len()]]
+    }
+
+    /// The place in the volume of places along its dims.
+    const fn place(&self, [depth, row, column]: [usize; 3]) -> usize {
+        (depth * self.extents[1] + row) * self.extents[2] + column
+    }
+
+    /// The first element of the volume that the window `at` covers.
     pub(crate) fn first(&self, at: usize) -> usize {
-        self.rows[at / self.columns.len()].start * self.plane[1] + self.columns[at % self.columns.len()].start
+        self.place(self.spans(at).map(|span| span.start))
     }
 
-    /// The elements of the plane that the window `at` covers, row by row.
+    /// The elements of the volume that the window `at` covers, row by row.
     fn elements(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
-        let (rows, columns) = (&self.rows[at / self.columns.len()], &self.columns[at % self.columns.len()]);
-        rows.clone().flat_map(move |row| columns.clone().map(move |column| row * self.plane[1] + column))
+        let [depth, rows, columns] = self.spans(at).map(Span::places);
+        let lines = depth.flat_map(move |depth| rows.clone().map(move |row| [depth, row]));
+        lines.flat_map(move |[depth, row]| {
+            let start = self.place([depth, row, 0]);
+            columns.clone().map(move |column| start + column)
+        })
     }
 }
 
-/// The greatest element of each window into `out`, and its place in the plane into `places`, `out.len()` numbers.
+/// The greatest element of each window into `out`, and its place in the volume into `places`, `out.len()` numbers.
 pub(crate) fn greatest(tiles: &dyn Tiles, x: &View, of: &Windows, out: &View, places: impl Fn(usize, &[i64]) + Sync) {
-    let (count, area) = (x.len() / of.area().max(1), of.area());
+    let (count, volume) = (x.len() / of.volume().max(1), of.volume());
     let (x, out) = (x.collapsed(), out.collapsed());
-    let buffers = || (vec![0f32; area], vec![0f32; of.len()], vec![0i64; of.len()]);
-    rows_with(tiles, count, area + of.len(), buffers, |(plane, values, found), at| {
-        f32::load(&x, at * area, plane);
+    let buffers = || (vec![0f32; volume], vec![0f32; of.len()], vec![0i64; of.len()]);
+    rows_with(tiles, count, volume + of.len(), buffers, |(elements, values, found), at| {
+        f32::load(&x, at * volume, elements);
         for (window, (value, place)) in values.iter_mut().zip(found.iter_mut()).enumerate() {
-            let mut elements = of.elements(window);
-            let mut best = elements.next().unwrap_or_default();
-            for other in elements {
-                if plane[other] > plane[best] || plane[other].is_nan() && !plane[best].is_nan() {
+            let mut covered = of.elements(window);
+            let mut best = covered.next().unwrap_or_default();
+            for other in covered {
+                if elements[other] > elements[best] || elements[other].is_nan() && !elements[best].is_nan() {
                     best = other;
                 }
             }
-            (*value, *place) = (plane[best], best as i64);
+            (*value, *place) = (elements[best], best as i64);
         }
         f32::store(&out, at * of.len(), values);
         places(at * of.len(), found);
     });
 }
 
-/// The gradient of [`greatest`]: `places(start, room)` reads the places that it wrote.
+/// The gradient of [`greatest`], of the places that it wrote.
 ///
 /// # Errors
-/// Names the first place that is not in the plane.
+/// Names the first place that is not in the volume.
 pub(crate) fn greatest_grad(
     tiles: &dyn Tiles,
     grad: &View,
-    windows: usize,
+    of: &Windows,
     places: &[i64],
     out: &View,
 ) -> Result<(), String> {
-    let area: usize = out.dims().iter().rev().take(2).product();
-    if let Some((at, place)) = places.iter().enumerate().find(|(_, place)| !(0..area as i64).contains(*place)) {
-        return Err(format!("indices: {place} of window {at} is outside the plane, 0..{area}"));
+    let (volume, windows) = (of.volume(), of.len());
+    if let Some((at, place)) = places.iter().enumerate().find(|(_, place)| !(0..volume as i64).contains(*place)) {
+        return Err(format!("indices: {place} of window {at} is outside of what is pooled, 0..{volume}"));
     }
-    let count = out.len() / area.max(1);
+    let count = out.len() / volume.max(1);
     let (grad, out) = (grad.collapsed(), out.collapsed());
-    rows_with(
-        tiles,
-        count,
-        area + windows,
-        || (vec![0f32; area], vec![0f32; windows]),
-        |(plane, grads), at| {
-            plane.fill(0.0);
-            f32::load(&grad, at * windows, grads);
-            for (grad, &place) in grads.iter().zip(&places[at * windows..]) {
-                plane[place as usize] += grad;
-            }
-            f32::store(&out, at * area, plane);
-        },
-    );
+    let buffers = || (vec![0f32; volume], vec![0f32; windows]);
+    rows_with(tiles, count, volume + windows, buffers, |(elements, grads), at| {
+        elements.fill(0.0);
+        f32::load(&grad, at * windows, grads);
+        for (grad, &place) in grads.iter().zip(&places[at * windows..]) {
+            elements[place as usize] += grad;
+        }
+        f32::store(&out, at * volume, elements);
+    });
     Ok(())
 }
 
 /// The sum of each window over its divisor.
 pub(crate) fn mean(tiles: &dyn Tiles, x: &View, of: &Windows, divisors: &[f32], out: &View) {
-    let (count, area) = (x.len() / of.area().max(1), of.area());
+    let (count, volume) = (x.len() / of.volume().max(1), of.volume());
     let (x, out) = (x.collapsed(), out.collapsed());
-    let buffers = || (vec![0f32; area], vec![0f32; of.len()]);
-    rows_with(tiles, count, area + of.len(), buffers, |(plane, values), at| {
-        f32::load(&x, at * area, plane);
+    let buffers = || (vec![0f32; volume], vec![0f32; of.len()]);
+    rows_with(tiles, count, volume + of.len(), buffers, |(elements, values), at| {
+        f32::load(&x, at * volume, elements);
         for (window, (value, divisor)) in values.iter_mut().zip(divisors).enumerate() {
-            *value = of.elements(window).map(|element| plane[element]).sum::<f32>() / divisor;
+            *value = of.elements(window).map(|element| elements[element]).sum::<f32>() / divisor;
         }
         f32::store(&out, at * of.len(), values);
     });
@@ -114,16 +134,16 @@ pub(crate) fn mean(tiles: &dyn Tiles, x: &View, of: &Windows, divisors: &[f32], 
 
 /// The gradient of [`mean`].
 pub(crate) fn mean_grad(tiles: &dyn Tiles, grad: &View, of: &Windows, divisors: &[f32], out: &View) {
-    let (count, area) = (out.len() / of.area().max(1), of.area());
+    let (count, volume) = (out.len() / of.volume().max(1), of.volume());
     let (grad, out) = (grad.collapsed(), out.collapsed());
-    let buffers = || (vec![0f32; area], vec![0f32; of.len()]);
-    rows_with(tiles, count, area + of.len(), buffers, |(plane, grads), at| {
-        plane.fill(0.0);
+    let buffers = || (vec![0f32; volume], vec![0f32; of.len()]);
+    rows_with(tiles, count, volume + of.len(), buffers, |(elements, grads), at| {
+        elements.fill(0.0);
         f32::load(&grad, at * of.len(), grads);
         for (window, (grad, divisor)) in grads.iter().zip(divisors).enumerate() {
             let share = grad / divisor;
-            of.elements(window).for_each(|element| plane[element] += share);
+            of.elements(window).for_each(|element| elements[element] += share);
         }
-        f32::store(&out, at * area, plane);
+        f32::store(&out, at * volume, elements);
     });
 }

@@ -593,6 +593,30 @@ ACLNN_OPERATOR(aclnnSimThreadExponential, aclTensor *self_ref, int64_t count, do
     int64_t offset)
 
 /* Pools */
+ACLNN_OPERATOR(aclnnMaxPool, const aclTensor *self, const aclIntArray *kernel_shape, const aclIntArray *strides, const
+    int64_t auto_pad, const aclIntArray *pads, const aclIntArray *dilations, const int64_t ceil_mode, aclTensor *out)
+ACLNN_OPERATOR(aclnnAdaptiveMaxPool2d, const aclTensor *self, const aclIntArray *output_size, aclTensor *output_out,
+    aclTensor *indices_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAdaptiveMaxPool2dBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor
+    *indices, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnAdaptiveMaxPool3d, const aclTensor *self, const aclIntArray *output_size, aclTensor *output_out,
+    aclTensor *indices_out)
+ACLNN_OPERATOR(aclnnAdaptiveMaxPool3dBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor
+    *indices, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnMaxPool3dWithArgmax, const aclTensor *self, const aclIntArray *kernel_size, const aclIntArray
+    *stride, const aclIntArray *padding, const aclIntArray *dilation, bool ceil_mode, aclTensor *out, aclTensor
+    *indices)
+ACLNN_OPERATOR(aclnnMaxPool3dWithArgmaxBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor
+    *indices, const aclIntArray *kernel_size, const aclIntArray *stride, const aclIntArray *padding, const aclIntArray
+    *dilation, bool ceil_mode, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnAvgPool3d, const aclTensor *self, const aclIntArray *kernel_size, const aclIntArray *stride, const
+    aclIntArray *padding, bool ceil_mode, bool count_include_pad, int64_t divisor_override, aclTensor *out)
+ACLNN_OPERATOR(aclnnAvgPool3dBackward, const aclTensor *grad_ouput, const aclTensor *self, const aclIntArray
+    *kernel_size, const aclIntArray *stride, const aclIntArray *padding, bool ceil_mode, bool count_include_pad,
+    int64_t divisor_override, aclTensor *output)
+ACLNN_OPERATOR(aclnnAdaptiveAvgPool3d, const aclTensor *self, const aclIntArray *output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnAdaptiveAvgPool3dBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnAdaptiveAvgPool2d, const aclTensor *self, const aclIntArray *output_size, aclTensor *out)
 ACLNN_OPERATOR(aclnnAdaptiveAvgPool2dBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *out)
 ACLNN_OPERATOR(aclnnAvgPool2d, const aclTensor *self, const aclIntArray *kernel_size, const aclIntArray *strides,
@@ -919,6 +943,108 @@ ACLNN_OPERATOR(aclnnInplaceIndexFill, aclTensor *self_ref, int64_t dim, const ac
     const aclScalar *value)
 ACLNN_OPERATOR(aclnnForeachNonFiniteCheckAndUnscale, const aclTensorList *scaled_grads, aclTensor *found_inf,
     const aclTensor *inv_scale)
+
+/* Grids */
+ACLNN_OPERATOR(aclnnUpsampleNearest1d, const aclTensor *self, const aclIntArray *output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearest1dV2, const aclTensor *self, const aclIntArray *output_size, float scale_l,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearest1dBackward, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, double scales, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearest3d, const aclTensor *self, const aclIntArray *output_size, double scales_d, double
+    scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearest3dBackward, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, double scales_d, double scales_h, double scales_w, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnUpsampleNearestExact1d, const aclTensor *self, const aclIntArray *output_size, double scales,
+    aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearestExact1dBackward, const aclTensor *grad_output, const aclIntArray *output_size,
+    const aclIntArray *input_size, double scales, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnUpsampleNearestExact2d, const aclTensor *self, const aclIntArray *output_size, double scales_h,
+    double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearestExact2dBackward, const aclTensor *grad_output, const aclIntArray *output_size,
+    const aclIntArray *input_size, double scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearestExact3d, const aclTensor *self, const aclIntArray *output_size, double scales_d,
+    double scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleNearestExact3dBackward, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, double scales_d, double scales_h, double scales_w, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnUpsampleLinear1d, const aclTensor *self, const aclIntArray *output_size, const bool align_corners,
+    const double scales, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleLinear1dBackward, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, bool align_corners, double scales, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleBilinear2d, const aclTensor *self, const aclIntArray *output_size, const bool
+    align_corners, const double scales_h, const double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleBilinear2dBackward, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, bool align_corners, double scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleBilinear2dBackwardV2, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, bool align_corners, double scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleTrilinear3d, const aclTensor *self, const aclIntArray *output_size, bool align_corners,
+    double scales_d, double scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleTrilinear3dBackward, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, bool align_corners, double scales_d, double scales_h, double scales_w, aclTensor
+    *grad_input)
+ACLNN_OPERATOR(aclnnUpsampleBicubic2d, const aclTensor *self, const aclIntArray *output_size, const bool
+    align_corners, const double scales_h, const double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleBicubic2dBackward, const aclTensor *grad_out, const aclIntArray *output_size, const
+    aclIntArray *input_size, const bool align_corners, double scales_h, double scales_w, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnUpsampleBilinear2dAA, const aclTensor *input, const aclIntArray *output_size, bool align_corners,
+    double scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleBilinear2dAABackward, const aclTensor *grad_output, const aclIntArray *output_size, const
+    aclIntArray *input_size, bool align_corners, double scales_h, double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleBicubic2dAA, const aclTensor *x, const aclIntArray *output_size, const bool align_corners,
+    const double scales_h, const double scales_w, aclTensor *out)
+ACLNN_OPERATOR(aclnnUpsampleBicubic2dAAGrad, const aclTensor *grad_output, const aclIntArray *output_size, const
+    aclIntArray *input_size, bool align_corners, double scales_h, double scales_w, aclTensor *out)
+
+/* What models ask for besides */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFastGelu, const aclTensor *self, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFastGeluBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnGeluMul, const aclTensor *input, char *approximate_optional, const aclTensor *out)
+ACLNN_OPERATOR(aclnnGemmaRmsNorm, const aclTensor *x, const aclTensor *gamma, double epsilon, const aclTensor *y_out,
+    const aclTensor *rstd_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnApplyAdamW, aclTensor *var_ref, aclTensor *m_ref, aclTensor *v_ref, const aclTensor *beta1_power,
+    const aclTensor *beta2_power, const aclTensor *lr, const aclTensor *weight_decay, const aclTensor *beta1, const
+    aclTensor *beta2, const aclTensor *eps, const aclTensor *grad, const aclTensor *max_grad_norm_optional, bool
+    amsgrad, bool maximize)
+ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, const aclTensor *permuted_output_grad, const aclTensor *sorted_indices,
+    int64_t num_topk, bool padded_mode, const aclTensor *out)
+ACLNN_OPERATOR(aclnnMoeTokenUnpermuteGrad, const aclTensor *permuted_tokens, const aclTensor *unpermuted_tokens_grad,
+    const aclTensor *sorted_indices, const aclTensor *probs_optional, bool padded_mode, const aclIntArray
+    *restore_shape_optional, const aclTensor *permuted_tokens_grad_out, const aclTensor *probs_grad_out)
+ACLNN_OPERATOR(aclnnRepeatInterleave, const aclTensor *self, const aclTensor *repeats, int64_t output_size, aclTensor
+    *out)
+ACLNN_OPERATOR(aclnnRepeatInterleaveInt, const aclTensor *self, int64_t repeats, int64_t output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnRepeatInterleaveWithDim, const aclTensor *self, const aclTensor *repeats, int64_t dim, int64_t
+    output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnRepeatInterleaveTensor, const aclTensor *repeats, int64_t output_size, aclTensor *out)
+ACLNN_OPERATOR(aclnnIsInTensorScalar, const aclTensor *element, const aclScalar *test_element, bool assume_unique,
+    bool invert, aclTensor *out)
+ACLNN_OPERATOR(aclnnIsInScalarTensor, const aclScalar *element, const aclTensor *test_elements, bool assume_unique,
+    bool invert, aclTensor *out)
+ACLNN_OPERATOR(aclnnGer, const aclTensor *self, const aclTensor *vec2, aclTensor *out)
+ACLNN_OPERATOR(aclnnInverse, const aclTensor *self, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnHansEncode, const aclTensor *input_tensor, aclTensor *pdf_ref, bool statistic, bool reshuff, const
+    aclTensor *mantissa_out, const aclTensor *fixed_out, const aclTensor *var_out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnHansDecode, const aclTensor *mantissa, const aclTensor *fixed, const aclTensor *var, const
+    aclTensor *pdf, bool reshuff, const aclTensor *out)
+
+/* Built by who wants them from the sources of CANN's repositories, into libcust_opapi.so */
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnAddExample, const aclTensor *x1, const aclTensor *x2, const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnFloorDiv, const aclTensor *x1, const aclTensor *x2, const aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnMaxPool3D, const aclTensor *x, const aclIntArray *ksize, const aclIntArray *strides, const char
+    *padding, const aclIntArray *pads_optional, const aclIntArray *dilation_optional, int64_t ceil_mode, const char
+    *data_format_optional, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnSoftsign, const aclTensor *self, aclTensor *out)
+/** @since 9.x */
+ACLNN_OPERATOR(aclnnSwigluClamp, const aclTensor *x, double limit, aclTensor *y)
 
 #ifdef __cplusplus
 }

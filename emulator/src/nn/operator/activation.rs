@@ -3,16 +3,16 @@
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
 use super::names::{
-    ACTIVATE_LEFT, ALPHA, APPROXIMATE_INT, BETA_OPTIONAL, BIAS_SCALAR, BUFFER, DECIMALS, DIM, DY, EPS, GELU_OUT,
-    GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, GRAD_WEIGHT, INPUT, INPUT_SCALE, IS_RESULT, LAMBD, MODE, NAN, NEG_INF,
-    NEGATIVE_SLOPE, Name, OTHER, OTHER_SCALAR, OUT, POS_INF, RESULT, SCALE_SCALAR, SELF, SELF_IS_RESULT,
+    ACTIVATE_LEFT, ALPHA, APPROXIMATE_INT, APPROXIMATE_OPTIONAL, BETA_OPTIONAL, BIAS_SCALAR, BUFFER, DECIMALS, DIM, DY,
+    EPS, GELU_OUT, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, GRAD_WEIGHT, INPUT, INPUT_SCALE, IS_RESULT, LAMBD, MODE, NAN,
+    NEG_INF, NEGATIVE_SLOPE, Name, OTHER, OTHER_SCALAR, OUT, POS_INF, RESULT, SCALE_SCALAR, SELF, SELF_IS_RESULT,
     SELF_OR_RESULT, SELF_REF, SELF_SCALAR, VALUE, WEIGHT, X,
 };
 use super::pointwise::{
     DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, TANH_GELU, Widens, X_LOG_Y, function, numbers, of_scalar,
     of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
 };
-use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::row::{Operator, attribute, in_place, input, output, scalar, text};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL, WHOLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
@@ -418,6 +418,18 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3",
         plan: ge_glu,
     },
+    function!("aclnnFastGelu", [SELF: FLOATING], [] -> OUT: FLOATING, reals!(|[x], _| x / (1.0 + (-1.702 * x).exp()))),
+    function!("aclnnFastGeluBackward", [GRAD_OUTPUT: FLOATING, SELF: FLOATING], [] -> GRAD_INPUT: FLOATING, reals!(|[g, x], _| {
+        let share = 1.0 / (1.0 + (-1.702 * x).exp());
+        g * share * (1.0 + 1.702 * x * (1.0 - share))
+    })),
+    Operator {
+        name: "aclnnGeluMul",
+        parameters: &[input(INPUT, FLOATING, 2, 8), text(APPROXIMATE_OPTIONAL), output(OUT, FLOATING, 2, 8)],
+        limits: "the last dim of input is even; out has half of it and the type of input; approximateOptional is none (NULL) or tanh",
+        source: "CANN 8.1 aclnn API reference, aclnnGeluMul",
+        plan: gelu_mul,
+    },
     Operator {
         name: "aclnnInplaceFillTensor",
         parameters: &[in_place(SELF_REF, ARITHMETIC, 0, 8), input(VALUE, ARITHMETIC, 0, 1)],
@@ -587,6 +599,28 @@ fn ge_glu(call: &OperatorCall) -> Result<Plan, Refusal> {
         let [gate, other] = starts.map(|start| views.of(x).slice(dim, start, extent, 1));
         gelu.run(tiles, [&gate], &[], dtype, views.of(activated));
         gated.run(tiles, [&gate, &other], &[], dtype, views.of(out));
+        Ok(())
+    })
+}
+
+fn gelu_mul(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let function: Function<2> = match call.text_if_given(APPROXIMATE_OPTIONAL)? {
+        None | Some("none") => gate!(GELU),
+        Some("tanh") => gate!(TANH_GELU),
+        Some(other) => return Err(call.refuse(APPROXIMATE_OPTIONAL, format!("expected none or tanh, found {other}"))),
+    };
+    let x = call.tensor(INPUT)?;
+    let (dtype, last, mut expected) = (x.dtype, x.rank() - 1, x.dims.clone());
+    if !expected[last].is_multiple_of(2) {
+        return Err(call.refuse(INPUT, format!("expected an even last dim, found {:?}", x.dims)));
+    }
+    expected[last] /= 2;
+    call.expect_dtype(OUT, dtype, "that of input")?;
+    call.expect_shape(OUT, &expected, "of input with half of the last dim")?;
+    let (extent, x, out) = (expected[last], x.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let [gate, other] = [0, extent].map(|start| views.of(x).slice(last, start, extent, 1));
+        function.run(tiles, [&gate, &other], &[], dtype, views.of(out));
         Ok(())
     })
 }

@@ -1,15 +1,14 @@
-//! Rows that pick elements by their place: rolls, flips, borders, repeats, the nearest of a grid; and what is made of places
+//! Rows that pick elements by their place: rolls, flips, borders, repeats; and what is made of places
 //! alone.
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
-    DIM, DIMS, END_SCALAR, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, INPUT_SIZE, M_INT, N_INT, Name, OUT, OUT_LIST,
-    OUTPUT_SIZE, OUTPUT_SIZE_INT, PADDING, REPEATS_INT, SCALES_H, SCALES_W, SELF, SHIFTS, SPLIT_SECTIONS, SPLIT_SIZE,
-    START_SCALAR, STEP_SCALAR, STEPS, X,
+    DIM, DIMS, END_SCALAR, GRAD_INPUT, GRAD_OUTPUT, M_INT, N_INT, Name, OUT, OUT_LIST, OUTPUT_SIZE_INT, PADDING,
+    REPEATS_INT, REPEATS_TENSOR, SELF, SHIFTS, SPLIT_SECTIONS, SPLIT_SIZE, START_SCALAR, STEP_SCALAR, STEPS, X,
 };
 use super::row::{Operator, attribute, input, ints, output, outputs, scalar};
-use super::sets::{ANY, ARITHMETIC, FLOATING, NUMBER};
+use super::sets::{ANY, ARITHMETIC, FLOATING, INDEX64, NUMBER};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise;
@@ -17,6 +16,7 @@ use crate::nn::index;
 use crate::nn::lane::{Arithmetic, Lane, with_lane};
 use crate::nn::reduce;
 use crate::nn::remap::{Positions, remap, remap_grad};
+use crate::nn::view::View;
 
 /// A row that puts a border of so many of the last dims around a tensor.
 macro_rules! padded {
@@ -90,43 +90,49 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: repeat_along,
     },
     Operator {
-        name: "aclnnUpsampleNearest2d",
-        parameters: &[input(SELF, FLOATING, 4, 4), ints(OUTPUT_SIZE), output(OUT, FLOATING, 4, 4)],
-        limits: "outputSize has the extents of the last two dims, in NHWC of the middle two; out has the type of self",
-        source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2d",
-        plan: |call| picked(call, SELF, grid(call, [SELF, OUT], [0.0; 2])?),
+        name: "aclnnRepeatInterleaveInt",
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            attribute(REPEATS_INT),
+            attribute(OUTPUT_SIZE_INT),
+            output(OUT, ARITHMETIC, 1, 1),
+        ],
+        limits: "out has the type of self and repeats times its elements, which are outputSize",
+        source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveInt",
+        plan: repeat_all,
     },
     Operator {
-        name: "aclnnUpsampleNearest2dV2",
+        name: "aclnnRepeatInterleave",
         parameters: &[
-            input(SELF, FLOATING, 4, 4),
-            ints(OUTPUT_SIZE),
-            attribute(SCALES_H),
-            attribute(SCALES_W),
-            output(OUT, FLOATING, 4, 4),
+            input(SELF, ARITHMETIC, 0, 8),
+            input(REPEATS_TENSOR, INDEX64, 0, 1),
+            attribute(OUTPUT_SIZE_INT),
+            output(OUT, ARITHMETIC, 1, 1),
         ],
-        limits: "outputSize has the extents of the last two dims; a scale of 0 is not given; out has the type of self",
-        source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2dV2",
-        plan: |call| picked(call, SELF, grid(call, [SELF, OUT], [call.float(SCALES_H)?, call.float(SCALES_W)?])?),
+        limits: "repeats has one element or one for each of self, and makes outputSize of them, the elements of out, which has its type",
+        source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleave",
+        plan: |call| repeated(call, None),
     },
     Operator {
-        name: "aclnnUpsampleNearest2dBackward",
+        name: "aclnnRepeatInterleaveWithDim",
         parameters: &[
-            input(GRAD_OUT, FLOATING, 4, 4),
-            ints(OUTPUT_SIZE),
-            ints(INPUT_SIZE),
-            attribute(SCALES_H),
-            attribute(SCALES_W),
-            output(GRAD_INPUT, FLOATING, 4, 4),
+            input(SELF, ARITHMETIC, 0, 8),
+            input(REPEATS_TENSOR, INDEX64, 0, 1),
+            attribute(DIM),
+            attribute(OUTPUT_SIZE_INT),
+            output(OUT, ARITHMETIC, 1, 8),
         ],
-        limits: "gradInput has the shape inputSize and the type of gradOut; a scale of 0 is not given",
-        source: "CANN 8.1 aclnn API reference, aclnnUpsampleNearest2dBackward",
-        plan: |call| {
-            let shape: Vec<usize> = call.ints(INPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
-            call.expect_shape(GRAD_INPUT, &shape, "inputSize")?;
-            let picks = grid(call, [GRAD_INPUT, GRAD_OUT], [call.float(SCALES_H)?, call.float(SCALES_W)?])?;
-            picked_grad(call, GRAD_OUT, GRAD_INPUT, picks)
-        },
+        limits: "repeats has one element or one for each place along dim, and makes outputSize of them; out has that there and the type of \
+                 self",
+        source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveWithDim",
+        plan: |call| repeated(call, Some(call.dim(DIM, call.tensor(SELF)?.rank())?)),
+    },
+    Operator {
+        name: "aclnnRepeatInterleaveTensor",
+        parameters: &[input(REPEATS_TENSOR, INDEX64, 1, 1), attribute(OUTPUT_SIZE_INT), output(OUT, INDEX64, 1, 1)],
+        limits: "out has outputSize elements: the place of each of repeats as often as it says",
+        source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveTensor",
+        plan: repeated_places,
     },
     Operator {
         name: "aclnnSplitWithSize",
@@ -200,18 +206,18 @@ type Place = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
 /// What is picked of a tensor of `dims`: along the dims named how many places and which, along the others all. Positions are
 /// rules until a call runs, when the memory of as many elements is known to be there.
-struct Picks {
+pub(super) struct Picks {
     dims: Vec<usize>,
     along: Vec<(usize, usize, Place)>,
 }
 
 impl Picks {
-    fn all_of(dims: &[usize]) -> Self {
+    pub(super) fn all_of(dims: &[usize]) -> Self {
         Self { dims: dims.to_vec(), along: Vec::new() }
     }
 
     /// Picks `count` places along `dim` of what was picked before.
-    fn pick(&mut self, dim: usize, count: usize, place: impl Fn(usize) -> usize + Send + Sync + 'static) {
+    pub(super) fn pick(&mut self, dim: usize, count: usize, place: impl Fn(usize) -> usize + Send + Sync + 'static) {
         self.along.push((dim, count, Box::new(place)));
     }
 
@@ -232,7 +238,7 @@ impl Picks {
 }
 
 /// The plan of the elements of `name` that these are.
-fn picked(call: &OperatorCall, name: Name<Tensor>, picks: Picks) -> Result<Plan, Refusal> {
+pub(super) fn picked(call: &OperatorCall, name: Name<Tensor>, picks: Picks) -> Result<Plan, Refusal> {
     let x = call.tensor(name)?;
     call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
     call.expect_shape(OUT, &picks.shape(), "of the places")?;
@@ -246,7 +252,12 @@ fn picked(call: &OperatorCall, name: Name<Tensor>, picks: Picks) -> Result<Plan,
 }
 
 /// The plan of the sums of the gradients of what was picked.
-fn picked_grad(call: &OperatorCall, grad: Name<Tensor>, out: Name<Tensor>, picks: Picks) -> Result<Plan, Refusal> {
+pub(super) fn picked_grad(
+    call: &OperatorCall,
+    grad: Name<Tensor>,
+    out: Name<Tensor>,
+    picks: Picks,
+) -> Result<Plan, Refusal> {
     let g = call.tensor(grad)?;
     call.expect_dtype(out, g.dtype, "that of the gradient")?;
     call.expect_shape(grad, &picks.shape(), "of the places")?;
@@ -368,26 +379,78 @@ fn repeat_along(call: &OperatorCall) -> Result<Plan, Refusal> {
     picked(call, SELF, picks)
 }
 
-/// The nearest of the plane of the first tensor for each place of a grid of `outputSize`, by the scales that are given. The
-/// second is the tensor on the other side, which has the same format.
-fn grid(call: &OperatorCall, names: [Name<Tensor>; 2], scales: [f64; 2]) -> Result<Picks, Refusal> {
-    let (x, size) = (call.tensor(names[0])?, call.ints(OUTPUT_SIZE)?);
-    let formats = [x.format, call.tensor(names[1])?.format];
-    let first = if formats == [CHANNELS_LAST; 2] { 1 } else { 2 };
-    if first == 2 {
-        call.expect_channels_second(&names)?;
+fn repeat_all(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (x, repeats, size) = (call.tensor(SELF)?, call.int(REPEATS_INT)?, call.int(OUTPUT_SIZE_INT)?);
+    if repeats < 0 || (x.len() as i64).checked_mul(repeats) != Some(size) {
+        let text = format!("expected {} elements times {repeats}, at least 0, found {size}", x.len());
+        return Err(call.refuse(OUTPUT_SIZE_INT, text));
     }
-    if size.len() != 2 || size.iter().any(|&extent| extent < 1) || x.dims[first..first + 2].contains(&0) {
-        let text = format!("expected two extents of at least 1 for dims {:?}, found {size:?}", x.dims);
-        return Err(call.refuse(OUTPUT_SIZE, text));
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_shape(OUT, &[size as usize], "outputSize")?;
+    let (x, out, size, repeats) = (x.slot, call.tensor(OUT)?.slot, size as usize, repeats as usize);
+    Plan::new(move |views, tiles| {
+        let places: Vec<usize> = (0..size).map(|at| at / repeats).collect();
+        index::take_rows(tiles, views.of(x), &places, views.of(out));
+        Ok(())
+    })
+}
+
+/// Each of `count` places as often as `repeats` says, `size` in all.
+fn told_places(repeats: &View, count: usize, size: usize) -> Result<Vec<usize>, String> {
+    let mut told = vec![0i64; repeats.len()];
+    i64::load(&repeats.collapsed(), 0, &mut told);
+    if told.len() == 1 {
+        told = vec![told[0]; count];
     }
-    let mut picks = Picks::all_of(&x.dims);
-    for (i, (&extent, scale)) in size.iter().zip(scales).enumerate() {
-        let own = x.dims[first + i];
-        let step = if scale > 0.0 { (1.0 / scale) as f32 } else { own as f32 / extent as f32 };
-        picks.pick(first + i, extent as usize, move |at| ((at as f32 * step) as usize).min(own - 1));
+    let total = told.iter().try_fold(0i64, |sum, &times| sum.checked_add(times).filter(|_| times >= 0));
+    if total != Some(size as i64) {
+        return Err(format!("repeats: expected numbers of at least 0 that make {size}, found {told:?}"));
     }
-    Ok(picks)
+    Ok(told.iter().enumerate().flat_map(|(at, &times)| std::iter::repeat_n(at, times as usize)).collect())
+}
+
+/// The elements, or what lies at the places of a dim, as often as a tensor says.
+fn repeated(call: &OperatorCall, dim: Option<usize>) -> Result<Plan, Refusal> {
+    let (x, repeats, size) = (call.tensor(SELF)?, call.tensor(REPEATS_TENSOR)?, call.int(OUTPUT_SIZE_INT)?);
+    let mut expected = if dim.is_none() || x.rank() == 0 { vec![x.len()] } else { x.dims.clone() };
+    let count = expected[dim.unwrap_or(0)];
+    if ![1, count].contains(&repeats.len()) {
+        return Err(call.refuse(REPEATS_TENSOR, format!("expected 1 or {count} elements, found {:?}", repeats.dims)));
+    }
+    let size = usize::try_from(size)
+        .map_err(|_| call.refuse(OUTPUT_SIZE_INT, format!("expected at least 0, found {size}")))?;
+    expected[dim.unwrap_or(0)] = size;
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_shape(OUT, &expected, "outputSize places")?;
+    let (dims, x, repeats, out) = (x.dims.clone(), x.slot, repeats.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let places = told_places(views.of(repeats), count, size)?;
+        if views.of(out).is_empty() {
+            return Ok(());
+        }
+        match dim.filter(|_| !dims.is_empty()) {
+            None => index::take_rows(tiles, views.of(x), &places, views.of(out)),
+            Some(dim) => {
+                let mut positions: Positions = dims.iter().map(|&extent| (0..extent).collect()).collect();
+                positions[dim] = places;
+                remap(tiles, views.of(x), &positions, views.of(out));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn repeated_places(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (repeats, out, size) = (call.tensor(REPEATS_TENSOR)?, call.tensor(OUT)?, call.int(OUTPUT_SIZE_INT)?);
+    if out.len() as i64 != size {
+        return Err(call.refuse(OUT, format!("expected outputSize {size} elements, found {:?}", out.dims)));
+    }
+    let (count, size, repeats, out) = (repeats.len(), out.len(), repeats.slot, out.slot);
+    Plan::new(move |views, _| {
+        let places = told_places(views.of(repeats), count, size)?;
+        i64::store(&views.of(out).collapsed(), 0, &places.iter().map(|&place| place as i64).collect::<Vec<_>>());
+        Ok(())
+    })
 }
 
 fn split(call: &OperatorCall, sizes: &[usize]) -> Result<Plan, Refusal> {
@@ -418,9 +481,6 @@ fn split(call: &OperatorCall, sizes: &[usize]) -> Result<Plan, Refusal> {
         Ok(())
     })
 }
-
-/// `ACL_FORMAT_NHWC`.
-const CHANNELS_LAST: i32 = 1;
 
 fn linspace(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (start, end, steps) =

@@ -4,11 +4,11 @@ use super::argument::{Scalar, Tensor};
 use super::arithmetic::with_scalar_type;
 use super::call::OperatorCall;
 use super::names::{
-    ATOL, CONDITION, DTYPE, EQUAL_NAN, MASK, Name, OTHER, OTHER_SCALAR, OUT, RTOL, SELF, SELF_REF, SRC, VALUE,
-    VALUE_SCALAR,
+    ASSUME_UNIQUE, ATOL, CONDITION, DTYPE, ELEMENT, ELEMENT_SCALAR, EQUAL_NAN, INVERT, MASK, Name, OTHER, OTHER_SCALAR,
+    OUT, RTOL, SELF, SELF_REF, SRC, TEST_ELEMENT, TEST_ELEMENTS, VALUE, VALUE_SCALAR,
 };
 use super::row::{Operator, attribute, in_place, input, output, scalar};
-use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, COPIED, MASKABLE};
+use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, COPIED, MASKABLE, NUMBER};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
 use crate::nn::elementwise::{self, each, map1, map2, zip};
@@ -35,7 +35,7 @@ macro_rules! compare_scalar {
             parameters: &[input(SELF, ARITHMETIC, 0, 8), scalar(OTHER_SCALAR), output(OUT, ARITHMETIC, 0, 8)],
             limits: "out has the shape of self",
             source: $source,
-            plan: |call| compare_scalar(call, $relation),
+            plan: |call| compare_scalar(call, SELF, OTHER_SCALAR, $relation),
         }
     };
 }
@@ -153,6 +153,32 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "ops-math conversion/fill/docs/aclnnInplaceFillScalar.md",
         plan: fill_scalar,
     },
+    Operator {
+        name: "aclnnIsInTensorScalar",
+        parameters: &[
+            input(ELEMENT, NUMBER, 0, 8),
+            scalar(TEST_ELEMENT),
+            attribute(ASSUME_UNIQUE),
+            attribute(INVERT),
+            output(OUT, BOOL, 0, 8),
+        ],
+        limits: "out has the shape of element",
+        source: "CANN 8.1 aclnn API reference, aclnnIsInTensorScalar",
+        plan: |call| compare_scalar(call, ELEMENT, TEST_ELEMENT, membership(call)?),
+    },
+    Operator {
+        name: "aclnnIsInScalarTensor",
+        parameters: &[
+            scalar(ELEMENT_SCALAR),
+            input(TEST_ELEMENTS, NUMBER, 0, 8),
+            attribute(ASSUME_UNIQUE),
+            attribute(INVERT),
+            output(OUT, BOOL, 0, 1),
+        ],
+        limits: "out has one element",
+        source: "CANN 8.1 aclnn API reference, aclnnIsInScalarTensor",
+        plan: is_in_scalar_tensor,
+    },
 ];
 
 /// A relation of two values that gives a truth value.
@@ -194,10 +220,38 @@ fn compare_tensors(call: &OperatorCall, relation: Relation) -> Result<Plan, Refu
     })
 }
 
-fn compare_scalar(call: &OperatorCall, relation: Relation) -> Result<Plan, Refusal> {
-    let (tensor, other) = (call.tensor(SELF)?, call.scalar(OTHER_SCALAR)?);
+/// Whether being equal makes an element one of those that are looked for.
+fn membership(call: &OperatorCall) -> Result<Relation, Refusal> {
+    Ok(if call.flag(INVERT)? { Relation::NotEqual } else { Relation::Equal })
+}
+
+fn is_in_scalar_tensor(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (tensor, element, inverted) = (call.tensor(TEST_ELEMENTS)?, call.scalar(ELEMENT_SCALAR)?, call.flag(INVERT)?);
+    let common = with_scalar_type(tensor.dtype, element.dtype());
+    if call.tensor(OUT)?.len() != 1 {
+        return Err(call.refuse(OUT, format!("expected one element, found {:?}", call.tensor(OUT)?.dims)));
+    }
+    let (x, out) = (tensor.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, _| {
+        with_lane!(common, L => {
+            let mut all = vec![L::default(); views.of(x).len()];
+            L::load(&views.of(x).collapsed(), 0, &mut all);
+            let element = element.lane::<L>().rounded(common);
+            L::store(&views.of(out).collapsed(), 0, &[L::from_bool(all.contains(&element) != inverted)]);
+        });
+        Ok(())
+    })
+}
+
+fn compare_scalar(
+    call: &OperatorCall,
+    x: Name<Tensor>,
+    other: Name<Scalar>,
+    relation: Relation,
+) -> Result<Plan, Refusal> {
+    let (tensor, other) = (call.tensor(x)?, call.scalar(other)?);
     let common = with_scalar_type(tensor.dtype, other.dtype());
-    call.expect_shape(OUT, &tensor.dims, "of self")?;
+    call.expect_shape(OUT, &tensor.dims, "of the tensor")?;
     let (a, out) = (tensor.slot, call.tensor(OUT)?.slot);
     Plan::new(move |views, tiles| {
         // The scalar takes the type of the tensor first: 0.1 compares equal to the f16 nearest to 0.1.

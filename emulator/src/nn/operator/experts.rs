@@ -10,9 +10,10 @@ use super::names::{
     EXPANDED_ROW_IDX_OUT, EXPANDED_X, EXPANDED_X_OUT, EXPERT_CAPACITY, EXPERT_IDX, EXPERT_IDX_OPTIONAL, EXPERT_IDX_OUT,
     EXPERT_NUM, EXPERT_TOKENS_BEFORE_CAPACITY_FLAG, EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL,
     EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG, EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, FINISHED_OPTIONAL, INDICES, K,
-    NUM_OUT_TOKENS, Name, OUT, PADDED_MODE, PERMUTE_TOKENS_OUT, PERMUTED_TOKENS, PROBS_OPTIONAL,
-    RESTORE_SHAPE_OPTIONAL, ROW_IDX, ROW_IDX_OUT, SCALES, SCALES_OPTIONAL, SORTED_INDICES, SORTED_INDICES_OUT, TOKENS,
-    X, X1, X1_OPTIONAL, X2_OPTIONAL, Y_OUT,
+    NUM_OUT_TOKENS, NUM_TOPK, Name, OUT, PADDED_MODE, PERMUTE_TOKENS_OUT, PERMUTED_OUTPUT_GRAD, PERMUTED_TOKENS,
+    PERMUTED_TOKENS_GRAD_OUT, PROBS_GRAD_OUT, PROBS_OPTIONAL, RESTORE_SHAPE_OPTIONAL, ROW_IDX, ROW_IDX_OUT, SCALES,
+    SCALES_OPTIONAL, SORTED_INDICES, SORTED_INDICES_OUT, TOKENS, UNPERMUTED_TOKENS_GRAD, X, X1, X1_OPTIONAL,
+    X2_OPTIONAL, Y_OUT,
 };
 use super::row::{Operator, attribute, input, ints, output};
 use super::sets::{BOOL, FLOATING, INDEXES, WHOLE32};
@@ -20,6 +21,7 @@ use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::experts::{self, Dealt, Room, Share};
 use crate::nn::index;
 use crate::nn::lane::Lane;
+use crate::nn::math;
 use crate::nn::view::View;
 
 /// Most experts that a token goes to.
@@ -145,6 +147,37 @@ pub(super) const OPERATORS: &[Operator] = &[
                  permutedTokens adds nothing; paddedMode false",
         source: "ops-transformer moe/moe_token_unpermute/docs/aclnnMoeTokenUnpermute.md",
         plan: unpermute,
+    },
+    Operator {
+        name: "aclnnMoeTokenPermuteGrad",
+        parameters: &[
+            input(PERMUTED_OUTPUT_GRAD, FLOATING, 2, 2),
+            input(SORTED_INDICES, WHOLE32, 1, 1),
+            attribute(NUM_TOPK),
+            attribute(PADDED_MODE),
+            output(OUT, FLOATING, 2, 2).contiguous(),
+        ],
+        limits: "permutedOutputGrad [copies, H], sortedIndices [N K] and out [N, H] of aclnnMoeTokenPermute; numTopk K, at most 512; \
+                 paddedMode false; one element type",
+        source: "CANN 8.1 aclnn API reference, aclnnMoeTokenPermuteGrad",
+        plan: permute_grad,
+    },
+    Operator {
+        name: "aclnnMoeTokenUnpermuteGrad",
+        parameters: &[
+            input(PERMUTED_TOKENS, FLOATING, 2, 2),
+            input(UNPERMUTED_TOKENS_GRAD, FLOATING, 2, 2),
+            input(SORTED_INDICES, WHOLE32, 1, 1),
+            input(PROBS_OPTIONAL, FLOATING, 2, 2).optional(),
+            attribute(PADDED_MODE),
+            ints(RESTORE_SHAPE_OPTIONAL).optional(),
+            output(PERMUTED_TOKENS_GRAD_OUT, FLOATING, 2, 2).contiguous(),
+            output(PROBS_GRAD_OUT, FLOATING, 2, 2).contiguous().optional(),
+        ],
+        limits: "permutedTokens and permutedTokensGradOut [copies, H], unpermutedTokensGrad [N, H], sortedIndices [N K], probsOptional and \
+                 probsGradOut [N, K], both or none; paddedMode false; one element type but for probsOptional and its gradient",
+        source: "CANN 8.1 aclnn API reference, aclnnMoeTokenUnpermuteGrad",
+        plan: unpermute_grad,
     },
 ];
 
@@ -461,8 +494,19 @@ fn unpermute(call: &OperatorCall) -> Result<Plan, Refusal> {
     if probs.is_some() {
         call.expect_shape(PROBS_OPTIONAL, &[count, choices], "a factor for each copy")?;
     }
-    let (tokens, places, out) = (tokens.slot, call.tensor(SORTED_INDICES)?.slot, out.slot);
-    let probs = probs.map(|probs| probs.slot);
+    let (tokens, out, probs) = (tokens.slot, out.slot, probs.map(|probs| probs.slot));
+    sum_of_copies(call, tokens, probs, [count, choices, copies], out)
+}
+
+/// The plan of tokens that are the sums of their copies, each times its factor.
+fn sum_of_copies(
+    call: &OperatorCall,
+    tokens: ViewIndex,
+    probs: Option<ViewIndex>,
+    [count, choices, copies]: [usize; 3],
+    out: ViewIndex,
+) -> Result<Plan, Refusal> {
+    let places = call.tensor(SORTED_INDICES)?.slot;
     Plan::new(move |views, tiles| {
         if views.of(out).is_empty() {
             return Ok(());
@@ -482,4 +526,68 @@ fn unpermute(call: &OperatorCall) -> Result<Plan, Refusal> {
         experts::combine(tiles, views.of(tokens), &[], None, &shares, views.of(out));
         Ok(())
     })
+}
+
+fn permute_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
+    expect_no_padding(call)?;
+    let (grad, out, choices) = (call.tensor(PERMUTED_OUTPUT_GRAD)?, call.tensor(OUT)?, call.int(NUM_TOPK)?);
+    if !(1..=512).contains(&choices) {
+        return Err(call.refuse(NUM_TOPK, format!("expected 1 to 512, found {choices}")));
+    }
+    let (choices, count) = (choices as usize, out.dims[0]);
+    call.expect_dtype(OUT, grad.dtype, "that of permutedOutputGrad")?;
+    call.expect_shape(OUT, &[count, grad.dims[1]], "of tokens as wide as permutedOutputGrad")?;
+    call.expect_shape(SORTED_INDICES, &[count * choices], "a place for each copy of each token of out")?;
+    sum_of_copies(call, grad.slot, None, [count, choices, grad.dims[0]], out.slot)
+}
+
+fn unpermute_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
+    expect_no_padding(call)?;
+    let (tokens, grad) = (call.tensor(PERMUTED_TOKENS)?, call.tensor(UNPERMUTED_TOKENS_GRAD)?);
+    let probs = call.tensor_if_given(PROBS_OPTIONAL)?;
+    let (count, width, copies) = (grad.dims[0], grad.dims[1], tokens.dims[0]);
+    let choices = probs.map_or(1, |probs| probs.dims[1]);
+    for name in [UNPERMUTED_TOKENS_GRAD, PERMUTED_TOKENS_GRAD_OUT] {
+        call.expect_dtype(name, tokens.dtype, "that of permutedTokens")?;
+    }
+    call.expect_shape(PERMUTED_TOKENS, &[copies, width], "as wide as unpermutedTokensGrad")?;
+    call.expect_shape(PERMUTED_TOKENS_GRAD_OUT, &tokens.dims, "of permutedTokens")?;
+    call.expect_shape(SORTED_INDICES, &[count * choices], "a place for each copy of each token")?;
+    if let Some(probs) = probs {
+        call.expect_shape(PROBS_OPTIONAL, &[count, choices], "a factor for each copy")?;
+        call.expect_shape(PROBS_GRAD_OUT, &[count, choices], "of probsOptional")?;
+        call.expect_dtype(PROBS_GRAD_OUT, probs.dtype, "that of probsOptional")?;
+    }
+    let unwritten = call.tensor_if_given(PROBS_GRAD_OUT)?.filter(|_| probs.is_none()).map(|tensor| tensor.slot);
+    let probs = probs.map(|probs| Ok::<_, Refusal>((probs.slot, call.tensor(PROBS_GRAD_OUT)?.slot))).transpose()?;
+    let (tokens, grad, places) = (tokens.slot, grad.slot, call.tensor(SORTED_INDICES)?.slot);
+    let out = call.tensor(PERMUTED_TOKENS_GRAD_OUT)?.slot;
+    let plan = Plan::new(move |views, tiles| {
+        let places = experts::whole(views.of(places));
+        let row = |at: usize| usize::try_from(places[at]).ok().filter(|&row| row < copies);
+        let mut factors = vec![1f32; places.len()];
+        if let Some((probs, probs_grad)) = probs {
+            f32::load(&views.of(probs).collapsed(), 0, &mut factors);
+            let (tokens, grad) = (views.of(tokens).collapsed(), views.of(grad).collapsed());
+            let slopes = |at: usize| {
+                let (mut copy, mut slope) = (vec![0f32; width], vec![0f32; width]);
+                let Some(row) = row(at) else { return 0.0 };
+                f32::load(&tokens, row * width, &mut copy);
+                f32::load(&grad, at / choices * width, &mut slope);
+                math::dot(&copy, &slope)
+            };
+            f32::store(&views.of(probs_grad).collapsed(), 0, &(0..places.len()).map(slopes).collect::<Vec<_>>());
+        }
+        let mut shares: Vec<Vec<Share>> = vec![Vec::new(); copies];
+        for (at, factor) in factors.into_iter().enumerate() {
+            if let Some(row) = row(at) {
+                shares[row].push(Share { row: Some(at / choices), factor, bias: None });
+            }
+        }
+        if !views.of(out).is_empty() {
+            experts::combine(tiles, views.of(grad), &[], None, &shares, views.of(out));
+        }
+        Ok(())
+    })?;
+    Ok(plan.leaving(unwritten.into_iter().collect()))
 }

@@ -3,7 +3,7 @@
 //! All is computed in double precision and rounded once.
 
 use super::call::OperatorCall;
-use super::names::{A_TENSOR, LOG_OUT, M_OUT, SELF, SIGN_OUT, TRANSPOSE, UNITRIANGULAR, UPPER, X_OUT};
+use super::names::{A_TENSOR, LOG_OUT, M_OUT, OUT, SELF, SIGN_OUT, TRANSPOSE, UNITRIANGULAR, UPPER, X_OUT};
 use super::row::{Operator, attribute, input, output};
 use super::sets::WIDE;
 use super::{Plan, Refusal};
@@ -34,6 +34,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "self [.., n, n]; signOut and logOut as its other dims, of its type",
         source: "CANN 8.1 aclnn API reference, aclnnSlogdet",
         plan: slogdet,
+    },
+    Operator {
+        name: "aclnnInverse",
+        parameters: &[input(SELF, WIDE, 2, 8), output(OUT, WIDE, 2, 8)],
+        limits: "self [.., n, n]; out as self, of its type; a singular matrix fails the stream",
+        source: "CANN 8.1 aclnn API reference, aclnnInverse",
+        plan: inverse,
     },
 ];
 
@@ -150,6 +157,59 @@ fn slogdet(call: &OperatorCall) -> Result<Plan, Refusal> {
             f64::store(&sign, i, &[found.0]);
             f64::store(&log, i, &[found.1]);
         });
+        Ok(())
+    })
+}
+
+/// Turns `[a, identity]` into `[identity, inverse of a]` by elimination with the greatest pivot of each column; false if `a` is
+/// singular.
+///
+/// # Shapes
+/// `a: [n, 2 n]`, row-major.
+fn invert(n: usize, a: &mut [f64]) -> bool {
+    let width = 2 * n;
+    for column in 0..n {
+        let pivot = (column..n).max_by(|&i, &j| a[i * width + column].abs().total_cmp(&a[j * width + column].abs()));
+        let pivot = pivot.unwrap_or(column);
+        let value = a[pivot * width + column];
+        if value == 0.0 {
+            return false;
+        }
+        (0..width).for_each(|j| a.swap(pivot * width + j, column * width + j));
+        (0..width).for_each(|j| a[column * width + j] /= value);
+        for i in (0..n).filter(|&i| i != column) {
+            let factor = a[i * width + column];
+            (0..width).for_each(|j| a[i * width + j] -= factor * a[column * width + j]);
+        }
+    }
+    true
+}
+
+fn inverse(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let x = call.tensor(SELF)?;
+    let (batch, square) = x.dims.split_at(x.rank() - 2);
+    let n = square[0];
+    if square[1] != n {
+        return Err(call.refuse(SELF, format!("expected square matrices, found {:?}", x.dims)));
+    }
+    call.expect_shape(OUT, &x.dims, "of self")?;
+    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    let count: usize = if n == 0 { 0 } else { batch.iter().product() };
+    let (x, out) = (x.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, _| {
+        let (x, out) = (views.of(x).collapsed(), views.of(out).collapsed());
+        for i in 0..count {
+            let mut matrix = vec![0f64; n * n];
+            f64::load(&x, i * n * n, &mut matrix);
+            let unit = |row: usize| (0..n).map(move |column| f64::from(u8::from(row == column)));
+            let mut both: Vec<f64> =
+                matrix.chunks(n).enumerate().flat_map(|(row, line)| line.iter().copied().chain(unit(row))).collect();
+            if !invert(n, &mut both) {
+                return Err(format!("self: matrix {i} is singular"));
+            }
+            let right: Vec<f64> = both.chunks(2 * n).flat_map(|line| &line[n..]).copied().collect();
+            f64::store(&out, i * n * n, &right);
+        }
         Ok(())
     })
 }

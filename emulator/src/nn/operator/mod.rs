@@ -12,6 +12,7 @@ mod arithmetic;
 mod arrange;
 mod attention;
 mod blocked;
+mod built;
 mod call;
 mod channel_norm;
 mod collective_product;
@@ -24,6 +25,7 @@ mod dispatch;
 mod distance;
 mod elementwise_loss;
 mod experts;
+mod exponents;
 mod extremum;
 mod flash;
 mod foreach;
@@ -37,11 +39,13 @@ mod normal;
 mod optimizer;
 mod plan;
 mod pointwise;
+mod pool;
 mod pooling;
 mod product;
 mod quantized;
 mod random;
 mod reduction;
+mod resize;
 mod row;
 mod scatter;
 mod selection;
@@ -68,7 +72,7 @@ pub(crate) use plan::{
 pub(crate) use row::{Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 41] = [
+const FAMILIES: [&[Operator]; 44] = [
     product::OPERATORS,
     turned::OPERATORS,
     collective_product::OPERATORS,
@@ -109,7 +113,10 @@ const FAMILIES: [&[Operator]; 41] = [
     channel_norm::OPERATORS,
     sync_norm::OPERATORS,
     arrange::OPERATORS,
+    resize::OPERATORS,
     activation::OPERATORS,
+    built::OPERATORS,
+    exponents::OPERATORS,
 ];
 
 /// What the names of operators begin with that write to their first tensor.

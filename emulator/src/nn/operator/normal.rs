@@ -9,10 +9,12 @@ use super::names::{
 use super::row::{Operator, attribute, in_place, input, ints, output};
 use super::sets::{FLOATING, SINGLE};
 use super::{Plan, Refusal};
+use crate::nn::Tiles;
 use crate::nn::dtype::DType;
 use crate::nn::norm;
 use crate::nn::reduce::{self, Form};
 use crate::nn::rotary::{self, Pairing};
+use crate::nn::view::View;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
@@ -26,7 +28,23 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "gamma has the trailing dims of x and its type or FLOAT; yOut as x; rstdOut has the normed dims as 1 or not at all",
         source: "ops-nn norm/rms_norm/docs/aclnnRmsNorm.md",
-        plan: rms_norm,
+        plan: |call| rms_norm(call, norm::rms_norm),
+    },
+    Operator {
+        name: "aclnnGemmaRmsNorm",
+        parameters: &[
+            input(X, FLOATING, 1, 8),
+            input(GAMMA, FLOATING, 1, 8),
+            attribute(EPSILON),
+            output(Y_OUT, FLOATING, 1, 8),
+            output(RSTD_OUT, SINGLE, 0, 8),
+        ],
+        limits: "as aclnnRmsNorm, with a factor of 1 + gamma, which has the type of x",
+        source: "CANN 8.1 aclnn API reference, aclnnGemmaRmsNorm",
+        plan: |call| {
+            call.expect_dtype(GAMMA, call.tensor(X)?.dtype, "that of x")?;
+            rms_norm(call, norm::rms_norm_beside_one)
+        },
     },
     Operator {
         name: "aclnnAddRmsNorm",
@@ -126,7 +144,10 @@ fn expect_trailing(call: &OperatorCall, x: Name<Tensor>, name: Name<Tensor>) -> 
     Ok(some.len())
 }
 
-fn rms_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
+/// A norm by the root of the mean square.
+type RmsNorm = fn(&dyn Tiles, &View, &View, f32, &View, &View);
+
+fn rms_norm(call: &OperatorCall, kernel: RmsNorm) -> Result<Plan, Refusal> {
     let (x, gamma) = (call.tensor(X)?, call.tensor(GAMMA)?);
     let normed = expect_trailing(call, X, GAMMA)?;
     if gamma.dtype != DType::F32 {
@@ -145,7 +166,7 @@ fn rms_norm(call: &OperatorCall) -> Result<Plan, Refusal> {
     let (x, gamma) = (x.slot, gamma.slot);
     let (y, rstd) = (call.tensor(Y_OUT)?.slot, call.tensor(RSTD_OUT)?.slot);
     Plan::new(move |views, tiles| {
-        norm::rms_norm(tiles, views.of(x), views.of(gamma), epsilon, views.of(y), views.of(rstd));
+        kernel(tiles, views.of(x), views.of(gamma), epsilon, views.of(y), views.of(rstd));
         Ok(())
     })
 }

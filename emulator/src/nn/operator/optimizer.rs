@@ -7,8 +7,9 @@ use super::argument::Tensor;
 use super::arithmetic::settle;
 use super::call::OperatorCall;
 use super::names::{
-    AMSGRAD, BETA1, BETA2, END, EPS, GRAD, LR, M_REF, MAX_GRAD_NORM_OPTIONAL_REF, MAXIMIZE, Name, OUT, SELF, STEP,
-    TENSOR1, TENSOR2, V_REF, VALUE_SCALAR, VAR_REF, WEIGHT, WEIGHT_DECAY, WEIGHT_SCALAR,
+    AMSGRAD, BETA1, BETA1_POWER, BETA1_TENSOR, BETA2, BETA2_POWER, BETA2_TENSOR, END, EPS, EPS_TENSOR, GRAD, LR,
+    LR_TENSOR, M_REF, MAX_GRAD_NORM_OPTIONAL, MAX_GRAD_NORM_OPTIONAL_REF, MAXIMIZE, Name, OUT, SELF, STEP, TENSOR1,
+    TENSOR2, V_REF, VALUE_SCALAR, VAR_REF, WEIGHT, WEIGHT_DECAY, WEIGHT_DECAY_TENSOR, WEIGHT_SCALAR,
 };
 use super::row::{Operator, attribute, in_place, input, output, scalar};
 use super::sets::{FLOATING, REAL};
@@ -97,6 +98,29 @@ pub(super) const OPERATORS: &[Operator] = &[
                  card adds 1 to it; maxGradNormOptionalRef given where amsgrad is true",
         source: "ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md, of step tests/assets/golden.py beside it",
         plan: apply_adam_w,
+    },
+    Operator {
+        name: "aclnnApplyAdamW",
+        parameters: &[
+            in_place(VAR_REF, FLOATING, 1, 8),
+            in_place(M_REF, FLOATING, 1, 8),
+            in_place(V_REF, FLOATING, 1, 8),
+            input(BETA1_POWER, FLOATING, 0, 8),
+            input(BETA2_POWER, FLOATING, 0, 8),
+            input(LR_TENSOR, FLOATING, 0, 8),
+            input(WEIGHT_DECAY_TENSOR, FLOATING, 0, 8),
+            input(BETA1_TENSOR, FLOATING, 0, 8),
+            input(BETA2_TENSOR, FLOATING, 0, 8),
+            input(EPS_TENSOR, FLOATING, 0, 8),
+            input(GRAD, FLOATING, 1, 8),
+            input(MAX_GRAD_NORM_OPTIONAL, FLOATING, 1, 8).optional(),
+            attribute(AMSGRAD),
+            attribute(MAXIMIZE),
+        ],
+        limits: "one element type; mRef, vRef, grad and maxGradNormOptional as varRef, the others of one element, the powers those before \
+                 the step; amsgrad is false: which second moment it leaves is not documented",
+        source: "ops-nn optim/apply_adam_w/docs/aclnnApplyAdamW.md",
+        plan: apply_adam_w_of_tensors,
     },
 ];
 
@@ -220,6 +244,46 @@ fn apply_adam_w(call: &OperatorCall) -> Result<Plan, Refusal> {
         let state = [parameters, first, second].map(|slot| views.of(slot));
         let adam = AdamW::at(rates, made[0] + 1.0, sign);
         adam_w(tiles, &adam, state, greatest.map(|slot| views.of(slot)), views.of(grad));
+        Ok(())
+    })
+}
+
+/// What a step reads, a tensor of one element each.
+const STEP_SCALARS: [Name<Tensor>; 7] =
+    [BETA1_POWER, BETA2_POWER, LR_TENSOR, WEIGHT_DECAY_TENSOR, BETA1_TENSOR, BETA2_TENSOR, EPS_TENSOR];
+
+fn apply_adam_w_of_tensors(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let parameters = call.tensor(VAR_REF)?;
+    if call.flag(AMSGRAD)? {
+        return Err(call.refuse(AMSGRAD, "expected false, found true"));
+    }
+    let optional = call.tensor_if_given(MAX_GRAD_NORM_OPTIONAL)?.map(|_| MAX_GRAD_NORM_OPTIONAL);
+    for name in [M_REF, V_REF, GRAD].into_iter().chain(optional) {
+        call.expect_shape(name, &parameters.dims, "of varRef")?;
+    }
+    for name in [M_REF, V_REF, GRAD].into_iter().chain(optional).chain(STEP_SCALARS) {
+        call.expect_dtype(name, parameters.dtype, "that of varRef")?;
+    }
+    let mut scalars = [parameters.slot; 7];
+    for (slot, name) in scalars.iter_mut().zip(STEP_SCALARS) {
+        let tensor = call.tensor(name)?;
+        if tensor.len() != 1 {
+            return Err(call.refuse(name, format!("expected one element, found {:?}", tensor.dims)));
+        }
+        *slot = tensor.slot;
+    }
+    let sign = if call.flag(MAXIMIZE)? { -1.0 } else { 1.0 };
+    let (parameters, grad) = (parameters.slot, call.tensor(GRAD)?.slot);
+    let (first, second) = (call.tensor(M_REF)?.slot, call.tensor(V_REF)?.slot);
+    Plan::new(move |views, tiles| {
+        let [power1, power2, lr, weight_decay, beta1, beta2, eps] = scalars.map(|slot| {
+            let mut value = [0f64];
+            f64::load(&views.of(slot).collapsed(), 0, &mut value);
+            value[0]
+        });
+        let rates = AdamWRates { lr, beta1, beta2, weight_decay, eps };
+        let adam = AdamW::of_powers(rates, [power1 * beta1, power2 * beta2], sign);
+        adam_w(tiles, &adam, [parameters, first, second].map(|slot| views.of(slot)), None, views.of(grad));
         Ok(())
     })
 }

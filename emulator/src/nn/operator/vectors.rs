@@ -7,6 +7,7 @@ use super::call::{OperatorCall, broadcast};
 use super::names::{
     ALPHA, ALPHA_OPTIONAL, BETA, BETA_OPTIONAL, CUBE_MATH_TYPE, MAT, Name, OTHER, OUT, SELF, TENSOR, VEC, VEC1, VEC2,
 };
+use super::pointwise::TIMES;
 use super::product::precision;
 use super::row::{Operator, attribute, input, output, scalar};
 use super::sets::{ARITHMETIC, BOOL, FLOATING};
@@ -59,6 +60,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "one element type; out has one element; tensors of two shapes are not equal",
         source: "CANN 8.1 aclnn API reference, aclnnEqual",
         plan: equal,
+    },
+    Operator {
+        name: "aclnnGer",
+        parameters: &[input(SELF, FLOATING, 1, 1), input(VEC2, FLOATING, 1, 1), output(OUT, FLOATING, 2, 2)],
+        limits: "self [n], vec2 [m], out [n, m]; one element type",
+        source: "CANN 8.1 aclnn API reference, aclnnGer",
+        plan: ger,
     },
 ];
 
@@ -114,6 +122,20 @@ fn addr(call: &OperatorCall) -> Result<Plan, Refusal> {
     Plan::new(move |views, tiles| {
         let (a, b) = (views.of(a).unsqueeze(1), views.of(b).unsqueeze(0));
         matmul::addmm(tiles, views.of(c), &a, &b, scales, Precision::Keep, views.of(out));
+        Ok(())
+    })
+}
+
+fn ger(call: &OperatorCall) -> Result<Plan, Refusal> {
+    let (a, b) = (call.tensor(SELF)?, call.tensor(VEC2)?);
+    for name in [VEC2, OUT] {
+        call.expect_dtype(name, a.dtype, "that of self")?;
+    }
+    call.expect_shape(OUT, &[a.dims[0], b.dims[0]], "an element for each pair")?;
+    let (dtype, a, b, out) = (a.dtype, a.slot, b.slot, call.tensor(OUT)?.slot);
+    Plan::new(move |views, tiles| {
+        let (a, b) = (views.of(a).unsqueeze(1), views.of(b).unsqueeze(0));
+        TIMES.run(tiles, [&a, &b], &[], dtype, views.of(out));
         Ok(())
     })
 }

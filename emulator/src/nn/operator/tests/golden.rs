@@ -63,8 +63,9 @@ fn tensors(argument: &Value) -> Vec<Data> {
             Data::new(dtype, &dims, &numbers(&value[values]))
         };
         // As frameworks describe tensors of so many dims: NCL, NCHW, NCDHW, else ND.
-        let format =
+        let usual =
             [(3, 47), (4, 0), (5, 30)].iter().find(|(rank, _)| *rank == dims.len()).map_or(2, |(_, code)| *code);
+        let format = value.get("format").and_then(Value::as_i64).map_or(usual, |code| code as i32);
         Data { format, ..data }
     };
     let all = |value: &Value, values: &str| value.as_array().unwrap().iter().map(|value| read(value, values)).collect();
@@ -305,4 +306,9 @@ fn losses_of_sequences_and_norms_over_cards_are_those_of_pytorch() {
 #[test]
 fn turned_products_distances_and_lists_are_those_of_pytorch() {
     check_file("further.jsonl");
+}
+
+#[test]
+fn pools_over_volumes_grids_and_what_else_models_ask_for_are_those_of_pytorch() {
+    check_file("grids.jsonl");
 }

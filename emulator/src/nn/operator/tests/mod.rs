@@ -4,6 +4,7 @@
 mod attention;
 mod complex;
 mod elementwise;
+mod exponents;
 mod flash;
 mod golden;
 mod gradient;
