@@ -44,6 +44,11 @@ fn passed(code: aclError, name: &str) -> Found {
     if code == ACL_SUCCESS { Ok(()) } else { refuse(code, format!("{name} refused it")) }
 }
 
+/// A line for CANN's log, which is not written; its arguments are not read. `torch_npu` calls it while it reports a failure, whose
+/// message has to stay the recent one.
+#[unsafe(no_mangle)]
+extern "C" fn aclAppLog() {}
+
 /// Whether a dump was begun.
 static DUMPING: AtomicBool = AtomicBool::new(false);
 

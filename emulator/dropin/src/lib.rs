@@ -10,6 +10,7 @@
 //! `-L` leads to it, and it refuses to work beside a toolkit that is loaded already.
 
 mod answered;
+mod atb;
 mod export;
 mod failure;
 mod kernel;
@@ -17,6 +18,7 @@ mod libraries;
 mod loaded;
 mod notice;
 mod process;
+mod securec;
 
 pub use export::{Coverage, Export, exports};
 pub use kernel::OWN;

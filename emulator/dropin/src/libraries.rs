@@ -44,7 +44,7 @@ const fn part(name: &'static str, owns: Option<Library>, needs: Option<&'static 
 /// Since CANN 8.5 the runtime and the communicators have a library of their own, with the same functions, and operators one for
 /// each of their repositories, any of which programs look an operator up in. The last ones programs name on their link
 /// line or open, and find there nothing that only they have. In this order: a part needs earlier ones.
-const PARTS: [Part; 22] = [
+const PARTS: [Part; 25] = [
     part("ascendcl", Some(Library::AscendCl), None),
     part("acl_rt", Some(Library::AscendCl), None),
     part("hccl", Some(Library::Hccl), None),
@@ -58,7 +58,11 @@ const PARTS: [Part; 22] = [
     part("opapi_transformer", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_oam", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_legacy", Some(Library::OpApi), Some("nnopbase")),
+    // What C++ programs call of ATB is named there too, and defined with the rest of AscendCL's.
+    part("atb", Some(Library::AscendCl), None),
     part("acl_op_compiler", None, None),
+    part("fmk_parser", None, None),
+    part("ascend_protobuf", None, None),
     part("ge_runner", None, None),
     part("graph", None, None),
     part("acl_tdt_channel", None, None),

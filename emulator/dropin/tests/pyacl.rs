@@ -83,7 +83,6 @@ fn the_functions_of_the_list_are_those_of_cann() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "says what was not tested")]
 fn a_program_of_the_samples_shape_runs() {
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: no python3");

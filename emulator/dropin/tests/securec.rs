@@ -1,0 +1,50 @@
+//! `strcpy_s` and `vsnprintf_s`, from a C program that links the libraries.
+
+use std::fs;
+use std::process::Command;
+
+use ascend_tp_emulator_dropin::{real_library, write_libraries};
+
+/// Ends with the line of the first thing that is not so. The marks behind the room must stay.
+const PROGRAM: &str = r#"
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+int strcpy_s(char *to, size_t room, const char *from);
+int vsnprintf_s(char *to, size_t room, size_t count, const char *format, va_list arguments);
+static char text[8];
+static int print(size_t room, size_t count, const char *format, ...) {
+    va_list arguments;
+    memset(text, '!', sizeof text);
+    va_start(arguments, format);
+    int written = vsnprintf_s(text, room, count, format, arguments);
+    va_end(arguments);
+    return written;
+}
+#define IS(found) if (!(found)) return __LINE__
+int main(void) {
+    memset(text, '!', sizeof text);
+    IS(strcpy_s(text, 4, "abc") == 0 && memcmp(text, "abc\0!!!!", 8) == 0);
+    IS(strcpy_s(text, 3, "xyz") == 34 && memcmp(text, "\0bc\0!!!!", 8) == 0);
+    IS(strcpy_s(text, 0, "") == 22 && strcpy_s(NULL, 4, "") == 22 && strcpy_s(text, 4, NULL) == 22);
+    IS(print(7, 6, "%d:%s", 42, "abc") == 6 && memcmp(text, "42:abc\0!", 8) == 0);
+    IS(print(7, 3, "%d:%s", 42, "abc") == -1 && memcmp(text, "42:\0!!!!", 8) == 0);
+    IS(print(4, 7, "%d:%s", 42, "abc") == -1 && text[0] == 0 && memcmp(text + 4, "!!!!", 4) == 0);
+    IS(print(0, 3, "x") == -1 && text[0] == '!');
+    return 0;
+}
+"#;
+
+#[test]
+fn what_does_not_fit_is_an_error_and_nothing_is_written_beyond() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path();
+    write_libraries(place, &real_library().expect("cargo built the shared library")).expect("written");
+    let (source, program) = (place.join("program.c"), place.join("program"));
+    fs::write(&source, PROGRAM).expect("written");
+    let mut cc = Command::new("cc");
+    cc.arg(&source).arg("-o").arg(&program).arg("-L").arg(place).args(["-lascendcl", "-lc_sec"]);
+    assert!(cc.status().expect("cc runs").success());
+    let ended = Command::new(&program).env("LD_LIBRARY_PATH", place).status().expect("the program runs");
+    assert_eq!(ended.code(), Some(0), "the line of the program that is not so");
+}
