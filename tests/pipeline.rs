@@ -1,9 +1,12 @@
 //! Stages of a pipeline: torch's curves, one card's gradients, any order of the cards, checkpoints on other meshes, and what cannot
 //! be.
 
+use std::path::Path;
+
 use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::emulator::Mode;
 use ascend_tp::exec::EngineOptions;
+use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
@@ -67,6 +70,30 @@ fn sgd_and_16_bits_in_two_stages() {
     let mut golden = Golden::read("qwen3-qknorm-bf16");
     golden.recipe.precision = Precision::F16;
     follows("in f16", &golden, &[Layout { data: 2, micro_batch: 2, zero: Zero::Moments, ..TWO }]);
+}
+
+/// The shipped model, of eight layers, in the orders that give a stage several parts: its own curve on one card.
+#[test]
+fn several_parts_a_stage_of_the_shipped_model() {
+    let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
+    let recipe = Recipe { steps: 3, seq: 16, global_batch: 8, ..Recipe::default() };
+    let batch = |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, model.config.vocab_size);
+    let batches: Vec<Batch> = (0..recipe.steps).map(batch).collect();
+    let mut golden = Golden { model, recipe, batches, expected: Vec::new() };
+    let mut one = golden.start(Layout { micro_batch: 8, ..ONE }).unwrap();
+    let steps = golden.batches.iter().map(|batch| one.step(batch).unwrap());
+    golden.expected = steps.map(|step| (step.loss, step.grad_norm)).collect();
+    let orders = [
+        (
+            Pipeline::Interleaved { chunks: 2 },
+            [Layout { micro_batch: 2, ..TWO }, Layout { stages: 4, tensor: 2, ..ONE }],
+        ),
+        (Pipeline::ZeroBubbleV, [Layout { data: 2, tensor: 2, ..TWO }, Layout { stages: 4, ..ONE }]),
+    ];
+    for (pipeline, layouts) in orders {
+        golden.recipe.pipeline = pipeline;
+        follows(&format!("kjv-qwen2, {pipeline}"), &golden, &layouts);
+    }
 }
 
 /// A model of more layers than there are published ones, that is tied or is not.

@@ -8,6 +8,7 @@ mod diagnostic;
 mod dtype;
 mod ids;
 mod kernels;
+mod parts;
 mod shape;
 mod units;
 
@@ -17,5 +18,6 @@ pub use dtype::{DType, Precision, UnknownDType, Weights};
 pub(crate) use ids::define_id;
 pub use ids::{AxisId, Id, IdVec};
 pub use kernels::{KERNEL_BLOCKS, Kernels};
+pub use parts::balanced;
 pub use shape::{Dims, Shape};
 pub use units::Bytes;

@@ -5,15 +5,14 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{AxisId, Dims, Id, Shape};
+use crate::base::{AxisId, Dims, Id, Shape, balanced};
 use crate::program::Reduce;
 
 use super::mesh::Mesh;
-use super::shard::{Remainder, part};
 
 /// How a value lies on the cards. Axes that are not named hold it whole.
 ///
-/// The axes of a dim cut it one within the other, the first outermost, each into balanced parts; they stand in the
+/// The axes of a dim cut it one within the other, the first outermost, together into [`balanced`] parts; they stand in the
 /// mesh's order. An axis occurs once in a layout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
@@ -92,12 +91,11 @@ impl Layout {
 
     fn each_range(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> impl Iterator<Item = Range<usize>> {
         self.dims.iter().zip(shape.iter()).map(move |(axes, size)| {
-            axes.iter().fold(0..*size, |range, axis| {
-                // A mesh has no empty axis and no coordinate beyond its size, so the part exists.
-                let at = mesh.coordinate(rank, *axis);
-                let inner = part(range.len(), mesh.size(*axis), at, Remainder::Balanced).unwrap_or_default();
-                range.start + inner.start..range.start + inner.end
-            })
+            let within = |(parts, at), axis: &AxisId| {
+                (parts * mesh.size(*axis), at * mesh.size(*axis) + mesh.coordinate(rank, *axis))
+            };
+            let (parts, at) = axes.iter().fold((1, 0), within);
+            balanced(*size, parts, at)
         })
     }
 
@@ -113,7 +111,7 @@ impl Layout {
         self.each_range(mesh, shape, rank).map(|range| range.len()).collect()
     }
 
-    /// Elements of the fullest card, which is rank 0: balanced parts put what is left over on the first.
+    /// Elements of the fullest card, which is rank 0: no balanced part is larger than the first.
     #[must_use]
     pub fn largest_local_elems(&self, mesh: &Mesh, shape: &Shape) -> usize {
         self.local_shape(mesh, shape, 0).elems()

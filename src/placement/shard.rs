@@ -15,7 +15,7 @@ mod view;
 use std::fmt;
 use std::ops::Range;
 
-use crate::base::{Diagnostic, Diagnostics, Shape};
+use crate::base::{Diagnostic, Diagnostics, Shape, balanced};
 use view::checked_elems;
 pub use view::{Tensor, TensorView, ViewError};
 
@@ -25,7 +25,7 @@ pub enum Remainder {
     /// `size / parts` elements each; the last part has the rest as well. 10 in 4 parts: 2, 2, 2, 4.
     #[default]
     Last,
-    /// The first `size % parts` parts are one element larger than the others. 10 in 4 parts: 3, 3, 2, 2.
+    /// Parts differ by one element at most, and parts of parts are parts of the whole ([`balanced`]). 10 in 4 parts: 3, 2, 3, 2.
     Balanced,
     /// Every part has `ceil(size / parts)` elements; where the tensor ends early, zeros follow.
     /// 10 in 4 parts: 3, 3, 3, and 1 with two zeros.
@@ -137,7 +137,7 @@ pub enum GatherError {
 /// use ascend_tp::placement::shard::{Remainder, partition};
 ///
 /// assert_eq!(partition(10, 4, Remainder::Last)?, [0..2, 2..4, 4..6, 6..10]);
-/// assert_eq!(partition(10, 4, Remainder::Balanced)?, [0..3, 3..6, 6..8, 8..10]);
+/// assert_eq!(partition(10, 4, Remainder::Balanced)?, [0..3, 3..5, 5..8, 8..10]);
 /// assert_eq!(partition(10, 4, Remainder::ZeroPadded)?, [0..3, 3..6, 6..9, 9..10]);
 /// # Ok::<(), ascend_tp::placement::shard::SplitError>(())
 /// ```
@@ -334,16 +334,13 @@ const fn check_part(size: usize, parts: usize, index: usize) -> Result<(), Split
 /// The range of [`part`]. `parts` is not 0 and `index` is below it. No step overflows: a start is at most `size`, save
 /// in `ZeroPadded`, where it saturates first.
 fn owned_range(size: usize, parts: usize, index: usize, remainder: Remainder) -> Range<usize> {
-    let (quotient, rest) = (size / parts, size % parts);
     match remainder {
         Remainder::Last => {
+            let quotient = size / parts;
             let start = quotient * index;
             start..if index + 1 == parts { size } else { start + quotient }
         }
-        Remainder::Balanced => {
-            let start = quotient * index + index.min(rest);
-            start..start + quotient + usize::from(index < rest)
-        }
+        Remainder::Balanced => balanced(size, parts, index),
         Remainder::ZeroPadded => {
             let padded = size.div_ceil(parts);
             let start = padded.saturating_mul(index).min(size);
@@ -403,7 +400,7 @@ mod tests {
 
     #[test]
     fn balanced_parts_differ_by_one_at_most() {
-        assert_eq!(split_ten(4, Remainder::Balanced), [vec![1, 2, 3], vec![4, 5, 6], vec![7, 8], vec![9, 10]]);
+        assert_eq!(split_ten(4, Remainder::Balanced), [vec![1, 2, 3], vec![4, 5], vec![6, 7, 8], vec![9, 10]]);
     }
 
     #[test]
@@ -448,7 +445,7 @@ mod tests {
     #[test]
     fn more_parts_than_elements_leave_some_empty() {
         assert_eq!(partition(2, 4, Remainder::Last), Ok(vec![0..0, 0..0, 0..0, 0..2]));
-        assert_eq!(partition(2, 4, Remainder::Balanced), Ok(vec![0..1, 1..2, 2..2, 2..2]));
+        assert_eq!(partition(2, 4, Remainder::Balanced), Ok(vec![0..1, 1..1, 1..2, 2..2]));
         assert_eq!(partition(2, 4, Remainder::ZeroPadded), Ok(vec![0..1, 1..2, 2..2, 2..2]));
         assert_eq!(part_size(2, 4, 3, Remainder::ZeroPadded), Ok(1));
     }

@@ -174,15 +174,15 @@ impl Einsum {
     }
 
     /// Of the dims that are summed, those that [`Kind::TreeMatMul`](super::Kind::TreeMatMul) sums as a tree, by what their letters
-    /// say in [`models`](super::models): sequences, else key heads, query heads of one, the size of a head, the intermediate size
-    /// and the vocabulary. Nothing cuts the others.
+    /// say in [`models`](super::models): sequences, else key heads, query heads of one, the intermediate size and the vocabulary.
+    /// Nothing cuts the others: a head stays whole.
     #[must_use]
     pub fn halved(&self) -> String {
         let summed = self.summed();
         if self.sums_sequences() {
             SEQUENCES.to_string()
         } else {
-            summed.chars().filter(|letter| "kgdfv".contains(*letter)).collect()
+            summed.chars().filter(|letter| "kgfv".contains(*letter)).collect()
         }
     }
 

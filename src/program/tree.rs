@@ -1,12 +1,15 @@
 //! The one order of sums that cards may hold parts of, so that a sum has the same bits however it is cut: a binary tree over
 //! the elements of the whole.
 //!
-//! A dim is halved, the first half the larger, until it is in so many blocks as wanted or in single elements; what lies in a
-//! block is summed by whatever one operator takes, the blocks by pairs. Of several dims the first is halved first. A card that
+//! A dim is cut into two balanced parts, these into two, until it is in so many blocks as wanted or in single elements; what lies in
+//! a block is summed by whatever one operator takes, the blocks by pairs. Of several dims the first is halved first. A card that
 //! holds a range that is a node of the tree sums that node by itself, and cards join their nodes by pairs: who holds what
-//! decides where an addition happens, never which.
+//! decides where an addition happens, never which. As parts of parts are parts of the whole ([`balanced`]), any size has its nodes on
+//! 1, 2, 4, … cards.
 
 use std::ops::Range;
+
+use crate::base::balanced;
 
 /// Into as many blocks as this many halvings make, the dims of weights and vocabularies are cut: over as many cards they can be.
 pub const BLOCK_LEVELS: usize = 4;
@@ -37,14 +40,16 @@ impl Halved {
         Self { size, levels: size.max(1).next_power_of_two().trailing_zeros() as usize }
     }
 
-    /// Dims of these sizes in [`BLOCK_LEVELS`] together, the first first. Where others follow it, the first is halved while it is
-    /// even, as cards that do not divide it cut another.
+    /// Dims of these sizes in [`BLOCK_LEVELS`] together, the first first. Where others follow it, an even one is halved while it is
+    /// even, as cards that do not divide it cut another; an odd one they cut all the same.
     #[must_use]
     pub fn blocks(sizes: &[usize]) -> Vec<Self> {
         let mut left = BLOCK_LEVELS;
         let halved = |(at, size): (usize, &usize)| {
             let own = match at {
-                0 if sizes.len() > 1 => size.trailing_zeros() as usize,
+                0 if size.is_multiple_of(2) && sizes[1..].iter().any(|size| *size > 1) => {
+                    size.trailing_zeros() as usize
+                }
                 _ => Self::singly(*size).levels,
             };
             let levels = own.min(left);
@@ -54,26 +59,37 @@ impl Halved {
         sizes.iter().enumerate().map(halved).collect()
     }
 
-    /// How many halvings lead to a range; `None`: it is no node of the tree.
+    /// How many halvings lead to a range; `None`: it is no node of the tree, or has no elements.
     #[must_use]
     pub fn depth(&self, range: &Range<usize>) -> Option<usize> {
-        let mut node = 0..self.size;
-        let mut depth = 0;
-        while node != *range {
-            if depth == self.levels || node.len() <= 1 {
-                return None;
-            }
-            let halves = halves(&node);
-            node = halves.into_iter().find(|half| half.start <= range.start && range.end <= half.end)?;
-            depth += 1;
-        }
-        Some(depth)
+        self.node(range).map(|node| node.level)
+    }
+
+    fn node(&self, range: &Range<usize>) -> Option<HalvedNode> {
+        // Of the parts that begin at an element, the last has it.
+        let at = |level: usize| HalvedNode { dim: *self, level, index: (range.start << level) / self.size.max(1) };
+        (0..=self.levels).map(at).find(|node| node.range() == *range)
     }
 }
 
-fn halves(range: &Range<usize>) -> [Range<usize>; 2] {
-    let middle = range.start + range.len().div_ceil(2);
-    [range.start..middle, middle..range.end]
+/// A node of the tree of a dim: of the `2^level` balanced parts of it, number `index`.
+#[derive(Clone, Copy)]
+struct HalvedNode {
+    dim: Halved,
+    level: usize,
+    index: usize,
+}
+
+impl HalvedNode {
+    fn range(&self) -> Range<usize> {
+        balanced(self.dim.size, 1 << self.level, self.index)
+    }
+
+    /// Its halves, unless it is a block.
+    fn halves(&self) -> Option<[Self; 2]> {
+        let half = |index| Self { level: self.level + 1, index, ..*self };
+        (self.level < self.dim.levels && self.range().len() > 1).then(|| [0, 1].map(|at| half(2 * self.index + at)))
+    }
 }
 
 /// The sum of a part of a tensor.
@@ -90,23 +106,25 @@ impl Node {
     /// one block; [`node_problem`] says which are.
     #[must_use]
     pub fn of_part(dims: &[Halved], starts: &[usize], sizes: &[usize]) -> Self {
-        let left = |((dim, start), size): ((&Halved, &usize), &usize)| {
-            let depth = dim.depth(&(*start..start + size)).unwrap_or(dim.levels);
-            (0..*size, dim.levels - depth)
+        let part = |((dim, start), size): ((&Halved, &usize), &usize)| {
+            let range = *start..start + size;
+            (dim.node(&range), range, *start)
         };
-        Self::below(&dims.iter().zip(starts).zip(sizes).map(left).collect::<Vec<_>>())
+        Self::below(&dims.iter().zip(starts).zip(sizes).map(part).collect::<Vec<_>>())
     }
 
-    fn below(dims: &[(Range<usize>, usize)]) -> Self {
-        let Some(at) = dims.iter().position(|(range, levels)| *levels > 0 && range.len() > 1) else {
-            return Self::Block(dims.iter().map(|(range, _)| range.clone()).collect());
+    /// Of dims of which each is a node, if it is one, its range and where the part begins.
+    fn below(dims: &[(Option<HalvedNode>, Range<usize>, usize)]) -> Self {
+        let halves = dims.iter().enumerate().find_map(|(at, (node, ..))| Some((at, node.as_ref()?.halves()?)));
+        let Some((at, halves)) = halves else {
+            return Self::Block(dims.iter().map(|(_, range, start)| range.start - start..range.end - start).collect());
         };
-        let half = |half: Range<usize>| {
+        let half = |half: HalvedNode| {
             let mut dims = dims.to_vec();
-            dims[at] = (half, dims[at].1 - 1);
+            dims[at] = (Some(half), half.range(), dims[at].2);
             Self::below(&dims)
         };
-        Self::Join(Box::new(halves(&dims[at].0).map(half)))
+        Self::Join(Box::new(halves.map(half)))
     }
 
     /// The blocks in order, if each is of as many elements as the others and they are joined level by level, as a power of two is.
@@ -152,9 +170,15 @@ pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<Strin
         if !cards.is_power_of_two() {
             return Some(format!("{cards} cards cut it, which is no power of two"));
         }
+        let Halved { size, levels: halvings } = dim;
+        if ranges.iter().any(Range::is_empty) {
+            return Some(format!("{cards} cards cut a dim of {size} elements, so that one has none"));
+        }
         if let Some(range) = ranges.iter().find(|range| dim.depth(range) != Some(levels)) {
-            let Halved { size, levels } = dim;
-            return Some(format!("{}..{} is no part of {size} elements halved {levels} times", range.start, range.end));
+            return Some(format!(
+                "{}..{} is no part of {size} elements halved {halvings} times",
+                range.start, range.end
+            ));
         }
         is_open |= levels < dim.levels;
     }
@@ -179,18 +203,15 @@ mod tests {
 
     #[test]
     fn blocks_of_parts_are_those_of_the_whole() {
-        for size in [1, 5, 16, 37, 64, 151] {
+        for size in [1, 5, 6, 14, 16, 37, 64, 151, 259] {
             let dim = Halved::blocks(&[size]);
             let whole = blocks(&Node::of_part(&dim, &[0], &[size]));
             for cards in [2, 4, 8, 16] {
-                let parts: Vec<Range<usize>> = (0..cards)
-                    .map(|at| {
-                        let first = |card: usize| size / cards * card + card.min(size % cards);
-                        first(at)..first(at + 1)
-                    })
-                    .collect();
-                if node_problem(&[(dim[0], parts.clone(), cards)]).is_some() {
-                    assert!(!size.is_multiple_of(cards), "{size} over {cards}");
+                let parts: Vec<Range<usize>> = (0..cards).map(|at| balanced(size, cards, at)).collect();
+                let problem = node_problem(&[(dim[0], parts.clone(), cards)]);
+                // A card without elements has no node.
+                assert_eq!(problem.is_some(), size < cards && size > 0, "{size} over {cards}: {problem:?}");
+                if problem.is_some() {
                     continue;
                 }
                 let of_part = |part: &Range<usize>| {
@@ -203,12 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_blocks_are_shared_among_dims_and_odd_ones_are_left_to_those_behind() {
+    fn sixteen_blocks_are_shared_among_dims_and_what_is_odd_in_one_is_left_to_those_behind() {
         let levels = |sizes: &[usize]| Halved::blocks(sizes).iter().map(|dim| dim.levels).collect::<Vec<_>>();
-        assert_eq!(levels(&[8, 4, 64]), [3, 1, 0]);
-        assert_eq!(levels(&[2, 7, 64]), [1, 3, 0]);
-        assert_eq!(levels(&[3, 1, 64]), [0, 0, 4]);
-        assert_eq!(levels(&[3]), [2]);
+        assert_eq!(levels(&[8, 4]), [3, 1]);
+        assert_eq!(levels(&[2, 7]), [1, 3]);
+        assert_eq!(levels(&[3, 2]), [2, 1]);
+        assert_eq!(levels(&[3, 1]), [2, 0]);
+        assert_eq!(levels(&[704]), [4]);
     }
 
     #[test]
