@@ -36,7 +36,7 @@ chores:
   kernels --host --out DIR
                        write DIR/libascend_tp_kernels_host.so, the kernels of kernels/ as the emulator loads them; needs a C++
                        compiler (CXX, else c++, g++ or clang++)
-  operators            list CANN's aclnn operators, each with a tab and `modelled`, `elsewhere` or `refused`, on standard output
+  operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
   kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,

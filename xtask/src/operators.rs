@@ -1,8 +1,8 @@
 //! Lists the aclnn operators of CANN, and which of them the emulator models.
 //!
 //! Input: what the drop-in libraries export, as their package says it. Output: a line for each operator, that is for each
-//! function of `libopapi.so` with a first phase: its name, a tab, and `modelled`, `elsewhere` (CANN has it for another chip
-//! than those modelled) or `refused`; in order. Does not: list functions of that library which stand alone.
+//! function of `libopapi.so` with a first phase: its name, a tab, and `modelled` or `refused`, in order. What CANN has for other
+//! chips alone is refused here, as on theirs. Does not: list functions of that library which stand alone.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -30,7 +30,10 @@ pub(crate) fn list() -> Result<String> {
 fn operators(exports: &str) -> String {
     let functions = exports.lines().filter_map(|line| line.strip_prefix("libopapi.so\t")?.split_once('\t'));
     let mut operators: Vec<String> = functions
-        .filter_map(|(name, answer)| Some(format!("{}\t{answer}\n", name.strip_suffix(FIRST_PHASE)?)))
+        .filter_map(|(name, answer)| {
+            let answer = if answer == "modelled" { answer } else { "refused" };
+            Some(format!("{}\t{answer}\n", name.strip_suffix(FIRST_PHASE)?))
+        })
         .collect();
     operators.sort();
     operators.concat()
@@ -43,7 +46,8 @@ mod tests {
     #[test]
     fn an_operator_is_a_function_with_a_first_phase() {
         let exports = "libhccl.so\tHcclSend\tmodelled\nlibopapi.so\taclnnB\trefused\nlibopapi.so\taclnnBGetWorkspaceSize\trefused\n\
-                       libopapi.so\taclnnA\tmodelled\nlibopapi.so\taclnnAGetWorkspaceSize\tmodelled\nlibopapi.so\taclnnAlone\trefused\n";
-        assert_eq!(operators(exports), "aclnnA\tmodelled\naclnnB\trefused\n");
+                       libopapi.so\taclnnA\tmodelled\nlibopapi.so\taclnnAGetWorkspaceSize\tmodelled\nlibopapi.so\taclnnAlone\trefused\n\
+                       libopapi.so\taclnnC\telsewhere\nlibopapi.so\taclnnCGetWorkspaceSize\telsewhere\n";
+        assert_eq!(operators(exports), "aclnnA\tmodelled\naclnnB\trefused\naclnnC\trefused\n");
     }
 }
