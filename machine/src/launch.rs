@@ -1,7 +1,8 @@
 //! An operator's call as any caller of the C ABI can describe it: its name, and the element types and sizes of its tensors.
 
 /// An element type of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Element {
     /// 64-bit float or complex numbers of 32 bits.

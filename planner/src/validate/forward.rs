@@ -6,8 +6,7 @@
 use ascend_tp_machine::{Profile, Topology};
 
 use super::super::workload::{
-    Dense, Experts, FeedForward, HeadNorms, Mixture, ParallelSplit, ProductPrecision, Section, Tokens, deepseek_v3_1,
-    kimi_k2_5, moon_vit, qwen3_5_27b, qwen3_5_35b_a3b,
+    Dense, Experts, FeedForward, HeadNorms, Mixture, ParallelSplit, ProductPrecision, Published, Section, Tokens,
 };
 use super::stack::{Cards, Expansion, StepWork};
 use crate::points::{Model, Point, machine};
@@ -113,25 +112,11 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let tokens = Tokens { batch, query, context: if is_decode { length } else { 0 } };
     let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
     let model = point.text("model").rsplit('/').next().unwrap_or_default();
-    let sections = match model {
-        "DeepSeek-V3.1" => deepseek_v3_1().forward(tokens, drafts, split, precision),
-        "Kimi-K2.5" => match image(point).filter(|_| !is_decode) {
-            None => kimi_k2_5().forward(tokens, drafts, split, precision),
-            Some((height, width)) => {
-                let (tower, decoder) = (moon_vit(), kimi_k2_5());
-                let image = tower.tokens(height, width);
-                let mut sections = tower.forward(batch, image, decoder.hidden);
-                let tokens = Tokens { query: tokens.query + image, ..tokens };
-                sections.extend(decoder.forward(tokens, drafts, split, precision));
-                sections
-            }
-        },
-        "Qwen3.5-27B" => qwen3_5_27b().forward(tokens, drafts, split, precision),
-        "Qwen3.5-35B-A3B" => qwen3_5_35b_a3b().forward(tokens, drafts, split, precision),
-        _ => {
-            let rows = if is_decode { tokens.new_tokens() } else { batch };
-            Decoder::of(point)?.forward(tokens, rows, split, precision)
-        }
+    let sections = if let Some(published) = Published::of(model) {
+        published.forward(tokens, image(point).filter(|_| !is_decode), drafts, (split, precision))
+    } else {
+        let rows = if is_decode { tokens.new_tokens() } else { batch };
+        Decoder::of(point)?.forward(tokens, rows, split, precision)
     };
     let expansion = Expansion::Cores;
     Ok(Cards { profile: Profile::of(soc), topology, tensor, expert, expansion }.work(&sections))

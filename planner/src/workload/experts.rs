@@ -1,13 +1,15 @@
 //! Mixtures of experts: routing, the two exchanges and the experts' products.
 
 use ascend_tp_machine::{Element, Exchange};
+use serde::Deserialize;
 
 use super::dense::{Dense, reduce, residual_rows};
 use super::launches::{ACTIVATION, Operands, add_rms_norm, elementwise, matmul, projection, quantise, swiglu};
 use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 
 /// Sizes of a mixture of experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Experts {
     /// Experts of a layer.
     pub count: usize,

@@ -1,6 +1,7 @@
 //! Decoders that mix gated attention with gated delta rules, a linear attention with a state of fixed size: Qwen3.5.
 
 use ascend_tp_machine::Element;
+use serde::Deserialize;
 
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
@@ -11,7 +12,8 @@ use super::launches::{
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 
 /// The feed-forward block of every layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Block {
     /// Gated, of this width.
     Dense(usize),
@@ -20,7 +22,8 @@ pub enum Block {
 }
 
 /// Sizes of a hybrid decoder.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Hybrid {
     /// Width of the residual stream.
     pub hidden: usize,
@@ -56,37 +59,6 @@ pub(crate) const DELTA_CHUNKS: &str = "chunk_gated_delta_rule";
 
 /// The delta rule of one new token of each sequence. Its first operand is the states, `[sequences, heads, dim, dim]`.
 pub(crate) const DELTA_TOKEN: &str = "recurrent_gated_delta_rule";
-
-/// `Qwen3.5-27B`: its `config.json`, and `scripts/models/qwen3.5-27B.sh` of THUDM/slime.
-#[must_use]
-pub const fn qwen3_5_27b() -> Hybrid {
-    Hybrid {
-        hidden: 5120,
-        layers: 64,
-        heads: 24,
-        kv_heads: 4,
-        head_dim: 256,
-        linear_key_heads: 16,
-        linear_value_heads: 48,
-        linear_dim: 128,
-        block: Block::Dense(17_408),
-        vocab: 248_320,
-    }
-}
-
-/// `Qwen3.5-35B-A3B`: its `config.json` as listed in mlc-ai/web-llm issue 778.
-#[must_use]
-pub const fn qwen3_5_35b_a3b() -> Hybrid {
-    Hybrid {
-        hidden: 2048,
-        layers: 40,
-        heads: 16,
-        kv_heads: 2,
-        linear_value_heads: 32,
-        block: Block::Experts(Experts { count: 256, chosen: 8, width: 512, shared_width: 512 }),
-        ..qwen3_5_27b()
-    }
-}
 
 impl Hybrid {
     fn gated_attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {

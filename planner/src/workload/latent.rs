@@ -4,6 +4,7 @@
 //! there and back by small products. Prefill makes keys and values of every head.
 
 use ascend_tp_machine::{Element, Launch};
+use serde::Deserialize;
 
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
@@ -13,7 +14,8 @@ use super::launches::{
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, WorkloadTask};
 
 /// Sizes of a decoder with latent attention.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Latent {
     /// Width of the residual stream.
     pub hidden: usize,
@@ -41,40 +43,6 @@ pub struct Latent {
     pub vocab: usize,
     /// Element type of the cache and of the products of attention.
     pub attention: Element,
-}
-
-/// `DeepSeek-V3.1` as its `config.json` has it; attention in 8-bit integers, as the measured point
-/// (`deepseek-v3.1-decode.json` of Ascend/msmodeling: "INT8 attn").
-#[must_use]
-pub const fn deepseek_v3_1() -> Latent {
-    Latent {
-        hidden: 7168,
-        layers: 61,
-        dense_layers: 3,
-        intermediate: 18_432,
-        heads: 128,
-        query_rank: 1536,
-        kv_rank: 512,
-        plain_dim: 128,
-        rotary_dim: 64,
-        value_dim: 128,
-        experts: Experts { count: 256, chosen: 8, width: 2048, shared_width: 2048 },
-        vocab: 129_280,
-        attention: Element::I8,
-    }
-}
-
-/// `Kimi-K2.5`: the same design with 64 heads, 384 experts and one dense layer (`config.json` of moonshotai/Kimi-K2).
-#[must_use]
-pub const fn kimi_k2_5() -> Latent {
-    Latent {
-        dense_layers: 1,
-        heads: 64,
-        experts: Experts { count: 384, chosen: 8, width: 2048, shared_width: 2048 },
-        vocab: 163_840,
-        attention: Element::Bf16,
-        ..deepseek_v3_1()
-    }
 }
 
 impl Latent {

@@ -12,14 +12,16 @@ mod experts;
 mod hybrid;
 mod latent;
 mod launches;
+mod published;
 mod vision;
 
 pub use dense::{Dense, FeedForward, HeadNorms};
 pub use experts::{Experts, Mixture};
-pub use hybrid::{Block, Hybrid, qwen3_5_27b, qwen3_5_35b_a3b};
+pub use hybrid::{Block, Hybrid};
 pub(crate) use hybrid::{DELTA_CHUNKS, DELTA_TOKEN};
-pub use latent::{Latent, deepseek_v3_1, kimi_k2_5};
-pub use vision::{Vision, moon_vit};
+pub use latent::Latent;
+pub use published::Published;
+pub use vision::Vision;
 
 use ascend_tp::placement::Residual;
 use ascend_tp_machine::{Exchange, Launch};

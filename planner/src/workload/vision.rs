@@ -1,10 +1,13 @@
 //! Vision towers: whole attention over the patches of an image, on every card whole.
 
+use serde::Deserialize;
+
 use super::launches::{ACTIVATION, Attention, Operands, Sight, elementwise, matmul};
 use super::{Section, WorkloadStep};
 
 /// Sizes of a vision tower.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Vision {
     /// Number of layers.
     pub layers: usize,
@@ -18,12 +21,6 @@ pub struct Vision {
     pub patch: usize,
     /// Side of the square of patches that becomes one token.
     pub merge: usize,
-}
-
-/// `MoonViT` of Kimi-K2.5: 27 layers of width 1152, 16 heads, patches of 14 pixels, 2 × 2 of them a token.
-#[must_use]
-pub const fn moon_vit() -> Vision {
-    Vision { layers: 27, hidden: 1152, heads: 16, intermediate: 4304, patch: 14, merge: 2 }
 }
 
 impl Vision {

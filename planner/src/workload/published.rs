@@ -1,0 +1,92 @@
+//! Models whose layers are not alike, by their published sizes (`points/architectures.json`, each with its source).
+//!
+//! Input → output: the whole name of a model → its decoder and, if it sees images, its tower. Does not: know one by a part of its name.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::{Hybrid, Latent, ParallelSplit, ProductPrecision, Section, Tokens, Vision};
+
+static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
+    let text = include_str!("../../points/architectures.json");
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("points/architectures.json: {error}"))
+});
+
+/// Sizes that a model has been published with.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    models: Vec<String>,
+    /// Where the sizes are from.
+    pub source: String,
+    decoder: PublishedDecoder,
+    vision: Option<Vision>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PublishedDecoder {
+    Latent(Latent),
+    Hybrid(Hybrid),
+}
+
+impl Published {
+    /// The model of this name.
+    #[must_use]
+    pub fn of(model: &str) -> Option<&'static Self> {
+        PUBLISHED.iter().find(|published| published.models.iter().any(|name| name == model))
+    }
+
+    /// A forward pass, in which each prompt of a model with a tower has an image of `rows` × `columns` pixels before its text, and then
+    /// `drafts` drafted tokens.
+    #[must_use]
+    pub fn forward(
+        &self,
+        tokens: Tokens,
+        image: Option<(usize, usize)>,
+        drafts: usize,
+        (split, precision): (ParallelSplit, ProductPrecision),
+    ) -> Vec<Section> {
+        let Some(((rows, columns), tower)) = image.zip(self.vision) else {
+            return self.decode(tokens, drafts, split, precision);
+        };
+        let image = tower.tokens(rows, columns);
+        let mut sections = tower.forward(tokens.batch, image, self.hidden());
+        let tokens = Tokens { query: tokens.query + image, ..tokens };
+        sections.extend(self.decode(tokens, drafts, split, precision));
+        sections
+    }
+
+    fn decode(&self, tokens: Tokens, drafts: usize, split: ParallelSplit, precision: ProductPrecision) -> Vec<Section> {
+        match &self.decoder {
+            PublishedDecoder::Latent(latent) => latent.forward(tokens, drafts, split, precision),
+            PublishedDecoder::Hybrid(hybrid) => hybrid.forward(tokens, drafts, split, precision),
+        }
+    }
+
+    const fn hidden(&self) -> usize {
+        match &self.decoder {
+            PublishedDecoder::Latent(latent) => latent.hidden,
+            PublishedDecoder::Hybrid(hybrid) => hybrid.hidden,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_model_has_one_entry_with_a_source() {
+        let mut seen = std::collections::HashSet::new();
+        for published in PUBLISHED.iter() {
+            assert!(!published.source.is_empty(), "{:?}", published.models);
+            for model in &published.models {
+                assert!(seen.insert(model), "{model} stands there twice");
+                assert!(Published::of(model).is_some());
+            }
+        }
+        assert!(Published::of("DeepSeek").is_none());
+    }
+}
