@@ -10,7 +10,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::exec::Clock;
 use ascend_tp::machine::{Profile, Soc};
 use ascend_tp::world::ProcessGroup;
-use ascend_tp_planner::calibrate::{self, Error};
+use ascend_tp_planner::calibrate::{self, CalibrateError};
 use ascend_tp_planner::validate;
 
 use super::cards;
@@ -92,9 +92,9 @@ fn of_cards(options: &CalibrateOptions) -> Result<Profile, Failure> {
     let topology = options.topology.as_deref().map_or_else(|| Ok(own_topology(soc)), topology)?;
     let there = cards.cann.device_count().map_err(|error| Failure::Run(error.into()))?;
     let count = options.cards.unwrap_or_else(|| there.min(topology.cards()).min(MOST_CARDS));
-    let measured = calibrate::Cards { cann: &cards.cann, count, topology: &topology, clock: &clock };
+    let measured = calibrate::MeasuredCards { cann: &cards.cann, count, topology: &topology, clock: &clock };
     calibrate::calibrate(&measured, &Profile::of(soc)).map_err(|error| match error {
-        Error::Refused(problems) => problems.into(),
+        CalibrateError::Refused(problems) => problems.into(),
         error => Failure::Run(error.into()),
     })
 }

@@ -7,7 +7,7 @@ use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, ReduceOp, Result, Stream};
 use ascend_tp_machine::{CollectiveCost, Exchange, Profile};
 
-use super::Cards;
+use super::MeasuredCards;
 use super::host::each_us;
 use super::kernels::{Bench, calls_of};
 use crate::validate::Sample;
@@ -29,7 +29,7 @@ const EXCHANGES: [Exchange; 5] =
 type Found = (Vec<Sample>, f64);
 
 /// Times all exchanges of all groups there are cards for; without two cards a call takes what the profile says.
-pub(super) fn measure(cards: &Cards<'_>, profile: &Profile) -> Result<Found> {
+pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Found> {
     let (mut samples, mut call_us) = (Vec::new(), profile.coefficients.host.collective_us);
     for ranks in GROUPS.into_iter().filter(|ranks| *ranks <= cards.count) {
         let devices = (0..ranks).map(|card| Device::open(cards.cann, card)).collect::<Result<Vec<_>>>()?;
@@ -78,7 +78,7 @@ fn on_all_ranks(ends: Vec<Communicator>, body: impl Fn(&Communicator) -> Result<
 }
 
 /// All exchanges of one rank, in the same order on all.
-fn of_rank(end: &Communicator, cards: &Cards<'_>, profile: &Profile) -> Result<Found> {
+fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Found> {
     let device = end.device();
     let most = BYTES.into_iter().max().unwrap_or(0);
     let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);

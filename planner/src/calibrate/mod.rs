@@ -27,7 +27,7 @@ use crate::validate::fit_samples;
 /// The failure of a calibration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum CalibrateError {
     /// Found before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
@@ -38,7 +38,7 @@ pub enum Error {
 
 /// Cards to measure.
 #[derive(Debug)]
-pub struct Cards<'a> {
+pub struct MeasuredCards<'a> {
     /// Their library.
     pub cann: &'a Arc<Cann>,
     /// How many: those with the first ordinals, which are their places in the topology.
@@ -53,7 +53,7 @@ pub struct Cards<'a> {
 ///
 /// # Errors
 /// No card, more than there are, or more than the topology joins; or a card fails.
-pub fn calibrate(cards: &Cards<'_>, base: &Profile) -> Result<Profile, Error> {
+pub fn calibrate(cards: &MeasuredCards<'_>, base: &Profile) -> Result<Profile, CalibrateError> {
     check(cards)?;
     let soc = base.soc;
     let mut profile = base.clone();
@@ -77,7 +77,7 @@ pub fn calibrate(cards: &Cards<'_>, base: &Profile) -> Result<Profile, Error> {
 }
 
 /// Everything that is wrong with the number of cards.
-fn check(cards: &Cards<'_>) -> Result<(), Error> {
+fn check(cards: &MeasuredCards<'_>) -> Result<(), CalibrateError> {
     let mut problems = Diagnostics::new();
     let known = [("of the toolkit", cards.cann.device_count()?), ("of the topology", cards.topology.cards())];
     for (whose, most) in known {

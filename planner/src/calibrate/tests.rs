@@ -42,7 +42,7 @@ fn found(own: &Profile, base: &Profile, topology: &Topology, count: usize) -> Pr
     .unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     let clock = Clock(Arc::new(move || emulator.thread_now_ns()));
-    calibrate(&Cards { cann: &cann, count, topology, clock: &clock }, base).unwrap()
+    calibrate(&MeasuredCards { cann: &cann, count, topology, clock: &clock }, base).unwrap()
 }
 
 fn values(coefficients: &Coefficients) -> Vec<(&'static str, f64)> {
@@ -97,7 +97,7 @@ fn what_is_not_measured_stays_and_what_is_not_there_is_refused() {
     assert!(found.origin.contains("0 exchanges") && found.origin.contains(&own.origin), "{}", found.origin);
 
     let cann = Cann::new(Emulator::new(Config::with_cards(2)).unwrap().table()).unwrap();
-    let cards = Cards { cann: &cann, count: 9, topology: &Topology::atlas_a2(1), clock: &Clock::of_host() };
+    let cards = MeasuredCards { cann: &cann, count: 9, topology: &Topology::atlas_a2(1), clock: &Clock::of_host() };
     let problems = calibrate(&cards, &own).unwrap_err().to_string();
     assert!(
         problems.contains("toolkit") && problems.contains("topology") && problems.lines().count() >= 2,

@@ -612,7 +612,7 @@ ACLNN_OPERATOR(aclnnMaxPool3dWithArgmaxBackward, const aclTensor *grad_output, c
     *dilation, bool ceil_mode, aclTensor *grad_input)
 ACLNN_OPERATOR(aclnnAvgPool3d, const aclTensor *self, const aclIntArray *kernel_size, const aclIntArray *stride, const
     aclIntArray *padding, bool ceil_mode, bool count_include_pad, int64_t divisor_override, aclTensor *out)
-ACLNN_OPERATOR(aclnnAvgPool3dBackward, const aclTensor *grad_ouput, const aclTensor *self, const aclIntArray
+ACLNN_OPERATOR(aclnnAvgPool3dBackward, const aclTensor *grad_output, const aclTensor *self, const aclIntArray
     *kernel_size, const aclIntArray *stride, const aclIntArray *padding, bool ceil_mode, bool count_include_pad,
     int64_t divisor_override, aclTensor *output)
 ACLNN_OPERATOR(aclnnAdaptiveAvgPool3d, const aclTensor *self, const aclIntArray *output_size, aclTensor *out)

@@ -43,9 +43,17 @@ const MOVEMENTS: [&str; 10] = [
 const MAY_NAME_MOVEMENTS: [&str; 4] =
     ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/compile/order.rs"];
 
-/// Files that may name calls beside their table: those that make them, and the one that says what they ask of a card.
-const MAY_NAME_CALLS: [&str; 5] =
-    ["src/program/npu.rs", "src/program/npu/", "src/schedule/emit.rs", "src/schedule/emit/", "src/schedule/launch.rs"];
+/// Files that may name calls beside their table: those that make them, the one that says what they ask of a card, and the verifier of
+/// those that exchange beside what they multiply.
+const MAY_NAME_CALLS: [&str; 7] = [
+    "src/program/npu.rs",
+    "src/program/npu/",
+    "src/schedule/emit.rs",
+    "src/schedule/emit/",
+    "src/schedule/launch.rs",
+    "src/schedule/verify.rs",
+    "src/schedule/with_exchange.rs",
+];
 
 /// The variants of the table that a macro is given in `path`.
 fn entries(sources: &[Source], path: &str, after: &str) -> BTreeSet<String> {
