@@ -1,6 +1,6 @@
 //! A program from a seed.
 //!
-//! Input: a seed. Output: a [`Program`]. Invariants: the same seed, the same program; every call of it is legal on an Atlas A2,
+//! Input: a seed. Output: a `Program`. Invariants: the same seed, the same program; every call of it is legal on an Atlas A2,
 //! as the emulator's tables of operators and collectives say, and in strict mode free of anything that strict mode reports.
 //! Does not: order streams (see `order`), or know what is right (see `oracle`).
 
