@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::turnstile::{Host, Stand, Turnstile, TurnstileView};
-use super::watch::{self, Doing, Look, Tid};
+use super::watch::{self, Doing, Look, Tid, Watcher};
 use crate::machine::Machine;
 use crate::strict::Strict;
 use crate::strict::trace::{Actor, What};
@@ -59,6 +59,9 @@ pub(crate) struct Quiet {
     has_someone_ended: bool,
     /// Threads of the process at the last look.
     threads: u64,
+    watcher: Watcher,
+    /// Threads that were passed by when it was last quiet, and how they looked.
+    asleep: BTreeMap<Tid, Look>,
 }
 
 impl Quiet {
@@ -73,6 +76,8 @@ impl Quiet {
             strangers: BTreeMap::new(),
             has_someone_ended: false,
             threads: 0,
+            watcher: Watcher::default(),
+            asleep: BTreeMap::new(),
         }
     }
 
@@ -148,12 +153,14 @@ impl Quiet {
         if !self.can_see {
             return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
         }
-        let Some(first) = self.look_at_hosts(&away) else { return false };
+        let Some(mut looks) = self.look_at_hosts(&away) else { return false };
         // Only now, when nobody is left who could start another thread unseen.
         self.list_strangers();
         let young = self.young_strangers();
-        let Some(first_at_young) = self.look_at_young(&young) else { return false };
-        if away.is_empty() && young.is_empty() {
+        let Some(at_young) = self.look_at_young(&young) else { return false };
+        looks.extend(at_young);
+        // Who looks as when it was last quiet has slept since: all others stand, so nobody is left to wake him.
+        if looks.iter().all(|(tid, look)| self.asleep.get(tid) == Some(look)) {
             return true;
         }
         // Whoever waits for the machine's lock is not asleep for long.
@@ -161,15 +168,21 @@ impl Quiet {
             drop(machine.lock());
         }
         // Equal looks mean that all were asleep at one moment between them.
-        self.look_at_hosts(&away).is_some_and(|second| second == first)
-            && self.look_at_young(&young).is_some_and(|second| second == first_at_young)
+        let Some(mut again) = self.look_at_hosts(&away) else { return false };
+        let Some(at_young) = self.look_at_young(&young) else { return false };
+        again.extend(at_young);
+        let is_quiet = again == looks;
+        if is_quiet {
+            self.asleep = looks;
+        }
+        is_quiet
     }
 
     /// What threads that are away do; None when one of them has to be waited for.
-    fn look_at_hosts(&self, away: &[&Host]) -> Option<Vec<Look>> {
+    fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
-            let look = watch::look(host.tid);
-            self.is_passed_by(host, look.doing).then_some(look)
+            let look = self.watcher.look(host.tid);
+            self.is_passed_by(host, look.doing).then_some((host.tid, look))
         });
         looks.collect()
     }
@@ -186,15 +199,16 @@ impl Quiet {
     }
 
     /// What threads that have not called do; None when one of them may be on its way to its first call.
-    fn look_at_young(&self, young: &[(Tid, Duration)]) -> Option<Vec<Look>> {
+    fn look_at_young(&mut self, young: &[(Tid, Duration)]) -> Option<BTreeMap<Tid, Look>> {
+        let patience = self.patience_with_strangers();
         let looks = young.iter().map(|(tid, known)| {
-            let look = watch::look(*tid);
+            let look = self.watcher.look(*tid);
             let is_passed_by = match look.doing {
                 Doing::Waits | Doing::WaitsAWhile | Doing::Gone => true,
-                Doing::Runs => *known >= self.patience_with_strangers(),
+                Doing::Runs => *known >= patience,
                 Doing::Outside | Doing::Pauses => *known >= Patience::STRANGER,
             };
-            is_passed_by.then_some(look)
+            is_passed_by.then_some((*tid, look))
         });
         looks.collect()
     }

@@ -18,6 +18,9 @@ use crate::scheduler::thread;
 /// Threads that have ended and are remembered for reports.
 const ENDED_KEPT: usize = 256;
 
+/// The label of a thread that has no name, until it has its place.
+const UNNAMED: &str = "without a number";
+
 /// Where the threads of the program stand.
 #[derive(Debug, Default)]
 pub(crate) struct Turnstile {
@@ -30,7 +33,7 @@ pub(crate) struct Turnstile {
 struct Inner {
     /// By the number of the thread.
     participants: BTreeMap<u64, Participant>,
-    ended: Vec<Ended>,
+    ended: Arc<Vec<Ended>>,
     numbered: u32,
     /// Grows with every move.
     generation: u64,
@@ -92,8 +95,8 @@ impl Conducting {
 #[derive(Debug)]
 struct Participant {
     tid: Tid,
-    /// The thread's own name.
-    name: Option<Arc<str>>,
+    /// The name of the thread, or its place among the participants.
+    label: Arc<str>,
     /// Place among the participants; given by the conductor, in the order the threads were started.
     number: Option<u32>,
     stand: Stand,
@@ -151,7 +154,7 @@ pub(crate) struct Host {
 pub(crate) struct TurnstileView {
     pub(crate) generation: u64,
     pub(crate) hosts: Vec<Host>,
-    pub(crate) ended: Vec<Ended>,
+    pub(crate) ended: Arc<Vec<Ended>>,
     pub(crate) expects_functions: bool,
     pub(crate) someone_ended: bool,
 }
@@ -160,7 +163,7 @@ impl Participant {
     fn new(stand: Stand) -> Self {
         Self {
             tid: watch::this_thread(),
-            name: std::thread::current().name().map(Arc::from),
+            label: std::thread::current().name().unwrap_or(UNNAMED).into(),
             number: None,
             stand,
             verdict: None,
@@ -169,15 +172,6 @@ impl Participant {
             context: None,
             function_of: None,
             turn: Arc::new(Condvar::new()),
-        }
-    }
-
-    /// The name of the thread, or its place among the participants.
-    fn label(&self) -> Arc<str> {
-        match (&self.name, self.number) {
-            (Some(name), _) => Arc::clone(name),
-            (None, Some(number)) => format!("number {number}").into(),
-            (None, None) => "without a number".into(),
         }
     }
 }
@@ -222,7 +216,7 @@ impl Turnstile {
         me.last_call = Some(call);
         me.context = context;
         let (inner, _) = self.stop(inner, Stand::Parked { call });
-        inner.participants.get(&thread::number()).map(Participant::label)
+        inner.participants.get(&thread::number()).map(|me| Arc::clone(&me.label))
     }
 
     /// Stops the calling thread inside a call until what it waits for has come about or its time is over.
@@ -247,6 +241,8 @@ impl Turnstile {
         me.stand = stand;
         let turn = Arc::clone(&me.turn);
         inner.generation += 1;
+        // Told with the lock held until this thread sleeps: it would be one that runs, and others may wait for the lock, after the
+        // conductor has seen it stand.
         self.moved.notify_one();
         loop {
             let closed = inner.closed;
@@ -317,18 +313,20 @@ impl Turnstile {
         inner.someone_ended = true;
         inner.generation += 1;
         if let Some(gone) = inner.participants.remove(&number) {
-            if inner.ended.len() == ENDED_KEPT {
-                inner.ended.remove(0);
+            let ended = Arc::make_mut(&mut inner.ended);
+            if ended.len() == ENDED_KEPT {
+                ended.remove(0);
             }
-            let ended = Ended { label: gone.label(), last_call: gone.last_call, context: gone.context };
-            inner.ended.push(ended);
+            ended.push(Ended { label: gone.label, last_call: gone.last_call, context: gone.context });
         }
         self.moved.notify_one();
     }
 
     /// A function of a stream is about to be handed to a thread, which will say when it begins.
     pub(crate) fn expect_function(&self) {
-        self.lock().expected += 1;
+        let mut inner = self.lock();
+        inner.expected += 1;
+        inner.generation += 1;
     }
 
     /// The calling thread of the machine begins a function of `stream`.
@@ -381,7 +379,7 @@ impl Turnstile {
             thread: *thread,
             tid: participant.tid,
             number: participant.number,
-            label: participant.label(),
+            label: Arc::clone(&participant.label),
             stand: participant.stand.clone(),
             is_waking: participant.is_waking,
             last_call: participant.last_call,
@@ -393,7 +391,7 @@ impl Turnstile {
         Some(TurnstileView {
             generation: inner.generation,
             hosts,
-            ended: inner.ended.clone(),
+            ended: Arc::clone(&inner.ended),
             expects_functions: inner.expected > 0,
             someone_ended: std::mem::take(&mut inner.someone_ended),
         })
@@ -409,9 +407,10 @@ impl Turnstile {
         }
     }
 
-    /// For the conductor: whether nobody has moved after `generation`.
+    /// For the conductor: whether nobody has moved after `generation`, and there is still something to conduct.
     pub(crate) fn is_still(&self, generation: u64) -> bool {
-        self.lock().generation == generation
+        let inner = self.lock();
+        inner.generation == generation && !inner.closed
     }
 
     /// For the conductor: gives these threads the next places, in this order.
@@ -421,6 +420,9 @@ impl Turnstile {
             let next = inner.numbered;
             if let Some(participant) = inner.participants.get_mut(thread) {
                 participant.number = Some(next);
+                if &*participant.label == UNNAMED {
+                    participant.label = format!("number {next}").into();
+                }
                 inner.numbered += 1;
             }
         }
@@ -434,7 +436,10 @@ impl Turnstile {
             participant.stand = Stand::away();
             participant.is_waking = true;
             participant.verdict = verdict;
-            participant.turn.notify_all();
+            let turn = Arc::clone(&participant.turn);
+            // Told without the lock, which it would wake up to wait for.
+            drop(inner);
+            turn.notify_all();
         }
     }
 

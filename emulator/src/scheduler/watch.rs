@@ -4,9 +4,10 @@
 //! that waits for a futex without a limit can be woken only by another thread; two equal marks around a moment mean
 //! that it did not run then. Does not: change anything. Without `/proc` (not Linux) nothing can be seen.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,12 @@ pub(crate) struct Look {
     pub(crate) doing: Doing,
     /// Differs from an earlier one if the thread has run in between.
     mark: String,
+}
+
+impl Look {
+    const fn gone() -> Self {
+        Self { doing: Doing::Gone, mark: String::new() }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -176,20 +183,73 @@ fn stat_field(tid: Tid, field: usize) -> Option<String> {
 
 /// What a thread does now.
 pub(crate) fn look(tid: Tid) -> Look {
-    let Ok(call) = fs::read_to_string(format!("/proc/self/task/{tid}/syscall")) else {
-        return Look { doing: Doing::Gone, mark: String::new() };
-    };
-    let doing = match doing_of_call(&call) {
-        // Blocked on a disk or on the address space: it goes on by itself. A zombie never does.
-        Doing::Outside => match stat_field(tid, 3).as_deref() {
-            Some("D" | "R") => Doing::Runs,
-            Some("Z" | "X") | None => Doing::Gone,
-            Some(_) => Doing::Outside,
-        },
-        doing => doing,
-    };
-    let mark = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap_or_default();
-    Look { doing, mark }
+    ThreadFiles::open(tid).and_then(|files| files.look(tid)).unwrap_or_else(|_| Look::gone())
+}
+
+/// Looks at the same threads again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Watcher {
+    open: BTreeMap<Tid, ThreadFiles>,
+}
+
+impl Watcher {
+    /// Threads whose files stay open: files are the program's, which has a limit of them.
+    const KEPT: usize = 64;
+
+    /// What a thread does now.
+    pub(crate) fn look(&mut self, tid: Tid) -> Look {
+        if let Some(files) = self.open.get(&tid) {
+            if let Ok(look) = files.look(tid) {
+                return look;
+            }
+            // The thread has ended; its number may be another's by now.
+            self.open.remove(&tid);
+        }
+        let Ok(files) = ThreadFiles::open(tid) else { return Look::gone() };
+        let look = files.look(tid).unwrap_or_else(|_| Look::gone());
+        if self.open.len() == Self::KEPT {
+            self.open.clear();
+        }
+        self.open.insert(tid, files);
+        look
+    }
+}
+
+/// What the system tells of a thread, to be read as often as wanted.
+#[derive(Debug)]
+struct ThreadFiles {
+    call: File,
+    times: File,
+}
+
+impl ThreadFiles {
+    fn open(tid: Tid) -> io::Result<Self> {
+        let open = |name: &str| File::open(format!("/proc/self/task/{tid}/{name}"));
+        Ok(Self { call: open("syscall")?, times: open("schedstat")? })
+    }
+
+    /// # Errors
+    /// The thread has ended.
+    fn look(&self, tid: Tid) -> io::Result<Look> {
+        let doing = match doing_of_call(&read_line(&self.call)?) {
+            // Blocked on a disk or on the address space: it goes on by itself. A zombie never does.
+            Doing::Outside => match stat_field(tid, 3).as_deref() {
+                Some("D" | "R") => Doing::Runs,
+                Some("Z" | "X") | None => Doing::Gone,
+                Some(_) => Doing::Outside,
+            },
+            doing => doing,
+        };
+        Ok(Look { doing, mark: read_line(&self.times)? })
+    }
+}
+
+/// A line of the system's, which is written anew for each reader that begins at its start.
+fn read_line(file: &File) -> io::Result<String> {
+    // The longest has a number and eight addresses.
+    let mut bytes = [0; 256];
+    let len = file.read_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
 /// Reads a line of `/proc/…/syscall`: `running`, or a number with six arguments.
@@ -244,11 +304,12 @@ mod tests {
         claim(tid);
         assert!(!strangers().contains(&tid));
         unclaim(tid);
-        let mark = look(tid);
-        assert_eq!(mark, look(tid));
+        let mut watcher = Watcher::default();
+        let mark = watcher.look(tid);
+        assert_eq!((&mark, &mark), (&look(tid), &watcher.look(tid)));
         drop(go);
         thread.join().expect("the thread ends");
-        while look(tid).doing != Doing::Gone {
+        while look(tid).doing != Doing::Gone || watcher.look(tid).doing != Doing::Gone {
             std::thread::yield_now();
         }
     }

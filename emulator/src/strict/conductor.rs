@@ -65,7 +65,12 @@ enum ConductorStep {
 
 impl StrictConductor {
     fn conduct(mut self) {
-        while let Some(view) = self.quiet.await_quiet() {
+        let mut last: Option<TurnstileView> = None;
+        // A step that lets no thread go leaves it quiet: nobody has moved, and who sleeps has nobody to wake him.
+        while let Some(view) = match last.take() {
+            Some(view) if self.strict.turnstile().is_still(view.generation) => Some(view),
+            _ => self.quiet.await_quiet(),
+        } {
             let Some(machine) = self.quiet.machine() else { return };
             let mut state = machine.lock();
             let mut steps = candidates(&view, &mut state);
@@ -77,6 +82,7 @@ impl StrictConductor {
             self.is_stuck_since = None;
             let step = steps.swap_remove(self.random.below(steps.len()));
             self.take(&machine, state, step);
+            last = Some(view);
         }
     }
 
