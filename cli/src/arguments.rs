@@ -165,7 +165,7 @@ pub(super) struct GenerateOptions {
     /// What the model is told before the message
     #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
     pub(super) system: Option<String>,
-    /// Number of cards [default: 8, or one for each process of a launcher]
+    /// Number of cards [default: what --mesh says, else 8; one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
     /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4; or each weight cut along
@@ -233,7 +233,7 @@ pub(super) struct VerifyOptions {
     /// Folder with config.json and the weights in safetensors
     #[arg(long, value_name = "DIR")]
     pub(super) model: PathBuf,
-    /// Number of cards [default: one for each process of a launcher]
+    /// Number of cards [default: what --mesh says; one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
     /// Outputs of another implementation, computed in f32: `logits` of `input_ids`, `greedy_ids` after `greedy_prompt`.

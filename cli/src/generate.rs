@@ -45,7 +45,7 @@ pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
 }
 
 fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
-    bind::apply(&options.bind, group, options.cards.unwrap_or(DEFAULT_CARDS))?;
+    bind::apply(&options.bind, group, options.cards.unwrap_or(default_cards(options)))?;
     let stop = interrupt::catch(group);
     let folder = model::folder(options.model.as_deref())?;
     let cards = cards::open_for(options.device, group, options.emulated_cards, 0)?;
@@ -80,6 +80,11 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     Ok(Outcome::Done)
 }
 
+/// Cards of a process alone that is not told how many.
+fn default_cards(options: &GenerateOptions) -> usize {
+    train::cards_of_mesh(options.mesh.as_deref()).unwrap_or(DEFAULT_CARDS)
+}
+
 /// What to do, checked.
 #[derive(Debug)]
 struct Job<'a> {
@@ -103,7 +108,7 @@ impl<'a> Job<'a> {
         group: &ProcessGroup,
     ) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let wanted = processes::cards(options.cards, group, Some(DEFAULT_CARDS)).unwrap_or_else(|problem| {
+        let wanted = processes::cards(options.cards, group, Some(default_cards(options))).unwrap_or_else(|problem| {
             problems.push(problem);
             group.size()
         });

@@ -126,7 +126,8 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
 /// What to compare, if nothing is wrong with it.
 fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<(Recipe, Layout, Model), Diagnostics> {
     let mut problems = Diagnostics::new();
-    let wanted = processes::cards(options.cards, group, None).map_err(|problem| problems.push(problem)).ok();
+    let wanted =
+        processes::cards(options.cards, group, options.step.cards()).map_err(|problem| problems.push(problem)).ok();
     if group.size() == 1 {
         wanted.and_then(|wanted| cards.problem(wanted)).into_iter().for_each(|problem| problems.push(problem));
     }

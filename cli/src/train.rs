@@ -45,7 +45,7 @@ use logs::Logs;
 use restarts::RestartOptions;
 use sample::Sample;
 use step::{Axes, mesh};
-pub(super) use step::{StepOptions, serving_mesh};
+pub(super) use step::{StepOptions, cards_of_mesh, serving_mesh};
 
 pub(super) const EXAMPLES: &str = "\
 A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
@@ -89,7 +89,7 @@ pub(super) struct TrainOptions {
     /// Element type of products: f32, bf16 or f16; weights, moments and sums stay f32
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Precision>,
-    /// Cards [default: 1, or one a process]
+    /// Cards [default: what --mesh says, else 1; one a process of a launcher]
     #[arg(long, value_name = "N")]
     cards: Option<usize>,
     #[command(flatten)]
@@ -160,7 +160,8 @@ impl TrainOptions {
         options.step.recipe.get_or_insert_with(|| folder.join("recipe.toml"));
         options.init_seed.get_or_insert_default();
         if group.size() == 1 && !options.restarts.is_started() {
-            options.cards.get_or_insert(TINY_CARDS);
+            let cards = options.step.cards().unwrap_or(TINY_CARDS);
+            options.cards.get_or_insert(cards);
         }
         if group.size() == 1 || options.save.is_some() {
             options.sample.get_or_insert_with(|| TINY_SAMPLE.to_owned());
@@ -190,7 +191,8 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let stop = interrupt::catch(group);
     let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
-    let wanted = processes::cards(options.cards, group, Some(1)).map_err(Diagnostics::from)?;
+    let alone = options.step.cards().unwrap_or(1);
+    let wanted = processes::cards(options.cards, group, Some(alone)).map_err(Diagnostics::from)?;
     bind::apply(&options.bind, group, wanted)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;

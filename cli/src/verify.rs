@@ -72,7 +72,7 @@ type Input = ((usize, (usize, Grid), SumOrder), Model, Reference);
 /// The number of cards, how they divide, the model and the reference, if nothing is wrong with them.
 fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<Input, Failure> {
     let mut problems = Diagnostics::new();
-    let wanted = processes::cards(options.cards, group, None).unwrap_or_else(|problem| {
+    let wanted = processes::cards(options.cards, group, options.step.cards()).unwrap_or_else(|problem| {
         problems.push(problem);
         group.size()
     });

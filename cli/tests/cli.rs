@@ -281,6 +281,8 @@ fn logits_of_one_order_of_sums_do_not_depend_on_cards_or_batch() {
     assert_eq!(expected.as_array().map(Vec::len), Some(3), "{expected}");
     assert_eq!(found("--cards 8 --prompt And --prompt Of"), expected);
     assert_eq!(found("--cards 4 --mesh pp=2,tp=2"), expected);
+    // A mesh says how many cards there are.
+    assert_eq!(found("--mesh pp=2,tp=2"), expected);
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl StepOptions {
         (order, others)
     }
 
+    /// As many cards as the mesh says, if it leaves none open.
+    pub(crate) fn cards(&self) -> Option<usize> {
+        cards_of_mesh(self.mesh.as_deref())
+    }
+
     /// How the cards divide that a command without `--train` is about: stages, and the cards of each. `axes`: how the names of those that
     /// the command takes begin.
     ///
@@ -275,6 +280,12 @@ pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, G
     Err(problem.found(text.unwrap_or_default()))
 }
 
+/// As many cards as a mesh says that leaves none open; what is no mesh says nothing, and [`mesh`] says why.
+pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
+    let sizes = text?.split(',').map(|part| part.split_once('=')?.1.parse().ok());
+    sizes.collect::<Option<Vec<usize>>>()?.into_iter().try_fold(1, usize::checked_mul).filter(|cards| *cards > 0)
+}
+
 /// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
     let grid = Grid::LINE;
@@ -339,5 +350,20 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
         product => Err(Diagnostic::new("--mesh", "is not of the cards")
             .expected(format!("a product of {cards}, as --cards says"))
             .found(format!("{factors} = {product}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_that_leaves_nothing_open_says_how_many_cards_there_are() {
+        let cards = |text| cards_of_mesh(Some(text));
+        assert_eq!((cards("pp=2,tp=4"), cards("tp_row=2,tp_col=3,tp_depth=2")), (Some(8), Some(12)));
+        for open in ["dp=*,tp=2", "tp", "tp=0", "tp=two", "", "tp=4294967296,dp=4294967296"] {
+            assert_eq!(cards(open), None, "{open}");
+        }
+        assert_eq!(cards_of_mesh(None), None);
     }
 }
