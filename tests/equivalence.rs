@@ -268,7 +268,7 @@ fn gradients_of_exact_programs_have_the_same_bits_on_any_mesh() {
 /// nothing to report.
 #[test]
 fn exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks() {
-    let result = runner(250).run(&(random::genomes(), split::splits(), any::<u64>()), |(genome, split, seed)| {
+    let result = runner(60).run(&(random::genomes(), split::splits(), any::<u64>()), |(genome, split, seed)| {
         let drawn = genome.draw();
         let mesh = split.mesh();
         let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
@@ -335,12 +335,13 @@ fn quantised_blocks_in_bf16_stay_within_bounds() {
 
 #[test]
 fn every_instruction_set_keeps_them() {
-    // Neither the order of things nor what the programs are is a matter of instructions.
+    // Neither the order of things, nor what the programs are, nor which layouts suit an op is a matter of instructions.
     let but = [
         "gradients_of_exact_programs_have_the_same_bits_on_any_mesh",
         "every_instruction_set_keeps_them",
         "exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks",
         "the_random_programs_reach_every_exact_op_and_every_movement",
+        "rules::",
     ];
-    run_under_each("equivalence", &but, &[("EQUIVALENCE_CASES", "100")]);
+    run_under_each("equivalence", &but, &[("EQUIVALENCE_CASES", "60")]);
 }

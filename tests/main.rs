@@ -6,7 +6,6 @@
 mod abi;
 mod c;
 mod common;
-mod compile_fail;
 mod compress;
 mod context;
 mod device;
