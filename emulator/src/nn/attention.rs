@@ -9,8 +9,9 @@
 //! decoding, by several threads, and their keys are read in place.
 //! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; scratch is as large as one block
 //! of keys, never `Sq x Skv`; a row that sees nothing, or lies past its length, is zeros. The bits of a row are those of its
-//! query, the keys it sees and where they lie: ranges and blocks begin at fixed keys and products have one order, so neither
-//! other rows nor their number, tiles or threads decide, and a key that is hidden from a row adds nothing to it.
+//! query, the keys it sees and where they lie: ranges and blocks begin at fixed keys, pieces of a cache's blocks too, and products
+//! have one order, so neither other rows nor their number, tiles or threads decide, and a key that is hidden from a row adds
+//! nothing to it. In a cache whose blocks are multiples of 256 keys they are those of the same keys beside each other.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -40,10 +41,12 @@ const SMALL: usize = 1 << 17;
 /// Keys, values and lengths of one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
-    /// `[Nkv, Skv, D]`.
+    /// `[Nkv, Skv, D]`, or the blocks of a cache, `[blocks, Nkv, block, D]`.
     pub(crate) key: View,
-    /// `[Nkv, Skv, Dv]`.
+    /// `[Nkv, Skv, Dv]`, or `[blocks, Nkv, block, Dv]`.
     pub(crate) value: View,
+    /// If keys and values lie in a cache: which of its blocks, in the order of the keys.
+    pub(crate) blocks: Option<Vec<usize>>,
     /// Valid query rows; the rest of the output is zeros.
     pub(crate) query_len: usize,
     /// Valid keys.
@@ -88,7 +91,7 @@ pub(crate) const COPIES: usize = 8;
 
 impl Statistics {
     /// The same with other views.
-    fn map(&self, change: impl Fn(&View) -> View) -> Self {
+    pub(crate) fn map(&self, change: impl Fn(&View) -> View) -> Self {
         match self {
             Self::None => Self::None,
             Self::LogSumExp(sums) => Self::LogSumExp(change(sums)),
@@ -122,6 +125,30 @@ struct Sight {
 }
 
 impl Batch {
+    /// Heads of keys and values.
+    fn kv_heads(&self) -> usize {
+        let dims = self.key.dims();
+        dims[dims.len() - 3]
+    }
+
+    /// Up to where the keys from `start` on are taken together: they lie beside each other and belong to one block of [`KEYS`].
+    fn piece_end(&self, start: usize) -> usize {
+        let end = (start + 1).next_multiple_of(KEYS);
+        match &self.blocks {
+            Some(_) => end.min((start + 1).next_multiple_of(self.key.dims()[2])),
+            None => end,
+        }
+    }
+
+    /// The keys or the values of a piece, `[len, D]`.
+    fn piece(&self, all: &View, head: usize, keys: &Range<usize>) -> View {
+        let Some(blocks) = &self.blocks else {
+            return all.at(0, head).slice(0, keys.start, keys.len(), 1);
+        };
+        let block = all.dims()[2];
+        all.at(0, blocks[keys.start / block]).at(0, head).slice(0, keys.start % block, keys.len(), 1)
+    }
+
     /// What each of `rows` positions sees.
     fn sights(&self, rows: usize) -> Vec<Sight> {
         let mut hidden = vec![0u8; if self.mask.is_some() { self.key_len } else { 0 }];
@@ -155,7 +182,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     let &[_, heads, rows, depth] = job.query.dims() else {
         unreachable!("queries have four dims");
     };
-    let kv_heads = job.batches[0].key.dims()[0];
+    let kv_heads = job.batches[0].kv_heads();
     let group = heads / kv_heads;
     let sights: Vec<Vec<Sight>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
     // The query heads of one key/value head are consecutive, so their rows form one long matrix.
@@ -329,9 +356,11 @@ impl Head<'_> {
                 let keys = range_keys(range, keys);
                 let mut part = Weighed::new(rows.len(), self.width);
                 // Products over keys are taken in runs, which begin at fixed keys as well.
-                let start = keys.start / RUN * RUN;
-                for base in (start / KEYS * KEYS..keys.end).step_by(KEYS) {
-                    self.add(rows, &(base.max(start)..keys.end.min(base + KEYS)), scratch, &mut part);
+                let mut start = keys.start / RUN * RUN;
+                while start < keys.end {
+                    let end = self.batch.piece_end(start).min(keys.end);
+                    self.add(rows, &(start..end), scratch, &mut part);
+                    start = end;
                 }
                 part
             });
@@ -343,9 +372,9 @@ impl Head<'_> {
     fn add(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut Weighed) {
         let (count, len, isa) = (rows.len(), block.len(), self.isa);
         let packing = Packing { isa, precision: Precision::Keep };
-        let part = |all: &View| all.at(0, self.head).slice(0, block.start, len, 1);
-        let (key, value) = (part(&self.batch.key), part(&self.batch.value));
-        let few = count <= FEW_ROWS;
+        let [key, value] = [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));
+        let in_place = |view: &View| view.strides()[1] == 1;
+        let few = count <= FEW_ROWS && in_place(&key) && in_place(&value);
         let query_stride = self.depth.next_multiple_of(PADDING);
         let stride = if few { len } else { len.next_multiple_of(WIDTH) };
         let scores = room(&mut scratch.scores, count * stride);

@@ -330,6 +330,7 @@ mod tests {
         let batch = |b| Batch {
             key: key.at(0, b),
             value: value.at(0, b),
+            blocks: None,
             query_len: rows,
             key_len: keys,
             mask: None,

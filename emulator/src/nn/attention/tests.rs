@@ -65,6 +65,7 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
             .map(|b| Batch {
                 key: key.at(0, b),
                 value: value.at(0, b),
+                blocks: None,
                 query_len: lengths[b].0,
                 key_len: lengths[b].1,
                 mask: None,
@@ -110,6 +111,7 @@ fn one_row_over_many_ranges_of_keys_follows_the_definition() {
         batches: vec![Batch {
             key: view(&mut k32, DType::F32, &[kv_heads, keys, depth]),
             value: view(&mut v32, DType::F32, &[kv_heads, keys, depth]),
+            blocks: None,
             query_len: 1,
             key_len: keys,
             mask: Some(view(&mut mask, DType::Bool, &[1, keys])),
@@ -142,6 +144,7 @@ fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
         batches: vec![Batch {
             key: view(&mut k32, DType::F32, &[1, keys, depth]),
             value: view(&mut v32, DType::F32, &[1, keys, depth]),
+            blocks: None,
             query_len: rows,
             key_len: keys,
             mask: Some(view(&mut mask, DType::Bool, &[rows, keys])),
@@ -165,6 +168,7 @@ fn no_keys_give_zeros() {
         batches: vec![Batch {
             key: view(&mut [0f32; 0], DType::F32, &[1, 0, 4]),
             value: view(&mut [0f32; 0], DType::F32, &[1, 0, 4]),
+            blocks: None,
             query_len: 2,
             key_len: 0,
             mask: None,
@@ -197,6 +201,7 @@ fn bf16_in_a_token_major_layout() {
         batches: vec![Batch {
             key: vk.at(0, 0),
             value: vv.at(0, 0),
+            blocks: None,
             query_len: rows,
             key_len: rows,
             mask: None,
@@ -265,6 +270,7 @@ impl Stored {
         let mut batch = Batch {
             key: view_of(&mut self.key, self.dtype, &keys),
             value: view_of(&mut self.value, self.dtype, &keys),
+            blocks: None,
             query_len: count,
             key_len,
             mask: None,

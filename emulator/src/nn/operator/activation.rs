@@ -2,6 +2,7 @@
 
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
+use super::gradient::expect_same;
 use super::names::{
     ACTIVATE_LEFT, ALPHA, APPROXIMATE_INT, APPROXIMATE_OPTIONAL, BETA_OPTIONAL, BIAS_SCALAR, BUFFER, DECIMALS, DIM, DY,
     EPS, GELU_OUT, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, GRAD_WEIGHT, INPUT, INPUT_SCALE, IS_RESULT, LAMBD, MODE, NAN,
@@ -101,6 +102,28 @@ fn greatest_divisor(x: i64, y: i64) -> i64 {
     a as i64
 }
 
+/// The row of a gradient of which all tensors are alike: the second operand, what stands between it and the result, which scalars a
+/// call has, what else limits it, and the function.
+macro_rules! alike {
+    ($name:literal, $operand:ident, [$($between:expr),*], [$($scalar:path),*], $limits:literal, $function:expr) => {
+        Operator {
+            name: $name,
+            parameters: &[
+                input(GRAD_OUTPUT, FLOATING, 0, 8),
+                input($operand, FLOATING, 0, 8),
+                $($between,)*
+                output(GRAD_INPUT, FLOATING, 0, 8),
+            ],
+            limits: concat!("one element type and shape", $limits),
+            source: concat!("CANN 8.1 aclnn API reference, ", $name),
+            plan: |call| {
+                expect_same(call, GRAD_OUTPUT, &[$operand, GRAD_INPUT])?;
+                pointwise_of(call, [GRAD_OUTPUT, $operand], &[$($scalar(call)?),*], GRAD_INPUT, $function)
+            },
+        }
+    };
+}
+
 pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnErfinv", [SELF: REAL], [] -> OUT: REAL, ERFINV),
     function!("aclnnCelu", [SELF: REAL], [ALPHA] -> OUT: REAL,
@@ -152,14 +175,37 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     of_scalar!("aclnnXLogYScalarSelf", SELF_SCALAR, OTHER: REAL, of_scalar_first!(X_LOG_Y)),
     // Gradients: of what went in, or of what came out.
-    function!("aclnnHardshrinkBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [LAMBD] -> GRAD_INPUT: REAL, reals!(
+    function!("aclnnHardshrinkBackward", [GRAD_OUTPUT: FLOATING, SELF: FLOATING], [LAMBD] -> GRAD_INPUT: FLOATING, reals!(
         |[g, x], p| if x.abs() <= p[0] { 0.0 } else { g }
     )),
-    function!("aclnnMishBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> GRAD_INPUT: REAL, reals!(|[g, x], _| {
-        let (gate, share) = (x.exp().ln_1p().tanh(), 1.0 / (1.0 + (-x).exp()));
-        g * (gate + x * share * (1.0 - gate * gate))
-    })),
-    function!("aclnnSeluBackward", [GRAD_OUTPUT: REAL, RESULT: REAL], [] -> GRAD_INPUT: REAL, SELU_GRAD),
+    alike!(
+        "aclnnMishBackward",
+        SELF,
+        [],
+        [],
+        "",
+        reals!(|[g, x], _| {
+            let (gate, share) = (x.exp().ln_1p().tanh(), 1.0 / (1.0 + (-x).exp()));
+            g * (gate + x * share * (1.0 - gate * gate))
+        })
+    ),
+    alike!("aclnnSeluBackward", RESULT, [], [], "", SELU_GRAD),
+    alike!(
+        "aclnnSwishBackward",
+        SELF,
+        [scalar(BETA_OPTIONAL).optional()],
+        [beta],
+        "; betaOptional NULL is 1",
+        SWISH_GRAD
+    ),
+    alike!(
+        "aclnnLogSigmoidBackward",
+        SELF,
+        [input(BUFFER, REAL, 0, 8)],
+        [],
+        "; buffer is not read",
+        reals!(|[g, x], _| g / (1.0 + x.exp()))
+    ),
     Operator {
         name: "aclnnEluBackward",
         parameters: &[
@@ -203,18 +249,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| pointwise_of(call, [SELF], &[beta(call)?], OUT, SWISH),
     },
     Operator {
-        name: "aclnnSwishBackward",
-        parameters: &[
-            input(GRAD_OUTPUT, REAL, 0, 8),
-            input(SELF, REAL, 0, 8),
-            scalar(BETA_OPTIONAL).optional(),
-            output(GRAD_INPUT, REAL, 0, 8),
-        ],
-        limits: "gradOutput and self broadcast to gradInput; betaOptional NULL is 1",
-        source: "CANN 8.1 aclnn API reference, aclnnSwishBackward",
-        plan: |call| pointwise_of(call, [GRAD_OUTPUT, SELF], &[beta(call)?], GRAD_INPUT, SWISH_GRAD),
-    },
-    Operator {
         name: "aclnnLogSigmoidForward",
         parameters: &[input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8), output(BUFFER, REAL, 0, 8)],
         limits: "out has the shape of self; buffer is not written",
@@ -222,21 +256,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| {
             let function = reals!(|[x], _| x.min(0.0) - (-x.abs()).exp().ln_1p());
             pointwise(call, [SELF], &[], OUT, Widens::No, function)
-        },
-    },
-    Operator {
-        name: "aclnnLogSigmoidBackward",
-        parameters: &[
-            input(GRAD_OUTPUT, REAL, 0, 8),
-            input(SELF, REAL, 0, 8),
-            input(BUFFER, REAL, 0, 8),
-            output(GRAD_INPUT, REAL, 0, 8),
-        ],
-        limits: "gradOutput and self broadcast to gradInput; buffer is not read",
-        source: "CANN 8.1 aclnn API reference, aclnnLogSigmoidBackward",
-        plan: |call| {
-            let function = reals!(|[g, x], _| g / (1.0 + x.exp()));
-            pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, Widens::No, function)
         },
     },
     Operator {

@@ -1,8 +1,15 @@
 //! Rows of the fused attention operators of inference, and the plan they share.
 //!
-//! The three differ in how keys and values come (one tensor or a list), in whether the query may have more than one
-//! position, and in which lengths they take. Quantisation, position bias, paged and padded caches and shared prefixes are
-//! not modelled: their parameters must be NULL.
+//! They differ in how keys and values come (one tensor or a list, in blocks of a cache or not), in whether the query may have
+//! more than one position, and in which lengths they take. Quantisation, position bias, rotary parts, padding on the left and
+//! shared prefixes are not modelled: their parameters must be NULL.
+
+mod keys;
+mod lengths;
+mod mask;
+mod order;
+
+use std::ops::Range;
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
@@ -20,22 +27,25 @@ use super::names::{
     VALUE_ANTIQUANT_SCALE_OPTIONAL, VALUE_LIST, VALUE_SHARED_PREFIX_OPTIONAL,
 };
 use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
-use super::sets::{HALVES, MASKS, SINGLE};
-use super::{PartRead, Plan, Refusal, ViewIndex, Views};
+use super::sets::{HALVES, MASKS, SINGLE, WHOLE32};
+use super::{Plan, Refusal, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
 use crate::nn::view::View;
 
+use self::keys::{Keys, OfBatch};
+use self::mask::Mask;
+pub(super) use self::mask::{COMPRESSED, check_triangle};
+pub(super) use self::order::{Extents, Order};
+
 /// What the operators ask for besides their data: the tiling library's share.
 pub(super) const WORKSPACE_BYTES: usize = 16 << 20;
-/// Extent of the masks of the compressed sparse modes.
-pub(super) const COMPRESSED: usize = 2048;
 
 const FUSED: &[Parameter] = &[
-    input(QUERY, HALVES, 3, 4).contiguous(),
-    inputs(KEY_LIST, HALVES, 3, 4).contiguous(),
-    inputs(VALUE_LIST, HALVES, 3, 4).contiguous(),
+    input(QUERY, HALVES, 3, 4),
+    inputs(KEY_LIST, HALVES, 3, 4),
+    inputs(VALUE_LIST, HALVES, 3, 4),
     unmodelled(PSE_SHIFT_OPTIONAL),
-    input(ATTEN_MASK_OPTIONAL, MASKS, 2, 4).contiguous().optional(),
+    input(ATTEN_MASK_OPTIONAL, MASKS, 2, 4).optional(),
     ints(ACTUAL_SEQ_LENGTHS_OPTIONAL).optional(),
     ints(ACTUAL_SEQ_LENGTHS_KV_OPTIONAL).optional(),
     unmodelled(DEQ_SCALE1_OPTIONAL),
@@ -45,7 +55,7 @@ const FUSED: &[Parameter] = &[
     unmodelled(QUANT_OFFSET2_OPTIONAL),
     unmodelled(ANTIQUANT_SCALE_OPTIONAL),
     unmodelled(ANTIQUANT_OFFSET_OPTIONAL),
-    unmodelled(BLOCK_TABLE_OPTIONAL),
+    input(BLOCK_TABLE_OPTIONAL, WHOLE32, 2, 2).optional(),
     unmodelled(QUERY_PADDING_SIZE_OPTIONAL),
     unmodelled(KV_PADDING_SIZE_OPTIONAL),
     unmodelled(KEY_ANTIQUANT_SCALE_OPTIONAL),
@@ -132,7 +142,7 @@ const INCREMENTAL: &[Parameter] = &[
     unmodelled(QUANT_OFFSET2),
     unmodelled(ANTIQUANT_SCALE),
     unmodelled(ANTIQUANT_OFFSET),
-    unmodelled(BLOCKTABLE),
+    input(BLOCKTABLE, WHOLE32, 2, 2).optional(),
     unmodelled(KV_PADDING_SIZE),
     attribute(NUM_HEADS),
     attribute(SCALE_VALUE),
@@ -150,7 +160,11 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "one element type; D a multiple of 16 up to 512, N up to 256, B up to 65536; numHeads a multiple of \
                  numKeyValueHeads (0 = numHeads), at most 64 times; key and value of one shape, one tensor or B tensors of \
                  batch 1; layouts BSH, BSND, BNSD, BNSD_BSND (query longer than 1); sparseMode 0–4, 2–4 with a 2048 x 2048 \
-                 mask; mask [Q,KV], [B|1,Q,KV], [B|1,1,Q,KV], or [B,KV], [B,1,KV], [B,1,1,KV] for one query position",
+                 mask; mask [Q,KV], [B|1,Q,KV], [B|1,1,Q,KV], or [B,KV], [B,1,KV], [B,1,1,KV] for one query position. Layouts \
+                 TND and NTD_TND: the lengths are the ends of the sequences; D a multiple of 16 up to 256 (NTD_TND: 64, 128), \
+                 or 192 with values of 128; sparseMode 0 without a mask, 3, 4. With a block table key and value are caches \
+                 [blocks, block, heads x D] or [blocks, heads, block, D], blockSize a multiple of 16 up to 1024, the table [B, \
+                 blocks of a batch] and actualSeqLengthsKv the length of each batch; not with NTD_TND",
         source: "ops-transformer attention/fused_infer_attention_score/docs/aclnnFusedInferAttentionScoreV2.md",
         plan: fused,
     },
@@ -177,77 +191,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Order of the dims of queries, keys, values or outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Batch, position, heads times depth.
-    Bsh,
-    /// Batch, position, head, depth.
-    Bsnd,
-    /// Batch, head, position, depth.
-    Bnsd,
-}
-
-/// Extents of queries, keys or values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Extents {
-    pub(super) batch: usize,
-    pub(super) heads: usize,
-    pub(super) len: usize,
-    pub(super) depth: usize,
-}
-
-impl Order {
-    /// The extents of a tensor in this order.
-    pub(super) fn extents(
-        self,
-        call: &OperatorCall,
-        name: Name<Tensor>,
-        dims: &[usize],
-        heads: usize,
-    ) -> Result<Extents, Refusal> {
-        let found = match (self, dims) {
-            (Self::Bsh, &[batch, len, width]) => {
-                if width == 0 || !width.is_multiple_of(heads) {
-                    let text = format!("expected a last dim that {heads} heads divide, found {dims:?}");
-                    return Err(call.refuse(name, text));
-                }
-                Extents { batch, heads, len, depth: width / heads }
-            }
-            (Self::Bsnd, &[batch, len, found, depth]) => Extents { batch, heads: found, len, depth },
-            (Self::Bnsd, &[batch, found, len, depth]) => Extents { batch, heads: found, len, depth },
-            _ => return Err(call.refuse(name, format!("{dims:?} has the wrong number of dims for this inputLayout"))),
-        };
-        if found.heads != heads {
-            let text = format!("expected {heads} heads as the attributes say, found {} in {dims:?}", found.heads);
-            return Err(call.refuse(name, text));
-        }
-        Ok(found)
-    }
-
-    /// The dims of a tensor of these extents.
-    pub(super) fn dims(self, e: Extents) -> Vec<usize> {
-        match self {
-            Self::Bsh => vec![e.batch, e.len, e.heads * e.depth],
-            Self::Bsnd => vec![e.batch, e.len, e.heads, e.depth],
-            Self::Bnsd => vec![e.batch, e.heads, e.len, e.depth],
-        }
-    }
-
-    /// A tensor in this order as batch, head, position, depth.
-    pub(super) fn head_major(self, view: &View, e: Extents) -> View {
-        match self {
-            Self::Bsh => view.split(2, e.heads, e.depth).permute(&[0, 2, 1, 3]),
-            Self::Bsnd => view.permute(&[0, 2, 1, 3]),
-            Self::Bnsd => view.clone(),
-        }
-    }
-}
-
 /// Names of the parameters that differ between the operators, and what the call passed for the rest.
 struct Request<'a> {
     keys: &'a [Tensor],
     values: &'a [Tensor],
+    /// The blocks of each batch, if keys and values are caches.
+    table: Option<&'a Tensor>,
+    table_name: Name<Tensor>,
+    block_size: i64,
     mask: Option<&'a Tensor>,
     mask_name: Name<Tensor>,
     query_lengths: Option<&'a [i64]>,
@@ -259,6 +210,8 @@ struct Request<'a> {
     after: i64,
     /// Whether the rules of a single query position hold.
     decoding: bool,
+    /// Whether sequences may lie one behind the other.
+    packs: bool,
     log_sum_exp: Option<&'a Tensor>,
 }
 
@@ -270,14 +223,14 @@ fn fused(call: &OperatorCall) -> Result<Plan, Refusal> {
     }
     precise(call, 3)?;
     let log_sum_exp = if call.flag(SOFTMAX_LSE_FLAG)? { Some(call.tensor(SOFTMAX_LSE)?) } else { None };
-    let query = call.tensor(QUERY)?;
-    // In each layout the position is the second dim, but for BNSD.
-    let position = if call.text(INPUT_LAYOUT)?.starts_with("BNSD") { 2 } else { 1 };
     shared(
         call,
         &Request {
             keys: call.tensors(KEY_LIST)?,
             values: call.tensors(VALUE_LIST)?,
+            table: call.tensor_if_given(BLOCK_TABLE_OPTIONAL)?,
+            table_name: BLOCK_TABLE_OPTIONAL,
+            block_size: call.int(BLOCK_SIZE)?,
             mask: call.tensor_if_given(ATTEN_MASK_OPTIONAL)?,
             mask_name: ATTEN_MASK_OPTIONAL,
             query_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS_OPTIONAL)?,
@@ -287,7 +240,8 @@ fn fused(call: &OperatorCall) -> Result<Plan, Refusal> {
             sparse_mode: call.int(SPARSE_MODE)?,
             before: call.int(PRE_TOKENS)?,
             after: call.int(NEXT_TOKENS)?,
-            decoding: query.dims[position] == 1,
+            decoding: positions(call)? == Some(1),
+            packs: true,
             log_sum_exp,
         },
     )
@@ -300,6 +254,9 @@ fn prompt(call: &OperatorCall) -> Result<Plan, Refusal> {
         &Request {
             keys: std::slice::from_ref(call.tensor(KEY)?),
             values: std::slice::from_ref(call.tensor(VALUE)?),
+            table: None,
+            table_name: BLOCKTABLE,
+            block_size: 0,
             mask: call.tensor_if_given(ATTEN_MASK)?,
             mask_name: ATTEN_MASK,
             query_lengths: call.ints_if_given(ACTUAL_SEQ_LENGTHS)?,
@@ -310,6 +267,7 @@ fn prompt(call: &OperatorCall) -> Result<Plan, Refusal> {
             before: call.int(PRE_TOKENS)?,
             after: call.int(NEXT_TOKENS)?,
             decoding: false,
+            packs: false,
             log_sum_exp: None,
         },
     )
@@ -317,17 +275,18 @@ fn prompt(call: &OperatorCall) -> Result<Plan, Refusal> {
 
 fn incremental(call: &OperatorCall) -> Result<Plan, Refusal> {
     precise(call, 1)?;
-    let layout = call.text(INPUT_LAYOUT)?;
-    let query = call.tensor(QUERY)?;
-    let position = if layout.starts_with("BNSD") { 2 } else { 1 };
-    if query.dims[position] != 1 {
-        return Err(call.refuse(QUERY, format!("expected one position, found {:?} in {layout}", query.dims)));
+    if positions(call)? != Some(1) {
+        let (dims, layout) = (&call.tensor(QUERY)?.dims, call.text(INPUT_LAYOUT)?);
+        return Err(call.refuse(QUERY, format!("expected one position, found {dims:?} in {layout}")));
     }
     shared(
         call,
         &Request {
             keys: call.tensors(KEY_LIST)?,
             values: call.tensors(VALUE_LIST)?,
+            table: call.tensor_if_given(BLOCKTABLE)?,
+            table_name: BLOCKTABLE,
+            block_size: call.int(BLOCK_SIZE)?,
             mask: call.tensor_if_given(ATTEN_MASK)?,
             mask_name: ATTEN_MASK,
             query_lengths: None,
@@ -338,6 +297,7 @@ fn incremental(call: &OperatorCall) -> Result<Plan, Refusal> {
             before: i64::MAX,
             after: i64::MAX,
             decoding: true,
+            packs: false,
             log_sum_exp: None,
         },
     )
@@ -351,19 +311,39 @@ fn precise(call: &OperatorCall, highest: i64) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The layouts, with the orders of the inputs and of the output.
+const LAYOUTS: [(&str, Order, Order); 6] = [
+    ("BSH", Order::Bsh, Order::Bsh),
+    ("BSND", Order::Bsnd, Order::Bsnd),
+    ("BNSD", Order::Bnsd, Order::Bnsd),
+    (TURNED, Order::Bnsd, Order::Bsnd),
+    ("TND", Order::Tnd, Order::Tnd),
+    ("NTD_TND", Order::Ntd, Order::Tnd),
+];
+
+/// The layout that takes more than one query position alone.
+const TURNED: &str = "BNSD_BSND";
+
+/// How many positions each query of a batch has, unless sequences lie one behind the other or the layout is unknown.
+fn positions(call: &OperatorCall) -> Result<Option<usize>, Refusal> {
+    let (query, layout) = (call.tensor(QUERY)?, call.text(INPUT_LAYOUT)?);
+    let found = LAYOUTS.iter().find(|(name, order, _)| *name == layout && !order.is_packed());
+    Ok(found.and_then(|(_, order, _)| query.dims.get(order.position()).copied()))
+}
+
 /// The orders of the inputs and of the output.
-fn layout(call: &OperatorCall, decoding: bool) -> Result<(Order, Order), Refusal> {
-    match call.text(INPUT_LAYOUT)? {
-        "BSH" => Ok((Order::Bsh, Order::Bsh)),
-        "BSND" => Ok((Order::Bsnd, Order::Bsnd)),
-        "BNSD" => Ok((Order::Bnsd, Order::Bnsd)),
-        "BNSD_BSND" if !decoding => Ok((Order::Bnsd, Order::Bsnd)),
-        other => {
-            let text =
-                format!("expected BSH, BSND, BNSD, or BNSD_BSND for more than one query position, found {other}");
-            Err(call.refuse(INPUT_LAYOUT, text))
-        }
-    }
+fn layout(call: &OperatorCall, request: &Request<'_>) -> Result<(Order, Order), Refusal> {
+    let layout = call.text(INPUT_LAYOUT)?;
+    let is_legal = |(name, order, _): &&(&str, Order, Order)| {
+        *name == layout && (!request.decoding || *name != TURNED) && (request.packs || !order.is_packed())
+    };
+    let found = LAYOUTS.iter().find(is_legal).map(|(_, order, out)| (*order, *out));
+    found.ok_or_else(|| {
+        let packed = if request.packs { ", TND, NTD_TND" } else { "" };
+        let text =
+            format!("expected BSH, BSND, BNSD{packed}, or {TURNED} for more than one query position, found {layout}");
+        call.refuse(INPUT_LAYOUT, text)
+    })
 }
 
 /// Query heads and key/value heads.
@@ -383,312 +363,133 @@ fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     Ok((heads as usize, kv_heads as usize))
 }
 
-/// One length per batch: given once for all, or for each; `limits` are the extents of the tensors.
-fn lengths(
-    call: &OperatorCall,
-    name: Name<[i64]>,
-    given: Option<&[i64]>,
-    limits: &[usize],
-) -> Result<Vec<usize>, Refusal> {
-    let Some(given) = given else {
-        return Ok(limits.to_vec());
-    };
-    if given.len() != 1 && given.len() < limits.len() {
-        let text = format!("expected 1 length or one for each of {} batches, found {}", limits.len(), given.len());
-        return Err(call.refuse(name, text));
-    }
-    let pairs =
-        limits.iter().enumerate().map(|(i, &limit)| (i, limit, if given.len() == 1 { given[0] } else { given[i] }));
-    pairs
-        .map(|(i, limit, value)| match usize::try_from(value) {
-            Ok(value) if value <= limit => Ok(value),
-            _ => Err(call.refuse(name, format!("expected 0 to {limit} for batch {i}, found {value}"))),
-        })
-        .collect()
+/// Where the rows of queries and of the output lie.
+#[derive(Clone, Debug)]
+struct Rows {
+    order: Order,
+    out_order: Order,
+    extents: Extents,
+    /// Where each sequence lies, if they lie one behind the other.
+    sequences: Option<Vec<Range<usize>>>,
+    /// How many rows of each batch count.
+    lengths: Vec<usize>,
 }
 
-/// How the mask parameter is used.
-#[derive(Clone, Copy, Debug)]
-enum Mask {
-    /// Nothing is masked.
-    None,
-    /// Element by element; the view has to be brought to batch, query, key.
-    Full(ViewIndex),
-    /// The pattern of the sparse mode; the tensor only has to hold the documented triangle.
-    Compressed(ViewIndex),
-}
-
-/// Whether an extent of a mask covers `len`, exactly or rounded up as the documentation allows.
-fn covers(extent: usize, len: usize) -> bool {
-    [len, len.next_multiple_of(16), len.next_multiple_of(32)].contains(&extent)
-}
-
-fn mask(call: &OperatorCall, request: &Request<'_>, query: Extents, key_len: usize) -> Result<Mask, Refusal> {
-    let name = request.mask_name;
-    if !(0..=4).contains(&request.sparse_mode) {
-        return Err(call.refuse(SPARSE_MODE, format!("expected 0 to 4, found {}", request.sparse_mode)));
-    }
-    let sparse_mode = if request.decoding { 0 } else { request.sparse_mode };
-    let Some(mask) = request.mask else {
-        if sparse_mode != 0 {
-            return Err(call.refuse(name, format!("sparseMode {sparse_mode} needs a mask, found NULL")));
+impl Rows {
+    fn of(call: &OperatorCall, request: &Request<'_>, heads: usize) -> Result<Self, Refusal> {
+        let (order, out_order) = layout(call, request)?;
+        let extents = order.extents(call, QUERY, &call.tensor(QUERY)?.dims, heads)?;
+        if extents.batch > 65_536 {
+            return Err(call.refuse(QUERY, format!("expected up to 65536 batches, found {}", extents.batch)));
         }
-        return Ok(Mask::None);
-    };
-    if mask.len() == 0 {
-        return Err(call.refuse(name, format!("expected a mask with elements or NULL, found {:?}", mask.dims)));
-    }
-    if sparse_mode >= 2 {
-        let legal = matches!(mask.dims[..], [COMPRESSED, COMPRESSED] | [1, COMPRESSED, COMPRESSED])
-            || mask.dims == [1, 1, COMPRESSED, COMPRESSED];
-        if !legal {
-            let text =
-                format!("expected {COMPRESSED} x {COMPRESSED} for sparseMode {sparse_mode}, found {:?}", mask.dims);
-            return Err(call.refuse(name, text));
-        }
-        return Ok(Mask::Compressed(mask.slot));
-    }
-    let one_or_batch = |extent| extent == 1 || extent == query.batch;
-    let legal = match (request.decoding, &mask.dims[..]) {
-        (true, &[batch, keys] | &[batch, 1, keys] | &[batch, 1, 1, keys]) => {
-            batch == query.batch && covers(keys, key_len)
-        }
-        (false, &[rows, keys]) => covers(rows, query.len) && covers(keys, key_len),
-        (false, &[batch, rows, keys] | &[batch, 1, rows, keys]) => {
-            one_or_batch(batch) && covers(rows, query.len) && covers(keys, key_len)
-        }
-        _ => false,
-    };
-    if !legal {
-        let (batch, rows) = (query.batch, query.len);
-        let expected = if request.decoding {
-            format!("[{batch}, {key_len}], [{batch}, 1, {key_len}] or [{batch}, 1, 1, {key_len}]")
+        let name = request.query_lengths_name;
+        let (sequences, lengths) = if order.is_packed() {
+            let sequences = lengths::packed(call, name, request.query_lengths, extents.len)?;
+            let lengths = sequences.iter().map(Range::len).collect();
+            (Some(sequences), lengths)
         } else {
-            format!("[{rows}, {key_len}], [{batch} or 1, {rows}, {key_len}] or [{batch} or 1, 1, {rows}, {key_len}]")
+            let given = if request.decoding { None } else { request.query_lengths };
+            (None, lengths::padded(call, name, given, &vec![extents.len; extents.batch])?)
         };
-        return Err(call.refuse(name, format!("expected {expected}, found {:?}", mask.dims)));
+        Ok(Self { order, out_order, extents, sequences, lengths })
     }
-    Ok(Mask::Full(mask.slot))
-}
 
-/// What is read of keys, values and a full mask where keys behind a length are not: each tensor has an index of its first dim for
-/// each length, one if there is a tensor for each batch.
-fn parts_read(
-    tensors: &[(ViewIndex, ViewIndex, Extents)],
-    order: Order,
-    mask: Option<&Tensor>,
-    lengths: &[usize],
-) -> Vec<PartRead> {
-    let dim = if order == Order::Bnsd { 2 } else { 1 };
-    let part = |slot, dim, lengths: &[usize]| PartRead { slot, dim, lengths: lengths.to_vec() };
-    let each = lengths.len() / tensors.len();
-    let keys = tensors
-        .iter()
-        .zip(lengths.chunks(each.max(1)))
-        .flat_map(|((key, value, _), lengths)| [*key, *value].map(|slot| part(slot, dim, lengths)));
-    let own = |mask: &&Tensor| mask.dims.len() > 2 && mask.dims[0] == lengths.len() && mask.len() > 0;
-    keys.chain(mask.filter(own).map(|mask| part(mask.slot, mask.dims.len() - 1, lengths))).collect()
-}
+    fn batches(&self) -> usize {
+        self.lengths.len()
+    }
 
-/// A full mask as batch, query, key.
-fn mask_of_batches(mask: &View, query: Extents) -> View {
-    let three = match mask.rank() {
-        // One query position: [B, KV]; else [Q, KV], shared by the batches.
-        2 if query.len == 1 && mask.dims()[0] == query.batch => mask.unsqueeze(1),
-        2 => mask.unsqueeze(0),
-        4 => mask.at(1, 0),
-        _ => mask.clone(),
-    };
-    let (rows, keys) = (three.dims()[1], three.dims()[2]);
-    three.broadcast_to(&[query.batch, rows, keys])
-}
-
-/// Refuses a compressed mask that is not ones above the diagonal and zeros elsewhere, judged by its first and last rows.
-pub(super) fn check_triangle(mask: &View) -> Result<(), String> {
-    let square = (0..mask.rank() - 2).fold(mask.clone(), |view, _| view.at(0, 0));
-    let mut row = [0u8; COMPRESSED];
-    for (line, masked_from) in [(0, 1), (COMPRESSED - 1, COMPRESSED)] {
-        square.at(0, line).read(0, &mut row);
-        if let Some(key) = (0..COMPRESSED).find(|&key| (row[key] != 0) != (key >= masked_from)) {
-            return Err(format!(
-                "the compressed mask must be 1 above the diagonal and 0 elsewhere; row {line}, key {key} is not"
-            ));
+    /// Refuses head sizes, and outputs that do not fit them.
+    fn check(&self, call: &OperatorCall, value_depth: usize) -> Result<(), Refusal> {
+        let depth = self.extents.depth;
+        let apart = (depth, value_depth) == (192, 128);
+        let (legal, expected) = match self.order {
+            Order::Tnd => (depth.is_multiple_of(16) && (16..=256).contains(&depth), "a multiple of 16 up to 256"),
+            Order::Ntd => ([64, 128].contains(&depth), "64 or 128"),
+            _ => (depth.is_multiple_of(16) && (16..=512).contains(&depth), "a multiple of 16 up to 512"),
+        };
+        if !legal && !apart {
+            return Err(call.refuse(QUERY, format!("expected a head size that is {expected}, found {depth}")));
         }
+        if depth != value_depth && !apart {
+            let text = format!("expected values of head size {depth}, or 128 with keys of 192, found {value_depth}");
+            return Err(call.refuse(VALUE, text));
+        }
+        call.expect_dtype(ATTENTION_OUT, call.tensor(QUERY)?.dtype, "that of query")?;
+        let out = self.out_order.dims(Extents { depth: value_depth, ..self.extents });
+        call.expect_shape(ATTENTION_OUT, &out, "of query in the layout of the output")
     }
-    Ok(())
-}
 
-fn check_query(call: &OperatorCall, q: Extents, out_order: Order) -> Result<(), Refusal> {
-    let query = call.tensor(QUERY)?;
-    if !q.depth.is_multiple_of(16) || !(16..=512).contains(&q.depth) {
-        return Err(
-            call.refuse(QUERY, format!("expected a head size that is a multiple of 16 up to 512, found {}", q.depth))
-        );
+    /// The order of the logarithms of sums, which are one a head and row.
+    fn sums_order(&self) -> Order {
+        if self.order.is_packed() { Order::Tnd } else { Order::Bnsd }
     }
-    if q.batch > 65_536 {
-        return Err(call.refuse(QUERY, format!("expected up to 65536 batches, found {}", q.batch)));
-    }
-    call.expect_dtype(ATTENTION_OUT, query.dtype, "that of query")?;
-    call.expect_shape(ATTENTION_OUT, &out_order.dims(q), "of query in the layout of the output")
-}
 
-/// Keys and values with their extents: one tensor each for all batches, or one per batch.
-fn key_parts(
-    call: &OperatorCall,
-    request: &Request<'_>,
-    order: Order,
-    (q, kv_heads): (Extents, usize),
-) -> Result<Vec<(ViewIndex, ViewIndex, Extents)>, Refusal> {
-    let query = call.tensor(QUERY)?;
-    let count = request.keys.len();
-    let listed = count != 1;
-    if request.values.len() != count || (listed && (count != q.batch || count > 256)) {
-        let text = format!(
-            "expected 1 tensor, or one of batch 1 for each of {} batches (256 at most), found {count} keys and {} values",
-            q.batch,
-            request.values.len()
-        );
-        return Err(call.refuse(KEY, text));
-    }
-    let mut parts = Vec::with_capacity(count);
-    for (i, (key, value)) in request.keys.iter().zip(request.values).enumerate() {
-        for (name, tensor) in [(KEY, key), (VALUE, value)] {
-            if tensor.dtype != query.dtype {
-                return Err(call.refuse(name, format!("expected {} as query, found {}", query.dtype, tensor.dtype)));
+    /// The jobs of the kernel: one for all batches of one length, one for each sequence that has rows.
+    fn jobs(&self, all: Attention) -> Vec<Attention> {
+        let Some(sequences) = &self.sequences else { return vec![all] };
+        let with_rows = sequences.iter().zip(all.batches).filter(|(range, _)| !range.is_empty());
+        let job = |(range, batch): (&Range<usize>, Batch)| {
+            let part = |view: &View| view.slice(2, range.start, range.len(), 1);
+            Attention {
+                query: part(&all.query),
+                batches: vec![batch],
+                scale: all.scale,
+                out: part(&all.out),
+                statistics: all.statistics.map(part),
             }
-        }
-        if key.dims != value.dims {
-            return Err(call.refuse(VALUE, format!("expected the shape of key {:?}, found {:?}", key.dims, value.dims)));
-        }
-        let k = order.extents(call, KEY, &key.dims, kv_heads)?;
-        let batch = if listed { 1 } else { q.batch };
-        if k.batch != batch || k.depth != q.depth {
-            let text = format!(
-                "expected batch {batch} and head size {} as query {:?} has, found {:?} (tensor {i})",
-                q.depth, query.dims, key.dims
-            );
-            return Err(call.refuse(KEY, text));
-        }
-        parts.push((key.slot, value.slot, k));
+        };
+        with_rows.map(job).collect()
     }
-    Ok(parts)
-}
-
-/// By batch: how many keys before and behind its own place a row sees.
-fn bands(request: &Request<'_>, mask: Mask, key_lengths: &[usize], query_lengths: &[usize]) -> Vec<(i64, i64)> {
-    key_lengths
-        .iter()
-        .zip(query_lengths)
-        .map(|(&keys, &rows)| {
-            let shift = keys as i64 - rows as i64;
-            match (mask, request.sparse_mode) {
-                (Mask::Compressed(_), 2) => (i64::MAX, 0),
-                (Mask::Compressed(_), 3) => (i64::MAX, shift),
-                (Mask::Compressed(_), _) => (request.before.saturating_sub(shift), request.after.saturating_add(shift)),
-                (Mask::Full(_), 0) if !request.decoding => (request.before, request.after),
-                _ => (i64::MAX, i64::MAX),
-            }
-        })
-        .collect()
 }
 
 fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let query = call.tensor(QUERY)?;
-    let (in_order, out_order) = layout(call, request.decoding)?;
     let (heads, kv_heads) = heads(call)?;
-    let q = in_order.extents(call, QUERY, &query.dims, heads)?;
-    check_query(call, q, out_order)?;
-    let parts = key_parts(call, request, in_order, (q, kv_heads))?;
-    let listed = parts.len() != 1;
-    let key_extents: Vec<usize> = (0..q.batch).map(|b| parts[if listed { b } else { 0 }].2.len).collect();
-    let longest = parts.iter().map(|part| part.2.len).max().unwrap_or(0);
-    let key_lengths = lengths(call, request.key_lengths_name, request.key_lengths, &key_extents)?;
-    let given = if request.decoding { None } else { request.query_lengths };
-    let query_lengths = lengths(call, request.query_lengths_name, given, &vec![q.len; q.batch])?;
-    let mask = mask(call, request, q, longest)?;
+    let rows = Rows::of(call, request, heads)?;
+    let keys = Keys::of(call, request, &rows, kv_heads)?;
+    rows.check(call, keys.value_depth)?;
+    let mask = mask::mask(call, request, &rows, &keys)?;
     let full = request.mask.filter(|_| matches!(mask, Mask::Full(_)));
-    let read = request.key_lengths.map_or_else(Vec::new, |_| parts_read(&parts, in_order, full, &key_lengths));
+    let read = request.key_lengths.map_or_else(Vec::new, |_| keys.read(full));
+    let sums_dims = Extents { depth: 1, ..rows.extents };
     if let Some(sums) = request.log_sum_exp {
-        let expected = [q.batch, q.heads, q.len, 1];
+        let expected = rows.sums_order().dims(sums_dims);
         if sums.dims != expected {
             return Err(call.refuse(SOFTMAX_LSE, format!("expected {expected:?}, found {:?}", sums.dims)));
         }
     }
 
-    let bands = bands(request, mask, &key_lengths, &query_lengths);
+    let bands = mask::bands(request, mask, &rows, &keys);
     let scale = call.float(SCALE_VALUE)? as f32;
-    let (query, out) = (query.slot, call.tensor(ATTENTION_OUT)?.slot);
-    let sums = request.log_sum_exp.map(|tensor| tensor.slot);
+    let (query, out) = (call.tensor(QUERY)?.slot, call.tensor(ATTENTION_OUT)?.slot);
+    let sums_slot = request.log_sum_exp.map(|tensor| tensor.slot);
     let plan = Plan::new(move |views: &Views<'_>, tiles| {
         if views.of(out).is_empty() {
             return Ok(());
         }
         let full = match mask {
-            Mask::Full(slot) => Some(mask_of_batches(views.of(slot), q)),
+            Mask::Full(slot) => Some(mask::of_batches(views.of(slot), rows.extents)),
             Mask::Compressed(slot) => {
                 check_triangle(views.of(slot))?;
                 None
             }
             Mask::None => None,
         };
-        let batches = (0..q.batch)
-            .map(|b| {
-                let (key, value, extents) = parts[if listed { b } else { 0 }];
-                let part = |slot| in_order.head_major(views.of(slot), extents).at(0, if listed { 0 } else { b });
-                Batch {
-                    key: part(key),
-                    value: part(value),
-                    query_len: query_lengths[b],
-                    key_len: key_lengths[b],
-                    mask: full.as_ref().map(|full| full.at(0, b)),
-                    before: bands[b].0,
-                    after: bands[b].1,
-                }
-            })
-            .collect();
-        let job = Attention {
-            query: in_order.head_major(views.of(query), q),
-            batches,
-            scale,
-            out: out_order.head_major(views.of(out), q),
-            statistics: sums.map_or(Statistics::None, |slot| Statistics::LogSumExp(views.of(slot).at(3, 0))),
+        let batch = |b: usize| {
+            let OfBatch { key, value, blocks } = keys.batch(views, b)?;
+            let (query_len, key_len, (before, after)) = (rows.lengths[b], keys.lengths[b], bands[b]);
+            let mask = full.as_ref().map(|full| full.at(0, b));
+            Ok(Batch { key, value, blocks, query_len, key_len, mask, before, after })
         };
-        attention(tiles, &job);
+        let sums = |slot| rows.sums_order().head_major(views.of(slot), sums_dims).at(3, 0);
+        let all = Attention {
+            query: rows.order.head_major(views.of(query), rows.extents),
+            batches: (0..rows.batches()).map(batch).collect::<Result<_, String>>()?,
+            scale,
+            out: rows.out_order.head_major(views.of(out), Extents { depth: keys.value_depth, ..rows.extents }),
+            statistics: sums_slot.map_or(Statistics::None, |slot| Statistics::LogSumExp(sums(slot))),
+        };
+        rows.jobs(all).iter().for_each(|job| attention(tiles, job));
         Ok(())
     })?;
     Ok(plan.with_workspace(WORKSPACE_BYTES).reading(read))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mask_extents_may_be_rounded_up_to_the_documented_alignments() {
-        assert!(covers(17, 17) && covers(32, 17) && !covers(18, 17) && !covers(16, 17));
-        assert!(covers(48, 40) && covers(64, 40));
-    }
-
-    #[test]
-    fn orders_agree_on_extents_and_dims() {
-        let e = Extents { batch: 2, heads: 3, len: 5, depth: 16 };
-        assert_eq!(Order::Bsh.dims(e), [2, 5, 48]);
-        assert_eq!(Order::Bsnd.dims(e), [2, 5, 3, 16]);
-        assert_eq!(Order::Bnsd.dims(e), [2, 3, 5, 16]);
-        assert_eq!(WORKSPACE_BYTES % 512, 0);
-    }
-
-    #[test]
-    fn lengths_say_which_part_of_each_tensor_is_read() {
-        let extents = Extents { batch: 2, heads: 3, len: 5, depth: 16 };
-        let part = |slot, dim, lengths: &[usize]| PartRead { slot: ViewIndex(slot), dim, lengths: lengths.to_vec() };
-        let one = [(ViewIndex(1), ViewIndex(2), extents)];
-        for (order, dim) in [(Order::Bsnd, 1), (Order::Bsh, 1), (Order::Bnsd, 2)] {
-            let expected = [part(1, dim, &[4, 0]), part(2, dim, &[4, 0])];
-            assert_eq!(parts_read(&one, order, None, &[4, 0]), expected);
-        }
-        let of_batches = [(ViewIndex(1), ViewIndex(3), extents), (ViewIndex(2), ViewIndex(4), extents)];
-        let expected = [part(1, 1, &[4]), part(3, 1, &[4]), part(2, 1, &[0]), part(4, 1, &[0])];
-        assert_eq!(parts_read(&of_batches, Order::Bsnd, None, &[4, 0]), expected);
-    }
 }

@@ -72,11 +72,13 @@ fn sign(x: f32) -> f32 {
 
 /// The limits of a loss.
 const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none), 1 (mean), 2 (sum) or, of aclnnKlDiv, 3 (the \
-                      sum over the first extent); the result has one element unless it is 0";
+                      sum over the first extent); the result has one element unless it is 0, and of aclnnMseLoss, aclnnL1Loss and \
+                      aclnnSoftMarginLoss no dims";
 
-/// The row of a loss: its weights, its attributes besides the reduction, its result, and which loss a call means.
+/// The row of a loss: its weights, its attributes besides the reduction, its result, how many dims of one a sum may have, and
+/// which loss a call means.
 macro_rules! loss {
-    ($name:literal, [$($weight:ident),*], [$($attribute:ident),*] -> $out:ident, $chosen:expr) => {
+    ($name:literal, [$($weight:ident),*], [$($attribute:ident),*] -> $out:ident, $dims:literal, $chosen:expr) => {
         Operator {
             name: $name,
             parameters: &[
@@ -89,7 +91,7 @@ macro_rules! loss {
             ],
             limits: LIMITS,
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
-            plan: |call| forward(call, &[$($weight),*], $out, $chosen),
+            plan: |call| forward(call, &[$($weight),*], ($out, $dims), $chosen),
         }
     };
 }
@@ -116,19 +118,19 @@ macro_rules! slope {
 }
 
 pub(super) const OPERATORS: &[Operator] = &[
-    loss!("aclnnMseLoss", [], [] -> OUT, |_| Ok((SQUARE, 0.0))),
+    loss!("aclnnMseLoss", [], [] -> OUT, 0, |_| Ok((SQUARE, 0.0))),
     slope!("aclnnMseLossBackward", GRAD_OUTPUT, [], [] -> OUT, |_| Ok((SQUARE, 0.0))),
-    loss!("aclnnL1Loss", [], [] -> OUT, |_| Ok((ABSOLUTE, 0.0))),
+    loss!("aclnnL1Loss", [], [] -> OUT, 0, |_| Ok((ABSOLUTE, 0.0))),
     slope!("aclnnL1LossBackward", GRAD_OUTPUT, [], [] -> GRAD_INPUT, |_| Ok((ABSOLUTE, 0.0))),
-    loss!("aclnnSmoothL1Loss", [], [BETA_FLOAT] -> RESULT, smooth),
+    loss!("aclnnSmoothL1Loss", [], [BETA_FLOAT] -> RESULT, 8, smooth),
     slope!("aclnnSmoothL1LossBackward", GRAD_OUT, [], [BETA_FLOAT] -> GRAD_INPUT, smooth),
-    loss!("aclnnSoftMarginLoss", [], [] -> OUT, |_| Ok((SOFT_MARGIN, 0.0))),
+    loss!("aclnnSoftMarginLoss", [], [] -> OUT, 0, |_| Ok((SOFT_MARGIN, 0.0))),
     slope!("aclnnSoftMarginLossBackward", GRAD_OUTPUT, [], [] -> OUT, |_| Ok((SOFT_MARGIN, 0.0))),
-    loss!("aclnnKlDiv", [], [LOG_TARGET] -> OUT, divergence),
+    loss!("aclnnKlDiv", [], [LOG_TARGET] -> OUT, 8, divergence),
     slope!("aclnnKlDivBackward", GRAD_OUTPUT, [], [LOG_TARGET] -> OUT, divergence),
-    loss!("aclnnBinaryCrossEntropy", [WEIGHT], [] -> OUT, |_| Ok((ENTROPY, 1.0))),
+    loss!("aclnnBinaryCrossEntropy", [WEIGHT], [] -> OUT, 8, |_| Ok((ENTROPY, 1.0))),
     slope!("aclnnBinaryCrossEntropyBackward", GRAD_OUTPUT, [WEIGHT_OPTIONAL], [] -> OUT, |_| Ok((ENTROPY, 1.0))),
-    loss!("aclnnBinaryCrossEntropyWithLogits", [WEIGHT_OPTIONAL, POS_WEIGHT_OPTIONAL], [] -> OUT, |_| {
+    loss!("aclnnBinaryCrossEntropyWithLogits", [WEIGHT_OPTIONAL, POS_WEIGHT_OPTIONAL], [] -> OUT, 8, |_| {
         Ok((LOGIT_ENTROPY, 1.0))
     }),
     slope!(
@@ -206,7 +208,12 @@ impl Terms {
     }
 }
 
-fn forward(call: &OperatorCall, weights: &[Name<Tensor>], out: Name<Tensor>, chosen: Chosen) -> Result<Plan, Refusal> {
+fn forward(
+    call: &OperatorCall,
+    weights: &[Name<Tensor>],
+    (out, most_dims): (Name<Tensor>, usize),
+    chosen: Chosen,
+) -> Result<Plan, Refusal> {
     let (loss, absent) = chosen(call)?;
     let terms = Terms::of(call, weights, absent)?;
     call.expect_dtype(out, call.tensor(SELF)?.dtype, "that of self")?;
@@ -215,6 +222,8 @@ fn forward(call: &OperatorCall, weights: &[Name<Tensor>], out: Name<Tensor>, cho
         call.expect_shape(out, &terms.shape, "to which the tensors broadcast")?;
     } else if target.len() != 1 {
         return Err(call.refuse(out, format!("expected one element, found {:?}", target.dims)));
+    } else if target.dims.len() > most_dims {
+        return Err(call.refuse(out, format!("expected a tensor without dims, found {:?}", target.dims)));
     }
     let out = target.slot;
     Plan::new(move |views, tiles| {

@@ -267,6 +267,7 @@ impl Shape {
         let batch = |b| Batch {
             key: keys.at(0, b),
             value: values.at(0, b),
+            blocks: None,
             query_len: self.query.len,
             key_len: self.key.len,
             mask: full.as_ref().map(|full| full.at(0, b)),

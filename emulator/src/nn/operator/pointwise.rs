@@ -375,7 +375,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         },
         |[x], p| x.max(p[0]).min(p[1])
     )),
-    function!("aclnnClampMax", [SELF: ARITHMETIC], [CLIP_VALUE_MAX] -> OUT: NUMBER, Widens::Yes,
+    function!("aclnnClampMax", [SELF: NUMBER], [CLIP_VALUE_MAX] -> OUT: NUMBER, Widens::Yes,
         numbers!(|[x], p| least!(x, p[0]), |[x], p| x.min(p[0]))
     ),
     function!("aclnnSoftplus", [SELF: REAL], [BETA, THRESHOLD] -> OUT: REAL, reals!(|[x], p| if x * p[0] > p[1] {

@@ -55,9 +55,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnInplacePut",
         parameters: &[
-            in_place(SELF_REF, ANY, 0, 8),
+            in_place(SELF_REF, ARITHMETIC, 0, 8),
             input(INDEX, INDEXES, 0, 8),
-            input(SOURCE, ANY, 0, 8),
+            input(SOURCE, ARITHMETIC, 0, 8),
             attribute(ACCUMULATE),
         ],
         limits: "source has as many elements as index and the type of selfRef; positions as of aclnnTake; added where accumulate \

@@ -193,7 +193,7 @@ fn mask(dims: &[usize], hidden: impl Fn(usize) -> bool) -> Data {
 }
 
 /// The compressed mask the sparse modes 2 to 4 want.
-fn triangle() -> Data {
+pub(super) fn triangle() -> Data {
     mask(&[2048, 2048], |i| i % 2048 > i / 2048)
 }
 

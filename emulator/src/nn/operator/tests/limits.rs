@@ -503,3 +503,30 @@ fn norms_over_cards_take_no_memory_for_channels_without_elements() {
         (plan.kernel)(&Views::new(&views, &Decided::default()), &Serial).unwrap();
     }
 }
+
+/// What a page and the host code both forbid.
+#[test]
+fn what_pages_and_host_code_forbid_is_refused() {
+    use DType::{BF16, Bool, F16, F32, F64, I32, I64, U16};
+    let line = |dtype| told(dtype, &[3]);
+    let loss = |out: &[i64]| vec![line(F32), line(F32), Arg::I(1), told(F32, out)];
+    let put = |dtype, add| vec![line(dtype), line(I64), line(dtype), Arg::B(add)];
+    let most = |dtype, out| vec![line(dtype), whole(1), line(out)];
+    let alike = |second: DType, dims: &[i64]| vec![line(F32), told(second, dims), line(F32)];
+    decided(vec![
+        ("aclnnMseLoss", loss(&[]), ""),
+        ("aclnnMseLoss", loss(&[1]), "out: expected a tensor without dims, found [1]"),
+        ("aclnnL1Loss", loss(&[1]), "out: expected a tensor without dims"),
+        ("aclnnSoftMarginLoss", loss(&[1, 1]), "out: expected a tensor without dims"),
+        ("aclnnInplacePut", put(BF16, false), ""),
+        ("aclnnInplacePut", put(BF16, true), "selfRef: BFLOAT16 cannot be added to"),
+        ("aclnnInplacePut", put(U16, false), "selfRef: expected an element type"),
+        ("aclnnClampMax", most(I32, I32), ""),
+        ("aclnnClampMax", most(Bool, I32), "self: expected an element type"),
+        ("aclnnMishBackward", alike(F32, &[3]), ""),
+        ("aclnnMishBackward", alike(F64, &[3]), "self: expected an element type"),
+        ("aclnnMishBackward", alike(F16, &[3]), "self: expected FLOAT (that of gradOutput)"),
+        ("aclnnMishBackward", alike(F32, &[1]), "self: expected shape [3] (of gradOutput), found [1]"),
+        ("aclnnSeluBackward", alike(F32, &[1]), "result: expected shape [3]"),
+    ]);
+}

@@ -17,6 +17,7 @@ mod product;
 mod quantized;
 mod random;
 mod reduction;
+mod sequences;
 mod shape;
 mod signs;
 
