@@ -217,6 +217,7 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
         software: Software::FUSED,
         state: forms::StateBytes::MEGATRON,
         stage_layers: None,
+        recomputed: None,
     };
     let split = setting::JobSplit {
         tp: 4,

@@ -244,6 +244,7 @@ fn job(request: &Request<'_>, cards: usize) -> Job {
         software: Software::FUSED,
         state: StateBytes::MEGATRON,
         stage_layers: None,
+        recomputed: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod hardware;
 mod model;
+pub(crate) mod settings;
 
 pub(crate) use hardware::machine;
 pub(crate) use model::Model;

@@ -24,6 +24,10 @@ pub(crate) struct Model {
     pub(crate) is_tied: bool,
     /// Whether the feed-forward layer has a gate.
     pub(crate) is_gated: bool,
+    /// Whether the gate's function is GELU, which no kernel computes together with the product.
+    pub(crate) is_gelu: bool,
+    /// Norms of a layer, those of heads aside.
+    pub(crate) norms: usize,
     /// Tokens some layers see, and which part of the layers.
     pub(crate) window: Option<(usize, f64)>,
     /// Whether queries and keys are normed before the rotation.
@@ -82,6 +86,8 @@ impl Model {
             vocabulary: needed("vocab")?,
             is_tied: says("tied", "y"),
             is_gated: !says("feed_forward", "plain"),
+            is_gelu: says("feed_forward", "gelu"),
+            norms: size("norms")?.unwrap_or(2),
             window: size("window")?.map(|tokens| (tokens, share)),
             has_head_norms: says("head_norms", "y"),
             experts: size("experts")?.unwrap_or(0),

@@ -27,6 +27,8 @@ pub struct Decoder {
     pub intermediate: usize,
     /// How the feed-forward layer is built.
     pub feed_forward: FeedForward,
+    /// Norms of a layer.
+    pub norms: usize,
     /// Rows of the embedding.
     pub vocabulary: usize,
     /// Whether the head is the embedding's weight.
@@ -56,6 +58,7 @@ impl Decoder {
             head_dim: config.head_dim,
             intermediate: config.intermediate_size,
             feed_forward: FeedForward::Gated,
+            norms: 2,
             vocabulary: config.vocab_size,
             tied_embeddings: config.tied_embeddings,
             window: None,
@@ -157,15 +160,30 @@ pub enum TensorExchange {
     Exposed,
 }
 
+/// How the gradients of weights are added up over the micro-batches of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GradientSums {
+    /// The product that gives a gradient adds it to the sum.
+    Fused,
+    /// A pass over the gradient and the sum.
+    Separate,
+    /// Nothing is added up: a step has one micro-batch, whose gradients are the step's.
+    Absent,
+}
+
 /// What the training software does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Software {
     /// How attention is computed.
     pub attention: Attention,
-    /// How the operators between products are computed.
+    /// How the operators between products are computed, but for the next.
     pub elementwise: Elementwise,
+    /// How the function of the feed-forward layer is.
+    pub activation: Elementwise,
     /// How exchanges of the tensor axis run.
     pub tensor_exchange: TensorExchange,
+    /// How gradients are added up.
+    pub gradient_sums: GradientSums,
 }
 
 impl Software {
@@ -173,7 +191,9 @@ impl Software {
     pub const FUSED: Self = Self {
         attention: Attention::Fused,
         elementwise: Elementwise::Fused,
+        activation: Elementwise::Fused,
         tensor_exchange: TensorExchange::Overlapped,
+        gradient_sums: GradientSums::Fused,
     };
 }
 
@@ -200,4 +220,6 @@ pub struct Job {
     pub state: StateBytes,
     /// Layers of each stage, where they are given.
     pub stage_layers: Option<Vec<usize>>,
+    /// Layers of each stage that are computed again, where a setting that recomputes does so for some of them only.
+    pub recomputed: Option<Vec<usize>>,
 }

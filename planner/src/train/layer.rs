@@ -10,7 +10,7 @@ use ascend_tp_machine::topology::{Fabric, Spread};
 use ascend_tp_machine::{OperatorCost, Work};
 
 use super::super::workload::FeedForward;
-use super::decoder::{Attention, Elementwise, Job, TensorExchange};
+use super::decoder::{Attention, Elementwise, GradientSums, Job, TensorExchange};
 use super::pipeline::StageTimes;
 use super::setting::{JobSplit, Recomputation};
 
@@ -181,13 +181,28 @@ impl Costs<'_> {
         [self.product_us(self.tokens, n, k), self.product_us(self.tokens, k, n), self.product_us(k, n, self.tokens)]
     }
 
-    /// A pass that reads `reads` tensors of `elements` and writes `writes`.
+    /// A pass that reads `reads` tensors of `elements` and writes `writes`, of 16 bits.
     fn pass_us(&self, elements: f64, reads: usize, writes: usize) -> f64 {
+        self.touch_us(elements, &[Element::Bf16].repeat(reads), &[Element::Bf16].repeat(writes))
+    }
+
+    /// A pass over tensors of `elements` of these types.
+    fn touch_us(&self, elements: f64, read: &[Element], written: &[Element]) -> f64 {
         let elements = (elements as usize).max(1);
-        let read = (0..reads).map(|_| LaunchOperand::dense(Element::Bf16, [elements], Access::Read));
-        let written = (0..writes).map(|_| LaunchOperand::dense(Element::Bf16, [elements], Access::Write));
-        let launch = Launch { operator: "aclnnAdd", operands: read.chain(written).collect() };
-        OperatorCost::of(&self.job.profile, &Work::of(&launch)).duration_us
+        let operands = |types: &[Element], access| -> Vec<LaunchOperand> {
+            types.iter().map(|element| LaunchOperand::dense(*element, [elements], access)).collect()
+        };
+        let operands = [operands(read, Access::Read), operands(written, Access::Write)].concat();
+        OperatorCost::of(&self.job.profile, &Work::of(&Launch { operator: "aclnnAdd", operands })).duration_us
+    }
+
+    /// Adding the gradients of `weights` to their sums of the micro-batches before.
+    fn sums_us(&self, weights: usize) -> f64 {
+        let sum = if self.job.state.gradient > 2.0 { Element::F32 } else { Element::Bf16 };
+        match self.job.software.gradient_sums {
+            GradientSums::Separate => self.touch_us(weights as f64, &[Element::Bf16, sum], &[sum]),
+            GradientSums::Fused | GradientSums::Absent => 0.0,
+        }
     }
 
     /// An exchange of `elements` of 16 bits among the cards that share a layer.
@@ -235,7 +250,7 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
     let count = tokens as f64;
     let stream = count * hidden as f64 / if setting.sequence_parallel { tp as f64 } else { 1.0 };
     let norm_us = costs.pass_us(stream, 1, 1);
-    let sums_us = 2.0 * costs.pass_us(stream, 2, 1);
+    let residual_us = 2.0 * costs.pass_us(stream, 2, 1);
     let rotated = count * (query + kv) as f64;
     let inner = count * wide as f64;
     // The rotation, and the copy that puts heads before tokens; one by one: two products, a sum, a negation, two halves, a copy.
@@ -245,7 +260,7 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
     // Scaling, mask and softmax in 32 bits over every pair of tokens, seen or not.
     let pairs = count * (decoder.heads.div_ceil(tp) * job.sequence) as f64;
     let scores = if job.software.attention == Attention::Stored { 5.0 * costs.pass_us(pairs, 1, 1) } else { 0.0 };
-    let passes_us = 2.0 * norm_us + sums_us + rotation + function + scores;
+    let passes_us = decoder.norms as f64 * norm_us + residual_us + rotation + function + scores;
 
     let attention_us = attention_us(costs);
     let whole = count * hidden as f64;
@@ -267,21 +282,25 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
     let keys = 2.0 * count * 2.0 * kv as f64 * setting.cp as f64;
     let ring_us = exchange_us(job, Exchange::AllGather, keys, tp, setting.cp);
     let overlap = job.coefficients.overlap;
-    let context_us = (ring_us - overlap * attention_us).max(0.0);
-    let backward_attention_us = ATTENTION_BACKWARD * attention_us;
-
+    // What each round gives is added to what there is, in 32 bits: outputs; and backwards the gradients of queries, keys and values.
+    let rounds = (setting.cp - 1) as f64;
+    let joined = |elements: f64| rounds * costs.touch_us(elements, &[Element::Bf16, Element::F32], &[Element::F32]);
+    let context_us = (ring_us - overlap * attention_us).max(0.0) + joined(count * query as f64);
+    let context_grad_us = (2.0 * ring_us - overlap * ATTENTION_BACKWARD * attention_us).max(0.0)
+        + joined(count * (query + 2 * kv) as f64);
     let forward = Terms { products_us: sum(0), attention_us, passes_us, tensor_us: tensor_us(0), context_us };
     let input_grad = Terms {
         products_us: sum(1),
-        attention_us: backward_attention_us,
+        attention_us: ATTENTION_BACKWARD * attention_us,
         passes_us: PASSES_BACKWARD * passes_us,
         tensor_us: tensor_us(1),
-        context_us: (2.0 * ring_us - overlap * backward_attention_us).max(0.0),
+        context_us: context_grad_us,
     };
-    let weight_grad = Terms { products_us: sum(2), ..Terms::default() };
+    let sums_us = costs.sums_us(decoder.layer_parameters_on(tp));
+    let weight_grad = Terms { products_us: sum(2), passes_us: sums_us, ..Terms::default() };
     let again = match setting.recompute {
         Recomputation::None => Terms::default(),
-        Recomputation::Selective => Terms { passes_us: 2.0 * norm_us + function, ..Terms::default() },
+        Recomputation::Selective => Terms { passes_us: decoder.norms as f64 * norm_us + function, ..Terms::default() },
         Recomputation::Full => forward,
     };
     LayerTimes { forward, input_grad, weight_grad, again }
@@ -289,7 +308,7 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
 
 /// The function between the two products of a feed-forward, on `inner` values.
 fn activation_us(costs: &Costs<'_>, inner: f64) -> f64 {
-    match (costs.job.software.elementwise, costs.job.decoder.feed_forward) {
+    match (costs.job.software.activation, costs.job.decoder.feed_forward) {
         (Elementwise::Fused, FeedForward::Gated) => costs.pass_us(inner, 2, 1),
         (Elementwise::Fused, FeedForward::Plain) => costs.pass_us(inner, 1, 1),
         // Two copies of halves, the function, the product.
@@ -317,9 +336,12 @@ fn embedding(costs: &Costs<'_>) -> LayerTimes {
     } else {
         (costs.tensor_us(Exchange::AllReduce, whole), 0.0)
     };
+    let sums_us = costs.sums_us(costs.job.decoder.embedding_parameters().div_ceil(costs.setting.tp));
+    let weight_grad =
+        Terms { passes_us: PASSES_BACKWARD * passes_us + sums_us, tensor_us: backward, ..Terms::default() };
     LayerTimes {
         forward: Terms { passes_us, tensor_us: forward, ..Terms::default() },
-        weight_grad: Terms { passes_us: PASSES_BACKWARD * passes_us, tensor_us: backward, ..Terms::default() },
+        weight_grad,
         ..LayerTimes::default()
     }
 }
@@ -337,12 +359,26 @@ fn head(costs: &Costs<'_>) -> LayerTimes {
         (0.0, costs.tensor_us(Exchange::AllReduce, whole))
     };
     let reductions = REDUCTIONS * costs.tensor_us(Exchange::AllReduce, 2.0 * costs.tokens as f64);
-    // To 32 bits, exponential, division: 16 bytes a logit each way.
-    let loss_us = 4.0 * costs.pass_us(costs.tokens as f64 * rows as f64, 1, 1);
+    let (loss_us, loss_grad_us) = loss_us(costs, costs.tokens as f64 * rows as f64);
+    // A tied head's gradient goes to the sum of the embedding's.
+    let sums_us = costs.sums_us(decoder.hidden * rows);
     LayerTimes {
         forward: Terms { products_us: forward, passes_us: loss_us, tensor_us: gather + reductions, ..Terms::default() },
-        input_grad: Terms { products_us: input, passes_us: loss_us, tensor_us: scatter, ..Terms::default() },
-        weight_grad: Terms { products_us: weight, ..Terms::default() },
+        input_grad: Terms { products_us: input, passes_us: loss_grad_us, tensor_us: scatter, ..Terms::default() },
+        weight_grad: Terms { products_us: weight, passes_us: sums_us, ..Terms::default() },
         again: Terms::default(),
     }
+}
+
+/// The loss of so many logits and its gradient, as a vocabulary that is split over cards has it: one operator at a time, in 32 bits.
+fn loss_us(costs: &Costs<'_>, logits: f64) -> (f64, f64) {
+    const HALF: &[Element] = &[Element::Bf16];
+    const FULL: &[Element] = &[Element::F32];
+    let sum = |passes: &[(&[Element], &[Element])]| -> f64 {
+        passes.iter().map(|(read, written)| costs.touch_us(logits, read, written)).sum()
+    };
+    // To 32 bits, the maximum, the difference to it, the exponential, their sum, the quotient.
+    let forward = sum(&[(HALF, FULL), (FULL, &[]), (FULL, FULL), (FULL, FULL), (FULL, &[]), (FULL, FULL)]);
+    // The quotients once more less the targets, times the gradient of the loss, to 16 bits.
+    (forward, sum(&[(FULL, FULL), (FULL, FULL), (FULL, HALF)]))
 }

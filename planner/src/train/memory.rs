@@ -137,6 +137,8 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
         .map(|rank| {
             let own = || layers.iter().skip(rank).step_by(setting.pp);
             let largest = own().copied().max().unwrap_or(0) as f64;
+            let parts = layers.iter().enumerate().skip(rank).step_by(setting.pp);
+            let kept = parts.map(|(part, layers)| kept_layers(job, part, *layers)).max().unwrap_or(0) as f64;
             let is_last = rank + 1 == setting.pp;
             let tables = match (rank == 0, is_last) {
                 (true, true) if decoder.tied_embeddings => 1,
@@ -153,13 +155,19 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
                 parameters: split(parameters * job.state.parameter, ZeroStage::Stage3),
                 gradients: split(parameters * job.state.gradient, ZeroStage::Stage2),
                 optimizer: split(parameters * job.state.optimizer, ZeroStage::Stage1),
-                activations: alive * largest * a_layer,
+                activations: alive * (largest * a_layer + kept * (whole_layer - a_layer)),
                 working: working.max(logits),
                 communicators,
                 runtime: RUNTIME_BYTES,
             }
         })
         .collect()
+}
+
+/// Layers of a part of the model that are not computed again though the setting recomputes.
+pub(super) fn kept_layers(job: &Job, part: usize, layers: usize) -> usize {
+    let again = job.recomputed.as_ref().and_then(|layers| layers.get(part)).copied().unwrap_or(layers);
+    layers.saturating_sub(again)
 }
 
 /// The fullest stage's.
@@ -184,7 +192,7 @@ mod tests {
     use ascend_tp_machine::{Profile, Soc, Topology};
 
     use super::super::coefficients::TrainCoefficients;
-    use super::super::decoder::{Elementwise, Software, TensorExchange};
+    use super::super::decoder::{Elementwise, GradientSums, Software, TensorExchange};
     use super::super::forms::{Gpt, Kept, StateBytes, interleaving_factor};
     use super::super::setting::RankOrder;
     use super::*;
@@ -201,6 +209,7 @@ mod tests {
                 head_dim: 128,
                 intermediate: 49_152,
                 feed_forward: FeedForward::Plain,
+                norms: 2,
                 vocabulary: 51_200,
                 tied_embeddings: true,
                 window: None,
@@ -214,10 +223,13 @@ mod tests {
             software: Software {
                 attention: Attention::Stored,
                 elementwise: Elementwise::Separate,
+                activation: Elementwise::Separate,
                 tensor_exchange: TensorExchange::Exposed,
+                gradient_sums: GradientSums::Separate,
             },
             state: StateBytes::MEGATRON,
             stage_layers: None,
+            recomputed: None,
         }
     }
 

@@ -9,10 +9,11 @@ use ascend_tp_machine::{Profile, Soc, Topology};
 
 use super::super::workload::FeedForward;
 use super::coefficients::TrainCoefficients;
-use super::decoder::{Attention, Decoder, Elementwise, Job, Software, TensorExchange, Window};
+use super::decoder::{Attention, Decoder, Elementwise, GradientSums, Job, Software, TensorExchange, Window};
 use super::forms::{StateBytes, ZeroStage};
 use super::setting::{JobSplit, RankOrder, Recomputation};
 use super::step::predict;
+use crate::points::settings::{self, Gap};
 use crate::points::{Model, Point, machine};
 
 /// The chip of an Atlas 900 A2 `PODc` and of the Atlas 800T A2 these rows were measured on: its 53.9 % MFU and its 439 tokens
@@ -32,6 +33,8 @@ pub struct PointRow {
     pub unit: String,
     /// The figure as it was published.
     pub measured: f64,
+    /// What its settings lack of what a prediction takes.
+    pub gap: Option<Gap>,
     /// What the planner says, or why it does not.
     pub outcome: Outcome,
 }
@@ -138,6 +141,7 @@ pub(super) fn row(point: &Point, outcome: Outcome) -> PointRow {
         split: format!("{} cards, {}", point.text("cards"), axes.join(" ")),
         unit: point.text("unit").to_owned(),
         measured: point.number("value").unwrap_or(f64::NAN),
+        gap: settings::training(point).err(),
         outcome,
     }
 }
@@ -148,21 +152,6 @@ fn count(point: &Point, name: &str) -> Option<usize> {
 
 fn is_yes(point: &Point, name: &str) -> bool {
     matches!(point.text(name), "y" | "True" | "true" | "full")
-}
-
-/// Why a row says too little or something else.
-fn left_out(point: &Point) -> Option<&'static str> {
-    let (model, note) = (point.text("model"), point.text("note"));
-    let is_lora = [model, note, point.text("script")].iter().any(|text| text.to_lowercase().contains("lora"));
-    Some(match () {
-        () if note.contains("SUSPECT") => "impossible as printed: needs more than twice the chip's rate",
-        () if count(point, "tp").is_none() || point.text("script").is_empty() => "no script, so no split",
-        () if is_lora => "adapters alone are trained; the planner trains every parameter",
-        () if count(point, "ep").is_some_and(|cards| cards > 1) => MIXTURE,
-        () if note.contains("dynamic length") => "sequences of unknown lengths",
-        () if note.contains("same number as RC3") => "the same measurement as the row of RC3",
-        () => return None,
-    })
 }
 
 const MIXTURE: &str = "mixture of experts; the planner trains dense decoders";
@@ -193,6 +182,7 @@ fn decoder(model: &Model) -> Decoder {
         head_dim: model.head_dim,
         intermediate: model.intermediate,
         feed_forward: if model.is_gated { FeedForward::Gated } else { FeedForward::Plain },
+        norms: model.norms,
         vocabulary: model.vocabulary,
         tied_embeddings: model.is_tied,
         window: model.window.map(|(tokens, share)| Window { tokens, share }),
@@ -213,8 +203,15 @@ fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str>
 
 /// What a row trains, and how it is split.
 fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
-    if let Some(reason) = left_out(point) {
-        return Err(reason);
+    settings::training(point).map_err(|gap| gap.why)?;
+    let says = |words: &str| {
+        ["model", "note", "script"].iter().any(|column| point.text(column).to_lowercase().contains(words))
+    };
+    if says("lora") {
+        return Err("adapters alone are trained; the planner trains every parameter");
+    }
+    if count(point, "ep").is_some_and(|cards| cards > 1) {
+        return Err(MIXTURE);
     }
     let [tp, pp, dp, cp] = axes(point)?;
     let model = Model::of(point)?;
@@ -232,7 +229,11 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     let software = Software {
         attention: if script.contains("/bloom/") { Attention::Stored } else { Attention::Fused },
         elementwise: if is_fused { Elementwise::Fused } else { Elementwise::Separate },
+        activation: if is_fused && !model.is_gelu { Elementwise::Fused } else { Elementwise::Separate },
         tensor_exchange: if overlaps { TensorExchange::Overlapped } else { TensorExchange::Exposed },
+        // Scripts for these cards switch the fused sums off (`no-gradient-accumulation-fusion`); graphs of MindSpore have none
+        // but over the micro-batches of a pipeline.
+        gradient_sums: if is_mindformers && pp == 1 { GradientSums::Absent } else { GradientSums::Separate },
     };
     let schedule = match count(point, "vpp_layers") {
         Some(layers) if pp > 1 => Pipeline::Interleaved { chunks: decoder.layers / pp / layers },
@@ -240,10 +241,11 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     };
     // MindSpore's parallel optimizer splits what it updates and the 16-bit gradients as they come; without a pipeline they come
     // once a step.
-    let zero = match (is_yes(point, "dist_opt"), is_mindformers && pp == 1) {
-        (true, true) => ZeroStage::Stage2,
-        (true, false) => ZeroStage::Stage1,
-        (false, _) => ZeroStage::Stage0,
+    let zero = match (point.text("dist_opt"), is_mindformers && pp == 1) {
+        ("zero2", _) => ZeroStage::Stage2,
+        _ if !is_yes(point, "dist_opt") => ZeroStage::Stage0,
+        (_, true) => ZeroStage::Stage2,
+        (_, false) => ZeroStage::Stage1,
     };
     let is_f16 = matches!(point.text("precision"), "fp16" | "float16");
     let state = match (is_mindformers, is_f16) {
@@ -251,6 +253,8 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         (false, true) => StateBytes::MEGATRON_F16,
         (false, false) => StateBytes::MEGATRON,
     };
+    // `y`, or how many layers of each stage.
+    let recomputed: Option<Vec<usize>> = point.text("recompute").split(' ').map(|layers| layers.parse().ok()).collect();
     let setting = JobSplit {
         tp,
         sequence_parallel: is_yes(point, "sp"),
@@ -259,7 +263,11 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         schedule,
         dp,
         zero,
-        recompute: if is_yes(point, "recompute") { Recomputation::Full } else { Recomputation::None },
+        recompute: if recomputed.is_some() || is_yes(point, "recompute") {
+            Recomputation::Full
+        } else {
+            Recomputation::None
+        },
         micro_batch: needed("mbs")?,
         order: RankOrder::DataInside,
     };
@@ -277,6 +285,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         software,
         state,
         stage_layers: stage_layers.map(|(_, layers)| layers.to_vec()),
+        recomputed,
     };
     if setting.micro_batches(job.global_batch) == 0 {
         return Err("the batch is less than a micro-batch of every copy");
@@ -316,6 +325,18 @@ mod tests {
     fn rate(changes: &[(&str, &str)]) -> f64 {
         let Outcome::Predicted(rate) = outcome(changes) else { panic!("{:?}", outcome(changes)) };
         rate
+    }
+
+    /// Layers that are computed again are those that the column counts, of each stage.
+    #[test]
+    fn a_stage_computes_as_many_layers_again_as_its_row_says() {
+        let rate = |recompute: &str| rate(&[("recompute", recompute), ("tp", "1"), ("pp", "8"), ("sp", "")]);
+        let (none, all) = (rate(""), rate("y"));
+        assert!((rate("10 10 10 10 10 10 10 10") / all - 1.0).abs() < 1e-12);
+        assert!((rate("0 0 0 0 0 0 0 0") / none - 1.0).abs() < 1e-12);
+        // The others wait for the stage that does.
+        let first = rate("10 0 0 0 0 0 0 0");
+        assert!(all < first && first < none, "{all} {first} {none}");
     }
 
     #[test]

@@ -460,6 +460,7 @@ mod tests {
             software: Software::FUSED,
             state: StateBytes::MEGATRON,
             stage_layers: None,
+            recomputed: None,
         }
     }
 

@@ -10,7 +10,7 @@ use ascend_tp_machine::{OperatorCost, Work};
 use super::decoder::Job;
 use super::forms::{TrainingTime, ZeroStage};
 use super::layer::{LayerTimes, ModelTimes, Terms, exchange_us, spread, times};
-use super::memory::{JobMemory, fullest, layers_of_parts};
+use super::memory::{JobMemory, fullest, kept_layers, layers_of_parts};
 use super::pipeline::{StageTimes, shortest, step};
 use super::setting::{JobSplit, Recomputation};
 
@@ -126,6 +126,7 @@ impl StepParts {
             if index == last {
                 add(1.0, &model.head);
             }
+            sum.input_grad -= kept_layers(job, index, *count) as f64 * model.layer.again.total_us();
             sum.forward += *count as f64 * gathered.forward_us;
             sum.weight_grad += *count as f64 * gathered.backward_us;
             sum
@@ -274,7 +275,7 @@ pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &
         ends.max_by(|a, b| (a.1 + a.2).total_cmp(&(b.1 + b.2))).unwrap_or((0, timeline.duration, 0.0));
 
     let mut work = Terms::default();
-    let (mut again_us, mut gathered_us) = (0.0, 0.0);
+    let (mut again_us, mut kept_us, mut gathered_us) = (0.0, 0.0, 0.0);
     let gathered = gathering(job, setting, &parts.model);
     let count = micro_batches as f64;
     let mut add = |times: f64, part: &LayerTimes| {
@@ -283,6 +284,7 @@ pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &
     };
     for (index, layers) in parts.layers.iter().enumerate().skip(last).step_by(setting.pp) {
         add(count * *layers as f64, &parts.model.layer);
+        kept_us += count * kept_layers(job, index, *layers) as f64 * parts.model.layer.again.total_us();
         gathered_us += count * *layers as f64 * (gathered.forward_us + gathered.backward_us);
         if index == 0 {
             add(count, &parts.model.embedding);
@@ -293,7 +295,7 @@ pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &
     }
     let terms = StepTerms {
         work,
-        again_us,
+        again_us: again_us - kept_us,
         bubble_us: end - timeline.busy[last],
         sync_us: sync + gathered_us,
         optimizer_us: optimizer_us(job, setting, memory),
@@ -323,7 +325,7 @@ mod tests {
     use ascend_tp_machine::{Profile, Soc, Topology};
 
     use super::super::coefficients::TrainCoefficients;
-    use super::super::decoder::{Decoder, Software};
+    use super::super::decoder::{Decoder, GradientSums, Software};
     use super::super::forms::StateBytes;
     use super::super::setting::RankOrder;
     use super::*;
@@ -341,6 +343,7 @@ mod tests {
             software: Software::FUSED,
             state: StateBytes::MEGATRON,
             stage_layers: None,
+            recomputed: None,
         }
     }
 
@@ -402,6 +405,43 @@ mod tests {
             assert!(prediction.mfu > 0.1 && prediction.mfu < 0.6, "{setting}: {}", prediction.mfu);
             assert_eq!(prediction.hfu > prediction.mfu, setting.recompute == Recomputation::Full);
         }
+    }
+
+    #[test]
+    fn gradients_are_added_up_by_a_pass_unless_the_product_does() {
+        let weights_us = |gradient_sums, state| {
+            let software = Software { gradient_sums, ..Software::FUSED };
+            let model = times(&Job { software, state, ..job(64) }, &SETTING);
+            [model.layer, model.embedding, model.head].map(|part| part.weight_grad.passes_us)
+        };
+        let fused = weights_us(GradientSums::Fused, StateBytes::MEGATRON);
+        assert_eq!(fused, weights_us(GradientSums::Absent, StateBytes::MEGATRON));
+        let (narrow, wide) = (
+            weights_us(GradientSums::Separate, StateBytes::ZERO_PAPER),
+            weights_us(GradientSums::Separate, StateBytes::MEGATRON),
+        );
+        for part in 0..3 {
+            // Six bytes a weight, or ten.
+            let ratio = (wide[part] - fused[part]) / (narrow[part] - fused[part]);
+            assert!(ratio > 1.5 && ratio < 1.7, "{part}: {fused:?} {narrow:?} {wide:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_round_a_ring_is_added_to_what_there_is() {
+        let context_us = |cp: usize| {
+            // What goes round links as fast as this hides behind the attention of long sequences.
+            let mut job = Job { sequence: 65_536, ..job(64) };
+            job.topology.levels.iter_mut().for_each(|level| level.bytes_per_us *= 1e6);
+            let setting = JobSplit { cp, dp: 8 / cp, pp: 1, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
+            let layer = times(&job, &setting).layer;
+            (layer.forward.context_us, layer.input_grad.context_us)
+        };
+        assert_eq!(context_us(1), (0.0, 0.0));
+        let (two, four) = (context_us(2), context_us(4));
+        assert!(two.0 > 0.0 && two.1 > two.0, "{two:?}");
+        // Three rounds of half as many tokens.
+        assert!(four.0 > 1.3 * two.0 && four.0 < 1.7 * two.0, "{two:?} {four:?}");
     }
 
     #[test]

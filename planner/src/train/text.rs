@@ -154,6 +154,7 @@ mod tests {
             split: "s".to_owned(),
             unit: "u".to_owned(),
             measured: 200.0,
+            gap: None,
             outcome: Outcome::Predicted(250.0),
         };
         let out = PointRow { outcome: Outcome::LeftOut("unknown".to_owned()), ..row.clone() };

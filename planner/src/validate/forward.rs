@@ -16,14 +16,28 @@ pub(super) fn is_forward(point: &Point) -> bool {
     point.text("output_len") == "one forward step"
 }
 
-/// The model of a row, where its layers are alike.
+/// The model of a row: one whose layers are alike, or a published one whose are not.
 pub(super) enum Decoder {
     Dense(Dense),
     Mixture(Mixture),
+    Published(&'static Published),
+}
+
+/// What a pass of a row's model has beside its tokens.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Extras {
+    /// Rows and columns of pixels of the image before each prompt.
+    pub(super) image: Option<(usize, usize)>,
+    /// Tokens that are drafted.
+    pub(super) drafts: usize,
 }
 
 impl Decoder {
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
+        let name = point.text("model").rsplit('/').next().unwrap_or_default();
+        if let Some(published) = Published::of(name) {
+            return Ok(Self::Published(published));
+        }
         let model = Model::of(point)?;
         if model.window.is_some() {
             return Err("no workload for this architecture");
@@ -49,17 +63,19 @@ impl Decoder {
         }
     }
 
-    /// A pass that gives logits of `rows` tokens.
+    /// A pass that gives logits of every sequence's new tokens, or of its last where nothing is cached.
     pub(super) fn forward(
         &self,
         tokens: Tokens,
-        rows: usize,
+        extras: Extras,
         split: ParallelSplit,
         precision: ProductPrecision,
     ) -> Vec<Section> {
+        let rows = if tokens.context > 0 { tokens.new_tokens() } else { tokens.batch };
         match self {
             Self::Dense(dense) => dense.forward(tokens, rows, split, precision),
             Self::Mixture(mixture) => mixture.forward(tokens, rows, split, precision),
+            Self::Published(published) => published.forward(tokens, extras.image, extras.drafts, (split, precision)),
         }
     }
 }
@@ -111,13 +127,8 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let query = point.inside("note", "query_len=").unwrap_or(if is_decode { 1 + drafts } else { length });
     let tokens = Tokens { batch, query, context: if is_decode { length } else { 0 } };
     let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
-    let model = point.text("model").rsplit('/').next().unwrap_or_default();
-    let sections = if let Some(published) = Published::of(model) {
-        published.forward(tokens, image(point).filter(|_| !is_decode), drafts, (split, precision))
-    } else {
-        let rows = if is_decode { tokens.new_tokens() } else { batch };
-        Decoder::of(point)?.forward(tokens, rows, split, precision)
-    };
+    let extras = Extras { image: image(point).filter(|_| !is_decode), drafts };
+    let sections = Decoder::of(point)?.forward(tokens, extras, split, precision);
     let expansion = Expansion::Cores;
     Ok(Cards { profile: Profile::of(soc), topology, tensor, expert, expansion }.work(&sections))
 }

@@ -9,7 +9,7 @@ use ascend_tp_machine::Soc;
 use super::super::workload::ProductPrecision;
 use super::forward::precision;
 use crate::fit_memory::COMMUNICATOR_BYTES;
-use crate::points::{Model, Point, machine};
+use crate::points::{Model, Point, machine, settings};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -22,6 +22,7 @@ const SEQUENCES: f64 = 256.0;
 
 /// The figure of a row.
 pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
+    settings::memory(point).map_err(|gap| gap.why)?;
     let unit = match point.text("unit") {
         "GiB" | "GB" => GIB,
         "MiB" | "MB" => (1_u64 << 20) as f64,
@@ -121,7 +122,7 @@ mod tests {
 
     fn of(model: &str, dtype: &str, tp: &str, setting: &str, metric: &str, unit: &str) -> Result<f64, &'static str> {
         let text = format!(
-            "extra,unit,metric,setting,tp,dtype,model,hardware\n?,{unit},{metric},{setting},{tp},{dtype},{model},910B3\n"
+            "extra,value,unit,metric,setting,tp,dtype,model,hardware\n?,1,{unit},{metric},{setting},{tp},{dtype},{model},910B3\n"
         );
         predict(&Point::all(&text)[0])
     }

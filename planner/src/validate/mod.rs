@@ -26,7 +26,8 @@ use serde::Serialize;
 use super::train;
 use super::train::points::{Outcome, PointRow};
 use super::train::unseen::{self, Unseen, unseen};
-use crate::points::{self, Point};
+pub use crate::points::settings::{Gap, GapKind};
+use crate::points::{self, Point, settings};
 pub use bar::Bar;
 pub use calibrate::Confidence;
 pub(crate) use calibrate::fit_all as fit_samples;
@@ -124,6 +125,8 @@ pub struct ValidationRow {
     pub unit: String,
     /// As published; several figures stand as text.
     pub measured: String,
+    /// What its settings lack of what a prediction takes, whatever the model can do.
+    pub gap: Option<Gap>,
     /// In the same unit, or why there is none.
     pub predicted: Result<f64, String>,
 }
@@ -134,6 +137,17 @@ impl ValidationRow {
     pub fn error(&self) -> Option<f64> {
         let measured: f64 = self.measured.trim().parse().ok()?;
         self.predicted.as_ref().ok().map(|predicted| predicted / measured - 1.0)
+    }
+
+    /// Why it has no prediction, and who lacks what for one.
+    #[must_use]
+    pub fn left_out(&self) -> Option<(Lacks, &str)> {
+        let why = self.predicted.as_ref().err()?;
+        Some(match self.gap {
+            Some(Gap { kind: GapKind::Other, why }) => (Lacks::Measurement, why),
+            Some(Gap { kind: GapKind::Setting, why }) => (Lacks::Setting, why),
+            None => (Lacks::Model, why),
+        })
     }
 }
 
@@ -160,18 +174,55 @@ pub struct Validation {
 }
 
 /// What a class comes to, as JSON has it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ValidationSummary {
     /// Rows of the class.
     pub rows: usize,
-    /// Those that say all that a prediction takes.
+    /// Those whose settings say all that a prediction takes.
     pub complete: usize,
-    /// Those with a prediction and a measured figure.
+    /// Those of them with a prediction.
     pub predicted: usize,
     /// Half of their errors are within this.
     pub median: Option<f64>,
     /// Nine of ten are within this.
     pub p90: Option<f64>,
+    /// The others, by why.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Whose fault it is that a row has no prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lacks {
+    /// The row measures something else, or is no measurement.
+    Measurement,
+    /// The row does not say a setting.
+    Setting,
+    /// The row says all; the model has nothing for it.
+    Model,
+}
+
+impl Lacks {
+    /// The name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measurement => "not a measurement of this",
+            Self::Setting => "not given",
+            Self::Model => "not modelled",
+        }
+    }
+}
+
+/// Rows without a prediction, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct LeftOut {
+    /// Who lacks what.
+    pub lacks: Lacks,
+    /// The reason.
+    pub why: String,
+    /// How many rows.
+    pub rows: usize,
 }
 
 /// Every class by its name, as JSON has it.
@@ -243,21 +294,32 @@ impl Validation {
         Some(Statistics { rows: errors.len(), median: at(0.5)?, ninetieth: at(0.9)?, worst: at(1.0)? })
     }
 
+    /// What a class comes to.
+    #[must_use]
+    pub fn summary(&self, class: Class) -> ValidationSummary {
+        let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
+        let statistics = self.statistics(class);
+        let mut left_out: BTreeMap<(Lacks, &str), usize> = BTreeMap::new();
+        for reason in rows.iter().filter_map(|row| row.left_out()) {
+            *left_out.entry(reason).or_default() += 1;
+        }
+        ValidationSummary {
+            rows: rows.len(),
+            complete: rows.iter().filter(|row| row.gap.is_none()).count(),
+            predicted: statistics.map_or(0, |statistics| statistics.rows),
+            median: statistics.map(|statistics| statistics.median),
+            p90: statistics.map(|statistics| statistics.ninetieth),
+            left_out: left_out
+                .into_iter()
+                .map(|((lacks, why), rows)| LeftOut { lacks, why: why.to_owned(), rows })
+                .collect(),
+        }
+    }
+
     /// What all classes come to.
     #[must_use]
     pub fn summaries(&self) -> Summaries {
-        let summary = |class: Class| {
-            let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
-            let statistics = self.statistics(class);
-            ValidationSummary {
-                rows: rows.len(),
-                complete: rows.iter().filter(|row| row.predicted.is_ok()).count(),
-                predicted: statistics.map_or(0, |statistics| statistics.rows),
-                median: statistics.map(|statistics| statistics.median),
-                p90: statistics.map(|statistics| statistics.ninetieth),
-            }
-        };
-        Summaries { kinds: Class::ALL.into_iter().map(|class| (class.name(), summary(class))).collect() }
+        Summaries { kinds: Class::ALL.into_iter().map(|class| (class.name(), self.summary(class))).collect() }
     }
 }
 
@@ -307,6 +369,7 @@ fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
         ),
         unit: point.text("unit").to_owned(),
         measured: point.text("value").to_owned(),
+        gap: settings::operator(point).err(),
         predicted: match found {
             Ok(_) => predicted.next().map(|(sample, us)| sample.figure(us)).ok_or_else(String::new),
             Err(why) => Err(why.to_owned()),
@@ -324,6 +387,7 @@ fn memory_rows(text: &str) -> Vec<ValidationRow> {
         setting: format!("tp {}, {}: {}", point.text("tp"), point.text("setting"), point.text("metric")),
         unit: point.text("unit").to_owned(),
         measured: point.text("value").to_owned(),
+        gap: settings::memory(point).err(),
         predicted: memory::predict(point).map_err(str::to_owned),
     };
     Point::all(text).iter().map(row).collect()
@@ -337,6 +401,7 @@ fn trained(row: PointRow) -> ValidationRow {
         setting: row.split,
         unit: row.unit,
         measured: row.measured.to_string(),
+        gap: row.gap,
         predicted: match row.outcome {
             Outcome::Predicted(value) => Ok(value),
             Outcome::LeftOut(why) => Err(why),
@@ -370,6 +435,7 @@ impl Run {
         let asks = |point: &&Point| point.text("note").contains("AIV");
         let on_cores: BTreeSet<&str> = points.iter().filter(asks).map(|point| point.text("source")).collect();
         let run = |point: &Point| {
+            settings::inference(point).map_err(|gap| gap.why)?;
             if forward::is_forward(point) {
                 forward::forward(point).map(Self::Step)
             } else {
@@ -450,6 +516,7 @@ fn row(point: &Point, predicted: Result<f64, &'static str>) -> ValidationRow {
         ),
         unit: point.text("unit").to_owned(),
         measured: point.text("value").to_owned(),
+        gap: settings::inference(point).err(),
         predicted: predicted.map_err(str::to_owned),
     }
 }

@@ -10,7 +10,7 @@ use ascend_tp_machine::{
 };
 
 use super::Class;
-use crate::points::{Point, dims, machine, sizes};
+use crate::points::{Point, dims, machine, settings, sizes};
 
 /// What was timed.
 #[derive(Debug, Clone)]
@@ -123,34 +123,8 @@ impl Sample {
 
     /// What a row measures.
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
+        settings::operator(point).map_err(|gap| gap.why)?;
         let operator = point.text("operator").to_lowercase();
-        if point.text("quality").contains("ci") {
-            return Err("a threshold, not a measurement");
-        }
-        // Kernels that frameworks call as CANN's own are named after them.
-        const OTHERS: [&str; 12] = [
-            "pto",
-            "tilelang",
-            "sample",
-            "triton",
-            "deepep",
-            "then",
-            "half-k",
-            "matmul+",
-            "+matmul",
-            "turboquant",
-            "dispatch",
-            "sparse",
-        ];
-        if OTHERS.iter().any(|word| operator.contains(word)) {
-            return Err("a kernel that is not CANN's, or several in one");
-        }
-        if point.text("hardware").contains("guide case") {
-            return Err("an example of a guide, not a library's kernel");
-        }
-        if point.text("note").contains("few cores") || point.text("note").contains("(aic_time)") {
-            return Err("a kernel on some of the cores");
-        }
         let (soc, preset) = machine(point.text("hardware")).ok_or("unknown machine")?;
         let value = point.number("value").filter(|value| *value > 0.0).ok_or("the figure is not a number above 0")?;
         let (class, task, amount) = task(point, &operator)?;
@@ -213,7 +187,7 @@ fn task(point: &Point, operator: &str) -> Result<(Class, Task, f64), &'static st
         Ok((class, Task::Kernels(works), flops))
     };
     if let Some(exchange) = exchange(operator) {
-        let (bytes, cards) = exchanged(point, exchange).ok_or("the bytes or the ranks are not given")?;
+        let (bytes, cards) = exchanged(point, exchange).ok_or("several copies in flight, or bytes in words")?;
         return Ok((Class::Collectives, Task::Exchange(exchange, bytes, cards), bytes));
     }
     let element = element.ok_or("unknown element type");
@@ -409,6 +383,7 @@ fn exchanged(point: &Point, exchange: Exchange) -> Option<(f64, Vec<usize>)> {
     let shape = point.text("shape");
     let ranks = point.leading("ranks").filter(|ranks| *ranks > 1)?;
     if exchange == Exchange::SendRecv {
+        // What a copy takes to issue, of which several are in flight, is not known.
         if !shape.contains("one block") {
             return None;
         }

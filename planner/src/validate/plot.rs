@@ -90,7 +90,16 @@ mod tests {
 
     fn row(measured: &str, predicted: Result<f64, String>) -> ValidationRow {
         let (source, model, setting, unit) = Default::default();
-        ValidationRow { class: Class::Steps, source, model, setting, unit, measured: measured.to_owned(), predicted }
+        ValidationRow {
+            class: Class::Steps,
+            source,
+            model,
+            setting,
+            unit,
+            measured: measured.to_owned(),
+            gap: None,
+            predicted,
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! prompts are computed once. A token's time is that of a decode step at the mean context and B / output prompts.
 
 use super::super::workload::{ParallelSplit, Tokens};
-use super::forward::{Decoder, copies, precision};
+use super::forward::{Decoder, Extras, copies, precision};
 use super::stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 use crate::points::{Point, machine};
 use ascend_tp_machine::{Profile, Topology};
@@ -16,6 +16,7 @@ pub(super) struct Serving {
     /// Sequences of a copy of the model.
     batch: usize,
     copies: usize,
+    input: usize,
     output: usize,
     launching: StackLaunching,
     figure: Figure,
@@ -28,6 +29,14 @@ enum Figure {
     Step,
     /// Tokens a second of one sequence at a context.
     StepRate,
+    /// Tokens a second of all sequences at a context.
+    BatchRate,
+    /// Tokens of prompts a second.
+    PromptRate,
+    /// Microseconds of a layer.
+    Layer,
+    /// Milliseconds from a prompt that is alone to its first token.
+    First,
     /// Milliseconds of a token, all prompts but the own counted.
     Token,
     /// Tokens a second.
@@ -40,27 +49,18 @@ impl Serving {
     /// The run of a row, or why it has none.
     pub(super) fn of(point: &Point, expansion: Expansion) -> Result<Self, &'static str> {
         let note = point.text("note");
-        if point.text("quality") == "ci-baseline" {
-            return Err("a threshold of continuous integration, not a measurement");
-        }
-        if ["speculative decoding on", "speculative drafting", "EAGLE3"].iter().any(|words| note.contains(words)) {
-            return Err("speculation with an acceptance that is not stated");
-        }
         if note.contains("lmdeploy") {
             return Err("a stack that no other row has");
         }
         let whole = |name| point.number(name).map(|value| value as usize);
+        let metric = point.text("metric");
+        // Of a layer in which the card mostly waits for its host any batch says the same.
+        let usual = metric.ends_with("one layer").then_some(1);
         let batch = if point.text("batch").starts_with("4 total (2 per instance)") { Some(2) } else { whole("batch") };
-        let batch = batch.ok_or("the batch is not a number")?;
-        let input = whole("input_len").ok_or("the input's length is not a number")?;
-        // A time of one token at a context does not depend on where the output ends.
-        let is_instant =
-            point.text("output_len").is_empty() && matches!(point.text("metric"), "TPOT" | "decode rate per user");
-        let output =
-            whole("output_len").or_else(|| is_instant.then_some(1)).ok_or("the output's length is not a number")?;
-        let Decoder::Dense(model) = Decoder::of(point)? else {
-            return Err("what a stack takes to launch a layer of experts is not known");
-        };
+        let batch = batch.or(usual).ok_or("the batch is not a number")?;
+        let input = whole("input_len").or(usual).ok_or("the input's length is not a number")?;
+        let output = whole("output_len").unwrap_or(1);
+        let model = Decoder::of(point)?;
         let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
         // The host lays out exchanges on an Atlas A2 alone.
         let expansion = if topology == "atlas-a2" { expansion } else { Expansion::Cores };
@@ -68,24 +68,31 @@ impl Serving {
         let tensor = point.leading("tp").ok_or("the split is not given")?;
         let copies = copies(point, tensor)?;
         let batch = batch.div_ceil(copies);
-        let figure = match point.text("metric") {
+        let figure = match metric {
             "TPOT" if output == 1 => Figure::Step,
             "decode rate per user" => Figure::StepRate,
-            "decode throughput" if batch == 1 => Figure::StepRate,
+            "decode throughput" => Figure::BatchRate,
+            "prefill throughput" => Figure::PromptRate,
             "TPOT" | "TPOT mean" => Figure::Token,
             "output throughput" => Figure::Throughput,
             "E2E latency" => Figure::Whole,
-            _ => return Err("the row's figures are several, or none this model gives"),
+            "TTFT" | "TTFT mean" => Figure::First,
+            "decode time of one layer" => Figure::Layer,
+            _ => return Err("a figure that this model does not give"),
         };
         let precision = precision(point).ok_or("unknown precision")?;
-        let cards = Cards { profile: Profile::of(soc), topology, tensor, expert: 1, expansion };
-        let split = ParallelSplit::tensor(tensor);
-        let work = |tokens: Tokens| cards.work(&model.forward(tokens, tokens.batch, split, precision));
+        let expert = point.inside("tp", "ep ").unwrap_or(1);
+        let cards = Cards { profile: Profile::of(soc), topology, tensor, expert, expansion };
+        let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
+        let work = |tokens: Tokens| cards.work(&model.forward(tokens, Extras::default(), split, precision));
+        // Prompts of a prefill's rate are one pass, those of a steady state one each.
+        let prompts = if matches!(figure, Figure::PromptRate) { batch } else { 1 };
         Ok(Self {
             decode: work(Tokens { batch, query: 1, context: input + output / 2 }),
-            prompt: work(Tokens { batch: 1, query: input, context: 0 }),
+            prompt: work(Tokens { batch: prompts, query: input, context: 0 }),
             batch,
             copies,
+            input,
             output,
             launching: StackLaunching::of(note),
             figure,
@@ -95,12 +102,18 @@ impl Serving {
     /// The figure of the row, in its unit.
     pub(super) fn predict(&self, stack: &Stack) -> f64 {
         let decode_us = self.decode.step_us(self.batch, stack, self.launching);
-        let prompt_us = self.prompt.step_us(1, stack, StackLaunching::Eager);
+        // Prompts have lengths of their own, so that no graph of them is captured.
+        let launching = if self.launching == StackLaunching::Native { self.launching } else { StackLaunching::Eager };
+        let prompt_us = self.prompt.step_us(1, stack, launching);
         let prompts_us = prompt_us * self.batch as f64;
         let output = self.output.max(1) as f64;
         match self.figure {
             Figure::Step => decode_us / 1e3,
             Figure::StepRate => 1e6 / decode_us,
+            Figure::BatchRate => 1e6 * self.batch as f64 / decode_us,
+            Figure::PromptRate => 1e6 * (self.batch * self.input) as f64 / prompt_us,
+            Figure::First => prompt_us / 1e3,
+            Figure::Layer => self.decode.layer_us(stack, self.launching),
             Figure::Token => (decode_us + (prompts_us - prompt_us) / output) / 1e3,
             Figure::Throughput => 1e6 * (self.copies * self.batch) as f64 / (decode_us + prompts_us / output),
             Figure::Whole => (prompts_us + output * decode_us) / 1e3,

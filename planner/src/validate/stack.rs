@@ -13,6 +13,8 @@ use super::super::workload::{DELTA_CHUNKS, DELTA_TOKEN, ParallelAxis, Section, W
 pub enum StackLaunching {
     /// Operator by operator from Python.
     Eager,
+    /// From Python, a captured graph from each attention to the next, which is itself issued: what vLLM does where nothing is asked for.
+    Pieces,
     /// A captured graph a pass, from Python.
     Captured,
     /// From C++, where the host stays ahead of the card.
@@ -29,8 +31,9 @@ pub enum Expansion {
     Host,
 }
 
-/// How each way is known by the words of a row's note; where none is there, eager.
-const WORDS: [(&str, StackLaunching); 5] = [
+/// How each way is known by the words of a row's note; where none is there, in pieces.
+const WORDS: [(&str, StackLaunching); 6] = [
+    ("eager", StackLaunching::Eager),
     ("mode=graph", StackLaunching::Captured),
     ("FULL_DECODE_ONLY", StackLaunching::Captured),
     ("same setup", StackLaunching::Captured),
@@ -52,7 +55,7 @@ impl Expansion {
 impl StackLaunching {
     /// The way that a row's note says.
     pub(super) fn of(note: &str) -> Self {
-        WORDS.iter().find(|(words, _)| note.contains(words)).map_or(Self::Eager, |(_, launching)| *launching)
+        WORDS.iter().find(|(words, _)| note.contains(words)).map_or(Self::Pieces, |(_, launching)| *launching)
     }
 }
 
@@ -61,7 +64,9 @@ impl StackLaunching {
 pub struct Stack {
     /// A pass of the model from Python: inputs prepared, graph replayed, tokens sampled and read back.
     pub pass_us: f64,
-    /// The same from C++.
+    /// What a pass from Python takes more where several cards share it: their processes are told of it, and the slowest is waited for.
+    pub workers_us: f64,
+    /// A pass from C++.
     pub native_pass_us: f64,
     /// A pass that drafts a token.
     pub draft_us: f64,
@@ -69,6 +74,8 @@ pub struct Stack {
     pub operator_us: f64,
     /// An exchange that it launches.
     pub exchange_us: f64,
+    /// An attention that Python issues between two captured pieces, and the replay of a piece.
+    pub piece_us: f64,
     /// What the kernels of a prompt's delta rule take for a chunk of a head on one core.
     pub chunk_us: f64,
     /// What its kernel takes for a new token of a head on one vector core.
@@ -77,17 +84,21 @@ pub struct Stack {
     pub batch_us: f64,
 }
 
-/// What is fitted of the stacks. A simulator of the vendor's counts on 2 ms a step. An operator through torch alone takes 16
+/// What is fitted of the stacks. A simulator of the vendor's counts on 2 ms a step, and as much is taken for the processes of several
+/// cards. An operator through torch alone takes 16
 /// (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
-/// and 171): the start is their geometric mean, and twice that for an exchange, which passes two libraries. Kernels of the delta
+/// and 171): the start is their geometric mean, and twice that for an exchange, which passes two libraries. A piece begins at what a dozen such operators take, which it stands for.
+/// Kernels of the delta
 /// rule that are three times as fast make a prompt of Qwen3.5 15 % faster (vllm-ascend PR 8872): they take a fifth of it, some 30 us
 /// a chunk. A token's seven passes over a state of 128 by 128 take a core's lanes 1 us at their full rate; the start is ten times that.
-pub(super) const PARAMETERS: [Parameter; 8] = [
+pub(super) const PARAMETERS: [Parameter; 10] = [
     Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
+    Parameter { name: "workers_us", start: 2000.0, low: 50.0, high: 20_000.0 },
     Parameter { name: "native_pass_us", start: 1000.0, low: 50.0, high: 20_000.0 },
     Parameter { name: "draft_us", start: 500.0, low: 50.0, high: 5000.0 },
     Parameter { name: "operator_us", start: 42.0, low: 8.0, high: 200.0 },
     Parameter { name: "exchange_us", start: 84.0, low: 8.0, high: 400.0 },
+    Parameter { name: "piece_us", start: 500.0, low: 50.0, high: 3000.0 },
     Parameter { name: "chunk_us", start: 30.0, low: 2.0, high: 200.0 },
     Parameter { name: "token_us", start: 10.0, low: 0.5, high: 100.0 },
     Parameter { name: "batch_us", start: 1000.0, low: 20.0, high: 5000.0 },
@@ -96,14 +107,16 @@ pub(super) const PARAMETERS: [Parameter; 8] = [
 impl Stack {
     /// Fitted on the points that ship; `plan --validate` fits it again.
     pub const FITTED: Self = Self {
-        pass_us: 2976.0,
-        native_pass_us: 1015.0,
+        pass_us: 2493.0,
+        workers_us: 2867.0,
+        native_pass_us: 976.2,
         draft_us: 656.6,
-        operator_us: 38.95,
-        exchange_us: 140.5,
+        operator_us: 43.44,
+        exchange_us: 120.1,
+        piece_us: 531.7,
         chunk_us: 39.77,
         token_us: 17.95,
-        batch_us: 1286.0,
+        batch_us: 960.4,
     };
 
     /// In the order of the parameters.
@@ -111,13 +124,27 @@ impl Stack {
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
         Self {
             pass_us: at(0),
-            native_pass_us: at(1),
-            draft_us: at(2),
-            operator_us: at(3),
-            exchange_us: at(4),
-            chunk_us: at(5),
-            token_us: at(6),
-            batch_us: at(7),
+            workers_us: at(1),
+            native_pass_us: at(2),
+            draft_us: at(3),
+            operator_us: at(4),
+            exchange_us: at(5),
+            piece_us: at(6),
+            chunk_us: at(7),
+            token_us: at(8),
+            batch_us: at(9),
+        }
+    }
+
+    /// Host time of a task.
+    const fn issue_us(&self, launching: StackLaunching, kind: TimedKind) -> f64 {
+        match (launching, kind) {
+            (StackLaunching::Captured | StackLaunching::Native, _) | (StackLaunching::Pieces, TimedKind::Operator) => {
+                0.0
+            }
+            (StackLaunching::Pieces, TimedKind::Attention) => self.piece_us,
+            (StackLaunching::Eager | StackLaunching::Pieces, TimedKind::Exchange) => self.exchange_us,
+            (StackLaunching::Eager, _) => self.operator_us,
         }
     }
 
@@ -125,10 +152,12 @@ impl Stack {
     pub(super) const fn values(&self) -> [f64; PARAMETERS.len()] {
         [
             self.pass_us,
+            self.workers_us,
             self.native_pass_us,
             self.draft_us,
             self.operator_us,
             self.exchange_us,
+            self.piece_us,
             self.chunk_us,
             self.token_us,
             self.batch_us,
@@ -161,17 +190,24 @@ impl Cards {
     }
 
     fn timed(&self, step: &WorkloadStep) -> Timed {
-        let (mut us, mut chunks, mut tokens, mut is_exchange) = (0.0, 0.0, 0.0, false);
+        let (mut us, mut chunks, mut tokens, mut kind) = (0.0, 0.0, 0.0, TimedKind::Operator);
         let soc = self.profile.soc;
         match &step.task {
             WorkloadTask::Launch(launch) if launch.operator == DELTA_CHUNKS => {
+                kind = TimedKind::Attention;
                 chunks = launch.operands[0].dims[0].div_ceil(soc.cube_cores() as usize) as f64;
             }
             WorkloadTask::Launch(launch) if launch.operator == DELTA_TOKEN => {
                 let states: usize = launch.operands[0].dims[..2].iter().product();
+                kind = TimedKind::Attention;
                 tokens = states.div_ceil(soc.vector_cores() as usize) as f64;
             }
-            WorkloadTask::Launch(launch) => us = OperatorCost::of(&self.profile, &Work::of(launch)).duration_us,
+            WorkloadTask::Launch(launch) => {
+                if launch.operator.contains("Attention") {
+                    kind = TimedKind::Attention;
+                }
+                us = OperatorCost::of(&self.profile, &Work::of(launch)).duration_us;
+            }
             WorkloadTask::Exchange { exchange, bytes, axis } => {
                 let cards = self.on(*axis);
                 let cost = match self.expansion {
@@ -180,10 +216,10 @@ impl Cards {
                         CollectiveCost::by_copies(&self.profile, &self.topology, *exchange, *bytes, &cards)
                     }
                 };
-                (us, is_exchange) = (cost.duration_us, true);
+                (us, kind) = (cost.duration_us, TimedKind::Exchange);
             }
         }
-        Timed { us, chunks, tokens, is_exchange, times: step.times }
+        Timed { us, chunks, tokens, kind, times: step.times }
     }
 
     /// What each task of a step takes on the cards.
@@ -194,8 +230,17 @@ impl Cards {
             repeats: section.repeats,
             tasks: section.steps.iter().map(|step| self.timed(step)).collect(),
         };
-        StepWork(sections.iter().map(part).collect())
+        StepWork { parts: sections.iter().map(part).collect(), cards: self.tensor }
     }
+}
+
+/// What a stack distinguishes of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimedKind {
+    Operator,
+    Exchange,
+    /// Attention, or the delta rule in its place: where captured pieces end.
+    Attention,
 }
 
 /// What a task takes on a card.
@@ -206,7 +251,7 @@ struct Timed {
     chunks: f64,
     /// New tokens' states of it on the busiest vector core.
     tokens: f64,
-    is_exchange: bool,
+    kind: TimedKind,
     /// How often it is done in a row.
     times: usize,
 }
@@ -220,14 +265,30 @@ struct StepPart {
 
 /// What the cards do in a step, in microseconds.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StepWork(Vec<StepPart>);
+pub struct StepWork {
+    parts: Vec<StepPart>,
+    /// Cards that share it.
+    cards: usize,
+}
 
 impl StepWork {
     /// Microseconds of one step with `sequences` sequences: the model's and what the software around it takes.
     #[must_use]
     pub fn step_us(&self, sequences: usize, stack: &Stack, launching: StackLaunching) -> f64 {
-        let pass_us = if launching == StackLaunching::Native { stack.native_pass_us } else { stack.pass_us };
+        let pass_us = match launching {
+            StackLaunching::Native => stack.native_pass_us,
+            _ if self.cards > 1 => stack.pass_us + stack.workers_us,
+            _ => stack.pass_us,
+        };
         self.forward_us(stack, launching) + pass_us + stack.batch_us * (sequences as f64).sqrt()
+    }
+
+    /// Microseconds of one of its layers, embedding and head shared out over them.
+    #[must_use]
+    pub fn layer_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
+        let is_layer = |part: &&StepPart| part.tasks.iter().any(|task| task.kind == TimedKind::Attention);
+        let layers: usize = self.parts.iter().filter(is_layer).map(|part| part.repeats).sum();
+        self.forward_us(stack, launching) / layers.max(1) as f64
     }
 
     /// Microseconds of the model alone, its drafts among them.
@@ -236,19 +297,14 @@ impl StepWork {
         // Ends of what the host has issued and of what the card has done.
         let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
         let mut drafts = 0;
-        for part in &self.0 {
+        for part in &self.parts {
             drafts += if part.is_draft { part.repeats } else { 0 };
             for _ in 0..part.repeats {
                 for task in &part.tasks {
                     let us = task.us + stack.chunk_us * task.chunks + stack.token_us * task.tokens;
-                    match launching {
-                        StackLaunching::Captured | StackLaunching::Native => card_us += us * task.times as f64,
-                        StackLaunching::Eager => {
-                            for _ in 0..task.times {
-                                host_us += if task.is_exchange { stack.exchange_us } else { stack.operator_us };
-                                card_us = card_us.max(host_us) + us;
-                            }
-                        }
+                    for _ in 0..task.times {
+                        host_us += stack.issue_us(launching, task.kind);
+                        card_us = card_us.max(host_us) + us;
                     }
                 }
             }

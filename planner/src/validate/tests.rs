@@ -1,5 +1,7 @@
 //! What the predictions have to reach.
 
+use std::sync::LazyLock;
+
 use super::*;
 use ascend_tp_machine::profile::MEANINGS;
 use calibrate::fit_all;
@@ -26,60 +28,62 @@ fn every_shipped_point_is_listed_with_a_prediction_or_a_reason() {
     assert_eq!(rows.iter().filter(|row| row.class == Class::Steps && row.error().is_some()).count(), 11);
 }
 
+/// Rows are complete by their settings alone; of those that are, nine in ten have a prediction, but for serving, where a stack that one
+/// page has cannot be predicted from others, and for vector kernels, most of which no operator here stands for.
+#[test]
+fn nine_in_ten_of_the_complete_rows_are_predicted() {
+    let texts = [OPERATORS, MEMORY_POINTS].into_iter().chain(INFERENCE).chain(TRAINING);
+    let rows = texts.flat_map(|text| Validation::of("", text).unwrap().rows).collect();
+    let all = Validation { rows, coefficients: Vec::new() };
+    for row in &all.rows {
+        assert!(row.gap.is_none() || row.predicted.is_err(), "{row:?}");
+    }
+    for (class, least) in Class::ALL.map(|class| (class, 0.9)) {
+        let least = match class {
+            Class::Vectors => 0.4,
+            Class::Serving => 0.85,
+            _ => least,
+        };
+        let ValidationSummary { rows, complete, predicted, left_out, .. } = all.summary(class);
+        assert!(predicted as f64 >= least * complete as f64, "{class:?}: {predicted} of {complete}");
+        assert_eq!(rows, predicted + left_out.iter().map(|reason| reason.rows).sum::<usize>(), "{class:?}");
+        let of_model = left_out.iter().filter(|reason| reason.lacks == Lacks::Model);
+        assert_eq!(complete, predicted + of_model.map(|reason| reason.rows).sum::<usize>(), "{class:?}");
+    }
+}
+
+/// Everything that ships, each row without its page: fitted once for all tests that look at it.
+pub(super) static SHIPPED: LazyLock<Validation> = LazyLock::new(Validation::shipped);
+
 /// Errors of rows whose page the coefficients never saw.
 #[test]
-fn operators_of_unseen_pages_are_within_their_bounds() {
-    let (rows, confidence) = single(OPERATORS, Fit::EachPageLeftOut);
-    let validation = Validation { rows, coefficients: confidence };
+fn rows_of_unseen_pages_are_within_their_bounds() {
     for (class, rows, median, ninetieth) in [
         (Class::Products, 1200, 0.12, 0.35),
         (Class::Attention, 1200, 0.12, 0.35),
         (Class::Grouped, 190, 0.12, 0.35),
         (Class::Collectives, 340, 0.15, 0.40),
+        (Class::Steps, 11, 0.10, 0.25),
+        (Class::Serving, 49, 0.10, 0.30),
+        (Class::Training, 77, 0.06, 0.20),
+        (Class::Memory, 4, 0.03, 0.08),
     ] {
-        let found = validation.statistics(class).unwrap();
-        assert!(found.rows >= rows && found.median <= median && found.ninetieth <= ninetieth, "{class:?}: {found:?}");
-    }
-    for Confidence { meaning, value, .. } in &validation.coefficients {
-        assert!(meaning.low < *value && *value < meaning.high, "{meaning:?}: {value}");
-    }
-}
-
-#[test]
-fn the_shipped_coefficients_are_what_their_rows_give() {
-    let shipped = Profile::of(Soc::default()).coefficients;
-    let fitted = fit_all(&shipped, &samples());
-    for meaning in MEANINGS {
-        let (shipped, fitted) = (shipped.get(meaning.name).unwrap(), fitted.get(meaning.name).unwrap());
-        assert!((shipped / fitted - 1.0).abs() < 0.01, "{}: {shipped} ships, {fitted} fits", meaning.name);
-    }
-    let (stack, fitted) = (Stack::FITTED, inference_unseen(&INFERENCE).1);
-    for (shipped, fitted) in stack.values().iter().zip(fitted.values()) {
-        assert!((shipped / fitted - 1.0).abs() < 0.01, "{stack:?} ships, {fitted:?} fits");
-    }
-}
-
-#[test]
-fn inference_of_unseen_pages_is_within_its_bounds() {
-    let validation = Validation { rows: inference_unseen(&INFERENCE).0, coefficients: Vec::new() };
-    for (class, rows, median, ninetieth) in [(Class::Steps, 11, 0.10, 0.25), (Class::Serving, 36, 0.12, 0.31)] {
-        let found = validation.statistics(class).unwrap();
+        let found = SHIPPED.statistics(class).unwrap();
         assert!(found.rows >= rows && found.median <= median && found.ninetieth <= ninetieth, "{class:?}: {found:?}");
     }
 }
 
 #[test]
-fn training_of_unseen_pages_is_within_its_bounds() {
-    let (rows, confidence) = training_unseen();
-    let found = Validation { rows, coefficients: Vec::new() }.statistics(Class::Training).unwrap();
-    assert!(found.rows >= 77 && found.median <= 0.065 && found.ninetieth <= 0.16, "{found:?}");
-    let shipped = train::coefficients::TrainCoefficients::FITTED.values();
-    for (Confidence { meaning, value, range, pages }, shipped) in confidence.iter().zip(shipped) {
+fn the_shipped_coefficients_are_what_their_rows_give_and_inside_their_bounds() {
+    let operators = Profile::of(Soc::default()).coefficients;
+    let stack = stack::PARAMETERS.iter().zip(Stack::FITTED.values());
+    let training = unseen::PARAMETERS.iter().zip(train::coefficients::TrainCoefficients::FITTED.values());
+    let others: BTreeMap<&str, f64> = stack.chain(training).map(|(parameter, value)| (parameter.name, value)).collect();
+    assert_eq!(SHIPPED.coefficients.len(), MEANINGS.len() + others.len());
+    for Confidence { meaning, value, range, .. } in &SHIPPED.coefficients {
+        let shipped = operators.get(meaning.name).or_else(|| others.get(meaning.name).copied()).unwrap();
         assert!((shipped / value - 1.0).abs() < 0.01, "{}: {shipped} ships, {value} fits", meaning.name);
-        assert!(
-            meaning.low < range.0 && range.0 < range.1 && range.1 < meaning.high && *pages >= 20,
-            "{meaning:?}: {range:?}"
-        );
+        assert!(meaning.low < range.0 && range.1 < meaning.high && meaning.low < *value && *value < meaning.high);
     }
 }
 
@@ -114,6 +118,24 @@ fn a_step_of_more_sequences_or_slower_software_is_never_faster() {
     assert!(us(1, &Stack::FITTED, StackLaunching::Eager) >= captured);
     let slower = Stack { operator_us: 90.0, ..Stack::FITTED };
     assert!(us(1, &slower, StackLaunching::Eager) > us(1, &Stack::FITTED, StackLaunching::Eager));
+}
+
+/// The host of a pass in pieces issues an attention a layer and its exchanges; processes of several cards cost once a pass.
+#[test]
+fn a_pass_in_pieces_takes_what_its_host_issues() {
+    let text = |tp: usize, layers: usize| {
+        format!(
+            "source,hardware,model,layers,hidden,ffn,heads,vocab,dtype,tp,batch,input_len,output_len,metric,value,unit,note\n\
+             page,910B3,mine,{layers},1024,1024,8,1000,bf16,{tp},1,64,,TPOT,1,ms,AIV\n"
+        )
+    };
+    let us = |tp, layers| 1e3 * inference(&text(tp, layers), &Stack::FITTED)[0].predicted.clone().unwrap();
+    let Stack { piece_us, exchange_us, workers_us, .. } = Stack::FITTED;
+    let layer_us = |tp| (us(tp, 30) - us(tp, 10)) / 20.0;
+    assert!((layer_us(1) / piece_us - 1.0).abs() < 1e-6, "{}", layer_us(1));
+    assert!((layer_us(2) / (piece_us + 2.0 * exchange_us) - 1.0).abs() < 1e-6, "{}", layer_us(2));
+    let more_us = us(2, 10) - us(1, 10) - 20.0 * exchange_us;
+    assert!(more_us > workers_us && more_us < workers_us + 4.0 * exchange_us, "{more_us}");
 }
 
 /// Without cores that read each other's memory an exchange of a decode step waits for the card's scheduler.

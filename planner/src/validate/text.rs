@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Class, Confidence, Statistics, Validation, ValidationRow};
+use super::{Class, Confidence, LeftOut, Statistics, Validation, ValidationRow, ValidationSummary};
 
 impl fmt::Display for Validation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for class in Class::ALL {
-            let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
-            match rows.as_slice() {
-                [] => continue,
-                rows if class.is_single() => pages(f, class, rows)?,
-                rows => each(f, class, rows)?,
+            if !self.rows.iter().any(|row| row.class == class) {
+                continue;
+            }
+            if class.is_single() {
+                pages(f, self, class)?;
+            } else {
+                each(f, self, class)?;
             }
             writeln!(f)?;
         }
@@ -20,27 +22,34 @@ impl fmt::Display for Validation {
             coefficients(f, &self.coefficients)?;
         }
         for class in Class::ALL {
-            if let Some(Statistics { rows, median, ninetieth, worst }) = self.statistics(class) {
-                writeln!(
-                    f,
-                    "{}: {rows} rows, median error {:.1} %, 90th percentile {:.1} %, worst {:.1} %",
-                    class.name(),
-                    100.0 * median,
-                    100.0 * ninetieth,
-                    100.0 * worst
-                )?;
-            }
+            total(f, self, class)?;
         }
         Ok(())
     }
 }
 
-/// Every row with a prediction, and how many are left out for which reason; of training, which rows.
-fn each(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&ValidationRow]) -> fmt::Result {
+/// How many rows say all that a prediction takes, how many of them have one, and their errors.
+fn total(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
+    let ValidationSummary { rows, complete, predicted, .. } = validation.summary(class);
+    if rows == 0 {
+        return Ok(());
+    }
+    write!(f, "{}: {rows} rows, {complete} with complete settings, {predicted} of them predicted", class.name())?;
+    if complete > 0 {
+        write!(f, " ({:.0} %)", 100.0 * predicted as f64 / complete as f64)?;
+    }
+    if let Some(Statistics { median, ninetieth, worst, .. }) = validation.statistics(class) {
+        let [median, ninetieth, worst] = [median, ninetieth, worst].map(|error| 100.0 * error);
+        write!(f, ", median error {median:.1} %, 90th percentile {ninetieth:.1} %, worst {worst:.1} %")?;
+    }
+    writeln!(f)
+}
+
+/// Every row with a prediction, and of training those without one.
+fn each(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
     writeln!(f, "{}", class.name())?;
     writeln!(f, "  {:>10}  {:>10}  {:>7}  unit, model, setting", "measured", "predicted", "error")?;
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for row in rows {
+    for row in validation.rows.iter().filter(|row| row.class == class) {
         let what = format!("{}, {}, {}", row.unit, row.model, row.setting);
         match (&row.predicted, row.error()) {
             (Ok(predicted), Some(error)) => {
@@ -53,26 +62,27 @@ fn each(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&ValidationRow]) -> fm
             (Err(why), _) if class == Class::Training => {
                 writeln!(f, "  {:>10}  {:>10}  {:>7}  {what}; left out: {why}", row.measured, "-", "")?;
             }
-            (Err(why), _) => *reasons.entry(why).or_default() += 1,
+            (Err(_), _) => {}
         }
     }
-    for (why, rows) in reasons {
-        writeln!(f, "  {rows:>10}  {:>10}  {:>7}  left out: {why}", "-", "-")?;
+    left_out(f, validation, class)
+}
+
+/// How many rows of a class have no prediction, by who lacks what.
+fn left_out(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
+    for LeftOut { lacks, why, rows } in validation.summary(class).left_out {
+        writeln!(f, "  {rows:>10}  left out, {}: {why}", lacks.name())?;
     }
     Ok(())
 }
 
-/// The errors of each page, and how many rows are left out for which reason.
-fn pages(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&ValidationRow]) -> fmt::Result {
+/// The errors of each page.
+fn pages(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
     writeln!(f, "{}, by page", class.name())?;
     writeln!(f, "  {:>5}  {:>7}  {:>7}  source", "rows", "median", "p90")?;
     let mut by_page: BTreeMap<&str, Vec<ValidationRow>> = BTreeMap::new();
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for row in rows {
-        match &row.predicted {
-            Ok(_) => by_page.entry(&row.source).or_default().push((*row).clone()),
-            Err(why) => *reasons.entry(why).or_default() += 1,
-        }
+    for row in validation.rows.iter().filter(|row| row.class == class && row.predicted.is_ok()) {
+        by_page.entry(&row.source).or_default().push(row.clone());
     }
     for (page, rows) in by_page {
         let of_page = Validation { rows, coefficients: Vec::new() };
@@ -80,10 +90,7 @@ fn pages(f: &mut fmt::Formatter<'_>, class: Class, rows: &[&ValidationRow]) -> f
         let (median, ninetieth) = (100.0 * found.median, 100.0 * found.ninetieth);
         writeln!(f, "  {:>5}  {median:>6.1}%  {ninetieth:>6.1}%  {page}", found.rows)?;
     }
-    for (why, rows) in reasons {
-        writeln!(f, "  {rows:>5}  {:>7}  {:>7}  left out: {why}", "-", "-")?;
-    }
-    Ok(())
+    left_out(f, validation, class)
 }
 
 fn coefficients(f: &mut fmt::Formatter<'_>, all: &[Confidence]) -> fmt::Result {
