@@ -278,16 +278,7 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
             2.0 * costs.tensor_us(Exchange::AllReduce, whole)
         }
     };
-    // Keys and values go round among the cards that share a sequence while the attention works on those that are there.
-    let keys = 2.0 * count * 2.0 * kv as f64 * setting.cp as f64;
-    let ring_us = exchange_us(job, Exchange::AllGather, keys, tp, setting.cp);
-    let overlap = job.coefficients.overlap;
-    // What each round gives is added to what there is, in 32 bits: outputs; and backwards the gradients of queries, keys and values.
-    let rounds = (setting.cp - 1) as f64;
-    let joined = |elements: f64| rounds * costs.touch_us(elements, &[Element::Bf16, Element::F32], &[Element::F32]);
-    let context_us = (ring_us - overlap * attention_us).max(0.0) + joined(count * query as f64);
-    let context_grad_us = (2.0 * ring_us - overlap * ATTENTION_BACKWARD * attention_us).max(0.0)
-        + joined(count * (query + 2 * kv) as f64);
+    let (context_us, context_grad_us) = context_us(costs, (query, kv), attention_us);
     let forward = Terms { products_us: sum(0), attention_us, passes_us, tensor_us: tensor_us(0), context_us };
     let input_grad = Terms {
         products_us: sum(1),
@@ -304,6 +295,23 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
         Recomputation::Full => forward,
     };
     LayerTimes { forward, input_grad, weight_grad, again }
+}
+
+/// What is not hidden of keys and values that go round among the cards that share a sequence, forward and backward: they travel while the
+/// attention works on those that are there.
+fn context_us(costs: &Costs<'_>, (query, kv): (usize, usize), attention_us: f64) -> (f64, f64) {
+    let Costs { job, setting, tokens, .. } = *costs;
+    let count = tokens as f64;
+    let keys = 2.0 * count * 2.0 * kv as f64 * setting.cp as f64;
+    let ring_us = exchange_us(job, Exchange::AllGather, keys, setting.tp, setting.cp);
+    let exposed = |ring: f64, attention: f64| (ring - job.coefficients.overlap * attention).max(0.0);
+    // What each round gives is added to what there is, in 32 bits: outputs; and backwards the gradients of queries, keys and values.
+    let rounds = (setting.cp - 1) as f64;
+    let joined = |elements: f64| rounds * costs.touch_us(elements, &[Element::Bf16, Element::F32], &[Element::F32]);
+    (
+        exposed(ring_us, attention_us) + joined(count * query as f64),
+        exposed(2.0 * ring_us, ATTENTION_BACKWARD * attention_us) + joined(count * (query + 2 * kv) as f64),
+    )
 }
 
 /// The function between the two products of a feed-forward, on `inner` values.

@@ -201,6 +201,39 @@ fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str>
     if cards > topology.cards() { Err("more cards than the topology joins") } else { Ok((soc, topology)) }
 }
 
+fn is_mindformers(point: &Point) -> bool {
+    point.text("source").contains("mindformers")
+}
+
+/// The software of a row on so many stages.
+fn software(point: &Point, model: &Model, pp: usize) -> Software {
+    let (script, is_mindformers) = (point.text("script"), is_mindformers(point));
+    // Scripts of the older model classes have no fused rotation and no fused gated function; Bloom's, whose positions are added
+    // to the scores, no fused attention.
+    let is_fused = is_mindformers || script.contains("mcore");
+    let overlaps = is_yes(point, "mc2");
+    Software {
+        attention: if script.contains("/bloom/") { Attention::Stored } else { Attention::Fused },
+        elementwise: if is_fused { Elementwise::Fused } else { Elementwise::Separate },
+        activation: if is_fused && !model.is_gelu { Elementwise::Fused } else { Elementwise::Separate },
+        tensor_exchange: if overlaps { TensorExchange::Overlapped } else { TensorExchange::Exposed },
+        // Scripts for these cards switch the fused sums off (`no-gradient-accumulation-fusion`); graphs of MindSpore have none
+        // but over the micro-batches of a pipeline.
+        gradient_sums: if is_mindformers && pp == 1 { GradientSums::Absent } else { GradientSums::Separate },
+    }
+}
+
+/// What is split over the copies. MindSpore's parallel optimizer splits what it updates and the 16-bit gradients as they come; without
+/// a pipeline they come once a step.
+fn zero(point: &Point, pp: usize) -> ZeroStage {
+    match point.text("dist_opt") {
+        "zero2" => ZeroStage::Stage2,
+        _ if !is_yes(point, "dist_opt") => ZeroStage::Stage0,
+        _ if is_mindformers(point) && pp == 1 => ZeroStage::Stage2,
+        _ => ZeroStage::Stage1,
+    }
+}
+
 /// What a row trains, and how it is split.
 fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     settings::training(point).map_err(|gap| gap.why)?;
@@ -221,53 +254,27 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     let decoder = decoder(&model);
     let script = point.text("script");
     let needed = |name| count(point, name).ok_or("sequence, micro-batch or batch is not given");
-    let is_mindformers = point.text("source").contains("mindformers");
-    // Scripts of the older model classes have no fused rotation and no fused gated function; Bloom's, whose positions are added
-    // to the scores, no fused attention.
-    let is_fused = is_mindformers || script.contains("mcore");
-    let overlaps = is_yes(point, "mc2");
-    let software = Software {
-        attention: if script.contains("/bloom/") { Attention::Stored } else { Attention::Fused },
-        elementwise: if is_fused { Elementwise::Fused } else { Elementwise::Separate },
-        activation: if is_fused && !model.is_gelu { Elementwise::Fused } else { Elementwise::Separate },
-        tensor_exchange: if overlaps { TensorExchange::Overlapped } else { TensorExchange::Exposed },
-        // Scripts for these cards switch the fused sums off (`no-gradient-accumulation-fusion`); graphs of MindSpore have none
-        // but over the micro-batches of a pipeline.
-        gradient_sums: if is_mindformers && pp == 1 { GradientSums::Absent } else { GradientSums::Separate },
-    };
-    let schedule = match count(point, "vpp_layers") {
-        Some(layers) if pp > 1 => Pipeline::Interleaved { chunks: decoder.layers / pp / layers },
-        _ => Pipeline::OneForwardOneBackward,
-    };
-    // MindSpore's parallel optimizer splits what it updates and the 16-bit gradients as they come; without a pipeline they come
-    // once a step.
-    let zero = match (point.text("dist_opt"), is_mindformers && pp == 1) {
-        ("zero2", _) => ZeroStage::Stage2,
-        _ if !is_yes(point, "dist_opt") => ZeroStage::Stage0,
-        (_, true) => ZeroStage::Stage2,
-        (_, false) => ZeroStage::Stage1,
-    };
     let is_f16 = matches!(point.text("precision"), "fp16" | "float16");
-    let state = match (is_mindformers, is_f16) {
+    let state = match (is_mindformers(point), is_f16) {
         (true, _) => StateBytes::ZERO_PAPER,
         (false, true) => StateBytes::MEGATRON_F16,
         (false, false) => StateBytes::MEGATRON,
     };
     // `y`, or how many layers of each stage.
     let recomputed: Option<Vec<usize>> = point.text("recompute").split(' ').map(|layers| layers.parse().ok()).collect();
+    let recomputes = recomputed.is_some() || is_yes(point, "recompute");
     let setting = JobSplit {
         tp,
         sequence_parallel: is_yes(point, "sp"),
         cp,
         pp,
-        schedule,
-        dp,
-        zero,
-        recompute: if recomputed.is_some() || is_yes(point, "recompute") {
-            Recomputation::Full
-        } else {
-            Recomputation::None
+        schedule: match count(point, "vpp_layers") {
+            Some(layers) if pp > 1 => Pipeline::Interleaved { chunks: decoder.layers / pp / layers },
+            _ => Pipeline::OneForwardOneBackward,
         },
+        dp,
+        zero: zero(point, pp),
+        recompute: if recomputes { Recomputation::Full } else { Recomputation::None },
         micro_batch: needed("mbs")?,
         order: RankOrder::DataInside,
     };
@@ -282,7 +289,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         profile: Profile::of(soc),
         coefficients: TrainCoefficients::FITTED,
         topology,
-        software,
+        software: software(point, &model, pp),
         state,
         stage_layers: stage_layers.map(|(_, layers)| layers.to_vec()),
         recomputed,

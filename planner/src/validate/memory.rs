@@ -49,7 +49,7 @@ pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
             bytes / (model.cache_bytes_per_token() as f64 * heads)
         }
         metric if metric.contains("in use") || metric.contains("peak") => {
-            return Err("micro-batch, recomputation or what is split over the copies is not given");
+            return Err("a run of training, whose bytes `plan --train` counts");
         }
         _ => return Err("what a server's graphs and its libraries keep is not in the columns"),
     };

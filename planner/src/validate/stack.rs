@@ -85,12 +85,11 @@ pub struct Stack {
 }
 
 /// What is fitted of the stacks. A simulator of the vendor's counts on 2 ms a step, and as much is taken for the processes of several
-/// cards. An operator through torch alone takes 16
-/// (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of a 32B model 110 (vllm-ascend, issues 1351
-/// and 171): the start is their geometric mean, and twice that for an exchange, which passes two libraries. A piece begins at what a dozen such operators take, which it stands for.
-/// Kernels of the delta
-/// rule that are three times as fast make a prompt of Qwen3.5 15 % faster (vllm-ascend PR 8872): they take a fifth of it, some 30 us
-/// a chunk. A token's seven passes over a state of 128 by 128 take a core's lanes 1 us at their full rate; the start is ten times that.
+/// cards. An operator through torch alone takes 16 (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of
+/// a 32B model 110 (vllm-ascend, issues 1351 and 171): the start is their geometric mean, twice that for an exchange, which passes two
+/// libraries, and a dozen times that for a piece, which is what stands between two attentions. Kernels of the delta rule that are three
+/// times as fast make a prompt of Qwen3.5 15 % faster (vllm-ascend PR 8872): they take a fifth of it, some 30 us a chunk. A token's
+/// seven passes over a state of 128 by 128 take a core's lanes 1 us at their full rate; the start is ten times that.
 pub(super) const PARAMETERS: [Parameter; 10] = [
     Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
     Parameter { name: "workers_us", start: 2000.0, low: 50.0, high: 20_000.0 },
