@@ -223,7 +223,7 @@ fn software(point: &Point, model: &Model, pp: usize) -> Software {
     }
 }
 
-/// What is split over the copies. MindSpore's parallel optimizer splits what it updates and the 16-bit gradients as they come; without
+/// What is split over the copies. `MindSpore`'s parallel optimizer splits what it updates and the 16-bit gradients as they come; without
 /// a pipeline they come once a step.
 fn zero(point: &Point, pp: usize) -> ZeroStage {
     match point.text("dist_opt") {
