@@ -4,6 +4,10 @@
 //! A few seeds run here; `cargo xtask meshes --runs N --seed S` runs as many as are asked for, by the variable [`ASKED`].
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
@@ -12,9 +16,9 @@ use ascend_tp::program::compress::Compression;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Compress, Layout, Recipe, Recompute, Zero, compile};
+use ascend_tp::train::{Compiled, Compress, Layout, Recipe, Recompute, Zero, compile};
 
-use crate::common::trainers::{cards, start, whole_parts};
+use crate::common::trainers::{cards, start_compiled, whole_parts};
 use crate::equivalence::random::Random;
 use crate::training::Golden;
 
@@ -32,26 +36,37 @@ struct Drawn {
     layout: Layout,
 }
 
+/// A step that runs: compiled once for all of its runs.
+struct Step {
+    drawn: Drawn,
+    compiled: Compiled,
+    /// What was drawn before it and is no step.
+    refused: usize,
+}
+
 fn one_of<T: Copy>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
 
 impl Drawn {
     /// What a layout cannot be is drawn again, so each seed names a step that runs.
-    fn of(seed: u64) -> (Self, usize) {
+    fn of(seed: u64) -> Step {
         let mut random = Random(seed);
+        let golden = Golden::read("qwen2-gqa-adamw").model.config;
         let mut refused = 0;
         loop {
-            let drawn = Self::any(&mut random);
-            let fits = drawn.layout.cards() <= MOST_CARDS && drawn.layout.cards() > 1;
-            if fits && compile(&drawn.config, &drawn.recipe, &drawn.layout).is_ok() {
-                return (drawn, refused);
+            let drawn = Self::any(&mut random, &golden);
+            if !(2..=MOST_CARDS).contains(&drawn.layout.cards()) {
+                continue;
             }
-            refused += usize::from(fits);
+            match compile(&drawn.config, &drawn.recipe, &drawn.layout) {
+                Ok(compiled) => return Step { drawn, compiled, refused },
+                Err(_) => refused += 1,
+            }
         }
     }
 
-    fn any(random: &mut Random) -> Self {
+    fn any(random: &mut Random, golden: &ModelConfig) -> Self {
         use Pipeline::{GPipe, Interleaved, OneForwardOneBackward, ZeroBubbleH1, ZeroBubbleV};
         let pipelines = [
             GPipe,
@@ -69,7 +84,7 @@ impl Drawn {
         let config = ModelConfig {
             layers: one_of(random, &[2, 4, 5, 6]),
             tied_embeddings: one_of(random, &[false, true]),
-            ..Golden::read("qwen2-gqa-adamw").model.config
+            ..golden.clone()
         };
         let data = one_of(random, &[1, 1, 2, 3, 4]);
         let grid = Grid { rows: one_of(random, &[1, 1, 2, 3]), depth: one_of(random, &[1, 1, 1, 2]) };
@@ -120,14 +135,10 @@ impl Drawn {
     }
 
     /// The losses and the bytes of all that is kept behind the steps, and what the cards report.
-    fn run(&self, mode: Mode) -> Left {
-        self.run_on(mode, self.layout)
-    }
-
-    fn run_on(&self, mode: Mode, layout: Layout) -> Left {
+    fn run(&self, mode: Mode, layout: Layout, compiled: Compiled) -> Left {
         let Self { config, recipe, .. } = self;
         let (emulator, cann) = cards(mode, layout.cards());
-        let mut trainer = start(&cann, config, recipe, layout);
+        let mut trainer = start_compiled(&cann, config, recipe, layout, compiled);
         let batch = |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, config.vocab_size);
         let losses = (0..self.steps()).map(|at| trainer.step(&batch(at)).unwrap().loss.to_bits()).collect();
         let kept = whole_parts(&mut trainer);
@@ -137,8 +148,27 @@ impl Drawn {
 
     /// What one card leaves, where that is to have the same bits.
     fn alone(&self) -> Option<Left> {
-        let micro_batch = self.recipe.global_batch.next_power_of_two();
-        self.recipe.exact.then(|| self.run_on(Mode::Parallel, Layout { micro_batch, ..Layout::ONE }))
+        let layout = Layout { micro_batch: self.recipe.global_batch.next_power_of_two(), ..Layout::ONE };
+        let run = || self.run(Mode::Parallel, layout, compile(&self.config, &self.recipe, &layout).unwrap());
+        self.recipe.exact.then(run)
+    }
+}
+
+impl Step {
+    /// What is wrong with the step that a seed names, if anything is.
+    fn finding(&self, seed: u64) -> Option<String> {
+        let Self { drawn, compiled, .. } = self;
+        let run = |mode| drawn.run(mode, drawn.layout, compiled.clone());
+        let (free, strict) = (run(Mode::Parallel), run(Mode::Strict { seed }));
+        let same = strict.has_bits_of(&free);
+        let same_alone = drawn.alone().map(|alone| alone.has_bits_of(&free));
+        let is_found = !strict.reports.is_empty() || !same || same_alone == Some(false);
+        is_found.then(|| {
+            let Drawn { config, recipe, layout } = drawn;
+            let what = format!("{} layers, {recipe:?}, {layout:?}", config.layers);
+            let bits = format!("same bits: {same}, on one card: {same_alone:?}");
+            format!("seed {seed}: {what}: {bits}, reports: {:?}", strict.reports)
+        })
     }
 }
 
@@ -156,6 +186,15 @@ impl Left {
     }
 }
 
+/// What all runs came to.
+#[derive(Default)]
+struct Found {
+    /// How many of each kind.
+    seen: BTreeMap<&'static str, u64>,
+    refused: usize,
+    findings: Vec<String>,
+}
+
 #[test]
 fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
     let asked = std::env::var(ASKED).ok();
@@ -165,26 +204,32 @@ fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
         [runs, first] => (*runs, *first),
         _ => panic!("{ASKED}: expected `RUNS SEED`, found {asked:?}"),
     };
-    let (mut refused, mut failed) = (0, Vec::new());
-    let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
-    for seed in first..first + runs {
-        let (drawn, others) = Drawn::of(seed);
-        refused += others;
-        let free = drawn.run(Mode::Parallel);
-        let strict = drawn.run(Mode::Strict { seed });
-        let same = strict.has_bits_of(&free);
-        let same_alone = drawn.alone().map(|alone| alone.has_bits_of(&free));
-        if !strict.reports.is_empty() || !same || same_alone == Some(false) {
-            let Drawn { config, recipe, layout } = &drawn;
-            let what = format!("{} layers, {recipe:?}, {layout:?}", config.layers);
-            let bits = format!("same bits: {same}, on one card: {same_alone:?}");
-            failed.push(format!("seed {seed}: {what}: {bits}, reports: {:?}", strict.reports));
+    let (next, all) = (AtomicU64::new(first), Mutex::new(Found::default()));
+    // Cards of a strict run take turns, so other runs have the other processors.
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + runs {
+                return;
+            }
+            let began = Instant::now();
+            let step = Drawn::of(seed);
+            let finding = step.finding(seed);
+            let mut all = all.lock().unwrap();
+            all.refused += step.refused;
+            *all.seen.entry(step.drawn.what()).or_default() += 1;
+            all.findings.extend(finding);
+            if asked.is_some() {
+                println!("seed {seed}: {:.1} s, {} findings so far", began.elapsed().as_secs_f64(), all.findings.len());
+            }
         }
-        *seen.entry(drawn.what()).or_default() += 1;
-        if asked.is_some() {
-            println!("seed {seed}: {} findings so far", failed.len());
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(work);
         }
-    }
-    println!("{runs} runs from seed {first} on, {seen:?}, {refused} drawn again, {} findings", failed.len());
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    });
+    let Found { seen, refused, findings } = all.into_inner().unwrap();
+    println!("{runs} runs from seed {first} on, {seen:?}, {refused} drawn again, {} findings", findings.len());
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }

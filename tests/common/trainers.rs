@@ -9,7 +9,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::{Layout, Recipe, Trainer, compile, init};
+use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_emulator::{Config, Emulator, Mode};
 use tempfile::TempDir;
@@ -21,7 +21,16 @@ pub(crate) fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
 }
 
 pub(crate) fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
-    let compiled = compile(config, recipe, &layout).unwrap();
+    start_compiled(cann, config, recipe, layout, compile(config, recipe, &layout).unwrap())
+}
+
+pub(crate) fn start_compiled(
+    cann: &Arc<Cann>,
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: Layout,
+    compiled: Compiled,
+) -> Trainer {
     let inits = compiled.inits.clone();
     let options = EngineOptions::default();
     Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()

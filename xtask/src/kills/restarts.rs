@@ -1,7 +1,8 @@
 //! Kills ranks of a run of training, again and again, and looks whether it comes to the same weights.
 //!
 //! Input: a number of kills and a seed. Output: a line for each kill and each change of cards, and one at the end. Runs of eight
-//! processes lose one of them by SIGKILL at moments that the seed draws, each from its last start on, as often as is asked in all.
+//! processes lose one of them by SIGKILL at moments that the seed draws, each of what is left of its run, as often as is asked in all:
+//! how long a start takes and how long a step, a run that nobody disturbs tells first, and where a run is, its checkpoints do.
 //! Asked of them: the others end within two seconds, the rank is named, no step is computed again that was saved, and the last
 //! checkpoint is byte for byte that of a run that nobody disturbed. Then a run goes on from eight cards on four, on eight again and on six,
 //! and its curve must be that of eight; with every sum in one order from eight on four and on eight again, and all must be the same bits.
@@ -42,8 +43,8 @@ const CHANGES: [Change; 2] = [
     Change { name: "exact", whole: "whole-exact", more: "--exact", cards: &[8, 4, 8], bounds: (0.0, 0.0) },
 ];
 
-/// A kill comes so long after a start at most: the start itself takes the first part of it.
-const WINDOW: Duration = Duration::from_secs(4);
+/// Steps between two checkpoints of a run whose ranks are killed.
+const EVERY: usize = 2;
 
 /// What waits for a start or an end gives up then.
 const HANG: Duration = Duration::from_secs(300);
@@ -67,10 +68,12 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let training = Training { program, folder };
     say(&format!("{kills} kills, seed {seed}"));
     training.whole(CHANGES[0].whole, "")?;
+    let pace = training.pace()?;
+    say(&format!("a start takes {} ms, a step {} ms", pace.start.as_millis(), pace.step.as_millis()));
     let mut random = Random(seed);
     let (mut findings, mut done, mut runs) = (Vec::new(), 0, 0);
     while done < kills && findings.is_empty() {
-        let (killed, found) = training.kill(runs, kills - done, &mut random)?;
+        let (killed, found) = training.kill(runs, kills - done, &pace, &mut random)?;
         done += killed;
         runs += 1;
         findings.extend(found);
@@ -85,6 +88,34 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     say(&format!("restarts: {done} kills, {} findings", findings.len()));
     fs::remove_dir_all(&training.folder)?;
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How a run of eight processes goes on if nobody disturbs it.
+struct Pace {
+    /// From the start of its ranks to the start of its first step.
+    start: Duration,
+    step: Duration,
+}
+
+/// When a rank is killed.
+#[derive(Debug, PartialEq)]
+struct Moment {
+    /// Once so many steps are saved …
+    saved: usize,
+    /// … so long after that.
+    after: Duration,
+}
+
+impl Pace {
+    /// A moment of a run that goes on behind `saved` steps: all that is left of it are alike likely.
+    fn draw(&self, saved: usize, random: &mut Random) -> Moment {
+        let start = self.start.div_duration_f64(self.step);
+        let at = random.share() * (start + (STEPS - saved) as f64);
+        let more = (at - start).max(0.0) as usize / EVERY * EVERY;
+        // Before the first checkpoint that is still to come, a moment counts from the start on.
+        let after = if more == 0 { at } else { at - start - more as f64 };
+        Moment { saved: saved + more, after: self.step.mul_f64(after) }
+    }
 }
 
 /// A program, and where its runs leave what they leave.
@@ -128,22 +159,51 @@ impl Training {
         Ok(())
     }
 
+    /// The command of a run of eight processes that goes on as often as that behind the end of one of them.
+    fn restarting(&self, name: &str, restarts: usize) -> Result<Command> {
+        self.command(name, &format!("--processes {RANKS} --max-restarts {restarts} --save-every {EVERY}"))
+    }
+
+    /// How fast a run goes that nobody disturbs.
+    fn pace(&self) -> Result<Pace> {
+        let name = "paced";
+        let mut child = self.restarting(name, 1)?.spawn()?;
+        let since = started(&mut child, &BTreeMap::new())?.map(|_| Instant::now());
+        let since = since.with_context(|| format!("it ended before its ranks were seen: {}", self.said(name)))?;
+        let mut first = None;
+        loop {
+            let saved = newest(&self.saved(name));
+            first = first.or((saved > 0).then(|| (saved, since.elapsed())));
+            if saved == STEPS || since.elapsed() > HANG || child.try_wait()?.is_some() {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        let all = since.elapsed();
+        if !ended(&mut child)? {
+            bail!("a run that nobody disturbed failed: {}", self.said(name));
+        }
+        let (saved, at) = first.context("no checkpoint was seen before its end")?;
+        let step = (all - at).div_f64((STEPS - saved) as f64);
+        Ok(Pace { start: at.saturating_sub(step.mul_f64(saved as f64)), step })
+    }
+
     /// Kills ranks of a run until it ends, or as many as are to be killed; gives how many, and what was found.
-    fn kill(&self, run: usize, most: usize, random: &mut Random) -> Result<(usize, Vec<String>)> {
+    fn kill(&self, run: usize, most: usize, pace: &Pace, random: &mut Random) -> Result<(usize, Vec<String>)> {
         let mut findings = Vec::new();
         let name = format!("killed-{run}");
-        let more = format!("--processes {RANKS} --max-restarts {most} --save-every 2");
-        let mut child = self.command(&name, &more)?.spawn()?;
+        let mut child = self.restarting(&name, most)?.spawn()?;
         let mut behind = Vec::new();
         let mut before = BTreeMap::new();
         while behind.len() < most {
             let Some(ranks) = started(&mut child, &before)? else { break };
-            let moment = WINDOW.mul_f64(random.share());
-            std::thread::sleep(moment);
-            let (rank, saved) = (random.below(RANKS), newest(&self.saved(&name)));
-            if saved == STEPS || child.try_wait()?.is_some() {
+            let since_start = Instant::now();
+            let moment = pace.draw(newest(&self.saved(&name)), random);
+            let rank = random.below(RANKS);
+            if !self.comes_to(&mut child, &name, &moment)? {
                 break;
             }
+            let (came, saved) = (since_start.elapsed().as_millis(), newest(&self.saved(&name)));
             let kill = format!("{run}.{}", behind.len() + 1);
             let id = ranks[&rank];
             let at_work = has_met(id);
@@ -157,9 +217,9 @@ impl Training {
                 findings.push(format!("kill {kill}: the others ended after {:.2} s", took.as_secs_f64()));
             }
             let when = if at_work { "at work" } else { "before all had met" };
-            let (moment, took) = (moment.as_millis(), took.as_secs_f64());
+            let took = took.as_secs_f64();
             say(&format!(
-                "kill {kill:>4}: rank {rank} {moment:>4} ms after its start, {when}, {saved:>3} steps saved; all ended in {took:.2} s"
+                "kill {kill:>4}: rank {rank} {came:>4} ms after its start, {when}, {saved:>3} steps saved; all ended in {took:.2} s"
             ));
             behind.push((rank, id, saved));
             before = ranks;
@@ -176,6 +236,24 @@ impl Training {
         }
         say("the run came to its end");
         Ok((behind.len(), findings))
+    }
+
+    /// Waits for a moment of a run; whether it came before the run's end.
+    fn comes_to(&self, child: &mut Child, name: &str, moment: &Moment) -> Result<bool> {
+        let since = Instant::now();
+        let is_there = |child: &mut Child| Ok::<_, std::io::Error>(child.try_wait()?.is_none());
+        while newest(&self.saved(name)) < moment.saved {
+            if !is_there(child)? {
+                return Ok(false);
+            }
+            if since.elapsed() > HANG {
+                signal("KILL", child.id());
+                bail!("step {} did not come: {}", moment.saved, self.said(name));
+            }
+            std::thread::sleep(LOOK);
+        }
+        std::thread::sleep(moment.after);
+        Ok(newest(&self.saved(name)) < STEPS && is_there(child)?)
     }
 
     /// The digests of the files of a run's last checkpoint.
@@ -320,6 +398,26 @@ fn curve(metrics: &Path) -> Result<Vec<(f64, f64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_within_what_is_left_of_a_run() {
+        let pace = Pace { start: Duration::from_millis(900), step: Duration::from_millis(100) };
+        let mut random = Random(7);
+        for saved in [0, 10, STEPS - EVERY, STEPS] {
+            let drawn: Vec<Moment> = (0..1000).map(|_| pace.draw(saved, &mut random)).collect();
+            let one_step_more = pace.step * (EVERY as u32);
+            for moment in &drawn {
+                let (of_start, step) = (moment.saved == saved, moment.saved % EVERY == 0);
+                let longest = if of_start { pace.start + one_step_more } else { one_step_more };
+                assert!(step && (saved..=STEPS).contains(&moment.saved) && moment.after <= longest, "{moment:?}");
+            }
+            // The part of the start and of the steps before the first checkpoint, of all.
+            let early = drawn.iter().filter(|moment| moment.saved == saved).count();
+            let left = (STEPS - saved) as f64;
+            let expected = 1000.0 * (9.0 + left.min(EVERY as f64)) / (9.0 + left);
+            assert!((early as f64 - expected).abs() < 50.0, "{saved} saved: {early} of 1000, expected {expected}");
+        }
+    }
 
     #[test]
     fn what_is_said_of_restarts_is_held_against_the_kills() {
