@@ -25,6 +25,6 @@ pub use build::{Builder, Operand};
 pub use graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
 pub use interpret::{HostTensor, interpret};
 pub use npu::tree::by_pairs;
-pub use npu::{Emit, Local, Quantised};
+pub use npu::{Emit, Known, Local};
 pub use op::Kind;
 pub use rule::{Einsum, Factor, Reduce, Rule};

@@ -40,18 +40,25 @@ pub struct Emit<'a> {
     pub allocate: &'a mut dyn FnMut(Bytes) -> BufferId,
     /// Kernels that may be launched.
     pub kernels: Kernels,
-    /// What earlier ops have quantised and nothing has overwritten since, latest last.
-    pub quantised: &'a mut Vec<Quantised>,
+    /// What earlier ops have made of tensors and nothing has overwritten since, latest last.
+    pub known: &'a mut Vec<Known>,
 }
 
-/// Rows that a card has quantised: several products of one operand quantise it once.
+/// What a card has made of a tensor: several ops that want it make it once.
 #[derive(Clone, Debug)]
-pub struct Quantised {
-    /// The rows, before.
-    x: View,
-    /// Their 8-bit integers.
-    bytes: View,
-    scales: View,
+pub struct Known {
+    of: View,
+    what: Made,
+    results: [View; 2],
+}
+
+/// What is made of a tensor, in two results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// 8-bit integers and the scales of rows.
+    Quantised,
+    /// The largest elements over a dim, and where they are first.
+    Largest(usize),
 }
 
 impl std::fmt::Debug for Emit<'_> {
@@ -101,16 +108,31 @@ impl Emit<'_> {
     }
 
     /// The 8-bit integers and the scales of the rows of `x[m,k]`.
-    fn quantise(&mut self, x: View) -> Quantised {
-        if let Some(known) = self.quantised.iter().rev().find(|known| known.x == x) {
-            return known.clone();
+    fn quantise(&mut self, x: View) -> [View; 2] {
+        if let Some(known) = self.known(&x, Made::Quantised) {
+            return known;
         }
         let bytes = self.temporary(DType::I8, x.shape.clone());
         let scales = self.temporary(DType::F32, [x.shape[0]]);
         self.calls.push(Call::DynamicQuant { x: x.clone(), out: bytes.clone(), scales: scales.clone() });
-        let made = Quantised { x, bytes, scales };
-        self.quantised.push(made.clone());
-        made
+        let results = [bytes, scales];
+        self.known.push(Known { of: x, what: Made::Quantised, results: results.clone() });
+        results
+    }
+
+    /// The largest elements of `x` over a dim, written to `values`, and where they are first.
+    fn largest(&mut self, x: View, dim: usize, values: View) -> [View; 2] {
+        let indices = self.temporary(DType::I64, values.shape.clone());
+        self.calls.push(Call::MaxDim { x: x.clone(), values: values.clone(), indices: indices.clone(), dim });
+        let results = [values, indices];
+        self.known.push(Known { of: x, what: Made::Largest(dim), results: results.clone() });
+        results
+    }
+
+    /// What was made of a tensor before.
+    fn known(&self, of: &View, what: Made) -> Option<[View; 2]> {
+        let known = self.known.iter().rev().find(|known| known.what == what && known.of == *of);
+        known.map(|known| known.results.clone())
     }
 
     /// Calls `write` with a dense tensor of shape `shape` that holds the elements of `into`, in the same order, and
@@ -240,7 +262,7 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let w = emit.shaped(w, [n, k]);
     let w = emit.dense(w);
     let scale = emit.shaped(scale, [n]);
-    let Quantised { bytes, scales, .. } = emit.quantise(x);
+    let [bytes, scales] = emit.quantise(x);
     emit.write_shaped(out, [m, n], |emit, out| {
         emit.calls.push(Call::QuantMatmul { x: bytes, w, scale, tokens: scales, out });
     });
@@ -399,8 +421,7 @@ pub(super) fn reduce_max(kind: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Fill { into: out, value: Number::Float(f64::NEG_INFINITY) });
         return;
     }
-    let indices = emit.temporary(DType::I64, out.shape.clone());
-    emit.calls.push(Call::MaxDim { x, values: out, indices, dim: *dim });
+    emit.largest(x, *dim, out);
 }
 
 /// The largest finite number of a float type.
@@ -421,16 +442,18 @@ pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
     }
     // The callers ask for the largest element, so that this card's candidate is where its own largest is.
     let start = Number::Int(emit.operands[0].starts[dim] as i64);
-    let largest = emit.temporary(x.dtype, out.shape.clone());
-    let first = emit.temporary(DType::I64, out.shape.clone());
+    let own = emit.temporary(x.dtype, out.shape.clone());
+    let [largest, first] = match emit.known(&x, Made::Largest(dim)) {
+        Some(known) => known,
+        None => emit.largest(x, dim, own.clone()),
+    };
     let elsewhere = emit.temporary(DType::Bool, out.shape.clone());
-    let most = largest_finite(x.dtype);
+    let most = largest_finite(own.dtype);
     emit.calls.extend([
-        Call::MaxDim { x, values: largest.clone(), indices: first.clone(), dim },
         Call::Adds { x: first, out: out.clone(), by: start },
         // An infinite one then differs from what is wanted, so that no card holds it.
-        Call::Clamp { x: largest.clone(), out: largest.clone(), low: Number::Float(-most), high: Number::Float(most) },
-        Call::Ne { a: largest, b: wanted, out: elsewhere.clone() },
+        Call::Clamp { x: largest, out: own.clone(), low: Number::Float(-most), high: Number::Float(most) },
+        Call::Ne { a: own, b: wanted, out: elsewhere.clone() },
         Call::MaskedFill { mask: elsewhere, into: out, value: Number::Int(i64::MAX) },
     ]);
 }

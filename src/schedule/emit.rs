@@ -21,7 +21,7 @@ use crate::placement::{Layout, Placed};
 use crate::program::call::{BufferId, Call, View};
 use crate::program::models::layer_of;
 use crate::program::op::Kind;
-use crate::program::{Local, Op, OpId, Quantised, Reduce, Role, ValueId, by_pairs};
+use crate::program::{Known, Local, Op, OpId, Reduce, Role, ValueId, by_pairs};
 
 use super::join::Joins;
 use super::overlap::Emitted;
@@ -91,8 +91,8 @@ struct Emitter<'a> {
     shared: FxHashMap<OpId, [Side; 2]>,
     /// Buffers of padded values, as long as nothing is in them.
     not_zeroed: Vec<View>,
-    /// What is quantised and was not overwritten since.
-    quantised: Vec<Quantised>,
+    /// What was made of tensors that are not overwritten since.
+    known: Vec<Known>,
     /// What may share a launch.
     joins: Joins,
     /// Params and states that lie behind others: where.
@@ -121,7 +121,7 @@ impl<'a> Emitter<'a> {
             windows: vec![None; values],
             shared: FxHashMap::default(),
             not_zeroed: Vec::new(),
-            quantised: Vec::new(),
+            known: Vec::new(),
             joins: Joins::default(),
             behind: FxHashMap::default(),
             is_emitted: FxHashSet::default(),
@@ -332,7 +332,7 @@ impl<'a> Emitter<'a> {
             (row.npu)(&op.kind, emit);
         });
         if !row.in_place.is_empty() {
-            self.quantised.clear();
+            self.known.clear();
         }
     }
 

@@ -22,9 +22,9 @@ pub(crate) fn product(kind: &Kind, x: View, weights: Vec<View>, bias: Option<Vie
     let x = emit.shaped(x, [out.shape[0], w.shape[1]]);
     match (kind, weights.next()) {
         (Kind::QuantMatMul { .. }, Some(scale)) => {
-            let rows = emit.quantise(x);
+            let [bytes, tokens] = emit.quantise(x);
             let made = if bias.is_some() { emit.temporary(out.dtype, out.shape.clone()) } else { out.clone() };
-            emit.calls.push(Call::QuantMatmul { x: rows.bytes, w, scale, tokens: rows.scales, out: made.clone() });
+            emit.calls.push(Call::QuantMatmul { x: bytes, w, scale, tokens, out: made.clone() });
             emit.calls.extend(bias.map(|b| Call::Add { a: made, b, out }));
         }
         _ => {

@@ -72,8 +72,8 @@ impl Emitter<'_> {
         let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
         let (operands, results, calls) = (Vec::new(), SmallVec::new(), Vec::new());
         let kernels = self.joins.kernels;
-        let quantised = &mut self.quantised;
-        let mut emit = Emit { operands, results, calls, allocate: &mut allocate, kernels, quantised };
+        let known = &mut self.known;
+        let mut emit = Emit { operands, results, calls, allocate: &mut allocate, kernels, known };
         write(&mut emit);
         let calls = emit.calls;
         self.launch(op, calls);
@@ -197,7 +197,7 @@ impl Emitter<'_> {
         let refused = match joined::rotary_pair(&q, &k, &cos, &sin) {
             Ok(call) => {
                 ops.into_iter().zip([q, k]).for_each(|(op, view)| self.views[op.result().index()] = Some(view));
-                self.quantised.clear();
+                self.known.clear();
                 self.launch(one, [call]);
                 return Ok(());
             }
@@ -226,7 +226,7 @@ impl Emitter<'_> {
         let start = self.view(ops[0].operands[2]);
         let start = self.twice(one, start);
         ops.into_iter().zip(caches).for_each(|(op, cache)| self.views[op.result().index()] = Some(cache));
-        self.quantised.clear();
+        self.known.clear();
         self.write_calls(one, |emit| joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit));
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Emitter<'_> {
             self.views[op.result().index()] = Some(self.view(op.operands[0]));
             self.share(rope, write);
         }
-        self.quantised.clear();
+        self.known.clear();
         let views = [keys, values, cos, sin, start, key_cache, value_cache].map(Box::new);
         let [keys, values, cos, sin, start, key_cache, value_cache] = views;
         self.launch(rope, [Call::TurnedRows { keys, values, cos, sin, start, key_cache, value_cache }]);
