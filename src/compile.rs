@@ -251,7 +251,7 @@ impl Deployment {
             homes: &marks.homes(program),
             micro_batches: &[0],
         };
-        let plans = schedule_stages(&step, StepOrder::Program)?;
+        let plans = schedule_stages(&step, StepOrder::Program, self.exchanges)?;
         Ok(CompiledProgram { split, plans })
     }
 

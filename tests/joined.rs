@@ -11,7 +11,7 @@ use ascend_tp::placement::{Placed, Residual};
 use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::program::{HostTensor, Program, Role, Value, ValueId};
 use ascend_tp::schedule::plan::{Action, Launched, Plan, Step};
-use ascend_tp::schedule::{StepOrder, schedule, schedule_joined, schedule_partly_joined};
+use ascend_tp::schedule::{Exchanges, StepOrder, schedule, schedule_joined, schedule_partly_joined};
 use ascend_tp::train::{Layout, Recipe, lower, recipe};
 use ascend_tp::{Mesh, Pins, parallelize};
 
@@ -154,7 +154,7 @@ fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
         for (part, lowered) in lower(&config, &recipe, &layout).unwrap().parts {
             let program = &lowered.program;
             let (joined, alone) = (
-                schedule_partly_joined(&lowered, Kernels::NONE, StepOrder::Program).unwrap(),
+                schedule_partly_joined(&lowered, Kernels::NONE, StepOrder::Program, Exchanges::Apart).unwrap(),
                 schedule(&lowered).unwrap(),
             );
             let launches = |plans: &[Plan]| {

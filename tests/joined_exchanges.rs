@@ -10,7 +10,7 @@ use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
 use ascend_tp::schedule::plan::{Action, Collective, Launched, Plan, Region};
-use ascend_tp::schedule::{Exchanges, schedule_joined_like, text, verify};
+use ascend_tp::schedule::{Exchanges, StepOrder, schedule_joined_like, schedule_partly_joined, text, verify};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 use crate::common::{Tensors, cann, start_with};
@@ -168,6 +168,53 @@ fn strict_mode_has_nothing_to_report_in_any_order() {
             assert_eq!(reports, Vec::<String>::new(), "{rows:?}, seed {seed}");
         }
     }
+}
+
+#[test]
+fn a_step_of_training_joins_them_in_any_order_with_the_same_bits() {
+    let (cann, of) = (cann(2), LARGE);
+    let wanted = HostTensor::float([of.rows, of.hidden], DType::BF16, expected(of)).to_bytes();
+    for (rows, calls) in CASES {
+        let lowered = lowered(&program(of, DType::BF16), 2, rows);
+        for order in [StepOrder::Program, StepOrder::Overlapped] {
+            let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts]
+                .map(|exchanges| schedule_partly_joined(&lowered, Kernels::NONE, order, exchanges).unwrap());
+            assert_eq!((names(&apart[0]), names(&one[0])), (vec![], calls.to_vec()), "{rows:?}, {order:?}");
+            for launching in [Launching::Eager, Launching::Captured] {
+                let found = run(&cann, one.clone(), of, launching);
+                assert!(found.iter().all(|found| *found == wanted), "{rows:?}, {order:?}, {launching:?}");
+            }
+        }
+    }
+}
+
+/// Two products, and beside them an operator that touches nothing of theirs.
+fn beside(of: Sizes) -> Placed {
+    let mut build = Builder::new("two products and an operator");
+    let [x, z] = ["x", "z"].map(|name| build.input(name, [of.rows, of.hidden], DType::BF16));
+    let up = build.param("layers.0.up", [of.inner, of.hidden], DType::BF16);
+    let down = build.param("layers.0.down", [of.hidden, of.inner], DType::BF16);
+    let made = build.matmul("sh,fh->sf", x, up);
+    let y = build.matmul("sf,hf->sh", made, down);
+    build.name(y, "layers.0.out");
+    let w = build.op(Kind::Silu, &[z]);
+    build.output("y", y);
+    build.output("w", w);
+    lowered(&build.finish().unwrap(), 2, Rows::Whole)
+}
+
+#[test]
+fn no_operator_runs_beside_a_call_that_multiplies_and_exchanges() {
+    let lowered = beside(LARGE);
+    let sound =
+        schedule_partly_joined(&lowered, Kernels::NONE, StepOrder::Overlapped, Exchanges::WithProducts).unwrap();
+    assert_eq!(names(&sound[0]), ["aclnnMatmulAllReduce"]);
+    let mut plans = sound;
+    for plan in &mut plans {
+        plan.steps.retain(|step| !matches!(step.action, Action::Wait(_)));
+    }
+    let problems = verify(&plans).unwrap_err().to_string();
+    assert!(problems.contains("wants the cores that a step of another stream has"), "{problems}");
 }
 
 fn reasons(plan: &Plan) -> BTreeSet<String> {

@@ -10,7 +10,7 @@ use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
-use ascend_tp::schedule::{Staged, StagedStep, StepOrder, schedule_stages, verify};
+use ascend_tp::schedule::{Exchanges, Staged, StagedStep, StepOrder, schedule_stages, verify};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::verify::{Gradients, gradients};
@@ -257,7 +257,7 @@ fn no_op_is_lost() {
     let plans = |pipeline: Pipeline, programs: &[Staged<'_>], micro_batches: &[usize]| {
         let homes = &lowered.homes;
         let step = StagedStep { name: "step", pipeline, stages: 2, programs, homes, micro_batches };
-        schedule_stages(&step, StepOrder::Overlapped)
+        schedule_stages(&step, StepOrder::Overlapped, Exchanges::Apart)
     };
     let found = plans(recipe.pipeline, &[last], &[0]).unwrap();
     let calls = |plan: &Plan, name: &str| {

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics, Kernels};
 use ascend_tp::config::{Lora, ModelConfig};
-use ascend_tp::exec::{EngineOptions, Shards, Timed};
+use ascend_tp::exec::{EngineOptions, Shards, Timed, exchanges_on};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Mesh;
+use ascend_tp::schedule::Exchanges;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
 use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
@@ -197,7 +198,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
     let kernels = cards.kernels()?;
-    let made = Job::new(options, &folder, wanted, kernels.kernels(), group);
+    let made = Job::new(options, &folder, wanted, (kernels.kernels(), exchanges_on(&cards.cann, group)), group);
     let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
     // A run that was told to stop ends after a step, so the engine does not hear of it.
     drop(stop);
@@ -259,7 +260,7 @@ impl<'a> Job<'a> {
         options: &'a TrainOptions,
         folder: &Path,
         cards: usize,
-        kernels: Kernels,
+        (kernels, exchanges): (Kernels, Exchanges),
         group: &ProcessGroup,
     ) -> Result<(Self, Compiled), Diagnostics> {
         let mut problems = Diagnostics::new();
@@ -282,7 +283,8 @@ impl<'a> Job<'a> {
             let problem = Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
             problems.push(problem.help("leave --init-seed out"));
         }
-        let compiled = compile_with(&config, &recipe, &layout, kernels).map_err(|found| problems.append(found)).ok();
+        let compiled =
+            compile_with(&config, &recipe, &layout, kernels, exchanges).map_err(|found| problems.append(found)).ok();
         let checkpoint = checkpoint_of(options, &mut problems);
         let first =
             checkpoint.as_ref().map_or(0, |(found, _)| usize::try_from(found.index().step).unwrap_or(usize::MAX));

@@ -422,7 +422,7 @@ fn a_depth_is_no_faster_than_copies() {
             let lowered = lower(&config, &recipe, &layout).unwrap();
             let on: Vec<usize> = (0..layout.cards()).collect();
             let of_run = |run: &StepProgram<'_>| {
-                let plans = run.schedule(&recipe, &layout, Kernels::NONE).unwrap();
+                let plans = run.schedule(&recipe, &layout, Kernels::NONE, Exchanges::Apart).unwrap();
                 Simulator::new(&profile, &topology, &plans, &on, None).run(Issue::Eager).breakdown.duration_us
             };
             lowered.runs(&recipe, &layout).unwrap().iter().map(of_run).sum()

@@ -11,7 +11,7 @@ use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::schedule::{StepOrder, schedule_partly_joined};
+use ascend_tp::schedule::{Exchanges, StepOrder, schedule_partly_joined};
 use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, RehearsalReport, Setting, Site, html, train};
@@ -284,8 +284,11 @@ fn a_step_of_training_takes_what_its_programs_take() {
             .parts
             .iter()
             .map(|(_, lowered)| {
-                let (plans, Site { profile, topology, .. }) =
-                    (schedule_partly_joined(lowered, Kernels::NONE, StepOrder::Overlapped).unwrap(), &setting.site);
+                let (plans, Site { profile, topology, .. }) = (
+                    schedule_partly_joined(lowered, Kernels::NONE, StepOrder::Overlapped, Exchanges::WithProducts)
+                        .unwrap(),
+                    &setting.site,
+                );
                 let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
                 run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
             })

@@ -5,6 +5,8 @@
 //! unless a field says otherwise; names of series are those of the marketing figures in
 //! `tensor_cast/device.py` of Ascend/msmodeling.
 
+use std::ops::RangeInclusive;
+
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -111,6 +113,18 @@ impl Soc {
             Self::Ascend910_9391 | Self::Ascend910_9381 | Self::Ascend910_9372 | Self::Ascend910_9362 => 32,
         };
         cards > 1 && cards <= most && cards.is_power_of_two()
+    }
+
+    /// Elements of a row that `aclnnAllGatherMatmul` and `aclnnMatmulReduceScatter` take (ops-transformer, `mc2/*/docs`).
+    pub const FUSED_ROWS: RangeInclusive<usize> = 256..=65_534;
+
+    /// Cards of a server, which are linked to each other: eight of an Atlas A2, sixteen dies of an Atlas A3.
+    #[must_use]
+    pub const fn cards_of_a_server(self) -> usize {
+        match self {
+            Self::Ascend910B1 | Self::Ascend910B2 | Self::Ascend910B3 | Self::Ascend910B4 => 8,
+            Self::Ascend910_9391 | Self::Ascend910_9381 | Self::Ascend910_9372 | Self::Ascend910_9362 => 16,
+        }
     }
 
     /// The name a command line takes.

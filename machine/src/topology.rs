@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
+use crate::soc::Soc;
 
 /// How the parts of a unit are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -62,6 +63,9 @@ pub struct Topology {
     /// Levels of links, the innermost first.
     pub levels: Vec<Level>,
 }
+
+/// Cards of a server of an Atlas A2.
+const SERVER: usize = Soc::Ascend910B3.cards_of_a_server();
 
 /// The topologies that ship: name and text.
 const PRESETS: [(&str, &str); 4] = [
@@ -150,7 +154,7 @@ impl Topology {
         let mut topology = Self::preset("atlas-a2").unwrap_or(Self { name: String::new(), levels: Vec::new() });
         topology.levels.truncate(if servers > 1 { 2 } else { 1 });
         if let [_, roce] = topology.levels.as_mut_slice() {
-            roce.cards = 8 * servers;
+            roce.cards = SERVER * servers;
         }
         topology
     }
@@ -158,7 +162,7 @@ impl Topology {
     /// As [`Topology::atlas_a2`], of as many servers as so many cards take, one at least.
     #[must_use]
     pub fn atlas_a2_of(cards: usize) -> Self {
-        Self::atlas_a2(cards.div_ceil(8).max(1))
+        Self::atlas_a2(cards.div_ceil(SERVER).max(1))
     }
 
     /// Cards that the levels join.

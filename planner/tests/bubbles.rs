@@ -14,7 +14,7 @@ use ascend_tp::device::KernelSource;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 use ascend_tp::schedule::plan::{Action, EventId, Plan};
-use ascend_tp::schedule::{Place, StepOrder, When};
+use ascend_tp::schedule::{Exchanges, Place, StepOrder, When};
 use ascend_tp::timeline::Span;
 use ascend_tp::train::{Layout, Recipe, lower};
 use ascend_tp_machine::{Profile, Soc, Topology};
@@ -97,7 +97,9 @@ impl Seen {
     fn predicted(&self, order: StepOrder) -> Self {
         let train::TrainingSetting { model, recipe, layout, site, .. } = &self.setting;
         let lowered = lower(model, recipe, layout).unwrap();
-        let plans = lowered.runs(recipe, layout).unwrap()[0].schedule_in(order, recipe, layout, Kernels::NONE).unwrap();
+        let plans = lowered.runs(recipe, layout).unwrap()[0]
+            .schedule_in(order, recipe, layout, Kernels::NONE, Exchanges::Apart)
+            .unwrap();
         let cards: Vec<usize> = (0..plans.len()).collect();
         let run = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
         let span = |rank: usize, step: usize, at: &simulate::SimulatedSpan| {

@@ -6,11 +6,15 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ascend_tp_machine::Soc;
+
 use super::engine::Inputs;
 use super::error::Error;
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
 use crate::device::{Cann, Communicator, Device};
+use crate::schedule::Exchanges;
 use crate::schedule::plan::{Action, Call, Plan, Region, Tensor};
+use crate::world::ProcessGroup;
 
 /// The bytes of a plan's inputs, in its order.
 pub(super) fn in_order(wanted: &[Tensor], mut given: Inputs) -> Result<Vec<Arc<Vec<u8>>>, Diagnostics> {
@@ -134,6 +138,19 @@ pub(super) fn kernel_problems<P: Borrow<Plan>>(has: Kernels, programs: &[impl As
         problem.expected(name).help("give the engine the source of kernels that the plans were compiled for")
     };
     missing.into_iter().map(problem).collect()
+}
+
+/// Whether these cards multiply and exchange in one call: cards of one host that have the operators.
+#[must_use]
+pub fn exchanges_on(cann: &Cann, group: &ProcessGroup) -> Exchanges {
+    let chip = cann.soc_name().and_then(|name| Soc::find(&name));
+    let lacks = cann.missing_operators().iter().any(|operator| Exchanges::OPERATORS.contains(operator));
+    let peers = group.peers();
+    let is_one_host = peers.iter().all(|peer| peer.host_id == peers[0].host_id);
+    match chip {
+        Some(chip) if !lacks && is_one_host => Exchanges::on(chip),
+        _ => Exchanges::Apart,
+    }
 }
 
 /// The first CANN whose graphs take collectives (AscendCL guide 8.5, capture).

@@ -8,13 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ascend_tp_machine::Soc;
-
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, Engine, EngineOptions, Shards};
+use crate::exec::{self, Engine, EngineOptions, Shards, exchanges_on};
 use crate::placement::Residual;
 use crate::program::models::Head;
 use crate::schedule::{Exchanges, Plan};
@@ -248,16 +246,13 @@ impl Session {
     }
 }
 
-/// The deployment as these cards run it: products and exchanges are one call on cards of one server that have the operators.
+/// The deployment as these cards run it.
 fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> Deployment {
-    let chip = cann.soc_name().and_then(|name| Soc::find(&name));
-    let lacks = cann.missing_operators().iter().any(|operator| Exchanges::OPERATORS.contains(operator));
-    let peers = options.group.peers();
-    let is_one_host = peers.iter().all(|peer| peer.host_id == peers[0].host_id);
-    match chip {
-        Some(chip) if !lacks && is_one_host && Exchanges::on(chip) == Exchanges::WithProducts => *deployment,
-        _ => Deployment { exchanges: Exchanges::Apart, ..*deployment },
-    }
+    let exchanges = match deployment.exchanges {
+        Exchanges::Apart => Exchanges::Apart,
+        Exchanges::WithProducts => exchanges_on(cann, &options.group),
+    };
+    Deployment { exchanges, ..*deployment }
 }
 
 /// The programs in the order of [`PREFILL`] and [`DECODE`].

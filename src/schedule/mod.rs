@@ -1,7 +1,7 @@
 //! When and where: a lowered program becomes one static [`Plan`] a rank.
 //!
 //! Input → output: a lowered [`Placed`] program → for each rank `emit` (local shards, aclnn calls, collectives) →
-//! `with_exchange` (of serving: products that are one call with an exchange) →
+//! `with_exchange` (products that are one call with an exchange) →
 //! `overlap` (of training: operators run while data is exchanged) → `memory` (one arena, fixed offsets) → `order` (the events between
 //! streams) → [`verify`]. Invariants:
 //! all ranks have the same collectives in the same order, by construction and checked; no two buffers that are live
@@ -32,6 +32,7 @@ use crate::base::{Bytes, Diagnostics, Kernels};
 use crate::placement::Placed;
 use join::Joins;
 use memory::Reserved;
+use overlap::Emitted;
 use plan::Region;
 use with_exchange::Found;
 
@@ -85,21 +86,31 @@ pub enum StepOrder {
 }
 
 /// As [`schedule_joined`], but params and states lie by themselves, so that only ops share launches that read them one by one: a sum
-/// and its norm, rotary embeddings of queries and keys; with kernels in the place of calls that they do the work of.
+/// and its norm, rotary embeddings of queries and keys; with kernels in the place of calls that they do the work of. Of the orders with and
+/// without what `exchanges` joins the one counts that ends first by the cost model.
 ///
 /// # Errors
 /// As [`schedule`].
-pub fn schedule_partly_joined(lowered: &Placed, kernels: Kernels, order: StepOrder) -> Result<Vec<Plan>, Diagnostics> {
+pub fn schedule_partly_joined(
+    lowered: &Placed,
+    kernels: Kernels,
+    order: StepOrder,
+    exchanges: Exchanges,
+) -> Result<Vec<Plan>, Diagnostics> {
     let joins = Joins::of_any_memory(lowered, kernels);
     let ranks = (0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, &joins, rank)).collect();
-    finished(ordered(vec![ranks], order))
+    finished(ordered(vec![ranks], order, exchanges))
 }
 
 /// The plans of all ranks of all stages, and what is reserved of their arenas.
-fn ordered(ranks: Vec<Vec<overlap::Emitted>>, order: StepOrder) -> Vec<(Plan, Vec<Reserved>)> {
+fn ordered(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges) -> Vec<(Plan, Vec<Reserved>)> {
+    let joined = match exchanges {
+        Exchanges::Apart => None,
+        Exchanges::WithProducts => overlap::with_products(&mut apart),
+    };
     match order {
-        StepOrder::Program => overlap::in_order(ranks),
-        StepOrder::Overlapped => overlap::overlap(ranks),
+        StepOrder::Program => overlap::in_order(joined.unwrap_or(apart)),
+        StepOrder::Overlapped => overlap::overlap(apart, joined),
     }
 }
 
@@ -128,9 +139,9 @@ fn schedule_with(lowered: &Placed, joins: &Joins, exchanges: Exchanges) -> Resul
     // By rank: the arena that the plan has at least.
     let mut least = vec![Bytes(0); plans.len()];
     if exchanges == Exchanges::WithProducts {
-        let found = Found::of(&plans);
+        let found = Found::of(&plans.iter().collect::<Vec<_>>());
         if !found.is_empty() {
-            least = plans.iter().map(arena_bytes).collect();
+            least = plans.iter().map(|plan| arena_bytes(plan, &[])).collect();
         }
         found.join(&mut plans);
     }
@@ -139,10 +150,10 @@ fn schedule_with(lowered: &Placed, joins: &Joins, exchanges: Exchanges) -> Resul
     Ok(plans)
 }
 
-/// The bytes of a plan's arena.
-fn arena_bytes(plan: &Plan) -> Bytes {
+/// The bytes of a plan's arena, of which something is reserved.
+fn arena_bytes(plan: &Plan, reserved: &[Reserved]) -> Bytes {
     let mut plan = plan.clone();
-    memory::assign(&mut plan, &[]);
+    memory::assign(&mut plan, reserved);
     plan.region_bytes(Region::Arena)
 }
 
@@ -150,11 +161,21 @@ fn arena_bytes(plan: &Plan) -> Bytes {
 ///
 /// # Errors
 /// Programs that stages cannot share out, or what `verify` finds.
-pub fn schedule_stages(step: &StagedStep<'_>, order: StepOrder) -> Result<Vec<Plan>, Diagnostics> {
+pub fn schedule_stages(
+    step: &StagedStep<'_>,
+    order: StepOrder,
+    exchanges: Exchanges,
+) -> Result<Vec<Plan>, Diagnostics> {
     // One micro-batch has one order.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     let ranks = emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?;
-    finished(ordered(ranks, order))
+    // Programs that are not of a step of training share memory with others, joined or not.
+    let shares_memory = order == StepOrder::Program && exchanges == Exchanges::WithProducts;
+    let of_apart = ranks.iter().flatten().filter(|_| shares_memory);
+    let least: Vec<Bytes> = of_apart.map(|rank| arena_bytes(&rank.plan, &rank.reserved)).collect();
+    let mut plans = finished(ordered(ranks, order, exchanges))?;
+    plans.iter_mut().zip(least).for_each(|(plan, bytes)| plan.hold_arena(bytes));
+    Ok(plans)
 }
 
 /// Plans with offsets and events, verified.

@@ -1,4 +1,5 @@
-//! Which step must wait for which: an event wherever one stream touches bytes that another touched before it.
+//! Which step must wait for which: an event wherever one stream touches bytes that another touched before it, and around a call that
+//! multiplies and exchanges, which takes the cores of the card: operators of another stream run before or behind it.
 //!
 //! Streams are FIFO, so one wait orders a step after everything the other stream was given before the record, and after what that
 //! stream had waited for. The pass keeps, for each stream, how far it is ordered after each other, and adds no event that follows from
@@ -45,15 +46,19 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     // By step: what its stream had seen when it ran.
     let mut then: Vec<Seen> = Vec::with_capacity(plan.steps.len());
     let mut waits = Vec::new();
+    // By stream: the last operator, and the last that exchanges too.
+    let [mut computed, mut joined] = [Seen::default(); 2];
     for (index, step) in plan.steps.iter().enumerate() {
         let own = step.stream as usize;
+        let exchanges_too = matches!(&step.action, Action::Exchange(exchange) if exchange.product.is_some());
+        let computes = exchanges_too || matches!(step.action, Action::Launch(_));
         let others = || used.iter().map(|stream| *stream as usize).filter(|other| *other != own);
         let reads = step.reads().into_iter().map(|view| (plan.span(view), false));
         let accesses: SmallVec<[_; 6]> =
             reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect();
         let mut after: SmallVec<[(usize, usize); STREAMS]> = SmallVec::new();
         for other in others() {
-            let mut last: Option<usize> = None;
+            let mut last = if exchanges_too { computed[other] } else { joined[other].filter(|_| computes) };
             for ((region, range), is_write) in &accesses {
                 let past = &mut past[own][other][*region as usize];
                 last = last.max(last_conflict(&mut past.writes, seen[own][other], range));
@@ -79,6 +84,12 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
                 let touched = if is_write { &mut past.writes } else { &mut past.reads };
                 touched.push((index, range.clone()));
             }
+        }
+        if computes {
+            computed[own] = Some(index);
+        }
+        if exchanges_too {
+            joined[own] = Some(index);
         }
         seen[own][own] = Some(index);
         then.push(seen[own]);

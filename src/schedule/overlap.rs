@@ -28,6 +28,7 @@ use super::launch::launch;
 use super::memory::{Reserved, assign};
 use super::parts::{CHIP, exchange_us};
 use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, StreamKind, Tap};
+use super::with_exchange::{Found, left};
 use queue::{Cost, Filling, Ordered, Queue, UnitKind, live, order};
 
 /// One part in so many of a card's bytes may be spent on what runs ahead and on memory that is reserved.
@@ -48,10 +49,34 @@ pub(super) struct Emitted {
     pub(super) reserved: Vec<Reserved>,
 }
 
+/// The plans of all stages, by stage and rank, with products and exchanges in one call where that is faster; none if nowhere. Those that are
+/// given say of each exchange why it stays apart from the product beside it.
+pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitted>>> {
+    let find = |stage: &Vec<Emitted>| Found::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
+    let found: Vec<Found> = ranks.iter().map(find).collect();
+    let joined = (!found.iter().all(Found::is_empty)).then(|| ranks.to_vec());
+    for (stage, found) in ranks.iter_mut().zip(&found) {
+        found.note(stage.iter_mut().map(|rank| &mut rank.plan));
+    }
+    let mut joined = joined?;
+    for (stage, found) in joined.iter_mut().zip(found) {
+        let gone = found.join(stage.iter_mut().map(|rank| &mut rank.plan));
+        stage.iter_mut().zip(gone).for_each(|(rank, gone)| rank.leave_out(&gone));
+    }
+    Some(joined)
+}
+
 /// What stays together: operators of an op between its exchanges, or one of these. The op's number among those emitted, and its own.
 type Unit = (usize, usize);
 
 impl Emitted {
+    /// Forgets steps that its plan has no more.
+    fn leave_out(&mut self, gone: &[usize]) {
+        let places = self.ends.iter_mut().chain(&mut self.begins);
+        let places = places.chain(self.reserved.iter_mut().flat_map(|of| [&mut of.steps.start, &mut of.steps.end]));
+        places.for_each(|steps| *steps = left(gone, *steps));
+    }
+
     /// The unit of each step. Outputs are behind all ops.
     fn units(&self) -> Vec<Unit> {
         let mut units = Vec::with_capacity(self.plan.steps.len());
@@ -129,27 +154,44 @@ impl Stage {
     }
 }
 
-/// The plans of all stages, one behind the other, with their steps in another order, and what is reserved of their arenas. Of the ways to
-/// fill the waits of a pipeline's passes the one counts by which all stages have ended first.
-pub(super) fn overlap(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
+/// Plans with their steps in another order, what is reserved of their arenas, and when all of them have ended, in microseconds.
+struct Overlapped {
+    plans: Vec<(Plan, Vec<Reserved>)>,
+    end_us: f64,
+}
+
+/// The plans of all stages, one behind the other, with their steps in another order, and what is reserved of their arenas. Products and
+/// exchanges are one call in `joined`, if any are, which counts if all stages have ended sooner by it: other operators may hide an
+/// exchange better than the product beside it does.
+pub(super) fn overlap(apart: Vec<Vec<Emitted>>, joined: Option<Vec<Vec<Emitted>>>) -> Vec<(Plan, Vec<Reserved>)> {
     let is_collective = |step: &Step| step.stream == StreamKind::Communication;
-    if !ranks.iter().flatten().any(|rank| rank.plan.steps.iter().any(is_collective)) {
-        return in_order(ranks);
+    if !apart.iter().flatten().any(|rank| rank.plan.steps.iter().any(is_collective)) {
+        return in_order(apart);
     }
+    let apart = overlapped(apart);
+    match joined.map(overlapped) {
+        Some(joined) if joined.end_us < apart.end_us => joined.plans,
+        _ => apart.plans,
+    }
+}
+
+/// Of the ways to fill the waits of a pipeline's passes the one counts by which all stages have ended first.
+fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let stages: Vec<Stage> = ranks.iter().map(|ranks| Stage::new(ranks)).collect();
     let ways: &[Filling] = if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
     let found = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
-    let end_us = |all: &[(Ordered<'_>, Vec<Beside>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
-    let Some(found) = found.min_by(|a, b| end_us(a).total_cmp(&end_us(b))) else { return in_order(ranks) };
-    if stages.len() > 1 && end_us(&found) >= in_passes_us(&stages) {
-        return in_order(ranks);
-    }
+    let last_us = |all: &[(Ordered<'_>, Vec<Beside>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
+    let found = found.map(|found| (last_us(&found), found)).min_by(|(a, _), (b, _)| a.total_cmp(b));
+    let in_passes_us = in_passes_us(&stages);
+    let Some((end_us, found)) = found.filter(|(end_us, _)| stages.len() == 1 || *end_us < in_passes_us) else {
+        return Overlapped { plans: in_order(ranks), end_us: in_passes_us };
+    };
     let mut plans = Vec::new();
     for ((ranks, stage), (ordered, beside)) in ranks.into_iter().zip(&stages).zip(&found) {
         let ranks = ranks.into_iter().zip(&stage.units);
         plans.extend(ranks.map(|(rank, units)| moved(rank, units, ordered, beside)));
     }
-    plans
+    Overlapped { plans, end_us }
 }
 
 /// When all stages have ended in the order of their passes, in microseconds.
@@ -218,6 +260,7 @@ fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, c
             StreamKind::Transfers => {
                 UnitKind::Transfer(met(plan, exchange).into_iter().map(|rank| rank / ranks).collect())
             }
+            _ if exchange.product.is_some() => UnitKind::Both,
             StreamKind::Compute | StreamKind::Communication => UnitKind::Collective,
         };
     }
@@ -421,7 +464,7 @@ mod tests {
         let placed = chain();
         let before = exchanges_before_products(&emitted(&placed)[0].plan);
         assert_eq!(before, [1, 2, 3, 4, 5, 6]);
-        let plans = overlap(vec![emitted(&placed)]);
+        let plans = overlap(vec![emitted(&placed)], None);
         let after = exchanges_before_products(&plans[0].0);
         assert!(after.iter().zip(&before).take(5).all(|(after, before)| after > before), "{after:?}");
         // What each gather reads is kept for it while steps behind it run.
@@ -438,7 +481,7 @@ mod tests {
     #[test]
     fn steps_that_touch_the_same_bytes_keep_their_order() {
         let placed = chain();
-        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)])) {
+        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)], None)) {
             assert_eq!(before.plan.steps.len(), after.steps.len());
             let place = |step: &Step| after.steps.iter().position(|other| other == step).unwrap();
             let places: Vec<usize> = before.plan.steps.iter().map(place).collect();
@@ -467,7 +510,7 @@ mod tests {
             let steps = plan.steps[..tap.after_steps].iter().rev();
             steps.into_iter().find(|step| step.writes().iter().any(|view| view.buffer == tap.view.buffer)).cloned()
         };
-        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)])) {
+        for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)], None)) {
             for tap in &before.plan.taps {
                 assert_eq!(maker(&before.plan, tap.value), maker(&after, tap.value), "{:?}", tap.value);
             }

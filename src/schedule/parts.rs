@@ -12,7 +12,7 @@ use ascend_tp_machine::{CollectiveCost, Exchange, Profile, Soc, Topology, Work};
 
 use super::emit::{Place, Staged, StagedStep, When, emit};
 use super::join::Joins;
-use super::launch::{exchange, launch};
+use super::launch::{exchange, launch, product};
 use super::pipeline::Pass;
 use super::plan::{Action, Collective, Plan};
 use crate::base::Id;
@@ -117,11 +117,14 @@ fn pass_times(
     times
 }
 
-/// How long a collective among these ranks takes, on servers of eight cards.
+/// How long a collective among these ranks takes, and the product that is one call with it, on servers of eight cards.
 pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[usize]) -> f64 {
     let topology = Topology::atlas_a2_of(ranks.iter().max().map_or(1, |last| last + 1));
     let (exchange, bytes) = exchange(collective);
-    CollectiveCost::of(profile, &topology, exchange, bytes, ranks).duration_us
+    let alone = CollectiveCost::of(profile, &topology, exchange, bytes, ranks);
+    let Some(product) = product(collective) else { return alone.duration_us };
+    let product_us = OperatorCost::of(profile, &Work::of(&product)).duration_us;
+    product_us + alone.beside(product_us).duration_us
 }
 
 /// How long the passes of a micro-batch take, as far as that is known before anything runs, in microseconds.

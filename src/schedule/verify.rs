@@ -1,6 +1,7 @@
 //! Checks plans before anything runs:
 //! - every view lies in its buffer, every buffer in its region; buffers of the arena that live together do not overlap;
-//! - each event is recorded once and waited for only after; conflicting accesses of two streams are ordered by them;
+//! - each event is recorded once and waited for only after; conflicting accesses of two streams are ordered by them, and operators
+//!   and calls that multiply and exchange;
 //! - nothing is read before something wrote it;
 //! - calls stand on the compute stream, exchanges on the others, those of a group on one; counts fit the tensors;
 //! - all ranks of a group run the same collectives in the same order, for the same ops, with the same counts, element
@@ -198,15 +199,26 @@ fn unordered(
                         && (*writes || *other_writes)
                 })
             });
-            if conflict {
-                problems.push(
-                    Diagnostic::new(place(plan, second), "touches the same bytes as a step of another stream")
-                        .expected("an event between them")
-                        .found(format!("none after {}", place(plan, first))),
-                );
-            }
+            let what = if conflict {
+                "touches the same bytes as a step of another stream"
+            } else if of_the_cores(&plan.steps[first], &plan.steps[second]) {
+                "wants the cores that a step of another stream has"
+            } else {
+                continue;
+            };
+            problems.push(
+                Diagnostic::new(place(plan, second), what)
+                    .expected("an event between them")
+                    .found(format!("none after {}", place(plan, first))),
+            );
         }
     }
+}
+
+/// Whether two steps compute, and one of them in the call of an exchange, whose other cards wait for it.
+fn of_the_cores(one: &Step, other: &Step) -> bool {
+    let exchanges_too = |step: &Step| step.call().is_some() && matches!(step.action, Action::Exchange(_));
+    one.call().is_some() && other.call().is_some() && (exchanges_too(one) || exchanges_too(other))
 }
 
 fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {

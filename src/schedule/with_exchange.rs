@@ -7,12 +7,12 @@
 //! step nor in a short prompt.
 //!
 //! Invariants: what is computed, and in which order sums are added, is that of the two calls one behind the other; nothing is moved
-//! across a step that touches what it touches; all ranks of a group join the same exchanges.
+//! across a step that touches what it touches, and no exchange across another; all ranks of a group join the same exchanges.
 
 use std::collections::BTreeMap;
 
 use ascend_tp_machine::operator::OperatorCost;
-use ascend_tp_machine::{CollectiveCost, Launch, Profile, Topology, Work};
+use ascend_tp_machine::{CollectiveCost, Launch, Profile, Soc, Topology, Work};
 
 use crate::base::{DType, Id, IdVec};
 use crate::program::{OpId, Reduce};
@@ -21,19 +21,18 @@ use super::launch::{exchange, product};
 use super::parts::CHIP;
 use super::plan::{Action, BufferId, Call, Collective, CollectiveKind, GroupId, Launched, Plan, Region, Step, View};
 
-/// Cards of a server, which are linked to each other: the operators take no others.
-const CARDS_OF_A_SERVER: usize = 8;
-
-/// What the operators that cut rows contract: as many elements, and fewer.
-const DEPTHS: std::ops::Range<usize> = 256..65_535;
+/// Why a product and its exchange are not one call though that hides more than it costs.
+const BESIDE_OTHERS: &str = "other operators run beside it, which hides more than one call with its product";
 
 /// A product and its exchange, as one rank has them.
 #[derive(Debug)]
 struct Pair {
-    /// The step of the product, which goes.
+    /// The step of the product.
     product: usize,
-    /// The step of the exchange, which then multiplies too.
+    /// The step of the exchange.
     exchange: usize,
+    /// That of the two which becomes the call; the other goes.
+    stays: usize,
     joined: Collective,
     /// Rows, what is contracted, and columns.
     dims: [usize; 3],
@@ -47,6 +46,13 @@ struct OfRank {
     apart: Vec<(OpId, String)>,
 }
 
+impl OfRank {
+    /// Whether the product of a pair is in another already.
+    fn has_product_of(&self, outcome: &Result<Pair, String>) -> bool {
+        matches!(outcome, Ok(pair) if self.pairs.iter().any(|known| known.product == pair.product))
+    }
+}
+
 /// What may be one call, by rank.
 #[derive(Debug)]
 pub(super) struct Found(Vec<OfRank>);
@@ -55,22 +61,29 @@ pub(super) struct Found(Vec<OfRank>);
 type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 
 impl Found {
-    /// Of the plans of all ranks.
-    pub(super) fn of(plans: &[Plan]) -> Self {
-        let mut outcomes: Vec<Outcomes> = plans.iter().map(outcomes).collect();
+    /// Of the plans of all ranks, or of those of a stage, in the order of ranks.
+    pub(super) fn of(plans: &[&Plan]) -> Self {
+        let mut outcomes: Vec<Outcomes> = plans.iter().map(|plan| outcomes(plan)).collect();
         let mut found: Vec<OfRank> = plans.iter().map(|_| OfRank::default()).collect();
         let (profile, turns) = (Profile::of(CHIP), turns(&outcomes));
+        let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
         for (group, turn) in turns {
             let ranks = &plans[0].groups[group];
-            let of_all: Vec<_> = ranks.iter().filter_map(|rank| outcomes[*rank].remove(&(group, turn))).collect();
+            // Cards of several stages have none.
+            let Some(places) = ranks.iter().map(|rank| place(*rank)).collect::<Option<Vec<usize>>>() else { continue };
+            let of_all: Vec<_> = places.iter().filter_map(|at| outcomes[*at].remove(&(group, turn))).collect();
             if of_all.len() < ranks.len() {
                 continue;
             }
-            let reason = agree(&of_all).and_then(|()| pays(&profile, ranks, &of_all)).err();
-            for (rank, (step, outcome)) in ranks.iter().zip(of_all) {
+            let is_taken = places.iter().zip(&of_all).any(|(at, (_, outcome))| found[*at].has_product_of(outcome));
+            let reason = match agree(&of_all).and_then(|()| pays(&profile, ranks, &of_all)) {
+                Ok(()) if is_taken => Some("its product is one call with another exchange".to_owned()),
+                judged => judged.err(),
+            };
+            for (at, (step, outcome)) in places.into_iter().zip(of_all) {
                 match (&reason, outcome) {
-                    (None, Ok(pair)) => found[*rank].pairs.push(pair),
-                    (Some(reason), _) => found[*rank].apart.push((plans[*rank].steps[step].op, reason.clone())),
+                    (None, Ok(pair)) => found[at].pairs.push(pair),
+                    (Some(reason), _) => found[at].apart.push((plans[at].steps[step].op, reason.clone())),
                     // Ranks agree only where each has a pair.
                     (None, Err(_)) => {}
                 }
@@ -84,14 +97,25 @@ impl Found {
         self.0.iter().all(|of| of.pairs.is_empty())
     }
 
-    /// Joins what was found, and says of the rest why not.
-    pub(super) fn join(self, plans: &mut [Plan]) {
-        for (plan, OfRank { pairs, apart }) in plans.iter_mut().zip(self.0) {
+    /// Says of every exchange beside a product why both stay apart, of plans in which nothing is joined.
+    pub(super) fn note<'a>(&self, plans: impl IntoIterator<Item = &'a mut Plan>) {
+        for (plan, OfRank { pairs, apart }) in plans.into_iter().zip(&self.0) {
+            let hidden = pairs.iter().map(|pair| (plan.steps[pair.exchange].op, BESIDE_OTHERS.to_owned()));
+            for (op, reason) in hidden.collect::<Vec<_>>().into_iter().chain(apart.iter().cloned()) {
+                plan.notes[op].launch = Launched::Apart(reason);
+            }
+        }
+    }
+
+    /// Joins what was found, and says of the rest why not. The answer are the steps of each rank that are gone, ascending.
+    pub(super) fn join<'a>(self, plans: impl IntoIterator<Item = &'a mut Plan>) -> Vec<Vec<usize>> {
+        let join_all = |(plan, OfRank { pairs, apart }): (&mut Plan, OfRank)| {
             for (op, reason) in apart {
                 plan.notes[op].launch = Launched::Apart(reason);
             }
-            join(plan, pairs);
-        }
+            join(plan, pairs)
+        };
+        plans.into_iter().zip(self.0).map(join_all).collect()
     }
 }
 
@@ -102,13 +126,13 @@ fn turns(outcomes: &[Outcomes]) -> Vec<(GroupId, usize)> {
     turns
 }
 
-/// Makes the pairs of a rank one call each.
-fn join(plan: &mut Plan, pairs: Vec<Pair>) {
-    let mut gone: Vec<usize> = pairs.iter().map(|pair| pair.product).collect();
+/// Makes the pairs of a rank one call each; the answer are the steps that are gone, ascending.
+fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
+    let mut gone: Vec<usize> = pairs.iter().map(|pair| pair.product + pair.exchange - pair.stays).collect();
     gone.sort_unstable();
     // Of a product that is summed nothing is left.
     let mut unmade: Vec<BufferId> = Vec::new();
-    for Pair { product, exchange, joined, .. } in pairs {
+    for Pair { product, exchange, stays, joined, .. } in pairs {
         let [of_product, of_exchange] = [product, exchange].map(|step| plan.steps[step].op);
         for note in of_product.index()..plan.notes.len() {
             let note = &mut plan.notes[OpId::from_index(note)].launch;
@@ -122,7 +146,7 @@ fn join(plan: &mut Plan, pairs: Vec<Pair>) {
         {
             unmade.push(apart.send.buffer);
         }
-        plan.steps[exchange].action = Action::Exchange(joined);
+        plan.steps[stays] = Step { action: Action::Exchange(joined), ..plan.steps[exchange].clone() };
     }
     let mut at = 0;
     plan.steps.retain(|_| {
@@ -131,8 +155,14 @@ fn join(plan: &mut Plan, pairs: Vec<Pair>) {
     });
     plan.taps.retain(|tap| !unmade.contains(&tap.view.buffer));
     for tap in &mut plan.taps {
-        tap.after_steps -= gone.partition_point(|step| *step < tap.after_steps);
+        tap.after_steps = left(&gone, tap.after_steps);
     }
+    gone
+}
+
+/// How many of the first `steps` steps are left without those that are gone.
+pub(super) fn left(gone: &[usize], steps: usize) -> usize {
+    steps - gone.partition_point(|step| *step < steps)
 }
 
 /// What all ranks of a group have to have alike.
@@ -285,7 +315,7 @@ impl Site<'_> {
         };
         let product = Some(Box::new(call));
         let joined = Collective { kind: kind.clone(), group: *group, send, recv: recv.clone(), product };
-        Ok(Pair { product: before, exchange: self.at, joined, dims })
+        Ok(Pair { product: before, exchange: self.at, stays: self.at, joined, dims })
     }
 
     /// A gather and the first product of what it gives.
@@ -298,25 +328,42 @@ impl Site<'_> {
         let CollectiveKind::AllGather { counts } = kind else { return Err("it gathers nothing".to_owned()) };
         let [m, k, n] = dims;
         let rows = self.rows_of_each(counts, k)?;
-        let between = &self.plan.steps[self.at + 1..behind];
-        let frees = |step: &Step| {
-            step.reads().into_iter().chain(step.writes()).all(|view| view.buffer != out.buffer)
-                && step.writes().into_iter().all(|view| view.buffer != b.buffer)
-        };
-        if !between.iter().all(frees) || [send.buffer, recv.buffer].contains(&out.buffer) {
-            return Err("what its product writes is in use before it".to_owned());
+        if [send.buffer, recv.buffer].contains(&out.buffer) {
+            return Err("its product writes over what is gathered".to_owned());
         }
+        let stays = self.place_of_gather(behind, out, b)?;
         let gathered = matrix(recv, [m, k]);
         let call =
             Call::AllGatherMatmul { a: matrix(send, [rows, k]), b: b.clone(), out: matrix(out, [m, n]), gathered };
         let joined = Collective { product: Some(Box::new(call)), ..self.exchange.clone() };
-        Ok(Pair { product: behind, exchange: self.at, joined, dims })
+        Ok(Pair { product: behind, exchange: self.at, stays, joined, dims })
+    }
+
+    /// Where a gather and the product `behind` it, of weights `b`, are one call: at the gather's place, or where the weights are made
+    /// behind it, at the product's.
+    fn place_of_gather(&self, behind: usize, out: &View, b: &View) -> Result<usize, String> {
+        let between = &self.plan.steps[self.at + 1..behind];
+        let writes = |step: &Step, buffer: BufferId| step.writes().into_iter().any(|view| view.buffer == buffer);
+        let is_free = |step: &Step| {
+            let mut touched = step.reads().into_iter().chain(step.writes());
+            touched.all(|view| view.buffer != out.buffer) && !writes(step, b.buffer)
+        };
+        if between.iter().all(is_free) {
+            return Ok(self.at);
+        }
+        // Nothing touches what is gathered before the product does; exchanges keep their order.
+        let can_wait =
+            |step: &Step| !matches!(step.action, Action::Exchange(_)) && !writes(step, self.exchange.send.buffer);
+        if between.iter().all(can_wait) {
+            return Ok(behind);
+        }
+        Err("between it and its product something else is exchanged, or what it gives is written".to_owned())
     }
 
     /// Rows, what is contracted and columns of a product, if an operator of the card takes it beside an exchange of the group.
     fn matrices(&self, a: &View, b: &View, out: &View) -> Result<[usize; 3], String> {
         let ranks = &self.plan.groups[self.exchange.group];
-        let servers = [ranks.first(), ranks.last()].map(|rank| rank.map(|rank| rank / CARDS_OF_A_SERVER));
+        let servers = [ranks.first(), ranks.last()].map(|rank| rank.map(|rank| rank / CHIP.cards_of_a_server()));
         if !CHIP.fuses_exchanges_of(ranks.len()) || servers[0] != servers[1] {
             return Err(format!("the operator takes 2, 4 or 8 cards of one server, these are {}", ranks.len()));
         }
@@ -332,9 +379,9 @@ impl Site<'_> {
         if !a.is_contiguous() || !out.is_contiguous() || !(b.is_contiguous() || b.permute(&[1, 0]).is_contiguous()) {
             return Err("the operator takes dense rows and weights that are dense or transposed".to_owned());
         }
-        if !matches!(self.exchange.kind, CollectiveKind::AllReduce { .. }) && !DEPTHS.contains(&k) {
-            let last = DEPTHS.end - 1;
-            return Err(format!("the operator takes rows of {} to {last} elements, these have {k}", DEPTHS.start));
+        if !matches!(self.exchange.kind, CollectiveKind::AllReduce { .. }) && !Soc::FUSED_ROWS.contains(&k) {
+            let (first, last) = (Soc::FUSED_ROWS.start(), Soc::FUSED_ROWS.end());
+            return Err(format!("the operator takes rows of {first} to {last} elements, these have {k}"));
         }
         Ok([m, k, n])
     }

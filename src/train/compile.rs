@@ -16,7 +16,7 @@ use crate::program::models::trained;
 use crate::program::tree::SumOrder;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
-use crate::schedule::{Place, Plan, Staged, StagedStep, StepOrder, schedule_partly_joined, schedule_stages};
+use crate::schedule::{Exchanges, Place, Plan, Staged, StagedStep, StepOrder, schedule_partly_joined, schedule_stages};
 
 use super::checkpoint::{ShardedTensor, Sharding};
 use super::compress;
@@ -300,15 +300,16 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
     problems.into_result(())
 }
 
-/// Compiles the programs of a run.
+/// Compiles the programs of a run, of the operators that all cards have.
 ///
 /// # Errors
 /// As [`lower`].
 pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Compiled, Diagnostics> {
-    compile_with(config, recipe, layout, Kernels::NONE)
+    compile_with(config, recipe, layout, Kernels::NONE, Exchanges::Apart)
 }
 
-/// As [`compile`], for cards that have these kernels. Stages of a pipeline launch none.
+/// As [`compile`], for cards that have these kernels and, if so `exchanges` says, the operators that multiply and exchange. Stages of a
+/// pipeline launch no kernels.
 ///
 /// # Errors
 /// As [`lower`].
@@ -317,11 +318,12 @@ pub fn compile_with(
     recipe: &Recipe,
     layout: &Layout,
     kernels: Kernels,
+    exchanges: Exchanges,
 ) -> Result<Compiled, Diagnostics> {
     let lowered = lower(config, recipe, layout)?;
     let mut plans = Vec::new();
     for run in lowered.runs(recipe, layout)? {
-        plans.push((run.part, run.schedule(recipe, layout, kernels)?));
+        plans.push((run.part, run.schedule(recipe, layout, kernels, exchanges)?));
     }
     // All parts have the same weights and states.
     let kept = kept(&lowered.parts[0].1);
@@ -353,8 +355,14 @@ impl StepProgram<'_> {
     ///
     /// # Errors
     /// Programs that stages cannot share out, or what the scheduler's verification finds.
-    pub fn schedule(&self, recipe: &Recipe, layout: &Layout, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
-        self.schedule_in(StepOrder::Overlapped, recipe, layout, kernels)
+    pub fn schedule(
+        &self,
+        recipe: &Recipe,
+        layout: &Layout,
+        kernels: Kernels,
+        exchanges: Exchanges,
+    ) -> Result<Vec<Plan>, Diagnostics> {
+        self.schedule_in(StepOrder::Overlapped, recipe, layout, kernels, exchanges)
     }
 
     /// As [`StepProgram::schedule`], with the steps of each rank in this order.
@@ -367,10 +375,11 @@ impl StepProgram<'_> {
         recipe: &Recipe,
         layout: &Layout,
         kernels: Kernels,
+        exchanges: Exchanges,
     ) -> Result<Vec<Plan>, Diagnostics> {
         let programs: Vec<Staged<'_>> = self.programs.iter().map(|(_, staged)| *staged).collect();
         if let (1, [only]) = (layout.stages, programs.as_slice()) {
-            return schedule_partly_joined(only.placed, kernels, order);
+            return schedule_partly_joined(only.placed, kernels, order, exchanges);
         }
         let step = StagedStep {
             name: &format!("train {:?} of {} in {} stages", self.part, layout.micro_batches(recipe), layout.stages),
@@ -380,7 +389,7 @@ impl StepProgram<'_> {
             homes: self.homes,
             micro_batches: &self.micro_batches,
         };
-        schedule_stages(&step, order)
+        schedule_stages(&step, order, exchanges)
     }
 }
 

@@ -16,7 +16,7 @@ use super::recipe::{Precision, Recipe};
 use super::trainer::{Error, Trainer};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, EngineOptions, Shards};
+use crate::exec::{self, EngineOptions, Shards, exchanges_on};
 
 /// What a step computes before any weight moves.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,7 +116,10 @@ pub fn gradients(
     fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
 ) -> Result<Gradients, Error> {
     let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..recipe.clone() };
-    let compiled = compile_with(config, &recipe, &layout, options.kernels.kernels())?;
+    let compiled = {
+        let exchanges = exchanges_on(cann, &options.group);
+        compile_with(config, &recipe, &layout, options.kernels.kernels(), exchanges)?
+    };
     let is_trained = |name: &String| compiled.sharding.has(name);
     let params = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone());
     let names: Vec<String> = params.filter(is_trained).collect();

@@ -100,7 +100,7 @@ fn sums_of_an_exact_run_have_the_bits_of_calls() {
                 } else {
                     Kernels::named(["ordered_sum", "grad_stats"])
                 };
-                let compiled = compile_with(&config, &recipe, &layout, launched).unwrap();
+                let compiled = compile_with(&config, &recipe, &layout, launched, Exchanges::Apart).unwrap();
                 let sums: usize = compiled.plans.iter().map(|(_, plans)| count(plans, "ordered_sum")).sum();
                 assert_eq!(sums > 0, source != KernelSource::None, "{layout:?}: {sums} sums");
                 exact::run_with(&config, &recipe, layout, compiled, source)
@@ -157,7 +157,7 @@ fn an_exact_run_with_every_kernel_has_one_result_for_every_layout() {
         Layout { tensor: 4, micro_batch: 4, ..Layout::ONE },
     ];
     let found = layouts.map(|layout| {
-        let compiled = compile_with(&config, &recipe, &layout, kernels.kernels()).unwrap();
+        let compiled = compile_with(&config, &recipe, &layout, kernels.kernels(), Exchanges::Apart).unwrap();
         let losses: usize = compiled.plans.iter().map(|(_, plans)| count(plans, "vocab_ce_backward")).sum();
         assert!(losses > 0, "{layout:?}");
         exact::run_with(&config, &recipe, layout, compiled, kernels.clone())

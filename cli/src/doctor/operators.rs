@@ -118,7 +118,7 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnost
         let recipe =
             Recipe { steps: 1, global_batch: 2, seq: TOKENS, precision, optimizer, exact, ..Recipe::default() };
         for (_, placed) in train::lower(config, &recipe, &Layout::ONE)?.parts {
-            let plan = schedule_partly_joined(&placed, kernels, StepOrder::Overlapped)?.remove(0);
+            let plan = schedule_partly_joined(&placed, kernels, StepOrder::Overlapped, Exchanges::Apart)?.remove(0);
             uses.push(Use { command, program: placed.program, plan });
         }
     }

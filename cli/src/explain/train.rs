@@ -12,8 +12,8 @@ use std::ops::Range;
 use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
 use ascend_tp::program::OpId;
-use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
+use ascend_tp::schedule::{Exchanges, Plan};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
@@ -174,6 +174,12 @@ struct Timed {
     hidden_us: f64,
     /// The op whose operators run beside it longest.
     beside: Option<String>,
+    /// The call of a product that it is one with, and whose time is in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call: Option<&'static str>,
+    /// Why it is no call of the product beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    apart: Option<String>,
 }
 
 /// Runs the command.
@@ -219,7 +225,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         if times == 0 {
             continue;
         }
-        let plans = run.schedule(&recipe, &layout, kernels)?;
+        let plans = run.schedule(&recipe, &layout, kernels, Exchanges::on(site.profile.soc))?;
         let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
         let duration_us = |rank: usize| found.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
@@ -262,6 +268,8 @@ struct Exchanged {
     us: f64,
     hidden_us: f64,
     beside: Option<OpId>,
+    /// The call of a product that exchanges too.
+    call: Option<&'static str>,
 }
 
 impl Seen<'_> {
@@ -281,6 +289,7 @@ impl Seen<'_> {
                 let op = found.entry(step.op).or_default();
                 (op.times, op.us, op.hidden_us) = (op.times + 1, op.us + us, op.hidden_us + hidden_us);
                 op.beside = op.beside.or(beside);
+                op.call = op.call.or(exchange.product.as_ref().map(|call| call.name()));
             }
         }
         found
@@ -339,7 +348,7 @@ fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Ti
             let of = &Exchanged { times: of.times.clamp(1, micro_batches), ..*of };
             let operand = lowered.program.ops[exchange.op].operands[0];
             let dtype = lowered.program.values[operand].dtype.name();
-            found.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into()));
+            found.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into(), seen.apart(note)));
         }
         first_note += lowered.program.ops.len();
     }
@@ -370,6 +379,7 @@ impl Seen<'_> {
         dtype: &'static str,
         micro_batch: &'static str,
         collective: Collective,
+        apart: Option<String>,
     ) -> Timed {
         let count = of.times as f64;
         Timed {
@@ -380,6 +390,16 @@ impl Seen<'_> {
             us: of.us / count,
             hidden_us: of.hidden_us / count,
             beside: of.beside.map(|op| self.name(op)),
+            call: of.call,
+            apart,
+        }
+    }
+
+    /// Why an exchange is no call of the product beside it.
+    fn apart(&self, exchange: OpId) -> Option<String> {
+        match &self.plan.notes[exchange].launch {
+            Launched::Apart(reason) => Some(reason.clone()),
+            _ => None,
         }
     }
 
@@ -404,7 +424,7 @@ impl Seen<'_> {
             bytes: (sent.elems() * sent.dtype.size_bytes()) as u64,
             reason: format!("stage {stage} makes it, stage {to} reads it"),
         };
-        Some(self.timed(of, runs, sent.dtype.name(), "all", collective))
+        Some(self.timed(of, runs, sent.dtype.name(), "all", collective, None))
     }
 }
 
@@ -438,7 +458,8 @@ fn rows(report: &Report) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for found in &report.collectives {
         let Collective { op, value, tensors, axes, bytes, reason, .. } = &found.collective;
-        let class = (op, class_of(value), tensors, axes, bytes, found.dtype, class_of(reason));
+        let class =
+            (op, class_of(value), tensors, axes, bytes, found.dtype, class_of(reason), found.call, &found.apart);
         let place = *places.entry(class).or_insert(rows.len());
         if place == rows.len() {
             rows.push(Row { first: found, times: 0, us: 0.0, hidden_us: 0.0, beside: BTreeMap::new() });
@@ -491,6 +512,7 @@ fn render(report: &Report) -> String {
         "No order of the same operators and collectives takes less than {least_us:.0} us, with {exposed_us:.0} us exposed{of_stages}."
     );
     text.push_str(&waits(report));
+    text.push_str(&apart(&rows));
     if !report.idle.is_empty() {
         let idle: Vec<String> = report.idle.iter().map(|idle| format!("{:.1} %", 100.0 * idle)).collect();
         let _ = writeln!(text, "No operator runs, by stage: {} of the step.", idle.join(", "));
@@ -515,9 +537,10 @@ fn table(rows: &[Row<'_>]) -> Table<10> {
     for row in rows {
         let share = if row.us > 0.0 { 100.0 * row.hidden_us / row.us } else { 0.0 };
         let longest = row.beside.iter().max_by(|a, b| a.1.total_cmp(b.1));
-        let hidden = match longest.filter(|_| share >= 0.5) {
-            Some((op, _)) => format!("{share:.0} % by {op}"),
-            None => "exposed".to_owned(),
+        let hidden = match (row.first.call, longest.filter(|_| share >= 0.5)) {
+            (Some(call), _) => format!("in {call}"),
+            (None, Some((op, _))) => format!("{share:.0} % by {op}"),
+            (None, None) => "exposed".to_owned(),
         };
         let of = &row.first.collective;
         table.row([
@@ -537,6 +560,20 @@ fn table(rows: &[Row<'_>]) -> Table<10> {
         ]);
     }
     table
+}
+
+/// Exchanges that are no call of the product beside them, and why.
+fn apart(rows: &[Row<'_>]) -> String {
+    let mut table =
+        Table::new([("a step", Align::Right), ("apart from its product", Align::Left), ("why", Align::Left)]);
+    let mut is_empty = true;
+    for row in rows {
+        let Some(reason) = &row.first.apart else { continue };
+        is_empty = false;
+        let Collective { op, value, .. } = &row.first.collective;
+        table.row([format!("{} x", row.times), format!("{op} of {}", class_of(value)), reason.clone()]);
+    }
+    if is_empty { String::new() } else { format!("\nExchanges beside a product\n{table}\n") }
 }
 
 /// How many kinds of exposed exchanges are shown.

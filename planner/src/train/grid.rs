@@ -8,6 +8,7 @@
 use ascend_tp::base::{Diagnostics, Kernels};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::schedule::Exchanges;
 use ascend_tp::train::{Layout, Recipe, Recompute as Recomputed, lower, recipe};
 
 use super::decoder::Job;
@@ -85,7 +86,7 @@ fn layer(config: &ModelConfig, job: &Job, setting: &JobSplit, rows: usize) -> Re
             let config = ModelConfig { layers, ..config.clone() };
             let lowered = lower(&config, &recipe, &layout)?;
             let runs = lowered.runs(&recipe, &layout)?;
-            let plans = runs[0].schedule(&recipe, &layout, Kernels::NONE)?;
+            let plans = runs[0].schedule(&recipe, &layout, Kernels::NONE, Exchanges::on(job.profile.soc))?;
             let on: Vec<usize> = (0..setting.tp).collect();
             Ok::<_, Diagnostics>(
                 Simulator::new(&job.profile, &job.topology, &plans, &on, None).run(Issue::Eager).breakdown,

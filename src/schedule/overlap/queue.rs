@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use crate::program::call::BufferId;
 
@@ -21,6 +22,8 @@ pub(super) enum UnitKind {
     Operators,
     /// Among cards of a stage.
     Collective,
+    /// Operators that exchange too among cards of a stage, in one call: neither operators nor collectives run beside them.
+    Both,
     /// Among these stages: from the first to the second, or all.
     Transfer(Vec<usize>),
 }
@@ -40,6 +43,16 @@ pub(super) struct Cost {
 impl Cost {
     pub(super) fn is_collective(&self) -> bool {
         self.kind == UnitKind::Collective
+    }
+
+    /// Whether no operator runs beside it.
+    fn computes(&self) -> bool {
+        matches!(self.kind, UnitKind::Operators | UnitKind::Both)
+    }
+
+    /// Whether no collective runs beside it.
+    fn exchanges(&self) -> bool {
+        matches!(self.kind, UnitKind::Collective | UnitKind::Both)
     }
 }
 
@@ -151,12 +164,12 @@ pub(super) struct Queue<'a> {
     is_taken: Vec<bool>,
     /// Those that are taken.
     order: Vec<usize>,
-    /// Operators and collectives that stand behind nothing.
+    /// What computes and stands behind nothing, and what exchanges alone.
     operators: BTreeSet<usize>,
     collectives: BTreeSet<usize>,
     /// Transfers that stand behind nothing: those among the same stages stand behind each other.
     transfers: Vec<usize>,
-    /// Of operators alone: whether a collective waits for it and for what takes less time than that.
+    /// Whether a collective waits for an operator and for what takes less time than that, or is one with it.
     prepares: Vec<bool>,
     /// The first unit that is not taken.
     first: usize,
@@ -170,9 +183,9 @@ pub(super) struct Queue<'a> {
     holds: Vec<u64>,
     /// Of those taken ahead of the first that is not: the sum of that.
     ahead: u64,
-    /// When the operators taken so far have ended.
+    /// When what computes and was taken so far has ended.
     now_us: f64,
-    /// When the collectives taken so far have ended.
+    /// When what exchanges and was taken so far has ended.
     link_us: f64,
     /// When the transfers taken so far have ended.
     transfers_us: f64,
@@ -225,7 +238,7 @@ impl<'a> Queue<'a> {
     fn awaited(&self) -> impl Iterator<Item = &[usize]> {
         self.transfers.iter().filter_map(|unit| match &self.costs[*unit].kind {
             UnitKind::Transfer(among) => Some(among.as_slice()),
-            UnitKind::Operators | UnitKind::Collective => None,
+            UnitKind::Operators | UnitKind::Collective | UnitKind::Both => None,
         })
     }
 
@@ -237,7 +250,7 @@ impl<'a> Queue<'a> {
     /// A unit stands behind nothing any more.
     fn offer(&mut self, unit: usize) {
         match self.costs[unit].kind {
-            UnitKind::Operators => _ = self.operators.insert(unit),
+            UnitKind::Operators | UnitKind::Both => _ = self.operators.insert(unit),
             UnitKind::Collective => _ = self.collectives.insert(unit),
             UnitKind::Transfer(_) => self.transfers.push(unit),
         }
@@ -267,7 +280,13 @@ impl<'a> Queue<'a> {
     fn next(&self) -> Option<(f64, usize)> {
         let unit = self.choice()?;
         let is_settled = self.costs[unit].is_collective() && self.ready_us[unit] <= self.link_us;
-        Some((if is_settled { self.now_us } else { self.ready_us[unit].max(self.now_us) }, unit))
+        Some((if is_settled { self.now_us } else { self.free_us(unit).max(self.now_us) }, unit))
+    }
+
+    /// When what a unit stands behind has ended, and of one that computes and exchanges the links are free too.
+    fn free_us(&self, unit: usize) -> f64 {
+        let link_us = if self.costs[unit].kind == UnitKind::Both { self.link_us } else { 0.0 };
+        self.ready_us[unit].max(link_us)
     }
 
     fn choice(&self) -> Option<usize> {
@@ -277,7 +296,7 @@ impl<'a> Queue<'a> {
             let is_ready = |unit: &usize| self.operators.contains(unit) || self.collectives.contains(unit);
             return (self.first..self.costs.len()).find(is_next).filter(is_ready);
         }
-        let is_there = |unit: &usize| self.ready_us[*unit] <= self.now_us;
+        let is_there = |unit: &usize| self.free_us(*unit) <= self.now_us;
         let link_us = self.link_us.max(self.now_us);
         let collective = || self.with_room(&self.collectives).find(|unit| self.ready_us[*unit] <= link_us);
         if self.link_us <= self.now_us {
@@ -289,7 +308,7 @@ impl<'a> Queue<'a> {
         let operators = || self.with_room(&self.operators).filter(|unit| !self.delays(*unit));
         let soonest = || {
             let units = operators().chain(self.with_room(&self.collectives));
-            units.min_by(|a, b| self.ready_us[*a].total_cmp(&self.ready_us[*b]))
+            units.min_by(|a, b| self.free_us(*a).total_cmp(&self.free_us(*b)))
         };
         operators().find(is_there).or_else(collective).or_else(soonest)
     }
@@ -297,7 +316,7 @@ impl<'a> Queue<'a> {
     /// Whether an earlier pass could go on before an operator ends, and that is not wanted.
     fn delays(&self, unit: usize) -> bool {
         let Cost { us, pass, .. } = self.costs[unit];
-        let end_us = self.ready_us[unit].max(self.now_us) + us;
+        let end_us = self.free_us(unit).max(self.now_us) + us;
         let mut earlier = self.operators.range(..unit).filter(|other| self.costs[**other].pass < pass);
         self.filling == Filling::Fitting && earlier.any(|other| self.ready_us[*other] < end_us)
     }
@@ -308,14 +327,15 @@ impl<'a> Queue<'a> {
         touches.filter(|(buffer, _)| !self.is_live.contains(buffer)).map(|(_, bytes)| bytes).sum()
     }
 
-    /// Takes an operator or a collective.
+    /// Takes operators or a collective.
     fn take(&mut self, unit: usize) {
-        let is_collective = self.costs[unit].is_collective();
-        let stream_us = if is_collective { &mut self.link_us } else { &mut self.now_us };
-        let start_us = self.ready_us[unit].max(*stream_us);
-        let end_us = start_us + self.costs[unit].us;
-        *stream_us = end_us;
-        if is_collective { &mut self.collectives } else { &mut self.operators }.remove(&unit);
+        let (costs, ready_us) = (&self.costs[unit], self.ready_us[unit]);
+        let held = [(costs.computes(), &mut self.now_us), (costs.exchanges(), &mut self.link_us)];
+        let held: SmallVec<[&mut f64; 2]> = held.into_iter().filter_map(|(holds, us)| holds.then_some(us)).collect();
+        let start_us = held.iter().map(|us| **us).fold(ready_us, f64::max);
+        let end_us = start_us + costs.us;
+        held.into_iter().for_each(|us| *us = end_us);
+        if costs.is_collective() { &mut self.collectives } else { &mut self.operators }.remove(&unit);
         self.take_at(unit, (start_us, end_us));
     }
 
@@ -341,23 +361,49 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// By operator: whether a collective waits for nothing but it and what runs behind it, and they take no longer than the collective.
+/// By unit: whether a collective waits for nothing but it and what runs behind it, and they take no longer than the collective.
 fn prepares(costs: &[Cost], behind: &[Vec<usize>]) -> Vec<bool> {
     // How long the collective takes that a unit leads to, and how long what leads to it.
     let mut leads: Vec<Option<(f64, f64)>> = vec![None; costs.len()];
     for unit in (0..costs.len()).rev() {
         match costs[unit].kind {
             UnitKind::Operators => {}
-            UnitKind::Collective => {
+            UnitKind::Collective | UnitKind::Both => {
                 leads[unit] = Some((costs[unit].us, 0.0));
                 continue;
             }
             UnitKind::Transfer(_) => continue,
         }
-        let collective = behind[unit].iter().find(|behind| costs[**behind].is_collective());
+        let collective = behind[unit].iter().find(|behind| costs[**behind].exchanges());
         let next = collective.or(if behind[unit].len() == 1 { behind[unit].first() } else { None });
         leads[unit] = next.and_then(|next| leads[*next]).map(|(exchange, before)| (exchange, before + costs[unit].us));
     }
     let is_short = |lead: Option<(f64, f64)>| lead.is_some_and(|(exchange, before)| before <= exchange);
     leads.into_iter().map(is_short).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_runs_beside_a_call_that_computes_and_exchanges() {
+        let cost = |us: f64, kind: UnitKind| Cost { us, kind, ..Cost::default() };
+        let kinds = [UnitKind::Operators, UnitKind::Both, UnitKind::Collective, UnitKind::Operators, UnitKind::Both];
+        let costs: Vec<Cost> =
+            kinds.into_iter().zip([10.0, 5.0, 40.0, 3.0, 7.0]).map(|(kind, us)| cost(us, kind)).collect();
+        // The second call waits for the operator before it alone.
+        let behind = vec![vec![1], vec![], vec![], vec![4], vec![]];
+        let ordered = order(vec![Queue::new(&costs, behind, Filling::Any, 0)]).remove(0);
+        let spans = &ordered.spans;
+        for both in [1, 4] {
+            let (start, end) = spans[both];
+            assert!(end > start);
+            let others = (0..costs.len()).filter(|other| *other != both).map(|other| spans[other]);
+            assert!(others.into_iter().all(|(from, to)| to <= start || end <= from), "{spans:?}");
+        }
+        // The operators run while the collective does, and the calls behind it.
+        assert!(spans[0].1 <= spans[2].1 && spans[3].1 <= spans[2].1, "{spans:?}");
+        assert!((ordered.end_us() - 52.0).abs() < 1e-9, "{spans:?}");
+    }
 }

@@ -3,6 +3,8 @@
 //! A plan here is the product alone and says what is exchanged; `abi` makes the exchange, of the cards that the group's name stands
 //! for. So a call has the bits of aclnnMatmul and the collective one behind the other.
 
+use ascend_tp_machine::Soc;
+
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
@@ -14,9 +16,6 @@ use super::sets::HALVES;
 use super::{Joined, JoinedExchange, Plan, Refusal, ViewIndex};
 use crate::nn::matmul::{self, Precision};
 use crate::nn::view::contiguous_strides;
-
-/// What is contracted, where a page says it: 256 elements or more, fewer than 65,535.
-const DEPTHS: std::ops::Range<usize> = 256..65_535;
 
 const fn matrix(name: Name<Tensor>) -> Parameter {
     input(name, HALVES, 2, 2)
@@ -111,8 +110,9 @@ fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
 
 /// What the two that cut rows take beside.
 fn expect_rows(call: &OperatorCall, depth: usize) -> Result<(), Refusal> {
-    if !DEPTHS.contains(&depth) {
-        let text = format!("expected {} to {} elements in a row, found {depth}", DEPTHS.start, DEPTHS.end - 1);
+    let (first, last) = (Soc::FUSED_ROWS.start(), Soc::FUSED_ROWS.end());
+    if !Soc::FUSED_ROWS.contains(&depth) {
+        let text = format!("expected {first} to {last} elements in a row, found {depth}");
         return Err(call.refuse(X1, text));
     }
     match call.tensor_if_given(BIAS)? {
