@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ascend_tp::base::DType;
+use ascend_tp::base::{DType, Kernels};
+use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::Engine;
+use ascend_tp::exec::{Engine, EngineOptions};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, Kind};
-use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::schedule::{Exchanges, Plan, StepOrder, schedule, schedule_partly_joined};
 use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compress, Layout, Progress, Trainer, Zero, compile, lower};
@@ -17,6 +18,7 @@ use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_emulator::{Lane, Mode, Numbers, Recording};
 
 use crate::common::trainers::{save, whole_parts};
+use crate::common::{Tensors, start_with};
 use crate::equivalence::random::Random;
 use crate::training::Golden;
 
@@ -31,16 +33,16 @@ fn bytes(x: &[f32]) -> Arc<Vec<u8>> {
 }
 
 /// A matrix of which each of `cards` cards has a part, and each of `across` others a piece of its rows.
-struct Case {
-    by: Compression,
-    cards: usize,
-    across: usize,
-    rows: usize,
-    columns: usize,
+pub(crate) struct Case {
+    pub(crate) by: Compression,
+    pub(crate) cards: usize,
+    pub(crate) across: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
 }
 
 impl Case {
-    fn plans(&self) -> Vec<Plan> {
+    pub(crate) fn plans(&self, kernels: Kernels) -> Vec<Plan> {
         let mut build = Builder::new("compressed");
         let x = build.input("x", [self.cards, self.rows, self.columns], DType::F32);
         let kept = build.state("kept", [self.rows, self.columns], DType::F32);
@@ -56,11 +58,12 @@ impl Case {
             .partial_value("kept", &[(0, "tp")], &["dp"]);
         let mesh = Mesh::new(&[("dp", self.cards), ("tp", self.across)]).unwrap();
         let program = build.finish().unwrap();
-        schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
+        let lowered = parallelize(&program, &mesh, &pins).unwrap().lowered;
+        schedule_partly_joined(&lowered, kernels, StepOrder::Program, Exchanges::Apart).unwrap()
     }
 
     /// The sum on all cards, and by card of `dp` what it kept back.
-    fn run(&self, engine: &mut Engine, parts: &[Vec<f32>], whole: &[f32]) -> (Vec<f32>, Vec<Vec<f32>>) {
+    pub(crate) fn run(&self, engine: &mut Engine, parts: &[Vec<f32>], whole: &[f32]) -> (Vec<f32>, Vec<Vec<f32>>) {
         let inputs = vec![("x".to_owned(), bytes(&parts.concat())), ("whole".to_owned(), bytes(whole))];
         let outputs = engine.run(0, inputs).unwrap();
         let mut kept = vec![Vec::new(); self.cards];
@@ -76,8 +79,15 @@ impl Case {
     }
 
     fn engine(&self) -> Engine {
+        self.engine_with(KernelSource::None)
+    }
+
+    /// On cards that have kernels from there.
+    pub(crate) fn engine_with(&self, kernels: KernelSource) -> Engine {
         let emulator = Emulator::new(Config::with_cards(self.cards * self.across)).unwrap();
-        Engine::start(&Cann::new(emulator.table()).unwrap(), vec![self.plans()]).unwrap()
+        let plans = self.plans(kernels.kernels());
+        let options = EngineOptions { kernels, ..EngineOptions::default() };
+        start_with(&Cann::new(emulator.table()).unwrap(), plans, &Tensors::new(), &options).unwrap()
     }
 }
 
@@ -138,7 +148,7 @@ fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept: &mut [Vec<
 }
 
 /// Numbers of a linear congruence, between -1 and 1.
-fn numbers(seed: u64) -> impl Iterator<Item = f32> {
+pub(crate) fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let next =
         |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
     std::iter::successors(next(&seed), next).map(|state| (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0)
@@ -359,7 +369,7 @@ fn bytes_on_the_wire_are_a_sixteenth_of_f16_or_what_the_share_says() {
     let of = |by| {
         let case = Case { by, cards, across: 1, rows, columns };
         let whole = ("whole".to_owned(), Arc::new(vec![0; elems * DType::F32.size_bytes()]));
-        wire_bytes(case.plans(), cards, [input(DType::F32), vec![whole]].concat())
+        wire_bytes(case.plans(Kernels::NONE), cards, [input(DType::F32), vec![whole]].concat())
     };
     let ratio = of(Compression::OneBit) / f16;
     assert!((ratio * 16.0 - 1.0).abs() < 0.05, "{ratio}");

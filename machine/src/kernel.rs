@@ -9,17 +9,20 @@ use crate::launch::{Access, Element, Launch, LaunchOperand};
 type Tensors = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
 
 /// By the name of an entry function without its type: its tensors.
-const KERNELS: [(&str, Tensors); 5] = [
+const KERNELS: [(&str, Tensors); 8] = [
     ("cache_write", cache_write),
     ("grad_stats", grad_stats),
     ("ordered_sum", ordered_sum),
+    ("topk_threshold_choose", chosen),
+    ("topk_threshold_count", counted),
+    ("topk_threshold_narrow", narrowed),
     ("vocab_ce_forward", vocabulary_statistics),
     ("vocab_ce_backward", vocabulary_gradient),
 ];
 
 /// Endings of entry functions, by element type.
-const ELEMENTS: [(&str, Element); 3] =
-    [("_float", Element::F32), ("_bfloat16", Element::Bf16), ("_half", Element::F16)];
+const ELEMENTS: [(&str, Element); 4] =
+    [("_float", Element::F32), ("_bfloat16", Element::Bf16), ("_half", Element::F16), ("_int32", Element::I32)];
 
 /// The launch of an entry function.
 #[must_use]
@@ -66,4 +69,23 @@ fn vocabulary_statistics(element: Element, numbers: &[u64]) -> Option<Vec<Launch
 fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[rows, vocabulary, ..] = numbers else { return None };
     Some(vec![tensor(element, &[rows, vocabulary], Access::Update)?])
+}
+
+/// What every core counts is too little to count.
+fn counted(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
+    let &[elems] = numbers else { return None };
+    let read = || tensor(element, &[elems], Access::Read);
+    [read(), read()].into_iter().collect()
+}
+
+fn narrowed(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
+    let &[cores, ..] = numbers else { return None };
+    Some(vec![tensor(element, &[cores, 8], Access::Read)?])
+}
+
+fn chosen(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
+    let &[elems, capacity] = numbers else { return None };
+    let said = |element| tensor(element, &[capacity], Access::Write);
+    let [part, kept] = [Access::Read, Access::Update].map(|access| tensor(element, &[elems], access));
+    [part, kept, said(element), said(Element::I32)].into_iter().collect()
 }

@@ -672,4 +672,19 @@ calls! {
     )
     /// `out[n]`, the sum of the rows of `x[rows,n]` by pairs, those by pairs, and so on; f32, 1 to 32 rows.
     OrderedSum "ordered_sum" { read x, write out } (x, out, x.size(0), x.size(1))
+    /// Of the magnitudes of `x + kept`, f32, by core of the launch: how many reach each of the eight thresholds that end `state[16]`;
+    /// state and `counts[cores,8]` i32.
+    MagnitudesCounted "topk_threshold_count" { read x, read kept, read state, write counts } (
+        x, kept, state, counts, x.view.elems()
+    )
+    /// Narrows what `state` says of the threshold that at most `most` magnitudes reach, by what was counted; zeros begin, and `last`, 1,
+    /// ends.
+    ThresholdNarrowed "topk_threshold_narrow" { read counts, update state, with most: usize, with last: usize } (
+        state, counts, counts.size(0), most, last
+    )
+    /// Those elements of `x + kept` that were counted last, as `values` and `places`, i32, with entries of 0 and -1 between and behind them;
+    /// the others, and zeros, become `kept`.
+    MagnitudesChosen "topk_threshold_choose" {
+        far_read x, far_update kept, far_read state, far_read counts, far_write values, far_write places
+    } (x, kept, state, counts, values, places, x.view.elems(), values.view.elems())
 }

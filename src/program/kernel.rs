@@ -16,7 +16,7 @@ impl Call {
     #[must_use]
     pub fn kernel_entry(&self) -> Option<String> {
         let kernel = Some(self.name()).filter(|name| !name.starts_with("aclnn"))?;
-        let ends = [(DType::F32, "float"), (DType::BF16, "bfloat16"), (DType::F16, "half")];
+        let ends = [(DType::F32, "float"), (DType::BF16, "bfloat16"), (DType::F16, "half"), (DType::I32, "int32")];
         let (_, end) =
             ends.into_iter().find(|(dtype, _)| self.reads().first().is_some_and(|view| view.dtype == *dtype))?;
         Some(format!("{kernel}_{end}"))

@@ -225,6 +225,7 @@ mod tests {
     #[test]
     fn every_kernel_is_costed_by_a_row_of_its_own() {
         let wide = |sizes: &[usize]| View { dtype: DType::F32, ..view(0, sizes) };
+        let whole = |sizes: &[usize]| View { dtype: DType::I32, ..view(0, sizes) };
         let new = || Box::new(view(0, &[6, 2, 16]));
         let [angles, cache] = [wide(&[6, 8]), view(0, &[3, 9, 2, 16])].map(Box::new);
         let calls = [
@@ -239,6 +240,21 @@ mod tests {
             },
             Call::SquareSums { x: wide(&[100]), records: wide(&[40, 24]) },
             Call::OrderedSum { x: wide(&[4, 8]), out: wide(&[8]) },
+            Call::MagnitudesCounted {
+                x: wide(&[100]),
+                kept: wide(&[100]),
+                state: whole(&[16]),
+                counts: whole(&[40, 8]),
+            },
+            Call::ThresholdNarrowed { counts: whole(&[40, 8]), state: whole(&[16]), most: 3, last: 0 },
+            Call::MagnitudesChosen {
+                x: Box::new(wide(&[100])),
+                kept: Box::new(wide(&[100])),
+                state: Box::new(whole(&[16])),
+                counts: Box::new(whole(&[40, 8])),
+                values: Box::new(wide(&[288])),
+                places: Box::new(whole(&[288])),
+            },
             Call::VocabularyStatistics { x: wide(&[4, 8]), labels: wide(&[4]), records: wide(&[4, 8]), first: 3 },
             Call::VocabularyGradient { x: wide(&[4, 8]), labels: wide(&[4]), scales: wide(&[4, 8]), first: 0 },
         ];

@@ -9,6 +9,7 @@ use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::placement::Residual;
+use ascend_tp::program::compress::Compression;
 use ascend_tp::program::models::RunShape;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Plan};
@@ -18,6 +19,7 @@ use ascend_tp::train::{Layout, Zero, compile_with};
 use ascend_tp::{Mesh, Pins};
 
 use crate::common::{Tensors, cann, run, start_with};
+use crate::compress::{Case, numbers};
 use crate::{exact, joined};
 
 /// All kernels, compiled for this host once; none where there is no compiler, which standard error says.
@@ -224,6 +226,31 @@ fn a_loss_over_a_cut_vocabulary_is_within_the_bound_of_its_kernel() {
                 let error = (f64::from(gradients[row * vocabulary + v]) - expected).abs();
                 assert!(error <= bound + f64::from(f32::MIN_POSITIVE), "{cards} cards, row {row}, token {v}: {error}");
             }
+        }
+    }
+}
+
+#[test]
+fn the_greatest_elements_are_those_of_calls_and_of_equal_ones_the_first() {
+    let Some(kernels) = library() else { return };
+    for (share, columns) in [(0.1, 10_007), (0.99, 1_009)] {
+        let case = Case { by: Compression::TopK { share }, cards: 2, across: 1, rows: 3, columns };
+        let elems = case.rows * case.columns;
+        assert_eq!(count(&case.plans(kernels.kernels()), "topk_threshold_choose"), 1);
+        let mut engines = [KernelSource::None, kernels.clone()].map(|source| case.engine_with(source));
+        for round in 0..3_u64 {
+            // In the second round few magnitudes, in the third hardly any elements.
+            let part = |card: u64| -> Vec<f32> {
+                let all = numbers(round * 10 + card).take(elems);
+                match round {
+                    0 => all.collect(),
+                    1 => all.map(|x| (x * 4.0).round() / 4.0).collect(),
+                    _ => all.map(|x| if x > 0.999 { x } else { 0.0 }).collect(),
+                }
+            };
+            let (parts, whole) = ([part(0), part(1)], vec![0.0; elems]);
+            let [calls, kernel] = engines.each_mut().map(|engine| case.run(engine, &parts, &whole));
+            assert!(calls == kernel, "{share} of {elems} elements, round {round}");
         }
     }
 }

@@ -88,7 +88,8 @@ const MUTATIONS: &[Mutation] = &[
     mutation("sign_compress", "Duplicate(record.ReinterpretCast<float>(), scale, «SIGN_HEADER / sizeof(float)»)", "4"),
     mutation("topk_threshold", "if (part.to - at > count) CopyIn(«at + count»)", "at + count + 1"),
     mutation("topk_threshold", "«TOPK_TILE - ((uint64_t)error.GetPhyAddr(at) % 32) / sizeof(float)»", "TOPK_TILE"),
-    mutation("topk_threshold", "(counts.GetValue(core * TOPK_WIDTH) + «7») / 8 * 8", "0"),
+    mutation("topk_threshold", "(above + more + «7») / 8 * 8", "0"),
+    mutation("topk_threshold", "more = «between < left ? between : left»", "between"),
     mutation("topk_threshold", "counts[«GetBlockIdx() * TOPK_WIDTH»]", "GetBlockIdx() * 4"),
     mutation(
         "topk_threshold",

@@ -7,6 +7,9 @@ namespace check {
 
 const char *const kernel = "topk_threshold";
 
+// What is no number is of the largest magnitude.
+static float magnitude(float value) { return value == value ? std::abs(value) : INFINITY; }
+
 static Counts choose(Random &random, uint32_t n, uint32_t k, int cores, int rounds, bool is_compared) {
     const uint32_t capacity = (k + 7 * uint32_t(cores) + 7) / 8 * 8 + 8 * uint32_t(below(random, 3));
     Memory<float> g("g", Access::Read, n, uint32_t(below(random, 8))),
@@ -16,40 +19,65 @@ static Counts choose(Random &random, uint32_t n, uint32_t k, int cores, int roun
     Memory<float> values("values", Access::Write, capacity, 0);
     Memory<int32_t> indices("indices", Access::Write, capacity, 0);
     std::vector<float> u(n);
+    // Some gradients have few magnitudes, and some elements that are no number.
+    const uint64_t kind = below(random, 8);
     for (uint32_t index = 0; index < n; ++index) {
-        const float gradient = any_float(random), error = below(random, 8) == 0 ? -gradient : any_float(random) / 16;
+        const float few = below(random, 2) == 0 ? 0.5f : -0.5f * float(below(random, 3));
+        const float none = below(random, 2) == 0 ? NAN : INFINITY;
+        const float gradient = kind == 1 && below(random, 1000) == 0 ? none : kind == 0 ? few : any_float(random), error = kind == 0 ? 0 : below(random, 8) == 0 ? -gradient : any_float(random) / 16;
         g.set(index, gradient), e.set(index, error), u[index] = gradient + error;
     }
-    state.set(0, 0), state.set(1, 0x7f800000), state.set(2, int32_t(k));
-    for (uint32_t index = 0; index < 8; ++index) state.set(8 + index, int32_t(0x7f800000 / 9 * (index + 1)));
+    for (uint64_t index = 0; index < 16; ++index) state.set(index, 0);
+    for (uint64_t index = 0; index < uint64_t(cores) * 8; ++index) counts.set(index, 0);
+    const auto narrow = [&](bool is_last) {
+        launch("topk_threshold_narrow_int32", {state.region(), counts.region()}, cores, random(),
+               [&] { topk_threshold_narrow_int32(state.base, counts.base, uint32_t(cores), k, is_last); });
+    };
+    const auto count = [&] {
+        return launch("topk_threshold_count_float", {g.region(), e.region(), state.region(), counts.region()}, cores,
+                      random(), [&] { topk_threshold_count_float(g.base, e.base, state.base, counts.base, n); });
+    };
+    narrow(false);
     for (int round = 0; round < rounds; ++round) {
-        launch("topk_count", {g.region(), e.region(), state.region(), counts.region()}, cores, random(),
-               [&] { topk_count(g.base, e.base, state.base, counts.base, n); });
-        launch("topk_narrow", {state.region(), counts.region()}, 1, random(),
-               [&] { topk_narrow(state.base, counts.base, uint32_t(cores), round + 1 == rounds); });
+        count();
+        narrow(round + 1 == rounds);
     }
-    const Counts counted = launch("topk_count", {g.region(), e.region(), state.region(), counts.region()}, cores,
-                                  random(), [&] { topk_count(g.base, e.base, state.base, counts.base, n); });
-    launch("topk_compact", {g.region(), e.region(), state.region(), counts.region(), values.region(), indices.region()},
-           cores, random(),
-           [&] { topk_compact(g.base, e.base, state.base, counts.base, values.base, indices.base, n, capacity); });
+    const Counts counted = count();
+    launch("topk_threshold_choose_float",
+           {g.region(), e.region(), state.region(), counts.region(), values.region(), indices.region()}, cores, random(),
+           [&] {
+               topk_threshold_choose_float(g.base, e.base, state.base, counts.base, values.base, indices.base, n,
+                                           capacity);
+           });
     if (!is_compared) return counted;
     const std::string of = text("n ", n, ", k ", k, ", cores ", cores, ", rounds ", rounds);
-    const int32_t bits = state.get(1);
-    float threshold;
-    std::memcpy(&threshold, &bits, sizeof threshold);
+    const auto threshold = [&](uint64_t at) {
+        const int32_t bits = state.get(at);
+        float value;
+        std::memcpy(&value, &bits, sizeof value);
+        return value;
+    };
+    const float low = threshold(0), high = threshold(1);
     uint32_t chosen = 0;
-    for (const float value : u) chosen += std::abs(value) >= threshold;
+    for (const float value : u) chosen += magnitude(value) >= high;
     expect(chosen <= k, "chosen of ", of, ": expected at most ", k, ", found ", chosen);
+    // Of those between both thresholds the first.
+    std::vector<bool> is_chosen(n);
+    for (uint32_t index = 0; index < n; ++index) {
+        const float value = magnitude(u[index]);
+        const bool is_between = low > 0 && value >= low && !(value >= high) && chosen < k;
+        is_chosen[index] = value >= high || is_between;
+        chosen += is_between;
+    }
     if (rounds >= 10) {
-        // No smaller threshold chooses as few, but for one that chooses the same.
-        std::vector<float> sorted(u);
-        std::sort(sorted.begin(), sorted.end(), [](float a, float b) { return std::abs(a) > std::abs(b); });
-        uint32_t best = std::min(k, n);
-        while (best != 0 &&
-               (sorted[best - 1] == 0 || (best < n && std::abs(sorted[best]) == std::abs(sorted[best - 1]))))
-            --best;
-        expect(chosen == best, "chosen of ", of, ": expected ", best, ", found ", chosen);
+        const uint32_t some = uint32_t(std::count_if(u.begin(), u.end(), [](float value) { return value != 0; }));
+        expect(chosen == std::min(k, some), "chosen of ", of, ": expected ", std::min(k, some), ", found ", chosen);
+        float least_chosen = INFINITY, most_left = 0;
+        for (uint32_t index = 0; index < n; ++index)
+            if (is_chosen[index]) least_chosen = std::min(least_chosen, magnitude(u[index]));
+            else most_left = std::max(most_left, magnitude(u[index]));
+        expect(least_chosen >= most_left, "the least that is chosen of ", of, ": expected ", most_left, ", found ",
+               least_chosen);
     }
     std::vector<int32_t> places;
     for (uint32_t entry = 0; entry < capacity; ++entry) {
@@ -57,14 +85,17 @@ static Counts choose(Random &random, uint32_t n, uint32_t k, int cores, int roun
         expect(index >= -1 && index < int32_t(n), "index[", entry, "] of ", of, ": expected -1 to ", n, ", found ",
                index);
         expect_same(index < 0 ? 0 : u[uint32_t(index)], values.get(entry), "value", entry, of);
-        if (index >= 0) places.push_back(index);
+        if (index >= 0) {
+            places.push_back(index);
+            expect(is_chosen[uint32_t(index)], "place ", index, " of ", of, ": expected one that is chosen");
+        }
     }
     expect(places.size() == chosen && std::is_sorted(places.begin(), places.end()), "places of ", of, ": expected ",
            chosen, " in order, found ", places.size());
     expect(std::adjacent_find(places.begin(), places.end()) == places.end(), "places of ", of,
            ": expected each once, found one twice");
     for (uint32_t index = 0; index < n; ++index)
-        expect_same(std::abs(u[index]) >= threshold ? 0 : u[index], e.get(index), "e", index, of);
+        expect_same(is_chosen[index] ? 0 : u[index], e.get(index), "e", index, of);
     return counted;
 }
 

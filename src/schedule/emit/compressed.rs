@@ -5,12 +5,26 @@
 
 use smallvec::smallvec;
 
-use crate::base::{AxisId, DType, Id, Shape};
+use crate::base::{AxisId, DType, Id, KERNEL_BLOCKS, Shape};
 use crate::program::call::{Call, Number, View};
 use crate::program::compress::{Compression, Dealt};
 use crate::program::{Op, OpId};
 
 use super::{CollectiveKind, Emitter};
+
+/// Places that the kernel leaves empty at most: each core's elements fill whole blocks of 32 bytes.
+const EMPTY_PLACES: usize = (BLOCK - 1) * KERNEL_BLOCKS as usize;
+
+/// Elements of 32 bytes.
+const BLOCK: usize = 8;
+
+/// Elements from which on they are chosen by the kernel: empty places are at most an eighth more bytes.
+const LEAST_CHOSEN: usize = 8 * EMPTY_PLACES;
+
+/// Numbers of the state of [`Call::ThresholdNarrowed`], the thresholds that end it, and the rounds that find one exactly.
+const THRESHOLD_STATE: usize = 16;
+const THRESHOLDS: usize = 8;
+const EXACT_ROUNDS: usize = 10;
 
 /// The operands of a compressed sum on one card, dense.
 struct Parts {
@@ -155,45 +169,95 @@ impl Emitter<'_> {
     fn top(&mut self, id: OpId, axes: &[AxisId], parts: &Parts, count: usize) {
         let Parts { kept, out, .. } = parts;
         let cards = self.placed.mesh.joint_size(axes);
-        let mine = self.temporary(DType::F32, kept.shape.clone());
-        let magnitudes = self.temporary(DType::F32, kept.shape.clone());
-        let greatest = self.temporary(DType::F32, [count].into());
-        let places = self.temporary(DType::I64, [count].into());
-        let bytes = count * Compression::PLACED_BYTES;
-        let said = self.temporary(DType::U8, [bytes].into());
+        let by_kernel = self.joins.kernels.has("topk_threshold") && count >= LEAST_CHOSEN;
+        let entries = if by_kernel { (count + EMPTY_PLACES).next_multiple_of(BLOCK) } else { count };
+        let bytes = entries * Compression::PLACED_BYTES;
+        let [said, heard] = [1, cards].map(|cards| self.temporary(DType::U8, [cards * bytes].into()));
         // Values, and behind them their places.
         let as_type = |record: &View, dtype: DType, card: usize| {
-            let behind = if dtype == DType::I32 { count } else { 0 };
-            View { offset: 2 * count * card + behind, ..View::contiguous(record.buffer, dtype, [count].into()) }
+            let behind = if dtype == DType::I32 { entries } else { 0 };
+            View { offset: 2 * entries * card + behind, ..View::contiguous(record.buffer, dtype, [entries].into()) }
         };
-        let (values, own) = (as_type(&said, DType::F32, 0), as_type(&said, DType::I32, 0));
-        let back = self.temporary(DType::F32, [count].into());
+        let own = [DType::F32, DType::I32].map(|dtype| as_type(&said, dtype, 0));
+        match by_kernel {
+            true => self.chosen_by_kernel(id, parts, cards, count, own),
+            false => self.chosen_by_calls(id, parts, cards, own),
+        }
+        self.enqueue(id, axes, CollectiveKind::AllGather { counts: vec![bytes; cards] }, said, heard.clone());
+        self.zero(id, out.clone());
+        for card in 0..cards {
+            let index = self.temporary(DType::I64, [entries].into());
+            self.launch(id, [Call::Cast { x: as_type(&heard, DType::I32, card), out: index.clone() }]);
+            if by_kernel {
+                // An entry that says nothing adds 0 to the first element.
+                let (low, high) = (Number::Int(0), Number::Int(kept.elems() as i64 - 1));
+                self.launch(id, [Call::Clamp { x: index.clone(), out: index.clone(), low, high }]);
+            }
+            let from = as_type(&heard, DType::F32, card);
+            self.launch(id, [Call::ScatterAdd { index, from, into: out.clone(), dim: 0 }]);
+        }
+    }
+
+    /// Values and places of the greatest elements, in the order of their magnitudes; the rest is kept back.
+    fn chosen_by_calls(&mut self, id: OpId, parts: &Parts, cards: usize, [values, places]: [View; 2]) {
+        let kept = &parts.kept;
+        let [mine, magnitudes] = [(); 2].map(|()| self.temporary(DType::F32, kept.shape.clone()));
+        let [greatest, back] = [(); 2].map(|()| self.temporary(DType::F32, values.shape.clone()));
+        let index = self.temporary(DType::I64, values.shape.clone());
         self.own_part(id, parts, cards, &mine);
         self.launch(
             id,
             [
                 Call::Abs { x: mine.clone(), out: magnitudes.clone() },
-                Call::Topk { x: magnitudes, values: greatest, indices: places.clone(), dim: 0 },
-                Call::Gather { x: mine.clone(), index: places.clone(), out: values.clone(), dim: 0 },
-                Call::Cast { x: places.clone(), out: own },
+                Call::Topk { x: magnitudes, values: greatest, indices: index.clone(), dim: 0 },
+                Call::Gather { x: mine.clone(), index: index.clone(), out: values.clone(), dim: 0 },
+                Call::Cast { x: index.clone(), out: places },
                 Call::Muls { x: values, out: back.clone(), by: Number::Float(-1.0) },
-                Call::ScatterAdd { index: places, from: back, into: mine.clone(), dim: 0 },
+                Call::ScatterAdd { index, from: back, into: mine.clone(), dim: 0 },
             ],
         );
         self.copy(id, mine, kept.clone());
-        let heard = self.temporary(DType::U8, [cards * bytes].into());
-        self.enqueue(id, axes, CollectiveKind::AllGather { counts: vec![bytes; cards] }, said, heard.clone());
-        self.zero(id, out.clone());
-        for card in 0..cards {
-            let index = self.temporary(DType::I64, [count].into());
-            self.launch(
-                id,
-                [
-                    Call::Cast { x: as_type(&heard, DType::I32, card), out: index.clone() },
-                    Call::ScatterAdd { index, from: as_type(&heard, DType::F32, card), into: out.clone(), dim: 0 },
-                ],
-            );
+    }
+
+    /// The same elements in the order of their places, by the kernel, with entries that say nothing.
+    fn chosen_by_kernel(&mut self, id: OpId, parts: &Parts, cards: usize, count: usize, [values, places]: [View; 2]) {
+        let Parts { x, kept, whole, .. } = parts;
+        let mine = self.temporary(DType::F32, kept.shape.clone());
+        let cores = KERNEL_BLOCKS as usize;
+        let both = self.temporary(DType::I32, [THRESHOLD_STATE + cores * THRESHOLDS].into());
+        let (state, all) = (flat(&both, 0, THRESHOLD_STATE), both.clone());
+        let counts = View {
+            shape: [cores, THRESHOLDS].into(),
+            strides: smallvec![THRESHOLDS, 1],
+            offset: THRESHOLD_STATE,
+            ..both
+        };
+        let counted = || Call::MagnitudesCounted {
+            x: mine.clone(),
+            kept: kept.clone(),
+            state: state.clone(),
+            counts: counts.clone(),
+        };
+        let narrowed =
+            |last: usize| Call::ThresholdNarrowed { counts: counts.clone(), state: state.clone(), most: count, last };
+        self.launch(
+            id,
+            [
+                Call::Muls { x: whole.clone(), out: mine.clone(), by: Number::Float((cards as f64).recip()) },
+                Call::Add { a: mine.clone(), b: x.clone(), out: mine.clone() },
+                Call::Zero { into: all },
+                narrowed(0),
+            ],
+        );
+        for round in 1..=EXACT_ROUNDS {
+            self.launch(id, [counted(), narrowed(usize::from(round == EXACT_ROUNDS))]);
         }
+        let [x, kept, state_read, counts_read, values, places] =
+            [mine.clone(), kept.clone(), state.clone(), counts.clone(), values, places].map(Box::new);
+        self.launch(
+            id,
+            [counted(), Call::MagnitudesChosen { x, kept, state: state_read, counts: counts_read, values, places }],
+        );
     }
 
     /// Zeros, unless there is nothing to fill.
