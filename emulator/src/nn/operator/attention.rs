@@ -8,10 +8,8 @@ mod keys;
 mod lengths;
 mod mask;
 mod order;
+mod request;
 
-use std::ops::Range;
-
-use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::{
     ACTUAL_SEQ_LENGTHS, ACTUAL_SEQ_LENGTHS_KV, ACTUAL_SEQ_LENGTHS_KV_OPTIONAL, ACTUAL_SEQ_LENGTHS_OPTIONAL,
@@ -20,22 +18,22 @@ use super::names::{
     BLOCKTABLE, DEQ_SCALE1, DEQ_SCALE1_OPTIONAL, DEQ_SCALE2, DEQ_SCALE2_OPTIONAL, DEQUANT_SCALE1, DEQUANT_SCALE2,
     INNER_PRECISE, INPUT_LAYOUT, KEY, KEY_ANTIQUANT_MODE, KEY_ANTIQUANT_OFFSET_OPTIONAL, KEY_ANTIQUANT_SCALE_OPTIONAL,
     KEY_LIST, KEY_ROPE_ANTIQUANT_SCALE_OPTIONAL, KEY_ROPE_OPTIONAL, KEY_SHARED_PREFIX_OPTIONAL, KV_PADDING_SIZE,
-    KV_PADDING_SIZE_OPTIONAL, NEXT_TOKENS, NUM_HEADS, NUM_KEY_VALUE_HEADS, Name, PRE_TOKENS, PSE_SHIFT,
-    PSE_SHIFT_OPTIONAL, QUANT_OFFSET2, QUANT_OFFSET2_OPTIONAL, QUANT_SCALE1, QUANT_SCALE1_OPTIONAL, QUANT_SCALE2,
-    QUANT_SCALE2_OPTIONAL, QUERY, QUERY_PADDING_SIZE_OPTIONAL, QUERY_ROPE_OPTIONAL, SCALE_VALUE, SOFTMAX_LSE,
-    SOFTMAX_LSE_FLAG, SPARSE_MODE, VALUE, VALUE_ANTIQUANT_MODE, VALUE_ANTIQUANT_OFFSET_OPTIONAL,
-    VALUE_ANTIQUANT_SCALE_OPTIONAL, VALUE_LIST, VALUE_SHARED_PREFIX_OPTIONAL,
+    KV_PADDING_SIZE_OPTIONAL, NEXT_TOKENS, NUM_HEADS, NUM_KEY_VALUE_HEADS, PRE_TOKENS, PSE_SHIFT, PSE_SHIFT_OPTIONAL,
+    QUANT_OFFSET2, QUANT_OFFSET2_OPTIONAL, QUANT_SCALE1, QUANT_SCALE1_OPTIONAL, QUANT_SCALE2, QUANT_SCALE2_OPTIONAL,
+    QUERY, QUERY_PADDING_SIZE_OPTIONAL, QUERY_ROPE_OPTIONAL, SCALE_VALUE, SOFTMAX_LSE, SOFTMAX_LSE_FLAG, SPARSE_MODE,
+    VALUE, VALUE_ANTIQUANT_MODE, VALUE_ANTIQUANT_OFFSET_OPTIONAL, VALUE_ANTIQUANT_SCALE_OPTIONAL, VALUE_LIST,
+    VALUE_SHARED_PREFIX_OPTIONAL,
 };
 use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
 use super::sets::{HALVES, MASKS, SINGLE, WHOLE32};
 use super::{Plan, Refusal, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
-use crate::nn::view::View;
 
 use self::keys::{Keys, OfBatch};
 use self::mask::Mask;
 pub(super) use self::mask::{COMPRESSED, check_triangle};
 pub(super) use self::order::{Extents, Order};
+use self::request::{Request, Rows, positions};
 
 /// What the operators ask for besides their data: the tiling library's share.
 pub(super) const WORKSPACE_BYTES: usize = 16 << 20;
@@ -191,30 +189,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Names of the parameters that differ between the operators, and what the call passed for the rest.
-struct Request<'a> {
-    keys: &'a [Tensor],
-    values: &'a [Tensor],
-    /// The blocks of each batch, if keys and values are caches.
-    table: Option<&'a Tensor>,
-    table_name: Name<Tensor>,
-    block_size: i64,
-    mask: Option<&'a Tensor>,
-    mask_name: Name<Tensor>,
-    query_lengths: Option<&'a [i64]>,
-    query_lengths_name: Name<[i64]>,
-    key_lengths: Option<&'a [i64]>,
-    key_lengths_name: Name<[i64]>,
-    sparse_mode: i64,
-    before: i64,
-    after: i64,
-    /// Whether the rules of a single query position hold.
-    decoding: bool,
-    /// Whether sequences may lie one behind the other.
-    packs: bool,
-    log_sum_exp: Option<&'a Tensor>,
-}
-
 fn fused(call: &OperatorCall) -> Result<Plan, Refusal> {
     for name in [ANTIQUANT_MODE, KEY_ANTIQUANT_MODE, VALUE_ANTIQUANT_MODE] {
         if call.int(name)? != 0 {
@@ -311,41 +285,6 @@ fn precise(call: &OperatorCall, highest: i64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The layouts, with the orders of the inputs and of the output.
-const LAYOUTS: [(&str, Order, Order); 6] = [
-    ("BSH", Order::Bsh, Order::Bsh),
-    ("BSND", Order::Bsnd, Order::Bsnd),
-    ("BNSD", Order::Bnsd, Order::Bnsd),
-    (TURNED, Order::Bnsd, Order::Bsnd),
-    ("TND", Order::Tnd, Order::Tnd),
-    ("NTD_TND", Order::Ntd, Order::Tnd),
-];
-
-/// The layout that takes more than one query position alone.
-const TURNED: &str = "BNSD_BSND";
-
-/// How many positions each query of a batch has, unless sequences lie one behind the other or the layout is unknown.
-fn positions(call: &OperatorCall) -> Result<Option<usize>, Refusal> {
-    let (query, layout) = (call.tensor(QUERY)?, call.text(INPUT_LAYOUT)?);
-    let found = LAYOUTS.iter().find(|(name, order, _)| *name == layout && !order.is_packed());
-    Ok(found.and_then(|(_, order, _)| query.dims.get(order.position()).copied()))
-}
-
-/// The orders of the inputs and of the output.
-fn layout(call: &OperatorCall, request: &Request<'_>) -> Result<(Order, Order), Refusal> {
-    let layout = call.text(INPUT_LAYOUT)?;
-    let is_legal = |(name, order, _): &&(&str, Order, Order)| {
-        *name == layout && (!request.decoding || *name != TURNED) && (request.packs || !order.is_packed())
-    };
-    let found = LAYOUTS.iter().find(is_legal).map(|(_, order, out)| (*order, *out));
-    found.ok_or_else(|| {
-        let packed = if request.packs { ", TND, NTD_TND" } else { "" };
-        let text =
-            format!("expected BSH, BSND, BNSD{packed}, or {TURNED} for more than one query position, found {layout}");
-        call.refuse(INPUT_LAYOUT, text)
-    })
-}
-
 /// Query heads and key/value heads.
 fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     let heads = call.int(NUM_HEADS)?;
@@ -361,85 +300,6 @@ fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
         return Err(call.refuse(NUM_KEY_VALUE_HEADS, text));
     }
     Ok((heads as usize, kv_heads as usize))
-}
-
-/// Where the rows of queries and of the output lie.
-#[derive(Clone, Debug)]
-struct Rows {
-    order: Order,
-    out_order: Order,
-    extents: Extents,
-    /// Where each sequence lies, if they lie one behind the other.
-    sequences: Option<Vec<Range<usize>>>,
-    /// How many rows of each batch count.
-    lengths: Vec<usize>,
-}
-
-impl Rows {
-    fn of(call: &OperatorCall, request: &Request<'_>, heads: usize) -> Result<Self, Refusal> {
-        let (order, out_order) = layout(call, request)?;
-        let extents = order.extents(call, QUERY, &call.tensor(QUERY)?.dims, heads)?;
-        if extents.batch > 65_536 {
-            return Err(call.refuse(QUERY, format!("expected up to 65536 batches, found {}", extents.batch)));
-        }
-        let name = request.query_lengths_name;
-        let (sequences, lengths) = if order.is_packed() {
-            let sequences = lengths::packed(call, name, request.query_lengths, extents.len)?;
-            let lengths = sequences.iter().map(Range::len).collect();
-            (Some(sequences), lengths)
-        } else {
-            let given = if request.decoding { None } else { request.query_lengths };
-            (None, lengths::padded(call, name, given, &vec![extents.len; extents.batch])?)
-        };
-        Ok(Self { order, out_order, extents, sequences, lengths })
-    }
-
-    fn batches(&self) -> usize {
-        self.lengths.len()
-    }
-
-    /// Refuses head sizes, and outputs that do not fit them.
-    fn check(&self, call: &OperatorCall, value_depth: usize) -> Result<(), Refusal> {
-        let depth = self.extents.depth;
-        let apart = (depth, value_depth) == (192, 128);
-        let (legal, expected) = match self.order {
-            Order::Tnd => (depth.is_multiple_of(16) && (16..=256).contains(&depth), "a multiple of 16 up to 256"),
-            Order::Ntd => ([64, 128].contains(&depth), "64 or 128"),
-            _ => (depth.is_multiple_of(16) && (16..=512).contains(&depth), "a multiple of 16 up to 512"),
-        };
-        if !legal && !apart {
-            return Err(call.refuse(QUERY, format!("expected a head size that is {expected}, found {depth}")));
-        }
-        if depth != value_depth && !apart {
-            let text = format!("expected values of head size {depth}, or 128 with keys of 192, found {value_depth}");
-            return Err(call.refuse(VALUE, text));
-        }
-        call.expect_dtype(ATTENTION_OUT, call.tensor(QUERY)?.dtype, "that of query")?;
-        let out = self.out_order.dims(Extents { depth: value_depth, ..self.extents });
-        call.expect_shape(ATTENTION_OUT, &out, "of query in the layout of the output")
-    }
-
-    /// The order of the logarithms of sums, which are one a head and row.
-    fn sums_order(&self) -> Order {
-        if self.order.is_packed() { Order::Tnd } else { Order::Bnsd }
-    }
-
-    /// The jobs of the kernel: one for all batches of one length, one for each sequence that has rows.
-    fn jobs(&self, all: Attention) -> Vec<Attention> {
-        let Some(sequences) = &self.sequences else { return vec![all] };
-        let with_rows = sequences.iter().zip(all.batches).filter(|(range, _)| !range.is_empty());
-        let job = |(range, batch): (&Range<usize>, Batch)| {
-            let part = |view: &View| view.slice(2, range.start, range.len(), 1);
-            Attention {
-                query: part(&all.query),
-                batches: vec![batch],
-                scale: all.scale,
-                out: part(&all.out),
-                statistics: all.statistics.map(part),
-            }
-        };
-        with_rows.map(job).collect()
-    }
 }
 
 fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {

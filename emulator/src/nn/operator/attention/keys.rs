@@ -8,7 +8,7 @@ use super::super::names::{BLOCK_SIZE, INPUT_LAYOUT, KEY, NUM_KEY_VALUE_HEADS, QU
 use super::super::{PartRead, Refusal, ViewIndex, Views};
 use super::lengths;
 use super::order::{Extents, Order};
-use super::{Request, Rows};
+use super::request::{Request, Rows};
 use crate::nn::dtype::DType;
 use crate::nn::view::View;
 

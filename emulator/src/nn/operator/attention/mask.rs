@@ -5,7 +5,7 @@ use super::super::names::SPARSE_MODE;
 use super::super::{Refusal, ViewIndex};
 use super::keys::Keys;
 use super::order::Extents;
-use super::{Request, Rows};
+use super::request::{Request, Rows};
 use crate::nn::view::View;
 
 /// Extent of the masks of the compressed sparse modes.
