@@ -169,7 +169,7 @@ struct Overrides {
     /// (the greatest); what a card does not say it keeps back for the next step
     #[arg(long, value_name = "HOW")]
     compress: Option<Compression>,
-    /// Steps before gradients are compressed [default: a fifth of all]
+    /// Steps before gradients are compressed [default: three fifths of all]
     #[arg(long, value_name = "N")]
     compress_after: Option<usize>,
     /// Add every sum in one order: the same bits on every mesh, however states are cut, sequences dealt and activations computed
