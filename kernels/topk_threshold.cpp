@@ -83,7 +83,6 @@ class TopkTiles {
         uint64_t kept = 0;
         GatherMask(packed.Get<float>(), magnitude, bits.Get<uint32_t>(), true, TOPK_TILE, GatherMaskParams{1, 1, 0, 0},
                    kept);
-        PipeBarrier<PIPE_V>();
         return kept;
     }
 
