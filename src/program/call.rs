@@ -682,8 +682,8 @@ calls! {
     ThresholdNarrowed "topk_threshold_narrow" { read counts, update state, with most: usize, with last: usize } (
         state, counts, counts.size(0), most, last
     )
-    /// Those elements of `x + kept` that were counted last, as `values` and `places`, i32, with entries of 0 and -1 between and behind them;
-    /// the others, and zeros, become `kept`.
+    /// Those elements of `x + kept` that were counted last, as `values` and `places`, i32, with entries of 0 and -1 between and
+    /// behind them; the others, and zeros, become `kept`.
     MagnitudesChosen "topk_threshold_choose" {
         far_read x, far_update kept, far_read state, far_read counts, far_write values, far_write places
     } (x, kept, state, counts, values, places, x.view.elems(), values.view.elems())

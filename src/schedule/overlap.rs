@@ -49,8 +49,8 @@ pub(super) struct Emitted {
     pub(super) reserved: Vec<Reserved>,
 }
 
-/// The plans of all stages, by stage and rank, with products and exchanges in one call where that is faster; none if nowhere. Those that are
-/// given say of each exchange why it stays apart from the product beside it.
+/// The plans of all stages, by stage and rank, with products and exchanges in one call where that is faster; none if nowhere. Those
+/// that are given say of each exchange why it stays apart from the product beside it.
 pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitted>>> {
     let find = |stage: &Vec<Emitted>| Found::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
     let found: Vec<Found> = ranks.iter().map(find).collect();
