@@ -349,7 +349,13 @@ fn kernels_of_a_library_are_held_against_their_meaning() {
     let text = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{text}");
     for name in names {
-        assert!(text.contains(&format!("ok {name}")), "{name} is not told of: {text}");
+        // What a card alone launches is tried; of the others it is said that they are not.
+        let told = if name == "topk_threshold" {
+            format!("-- {name}: only sums over several cards")
+        } else {
+            format!("ok {name}")
+        };
+        assert!(text.contains(&told), "{name} is not told of: {text}");
     }
 }
 
