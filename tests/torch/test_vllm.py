@@ -32,6 +32,7 @@ def environment():
     return {
         **os.environ,
         "PYTHONPATH": ":".join(paths),
+        "OMP_NUM_THREADS": "1",
         "VLLM_ASCEND_ENABLE_NZ": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
