@@ -241,8 +241,8 @@ impl Turnstile {
         me.stand = stand;
         let turn = Arc::clone(&me.turn);
         inner.generation += 1;
-        // Told with the lock held until this thread sleeps: it would be one that runs, and others may wait for the lock, after the
-        // conductor has seen it stand.
+        // The lock stays until this thread sleeps. Were it given back and taken again, the thread would hold it after the conductor has
+        // seen it stand, and who only waits for the lock would look asleep.
         self.moved.notify_one();
         loop {
             let closed = inner.closed;

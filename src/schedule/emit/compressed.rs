@@ -179,9 +179,10 @@ impl Emitter<'_> {
             View { offset: 2 * entries * card + behind, ..View::contiguous(record.buffer, dtype, [entries].into()) }
         };
         let own = [DType::F32, DType::I32].map(|dtype| as_type(&said, dtype, 0));
-        match by_kernel {
-            true => self.chosen_by_kernel(id, parts, cards, count, own),
-            false => self.chosen_by_calls(id, parts, cards, own),
+        if by_kernel {
+            self.chosen_by_kernel(id, parts, cards, count, own);
+        } else {
+            self.chosen_by_calls(id, parts, cards, own);
         }
         self.enqueue(id, axes, CollectiveKind::AllGather { counts: vec![bytes; cards] }, said, heard.clone());
         self.zero(id, out.clone());

@@ -183,6 +183,7 @@ impl Training {
         if !ended(&mut child)? {
             bail!("a run that nobody disturbed failed: {}", self.said(name));
         }
+        let first = first.filter(|(saved, _)| *saved < STEPS);
         let (saved, at) = first.context("no checkpoint was seen before its end")?;
         let step = (all - at).div_f64((STEPS - saved) as f64);
         Ok(Pace { start: at.saturating_sub(step.mul_f64(saved as f64)), step })
