@@ -266,6 +266,25 @@ impl Work {
         work
     }
 
+    /// What calls have to do that a card takes as one, of one operator and element type: attention over sequences of unequal
+    /// lengths. Of none, nothing.
+    #[must_use]
+    pub fn of_all(launches: &[Launch]) -> Self {
+        launches.iter().map(Self::of).reduce(Self::with).unwrap_or_else(|| Self::pass(&[]))
+    }
+
+    /// The same with the work of another call of its operator.
+    fn with(mut self, other: Self) -> Self {
+        self.products.extend(other.products);
+        self.vector_operations += other.vector_operations;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.tasks += other.tasks;
+        self.passing_bytes += other.passing_bytes;
+        self.cached_bytes += other.cached_bytes;
+        self
+    }
+
     /// Each tensor once, and a copy of those the operator cannot read as they lie.
     fn pass(operands: &[LaunchOperand]) -> Self {
         let elements = operands.iter().map(LaunchOperand::len).max().unwrap_or(0) as f64;
@@ -511,6 +530,17 @@ mod tests {
         let work = Work::of(&Launch { operator: "aclnnGroupedMatmulAdd", operands });
         assert_eq!(work.products, [Gemm { batch: 2.0, m: 3.0, n: 5.0, k: 6.0 }]);
         assert_eq!((work.read_bytes, work.written_bytes), (72.0 + 120.0 + 16.0 + 120.0, 120.0));
+    }
+
+    #[test]
+    fn calls_that_are_one_have_the_work_of_all() {
+        let operand = |access| LaunchOperand::dense(Element::Bf16, [3, 7], access);
+        let launch = |operands| Launch { operator: "aclnnExp", operands };
+        let one = launch(vec![operand(Access::Read), operand(Access::Write)]);
+        let both = Work::of_all(&[one.clone(), one.clone()]);
+        assert_eq!((both.read_bytes, both.written_bytes, both.vector_operations), (84.0, 84.0, 168.0));
+        assert_eq!(Work::of_all(std::slice::from_ref(&one)), Work::of(&one));
+        assert_eq!(Work::of_all(&[]).bytes(), 0.0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `ascend_tp_machine`, which the planner asks too. Invariants: computed once, when a call is planned; equal loads are one.
 //! Does not: know when.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ascend_tp_machine::collective::LinkLoad;
@@ -18,7 +18,9 @@ use super::{Timed, nanoseconds};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
 use crate::memory::copy::Copy;
 use crate::nn::dtype::DType;
-use crate::nn::operator::{JoinedExchange, OperatorCall, Plan, Role, Tensor};
+use crate::nn::operator::{
+    Attended, COMPRESSED, JoinedExchange, OperatorCall, Plan, Role, Sequence, Tensor, ViewIndex,
+};
 use crate::scheduler::ran::Measured;
 
 /// What an entry costs.
@@ -70,10 +72,9 @@ pub(crate) type Exchanges = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
 
 impl Timed {
     /// The call of an operator.
-    pub(crate) fn operator(&self, launch: &Launch, timeline: &mut Timeline) -> Load {
-        let work = Work::of(launch);
-        let cost = OperatorCost::of(&self.profile, &work);
-        let (name, bound, lane) = (launch.operator, cost.bound.name(), Lane::from(cost.engine));
+    pub(crate) fn operator(&self, name: &'static str, work: &Work, timeline: &mut Timeline) -> Load {
+        let cost = OperatorCost::of(&self.profile, work);
+        let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
         self.load(cost.duration_us, (name, bound, lane), (work.flops(), work.bytes()), timeline)
     }
 
@@ -186,8 +187,51 @@ pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
     calls.iter().map(|call| call.product_ns).min().unwrap_or(0)
 }
 
-/// The checked call of an operator as the cost model takes it.
-pub(crate) fn launch(operator: &'static str, call: &OperatorCall, plan: &Plan) -> Launch {
+/// What the checked call of an operator has to do.
+pub(crate) fn work(operator: &'static str, call: &OperatorCall, plan: &Plan) -> Work {
+    let operands = operands(call, plan);
+    match &plan.attended {
+        Some(attended) => Work::of_all(&by_length(operator, &operands, attended)),
+        None => Work::of(&Launch { operator, operands }),
+    }
+}
+
+/// Attention as a call for the sequences of each length, with its tensors as the cost model reads them:
+/// `[sequences, positions, heads, elements of a head]`. What is shared the first of them touches.
+fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Attended) -> Vec<Launch> {
+    let ([heads, key_heads], [depth, value_depth]) = (attended.heads, attended.depths);
+    let mut counts = BTreeMap::new();
+    for sequence in attended.sequences.iter().filter(|sequence| sequence.rows > 0) {
+        *counts.entry(*sequence).or_insert(0) += 1;
+    }
+    let split: Vec<ViewIndex> = attended.keys.iter().flatten().copied().chain([attended.query]).collect();
+    let mut shared: Vec<LaunchOperand> = Vec::new();
+    for (slot, operand) in operands.iter().enumerate().filter(|(slot, _)| !split.contains(&ViewIndex(*slot))) {
+        let is_triangle = attended.triangle == Some(ViewIndex(slot));
+        let dims = if is_triangle { vec![COMPRESSED; 2] } else { operand.dims.clone() };
+        shared.push(LaunchOperand { dims, ..operand.clone() });
+    }
+    let part = |slot: ViewIndex, dims: [usize; 4], positions: usize| {
+        let distinct = dims[0] * positions * dims[2] * dims[3];
+        LaunchOperand { dims: dims.to_vec(), distinct, ..operands[slot.0].clone() }
+    };
+    let mut launches = Vec::with_capacity(counts.len());
+    for (&Sequence { rows, keys, room }, &count) in &counts {
+        let [key, value] = attended.keys[0];
+        let mut operands = vec![
+            part(attended.query, [count, rows, heads, depth], rows),
+            part(key, [count, room, key_heads, depth], keys),
+            part(value, [count, room, key_heads, value_depth], keys),
+        ];
+        operands.extend(shared.iter().cloned());
+        shared.iter_mut().for_each(|operand| operand.distinct = 0);
+        launches.push(Launch { operator, operands });
+    }
+    launches
+}
+
+/// The tensors of a checked call as the cost model takes them.
+fn operands(call: &OperatorCall, plan: &Plan) -> Vec<LaunchOperand> {
     let mut operands: Vec<LaunchOperand> = call.slots().map(|placed| operand(placed.tensor)).collect();
     if let Some(joined) = &plan.joined {
         of_product(&mut operands, joined.exchange);
@@ -197,7 +241,7 @@ pub(crate) fn launch(operator: &'static str, call: &OperatorCall, plan: &Plan) -
         let places = operand.dims[0] * operand.dims[part.dim];
         operand.distinct = operand.distinct * part.lengths.iter().sum::<usize>() / places.max(1);
     }
-    Launch { operator, operands }
+    operands
 }
 
 /// Makes the operands of a call that joins a product with an exchange those of the product; what packs tokens touches them all.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ascend_tp_machine::Launch;
+use ascend_tp_machine::{Launch, Work};
 
 use super::load::{Load, LoadId};
 use super::schedule::Schedule;
@@ -48,27 +48,27 @@ impl Machine {
         let timed = self.timed()?;
         let mut state = self.lock();
         let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
+        let least = || Launch { operator: name, operands: Vec::new() };
         let load = match cost {
             Cost::Copy(copy) => timed.copy(name, copy, timeline),
             Cost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
-            Cost::Kernel => timed.operator(&Launch { operator: name, operands: Vec::new() }, timeline),
+            Cost::Kernel => timed.operator(name, &Work::of(&least()), timeline),
             Cost::Counted(known) => {
-                let least = || Launch { operator: name, operands: Vec::new() };
                 let launch = known.clone().unwrap_or_else(least);
-                Load { is_counted: true, ..timed.operator(&launch, timeline) }
+                Load { is_counted: true, ..timed.operator(launch.operator, &Work::of(&launch), timeline) }
             }
             Cost::Nothing => return None,
         };
         Some(loads.intern(load))
     }
 
-    /// The load of an operator, in timed mode.
-    pub(crate) fn operator_load(&self, launch: impl FnOnce() -> Launch) -> Option<LoadId> {
+    /// The load of an operator that has this to do, in timed mode.
+    pub(crate) fn operator_load(&self, name: &'static str, work: impl FnOnce() -> Work) -> Option<LoadId> {
         let timed = self.timed()?;
-        let launch = launch();
+        let work = work();
         let mut state = self.lock();
         let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
-        Some(loads.intern(timed.operator(&launch, timeline)))
+        Some(loads.intern(timed.operator(name, &work, timeline)))
     }
 
     /// What a load takes; 0 where nothing is timed.

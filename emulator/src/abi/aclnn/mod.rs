@@ -101,7 +101,7 @@ impl Machine {
         if let Some(joined) = &plan.joined {
             self.joined_member(name, joined, self.current_card()?)?;
         }
-        let cost = self.operator_load(|| load::launch(name, &call, &plan));
+        let cost = self.operator_load(name, || load::work(name, &call, &plan));
         let blocked = plan.blocked.and_then(|(slot, fractal)| {
             let placed = call.slots().find(|placed| placed.tensor.slot == slot)?;
             Some((placed.tensor.handle, fractal))

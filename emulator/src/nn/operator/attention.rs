@@ -30,8 +30,9 @@ use super::{Plan, Refusal, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
 
 use self::keys::{Keys, OfBatch};
+pub(crate) use self::mask::COMPRESSED;
 use self::mask::Mask;
-pub(super) use self::mask::{COMPRESSED, check_triangle};
+pub(super) use self::mask::check_triangle;
 pub(super) use self::order::{Extents, Order};
 use self::request::{Request, Rows, positions};
 
@@ -322,6 +323,8 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
     let scale = call.float(SCALE_VALUE)? as f32;
     let (query, out) = (call.tensor(QUERY)?.slot, call.tensor(ATTENTION_OUT)?.slot);
     let sums_slot = request.log_sum_exp.map(|tensor| tensor.slot);
+    let triangle = if let Mask::Compressed(slot) = mask { Some(slot) } else { None };
+    let attended = keys.attended(query, &rows, triangle);
     let plan = Plan::new(move |views: &Views<'_>, tiles| {
         if views.of(out).is_empty() {
             return Ok(());
@@ -351,5 +354,5 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
         rows.jobs(all).iter().for_each(|job| attention(tiles, job));
         Ok(())
     })?;
-    Ok(plan.with_workspace(WORKSPACE_BYTES).reading(read))
+    Ok(plan.with_workspace(WORKSPACE_BYTES).reading(read).attending(attended))
 }

@@ -15,7 +15,7 @@ use super::names::{
 };
 use super::row::{Operator, Parameter, attribute, input, output, unmodelled};
 use super::sets::{CONDITIONS, FLOATING, SINGLE};
-use super::{Plan, Refusal, ViewIndex, Views};
+use super::{Attended, Plan, Refusal, Sequence, ViewIndex, Views};
 use crate::nn::attention::gradient::{AttentionGrad, attention_grad};
 use crate::nn::attention::{Attention, Batch, COPIES, Statistics, attention};
 use crate::nn::view::View;
@@ -245,6 +245,19 @@ impl Shape {
         self.order.head_major(view, self.key)
     }
 
+    /// What the call is over.
+    fn attended(&self, query: ViewIndex, (key, value): (ViewIndex, ViewIndex)) -> Attended {
+        let sequence = Sequence { rows: self.query.len, keys: self.key.len, room: self.key.len };
+        Attended {
+            query,
+            keys: vec![[key, value]],
+            heads: [self.query.heads, self.key.heads],
+            depths: [self.key.depth; 2],
+            triangle: if let Mask::Compressed(slot) = self.mask { Some(slot) } else { None },
+            sequences: vec![sequence; self.query.batch],
+        }
+    }
+
     /// Keys, values and who sees them, batch by batch.
     ///
     /// # Errors
@@ -309,6 +322,7 @@ fn forward(call: &OperatorCall) -> Result<Plan, Refusal> {
     expect_same(call, QUERY, &[ATTENTION_OUT_OUT])?;
     let data = (call.tensor(KEY)?.slot, call.tensor(VALUE)?.slot);
     let (query, out) = (query.slot, call.tensor(ATTENTION_OUT_OUT)?.slot);
+    let attended = shape.attended(query, data);
     let plan = Plan::new(move |views: &Views<'_>, tiles| {
         let [max, sum] = statistics.map(|slot| views.of(slot).clone());
         let job = Attention {
@@ -321,7 +335,7 @@ fn forward(call: &OperatorCall) -> Result<Plan, Refusal> {
         attention(tiles, &job);
         Ok(())
     })?;
-    Ok(plan.with_workspace(WORKSPACE_BYTES))
+    Ok(plan.with_workspace(WORKSPACE_BYTES).attending(attended))
 }
 
 fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
@@ -336,6 +350,7 @@ fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
     let [out, out_grad, dq, dk, dv] =
         [ATTENTION_IN_OPTIONAL, DY, DQ_OUT, DK_OUT, DV_OUT].map(|name| call.tensor(name).map(|tensor| tensor.slot));
     let (query, out, out_grad, dq, dk, dv) = (query.slot, out?, out_grad?, dq?, dk?, dv?);
+    let attended = shape.attended(query, data);
     let plan = Plan::new(move |views: &Views<'_>, tiles| {
         let job = AttentionGrad {
             query: shape.queries(views.of(query)),
@@ -351,5 +366,5 @@ fn backward(call: &OperatorCall) -> Result<Plan, Refusal> {
         attention_grad(tiles, &job);
         Ok(())
     })?;
-    Ok(plan.with_workspace(WORKSPACE_BYTES))
+    Ok(plan.with_workspace(WORKSPACE_BYTES).attending(attended))
 }

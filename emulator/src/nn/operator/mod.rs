@@ -64,10 +64,11 @@ use std::sync::LazyLock;
 use super::dtype::list_names;
 
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
+pub(crate) use attention::COMPRESSED;
 pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{
-    Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Place, Plan, Refusal, Room, Strides,
-    ViewIndex, Views, sets,
+    Attended, Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Place, Plan, Refusal, Room,
+    Sequence, Strides, ViewIndex, Views, sets,
 };
 pub(crate) use row::{Need, Operator, ParameterKind, Signature};
 

@@ -74,6 +74,8 @@ pub(crate) struct Plan {
     pub(crate) strides: Strides,
     /// Tensors of which it reads a part.
     pub(crate) parts: Vec<PartRead>,
+    /// What it is over if it is attention.
+    pub(crate) attended: Option<Attended>,
     /// Tensors that the row writes but this call does not.
     pub(crate) unwritten: Vec<ViewIndex>,
     /// A tensor that the call lays into blocks, where it lies.
@@ -158,6 +160,34 @@ pub(crate) struct PartRead {
     pub(crate) lengths: Vec<usize>,
 }
 
+/// What attention is over, whatever the layout of its tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attended {
+    /// Queries.
+    pub(crate) query: ViewIndex,
+    /// Keys and values: a tensor each, or one for each sequence.
+    pub(crate) keys: Vec<[ViewIndex; 2]>,
+    /// Heads of queries, and of keys and values.
+    pub(crate) heads: [usize; 2],
+    /// Elements of a head of keys and of one of values.
+    pub(crate) depths: [usize; 2],
+    /// A mask that says only that each row sees its past.
+    pub(crate) triangle: Option<ViewIndex>,
+    /// What each sequence has.
+    pub(crate) sequences: Vec<Sequence>,
+}
+
+/// A sequence that attention is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sequence {
+    /// Rows of queries.
+    pub(crate) rows: usize,
+    /// Keys that are read.
+    pub(crate) keys: usize,
+    /// Keys there is room for where they lie.
+    pub(crate) room: usize,
+}
+
 /// Which strided tensors an operator reads without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strides {
@@ -178,6 +208,7 @@ impl Plan {
             workspace_bytes: 0,
             strides,
             parts,
+            attended: None,
             unwritten,
             blocked: None,
             joined: None,
@@ -192,6 +223,11 @@ impl Plan {
     /// The same plan of an operator that reads parts of some tensors.
     pub(super) fn reading(self, parts: Vec<PartRead>) -> Self {
         Self { parts, ..self }
+    }
+
+    /// The same plan of attention.
+    pub(super) fn attending(self, attended: Attended) -> Self {
+        Self { attended: Some(attended), ..self }
     }
 
     /// The same plan for a call that writes fewer tensors than its row.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::argument::Tensor;
 use super::super::call::OperatorCall;
 use super::super::names::{BLOCK_SIZE, INPUT_LAYOUT, KEY, NUM_KEY_VALUE_HEADS, QUERY, VALUE};
-use super::super::{PartRead, Refusal, ViewIndex, Views};
+use super::super::{Attended, PartRead, Refusal, Sequence, ViewIndex, Views};
 use super::lengths;
 use super::order::{Extents, Order};
 use super::request::{Request, Rows};
@@ -205,6 +205,23 @@ impl Keys {
             .flat_map(|(of, lengths)| [of.key, of.value].map(|slot| part(slot, dim, lengths)));
         let own = |mask: &&Tensor| mask.dims.len() > 2 && mask.dims[0] == self.lengths.len() && mask.len() > 0;
         keys.chain(mask.filter(own).map(|mask| part(mask.slot, mask.dims.len() - 1, &self.lengths))).collect()
+    }
+
+    /// What the call is over; of keys that lie batch by batch there is room for others behind those that count.
+    pub(super) fn attended(&self, query: ViewIndex, rows: &Rows, triangle: Option<ViewIndex>) -> Attended {
+        let extents = self.part(0).extents;
+        let sequence = |(batch, (&rows, &keys)): (usize, (&usize, &usize))| {
+            let room = if matches!(self.place, Place::Batches) { self.part(batch).extents.len } else { keys };
+            Sequence { rows, keys, room }
+        };
+        Attended {
+            query,
+            keys: self.parts.iter().map(|part| [part.key, part.value]).collect(),
+            heads: [rows.extents.heads, extents.heads],
+            depths: [extents.depth, self.value_depth],
+            triangle,
+            sequences: rows.lengths.iter().zip(&self.lengths).enumerate().map(sequence).collect(),
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! The fused attention operators over sequences one behind the other and over caches of blocks, against the definition in f64 of
 //! what each query sees.
 
+use ascend_tp_machine::{OperatorCost, Profile, Soc, Work};
+
 use super::attention::triangle;
 use super::*;
 use crate::nn::dtype::DType;
+use crate::timed::load;
 
 /// What scores are multiplied by.
 const SCALE: f64 = 0.3;
@@ -169,7 +172,25 @@ impl Case {
     }
 
     /// Plays the operator; gives what it made and what the definition says.
-    fn run(&self, name: &str) -> Result<[Data; 4], String> {
+    fn run(&self, name: &'static str) -> Result<[Data; 4], String> {
+        self.play(name, |arguments| run(name, arguments)).map(|((), data)| data)
+    }
+
+    /// What the cost model is told of the call.
+    fn work(&self, name: &'static str) -> Work {
+        let found = self.play(name, |arguments| {
+            let (call, plan, _) = prepared(name, arguments)?;
+            Ok(load::work(name, &call, &plan))
+        });
+        found.expect("the call is legal").0
+    }
+
+    /// Does something with the arguments of the call; gives what comes of it, the outputs, and what the definition says of them.
+    fn play<T>(
+        &self,
+        name: &str,
+        body: impl FnOnce(Vec<Arg<'_>>) -> Result<T, String>,
+    ) -> Result<(T, [Data; 4]), String> {
         let meanings: Vec<Meaning> = (0..self.sequences.len()).map(|index| self.meaning(index)).collect();
         let part = |at: usize| meanings.iter().map(|of| of.parts[at].clone()).collect::<Vec<_>>();
         let (rows, keys): (Vec<usize>, Vec<usize>) = self.sequences.iter().copied().unzip();
@@ -230,8 +251,8 @@ impl Case {
         arguments.extend([Arg::Text(self.layout), Arg::I(kv_heads as i64), Arg::I(self.sparse_mode), Arg::I(0)]);
         arguments.extend([Arg::I(block_size), Arg::I(0), Arg::B(self.sums), Arg::I(0), Arg::I(0), Arg::T(&mut out)]);
         arguments.push(if self.sums { Arg::T(&mut sums) } else { Arg::Null });
-        run(name, arguments)?;
-        Ok([out, wanted, sums, logs])
+        let found = body(arguments)?;
+        Ok((found, [out, wanted, sums, logs]))
     }
 
     #[track_caller]
@@ -321,6 +342,48 @@ fn calls_that_seeds_give() {
             [(0, 0, 0), (3, 0, 0), (4, draw.below(200) as i64, draw.below(3) as i64)][draw.below(3)];
         (case.seed, case.sums, case.strided) = (seed, draw.below(2) == 0, draw.below(4) == 0);
         case.agrees();
+    }
+}
+
+const FUSED: &str = "aclnnFusedInferAttentionScoreV3";
+
+/// Of a step of decoding over a cache: two products of each row with the keys that its sequence has, which are read once.
+#[test]
+fn a_step_over_a_cache_costs_what_its_lengths_say() {
+    let mut case = Case::new(DType::F16, "TND", &[(1, 600), (1, 600), (1, 600)]);
+    case.cache = Some((128, false));
+    let mut durations = Vec::new();
+    for lengths in [[1, 16, 3], [130, 16, 30], [600, 600, 600]] {
+        case.ends = Some([vec![1, 2, 3], lengths.to_vec()]);
+        let (work, keys) = (case.work(FUSED), lengths.iter().sum::<i64>() as f64);
+        let ([heads, key_heads], [depth, _]) = (case.heads.map(|n| n as f64), case.depths.map(|d| d as f64));
+        assert_eq!(work.flops(), 4.0 * heads * depth * keys);
+        // Queries, keys and values of two bytes; a table of three lines of six blocks.
+        assert_eq!(work.read_bytes, 2.0 * depth * (3.0 * heads + 2.0 * keys * key_heads) + 4.0 * 18.0);
+        assert_eq!(work.written_bytes, 2.0 * 3.0 * heads * depth);
+        assert_eq!(work.tasks, 3.0 * key_heads);
+        durations.push(OperatorCost::of(&Profile::of(Soc::Ascend910B3), &work).duration_us);
+    }
+    assert!(durations.is_sorted_by(|a, b| a < b), "{durations:?}");
+}
+
+/// Rows that see their past see half of a prompt; the mask that says so is read once, however many lengths there are.
+#[test]
+fn prompts_one_behind_the_other_cost_what_they_see() {
+    let mut case = Case::new(DType::BF16, "TND", &[(40, 40), (7, 100), (7, 100), (0, 4)]);
+    case.sparse_mode = 3;
+    let work = case.work(FUSED);
+    let pairs = 40.0 * 20.5 + 2.0 * 7.0 * 97.0;
+    assert_eq!(work.flops(), 4.0 * 4.0 * 16.0 * pairs);
+    let parts = 2.0 * 16.0 * (4.0 * 54.0 + 2.0 * 2.0 * 240.0);
+    assert_eq!(work.read_bytes, parts + 2048.0 * 2048.0);
+}
+
+#[test]
+fn a_call_costs_the_same_in_each_layout() {
+    let of = |layout| Case::new(DType::F16, layout, &[(3, 50), (3, 50)]).work(FUSED);
+    for layout in ["BSH", "BNSD", "BNSD_BSND", "TND"] {
+        assert_eq!(of(layout), of("BSND"), "{layout}");
     }
 }
 
