@@ -23,7 +23,7 @@ use self::argument::CArgument;
 use self::blocked::Blocks;
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
-use crate::base::report::ReportKind;
+use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::nn::executor::{Bound, Executor, RunMemory};
@@ -98,6 +98,10 @@ impl Machine {
         })?;
         let call = operator::check(signature, arguments).map_err(refused)?;
         let plan = (signature.operator.plan)(&call).map_err(refused)?;
+        if let Some(strict) = self.strict() {
+            let note = |text: &String| Report::new(ReportKind::Misuse, text, self.here().into_iter().collect());
+            plan.notes.iter().for_each(|text| strict.tell_note(&note(text)));
+        }
         if let Some(joined) = &plan.joined {
             self.joined_member(name, joined, self.current_card()?)?;
         }

@@ -231,6 +231,11 @@ impl OperatorCall {
         refusal(&self.signature, parameter.text(), INVALID, text.as_ref())
     }
 
+    /// What a note says about `parameter`, as a refusal would.
+    pub(crate) fn says<K: ?Sized>(&self, parameter: Name<K>, text: &str) -> String {
+        self.refuse(parameter, text).message
+    }
+
     fn argument<K: ?Sized>(&self, name: Name<K>) -> Result<&Checked, Refusal> {
         let position = self.signature.operator.parameters.iter().position(|parameter| parameter.name == name.text());
         position.map(|i| &self.arguments[i]).ok_or_else(|| self.refuse(name, "is not a parameter of this operator"))

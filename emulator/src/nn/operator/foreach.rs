@@ -2,6 +2,11 @@
 //!
 //! The tensors of one place have one shape and one element type in all lists. A factor is a scalar for all of a list, a scalar or
 //! an element of a tensor for each, or one element of a tensor for all, which is read when the operator runs.
+//!
+//! Which types a list and its factor have together is what the kernels of a 910B are built for (CANN 8.1,
+//! `aic-ascend910b-ops-info.json`) behind what the first phases convert: those of the second versions check and convert a scalar
+//! themselves (`aclnn_foreach_*_v2.cpp`), the others are generated and pass it on as it is, but for doubles, which become 32-bit
+//! floats (`NnopbaseExecutorAddScalarListInput`). Where the page of a function knows no doubles, a note says so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,25 +21,49 @@ use super::pointwise::{
 };
 use super::pointwise::{MINUS, PLUS, SCALED_MINUS, SCALED_PLUS, TIMES, of_scalar_first, sign, with_scalar};
 use super::row::{Operator, Parameter, in_place, in_places, input, inputs, outputs, scalar, scalars};
-use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL, SINGLE};
+use super::sets::{ARITHMETIC, FLOATING, SINGLE};
 use super::{Plan, Refusal, ViewIndex};
-use crate::nn::dtype::DType;
+use crate::nn::dtype::{DType, list_names};
 use crate::nn::elementwise;
 use crate::nn::lane::Lane;
 use crate::nn::math;
 use crate::nn::reduce;
+
+/// What strict mode tells of a scalar that is a double.
+const DOUBLES: &str = "is DOUBLE, which the page of the function forbids; CANN's host code makes it FLOAT";
 
 /// Where the factor of a row comes from.
 #[derive(Clone, Copy)]
 enum Factor {
     /// There is none.
     None,
-    /// A scalar for all.
+    /// A scalar for all, which the first phase converts.
     One(Name<Scalar>),
-    /// A scalar for each.
+    /// A scalar for all that is passed on.
+    Passed(Name<Scalar>),
+    /// The same, of which the page says that it may be a double.
+    Weight(Name<Scalar>),
+    /// A scalar for each that is passed on; the first says the type that the others become.
     Each(Name<[Scalar]>),
     /// A tensor of one element for all, or of one for each.
     Device(Name<Tensor>),
+    /// The same, of the type of the lists always.
+    Alike(Name<Tensor>),
+}
+
+impl Factor {
+    /// The types of factors for lists of this type.
+    fn types(self, listed: DType) -> Vec<DType> {
+        match (self, listed) {
+            (Self::None, _) => vec![],
+            (Self::One(_), DType::F16) => vec![DType::F16, DType::F64],
+            (Self::One(_), DType::I32) => vec![DType::I32, DType::I64],
+            (Self::Passed(_) | Self::Each(_), DType::I32) => vec![DType::I64],
+            (Self::One(_) | Self::Passed(_) | Self::Weight(_) | Self::Each(_), _) => vec![DType::F32, DType::F64],
+            (Self::Device(_), DType::BF16) => vec![DType::F32],
+            (Self::Device(_) | Self::Alike(_), _) => vec![listed],
+        }
+    }
 }
 
 /// A row: its lists with their types, its factor, and the function.
@@ -47,10 +76,35 @@ macro_rules! foreach {
                 $($parameter,)?
                 outputs(OUT_LIST, $types, 0, 8),
             ],
-            limits: "lists of one length; the tensors of one place have one shape and one element type",
+            limits: foreach_limits!($($factor)?),
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| foreach(call, [$($list),+], factor!($($factor($of))?), $function),
         }
+    };
+}
+
+/// The limits of a row, by its factor.
+macro_rules! foreach_limits {
+    () => {
+        "lists of one length and element type; the tensors of one place have one shape"
+    };
+    (One) => {
+        concat!(
+            foreach_limits!(),
+            "; the scalar: FLOAT or DOUBLE, with FLOAT16 FLOAT16 or DOUBLE, with INT32 INT32 or INT64"
+        )
+    };
+    (Weight) => {
+        concat!(foreach_limits!(), "; the scalar: FLOAT or DOUBLE")
+    };
+    (Device) => {
+        concat!(foreach_limits!(), "; the factor: their type, or FLOAT with BFLOAT16")
+    };
+    (Alike) => {
+        concat!(foreach_limits!(), "; the factors: their type")
+    };
+    ($passed:ident) => {
+        concat!(foreach_limits!(), "; scalars: FLOAT, with INT32 INT64; DOUBLE as FLOAT, which strict mode notes")
     };
 }
 
@@ -67,102 +121,109 @@ macro_rules! factor {
 /// A scalar for all tensors.
 const ONE: Parameter = scalar(SCALAR);
 /// A tensor of one element for all tensors.
-const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, NUMBER, 0, 1);
+const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, COMPUTED, 0, 1);
 /// A scalar for each tensor.
 const EACH: Parameter = scalars(SCALARS_LIST);
 
+/// What most functions of lists are computed in.
+const COMPUTED: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::I32];
+/// What has a sign.
+const SIGNED: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::I32, DType::I64];
+/// What becomes zero.
+const ZEROED: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::I16, DType::I32];
+
 pub(super) const OPERATORS: &[Operator] = &[
-    foreach!("aclnnForeachAbs", [X_LIST]: NUMBER, numbers!(|[x], _| x.abs(), |[x], _| x.wrapping_abs())),
-    foreach!("aclnnForeachNeg", [X_LIST]: NUMBER, numbers!(|[x], _| -x, |[x], _| x.wrapping_neg())),
-    foreach!("aclnnForeachSign", [X_LIST]: NUMBER, numbers!(|[x], _| sign!(x), |[x], _| x.signum())),
-    foreach!("aclnnForeachSqrt", [X_LIST]: REAL, reals!(|[x], _| x.sqrt())),
-    foreach!("aclnnForeachReciprocal", [X_LIST]: REAL, reals!(|[x], _| 1.0 / x)),
-    foreach!("aclnnForeachExp", [X_LIST]: REAL, reals!(|[x], _| x.exp())),
-    foreach!("aclnnForeachExpm1", [X_LIST]: REAL, reals!(|[x], _| x.exp_m1())),
-    foreach!("aclnnForeachLog", [X_LIST]: REAL, reals!(|[x], _| x.ln())),
-    foreach!("aclnnForeachLog2", [X_LIST]: REAL, reals!(|[x], _| x.log2())),
-    foreach!("aclnnForeachLog10", [X_LIST]: REAL, reals!(|[x], _| x.log10())),
-    foreach!("aclnnForeachLog1p", [X_LIST]: REAL, reals!(|[x], _| x.ln_1p())),
-    foreach!("aclnnForeachSigmoid", [X_LIST]: REAL, reals!(|[x], _| 1.0 / (1.0 + (-x).exp()))),
-    foreach!("aclnnForeachErf", [X_LIST]: REAL, ERF),
-    foreach!("aclnnForeachErfc", [X_LIST]: REAL, ERFC),
-    foreach!("aclnnForeachSin", [X_LIST]: REAL, reals!(|[x], _| x.sin())),
-    foreach!("aclnnForeachCos", [X_LIST]: REAL, reals!(|[x], _| x.cos())),
-    foreach!("aclnnForeachTan", [X_LIST]: REAL, reals!(|[x], _| x.tan())),
-    foreach!("aclnnForeachAsin", [X_LIST]: REAL, reals!(|[x], _| x.asin())),
-    foreach!("aclnnForeachAcos", [X_LIST]: REAL, reals!(|[x], _| x.acos())),
-    foreach!("aclnnForeachAtan", [X_LIST]: REAL, reals!(|[x], _| x.atan())),
-    foreach!("aclnnForeachSinh", [X_LIST]: REAL, reals!(|[x], _| x.sinh())),
-    foreach!("aclnnForeachCosh", [X_LIST]: REAL, reals!(|[x], _| x.cosh())),
-    foreach!("aclnnForeachTanh", [X_LIST]: REAL, reals!(|[x], _| x.tanh())),
-    foreach!("aclnnForeachMulList", [X1_LIST, X2_LIST]: NUMBER, TIMES),
-    foreach!("aclnnForeachDivList", [X1_LIST, X2_LIST]: REAL, DIVIDE),
-    foreach!("aclnnForeachMaximumList", [X1_LIST, X2_LIST]: NUMBER, MAXIMUM),
-    foreach!("aclnnForeachMinimumList", [X1_LIST, X2_LIST]: NUMBER, MINIMUM),
-    foreach!("aclnnForeachPowList", [X1_LIST, X2_LIST]: NUMBER, POWER),
-    foreach!("aclnnForeachAddListV2", [X1_LIST, X2_LIST]: NUMBER; One(ALPHA) as scalar(ALPHA), SCALED_PLUS),
-    foreach!("aclnnForeachSubListV2", [X1_LIST, X2_LIST]: NUMBER; One(ALPHA) as scalar(ALPHA), SCALED_MINUS),
-    foreach!("aclnnForeachAddScalarV2", [X_LIST]: NUMBER; One(SCALAR) as ONE, with_scalar!(PLUS)),
-    foreach!("aclnnForeachSubScalarV2", [X_LIST]: NUMBER; One(SCALAR) as ONE, with_scalar!(MINUS)),
-    foreach!("aclnnForeachMulScalarV2", [X_LIST]: NUMBER; One(SCALAR) as ONE, with_scalar!(TIMES)),
-    foreach!("aclnnForeachDivScalarV2", [X_LIST]: REAL; One(SCALAR) as ONE, with_scalar!(DIVIDE)),
-    foreach!("aclnnForeachMaximumScalarV2", [X_LIST]: NUMBER; One(SCALAR) as ONE, with_scalar!(MAXIMUM)),
-    foreach!("aclnnForeachMinimumScalarV2", [X_LIST]: NUMBER; One(SCALAR) as ONE, with_scalar!(MINIMUM)),
-    foreach!("aclnnForeachPowScalarV2", [X_LIST]: NUMBER; One(SCALAR) as ONE, with_scalar!(POWER)),
-    foreach!("aclnnForeachAddScalarList", [X_LIST]: NUMBER; Each(SCALARS_LIST) as EACH, with_scalar!(PLUS)),
-    foreach!("aclnnForeachSubScalarList", [X_LIST]: NUMBER; Each(SCALARS_LIST) as EACH, with_scalar!(MINUS)),
-    foreach!("aclnnForeachMulScalarList", [X_LIST]: NUMBER; Each(SCALARS_LIST) as EACH, with_scalar!(TIMES)),
-    foreach!("aclnnForeachDivScalarList", [X_LIST]: REAL; Each(SCALARS_LIST) as EACH, with_scalar!(DIVIDE)),
-    foreach!("aclnnForeachMaximumScalarList", [X_LIST]: NUMBER; Each(SCALARS_LIST) as EACH, with_scalar!(MAXIMUM)),
-    foreach!("aclnnForeachMinimumScalarList", [X_LIST]: NUMBER; Each(SCALARS_LIST) as EACH, with_scalar!(MINIMUM)),
-    foreach!("aclnnForeachPowScalarList", [X_LIST]: NUMBER; Each(SCALARS_LIST) as EACH, with_scalar!(POWER)),
-    foreach!("aclnnForeachAddcmulScalarV2", [X1_LIST, X2_LIST, X3_LIST]: NUMBER; One(SCALAR) as ONE, ADD_CMUL),
-    foreach!("aclnnForeachAddcdivScalarV2", [X1_LIST, X2_LIST, X3_LIST]: REAL; One(SCALAR) as ONE, ADD_CDIV),
+    foreach!("aclnnForeachAbs", [X_LIST]: FLOATING, numbers!(|[x], _| x.abs(), |[x], _| x.wrapping_abs())),
+    foreach!("aclnnForeachNeg", [X_LIST]: COMPUTED, numbers!(|[x], _| -x, |[x], _| x.wrapping_neg())),
+    foreach!("aclnnForeachSign", [X_LIST]: SIGNED, numbers!(|[x], _| sign!(x), |[x], _| x.signum())),
+    foreach!("aclnnForeachSqrt", [X_LIST]: FLOATING, reals!(|[x], _| x.sqrt())),
+    foreach!("aclnnForeachReciprocal", [X_LIST]: FLOATING, reals!(|[x], _| 1.0 / x)),
+    foreach!("aclnnForeachExp", [X_LIST]: FLOATING, reals!(|[x], _| x.exp())),
+    foreach!("aclnnForeachExpm1", [X_LIST]: FLOATING, reals!(|[x], _| x.exp_m1())),
+    foreach!("aclnnForeachLog", [X_LIST]: FLOATING, reals!(|[x], _| x.ln())),
+    foreach!("aclnnForeachLog2", [X_LIST]: FLOATING, reals!(|[x], _| x.log2())),
+    foreach!("aclnnForeachLog10", [X_LIST]: FLOATING, reals!(|[x], _| x.log10())),
+    foreach!("aclnnForeachLog1p", [X_LIST]: FLOATING, reals!(|[x], _| x.ln_1p())),
+    foreach!("aclnnForeachSigmoid", [X_LIST]: FLOATING, reals!(|[x], _| 1.0 / (1.0 + (-x).exp()))),
+    foreach!("aclnnForeachErf", [X_LIST]: FLOATING, ERF),
+    foreach!("aclnnForeachErfc", [X_LIST]: FLOATING, ERFC),
+    foreach!("aclnnForeachSin", [X_LIST]: FLOATING, reals!(|[x], _| x.sin())),
+    foreach!("aclnnForeachCos", [X_LIST]: FLOATING, reals!(|[x], _| x.cos())),
+    foreach!("aclnnForeachTan", [X_LIST]: FLOATING, reals!(|[x], _| x.tan())),
+    foreach!("aclnnForeachAsin", [X_LIST]: FLOATING, reals!(|[x], _| x.asin())),
+    foreach!("aclnnForeachAcos", [X_LIST]: FLOATING, reals!(|[x], _| x.acos())),
+    foreach!("aclnnForeachAtan", [X_LIST]: FLOATING, reals!(|[x], _| x.atan())),
+    foreach!("aclnnForeachSinh", [X_LIST]: FLOATING, reals!(|[x], _| x.sinh())),
+    foreach!("aclnnForeachCosh", [X_LIST]: FLOATING, reals!(|[x], _| x.cosh())),
+    foreach!("aclnnForeachTanh", [X_LIST]: FLOATING, reals!(|[x], _| x.tanh())),
+    foreach!("aclnnForeachMulList", [X1_LIST, X2_LIST]: COMPUTED, TIMES),
+    foreach!("aclnnForeachDivList", [X1_LIST, X2_LIST]: FLOATING, DIVIDE),
+    foreach!("aclnnForeachMaximumList", [X1_LIST, X2_LIST]: COMPUTED, MAXIMUM),
+    foreach!("aclnnForeachMinimumList", [X1_LIST, X2_LIST]: COMPUTED, MINIMUM),
+    foreach!("aclnnForeachPowList", [X1_LIST, X2_LIST]: COMPUTED, POWER),
+    foreach!("aclnnForeachAddListV2", [X1_LIST, X2_LIST]: COMPUTED; One(ALPHA) as scalar(ALPHA), SCALED_PLUS),
+    foreach!("aclnnForeachSubListV2", [X1_LIST, X2_LIST]: COMPUTED; One(ALPHA) as scalar(ALPHA), SCALED_MINUS),
+    foreach!("aclnnForeachAddScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(PLUS)),
+    foreach!("aclnnForeachSubScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(MINUS)),
+    foreach!("aclnnForeachMulScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(TIMES)),
+    foreach!("aclnnForeachDivScalarV2", [X_LIST]: FLOATING; One(SCALAR) as ONE, with_scalar!(DIVIDE)),
+    foreach!("aclnnForeachMaximumScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(MAXIMUM)),
+    foreach!("aclnnForeachMinimumScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(MINIMUM)),
+    foreach!("aclnnForeachPowScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(POWER)),
+    foreach!("aclnnForeachAddScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(PLUS)),
+    foreach!("aclnnForeachSubScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(MINUS)),
+    foreach!("aclnnForeachMulScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(TIMES)),
+    foreach!("aclnnForeachDivScalarList", [X_LIST]: FLOATING; Each(SCALARS_LIST) as EACH, with_scalar!(DIVIDE)),
+    foreach!("aclnnForeachMaximumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(MAXIMUM)),
+    foreach!("aclnnForeachMinimumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(MINIMUM)),
+    foreach!("aclnnForeachPowScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(POWER)),
+    foreach!("aclnnForeachAddcmulScalarV2", [X1_LIST, X2_LIST, X3_LIST]: COMPUTED; One(SCALAR) as ONE, ADD_CMUL),
+    foreach!("aclnnForeachAddcdivScalarV2", [X1_LIST, X2_LIST, X3_LIST]: FLOATING; One(SCALAR) as ONE, ADD_CDIV),
     foreach!(
         "aclnnForeachAddcmulScalarList",
-        [X1_LIST, X2_LIST, X3_LIST]: NUMBER;
-        Device(SCALARS) as input(SCALARS, ARITHMETIC, 1, 1),
+        [X1_LIST, X2_LIST, X3_LIST]: COMPUTED;
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
         ADD_CMUL
     ),
     foreach!(
         "aclnnForeachAddcdivScalarList",
-        [X1_LIST, X2_LIST, X3_LIST]: REAL;
-        Device(SCALARS) as input(SCALARS, ARITHMETIC, 1, 1),
+        [X1_LIST, X2_LIST, X3_LIST]: FLOATING;
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
         ADD_CDIV
     ),
     foreach!(
         "aclnnForeachAddcmulList",
-        [X1_LIST, X2_LIST, X3_LIST]: NUMBER;
-        Device(SCALARS) as input(SCALARS, ARITHMETIC, 1, 1),
+        [X1_LIST, X2_LIST, X3_LIST]: COMPUTED;
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
         ADD_CMUL
     ),
     foreach!(
         "aclnnForeachAddcdivList",
-        [X1_LIST, X2_LIST, X3_LIST]: REAL;
-        Device(SCALARS) as input(SCALARS, ARITHMETIC, 1, 1),
+        [X1_LIST, X2_LIST, X3_LIST]: FLOATING;
+        Alike(SCALARS) as input(SCALARS, COMPUTED, 1, 1),
         ADD_CDIV
     ),
-    foreach!("aclnnForeachAddScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(PLUS)),
-    foreach!("aclnnForeachSubScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MINUS)),
-    foreach!("aclnnForeachMulScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(TIMES)),
-    foreach!("aclnnForeachDivScalar", [X_LIST]: REAL; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(DIVIDE)),
-    foreach!("aclnnForeachMaximumScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MAXIMUM)),
-    foreach!("aclnnForeachMinimumScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MINIMUM)),
-    foreach!("aclnnForeachPowScalar", [X_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(POWER)),
-    foreach!("aclnnForeachAddcmulScalar", [X1_LIST, X2_LIST, X3_LIST]: NUMBER; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, ADD_CMUL),
-    foreach!("aclnnForeachAddcdivScalar", [X1_LIST, X2_LIST, X3_LIST]: REAL; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, ADD_CDIV),
-    foreach!("aclnnForeachAddList", [X1_LIST, X2_LIST]: NUMBER; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, NUMBER, 0, 1), SCALED_PLUS),
-    foreach!("aclnnForeachSubList", [X1_LIST, X2_LIST]: NUMBER; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, NUMBER, 0, 1), SCALED_MINUS),
-    foreach!("aclnnForeachLerpScalar", [X1_LIST, X2_LIST]: FLOATING; One(WEIGHT_SCALAR) as scalar(WEIGHT_SCALAR), reals!(
+    foreach!("aclnnForeachAddScalar", [X_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(PLUS)),
+    foreach!("aclnnForeachSubScalar", [X_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MINUS)),
+    foreach!("aclnnForeachMulScalar", [X_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(TIMES)),
+    foreach!("aclnnForeachDivScalar", [X_LIST]: FLOATING; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(DIVIDE)),
+    foreach!("aclnnForeachMaximumScalar", [X_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MAXIMUM)),
+    foreach!("aclnnForeachMinimumScalar", [X_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(MINIMUM)),
+    foreach!("aclnnForeachPowScalar", [X_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, with_scalar!(POWER)),
+    foreach!("aclnnForeachAddcmulScalar", [X1_LIST, X2_LIST, X3_LIST]: COMPUTED; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, ADD_CMUL),
+    foreach!("aclnnForeachAddcdivScalar", [X1_LIST, X2_LIST, X3_LIST]: FLOATING; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, ADD_CDIV),
+    foreach!("aclnnForeachAddList", [X1_LIST, X2_LIST]: COMPUTED; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, COMPUTED, 0, 1), SCALED_PLUS),
+    foreach!("aclnnForeachSubList", [X1_LIST, X2_LIST]: COMPUTED; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, COMPUTED, 0, 1), SCALED_MINUS),
+    foreach!("aclnnForeachLerpScalar", [X1_LIST, X2_LIST]: FLOATING; Weight(WEIGHT_SCALAR) as scalar(WEIGHT_SCALAR), reals!(
         |[x, y], p| x + p[0] * (y - x)
     )),
     foreach!("aclnnForeachLerpList", [X1_LIST, X2_LIST, WEIGHT_LIST]: FLOATING, LERP),
     Operator {
         name: "aclnnForeachPowScalarAndTensor",
-        parameters: &[ONE, inputs(X_LIST, NUMBER, 0, 8), outputs(OUT_LIST, NUMBER, 0, 8)],
-        limits: "lists of one length; the tensors of one place have one shape and one element type",
+        parameters: &[ONE, inputs(X_LIST, COMPUTED, 0, 8), outputs(OUT_LIST, COMPUTED, 0, 8)],
+        limits: foreach_limits!(Passed),
         source: "CANN 8.1 aclnn API reference, aclnnForeachPowScalarAndTensor",
-        plan: |call| foreach(call, [X_LIST], Factor::One(SCALAR), of_scalar_first!(POWER)),
+        plan: |call| foreach(call, [X_LIST], Factor::Passed(SCALAR), of_scalar_first!(POWER)),
     },
     Operator {
         name: "aclnnForeachCopy",
@@ -173,7 +234,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnForeachZeroInplace",
-        parameters: &[in_places(X_LIST, ARITHMETIC, 0, 8)],
+        parameters: &[in_places(X_LIST, ZEROED, 0, 8)],
         limits: "",
         source: "CANN 8.1 aclnn API reference, aclnnForeachZeroInplace",
         plan: zero,
@@ -236,23 +297,8 @@ fn foreach<const N: usize>(
     let out = call.tensors(OUT_LIST)?;
     let count = out.len();
     let types: Vec<DType> = out.iter().map(|tensor| function.computed_in(tensor.dtype)).collect();
-    let (host, device): (Vec<Scalar>, Option<ViewIndex>) = match factor {
-        Factor::None => (Vec::new(), None),
-        Factor::One(name) => (vec![call.scalar(name)?; count], None),
-        Factor::Each(name) => (call.scalars(name)?.to_vec(), None),
-        Factor::Device(name) => {
-            let tensor = call.tensor(name)?;
-            if tensor.len() != 1 && tensor.len() != count {
-                return Err(call.refuse(name, format!("expected 1 or {count} elements, found {:?}", tensor.dims)));
-            }
-            (Vec::new(), Some(tensor.slot))
-        }
-    };
-    if let Factor::Each(name) = factor
-        && host.len() != count
-    {
-        return Err(call.refuse(name, format!("expected {count} scalars, one a tensor, found {}", host.len())));
-    }
+    let Given { host, device, notes } =
+        one_type(call, OUT_LIST)?.map_or_else(|| Ok(Given::default()), |listed| given(call, factor, listed, count))?;
     let out = slots(call, OUT_LIST)?;
     let mut places = vec![[ViewIndex(0); N]; count];
     for (operand, name) in names.into_iter().enumerate() {
@@ -260,7 +306,7 @@ fn foreach<const N: usize>(
             place[operand] = slot;
         }
     }
-    Plan::new(move |views, tiles| {
+    let plan = Plan::new(move |views, tiles| {
         let mut read = vec![0f64; device.map_or(0, |slot| views.of(slot).len())];
         if let Some(slot) = device {
             f64::load(&views.of(slot).collapsed(), 0, &mut read);
@@ -271,7 +317,92 @@ fn foreach<const N: usize>(
             function.run(tiles, place.map(|slot| views.of(slot)), &factor, types[i], views.of(target));
         }
         Ok(())
-    })
+    })?;
+    Ok(plan.noting(notes))
+}
+
+/// The factors of a call.
+#[derive(Default)]
+struct Given {
+    /// Those on the host, one a tensor.
+    host: Vec<Scalar>,
+    /// Those on the card.
+    device: Option<ViewIndex>,
+    /// What strict mode tells of them.
+    notes: Vec<String>,
+}
+
+/// The factors of a call with lists of this type, of so many tensors.
+fn given(call: &OperatorCall, factor: Factor, listed: DType, count: usize) -> Result<Given, Refusal> {
+    let types = factor.types(listed);
+    match factor {
+        Factor::None => Ok(Given::default()),
+        Factor::One(name) => {
+            let scalar = call.scalar(name)?;
+            expect_factor(call, name, listed, &types, scalar.dtype())?;
+            let stored = match (listed, scalar) {
+                // Before the kernel sees it.
+                (DType::F16, Scalar::Float(value, _)) => {
+                    Scalar::Float(f64::from((value as f32).rounded(DType::F16)), DType::F16)
+                }
+                _ => scalar,
+            };
+            Ok(Given { host: vec![stored; count], ..Given::default() })
+        }
+        Factor::Passed(name) | Factor::Weight(name) => {
+            let scalar = call.scalar(name)?;
+            expect_factor(call, name, listed, &types, scalar.dtype())?;
+            let is_noted = matches!(factor, Factor::Passed(_)) && scalar.dtype() == DType::F64;
+            let notes = is_noted.then(|| call.says(name, DOUBLES)).into_iter().collect();
+            Ok(Given { host: vec![scalar; count], device: None, notes })
+        }
+        Factor::Each(name) => {
+            let host = call.scalars(name)?.to_vec();
+            if host.len() != count {
+                return Err(call.refuse(name, format!("expected {count} scalars, one a tensor, found {}", host.len())));
+            }
+            for (i, scalar) in host.iter().enumerate() {
+                // Behind a first float, integers become floats.
+                if i == 0 || scalar.dtype() != DType::I64 {
+                    expect_factor(call, name, listed, &types, scalar.dtype())?;
+                }
+            }
+            let notes = host.iter().any(|scalar| scalar.dtype() == DType::F64).then(|| call.says(name, DOUBLES));
+            Ok(Given { host, device: None, notes: notes.into_iter().collect() })
+        }
+        Factor::Device(name) | Factor::Alike(name) => {
+            let tensor = call.tensor(name)?;
+            if tensor.len() != 1 && tensor.len() != count {
+                return Err(call.refuse(name, format!("expected 1 or {count} elements, found {:?}", tensor.dims)));
+            }
+            expect_factor(call, name, listed, &types, tensor.dtype)?;
+            Ok(Given { device: Some(tensor.slot), ..Given::default() })
+        }
+    }
+}
+
+/// The element type of a list, whose tensors must have one; of none, none.
+fn one_type(call: &OperatorCall, name: Name<[Tensor]>) -> Result<Option<DType>, Refusal> {
+    let tensors = call.tensors(name)?;
+    if let Some((i, other)) = tensors.iter().enumerate().find(|(_, tensor)| tensor.dtype != tensors[0].dtype) {
+        let text = format!("tensor {i} is {}, tensor 0 is {}: all must be alike", other.dtype, tensors[0].dtype);
+        return Err(call.refuse(name, text));
+    }
+    Ok(tensors.first().map(|tensor| tensor.dtype))
+}
+
+/// Refuses a factor that is of none of the types that go with lists of this one.
+fn expect_factor<K: ?Sized>(
+    call: &OperatorCall,
+    name: Name<K>,
+    listed: DType,
+    types: &[DType],
+    found: DType,
+) -> Result<(), Refusal> {
+    if types.contains(&found) {
+        return Ok(());
+    }
+    Err(call.refuse(name, format!("expected {} with tensors of {listed}, found {found}", list_names(types))))
 }
 
 fn copy(call: &OperatorCall) -> Result<Plan, Refusal> {
@@ -292,17 +423,13 @@ fn zero(call: &OperatorCall) -> Result<Plan, Refusal> {
 }
 
 fn unscale(call: &OperatorCall) -> Result<Plan, Refusal> {
-    let grads = call.tensors(SCALED_GRADS)?;
     for name in [FOUND_INF, INV_SCALE] {
         let found = call.tensor(name)?;
         if found.len() != 1 {
             return Err(call.refuse(name, format!("expected one element, found {:?}", found.dims)));
         }
     }
-    if let Some((i, other)) = grads.iter().enumerate().find(|(_, grad)| grad.dtype != grads[0].dtype) {
-        let text = format!("tensor {i} is {}, tensor 0 is {}: all must be alike", other.dtype, grads[0].dtype);
-        return Err(call.refuse(SCALED_GRADS, text));
-    }
+    one_type(call, SCALED_GRADS)?;
     let targets = slots(call, SCALED_GRADS)?;
     let (found, factor) = (call.tensor(FOUND_INF)?.slot, call.tensor(INV_SCALE)?.slot);
     Plan::new(move |views, tiles| {
@@ -331,12 +458,18 @@ fn norm(call: &OperatorCall) -> Result<Plan, Refusal> {
         let text = format!("expected {} tensors of one element, found {}", from.len(), to.len());
         return Err(call.refuse(OUT_LIST, text));
     }
-    let order = call.scalar(SCALAR)?.as_f64();
+    let scalar = call.scalar(SCALAR)?;
+    let types = [DType::F32, DType::I64, DType::F64];
+    if let Some(listed) = one_type(call, X_LIST)? {
+        expect_factor(call, SCALAR, listed, &types, scalar.dtype())?;
+    }
+    let notes = (scalar.dtype() == DType::F64).then(|| call.says(SCALAR, DOUBLES)).into_iter().collect();
+    let order = scalar.as_f64();
     if order != 1.0 && order != 2.0 {
         return Err(call.refuse(SCALAR, format!("expected 1 or 2, found {order}")));
     }
     let (from, to) = (slots(call, X_LIST)?, slots(call, OUT_LIST)?);
-    Plan::new(move |views, tiles| {
+    let plan = Plan::new(move |views, tiles| {
         for (&from, &to) in from.iter().zip(&to) {
             let x = views.of(from);
             reduce::each_row::<f32>(tiles, x, x.len(), views.of(to), |row| {
@@ -344,5 +477,6 @@ fn norm(call: &OperatorCall) -> Result<Plan, Refusal> {
             });
         }
         Ok(())
-    })
+    })?;
+    Ok(plan.noting(notes))
 }

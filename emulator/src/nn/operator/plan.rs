@@ -82,6 +82,8 @@ pub(crate) struct Plan {
     pub(crate) blocked: Option<(ViewIndex, Fractal)>,
     /// The exchange with other cards that is part of the call.
     pub(crate) joined: Option<Joined>,
+    /// What the page of the operator forbids and CANN's host code takes.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The exchange of an operator that joins it with its kernel.
@@ -212,6 +214,7 @@ impl Plan {
             unwritten,
             blocked: None,
             joined: None,
+            notes: Vec::new(),
         })
     }
 
@@ -243,6 +246,11 @@ impl Plan {
     /// The same plan of an operator whose kernel is one side of an exchange.
     pub(super) fn joined(self, joined: Joined) -> Self {
         Self { joined: Some(joined), ..self }
+    }
+
+    /// The same plan of a call of which strict mode tells this.
+    pub(super) fn noting(self, notes: Vec<String>) -> Self {
+        Self { notes, ..self }
     }
 
     /// The same plan with device memory for the second phase.

@@ -6,6 +6,7 @@ mod complex;
 mod elementwise;
 mod exponents;
 mod flash;
+mod foreach;
 mod golden;
 mod gradient;
 mod indexing;
