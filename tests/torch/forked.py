@@ -1,51 +1,109 @@
-"""Runs a script as ranks that are forked from a process which has PyTorch's compiler loaded: `forked.py SIZE SCRIPT WORDS.. -- MODE..`.
+"""Runs jobs whose ranks are forked from this process, which has PyTorch's compiler loaded.
 
-The ranks of each mode of the emulator come after those of the mode before. What `import torch_npu` takes is nearly all the modules of
-PyTorch that it imports in turn; here they are loaded once, while the emulator's libraries are each rank's own.
+What `import torch_npu` takes is nearly all the modules of PyTorch that it imports in turn; here they are loaded once, while the
+emulator's libraries are each rank's own. As a program it reads a job a line, `{"size": 2, "command": ["script.py", "word"],
+"environment": {"ASCEND_EMULATOR": "strict"}}`, runs its ranks, one job after the other, and answers each with a line,
+`{"codes": [0, 0], "said": "…"}`: how the ranks ended, and what they said. `Ranks` is that program from the outside.
 """
 
 import importlib
+import json
 import os
 import runpy
+import signal
 import socket
+import subprocess
 import sys
+import tempfile
+import time
 
 # Of these torch_npu asks for the rest.
 MODULES = ["torch", "torch.distributed.tensor", "torch.distributed.fsdp", "torch._dynamo", "torch._inductor.compile_fx"]
+# After so many seconds what is left of a job is killed, and after so many when a rank has failed.
+LONGEST, AFTER_A_FAILURE = 600, 60
 
 
-def forked(size, mode):
-    """The ranks of a mode; in a rank, None."""
+class Ranks:
+    """The process that ranks are forked from; it is there from the first job on, until it is left."""
+
+    def __init__(self):
+        self.process = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.communicate()
+
+    def run(self, size, command, **environment):
+        """Runs a script as so many ranks; gives how they ended and what they said."""
+        if self.process is None:
+            # torch_npu is to come with the rank. Ranks share the cores, and their kernels are the emulator's, so a thread each is
+            # enough for the CPU's side.
+            own = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+            arguments = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": own}
+            self.process = subprocess.Popen([sys.executable, __file__], **arguments)
+        job = {"size": size, "command": [str(word) for word in command], "environment": environment}
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"the process that ranks are forked from has ended with {self.process.wait()}"
+        answer = json.loads(answer)
+        return answer["codes"], answer["said"]
+
+
+def forked(job, said):
+    """The ranks of a job by their process ids; in a rank, None."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    sys.stdout.flush()
-    ranks = []
+    size, ranks = job["size"], []
     for rank in range(size):
         process = os.fork()
         if process == 0:
             names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
             os.environ.update({name: str(value) for name, value in names.items()})
-            os.environ.update(MASTER_ADDR="127.0.0.1", ASCEND_EMULATOR=mode)
+            os.environ.update({"MASTER_ADDR": "127.0.0.1", **job["environment"]})
+            # What comes on standard input are jobs, and what goes to standard output their answers.
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
             return None
         ranks.append(process)
     return ranks
 
 
+def ended(ranks):
+    """How each rank has ended."""
+    latest, codes = time.monotonic() + LONGEST, {}
+    while len(codes) < len(ranks):
+        for rank in set(ranks) - set(codes):
+            process, status = os.waitpid(rank, os.WNOHANG)
+            if process != 0:
+                codes[rank] = os.waitstatus_to_exitcode(status)
+                # The others may wait for it.
+                latest = min(latest, time.monotonic() + AFTER_A_FAILURE) if codes[rank] else latest
+            elif time.monotonic() > latest:
+                os.kill(rank, signal.SIGKILL)
+        time.sleep(0.01)
+    return [codes[rank] for rank in ranks]
+
+
 def main():
-    size, script, words = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    border = words.index("--")
-    words, modes = words[:border], words[border + 1 :]
     for module in MODULES:
         importlib.import_module(module)
-    for mode in modes:
-        ranks = forked(size, mode)
-        if ranks is None:
-            sys.argv = [script, *words]
-            runpy.run_path(script, run_name="__main__")
-            return
-        codes = [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
-        assert not any(codes), f"{mode}: the ranks ended with {codes}"
+    for line in sys.stdin:
+        job = json.loads(line)
+        with tempfile.TemporaryFile("w+") as said:
+            ranks = forked(job, said)
+            if ranks is None:
+                sys.argv = job["command"]
+                runpy.run_path(sys.argv[0], run_name="__main__")
+                return
+            codes = ended(ranks)
+            said.seek(0)
+            print(json.dumps({"codes": codes, "said": said.read()}), flush=True)
 
 
 if __name__ == "__main__":

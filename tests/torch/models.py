@@ -6,7 +6,7 @@ the CPU from a seed, so a model is the same on every device.
 
 import torch
 
-SIZES = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=256)
+SIZES = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=256, max_position_embeddings=64)
 BATCH, LENGTH, NEW_TOKENS, STEPS = 2, 12, 5, 3
 IMAGE, LABELS = 32, 10
 
@@ -14,13 +14,13 @@ IMAGE, LABELS = 32, 10
 def _qwen2():
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    return Qwen2ForCausalLM, Qwen2Config(**SIZES, intermediate_size=128, num_key_value_heads=2, max_position_embeddings=64)
+    return Qwen2ForCausalLM, Qwen2Config(**SIZES, intermediate_size=128, num_key_value_heads=2)
 
 
 def _llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM, LlamaConfig(**SIZES, intermediate_size=128, num_key_value_heads=2, max_position_embeddings=64)
+    return LlamaForCausalLM, LlamaConfig(**SIZES, intermediate_size=128, num_key_value_heads=2)
 
 
 def _gpt2():
@@ -32,13 +32,13 @@ def _gpt2():
 def _bert():
     from transformers import BertConfig, BertForMaskedLM
 
-    return BertForMaskedLM, BertConfig(**SIZES, intermediate_size=128, max_position_embeddings=64)
+    return BertForMaskedLM, BertConfig(**SIZES, intermediate_size=128)
 
 
 def _qwen3():
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    sizes = dict(intermediate_size=128, num_key_value_heads=2, head_dim=16, max_position_embeddings=64)
+    sizes = dict(intermediate_size=128, num_key_value_heads=2, head_dim=16)
     return Qwen3ForCausalLM, Qwen3Config(**SIZES, **sizes)
 
 

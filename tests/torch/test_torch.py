@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_npu")
 
+from forked import Ranks  # noqa: E402
+
 HERE = Path(__file__).parent
 
 
@@ -84,33 +86,47 @@ def test_memory_is_the_cards():
         torch.empty(total, dtype=torch.uint8, device="npu")
 
 
-def agreeing(command, size, times=1, **more):
-    """Runs ranks of a script, so many times; each has to agree each time."""
-    # The ranks share the cores, and their kernels are the emulator's, so a thread each is enough for the CPU's side.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=900, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def ranks():
+    with Ranks() as ranks:
+        yield ranks
+
+
+def agreed(size, said, codes):
+    """Asserts that each of so many ranks has ended well and said that it agrees."""
+    assert not any(codes), (codes, said)
     for rank in range(size):
-        assert done.stdout.count(f"rank {rank} of {size} agrees") == times, done.stdout + done.stderr
+        assert said.count(f"rank {rank} of {size} agrees") == 1, said
 
 
-def job(size, script, *words):
-    """Runs a script as so many ranks of torchrun."""
-    agreeing(["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}", HERE / script, *words], size)
+def test_processes_of_torchrun_agree():
+    size = 2
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*torchrun, HERE / "collectives.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
+    agreed(size, done.stdout + done.stderr, [done.returncode])
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_collectives_of_processes_agree(size):
-    job(size, "collectives.py")
+def test_collectives_of_four_processes_agree(ranks):
+    codes, said = ranks.run(4, [HERE / "collectives.py"])
+    agreed(4, said, codes)
 
 
 @pytest.mark.parametrize(("way", "size"), [("fsdp", 2), ("tensor", 2), ("fsdp", 4), ("tensor", 4), ("both", 4)])
-def test_sharded_training_is_that_of_one_process(way, size):
-    job(size, "sharded.py", way)
+def test_sharded_training_is_that_of_one_process(ranks, way, size):
+    codes, said = ranks.run(size, [HERE / "sharded.py", way])
+    agreed(size, said, codes)
 
 
+@pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("words", [["collectives.py"], ["sharded.py", "fsdp"], ["sharded.py", "tensor"]], ids=" ".join)
-def test_strict_mode_has_no_report(words):
-    modes = [f"strict,seed={seed},ignore=leak" for seed in range(1, 6)]
-    command = [HERE / "forked.py", 2, HERE / words[0], *words[1:], "--", *modes]
-    agreeing(command, 2, len(modes), TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+def test_strict_mode_has_no_report(ranks, words, seed):
+    codes, said = ranks.run(2, [HERE / words[0], *words[1:]], ASCEND_EMULATOR=f"strict,seed={seed},ignore=leak")
+    agreed(2, said, codes)
+
+
+def test_what_a_page_forbids_and_cann_takes_is_a_note(ranks):
+    codes, said = ranks.run(1, [HERE / "lists.py"], ASCEND_EMULATOR="strict,ignore=leak")
+    agreed(1, said, codes)
+    assert "note: misuse: aclnnForeachMulScalarList: scalars: is DOUBLE, which the page of the function forbids" in said, said
