@@ -19,8 +19,7 @@
 // Overwritten: the rows that are named, whole. Accumulated: nothing.
 // Global memory: an element of each read and written, and cosine and sine once a token.
 #include "kernel_operator.h"
-
-using namespace AscendC;
+#include "tile.h"
 
 namespace {
 
@@ -67,9 +66,8 @@ class CacheWrite {
                 const uint32_t some = heads - head < most ? heads - head : most;
                 const uint64_t to = (row * heads + head) * dim;
                 CopyValues(uint64_t(token) * shape.valueStride + head * dim, to, some * dim);
-                CopyKeys(uint64_t(token) * shape.keyStride + head * dim, some * dim);
-                Turn(angle, some);
-                CopyOut(to, some * dim);
+                Fetch(in, keys[uint64_t(token) * shape.keyStride + head * dim], some * dim);
+                Store(out, Turn(angle, some), cachedKeys[to], some * dim);
             }
             angles.FreeTensor(angle);
         }
@@ -86,24 +84,14 @@ class CacheWrite {
     }
 
     __aicore__ inline void CopyValues(uint64_t from, uint64_t to, uint32_t count) {
-        const DataCopyExtParams copy{1, uint32_t(count * sizeof(T)), 0, 0, 0};
-        LocalTensor<T> tile = through.template AllocTensor<T>();
-        DataCopyPad(tile, values[from], copy, DataCopyPadExtParams<T>{false, 0, 0, T{}});
-        through.EnQue(tile);
-        tile = through.template DeQue<T>();
-        DataCopyPad(cachedValues[to], tile, copy);
+        Fetch(through, values[from], count);
+        LocalTensor<T> tile = through.template DeQue<T>();
+        DataCopyPad(cachedValues[to], tile, DataCopyExtParams{1, uint32_t(count * sizeof(T)), 0, 0, 0});
         through.FreeTensor(tile);
     }
 
-    __aicore__ inline void CopyKeys(uint64_t from, uint32_t count) {
-        LocalTensor<T> tile = in.template AllocTensor<T>();
-        DataCopyPad(tile, keys[from], DataCopyExtParams{1, uint32_t(count * sizeof(T)), 0, 0, 0},
-                    DataCopyPadExtParams<T>{false, 0, 0, T{}});
-        in.EnQue(tile);
-    }
-
     // A repeat is up to 64 elements of one half of a head; all heads have the same angles, so those do not move on.
-    __aicore__ inline void Turn(const LocalTensor<float> &angle, uint32_t some) {
+    __aicore__ inline LocalTensor<T> Turn(const LocalTensor<float> &angle, uint32_t some) {
         const uint32_t count = some * dim;
         LocalTensor<float> x = wide.Get<float>(), y = turned.Get<float>(), product = products.Get<float>();
         LocalTensor<T> tile = in.template DeQue<T>();
@@ -126,13 +114,7 @@ class CacheWrite {
         LocalTensor<T> result = out.template AllocTensor<T>();
         PipeBarrier<PIPE_V>();
         Cast(result, y, RoundMode::CAST_RINT, count);
-        out.EnQue(result);
-    }
-
-    __aicore__ inline void CopyOut(uint64_t to, uint32_t count) {
-        LocalTensor<T> result = out.template DeQue<T>();
-        DataCopyPad(cachedKeys[to], result, DataCopyExtParams{1, uint32_t(count * sizeof(T)), 0, 0, 0});
-        out.FreeTensor(result);
+        return result;
     }
 
     TPipe pipe;

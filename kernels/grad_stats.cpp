@@ -16,6 +16,7 @@
 // Global memory: an element read an element, and one written if `rewrites`.
 #include "kernel_operator.h"
 #include "part.h"
+#include "tile.h"
 
 namespace {
 
@@ -43,7 +44,7 @@ class GradStats {
         Duplicate(rows, 0.0f, 3 * GRAD_STATS_LANES);
         for (uint64_t at = part.from; at < part.to; at += GRAD_STATS_TILE) {
             const uint32_t count = part.to - at < GRAD_STATS_TILE ? part.to - at : GRAD_STATS_TILE;
-            CopyIn(at, count);
+            Fetch(in, gradient[at], count);
             Scale(count);
             if (isRewritten) Rewrite(at, count);
             Tally();
@@ -52,13 +53,6 @@ class GradStats {
     }
 
   private:
-    __aicore__ inline void CopyIn(uint64_t at, uint32_t count) {
-        LocalTensor<T> tile = in.template AllocTensor<T>();
-        DataCopyPad(tile, gradient[at], DataCopyExtParams{1, uint32_t(count * sizeof(T)), 0, 0, 0},
-                    DataCopyPadExtParams<T>{false, 0, 0, T{}});
-        in.EnQue(tile);
-    }
-
     // Whole tiles are added, so what lies beyond the end counts as 0.
     __aicore__ inline void Scale(uint32_t count) {
         LocalTensor<float> values = scaled.Get<float>();
@@ -78,12 +72,8 @@ class GradStats {
 
     __aicore__ inline void Rewrite(uint64_t at, uint32_t count) {
         LocalTensor<T> tile = out.template AllocTensor<T>();
-        if constexpr (sizeof(T) == sizeof(float)) Muls(tile, scaled.Get<float>(), 1.0f, count);
-        else Cast(tile, scaled.Get<float>(), RoundMode::CAST_RINT, count);
-        out.EnQue(tile);
-        tile = out.template DeQue<T>();
-        DataCopyPad(gradient[at], tile, DataCopyExtParams{1, uint32_t(count * sizeof(T)), 0, 0, 0});
-        out.FreeTensor(tile);
+        Narrow(tile, scaled.Get<float>(), count);
+        Store(out, tile, gradient[at], count);
     }
 
     __aicore__ inline void Tally() {
@@ -135,10 +125,7 @@ class GradStats {
         Muls(result, high, 1.0f, 8);
         Muls(result[8], low, 1.0f, 8);
         Muls(result[16], flaws, 1.0f, 8);
-        record.EnQue(result);
-        result = record.DeQue<float>();
-        DataCopy(records[GetBlockIdx() * GRAD_STATS_RECORD], result, GRAD_STATS_RECORD);
-        record.FreeTensor(result);
+        Store(record, result, records[GetBlockIdx() * GRAD_STATS_RECORD], GRAD_STATS_RECORD);
     }
 
     TPipe pipe;
@@ -154,27 +141,20 @@ class GradStats {
     Part part;
 };
 
-template <class T>
-__aicore__ inline void RunGradStats(GM_ADDR x, GM_ADDR stats, float scale, uint32_t rewrites, uint32_t n) {
-    GradStats<T> kernel;
-    kernel.Init(x, stats, scale, rewrites, n);
-    kernel.Process();
-}
-
 }  // namespace
 
 extern "C" __global__ __aicore__ void grad_stats_float(GM_ADDR x, GM_ADDR stats, float scale, uint32_t rewrites,
                                                        uint32_t n) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunGradStats<float>(x, stats, scale, rewrites, n);
+    Run<GradStats<float>>(x, stats, scale, rewrites, n);
 }
 extern "C" __global__ __aicore__ void grad_stats_bfloat16(GM_ADDR x, GM_ADDR stats, float scale, uint32_t rewrites,
                                                           uint32_t n) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunGradStats<bfloat16_t>(x, stats, scale, rewrites, n);
+    Run<GradStats<bfloat16_t>>(x, stats, scale, rewrites, n);
 }
 extern "C" __global__ __aicore__ void grad_stats_half(GM_ADDR x, GM_ADDR stats, float scale, uint32_t rewrites,
                                                       uint32_t n) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunGradStats<half>(x, stats, scale, rewrites, n);
+    Run<GradStats<half>>(x, stats, scale, rewrites, n);
 }

@@ -5,13 +5,14 @@
 //
 // Shapes: x [chunks, n] without gaps, y [n]; chunks 1 to 32, n from 0. More chunks are a sum of sums of 32.
 // Types: float, bfloat16_t, half, of x and y alike. Added in float, rounded to nearest even once, at the end.
-// Tiling: 4,096 elements. Two tiles of x and two of y, sums of 1, 2, 4, … 32 chunks and one tile of x as float:
-//   float 2 x 16,384 + 2 x 16,384 + 6 x 16,384 = 163,840 bytes of unified buffer; the others 147,456.
+// Tiling: 4,096 elements. Two tiles of x and two of y, and sums of 1, 2, 4, … 32 chunks:
+//   float 2 x 16,384 + 2 x 16,384 + 6 x 16,384 = 163,840 bytes of unified buffer; the others 131,072.
 // Alignment: x and y at multiples of their element; the parts of cores meet at borders of 32 bytes of y.
 // Overwritten: y, which does not overlap x. Accumulated: nothing.
 // Global memory: chunks + 1 elements an element of y.
 #include "kernel_operator.h"
 #include "part.h"
+#include "tile.h"
 
 namespace {
 
@@ -28,61 +29,38 @@ class OrderedSum {
         pipe.InitBuffer(in, 2, ORDERED_SUM_TILE * sizeof(T));
         pipe.InitBuffer(out, 2, ORDERED_SUM_TILE * sizeof(T));
         pipe.InitBuffer(partial, ORDERED_SUM_LEVELS * ORDERED_SUM_TILE * sizeof(float));
-        if constexpr (sizeof(T) != sizeof(float)) pipe.InitBuffer(wide, ORDERED_SUM_TILE * sizeof(float));
     }
 
     __aicore__ inline void Process() {
         for (uint64_t at = part.from; at < part.to; at += ORDERED_SUM_TILE) {
             const uint32_t count = part.to - at < ORDERED_SUM_TILE ? part.to - at : ORDERED_SUM_TILE;
             for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-                CopyIn(chunk, at, count);
+                Fetch(in, source[uint64_t(chunk) * n + at], count);
                 Count(chunk, count);
             }
-            Finish(count);
-            CopyOut(at, count);
+            LocalTensor<T> result = out.template AllocTensor<T>();
+            Finish(result, count);
+            Store(out, result, target[at], count);
         }
     }
 
   private:
-    __aicore__ inline void CopyIn(uint32_t chunk, uint64_t at, uint32_t count) {
-        LocalTensor<T> tile = in.template AllocTensor<T>();
-        DataCopyPad(tile, source[uint64_t(chunk) * n + at], DataCopyExtParams{1, uint32_t(count * sizeof(T)), 0, 0, 0},
-                    DataCopyPadExtParams<T>{false, 0, 0, T{}});
-        in.EnQue(tile);
-    }
-
     // A binary counter: after chunk c, level l holds a sum of 2^l chunks where bit l of c + 1 is set.
     __aicore__ inline void Count(uint32_t chunk, uint32_t count) {
-        LocalTensor<T> tile = in.template DeQue<T>();
-        LocalTensor<float> sums = partial.template Get<float>();
-        PipeBarrier<PIPE_V>();
-        if constexpr (sizeof(T) == sizeof(float)) {
-            Carry(tile, sums, chunk, count);
-        } else {
-            LocalTensor<float> cast = wide.template Get<float>();
-            Cast(cast, tile, RoundMode::CAST_NONE, count);
-            PipeBarrier<PIPE_V>();
-            Carry(cast, sums, chunk, count);
-        }
-        in.FreeTensor(tile);
-    }
-
-    __aicore__ inline void Carry(const LocalTensor<float> &one, const LocalTensor<float> &sums, uint32_t chunk,
-                                 uint32_t count) {
         uint32_t level = 0;
         while ((chunk >> level & 1) != 0) ++level;
-        LocalTensor<float> sum = sums[level * ORDERED_SUM_TILE];
-        // Times 1 keeps every bit, the sign of zero too.
-        if (level == 0) Muls(sum, one, 1.0f, count);
-        else Add(sum, sums, one, count);
-        for (uint32_t below = 1; below < level; ++below) {
+        LocalTensor<float> sums = partial.template Get<float>(), sum = sums[level * ORDERED_SUM_TILE];
+        LocalTensor<T> tile = in.template DeQue<T>();
+        Widen(sum, tile, count);
+        in.FreeTensor(tile);
+        for (uint32_t below = 0; below < level; ++below) {
             PipeBarrier<PIPE_V>();
             Add(sum, sums[below * ORDERED_SUM_TILE], sum, count);
         }
     }
 
     // What is left are sums of as many chunks as the bits of `chunks` say, later chunks in smaller ones.
-    __aicore__ inline void Finish(uint32_t count) {
+    __aicore__ inline void Finish(const LocalTensor<T> &result, uint32_t count) {
         LocalTensor<float> sums = partial.template Get<float>();
         uint32_t level = 0;
         while ((chunks >> level & 1) == 0) ++level;
@@ -92,46 +70,30 @@ class OrderedSum {
             Add(sums[next * ORDERED_SUM_TILE], sums[next * ORDERED_SUM_TILE], sums[level * ORDERED_SUM_TILE], count);
             level = next;
         }
-        LocalTensor<T> result = out.template AllocTensor<T>();
         PipeBarrier<PIPE_V>();
-        if constexpr (sizeof(T) == sizeof(float)) Muls(result, sums[level * ORDERED_SUM_TILE], 1.0f, count);
-        else Cast(result, sums[level * ORDERED_SUM_TILE], RoundMode::CAST_RINT, count);
-        out.EnQue(result);
-    }
-
-    __aicore__ inline void CopyOut(uint64_t at, uint32_t count) {
-        LocalTensor<T> result = out.template DeQue<T>();
-        DataCopyPad(target[at], result, DataCopyExtParams{1, uint32_t(count * sizeof(T)), 0, 0, 0});
-        out.FreeTensor(result);
+        Narrow(result, sums[level * ORDERED_SUM_TILE], count);
     }
 
     TPipe pipe;
     TQue<QuePosition::VECIN, 2> in;
     TQue<QuePosition::VECOUT, 2> out;
-    TBuf<TPosition::VECCALC> partial, wide;
+    TBuf<TPosition::VECCALC> partial;
     GlobalTensor<T> source, target;
     uint32_t chunks, n;
     Part part;
 };
 
-template <class T>
-__aicore__ inline void RunOrderedSum(GM_ADDR x, GM_ADDR y, uint32_t chunks, uint32_t n) {
-    OrderedSum<T> kernel;
-    kernel.Init(x, y, chunks, n);
-    kernel.Process();
-}
-
 }  // namespace
 
 extern "C" __global__ __aicore__ void ordered_sum_float(GM_ADDR x, GM_ADDR y, uint32_t chunks, uint32_t n) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunOrderedSum<float>(x, y, chunks, n);
+    Run<OrderedSum<float>>(x, y, chunks, n);
 }
 extern "C" __global__ __aicore__ void ordered_sum_bfloat16(GM_ADDR x, GM_ADDR y, uint32_t chunks, uint32_t n) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunOrderedSum<bfloat16_t>(x, y, chunks, n);
+    Run<OrderedSum<bfloat16_t>>(x, y, chunks, n);
 }
 extern "C" __global__ __aicore__ void ordered_sum_half(GM_ADDR x, GM_ADDR y, uint32_t chunks, uint32_t n) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    RunOrderedSum<half>(x, y, chunks, n);
+    Run<OrderedSum<half>>(x, y, chunks, n);
 }

@@ -1,212 +1,171 @@
-// sign_compress: a gradient as its signs and one scale a chunk, what that leaves out kept for the next step; and the
-// sum of peers'.
+// sign_compress: what a card says to others of a sum in one bit an element, what that leaves out kept for the next
+// time; and the sum of what cards said.
 //
-//   compress: u = g + e; scale = mean over the chunk of |u|; bit = u >= 0; e = u - (bit ? scale : -scale)
-//   reduce:   y = factor * sum over peers p, in their order, of (bit_p ? scale_p : -scale_p)
+//   compress: u = whole / parts + x + kept; in each row: bit = u >= 0, scale = mean of |u|;
+//             kept = u - (bit ? scale : -scale), but u in the records of this card's own share, whose scales are 0
+//   reduce:   y = sum over cards, in their order, of (bit ? scale : -scale)
 //
 // (Seide et al., "1-Bit Stochastic Gradient Descent", 2014; Karimireddy et al., "Error Feedback Fixes SignSGD", 2019)
-// Shapes: g, e, y [n], n from 0; a message is ceil(n / 4096) records of 544 bytes, one a chunk of 4,096 elements: the
-// scale 8 times as float, then 4,096 bits, the lowest of a byte first. Bits beyond n are set. messages [peers], one
-// after the other; peers from 1.
-// Types: g, e, y float. |u| is added in float as a tree over halves of the chunk down to 64, then by pairs; its mean is
-// rounded once.
-// Tiling: a chunk. compress: two tiles each of g, e and the new e, two records, u and one more: 6 x 16,384 + 2 x 544 +
-// 2 x 16,384 + 32 = 132,192 bytes of unified buffer; reduce: eight records, two tiles of y and three more: 4,352 + 5 x
-// 16,384 = 86,272. Beyond them Select needs the last 8,192.
-// Alignment: g at a multiple of 4 bytes, e, y and the messages of 32. A chunk is one core's.
-// Overwritten: e and the message; y. Accumulated: e is read and then holds what was left out.
-// Global memory: compress 8 bytes read and 4.13 written an element; reduce 0.13 read a peer and 4 written.
+// Shapes: x, whole, kept, y [n], n from 0. A record of 1,056 bytes is of 8 rows of 1,024 elements: their bits, the
+// lowest of a byte first, and behind them 8 scales as float; records [at least ceil(n / 8192)], of which `share` are the
+// card's own from own * share on, if there are as many. Bits beyond n are set. Without parts there is no `whole`.
+// reduce: records [cards, share], cards from 1.
+// Types: float. |u| is added by pairs of neighbours, 64 and then 16; the mean is the sum times 1 / elements, rounded.
+// Tiling: two rows. compress: two tiles each of x, whole, kept and the new kept, two records, u, ones and one more:
+// 11 x 8,192 + 2 x 1,056 + 416 = 92,640 bytes of unified buffer; reduce: four records, two of y, ones and one more:
+// 4,224 + 2 x 32,768 + 2 x 8,192 + 256 = 86,400. Beyond them Select needs the last 8,192.
+// Alignment: x and whole at multiples of 4 bytes, kept, y and records of 32. A record is one core's.
+// Overwritten: records; y. Accumulated: kept is read and then holds what was left out.
+// Global memory: compress 8 bytes read and 4.13 written an element, 4 more read with `whole`; reduce 0.13 read a card
+// and 4 written.
+#include "feedback.h"
 #include "kernel_operator.h"
-
-using namespace AscendC;
+#include "tile.h"
 
 namespace {
 
-constexpr uint32_t SIGN_CHUNK = 4096, SIGN_HEADER = 32, SIGN_RECORD = SIGN_HEADER + SIGN_CHUNK / 8;
+constexpr uint32_t SIGN_ROW = 1024, SIGN_ROWS = 8, SIGN_TILE = 2 * SIGN_ROW, SIGN_ELEMENTS = SIGN_ROWS * SIGN_ROW;
+constexpr uint32_t SIGN_SCALES = SIGN_ELEMENTS / 8, SIGN_BYTES = SIGN_SCALES + SIGN_ROWS * sizeof(float);
+
+// What a record says.
+class SignHear {
+  public:
+    __aicore__ inline void Init(TPipe &pipe) {
+        pipe.InitBuffer(ones, SIGN_TILE * sizeof(float));
+        pipe.InitBuffer(signs, SIGN_TILE * sizeof(float));
+        pipe.InitBuffer(blocks, SIGN_ROWS * 32);
+        Duplicate(ones.Get<float>(), 1.0f, SIGN_TILE);
+    }
+
+    // Of the tile from an element of the record on, instead of `y` or added to it.
+    __aicore__ inline void Tile(const LocalTensor<float> &y, const LocalTensor<uint8_t> &record, uint32_t from,
+                                bool isAdded) {
+        const LocalTensor<float> sign = isAdded ? signs.Get<float>() : y, scale = blocks.Get<float>();
+        PipeBarrier<PIPE_V>();
+        Select(sign, record[from / 8], ones.Get<float>(), -1.0f, SELMODE::VSEL_TENSOR_SCALAR_MODE, SIGN_TILE);
+        Brcb(scale, record[SIGN_SCALES].ReinterpretCast<float>(), 1, BrcbRepeatParams{1, 8});
+        PipeBarrier<PIPE_V>();
+        // All elements of a row with the block of its scale.
+        const BinaryRepeatParams byScale = BinaryRepeatParams{1, 1, 0, 8, 8, 0};
+        for (uint32_t at = 0; at < SIGN_TILE; at += SIGN_ROW) {
+            const LocalTensor<float> block = scale[(from + at) / SIGN_ROW * 8];
+            if (isAdded) MulAddDst(y[at], sign[at], block, 64, SIGN_ROW / 64, byScale);
+            else Mul(y[at], sign[at], block, 64, SIGN_ROW / 64, byScale);
+        }
+    }
+
+    TBuf<TPosition::VECCALC> ones, signs, blocks;
+};
 
 class SignCompress {
   public:
-    __aicore__ inline void Init(GM_ADDR g, GM_ADDR e, GM_ADDR message, uint32_t elements) {
-        n = elements, chunks = (uint64_t(n) + SIGN_CHUNK - 1) / SIGN_CHUNK;
-        gradient.SetGlobalBuffer((__gm__ float *)g, n);
-        error.SetGlobalBuffer((__gm__ float *)e, n);
-        records.SetGlobalBuffer((__gm__ uint8_t *)message, uint64_t(chunks) * SIGN_RECORD);
-        pipe.InitBuffer(inGradient, 2, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(inError, 2, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(outError, 2, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(outRecord, 2, SIGN_RECORD);
-        pipe.InitBuffer(sums, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(scratch, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(total, 32);
+    __aicore__ inline void Init(GM_ADDR x, GM_ADDR whole, GM_ADDR kept, GM_ADDR recordAddress, uint32_t n,
+                                uint32_t recordCount, uint32_t share, uint32_t own, uint32_t parts) {
+        elements = n, count = recordCount, ownFrom = share * own, ownTo = ownFrom + share;
+        records.SetGlobalBuffer((__gm__ uint8_t *)recordAddress, uint64_t(count) * SIGN_BYTES);
+        feedback.Init(pipe, x, whole, kept, n, parts, SIGN_TILE);
+        hear.Init(pipe);
+        pipe.InitBuffer(out, 2, SIGN_TILE * sizeof(float));
+        pipe.InitBuffer(outRecord, 2, SIGN_BYTES);
+        pipe.InitBuffer(sums, (SIGN_TILE / 64 + SIGN_ROWS) * sizeof(float));
     }
 
     __aicore__ inline void Process() {
-        for (uint32_t chunk = GetBlockIdx(); chunk < chunks; chunk += GetBlockNum()) {
-            const uint64_t at = uint64_t(chunk) * SIGN_CHUNK;
-            const uint32_t count = n - at < SIGN_CHUNK ? n - at : SIGN_CHUNK;
-            CopyIn(at, count);
-            AddError(count);
-            Compress(count);
-            CopyOut(chunk, at, count);
+        for (uint32_t record = GetBlockIdx(); record < count; record += GetBlockNum()) {
+            LocalTensor<uint8_t> said = outRecord.AllocTensor<uint8_t>();
+            Duplicate(said[SIGN_SCALES].ReinterpretCast<float>(), 0.0f, SIGN_ROWS);
+            for (uint32_t from = 0; from < SIGN_ELEMENTS; from += SIGN_TILE) {
+                const uint64_t at = uint64_t(record) * SIGN_ELEMENTS + from, left = at < elements ? elements - at : 0;
+                const uint32_t some = left < SIGN_TILE ? left : SIGN_TILE;
+                if (some != 0) feedback.Begin(at, some);
+                const LocalTensor<float> u = feedback.Take(some), heard = hear.signs.Get<float>();
+                CompareScalar(said[from / 8], u, 0.0f, CMPMODE::GE, SIGN_TILE);
+                if (record < ownFrom || record >= ownTo) AddMeans(said, u, from, some);
+                hear.Tile(heard, said, from, false);
+                LocalTensor<float> rest = out.AllocTensor<float>();
+                PipeBarrier<PIPE_V>();
+                if (some != 0) Sub(rest, u, heard, some);
+                Store(out, rest, feedback.kept[at], some);
+            }
+            Store(outRecord, said, records[uint64_t(record) * SIGN_BYTES], SIGN_BYTES);
         }
     }
 
   private:
-    __aicore__ inline void CopyIn(uint64_t at, uint32_t count) {
-        const DataCopyExtParams copy{1, uint32_t(count * sizeof(float)), 0, 0, 0};
-        const DataCopyPadExtParams<float> noPadding{false, 0, 0, 0.0f};
-        LocalTensor<float> g = inGradient.AllocTensor<float>(), e = inError.AllocTensor<float>();
-        DataCopyPad(g, gradient[at], copy, noPadding);
-        DataCopyPad(e, error[at], copy, noPadding);
-        inGradient.EnQue(g);
-        inError.EnQue(e);
-    }
-
-    // Beyond the end u is 0, which adds nothing and sets its bit.
-    __aicore__ inline void AddError(uint32_t count) {
-        LocalTensor<float> u = sums.Get<float>(), g = inGradient.DeQue<float>(), e = inError.DeQue<float>();
-        if (count < SIGN_CHUNK) Duplicate(u, 0.0f, SIGN_CHUNK);
+    // The means of a tile's rows; those of the others are 0 until theirs are added.
+    __aicore__ inline void AddMeans(const LocalTensor<uint8_t> &said, const LocalTensor<float> &u, uint32_t from,
+                                    uint32_t some) {
+        const LocalTensor<float> magnitude = hear.signs.Get<float>(), lanes = sums.Get<float>();
+        const LocalTensor<float> scales = said[SIGN_SCALES].ReinterpretCast<float>(), means = lanes[SIGN_TILE / 64];
+        Abs(magnitude, u, SIGN_TILE);
         PipeBarrier<PIPE_V>();
-        Add(u, g, e, count);
-        inGradient.FreeTensor(g);
-        inError.FreeTensor(e);
-        PipeBarrier<PIPE_V>();
-    }
-
-    __aicore__ inline float Mean(uint32_t count) {
-        LocalTensor<float> magnitude = scratch.Get<float>(), sum = total.Get<float>();
-        Abs(magnitude, sums.Get<float>(), SIGN_CHUNK);
-        for (uint32_t half = SIGN_CHUNK / 2; half >= 64; half /= 2) {
+        WholeReduceSum(lanes, magnitude, 64, SIGN_TILE / 64, 1, 1, 8);
+        for (uint32_t row = 0; row * SIGN_ROW < some; ++row) {
+            const uint32_t rest = some - row * SIGN_ROW, size = rest < SIGN_ROW ? rest : SIGN_ROW;
+            Duplicate(means, 0.0f, SIGN_ROWS);
             PipeBarrier<PIPE_V>();
-            Add(magnitude, magnitude, magnitude[half], half);
+            WholeReduceSum(means[from / SIGN_ROW + row], lanes[row * 16], 16, 1, 1, 1, 2);
+            PipeBarrier<PIPE_V>();
+            Axpy(scales, means, 1.0f / size, SIGN_ROWS);
         }
-        PipeBarrier<PIPE_V>();
-        WholeReduceSum(sum, magnitude, 64, 1, 1, 1, 8);
-        SetFlag<HardEvent::V_S>(EVENT_ID0);
-        WaitFlag<HardEvent::V_S>(EVENT_ID0);
-        const float mean = sum.GetValue(0) / count;
-        SetFlag<HardEvent::S_V>(EVENT_ID0);
-        WaitFlag<HardEvent::S_V>(EVENT_ID0);
-        return mean;
-    }
-
-    __aicore__ inline void Compress(uint32_t count) {
-        LocalTensor<float> u = sums.Get<float>(), step = scratch.Get<float>();
-        LocalTensor<uint8_t> record = outRecord.AllocTensor<uint8_t>();
-        CompareScalar(record[SIGN_HEADER], u, 0.0f, CMPMODE::GE, SIGN_CHUNK);
-        const float scale = Mean(count);
-        Duplicate(record.ReinterpretCast<float>(), scale, SIGN_HEADER / sizeof(float));
-        Duplicate(step, scale, SIGN_CHUNK);
-        PipeBarrier<PIPE_V>();
-        Select(step, record[SIGN_HEADER], step, -scale, SELMODE::VSEL_TENSOR_SCALAR_MODE, SIGN_CHUNK);
-        LocalTensor<float> e = outError.AllocTensor<float>();
-        PipeBarrier<PIPE_V>();
-        Sub(e, u, step, count);
-        outRecord.EnQue(record);
-        outError.EnQue(e);
-    }
-
-    __aicore__ inline void CopyOut(uint32_t chunk, uint64_t at, uint32_t count) {
-        LocalTensor<uint8_t> record = outRecord.DeQue<uint8_t>();
-        LocalTensor<float> e = outError.DeQue<float>();
-        DataCopy(records[uint64_t(chunk) * SIGN_RECORD], record, SIGN_RECORD);
-        DataCopyPad(error[at], e, DataCopyExtParams{1, uint32_t(count * sizeof(float)), 0, 0, 0});
-        outRecord.FreeTensor(record);
-        outError.FreeTensor(e);
     }
 
     TPipe pipe;
-    TQue<QuePosition::VECIN, 2> inGradient, inError;
-    TQue<QuePosition::VECOUT, 2> outError, outRecord;
-    TBuf<TPosition::VECCALC> sums, scratch, total;
-    GlobalTensor<float> gradient, error;
+    Feedback feedback;
+    SignHear hear;
+    TQue<QuePosition::VECOUT, 2> out, outRecord;
+    TBuf<TPosition::VECCALC> sums;
     GlobalTensor<uint8_t> records;
-    uint32_t n, chunks;
+    uint32_t elements, count, ownFrom, ownTo;
 };
 
 class SignReduce {
   public:
-    __aicore__ inline void Init(GM_ADDR messages, GM_ADDR result, uint32_t peerCount, float scaleOfSum,
-                                uint32_t elements) {
-        n = elements, peers = peerCount, factor = scaleOfSum, chunks = (uint64_t(n) + SIGN_CHUNK - 1) / SIGN_CHUNK;
-        records.SetGlobalBuffer((__gm__ uint8_t *)messages, uint64_t(peers) * chunks * SIGN_RECORD);
+    __aicore__ inline void Init(GM_ADDR recordAddress, GM_ADDR result, uint32_t n, uint32_t ofCard,
+                                uint32_t cardCount) {
+        elements = n, share = ofCard, cards = cardCount;
+        records.SetGlobalBuffer((__gm__ uint8_t *)recordAddress, uint64_t(cards) * share * SIGN_BYTES);
         y.SetGlobalBuffer((__gm__ float *)result, n);
-        pipe.InitBuffer(in, 8, SIGN_RECORD);
-        pipe.InitBuffer(out, 2, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(ones, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(signs, SIGN_CHUNK * sizeof(float));
-        pipe.InitBuffer(sums, SIGN_CHUNK * sizeof(float));
+        pipe.InitBuffer(in, 4, SIGN_BYTES);
+        pipe.InitBuffer(out, 2, SIGN_ELEMENTS * sizeof(float));
+        hear.Init(pipe);
     }
 
     __aicore__ inline void Process() {
-        Duplicate(ones.Get<float>(), 1.0f, SIGN_CHUNK);
-        for (uint32_t chunk = GetBlockIdx(); chunk < chunks; chunk += GetBlockNum()) {
-            // As many of the peers' records are under way as there are buffers.
-            for (uint32_t peer = 0; peer < peers + 7; ++peer) {
-                if (peer < peers) CopyIn(uint64_t(peer) * chunks + chunk);
-                if (peer >= 7) AddPeer(peer == 7);
+        for (uint32_t record = GetBlockIdx(); uint64_t(record) * SIGN_ELEMENTS < elements; record += GetBlockNum()) {
+            const uint64_t at = uint64_t(record) * SIGN_ELEMENTS, left = elements - at;
+            LocalTensor<float> sum = out.AllocTensor<float>();
+            for (uint32_t card = 0; card < cards; ++card) {
+                Fetch(in, records[(uint64_t(card) * share + record) * SIGN_BYTES], SIGN_BYTES);
+                LocalTensor<uint8_t> said = in.DeQue<uint8_t>();
+                for (uint32_t from = 0; from < SIGN_ELEMENTS; from += SIGN_TILE)
+                    hear.Tile(sum[from], said, from, card != 0);
+                in.FreeTensor(said);
             }
-            CopyOut(uint64_t(chunk) * SIGN_CHUNK);
+            Store(out, sum, y[at], left < SIGN_ELEMENTS ? left : SIGN_ELEMENTS);
         }
     }
 
   private:
-    __aicore__ inline void CopyIn(uint64_t number) {
-        LocalTensor<uint8_t> record = in.AllocTensor<uint8_t>();
-        DataCopy(record, records[number * SIGN_RECORD], SIGN_RECORD);
-        in.EnQue(record);
-    }
-
-    __aicore__ inline void AddPeer(bool isFirst) {
-        LocalTensor<float> sign = signs.Get<float>();
-        LocalTensor<uint8_t> record = in.DeQue<uint8_t>();
-        SetFlag<HardEvent::MTE2_S>(EVENT_ID0);
-        WaitFlag<HardEvent::MTE2_S>(EVENT_ID0);
-        const float scale = record.ReinterpretCast<float>().GetValue(0);
-        PipeBarrier<PIPE_V>();
-        Select(sign, record[SIGN_HEADER], ones.Get<float>(), -1.0f, SELMODE::VSEL_TENSOR_SCALAR_MODE, SIGN_CHUNK);
-        PipeBarrier<PIPE_V>();
-        if (isFirst) Muls(sums.Get<float>(), sign, scale, SIGN_CHUNK);
-        else Axpy(sums.Get<float>(), sign, scale, SIGN_CHUNK);
-        // The buffer may be filled again only after it was read here too.
-        SetFlag<HardEvent::S_V>(EVENT_ID0);
-        WaitFlag<HardEvent::S_V>(EVENT_ID0);
-        in.FreeTensor(record);
-    }
-
-    __aicore__ inline void CopyOut(uint64_t at) {
-        const uint32_t count = n - at < SIGN_CHUNK ? n - at : SIGN_CHUNK;
-        LocalTensor<float> result = out.AllocTensor<float>();
-        PipeBarrier<PIPE_V>();
-        Muls(result, sums.Get<float>(), factor, count);
-        out.EnQue(result);
-        result = out.DeQue<float>();
-        DataCopyPad(y[at], result, DataCopyExtParams{1, uint32_t(count * sizeof(float)), 0, 0, 0});
-        out.FreeTensor(result);
-    }
-
     TPipe pipe;
-    TQue<QuePosition::VECIN, 8> in;
+    SignHear hear;
+    TQue<QuePosition::VECIN, 4> in;
     TQue<QuePosition::VECOUT, 2> out;
-    TBuf<TPosition::VECCALC> ones, signs, sums;
     GlobalTensor<uint8_t> records;
     GlobalTensor<float> y;
-    uint32_t n, peers, chunks;
-    float factor;
+    uint32_t elements, share, cards;
 };
 
 }  // namespace
 
-extern "C" __global__ __aicore__ void sign_compress(GM_ADDR g, GM_ADDR e, GM_ADDR message, uint32_t n) {
+extern "C" __global__ __aicore__ void sign_compress_float(GM_ADDR x, GM_ADDR whole, GM_ADDR kept, GM_ADDR records,
+                                                          uint32_t n, uint32_t count, uint32_t share, uint32_t own,
+                                                          uint32_t parts) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    SignCompress kernel;
-    kernel.Init(g, e, message, n);
-    kernel.Process();
+    Run<SignCompress>(x, whole, kept, records, n, count, share, own, parts);
 }
-extern "C" __global__ __aicore__ void sign_reduce(GM_ADDR messages, GM_ADDR y, uint32_t peers, float factor,
-                                                  uint32_t n) {
+extern "C" __global__ __aicore__ void sign_compress_reduce_float(GM_ADDR records, GM_ADDR y, uint32_t n, uint32_t share,
+                                                                 uint32_t cards) {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    SignReduce kernel;
-    kernel.Init(messages, y, peers, factor, n);
-    kernel.Process();
+    Run<SignReduce>(records, y, n, share, cards);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ascend_tp::base::{DType, Kernels};
 use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, EngineOptions};
+use ascend_tp::exec::{Engine, EngineOptions, Error};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, Kind};
@@ -64,18 +64,25 @@ impl Case {
 
     /// The sum on all cards, and by card of `dp` what it kept back.
     pub(crate) fn run(&self, engine: &mut Engine, parts: &[Vec<f32>], whole: &[f32]) -> (Vec<f32>, Vec<Vec<f32>>) {
+        self.try_run(engine, parts, whole).unwrap()
+    }
+
+    pub(crate) fn try_run(
+        &self,
+        engine: &mut Engine,
+        parts: &[Vec<f32>],
+        whole: &[f32],
+    ) -> Result<(Vec<f32>, Vec<Vec<f32>>), Error> {
         let inputs = vec![("x".to_owned(), bytes(&parts.concat())), ("whole".to_owned(), bytes(whole))];
-        let outputs = engine.run(0, inputs).unwrap();
+        let outputs = engine.run(0, inputs)?;
         let mut kept = vec![Vec::new(); self.cards];
-        engine
-            .load(|shards| {
-                for part in shards.states().iter().flatten() {
-                    kept[part.rank() / self.across].extend(floats(&part.read()?));
-                }
-                Ok(())
-            })
-            .unwrap();
-        (floats(&outputs[0].1), kept)
+        engine.load(|shards| {
+            for part in shards.states().iter().flatten() {
+                kept[part.rank() / self.across].extend(floats(&part.read()?));
+            }
+            Ok(())
+        })?;
+        Ok((floats(&outputs[0].1), kept))
     }
 
     fn engine(&self) -> Engine {
@@ -85,14 +92,22 @@ impl Case {
     /// On cards that have kernels from there.
     pub(crate) fn engine_with(&self, kernels: KernelSource) -> Engine {
         let emulator = Emulator::new(Config::with_cards(self.cards * self.across)).unwrap();
-        let plans = self.plans(kernels.kernels());
+        self.engine_on(&emulator, self.plans(kernels.kernels()), kernels).unwrap()
+    }
+
+    pub(crate) fn engine_on(
+        &self,
+        emulator: &Emulator,
+        plans: Vec<Plan>,
+        kernels: KernelSource,
+    ) -> Result<Engine, Error> {
         let options = EngineOptions { kernels, ..EngineOptions::default() };
-        start_with(&Cann::new(emulator.table()).unwrap(), plans, &Tensors::new(), &options).unwrap()
+        start_with(&Cann::new(emulator.table()).unwrap(), plans, &Tensors::new(), &options)
     }
 }
 
 /// What cards hear of the sum of `parts`, of one piece, by loops that know nothing of records and collectives.
-fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept: &mut [Vec<f32>]) -> Vec<f32> {
+pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept: &mut [Vec<f32>]) -> Vec<f32> {
     if let ([part], [kept]) = (parts, &mut *kept) {
         // One card keeps nothing back.
         let kept = std::mem::replace(kept, vec![0.0; part.len()]);
@@ -108,13 +123,16 @@ fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept: &mut [Vec<
     match by {
         Compression::OneBit => {
             let share = elems.div_ceil(cards).div_ceil(32) * 32;
+            // Small shares have one mean, large ones one a row of 1,024, of which eight are a record.
+            let (share, row) = if elems.div_ceil(cards) < 1 << 16 {
+                (share, share)
+            } else {
+                (elems.div_ceil(cards).next_multiple_of(8192), 1024)
+            };
             let sign = |x: f32| if x >= 0.0 { 1.0 } else { -1.0 };
             let mean = |x: &[f32]| (x.iter().map(|x| f64::from(x.abs())).sum::<f64>() / x.len() as f64) as f32;
-            for owner in 0..cards {
-                let (start, end) = ((owner * share).min(elems), ((owner + 1) * share).min(elems));
-                if start == end {
-                    continue;
-                }
+            for start in (0..elems).step_by(row) {
+                let (owner, end) = (start / share, (start + row).min(elems));
                 let mut all: Vec<f32> = with[owner][start..end].to_vec();
                 for card in (0..cards).filter(|card| *card != owner) {
                     let said = mean(&with[card][start..end]);
@@ -187,10 +205,12 @@ fn follows(case: &Case, rounds: u64, bound: f32, x: impl Fn(f32) -> f32) {
 
 #[test]
 fn one_bit_of_whole_numbers_is_bit_for_bit_what_loops_say() {
-    // Shares of 32 elements, whose means are exact; two rounds need 24 bits.
-    for (cards, across) in [(2, 1), (4, 1), (2, 2)] {
-        let case = Case { by: Compression::OneBit, cards, across, rows: 8 * across, columns: 4 * cards };
-        follows(&case, 2, 0.0, |x| if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) });
+    // Shares of 32 elements, whose means are exact; two rounds need 24 bits. Of rows of 1,024, one round does.
+    for (cards, across, each, rounds) in
+        [(2, 1, 32, 2), (4, 1, 32, 2), (2, 2, 32, 2), (2, 1, 1 << 16, 1), (3, 1, 9 << 13, 1)]
+    {
+        let case = Case { by: Compression::OneBit, cards, across, rows: 8 * across, columns: each / 8 * cards };
+        follows(&case, rounds, 0.0, |x| if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) });
     }
 }
 

@@ -10,6 +10,7 @@
 mod build;
 pub(crate) mod launched;
 mod mutations;
+mod said;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +20,7 @@ use std::{env, fs, thread};
 
 use ascend_tp_emulator::compiler::{Compiler, HEADERS, OPTIONS};
 
-use mutations::{Mutated, mutate};
+use mutations::{Mutated, SHARED, mutate};
 
 /// Random cases a kernel unless `ASCEND_TP_KERNEL_ROUNDS` says otherwise.
 const ROUNDS: &str = "60";
@@ -77,9 +78,10 @@ fn check_kernel(compiler: &Compiler, check: &str, folder: &Path) -> (String, Vec
     let folder = folder.join(check);
     fs::create_dir(&folder).expect("a folder");
     let mut mutants = Vec::new();
-    for file in [format!("{check}.cpp"), "part.h".to_owned()] {
-        let Ok(source) = fs::read_to_string(kernels_folder().join(&file)) else { continue };
-        let Mutated { text, mutations } = mutate(check, &file, &source, mutants.len());
+    let shared = SHARED.iter().filter(|(_, kernel)| *kernel == check).map(|(file, _)| (*file).to_owned());
+    for file in std::iter::once(format!("{check}.cpp")).chain(shared) {
+        let source = fs::read_to_string(kernels_folder().join(&file)).expect("the source of a kernel");
+        let Mutated { text, mutations } = mutate(&file, &source, mutants.len());
         fs::write(folder.join(&file), text).expect("the source is written");
         mutants.extend(mutations);
     }
@@ -124,6 +126,7 @@ fn kernels_compute_right_and_their_mutations_are_named() {
         .iter()
         .map(|name| name.trim_end_matches(".cpp").to_owned())
         .collect();
+    assert_eq!(names(&kernels_folder(), ".h"), SHARED.map(|(file, _)| file), "what kernels share is mutated too");
     for kernel in names(&kernels_folder(), ".cpp") {
         assert!(
             checks.iter().any(|check| kernel == format!("{check}.cpp")),

@@ -227,6 +227,17 @@ void MulAddDst(const LocalTensor<T> &dst, const LocalTensor<T> &src0, const Loca
         vector_detail::Operand<T>{dst, "dst"}, vector_detail::Operand<T>{src0, "src0"},
         vector_detail::Operand<T>{src1, "src1"});
 }
+template <class T, class Mask>
+void MulAddDst(const LocalTensor<T> &dst, const LocalTensor<T> &src0, const LocalTensor<T> &src1, Mask mask,
+               int32_t repeats, const BinaryRepeatParams &params, At at = At::here()) {
+    vector_detail::apply(
+        "MulAddDst", at, vector_detail::repeated({"MulAddDst", "mask", at}, mask, repeats, sizeof(T)),
+        [](T a, T b, T c) { return T(a + T(b * c)); },
+        vector_detail::Operand<T>{dst, "dst", params.dstBlkStride, params.dstRepStride},
+        vector_detail::Operand<T>{dst, "dst", params.dstBlkStride, params.dstRepStride},
+        vector_detail::Operand<T>{src0, "src0", params.src0BlkStride, params.src0RepStride},
+        vector_detail::Operand<T>{src1, "src1", params.src1BlkStride, params.src1RepStride});
+}
 template <class T>
 void Duplicate(const LocalTensor<T> &dst, std::common_type_t<T> value, int32_t count, At at = At::here()) {
     vector_detail::apply(

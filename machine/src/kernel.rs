@@ -9,13 +9,14 @@ use crate::launch::{Access, Element, Launch, LaunchOperand};
 type Tensors = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
 
 /// By the name of an entry function without its type: its tensors.
-const KERNELS: [(&str, Tensors); 8] = [
+const KERNELS: [(&str, Tensors); 9] = [
     ("cache_write", cache_write),
     ("grad_stats", grad_stats),
     ("ordered_sum", ordered_sum),
+    ("sign_compress", said),
+    ("sign_compress_reduce", heard),
     ("topk_threshold_choose", chosen),
     ("topk_threshold_count", counted),
-    ("topk_threshold_narrow", narrowed),
     ("vocab_ce_forward", vocabulary_statistics),
     ("vocab_ce_backward", vocabulary_gradient),
 ];
@@ -71,16 +72,29 @@ fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOp
     Some(vec![tensor(element, &[rows, vocabulary], Access::Update)?])
 }
 
-/// What every core counts is too little to count.
-fn counted(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
-    let &[elems] = numbers else { return None };
+/// Bytes of a record: a bit for each of its elements, and eight scales.
+const RECORD_BYTES: u64 = 8192 / 8 + 8 * 4;
+
+fn said(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
+    let &[elems, records, .., parts] = numbers else { return None };
     let read = || tensor(element, &[elems], Access::Read);
-    [read(), read()].into_iter().collect()
+    let whole = (parts > 0).then(read);
+    let rest =
+        [tensor(element, &[elems], Access::Update), tensor(Element::I8, &[records, RECORD_BYTES], Access::Write)];
+    [read()].into_iter().chain(whole).chain(rest).collect()
 }
 
-fn narrowed(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
-    let &[cores, ..] = numbers else { return None };
-    Some(vec![tensor(element, &[cores, 8], Access::Read)?])
+fn heard(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
+    let &[elems, share, cards] = numbers else { return None };
+    let records = tensor(Element::I8, &[cards, share, RECORD_BYTES], Access::Read);
+    [records, tensor(element, &[elems], Access::Write)].into_iter().collect()
+}
+
+/// What every core counts is too little to count.
+fn counted(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
+    let &[elems, ..] = numbers else { return None };
+    let read = || tensor(element, &[elems], Access::Read);
+    [read(), read()].into_iter().collect()
 }
 
 fn chosen(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {

@@ -1,7 +1,7 @@
 //! Which kernels of this project cards have.
 
 /// Kernels that programs launch, by their files in `kernels/`: each takes the place of calls of the toolkit.
-const LAUNCHED: [&str; 5] = ["cache_write", "grad_stats", "ordered_sum", "topk_threshold", "vocab_ce"];
+const LAUNCHED: [&str; 6] = ["cache_write", "grad_stats", "ordered_sum", "sign_compress", "topk_threshold", "vocab_ce"];
 
 /// Cores of a launch: the vector cores of the smallest Atlas A2, so that none waits for another's. Results of a core by itself are of so
 /// many.

@@ -672,19 +672,24 @@ calls! {
     )
     /// `out[n]`, the sum of the rows of `x[rows,n]` by pairs, those by pairs, and so on; f32, 1 to 32 rows.
     OrderedSum "ordered_sum" { read x, write out } (x, out, x.size(0), x.size(1))
-    /// Of the magnitudes of `x + kept`, f32, by core of the launch: how many reach each of the eight thresholds that end `state[16]`;
-    /// state and `counts[cores,8]` i32.
-    MagnitudesCounted "topk_threshold_count" { read x, read kept, read state, write counts } (
-        x, kept, state, counts, x.view.elems()
+    /// Of `u = whole / parts + x + kept`, without a whole if there are no parts, the sign of each element and the mean magnitude of each
+    /// row, as `records[count,bytes]` u8; `kept` becomes what that leaves out, but all of it in the `share` records of place `own`.
+    SignsSaid "sign_compress" {
+        far_read x, far_read whole, far_update kept, far_write records, with share: usize, with own: usize, with parts: usize
+    } (x, whole, kept, records, x.view.elems(), records.size(0), share, own, parts)
+    /// `out`, f32, the sum of what `records[cards,share,bytes]` say, card by card.
+    SignsAdded "sign_compress_reduce" { read records, write out } (
+        records, out, out.view.elems(), records.size(1), records.size(0)
     )
-    /// Narrows what `state` says of the threshold that at most `most` magnitudes reach, by what was counted; zeros begin, and `last`, 1,
-    /// ends.
-    ThresholdNarrowed "topk_threshold_narrow" { read counts, update state, with most: usize, with last: usize } (
-        state, counts, counts.size(0), most, last
-    )
-    /// Those elements of `x + kept` that were counted last, as `values` and `places`, i32, with entries of 0 and -1 between and
-    /// behind them; the others, and zeros, become `kept`.
+    /// Narrows what the round `before` says of the threshold that at most `most` magnitudes of `x + kept`, f32, reach, and counts those
+    /// that reach each of eight thresholds in it: by core of the launch, and behind them the range, i32 `[cores + 1,8]`. Zeros begin,
+    /// and `last`, 1, ends.
+    MagnitudesCounted "topk_threshold_count" {
+        far_read x, far_read kept, far_read before, far_write after, with most: usize, with last: usize
+    } (x, kept, before, after, x.view.elems(), most, last)
+    /// Those elements of `x + kept` that the last round counted, as `values` and `places`, i32, of which entries between and behind
+    /// them stay as they are; the others, and zeros, become `kept`.
     MagnitudesChosen "topk_threshold_choose" {
-        far_read x, far_update kept, far_read state, far_read counts, far_write values, far_write places
-    } (x, kept, state, counts, values, places, x.view.elems(), values.view.elems())
+        far_read x, far_update kept, far_read round, far_update values, far_update places
+    } (x, kept, round, values, places, x.view.elems(), values.view.elems())
 }

@@ -5,6 +5,7 @@
 //! the same.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Compression {
-    /// The sign of each element and their mean magnitude. Elements are dealt over the cards, each of which adds up its share of all
+    /// The sign of each element and the mean magnitude of each row of them. Elements are dealt over the cards, each of which adds up its share of all
     /// parts, its own as it is, and says as much of the sum.
     OneBit,
     /// Of the elements this share, those of the greatest magnitude: values and places, one at least. Each card adds up those of all.
@@ -23,40 +24,80 @@ pub enum Compression {
     },
 }
 
-/// How the elements of a part are dealt over cards that say one bit of each.
+/// How the elements of a part are dealt over cards that say one bit of each: a share a card, in records of rows. A record has the signs
+/// of its rows, and behind them the mean magnitude of each, f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dealt {
     elems: usize,
-    /// Elements of a share, the last of which may lack some: whole numbers of four bytes of signs.
-    pub chunk: usize,
+    /// Elements of a row: whole numbers of four bytes of signs.
+    pub row: usize,
+    /// Rows of a record.
+    pub rows: usize,
+    /// Records of a share, the last of which may lack elements.
+    pub records: usize,
 }
 
 impl Dealt {
     /// Signs of four bytes.
     const SIGNS: usize = 32;
+    /// Elements of a share from which on it has several rows: what its last record lacks is at most an eighth of them.
+    const LEAST_IN_ROWS: usize = 8 * Self::ROWS * Self::ROW;
+    /// Rows of a record of several, whose means are a block of 32 bytes, and elements of each: as `kernels/sign_compress.cpp` has them.
+    const ROWS: usize = 8;
+    const ROW: usize = 1024;
 
     /// Of so many elements over so many cards.
     #[must_use]
     pub const fn new(elems: usize, cards: usize) -> Self {
-        Self { elems, chunk: elems.div_ceil(cards).next_multiple_of(Self::SIGNS) }
+        let share = elems.div_ceil(cards);
+        if share < Self::LEAST_IN_ROWS {
+            return Self { elems, row: share.next_multiple_of(Self::SIGNS), rows: 1, records: 1 };
+        }
+        Self { elems, row: Self::ROW, rows: Self::ROWS, records: share.div_ceil(Self::ROWS * Self::ROW) }
     }
 
-    /// Elements of a card's share.
+    /// Whether records are as `kernels/sign_compress.cpp` has them.
+    #[must_use]
+    pub const fn is_in_rows(&self) -> bool {
+        self.rows == Self::ROWS
+    }
+
+    /// Elements of a share, of which the last cards' may lack some.
+    #[must_use]
+    pub const fn share(&self) -> usize {
+        self.records * self.rows * self.row
+    }
+
+    /// Elements that there are of a card's share.
     #[must_use]
     pub fn count(&self, card: usize) -> usize {
-        self.elems.saturating_sub(card * self.chunk).min(self.chunk)
+        self.elems.saturating_sub(card * self.share()).min(self.share())
     }
 
-    /// Bytes of the signs of a share.
+    /// Elements that there are of each row of some cards' shares.
+    #[must_use]
+    pub fn row_counts(&self, cards: Range<usize>) -> Vec<usize> {
+        let of_share = self.records * self.rows;
+        let rows = cards.start * of_share..cards.end * of_share;
+        rows.map(|row| self.elems.saturating_sub(row * self.row).min(self.row)).collect()
+    }
+
+    /// Bytes of the signs of a record.
     #[must_use]
     pub const fn sign_bytes(&self) -> usize {
-        self.chunk / 8
+        self.rows * self.row / 8
     }
 
-    /// Bytes of what is said of a share: the signs, and behind them their mean magnitude, f32.
+    /// Bytes of a record.
     #[must_use]
     pub const fn record_bytes(&self) -> usize {
-        self.sign_bytes() + size_of::<f32>()
+        self.sign_bytes() + self.rows * size_of::<f32>()
+    }
+
+    /// Bytes of what is said of a share.
+    #[must_use]
+    pub const fn share_bytes(&self) -> usize {
+        self.records * self.record_bytes()
     }
 }
 
@@ -74,7 +115,7 @@ impl Compression {
     #[must_use]
     pub fn wire_bytes(&self, elems: usize, cards: usize) -> usize {
         match self {
-            Self::OneBit => 2 * (cards - 1) * Dealt::new(elems, cards).record_bytes(),
+            Self::OneBit => 2 * (cards - 1) * Dealt::new(elems, cards).share_bytes(),
             Self::TopK { share } => (cards - 1) * Self::kept(*share, elems) * Self::PLACED_BYTES,
         }
     }
@@ -136,9 +177,11 @@ mod tests {
     fn one_bit_is_a_sixteenth_of_f16_and_the_greatest_are_as_many_as_their_share() {
         let (elems, cards) = (1 << 20, 8);
         let of_f16 = 2 * (cards - 1) * (elems / cards) * 2;
-        // And one magnitude, f32, with each share.
-        let magnitudes = 2 * (cards - 1) * size_of::<f32>();
+        // And one magnitude, f32, with each row of 1,024 elements.
+        let magnitudes = 2 * (cards - 1) * (elems / cards / 1024) * size_of::<f32>();
         assert_eq!(Compression::OneBit.wire_bytes(elems, cards), of_f16 / 16 + magnitudes);
+        // Of small shares, one with each.
+        assert_eq!(Compression::OneBit.wire_bytes(1 << 12, cards), 2 * (cards - 1) * (512 / 8 + size_of::<f32>()));
         let top = Compression::TopK { share: 0.25 };
         assert_eq!(top.wire_bytes(100, 3), 2 * 25 * 8);
         assert_eq!(top.wire_bytes(1, 3), 2 * 8);
@@ -146,10 +189,17 @@ mod tests {
 
     #[test]
     fn shares_are_all_elements_once() {
-        for (elems, cards) in [(1, 2), (31, 3), (64, 2), (65, 2), (1000, 7), (96, 8)] {
+        let large = [(1 << 17, 2), ((1 << 17) + 1, 2), (1_000_003, 3), ((1 << 21) - 5, 31)];
+        for (elems, cards) in [(1, 2), (31, 3), (64, 2), (65, 2), (1000, 7), (96, 8)].into_iter().chain(large) {
             let dealt = Dealt::new(elems, cards);
             assert_eq!((0..cards).map(|card| dealt.count(card)).sum::<usize>(), elems, "{elems} over {cards}");
-            assert!(dealt.chunk.is_multiple_of(32) && dealt.record_bytes().is_multiple_of(4));
+            for card in 0..cards {
+                let of_rows: usize = dealt.row_counts(card..card + 1).iter().sum();
+                assert_eq!(of_rows, dealt.count(card), "{elems} over {cards}, card {card}");
+            }
+            assert_eq!(dealt.is_in_rows(), elems >= 1 << 17, "{elems} over {cards}");
+            assert!(dealt.row.is_multiple_of(32) && dealt.record_bytes().is_multiple_of(4));
+            assert!(!dealt.is_in_rows() || dealt.record_bytes().is_multiple_of(32));
         }
     }
 

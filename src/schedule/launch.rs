@@ -226,6 +226,7 @@ mod tests {
     fn every_kernel_is_costed_by_a_row_of_its_own() {
         let wide = |sizes: &[usize]| View { dtype: DType::F32, ..view(0, sizes) };
         let whole = |sizes: &[usize]| View { dtype: DType::I32, ..view(0, sizes) };
+        let bytes = |sizes: &[usize]| View { dtype: DType::U8, ..view(0, sizes) };
         let new = || Box::new(view(0, &[6, 2, 16]));
         let [angles, cache] = [wide(&[6, 8]), view(0, &[3, 9, 2, 16])].map(Box::new);
         let calls = [
@@ -240,18 +241,28 @@ mod tests {
             },
             Call::SquareSums { x: wide(&[100]), records: wide(&[40, 24]) },
             Call::OrderedSum { x: wide(&[4, 8]), out: wide(&[8]) },
-            Call::MagnitudesCounted {
-                x: wide(&[100]),
-                kept: wide(&[100]),
-                state: whole(&[16]),
-                counts: whole(&[40, 8]),
+            Call::SignsSaid {
+                x: Box::new(wide(&[100])),
+                whole: Box::new(wide(&[100])),
+                kept: Box::new(wide(&[100])),
+                records: Box::new(bytes(&[2, 1056])),
+                share: 1,
+                own: 0,
+                parts: 2,
             },
-            Call::ThresholdNarrowed { counts: whole(&[40, 8]), state: whole(&[16]), most: 3, last: 0 },
+            Call::SignsAdded { records: bytes(&[2, 1, 1056]), out: wide(&[100]) },
+            Call::MagnitudesCounted {
+                x: Box::new(wide(&[100])),
+                kept: Box::new(wide(&[100])),
+                before: Box::new(whole(&[41, 8])),
+                after: Box::new(whole(&[41, 8])),
+                most: 3,
+                last: 0,
+            },
             Call::MagnitudesChosen {
                 x: Box::new(wide(&[100])),
                 kept: Box::new(wide(&[100])),
-                state: Box::new(whole(&[16])),
-                counts: Box::new(whole(&[40, 8])),
+                round: Box::new(whole(&[41, 8])),
                 values: Box::new(wide(&[288])),
                 places: Box::new(whole(&[288])),
             },

@@ -5,57 +5,61 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// A place in a file, between `«` and `»` in a text that is there once, and what is to stand there instead.
 struct Mutation {
-    kernel: &'static str,
-    /// It is in `part.h`, which the kernel shares with others.
-    is_shared: bool,
+    /// Without its ending, which is `.h` for what kernels share.
+    file: &'static str,
     at: &'static str,
     instead: &'static str,
 }
 
-const fn mutation(kernel: &'static str, at: &'static str, instead: &'static str) -> Mutation {
-    Mutation { kernel, is_shared: false, at, instead }
+const fn mutation(file: &'static str, at: &'static str, instead: &'static str) -> Mutation {
+    Mutation { file, at, instead }
 }
 
-/// Of `part.h`, under the first kernel that uses all of it.
-const fn in_part(at: &'static str, instead: &'static str) -> Mutation {
-    Mutation { kernel: "ordered_sum", is_shared: true, at, instead }
-}
+/// What kernels share, and a kernel that uses all of it.
+pub(crate) const SHARED: [(&str, &str); 4] =
+    [("feedback.h", "sign_compress"), ("part.h", "ordered_sum"), ("tile.h", "vocab_ce"), ("topk.h", "topk_threshold")];
 
 /// Mutations that no rule finds: strides, offsets, sizes of buffers, queues that are swapped.
 const MUTATIONS: &[Mutation] = &[
-    in_part("perBlock = «32» / bytes", "16"),
-    in_part("(«(uint64_t)address % 32») / bytes", "0"),
-    in_part("each = («blocks + cores - 1») / cores", "blocks"),
-    in_part("begin = «each * GetBlockIdx()»", "each * GetBlockIdx() + 1"),
-    in_part("end = «begin + each»", "begin + each + 1"),
+    mutation("part", "perBlock = «32» / bytes", "16"),
+    mutation("part", "(«(uint64_t)address % 32») / bytes", "0"),
+    mutation("part", "each = («blocks + cores - 1») / cores", "blocks"),
+    mutation("part", "begin = «each * GetBlockIdx()»", "each * GetBlockIdx() + 1"),
+    mutation("part", "end = «begin + each»", "begin + each + 1"),
     mutation("ordered_sum", "source[«uint64_t(chunk) * n + at»]", "uint64_t(chunk) * n + at + 1"),
     mutation("ordered_sum", "sums[«level * ORDERED_SUM_TILE»];", "level * ORDERED_SUM_TILE + 1"),
     mutation("ordered_sum", "sums[«below * ORDERED_SUM_TILE»]", "(below + 1) * ORDERED_SUM_TILE"),
     mutation("ordered_sum", "target[«at»]", "at + 1"),
     mutation("ordered_sum", "at += «ORDERED_SUM_TILE») {", "2 * ORDERED_SUM_TILE"),
     mutation("ordered_sum", "? part.to - at : «ORDERED_SUM_TILE»;", "2 * ORDERED_SUM_TILE"),
-    mutation("grad_stats", "gradient[«at»], DataCopy", "at + 1"),
-    mutation("grad_stats", "gradient[«at»], tile", "at + 1"),
+    mutation("grad_stats", "Fetch(in, gradient[«at»]", "at + 1"),
+    mutation("grad_stats", "Store(out, tile, gradient[«at»]", "at + 1"),
     mutation("grad_stats", "records[«GetBlockIdx() * GRAD_STATS_RECORD»]", "GetBlockIdx() * 8"),
+    mutation("grad_stats", "records[GetBlockIdx() * GRAD_STATS_RECORD], «GRAD_STATS_RECORD»", "8"),
     mutation("grad_stats", "flaws = rows[«2 * GRAD_STATS_LANES»]", "GRAD_STATS_LANES"),
     mutation("grad_stats", "Duplicate(rows, 0.0f, «3» * GRAD_STATS_LANES)", "2"),
     mutation("grad_stats", "Muls(result[«16»], flaws", "12"),
     mutation("grad_stats", "Muls(result[8], low, 1.0f, «8»)", "4"),
-    mutation("vocab_ce", "«BinaryRepeatParams{1, 1, 1, 8, 8, 0}»", "BinaryRepeatParams{1, 1, 1, 8, 8, 1}"),
-    mutation("vocab_ce", "«BinaryRepeatParams{1, 1, 1, 8, 8, 0}»", "BinaryRepeatParams{1, 1, 1, 8, 9, 0}"),
-    mutation("vocab_ce", "Sub(values, values, next, «VOCAB_CE_LANES», VOCAB_CE_TILE", "VOCAB_CE_LANES + 1"),
-    mutation("vocab_ce", "best.Get<float>()[«2 * tile»], values", "2 * tile + 1"),
-    mutation("vocab_ce", "if (hasLabel) Pick(«uint64_t(row) * vocab + label»)", "uint64_t(row + 1) * vocab + label"),
-    mutation("vocab_ce", "records[«uint64_t(row) * VOCAB_CE_RECORD»]", "uint64_t(row) * 4"),
+    mutation("vocab_ce", "rowData[uint64_t(row) * VOCAB_CE_RECORD], «VOCAB_CE_RECORD»", "4"),
+    mutation("vocab_ce", "from = «each * GetBlockIdx()»", "0"),
+    mutation("vocab_ce", "? «from + each» : rows", "from + each + 1"),
+    mutation("vocab_ce", "logits[«uint64_t(row) * vocab + column»]", "uint64_t(row + 1) * vocab + column"),
+    mutation("vocab_ce", "work.Get<float>(), «count», true)", "count + 1"),
+    mutation("vocab_ce", "Adds(values, values, -maximum, «VOCAB_CE_TILE»)", "2 * VOCAB_CE_TILE"),
+    mutation("vocab_ce", "WholeReduceSum(record[1], lanes.Get<float>(), «VOCAB_CE_LANES»", "VOCAB_CE_LANES + 1"),
+    mutation("vocab_ce", "record, rowData[«uint64_t(row) * VOCAB_CE_RECORD»]", "uint64_t(row) * 4"),
     mutation(
         "vocab_ce",
         "const uint64_t scale = «uint64_t(row) * VOCAB_CE_RECORD»",
         "uint64_t(row + 1) * VOCAB_CE_RECORD",
     ),
-    mutation("vocab_ce", "DataCopyPad(logits[«at»], result", "at + 1"),
+    mutation("vocab_ce", "Store(out, result, logits[«at»]", "at + 1"),
+    mutation("cache_write", "token += «GetBlockNum()»", "1"),
+    mutation("cache_write", "Fetch(«in», keys", "angles"),
     mutation("cache_write", "byAngle{1, 1, 1, next, «next», 0}", "uint8_t(next + 1)"),
     mutation("cache_write", "both{1, 1, 1, next, next, «next»}", "uint8_t(8)"),
     mutation("cache_write", "DataCopyPad(angle[«CACHE_WRITE_MAX_HALF»]", "CACHE_WRITE_MAX_HALF / 2"),
@@ -74,37 +78,58 @@ const MUTATIONS: &[Mutation] = &[
         "(2 * CACHE_WRITE_MAX_HEADS)",
     ),
     mutation("cache_write", "most = «CACHE_WRITE_TILE / dim»", "2 * CACHE_WRITE_TILE / dim"),
-    mutation("sign_compress", "records[«uint64_t(chunk) * SIGN_RECORD»]", "uint64_t(chunk) * (SIGN_RECORD - 16)"),
-    mutation("sign_compress", "records[«number * SIGN_RECORD»]", "number * SIGN_RECORD + 16"),
-    mutation("sign_compress", "CompareScalar(record[«SIGN_HEADER»]", "SIGN_HEADER / 2"),
-    mutation("sign_compress", "CMPMODE::GE, «SIGN_CHUNK»)", "count"),
-    mutation("sign_compress", "Select(step, record[SIGN_HEADER], «step», -scale", "step[8]"),
-    mutation("sign_compress", "WholeReduceSum(sum, magnitude, «64», 1", "65"),
+    mutation("sign_compress", "record < count; record += «GetBlockNum()»", "1"),
+    mutation("sign_compress", "elements; record += «GetBlockNum()»", "1"),
+    mutation("sign_compress", "share + record) * SIGN_BYTES], «SIGN_BYTES»", "SIGN_BYTES - 32"),
+    mutation("sign_compress", "said, records[uint64_t(record) * SIGN_BYTES], «SIGN_BYTES»", "SIGN_BYTES - 32"),
+    mutation("sign_compress", "Store(«out», rest", "outRecord"),
+    mutation("sign_compress", "Store(«outRecord», said", "out"),
+    mutation("sign_compress", "said, records[«uint64_t(record) * SIGN_BYTES»]", "uint64_t(record) * (SIGN_BYTES - 16)"),
+    mutation("sign_compress", "records[«(uint64_t(card) * share + record) * SIGN_BYTES»]", "card * SIGN_BYTES + 16"),
+    mutation("sign_compress", "CompareScalar(said[«from / 8»]", "from / 16"),
+    mutation("sign_compress", "CMPMODE::GE, «SIGN_TILE»)", "some"),
+    mutation("sign_compress", "Select(sign, record[from / 8], «ones.Get<float>()»", "ones.Get<float>()[8]"),
+    mutation("sign_compress", "Brcb(scale, record[«SIGN_SCALES»]", "SIGN_SCALES - 32"),
     mutation(
         "sign_compress",
-        "DataCopy(records[uint64_t(chunk) * SIGN_RECORD], record, «SIGN_RECORD»)",
-        "SIGN_RECORD - 8",
+        "byScale = «BinaryRepeatParams{1, 1, 0, 8, 8, 0}»",
+        "BinaryRepeatParams{1, 1, 1, 8, 8, 0}",
     ),
-    mutation("sign_compress", "Duplicate(record.ReinterpretCast<float>(), scale, «SIGN_HEADER / sizeof(float)»)", "4"),
-    mutation("topk_threshold", "if (part.to - at > count) CopyIn(«at + count»)", "at + count + 1"),
-    mutation("topk_threshold", "«TOPK_TILE - ((uint64_t)error.GetPhyAddr(at) % 32) / sizeof(float)»", "TOPK_TILE"),
+    mutation(
+        "sign_compress",
+        "byScale = «BinaryRepeatParams{1, 1, 0, 8, 8, 0}»",
+        "BinaryRepeatParams{1, 1, 0, 8, 8, 1}",
+    ),
+    mutation("sign_compress", "0.0f, «SIGN_ROWS»);\n            for", "4"),
+    mutation("sign_compress", "WholeReduceSum(lanes, magnitude, «64», SIGN_TILE", "65"),
+    mutation("sign_compress", "feedback.kept[«at»], some", "at + 1"),
+    mutation("sign_compress", "hear.Tile(sum[«from»], said", "0"),
+    mutation("feedback", "Fetch(«inX», x", "inKept"),
+    mutation("feedback", "Fetch(«inWhole», whole", "inX"),
+    mutation("feedback", "Fetch(«inKept», kept", "inX"),
+    mutation("feedback", "Fetch(inX, x[«at»]", "at + 1"),
+    mutation("feedback", "Fetch(inWhole, whole[«at»]", "at + 1"),
+    mutation("feedback", "Fetch(inKept, kept[«at»]", "at + 1"),
+    mutation("feedback", "Duplicate(u, 0.0f, «tile»)", "tile / 2"),
+    mutation("topk", "feedback.Begin(«next», Count(next))", "next + 1"),
+    mutation("topk", "GatherMask(to, from, bits.Get<uint32_t>(), true, «TILE»", "2 * TILE"),
+    mutation("topk", "Fetch(in, round, «size»)", "size - TOPK_WIDTH"),
+    mutation("topk", "size = «(cores + 1) * TOPK_WIDTH»", "cores * TOPK_WIDTH"),
     mutation("topk_threshold", "(above + more + «7») / 8 * 8", "0"),
     mutation("topk_threshold", "more = «between < left ? between : left»", "between"),
-    mutation("topk_threshold", "counts[«GetBlockIdx() * TOPK_WIDTH»]", "GetBlockIdx() * 4"),
-    mutation(
-        "topk_threshold",
-        "GatherMask(packed.Get<float>(), magnitude, bits.Get<uint32_t>(), true, «TOPK_TILE»",
-        "2 * TOPK_TILE",
-    ),
-    mutation("topk_threshold", "DataCopy(each, counts, «cores * TOPK_WIDTH»)", "cores * TOPK_WIDTH - 4"),
-    mutation("topk_threshold", "Add(sum, sum, each[«core * TOPK_WIDTH»]", "(core + 1) * TOPK_WIDTH"),
-    mutation("topk_threshold", "DataCopyPad(indices[«to»]", "to + 8"),
-    mutation("topk_threshold", "tiles.error[«at»], rest", "at + 1"),
-    mutation("topk_threshold", "end = GetBlockIdx() + 1 == GetBlockNum() ? «capacity» : (to", "capacity + 8"),
+    mutation("topk_threshold", "after[«row * TOPK_WIDTH»]", "row * 4"),
+    mutation("topk_threshold", "Write(«cores», range)", "cores + 1"),
+    mutation("topk_threshold", "Write(«GetBlockIdx()», found)", "0"),
+    mutation("topk_threshold", "after[row * TOPK_WIDTH], «TOPK_WIDTH»", "4"),
+    mutation("topk_threshold", "Store(«outValues», value", "outIndices"),
+    mutation("topk_threshold", "Store(«outIndices», index", "outValues"),
+    mutation("topk_threshold", "feedback.kept[«at»], Count", "at + 1"),
 ];
 
-/// Statements of which each is left out in turn.
-const DROPPED: [&str; 5] = [".EnQue(", ".FreeTensor(", "PipeBarrier<", "SetFlag<", "WaitFlag<"];
+/// Statements of which each is left out in turn, and those that are made twice.
+const DROPPED: [&str; 8] =
+    [".EnQue(", ".FreeTensor(", "PipeBarrier<", "SetFlag<", "WaitFlag<", "Fetch(", "Store(", "Await<"];
+const REPEATED: [&str; 6] = [".EnQue(", ".FreeTensor(", "SetFlag<", "WaitFlag<", "Fetch(", "Store("];
 
 /// Expressions, and what each is replaced by in turn.
 const REPLACED: [(&str, &str); 3] =
@@ -117,7 +142,7 @@ pub(crate) struct Mutated {
 }
 
 /// Puts all mutations of a file into it; the first is number `before + 1`.
-pub(crate) fn mutate(kernel: &str, file: &str, source: &str, before: usize) -> Mutated {
+pub(crate) fn mutate(file: &str, source: &str, before: usize) -> Mutated {
     // By their place: how long what is replaced is, and what by.
     let mut places: BTreeMap<usize, (usize, Vec<String>)> = BTreeMap::new();
     let mut add = |at: usize, length: usize, instead: String| {
@@ -125,12 +150,9 @@ pub(crate) fn mutate(kernel: &str, file: &str, source: &str, before: usize) -> M
         assert_eq!(*found, length, "{file}: two mutations overlap at {:?}", &source[at..at + length]);
         all.push(instead);
     };
-    let own = format!("{kernel}.cpp");
-    if file == own {
-        by_rule(source, &mut add);
-    }
-    for mutation in MUTATIONS.iter().filter(|mutation| mutation.kernel == kernel && mutation.is_shared == (file != own))
-    {
+    by_rule(source, &mut add);
+    let name = Path::new(file).file_stem().expect("a name");
+    for mutation in MUTATIONS.iter().filter(|mutation| name == mutation.file) {
         let (head, rest) = mutation.at.split_once('«').expect("a mutation marks its place");
         let (target, tail) = rest.split_once('»').expect("a mutation marks its place");
         let places: Vec<usize> = source.match_indices(&format!("{head}{target}{tail}")).map(|(at, _)| at).collect();
@@ -140,12 +162,13 @@ pub(crate) fn mutate(kernel: &str, file: &str, source: &str, before: usize) -> M
     write_all(file, source, places, before)
 }
 
-/// The mutations that rules find, each as place, length and what instead.
+/// The mutations that rules find, each as place, length and what instead; a statement that is left out or made twice has no length, and itself there.
 fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
     let mut start = 0;
     for line in source.split_inclusive('\n') {
         let code = line.split("//").next().expect("a line has a beginning");
-        if let Some(pattern) = DROPPED.iter().find(|pattern| code.contains(**pattern)) {
+        let is_definition = code.contains("__aicore__ inline");
+        if let Some(pattern) = DROPPED.iter().find(|pattern| code.contains(**pattern) && !is_definition) {
             let statement = code.trim();
             let from = ["{ ", ") "]
                 .iter()
@@ -153,7 +176,11 @@ fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
                 .max();
             let statement = from.map_or(statement, |from| &statement[from + 2..]);
             let end = statement.find(';').expect("a statement ends in its line") + 1;
-            add(start + code.find(statement).expect("a part of it"), end, String::new());
+            let at = start + code.find(statement).expect("a part of it");
+            add(at, 0, format!("{} not", &statement[..end]));
+            if REPEATED.contains(pattern) {
+                add(at, 0, format!("{} twice", &statement[..end]));
+            }
         }
         if let Some((_, arguments)) =
             code.split_once("pipe.InitBuffer(").and_then(|(head, rest)| Some((head, rest.split_once(");")?.0)))
@@ -194,14 +221,16 @@ fn write_all(file: &str, source: &str, places: BTreeMap<usize, (usize, Vec<Strin
         assert!(done <= at, "{file}: two mutations overlap at {:?}", &source[at..at + length]);
         let original = &source[at..at + length];
         text.push_str(&source[done..at]);
-        let is_statement = original.ends_with(';');
         let mut closing = String::new();
         for instead in all {
-            mutations.push(format!("{file}:{}: {original} -> {instead}", source[..at].lines().count()));
-            let number = before + mutations.len();
-            let written = if is_statement {
-                write!(text, "if (::ascend_host::mutant == {number}) {{ {instead} }} else ")
+            let line = source[..at].lines().count();
+            let number = before + mutations.len() + 1;
+            let written = if length == 0 {
+                let times = if instead.ends_with("twice") { "2 : 1" } else { "0 : 1" };
+                mutations.push(format!("{file}:{line}: {instead}"));
+                write!(text, "for (int times = ::ascend_host::mutant == {number} ? {times}; times > 0; --times) ")
             } else {
+                mutations.push(format!("{file}:{line}: {original} -> {instead}"));
                 closing.push(')');
                 write!(text, "(::ascend_host::mutant == {number} ? {instead} : ")
             };

@@ -11,50 +11,44 @@ const char *const kernel = "topk_threshold";
 static float magnitude(float value) { return value == value ? std::abs(value) : INFINITY; }
 
 static Counts choose(Random &random, uint32_t n, uint32_t k, int cores, int rounds, bool is_compared) {
-    // Sometimes there is room for more than a tile behind the last.
-    const uint32_t room = 8 * uint32_t(below(random, below(random, 4) == 0 ? 1500 : 3)),
-                   capacity = (k + 7 * uint32_t(cores) + 7) / 8 * 8 + room;
-    Memory<float> g("g", Access::Read, n, uint32_t(below(random, 8))),
-        e("e", Access::ReadWrite, n, uint32_t(below(random, 8)));
-    Memory<int32_t> state("state", Access::ReadWrite, 16, 0),
-        counts("counts", Access::ReadWrite, uint64_t(cores) * 8, 0);
-    Memory<float> values("values", Access::Write, capacity, 0);
-    Memory<int32_t> indices("indices", Access::Write, capacity, 0);
+    const uint32_t capacity = k + 7 * uint32_t(cores) + uint32_t(below(random, 20));
+    Memory<float> g("g", Access::Read, n, uint32_t(below(random, 8))), e("e", Access::ReadWrite, n, 0);
+    Memory<int32_t> even("before", Access::ReadWrite, 8 * uint64_t(cores + 1), 0),
+        odd("after", Access::ReadWrite, even.size, 0);
+    Memory<float> values("values", Access::ReadWrite, capacity, 0);
+    Memory<int32_t> indices("indices", Access::ReadWrite, capacity, 0);
     std::vector<float> u(n);
     // Some gradients have few magnitudes, and some elements that are no number.
     const uint64_t kind = below(random, 8);
     for (uint32_t index = 0; index < n; ++index) {
         const float few = below(random, 2) == 0 ? 0.5f : -0.5f * float(below(random, 3));
         const float none = below(random, 2) == 0 ? NAN : INFINITY;
-        const float gradient = kind == 1 && below(random, 1000) == 0 ? none : kind == 0 ? few : any_float(random), error = kind == 0 ? 0 : below(random, 8) == 0 ? -gradient : any_float(random) / 16;
-        g.set(index, gradient), e.set(index, error), u[index] = gradient + error;
+        const bool is_none = kind == 1 && below(random, 1000) == 0, is_opposite = below(random, 8) == 0;
+        const float gradient = is_none ? none : kind == 0 ? few : any_float(random);
+        const float error = kind == 0 ? 0 : is_opposite ? -gradient : any_float(random) / 16;
+        // Of zeros the positive one.
+        g.set(index, gradient), e.set(index, error), u[index] = 0.0f + gradient + error;
     }
-    for (uint64_t index = 0; index < 16; ++index) state.set(index, 0);
-    for (uint64_t index = 0; index < uint64_t(cores) * 8; ++index) counts.set(index, 0);
-    const auto narrow = [&](bool is_last) {
-        launch("topk_threshold_narrow_int32", {state.region(), counts.region()}, cores, random(),
-               [&] { topk_threshold_narrow_int32(state.base, counts.base, uint32_t(cores), k, is_last); });
+    for (uint64_t index = 0; index < even.size; ++index) even.set(index, 0), odd.set(index, 0);
+    for (uint64_t index = 0; index < capacity; ++index) values.set(index, 0), indices.set(index, -1);
+    const auto count = [&](int round) {
+        Memory<int32_t> &before = round % 2 == 0 ? even : odd, &after = round % 2 == 0 ? odd : even;
+        return launch("topk_threshold_count_float", {g.region(), e.region(), before.region(), after.region()}, cores,
+                      random(), [&] {
+                          topk_threshold_count_float(g.base, e.base, before.base, after.base, n, k, round == rounds);
+                      });
     };
-    const auto count = [&] {
-        return launch("topk_threshold_count_float", {g.region(), e.region(), state.region(), counts.region()}, cores,
-                      random(), [&] { topk_threshold_count_float(g.base, e.base, state.base, counts.base, n); });
-    };
-    narrow(false);
-    for (int round = 0; round < rounds; ++round) {
-        count();
-        narrow(round + 1 == rounds);
-    }
-    const Counts counted = count();
+    Counts counted;
+    for (int round = 0; round <= rounds; ++round) counted = count(round);
+    const Memory<int32_t> &last = rounds % 2 == 0 ? odd : even;
     launch("topk_threshold_choose_float",
-           {g.region(), e.region(), state.region(), counts.region(), values.region(), indices.region()}, cores, random(),
-           [&] {
-               topk_threshold_choose_float(g.base, e.base, state.base, counts.base, values.base, indices.base, n,
-                                           capacity);
+           {g.region(), e.region(), last.region(), values.region(), indices.region()}, cores, random(), [&] {
+               topk_threshold_choose_float(g.base, e.base, last.base, values.base, indices.base, n, capacity);
            });
     if (!is_compared) return counted;
     const std::string of = text("n ", n, ", k ", k, ", cores ", cores, ", rounds ", rounds);
     const auto threshold = [&](uint64_t at) {
-        const int32_t bits = state.get(at);
+        const int32_t bits = last.get(8 * uint64_t(cores) + at);
         float value;
         std::memcpy(&value, &bits, sizeof value);
         return value;

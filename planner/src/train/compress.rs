@@ -62,7 +62,7 @@ impl Summed {
                 let exchange_us = halves.map(|exchange| copies_us(job, setting, exchange, said / 2.0)).iter().sum();
                 // Of all elements: added to what was kept back, their signs packed and unpacked, the magnitudes and their sum, scaled,
                 // subtracted; those of the others' signs unpacked, scaled, and their sum; the same of what comes back, and two copies.
-                let share = Dealt::new(elems, cards).chunk as f64 / elems as f64;
+                let share = Dealt::new(elems, cards).share() as f64 / elems as f64;
                 (exchange_us, (14.0 + 6.0 * share) * pass_us(job, "aclnnMul", elems))
             }
             Compression::TopK { share } => {

@@ -21,8 +21,7 @@ const BLOCK: usize = 8;
 /// Elements from which on they are chosen by the kernel: empty places are at most an eighth more bytes.
 const LEAST_CHOSEN: usize = 8 * EMPTY_PLACES;
 
-/// Numbers of the state of [`Call::ThresholdNarrowed`], the thresholds that end it, and the rounds that find one exactly.
-const THRESHOLD_STATE: usize = 16;
+/// Thresholds of a round of [`Call::MagnitudesCounted`], and the rounds that find one exactly.
 const THRESHOLDS: usize = 8;
 const EXACT_ROUNDS: usize = 10;
 
@@ -80,57 +79,115 @@ impl Emitter<'_> {
         let Parts { kept, out, .. } = parts;
         let (elems, cards, own) = (kept.elems(), self.placed.mesh.joint_size(axes), self.position(axes));
         let dealt = Dealt::new(elems, cards);
-        let chunk = dealt.chunk;
+        if dealt.is_in_rows() && self.joins.kernels.has("sign_compress") {
+            return self.one_bit_by_kernel(id, axes, parts, dealt);
+        }
+        let share = dealt.share();
         // By card: what this one has of its share.
-        let mine = self.temporary(DType::F32, [cards, chunk].into());
+        let mine = self.temporary(DType::F32, [cards, share].into());
         let all = flat(&mine, 0, elems);
-        let tail = flat(&mine, elems, cards * chunk - elems);
+        let tail = flat(&mine, elems, cards * share - elems);
         self.own_part(id, parts, cards, &all);
         self.zero(id, tail);
-        let counts: Vec<usize> = (0..cards).map(|card| dealt.count(card)).collect();
-        let (said, decoded) = self.say_signs(id, &mine, &counts);
-        let heard = self.temporary(DType::U8, said.shape.clone());
-        let bytes = vec![dealt.record_bytes(); cards];
-        let kind = CollectiveKind::AllToAll { send_counts: bytes.clone(), recv_counts: bytes.clone() };
-        self.enqueue(id, axes, kind, said, heard.clone());
+        let (said, decoded) = self.say_signs(id, &mine, dealt, &dealt.row_counts(0..cards));
+        let heard = self.exchange_shares(id, axes, said, dealt);
         // The sum of this card's share, its own part as it is.
         let heard = self.hear_signs(id, &heard, dealt);
-        let sum = self.temporary(DType::F32, [1, chunk].into());
-        let own_share = |view: &View| view.narrow(0, own, 1);
+        let sum = self.temporary(DType::F32, [1, share].into());
+        let own_share = |view: &View| flat(view, own * share, share);
         self.copy(id, own_share(&mine), own_share(&heard));
-        self.add_by_pairs(id, heard, &flat(&sum, 0, chunk));
-        self.zero(id, flat(&sum, counts[own], chunk - counts[own]));
-        let (said, _) = self.say_signs(id, &sum, &counts[own..=own]);
-        let heard = self.temporary(DType::U8, [cards, dealt.record_bytes()].into());
-        self.enqueue(id, axes, CollectiveKind::AllGather { counts: bytes }, said, heard.clone());
+        let rows = View { shape: [cards, share].into(), strides: smallvec![share, 1], ..heard };
+        self.launch(id, [Call::ReduceSum { x: rows, out: flat(&sum, 0, share), dim: 0 }]);
+        let count = dealt.count(own);
+        self.zero(id, flat(&sum, count, share - count));
+        let (said, _) = self.say_signs(id, &sum, dealt, &dealt.row_counts(own..own + 1));
+        let heard = self.gather_shares(id, axes, said, dealt);
         let heard = self.hear_signs(id, &heard, dealt);
         // Kept back: of others' shares what was not said to them, of its own what was not said of the sum.
+        let mine = flat(&mine, 0, cards * share);
         self.launch(
             id,
             [
-                Call::Sub { a: mine.clone(), b: decoded, out: mine.clone() },
-                Call::Sub { a: sum, b: own_share(&heard), out: own_share(&mine) },
+                Call::Sub { a: mine.clone(), b: flat(&decoded, 0, cards * share), out: mine.clone() },
+                Call::Sub { a: flat(&sum, 0, share), b: own_share(&heard), out: own_share(&mine) },
             ],
         );
         self.copy(id, all, kept.clone());
         self.copy(id, flat(&heard, 0, elems), out.clone());
     }
 
-    /// What is said of the rows of `rows`, of which `counts` elements are: a record each, and rows as they will be decoded.
-    fn say_signs(&mut self, id: OpId, rows: &View, counts: &[usize]) -> (View, View) {
-        let (count, chunk) = (rows.shape[0], rows.shape[1]);
-        let row = Dealt::new(chunk, 1);
-        let records = self.temporary(DType::U8, [count, row.record_bytes()].into());
-        let signs = self.temporary(DType::U8, [count, row.sign_bytes()].into());
+    /// The same, with the parts of others added before the card's own.
+    fn one_bit_by_kernel(&mut self, id: OpId, axes: &[AxisId], parts: &Parts, dealt: Dealt) {
+        let Parts { x, kept, whole, out } = parts;
+        let (cards, own) = (self.placed.mesh.joint_size(axes), self.position(axes));
+        let (share, count) = (dealt.records, dealt.count(own));
+        let of = |cards: usize, records: usize| [cards, records, dealt.record_bytes()];
+        let said = self.temporary(DType::U8, [cards * share, dealt.record_bytes()].into());
+        let [boxed_x, boxed_whole, boxed_kept, records] = [x, whole, kept, &said].map(|view| Box::new(view.clone()));
+        self.launch(
+            id,
+            [Call::SignsSaid { x: boxed_x, whole: boxed_whole, kept: boxed_kept, records, share, own, parts: cards }],
+        );
+        let heard = self.exchange_shares(id, axes, said, dealt);
+        let said = self.temporary(DType::U8, [share, dealt.record_bytes()].into());
+        if count == 0 {
+            self.zero(id, said.clone());
+        } else {
+            let others = self.temporary(DType::F32, [count].into());
+            let mine = flat(kept, kept.offset + own * dealt.share(), count);
+            let [x, whole, kept, records] = [&others, &others, &mine, &said].map(|view| Box::new(view.clone()));
+            let heard = heard.reshape(of(cards, share)).unwrap_or(heard);
+            self.launch(
+                id,
+                [
+                    Call::SignsAdded { records: heard, out: others },
+                    Call::SignsSaid { x, whole, kept, records, share, own: 1, parts: 0 },
+                ],
+            );
+        }
+        let heard = self.gather_shares(id, axes, said, dealt);
+        let records = heard.reshape(of(1, cards * share)).unwrap_or(heard);
+        self.launch(id, [Call::SignsAdded { records, out: out.clone() }]);
+    }
+
+    /// Sends each card what is said of its share; what all say of this card's is heard.
+    fn exchange_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
+        let heard = self.temporary(DType::U8, said.shape.clone());
+        let bytes = vec![dealt.share_bytes(); said.shape[0] / dealt.records];
+        let kind = CollectiveKind::AllToAll { send_counts: bytes.clone(), recv_counts: bytes };
+        self.enqueue(id, axes, kind, said, heard.clone());
+        heard
+    }
+
+    /// Sends all cards what is said of this card's share; what is said of all shares is heard.
+    fn gather_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
+        let cards = self.placed.mesh.joint_size(axes);
+        let heard = self.temporary(DType::U8, [cards * dealt.records, dealt.record_bytes()].into());
+        self.enqueue(
+            id,
+            axes,
+            CollectiveKind::AllGather { counts: vec![dealt.share_bytes(); cards] },
+            said,
+            heard.clone(),
+        );
+        heard
+    }
+
+    /// What is said of the rows of `shares`, of which `counts` elements are: records, and rows as they will be decoded.
+    fn say_signs(&mut self, id: OpId, shares: &View, dealt: Dealt, counts: &[usize]) -> (View, View) {
+        let count = counts.len();
+        let rows = View { shape: [count, dealt.row].into(), strides: smallvec![dealt.row, 1], ..shares.clone() };
+        let records = self.temporary(DType::U8, [count / dealt.rows, dealt.record_bytes()].into());
+        let signs = self.temporary(DType::U8, [count / dealt.rows, dealt.sign_bytes()].into());
         let decoded = self.temporary(DType::F32, rows.shape.clone());
         let magnitudes = self.temporary(DType::F32, rows.shape.clone());
         let scales = self.temporary(DType::F32, [count, 1].into());
         self.launch(
             id,
             [
-                Call::SignBitsPack { x: flat(rows, rows.offset, rows.elems()), out: signs.clone() },
+                Call::SignBitsPack { x: flat(&rows, rows.offset, rows.elems()), out: signs.clone() },
                 Call::SignBitsUnpack { x: flat(&signs, 0, signs.elems()), out: decoded.clone() },
-                Call::Mul { a: rows.clone(), b: decoded.clone(), out: magnitudes.clone() },
+                Call::Mul { a: rows, b: decoded.clone(), out: magnitudes.clone() },
                 Call::ReduceSum { x: magnitudes, out: scales.clone(), dim: 1 },
             ],
         );
@@ -145,22 +202,35 @@ impl Emitter<'_> {
             }
         }
         self.launch(id, [Call::Mul { a: decoded.clone(), b: scales.clone(), out: decoded.clone() }]);
-        self.copy(id, signs, signs_of(&records, row));
-        self.copy(id, scales, scales_of(&records, row));
+        self.copy(id, signs, signs_of(&records, dealt));
+        let scales =
+            View { shape: [count / dealt.rows, dealt.rows].into(), strides: smallvec![dealt.rows, 1], ..scales };
+        self.copy(id, scales, scales_of(&records, dealt));
         (records, decoded)
     }
 
     /// The rows that records say.
-    fn hear_signs(&mut self, id: OpId, records: &View, row: Dealt) -> View {
+    fn hear_signs(&mut self, id: OpId, records: &View, dealt: Dealt) -> View {
         let count = records.shape[0];
-        let signs = self.temporary(DType::U8, [count, row.sign_bytes()].into());
-        self.copy(id, signs_of(records, row), signs.clone());
-        let decoded = self.temporary(DType::F32, [count, row.chunk].into());
+        let signs = self.temporary(DType::U8, [count, dealt.sign_bytes()].into());
+        self.copy(id, signs_of(records, dealt), signs.clone());
+        let decoded = self.temporary(DType::F32, [count, dealt.rows, dealt.row].into());
+        let scales = scales_of(records, dealt);
+        let unpacked =
+            View { shape: [count * dealt.rows, dealt.row].into(), strides: smallvec![dealt.row, 1], ..decoded.clone() };
         self.launch(
             id,
             [
-                Call::SignBitsUnpack { x: flat(&signs, 0, signs.elems()), out: decoded.clone() },
-                Call::Mul { a: decoded.clone(), b: scales_of(records, row), out: decoded.clone() },
+                Call::SignBitsUnpack { x: flat(&signs, 0, signs.elems()), out: unpacked },
+                Call::Mul {
+                    a: decoded.clone(),
+                    b: View {
+                        shape: [count, dealt.rows, 1].into(),
+                        strides: smallvec![scales.strides[0], 1, 1],
+                        ..scales
+                    },
+                    out: decoded.clone(),
+                },
             ],
         );
         decoded
@@ -224,41 +294,28 @@ impl Emitter<'_> {
     fn chosen_by_kernel(&mut self, id: OpId, parts: &Parts, cards: usize, count: usize, [values, places]: [View; 2]) {
         let Parts { x, kept, whole, .. } = parts;
         let mine = self.temporary(DType::F32, kept.shape.clone());
-        let cores = KERNEL_BLOCKS as usize;
-        let both = self.temporary(DType::I32, [THRESHOLD_STATE + cores * THRESHOLDS].into());
-        let (state, all) = (flat(&both, 0, THRESHOLD_STATE), both.clone());
-        let counts = View {
-            shape: [cores, THRESHOLDS].into(),
-            strides: smallvec![THRESHOLDS, 1],
-            offset: THRESHOLD_STATE,
-            ..both
-        };
-        let counted = || Call::MagnitudesCounted {
-            x: mine.clone(),
-            kept: kept.clone(),
-            state: state.clone(),
-            counts: counts.clone(),
-        };
-        let narrowed =
-            |last: usize| Call::ThresholdNarrowed { counts: counts.clone(), state: state.clone(), most: count, last };
+        // What each core counted, and the range that it was counted in.
+        let rounds = [(); 2].map(|()| self.temporary(DType::I32, [KERNEL_BLOCKS as usize + 1, THRESHOLDS].into()));
         self.launch(
             id,
             [
                 Call::Muls { x: whole.clone(), out: mine.clone(), by: Number::Float((cards as f64).recip()) },
                 Call::Add { a: mine.clone(), b: x.clone(), out: mine.clone() },
-                Call::Zero { into: all },
-                narrowed(0),
+                Call::Zero { into: rounds[0].clone() },
+                Call::Zero { into: values.clone() },
+                Call::Fill { into: places.clone(), value: Number::Int(-1) },
             ],
         );
-        for round in 1..=EXACT_ROUNDS {
-            self.launch(id, [counted(), narrowed(usize::from(round == EXACT_ROUNDS))]);
+        let boxed = |view: &View| Box::new(view.clone());
+        for round in 0..=EXACT_ROUNDS {
+            let [before, after] = [round, round + 1].map(|at| boxed(&rounds[at % 2]));
+            let last = usize::from(round == EXACT_ROUNDS);
+            let (x, kept) = (boxed(&mine), boxed(kept));
+            self.launch(id, [Call::MagnitudesCounted { x, kept, before, after, most: count, last }]);
         }
-        let [x, kept, state_read, counts_read, values, places] =
-            [mine.clone(), kept.clone(), state.clone(), counts.clone(), values, places].map(Box::new);
-        self.launch(
-            id,
-            [counted(), Call::MagnitudesChosen { x, kept, state: state_read, counts: counts_read, values, places }],
-        );
+        let [x, kept, round, values, places] =
+            [&mine, kept, &rounds[(EXACT_ROUNDS + 1) % 2], &values, &places].map(boxed);
+        self.launch(id, [Call::MagnitudesChosen { x, kept, round, values, places }]);
     }
 
     /// Zeros, unless there is nothing to fill.
@@ -275,18 +332,18 @@ fn flat(view: &View, offset: usize, elems: usize) -> View {
 }
 
 /// The signs in records, a row each.
-fn signs_of(records: &View, row: Dealt) -> View {
-    records.narrow(1, 0, row.sign_bytes())
+fn signs_of(records: &View, dealt: Dealt) -> View {
+    records.narrow(1, 0, dealt.sign_bytes())
 }
 
 /// The mean magnitudes in records, a row each.
-fn scales_of(records: &View, row: Dealt) -> View {
-    let words = row.record_bytes() / size_of::<f32>();
+fn scales_of(records: &View, dealt: Dealt) -> View {
+    let words = dealt.record_bytes() / size_of::<f32>();
     View {
         buffer: records.buffer,
-        offset: row.sign_bytes() / size_of::<f32>(),
+        offset: dealt.sign_bytes() / size_of::<f32>(),
         dtype: DType::F32,
-        shape: Shape::from([records.shape[0], 1]),
+        shape: Shape::from([records.shape[0], dealt.rows]),
         strides: smallvec![words, 1],
     }
 }
