@@ -28,6 +28,8 @@ use ascend_tp::{Cann, Mesh, Pins};
 
 use super::report::Group;
 
+mod sums;
+
 /// A model with what decoders have: biases, grouped heads, a head of its own. Heads have 128 elements, as those of published models, for
 /// which there are operators of their own.
 const MODEL: &str = r#"{
@@ -41,9 +43,6 @@ const MODEL: &str = r#"{
 const TOKENS: usize = 8;
 /// Positions of the cache.
 const CONTEXT: usize = 16;
-
-/// The kernel that a program of one card has no use for: it chooses what a card says of a sum to others.
-const OF_SEVERAL_CARDS: &str = "topk_threshold";
 
 /// A program of a command, compiled for one card.
 struct Use {
@@ -163,22 +162,40 @@ struct Worst {
 
 /// Runs every program on the first card and compares each op.
 pub(super) fn check(cann: &Arc<Cann>) -> Group {
-    check_of(cann, "operators", &KernelSource::None, |name| name.starts_with("aclnn"))
+    check_of(cann, "operators", &KernelSource::None, |name| name.starts_with("aclnn")).0
 }
 
-/// As [`check`], with the kernels of a source, of which the group tells alone.
+/// As [`check`], with the kernels of a source, of which the group tells alone; those that several cards alone launch, on two.
 pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
-    check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"))
+    let (mut group, found) = check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"));
+    let of_several = match sums::check(cann, source, &mut group) {
+        Ok(names) => names,
+        Err(problems) => {
+            group.finding("sums", problems.to_string(), "programs that compile", "report this");
+            return group;
+        }
+    };
+    let launched = || found.iter().chain(&of_several);
+    for name in source.kernels().names().filter(|name| !launched().any(|launched| launched.starts_with(name))) {
+        group.finding(name, "no program launches it", "a launch", "see the lines above, else report this");
+    }
+    group
 }
 
-fn check_of(cann: &Arc<Cann>, what: &'static str, source: &KernelSource, is_told: fn(&str) -> bool) -> Group {
+/// The group, and what was launched.
+fn check_of(
+    cann: &Arc<Cann>,
+    what: &'static str,
+    source: &KernelSource,
+    is_told: fn(&str) -> bool,
+) -> (Group, Vec<&'static str>) {
     let mut group = Group::new(what);
-    let mut found: BTreeMap<&str, BTreeMap<String, Worst>> = BTreeMap::new();
+    let mut found: BTreeMap<&'static str, BTreeMap<String, Worst>> = BTreeMap::new();
     let uses = match uses(source.kernels()) {
         Ok(uses) => uses,
         Err(problems) => {
             group.finding("programs", problems.to_string(), "programs that compile", "report this");
-            return group;
+            return (group, Vec::new());
         }
     };
     for of in uses.iter().filter(|of| calls(&of.plan).any(|(_, name)| is_told(name))) {
@@ -193,16 +210,7 @@ fn check_of(cann: &Arc<Cann>, what: &'static str, source: &KernelSource, is_told
             }
         }
     }
-    for name in source.kernels().names().filter(|name| !found.keys().any(|launched| launched.starts_with(name))) {
-        if name == OF_SEVERAL_CARDS {
-            group.skipped(
-                name,
-                "only sums over several cards launch it (`train --compress topk=SHARE`), and this runs on one",
-            );
-        } else {
-            group.finding(name, "no program launched it", "a launch", "see the lines above, else report this");
-        }
-    }
+    let launched = found.keys().copied().collect();
     for (name, types) in found.into_iter().filter(|(name, _)| is_told(name)) {
         let text = |(dtype, worst): (&String, &Worst)| format!("{dtype} {:.0} % of the bound", 100.0 * worst.share);
         let seen = types.iter().map(text).collect::<Vec<_>>().join(", ");
@@ -213,7 +221,7 @@ fn check_of(cann: &Arc<Cann>, what: &'static str, source: &KernelSource, is_told
             group.finding(name, seen, "at most 100 %", remedy);
         }
     }
-    group
+    (group, launched)
 }
 
 /// Every value of a program on a card.
@@ -279,25 +287,21 @@ fn given(value: &Value) -> HostTensor {
 
 /// What a value is compared by, where the card does not show it because one call makes what several ops mean.
 #[derive(Clone, Debug, Default)]
-struct Hidden<'a> {
+struct Hidden {
     /// Calls whose results are seen further on alone.
-    calls: Vec<&'a str>,
+    calls: Vec<&'static str>,
     /// Ops behind it that are not seen.
     ops: usize,
 }
 
 /// Compares each op's results with its meaning on the operands that the card had; where it shows no operand, on the operand's meaning.
-fn compare<'a>(
-    of: &'a Use,
-    mut values: Vec<Option<HostTensor>>,
-    found: &mut BTreeMap<&'a str, BTreeMap<String, Worst>>,
-) {
+fn compare(of: &Use, mut values: Vec<Option<HostTensor>>, found: &mut BTreeMap<&'static str, BTreeMap<String, Worst>>) {
     let program = &of.program;
-    let mut by_op: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    let mut by_op: BTreeMap<usize, Vec<&'static str>> = BTreeMap::new();
     for (op, name) in calls(&of.plan) {
         by_op.entry(op.index()).or_default().push(name);
     }
-    let mut hidden: BTreeMap<usize, Hidden<'_>> = BTreeMap::new();
+    let mut hidden: BTreeMap<usize, Hidden> = BTreeMap::new();
     for (index, op) in program.ops.values().iter().enumerate() {
         let operands: Vec<&HostTensor> = op.operands.iter().filter_map(|id| values[id.index()].as_ref()).collect();
         let mut behind = Hidden { calls: by_op.remove(&index).unwrap_or_default(), ops: 0 };

@@ -1,0 +1,161 @@
+//! Kernels that several cards alone launch: those of sums of which cards say less than all.
+//!
+//! Input → output: kernels → their names, found from the plans of such sums; and, where there are two cards, whether what two cards have of
+//! each sum is what calls of the toolkit give, and with what they keep back what the interpreter makes of all parts. Both are
+//! compared exactly: the numbers are whole and so small that nothing is rounded.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ascend_tp::base::{DType, Diagnostics, Kernels};
+use ascend_tp::compile::compile_with;
+use ascend_tp::device::KernelSource;
+use ascend_tp::exec::{self, Engine, EngineOptions, Part, Shards};
+use ascend_tp::program::compress::Compression;
+use ascend_tp::program::interpret::meaning;
+use ascend_tp::program::{Builder, HostTensor, Kind, Program};
+use ascend_tp::schedule::{Exchanges, Plan};
+use ascend_tp::{Cann, Mesh, Pins};
+
+use super::{Group, calls};
+
+const CARDS: usize = 2;
+
+/// Elements of a sum: so many that kernels are launched for it, in whole rows and no whole number of records.
+const ELEMS: usize = (1 << 18) + 1024;
+
+/// A sum of which two cards say less than all.
+struct Sum {
+    command: &'static str,
+    by: Compression,
+}
+
+const SUMS: [Sum; 2] = [
+    Sum { command: "train --compress onebit", by: Compression::OneBit },
+    Sum { command: "train --compress topk=0.1", by: Compression::TopK { share: 0.1 } },
+];
+
+/// What two cards have of a sum: the sum, and what each keeps back.
+#[derive(PartialEq)]
+struct Had {
+    sum: Vec<f32>,
+    kept: [Vec<f32>; CARDS],
+}
+
+impl Sum {
+    fn program(&self) -> Result<Program, Diagnostics> {
+        let mut build = Builder::new("sum");
+        let x = build.input("x", [CARDS, ELEMS], DType::F32);
+        let kept = build.state("kept", [ELEMS], DType::F32);
+        let whole = build.input("whole", [ELEMS], DType::F32);
+        let part = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
+        let part = build.name(part, "part");
+        let kind = Kind::CompressedSum { axes: Vec::new(), by: self.by };
+        let [_, sum] = build.several(kind, &[part, kept, whole]);
+        build.output("sum", sum);
+        build.finish()
+    }
+
+    fn plans(&self, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
+        let pins = Pins::default().value("x", &[(0, "dp")]).partial_value("part", &[], &["dp"]).partial_value(
+            "kept",
+            &[],
+            &["dp"],
+        );
+        let mesh =
+            Mesh::new(&[("dp", CARDS)]).map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
+        Ok(compile_with(&self.program()?, &mesh, &pins, kernels, Exchanges::Apart)?.plans)
+    }
+
+    /// Whether what was said and what is kept back is all that there was, as the interpreter adds it up.
+    fn is_whole(&self, had: &Had) -> Result<bool, Diagnostics> {
+        let program = self.program()?;
+        let [first, second] = parts();
+        let part = first.iter().zip(&second).map(|(a, b)| a + b).collect();
+        let operands = [part, vec![0.0; ELEMS], whole()].map(|data| HostTensor::float([ELEMS], DType::F32, data));
+        let op = program.ops.values().iter().find(|op| matches!(op.kind, Kind::CompressedSum { .. }));
+        let all = op.map(|op| meaning(&program, op, &operands.each_ref())).unwrap_or_default();
+        let found = had.sum.iter().zip(had.kept[0].iter().zip(&had.kept[1])).map(|(sum, (a, b))| sum + a + b);
+        Ok(all.get(1).is_some_and(|all| found.eq(all.floats().iter().copied())))
+    }
+
+    /// Runs it on the first two cards.
+    fn run(&self, cann: &Arc<Cann>, plans: Vec<Plan>, source: &KernelSource) -> Result<Had, exec::Error> {
+        let options = EngineOptions { kernels: source.clone(), ..EngineOptions::default() };
+        let mut engine = Engine::start_with(cann, vec![plans], &options)?;
+        let tensors = [("x", parts().concat()), ("whole", whole())];
+        let inputs = tensors.map(|(name, data)| {
+            let shape = if name == "x" { vec![CARDS, ELEMS] } else { vec![ELEMS] };
+            (name.to_owned(), Arc::new(HostTensor::float(shape, DType::F32, data).to_bytes()))
+        });
+        let outputs = engine.run(0, inputs.to_vec())?;
+        let floats = |bytes: &[u8]| HostTensor::from_bytes([ELEMS], DType::F32, bytes).floats().to_vec();
+        let mut kept = [(); CARDS].map(|()| Vec::new());
+        engine.load(|shards: &Shards<'_>| {
+            shards.states().iter().flatten().try_for_each(|part: &Part<'_>| {
+                kept[part.rank()] = floats(&part.read()?);
+                Ok(())
+            })
+        })?;
+        Ok(Had { sum: outputs.first().map(|(_, bytes)| floats(bytes)).unwrap_or_default(), kept })
+    }
+}
+
+/// What each card gives: numbers of few magnitudes, so that each is there more often than it is said.
+fn parts() -> [Vec<f32>; CARDS] {
+    [7919, 6007].map(|factor: usize| (0..ELEMS).map(|at| [1.0, -2.0, 2.0, -1.0, 1.0][at * factor % 4093 % 5]).collect())
+}
+
+/// What all cards have: a card's share of it is a whole number too.
+fn whole() -> Vec<f32> {
+    (0..ELEMS).map(|at| (at % 3 % CARDS * CARDS) as f32).collect()
+}
+
+/// Names of the kernels that sums over several cards launch, each tried if there are cards for it.
+pub(super) fn check(
+    cann: &Arc<Cann>,
+    source: &KernelSource,
+    group: &mut Group,
+) -> Result<Vec<&'static str>, Diagnostics> {
+    let mut of_several = Vec::new();
+    for of in &SUMS {
+        let plans = of.plans(source.kernels())?;
+        let names: BTreeSet<&'static str> =
+            calls(&plans[0]).map(|(_, name)| name).filter(|name| !name.starts_with("aclnn")).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let seen = if cann.device_count().unwrap_or_default() < CARDS {
+            None
+        } else {
+            let of_calls = of.run(cann, of.plans(Kernels::NONE)?, &KernelSource::None);
+            let both = of.run(cann, plans, source).and_then(|had| Ok((had, of_calls?)));
+            Some(match both {
+                Ok((had, of_calls)) => Ok((of.is_whole(&had)?, had == of_calls)),
+                Err(error) => Err(error),
+            })
+        };
+        for name in &names {
+            match &seen {
+                None => group.skipped(
+                    *name,
+                    format!("only sums over several cards launch it (`{}`), and this host has one", of.command),
+                ),
+                Some(Ok((true, true))) => {
+                    group.well(*name, format!("the numbers of calls, of `{}` on two cards", of.command))
+                }
+                Some(Ok((is_whole, _))) => {
+                    let found = if *is_whole { "other numbers" } else { "numbers that lack some of the sum" };
+                    let remedy = "build with ASCEND_TP_KERNELS=off, and calls of the toolkit take its place";
+                    group.finding(*name, found, format!("those of calls, of `{}` on two cards", of.command), remedy);
+                }
+                Some(Err(error)) => {
+                    let remedy = "see the card's log (~/ascend/log) for the kernel that is named";
+                    group.finding(*name, error.to_string(), "a run to the end", remedy);
+                }
+            }
+        }
+        of_several.extend(names);
+    }
+    Ok(of_several)
+}
