@@ -1,11 +1,13 @@
 //! Tokens of a sequence on several cards: torch's curves, one card's gradients, what the cards exchange, any order of the cards,
 //! checkpoints on other meshes, and what cannot be.
 
-use ascend_tp::collective::{SMALL_BYTES, exchanges};
+use ascend_tp::collective::{ExplainedExchange, SMALL_BYTES, exchanges, verify};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
 use ascend_tp::placement::Residual;
+use ascend_tp::program::Kind;
 use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::schedule::plan::{Action, CollectiveKind, Step};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::optimizer::STATES;
 use ascend_tp::train::recipe::Precision;
@@ -17,6 +19,8 @@ use crate::training::{Golden, follows};
 
 const ONE: Layout = Layout::ONE;
 const TWO: Layout = Layout { context: 2, ..ONE };
+/// Keys and values go from card to card.
+const RING: Layout = Layout { context: 2, ring: true, ..ONE };
 
 fn golden(name: &str, layouts: &[Layout]) {
     follows(name, &Golden::read(name), layouts);
@@ -31,6 +35,9 @@ fn adamw_on_parts_of_sequences() {
         Layout { data: 2, tensor: 2, micro_batch: 2, recompute: Recompute::Selective, ..TWO },
         Layout { data: 4, replicas: 2, micro_batch: 1, zero: Zero::Weights, recompute: Recompute::Full, ..TWO },
         Layout { stages: 2, tensor: 2, micro_batch: 2, zero: Zero::Gradients, ..TWO },
+        Layout { micro_batch: 4, zero: Zero::Moments, ..RING },
+        Layout { context: 4, tensor: 2, micro_batch: 4, residual: Residual::Seq, zero: Zero::Weights, ..RING },
+        Layout { stages: 2, tensor: 2, micro_batch: 2, recompute: Recompute::Selective, ..RING },
     ];
     golden("qwen2-gqa-adamw", &layouts);
 }
@@ -42,6 +49,8 @@ fn tied_weights_masked_labels_and_sizes_that_do_not_divide_on_parts_of_sequences
         Layout { context: 7, micro_batch: 6, zero: Zero::Gradients, ..ONE },
         Layout { data: 2, tensor: 2, micro_batch: 3, residual: Residual::Seq, zero: Zero::Gradients, ..TWO },
         Layout { stages: 2, context: 3, micro_batch: 4, zero: Zero::Moments, ..ONE },
+        Layout { context: 5, micro_batch: 12, ..RING },
+        Layout { data: 2, tensor: 2, micro_batch: 3, residual: Residual::Seq, zero: Zero::Gradients, ..RING },
     ];
     golden("qwen2-tied-uneven-masked", &layouts);
 }
@@ -49,10 +58,13 @@ fn tied_weights_masked_labels_and_sizes_that_do_not_divide_on_parts_of_sequences
 #[test]
 fn sgd_and_16_bits_on_parts_of_sequences() {
     golden("llama3-sgd", &[Layout { data: 2, zero: Zero::Moments, ..TWO }, Layout { context: 8, ..ONE }]);
-    golden("qwen3-qknorm-bf16", &[Layout { tensor: 2, micro_batch: 4, zero: Zero::Weights, ..TWO }]);
+    golden("llama3-sgd", &[Layout { context: 8, ..RING }]);
+    let of_both = [TWO, RING].map(|of| Layout { tensor: 2, micro_batch: 4, zero: Zero::Weights, ..of });
+    golden("qwen3-qknorm-bf16", &of_both);
     let mut golden = Golden::read("qwen3-qknorm-bf16");
     golden.recipe.precision = Precision::F16;
-    follows("in f16", &golden, &[Layout { data: 2, micro_batch: 2, residual: Residual::Seq, tensor: 2, ..TWO }]);
+    let of_both = [TWO, RING].map(|of| Layout { data: 2, micro_batch: 2, residual: Residual::Seq, tensor: 2, ..of });
+    follows("in f16", &golden, &of_both);
 }
 
 pub(crate) fn model() -> ModelConfig {
@@ -107,6 +119,11 @@ fn gradients_of_packed_documents_are_one_cards() {
         Layout { context: 4, data: 2, micro_batch: 1, zero: Zero::Weights, ..ONE },
         Layout { context: 13, micro_batch: 4, zero: Zero::Moments, recompute: Recompute::Full, ..ONE },
         Layout { stages: 2, tensor: 2, ..TWO },
+        Layout { micro_batch: 4, ..RING },
+        Layout { context: 3, tensor: 2, micro_batch: 2, residual: Residual::Seq, ..RING },
+        Layout { context: 4, data: 2, micro_batch: 1, zero: Zero::Weights, ..RING },
+        Layout { context: 13, micro_batch: 4, zero: Zero::Moments, recompute: Recompute::Full, ..RING },
+        Layout { stages: 2, tensor: 2, ..RING },
     ] {
         let found = gradients(layout);
         let off = expected.deviations(&found).iter().map(|of| of.relative()).fold(0.0, f64::max);
@@ -132,13 +149,67 @@ fn cards_exchange_keys_and_values_alone() {
     }
 }
 
+/// In a ring keys and values go to every other card, on the way back once more, and their cotangents go back; each in an exchange with
+/// one card.
+#[test]
+fn in_a_ring_cards_exchange_keys_and_values_two_by_two() {
+    let config = model();
+    let recipe = Recipe { seq: 1 << 16, global_batch: 1, ..Recipe::default() };
+    for context in [2, 4] {
+        let [gathered, ring] = [false, true].map(|ring| Layout { context, ring, ..ONE });
+        let of = |layout: &Layout| {
+            let lowered = lower(&config, &recipe, layout).unwrap();
+            let found = exchanges(&lowered.parts[0].1);
+            let is_of_tokens = |of: &&ExplainedExchange| of.axes == "cp" && of.bytes.0 >= SMALL_BYTES;
+            found.into_iter().filter(|of| is_of_tokens(&of)).collect::<Vec<_>>()
+        };
+        let bytes = |layout: &Layout| of(layout).iter().map(|of| of.bytes.0).sum::<u64>();
+        assert_eq!(bytes(&ring) * 2, bytes(&gathered) * 3);
+        let kinds: Vec<&str> = of(&ring).iter().map(|exchange| exchange.kind).collect();
+        let each = |kind| vec![kind; config.layers];
+        assert_eq!(kinds, [each("ring_attention"), each("ring_attention_grad")].concat());
+        let plan = |layout: &Layout| compile(&config, &recipe, layout).unwrap().plans.swap_remove(0).1.swap_remove(1);
+        let shifts = |kind: &str| {
+            let plan = plan(&ring);
+            let is_shift = |step: &&Step| {
+                plan.notes[step.op].kind == kind
+                    && matches!(&step.action, Action::Exchange(of) if matches!(of.kind, CollectiveKind::AllToAll { .. }))
+            };
+            plan.steps.iter().filter(is_shift).count()
+        };
+        assert_eq!(shifts("ring_attention"), config.layers * (context - 1));
+        assert_eq!(shifts("ring_attention_grad"), config.layers * 2 * (context - 1));
+    }
+}
+
+/// An op that goes around other cards than have its keys is refused, as is one that goes around none.
+#[test]
+fn a_ring_is_of_the_cards_that_share_a_sequence() {
+    // Of so many tokens that they would be cut over all cards if that cost nothing.
+    let recipe = Recipe { seq: 1 << 16, ..recipe() };
+    let layout = Layout { tensor: 2, residual: Residual::Seq, ..RING };
+    let lowered = lower(&model(), &recipe, &layout).unwrap().parts.swap_remove(0).1;
+    assert!(exchanges(&lowered).iter().all(|of| !of.kind.starts_with("ring") || of.axes == "cp"));
+    assert!(verify(&lowered).is_ok());
+    let is_ring = |kind: &Kind| matches!(kind, Kind::RingAttention { .. } | Kind::RingAttentionGrad { .. });
+    let rings: Vec<_> = lowered.program.ops.iter().filter(|(_, op)| is_ring(&op.kind)).map(|(id, _)| id).collect();
+    assert_eq!(rings.len(), 2 * model().layers);
+    for (id, axes) in rings.into_iter().flat_map(|id| [(id, vec![]), (id, lowered.mesh.named("tp"))]) {
+        let mut wrong = lowered.clone();
+        wrong.program.ops[id].kind = wrong.program.ops[id].kind.over(axes);
+        let text = verify(&wrong).unwrap_err().to_string();
+        assert!(text.contains("goes around other cards than have operand 1: expected cp"), "{text}");
+    }
+}
+
 /// No order of the cards deadlocks or races, and all have the same numbers.
 #[test]
 fn parts_of_sequences_run_in_any_order() {
     let config = model();
     let layouts =
         [Layout { tensor: 2, residual: Residual::Seq, zero: Zero::Weights, ..TWO }, Layout { stages: 2, ..TWO }];
-    for layout in layouts {
+    let in_rings = [Layout { context: 3, tensor: 2, zero: Zero::Weights, ..RING }, Layout { stages: 2, ..RING }];
+    for layout in layouts.into_iter().chain(in_rings) {
         let recipe = Recipe { global_batch: 2, seq: 6, pipeline: Pipeline::ZeroBubbleH1, ..recipe() };
         runs_in_any_order(&config, &recipe, layout, &packed(0, &recipe, config.vocab_size));
     }
@@ -180,5 +251,11 @@ fn checkpoints_go_on_with_and_without_parts_of_sequences() {
 #[test]
 fn more_cards_than_tokens_are_refused_before_anything_runs() {
     let text = compile(&model(), &recipe(), &Layout { context: 14, ..ONE }).unwrap_err().to_string();
+    let refused = |recipe: &Recipe, layout: &Layout, part: &str| {
+        let text = compile(&model(), recipe, layout).unwrap_err().to_string();
+        assert!(text.contains(part), "{text}");
+    };
+    refused(&recipe(), &Layout { context: 1, ..RING }, "layout: ring: keys and values go from card to card");
+    refused(&Recipe { exact: true, ..recipe() }, &RING, "--ring: adds what each card's keys give as they come");
     assert!(text.contains("layout: context: is more cards than a sequence has tokens: expected at most 13, found 14"));
 }

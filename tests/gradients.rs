@@ -148,6 +148,11 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
             let hidden = (0..30).map(|at| i64::from(at % 5 > 2 + at / 5 % 3)).collect();
             vec![q, k, v, sample.ints(&[2, 3, 5], DType::Bool, hidden)]
         }),
+        ("ring_attention", Kind::RingAttention { axes: Vec::new(), scale: 0.6 }, |sample| {
+            let (q, k, v) = (sample.float(&[2, 3, 2, 2, 4]), sample.float(&[2, 3, 2, 4]), sample.float(&[2, 3, 2, 4]));
+            let hidden = (0..18).map(|at| i64::from(at % 3 > at / 3 % 3)).collect();
+            vec![q, k, v, sample.ints(&[2, 3, 3], DType::Bool, hidden)]
+        }),
         ("take", Kind::Take, |sample| vec![sample.float(&[2, 3, 4]), sample.ints(&[2], DType::I64, vec![2, 0])]),
         ("reduce_sum", Kind::ReduceSum { dim: 1 }, one),
         ("cast", Kind::Cast { to: DType::F32 }, one),

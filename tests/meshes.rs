@@ -92,6 +92,7 @@ impl Drawn {
             data,
             replicas: if data == 4 { one_of(random, &[1, 2]) } else { 1 },
             context: one_of(random, &[1, 1, 1, 2]),
+            ring: false,
             tensor: one_of(random, if exact { &[1, 2, 4, 8] } else { &[1, 2, 3, 4] }),
             grid: if exact { Grid::LINE } else { grid },
             stages: one_of(random, &[1, 2, 2, 3]),
@@ -115,7 +116,9 @@ impl Drawn {
             compress: compress.map(|by| Compress { by, warmup_steps: Some(1) }),
             ..Recipe::default()
         };
-        Self { config, recipe, layout }
+        // Last, so that a seed draws what it drew before.
+        let ring = layout.context > 1 && !exact && one_of(random, &[false, true]);
+        Self { config, recipe, layout: Layout { ring, ..layout } }
     }
 
     /// What sets it apart.

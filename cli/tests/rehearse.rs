@@ -308,6 +308,23 @@ fn a_step_of_training_takes_what_its_programs_take() {
     }
 }
 
+/// Keys and values that go from card to card take what the planner's clock says, beside the attention that hides them.
+#[test]
+fn a_step_in_a_ring_takes_what_its_plans_take() {
+    for (context, tensor) in [(2, 2), (4, 1)] {
+        let mut setting = step(Zero::None);
+        setting.recipe.seq = 2048;
+        setting.layout = Layout { context, tensor, ring: true, micro_batch: 6, ..Layout::ONE };
+        let found = step_rehearsal(&setting).report();
+        let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
+        let Site { profile, topology, .. } = &setting.site;
+        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
+        let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
+        println!("cp={context}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
+        assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
+    }
+}
+
 /// A step of stages takes what the planner's clock says of their plans, and is one program with every order.
 #[test]
 fn a_step_of_stages_takes_what_its_plans_take() {

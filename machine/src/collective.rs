@@ -15,7 +15,7 @@
 //! | [`Algorithm::Direct`] | a fixed time and one for each further card; in each half of the exchange, publishing the part and what the busiest level carries |
 //! | [`Algorithm::Staged`] | the time to set up; what the busiest level carries, longer where values are added |
 //! | [`Algorithm::Copy`] | from one to another: a fixed time, and the bytes over one link |
-//! | [`Algorithm::Scatter`] | parts that differ for everyone: a fixed time and one for each doubling of the group; what the busiest level carries |
+//! | [`Algorithm::Scatter`] | parts that differ for everyone, or one to one other: a fixed time and one for each doubling of the group; what the busiest level carries |
 //!
 //! Levels work side by side. What one carries: parts that everyone gets cross it once for each of its units, and are passed on
 //! inside; parts that differ cross it once for every card.
@@ -26,7 +26,7 @@ use crate::profile::Profile;
 use crate::topology::{Fabric, Spread, Topology};
 
 /// What a group exchanges. Bytes are those of the whole: what all cards hold together after an `AllGather` or before a
-/// `ReduceScatter`, what each holds for an `AllReduce` or `Broadcast`, what one card gives away in an `AllToAll` or `Scatter`.
+/// `ReduceScatter`, what each holds for an `AllReduce` or `Broadcast`, what one card gives away in an `AllToAll`, `Scatter` or `Shift`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Exchange {
     /// Everyone gets the reduction.
@@ -45,13 +45,15 @@ pub enum Exchange {
     Scatter,
     /// From one to another.
     SendRecv,
+    /// Everyone gives all to one other, no two to the same.
+    Shift,
     /// Nothing but the meeting.
     Barrier,
 }
 
 impl Exchange {
     /// Every exchange, in the order of the enum.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::AllReduce,
         Self::AllGather,
         Self::ReduceScatter,
@@ -60,6 +62,7 @@ impl Exchange {
         Self::Reduce,
         Self::Scatter,
         Self::SendRecv,
+        Self::Shift,
         Self::Barrier,
     ];
 
@@ -75,6 +78,7 @@ impl Exchange {
             Self::Reduce => "reduce",
             Self::Scatter => "scatter",
             Self::SendRecv => "send_recv",
+            Self::Shift => "shift",
             Self::Barrier => "barrier",
         }
     }
@@ -83,9 +87,13 @@ impl Exchange {
     const fn halves(self) -> f64 {
         match self {
             Self::AllReduce | Self::Broadcast | Self::Reduce => 2.0,
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Scatter | Self::SendRecv | Self::Barrier => {
-                1.0
-            }
+            Self::AllGather
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Scatter
+            | Self::SendRecv
+            | Self::Shift
+            | Self::Barrier => 1.0,
         }
     }
 }
@@ -312,7 +320,9 @@ impl Ground<'_> {
     fn way(&self, exchange: Exchange, bytes: f64) -> Way {
         match exchange {
             Exchange::SendRecv => return self.copy(bytes),
-            Exchange::AllToAll | Exchange::Scatter | Exchange::Barrier => return self.scatter(exchange, bytes),
+            Exchange::AllToAll | Exchange::Scatter | Exchange::Shift | Exchange::Barrier => {
+                return self.scatter(exchange, bytes);
+            }
             _ => {}
         }
         let spread = self.spread;
@@ -411,9 +421,11 @@ impl Ground<'_> {
 
     fn scatter(&self, exchange: Exchange, bytes: f64) -> Way {
         let (c, spread) = (&self.profile.coefficients.exchange, self.spread);
-        let part = bytes / spread.cards as f64;
+        let part = if exchange == Exchange::Shift { bytes } else { bytes / spread.cards as f64 };
         let sent = |level: usize| match exchange {
             Exchange::Barrier => (0.0, 1),
+            // Which level is between two neighbours differs from card to card.
+            Exchange::Shift => (part * spread.peers[level].min(1) as f64, 1),
             _ => (part * spread.peers[level] as f64, spread.peers[level]),
         };
         let level_us = |(index, level): (usize, &crate::topology::Level)| {

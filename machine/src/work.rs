@@ -142,6 +142,8 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnIncreFlashAttentionV4", Class::Attention),
     ("aclnnFlashAttentionScore", Class::Attention),
     ("aclnnFlashAttentionScoreGrad", Class::AttentionGrad),
+    // Two products and a sum of each element; what it takes of the exponentials is of a few numbers a row.
+    ("aclnnRingAttentionUpdate", Class::Pass(3.0)),
     ("aclnnEmbedding", Class::ReadRows),
     ("aclnnIndexSelect", Class::ReadRows),
     ("aclnnGatherV2", Class::ReadRows),

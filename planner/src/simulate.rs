@@ -204,6 +204,8 @@ struct Meeting {
     arrived: usize,
     latest_us: f64,
     bytes: f64,
+    /// Of an exchange with everyone that is a shift on some cards alone, the former.
+    exchange: Option<Exchange>,
     /// The shortest product that is one call with it, if there is one.
     product_us: Option<f64>,
     end: Option<SimulatedSpan>,
@@ -392,13 +394,15 @@ impl<'a> Simulator<'a> {
                     meeting.arrived += 1;
                     meeting.latest_us = meeting.latest_us.max(ready_us + before_us);
                     meeting.bytes = meeting.bytes.max(*bytes);
+                    let exchange = meeting.exchange.map_or(*exchange, |known| known.min(*exchange));
+                    meeting.exchange = Some(exchange);
                     let product_us = product.as_ref().map(|product| product.us);
                     meeting.product_us = product_us.map(|us| meeting.product_us.map_or(us, |known| known.min(us)));
                     if meeting.arrived == ranks.len() {
                         let (bytes, product_us) = (meeting.bytes, meeting.product_us.unwrap_or(0.0));
-                        let cost = costs.entry((*exchange, bytes.to_bits(), product_us.to_bits(), at));
+                        let cost = costs.entry((exchange, bytes.to_bits(), product_us.to_bits(), at));
                         let duration_us =
-                            *cost.or_insert_with(|| self.exchange_us((*exchange, bytes, product_us), ranks, at));
+                            *cost.or_insert_with(|| self.exchange_us((exchange, bytes, product_us), ranks, at));
                         let span = self.when_free(meeting.latest_us, duration_us, ranks, busy);
                         meeting.end = Some(span);
                     }

@@ -83,17 +83,26 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
         format!("{made} {state}, {needs}")
     };
     let row = |(id, op): (OpId, &Op)| {
-        let given = op.kind.row().in_place.len();
-        let own = reason(op.operands[0], op.results.get(given).copied().unwrap_or_else(|| op.result()));
+        let sent = sent(op);
+        let own = match op.kind.row().around {
+            Some(_) => {
+                let named: Vec<String> = sent.iter().map(|operand| program.label(op.operands[*operand])).collect();
+                format!("each card's queries see {} of all cards", named.join(" and "))
+            }
+            None => {
+                let given = op.kind.row().in_place.len();
+                reason(op.operands[0], op.results.get(given).copied().unwrap_or_else(|| op.result()))
+            }
+        };
         ExplainedExchange {
             op: id,
             kind: op.kind.row().name,
             axes: mesh.describe(op.kind.axes()),
             group: mesh.joint_size(op.kind.axes()),
-            value: program.label(origin(op.operands[0]).0),
-            tensors: op.operands.len() - given,
-            bytes: sent(placed, op),
-            reason: if op.operands.len() - given > 1 {
+            value: program.label(origin(op.operands[sent[0]]).0),
+            tensors: sent.len(),
+            bytes: sent_bytes(placed, op, &sent),
+            reason: if op.kind.is_movement() && sent.len() > 1 {
                 format!("small tensors share it; of the first: {own}")
             } else {
                 own
@@ -103,14 +112,25 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
     program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
 }
 
-/// What an exchange moves of its operands, of all cards; what overwrites an operand stays on its card.
-fn sent(placed: &Placed, op: &Op) -> Bytes {
+/// Which of its operands an exchange moves: what overwrites an operand stays on its card, and of an op that computes what does not go
+/// around.
+fn sent(op: &Op) -> Vec<usize> {
+    let row = op.kind.row();
+    match row.around {
+        Some(around) => around.operands.to_vec(),
+        None => (0..op.operands.len()).filter(|at| !row.in_place.contains(at)).collect(),
+    }
+}
+
+/// What an exchange moves of these operands, of all cards, and of summands of its results.
+fn sent_bytes(placed: &Placed, op: &Op, sent: &[usize]) -> Bytes {
     let factor = if matches!(op.kind, Kind::AllReduce { .. }) { 2 } else { 1 };
     let bytes = |id: &ValueId| {
         let (value, layout) = (&placed.program.values[*id], &placed.layouts[*id]);
         let cost = step_cost(&op.kind, layout, &placed.mesh, &value.shape, value.dtype.size_bytes());
         Bytes(cost.moved_bytes / factor)
     };
-    let in_place = op.kind.row().in_place;
-    op.operands.iter().enumerate().filter(|(at, _)| !in_place.contains(at)).map(|(_, id)| bytes(id)).sum()
+    let summands = op.kind.row().around.map_or(&[][..], |around| around.results);
+    let results = summands.iter().filter_map(|at| op.results.get(*at));
+    sent.iter().map(|at| &op.operands[*at]).chain(results).map(bytes).sum()
 }

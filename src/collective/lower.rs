@@ -7,6 +7,7 @@ use smallvec::smallvec;
 use crate::base::{AxisId, Diagnostic, Diagnostics, Id, IdVec};
 use crate::placement::transition::TransitionStep;
 use crate::placement::{Layout, Mesh, Placed, transition};
+use crate::program::op::Linear;
 use crate::program::text::op_text;
 use crate::program::{Kind, Op, Program, Value};
 
@@ -19,7 +20,7 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
     let mut out = Placed { program: Program { ops: IdVec::new(), ..resharded.program.clone() }, ..resharded.clone() };
     for (_, op) in resharded.program.ops.iter() {
         if op.kind != Kind::Reshard {
-            out.program.ops.push(Op { kind: joined(&op.kind, &resharded.layouts[op.operands[0]]), ..op.clone() });
+            out.program.ops.push(Op { kind: exchanging(op, resharded), ..op.clone() });
             continue;
         }
         let mut operand = op.operands[0];
@@ -75,12 +76,15 @@ fn in_order_of_ranks(from: &Layout, steps: Vec<TransitionStep>, mesh: &Mesh) -> 
     found
 }
 
-/// An op that joins parts of its first operand, with the axes on which that has parts; others as they are.
-fn joined(kind: &Kind, operand: &Layout) -> Kind {
-    match kind {
-        Kind::CompressedSum { by, .. } => {
-            Kind::CompressedSum { axes: operand.partial.iter().map(|(axis, _)| *axis).collect(), by: *by }
+/// What computes and exchanges, with the axes on which it does: those on which its first operand is a part of a sum, or along which what
+/// goes around is cut. Others as they are.
+fn exchanging(op: &Op, placed: &Placed) -> Kind {
+    let row = op.kind.row();
+    match row.around {
+        Some(around) => op.kind.over(placed.layouts[op.operands[around.operands[0]]].dims[around.dim].to_vec()),
+        None if row.linear == Linear::Joins => {
+            op.kind.over(placed.layouts[op.operands[0]].partial.iter().map(|(axis, _)| *axis).collect())
         }
-        other => other.clone(),
+        None => op.kind.clone(),
     }
 }

@@ -117,6 +117,15 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
             problems.push(problem.expected(mesh.describe(&joined)).found(mesh.describe(op.kind.axes())));
         }
     }
+    if let Some(around) = op.kind.row().around.filter(|_| stage == Stage::Lowered) {
+        for operand in around.operands {
+            let cut = &placed.layouts[op.operands[*operand]].dims[around.dim];
+            if cut.as_slice() != op.kind.axes() {
+                let problem = Diagnostic::new(place(), format!("goes around other cards than have operand {operand}"));
+                problems.push(problem.expected(mesh.describe(cut)).found(mesh.describe(op.kind.axes())));
+            }
+        }
+    }
     for axis in mesh.ids() {
         let name = &mesh.axes()[axis.index()].name;
         let operands: Vec<Type> = op.operands.iter().map(|id| type_of(&placed.layouts[*id], axis)).collect();

@@ -584,7 +584,18 @@ impl<'a> Pass<'a> {
             }
         }
         add(OnAxis::Whole);
+        found.retain(|on_axis| Some(*on_axis) != self.around(op, rule, axis));
         found
+    }
+
+    /// What an axis over which no work is dealt may not do: let keys and values go around. There heads are apart, and a card more would
+    /// be a round more.
+    fn around(&self, op: &Op, rule: &Rule, axis: AxisId) -> Option<OnAxis> {
+        let around = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis))?;
+        match rule.operands[around.operands[0]][around.dim] {
+            Factor::Letter(letter) => Some(OnAxis::Letter(letter)),
+            Factor::Whole(_) | Factor::One => None,
+        }
     }
 
     fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[OnAxis], now: &State) -> Option<Choice> {

@@ -167,7 +167,7 @@ pub fn cost(from: &Layout, to: &Layout, mesh: &Mesh, shape: &Shape, size_bytes: 
     Some(total)
 }
 
-/// What one lowered op costs on a value that has layout `before`.
+/// What one lowered op costs on a value that has layout `before`: one that it exchanges.
 #[must_use]
 pub fn step_cost(kind: &Kind, before: &Layout, mesh: &Mesh, shape: &Shape, size_bytes: usize) -> Cost {
     let axes = kind.axes();

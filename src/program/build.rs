@@ -20,6 +20,8 @@ pub struct Builder {
     problems: Diagnostics,
     /// Whether sums over dims that may be cut are trees.
     in_trees: bool,
+    /// Whether keys and values go from card to card.
+    goes_around: bool,
     /// What its values are known by.
     mark: u64,
 }
@@ -49,6 +51,12 @@ impl Builder {
         Self { in_trees: order == SumOrder::Tree, ..self }
     }
 
+    /// The same builder, whose attention lets keys and values go from card to card, or has them gathered.
+    #[must_use]
+    pub fn going_around(self, goes_around: bool) -> Self {
+        Self { goes_around, ..self }
+    }
+
     /// Whether sums are trees.
     #[must_use]
     pub const fn is_in_trees(&self) -> bool {
@@ -59,7 +67,8 @@ impl Builder {
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         let program = Program { name: name.into(), ..Program::default() };
-        Self { program, problems: Diagnostics::new(), in_trees: false, mark: NEXT_MARK.fetch_add(1, Ordering::Relaxed) }
+        let mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
+        Self { program, problems: Diagnostics::new(), in_trees: false, goes_around: false, mark }
     }
 
     /// A builder that goes on with a program.
@@ -149,6 +158,7 @@ impl Builder {
     /// Any op, for its first `N` results.
     pub fn several<const N: usize>(&mut self, kind: Kind, operands: &[Operand]) -> [Operand; N] {
         let kind = if self.in_trees { kind.in_tree() } else { kind };
+        let kind = if self.goes_around { kind.around() } else { kind };
         let own: Vec<Option<ValueId>> = operands.iter().map(|operand| self.own(*operand, kind.row().name)).collect();
         let Some(operands) = own.into_iter().collect::<Option<Vec<ValueId>>>() else {
             return [(); N].map(|()| self.given(Role::Result, "", Shape::default(), DType::F32, None));

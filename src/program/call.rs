@@ -445,6 +445,8 @@ const ROTATE_HALVES: i64 = 0;
 const ALL_TOKENS: i64 = i32::MAX as i64;
 /// `inputLayout` of attention: batch, sequence, heads, head size.
 const BSND: &CStr = c"BSND";
+/// `inputLayout` of attention that is joined: sequence, batch, heads and head size as one.
+const SBH: &CStr = c"SBH";
 /// `layout` of the rotary embedding of queries and keys: batch, sequence, heads, head size.
 const BSND_NUMBER: i64 = 1;
 /// `sparseMode` of the attention operators with a gradient: the mask alone says what is hidden.
@@ -630,6 +632,17 @@ calls! {
         scale, KEEP_ALL, ALL_TOKENS, ALL_TOKENS, heads, BSND, 0_i64, MASK_ALONE,
         // dq, dk, dv, dpse
         dq, dk, dv, NONE,
+    )
+    /// Of attention to some keys and of that to others attention to all: results `[s,b,n·d]`, and `max` and `sum` of each as
+    /// [`Call::FlashAttention`] gives them.
+    JoinedAttention "aclnnRingAttentionUpdate" {
+        far_read before, far_read before_max, far_read before_sum, far_read more, far_read more_max, far_read more_sum,
+        far_write out, far_write max, far_write sum
+    } (
+        // prevAttnOut, prevSoftmaxMax, prevSoftmaxSum, curAttnOut, curSoftmaxMax, curSoftmaxSum, actualSeqQlen, inputLayout
+        before, before_max, before_sum, more, more_max, more_sum, NONE, SBH,
+        // attnOut, softmaxMax, softmaxSum
+        out, max, sum,
     )
     /// `dx` and `dgamma`, f32, of the cotangent `dy` of [`Call::RmsNorm`].
     RmsNormGrad "aclnnRmsNormGrad" { read dy, read x, read rstd, read gamma, write dx, write dgamma } (

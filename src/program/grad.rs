@@ -376,7 +376,9 @@ pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 }
 
 pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let (Kind::Attention { scale }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else {
+        return;
+    };
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     let [out, max, sum] = [0, 1, 2].map(|index| adjoint.result(index));
     let operands = [q, keys, values, mask, dy, out, max, sum];
@@ -391,7 +393,10 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
         }
         return;
     }
-    let kind = Kind::AttentionGrad { scale: *scale };
+    let kind = match kind {
+        Kind::RingAttention { .. } => Kind::RingAttentionGrad { axes: Vec::new(), scale: *scale },
+        _ => Kind::AttentionGrad { scale: *scale },
+    };
     let found: [Operand; 3] = adjoint.build.several(kind, &operands);
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }

@@ -387,7 +387,9 @@ pub(super) fn rope(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTe
 }
 
 pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let Kind::Attention { scale } = kind else { unreachable!("attention's kind") };
+    let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }) = kind else {
+        unreachable!("attention's kind")
+    };
     let [q, keys, values, mask] = operands else { unreachable!("attention takes q, keys, values and a mask") };
     let &[batch, sequence, kv_heads, group, width] = q.shape.sizes() else { unreachable!("q has five dims") };
     let length = keys.shape[1];

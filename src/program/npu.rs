@@ -324,7 +324,7 @@ const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
 }
 
 /// How often aclnnFlashAttentionScore writes each number of a row: a block of 32 bytes.
-const COPIES: usize = 8;
+pub(crate) const COPIES: usize = 8;
 
 /// Queries, keys, values and the mask of the first operands of an attention op, as the fused operators take them.
 fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
@@ -353,7 +353,7 @@ fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> View {
 }
 
 pub(super) fn attention(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::Attention { scale } = kind else { return };
+    let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }) = kind else { return };
     let (q, values, out) = (emit.view(0), emit.view(2), emit.out());
     let &[b, s, k, g, d] = q.shape.sizes() else { return };
     let heads = k * g;

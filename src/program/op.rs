@@ -102,6 +102,17 @@ pub enum Join {
     CacheRows,
 }
 
+/// What of an op that computes goes from card to card, where cards have parts of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Around {
+    /// Operands of which each card needs all parts, one after the other.
+    pub operands: &'static [usize],
+    /// Results of which each card makes a summand for all parts.
+    pub results: &'static [usize],
+    /// The dim along which all of them are cut.
+    pub dim: usize,
+}
+
 type RuleFn = fn(&Kind, &[&Shape]) -> Result<Rule, String>;
 type DTypes = SmallVec<[DType; 2]>;
 type DTypeFn = fn(&Kind, &[DType]) -> Result<DTypes, String>;
@@ -132,6 +143,8 @@ pub struct Row {
     pub stage: Stage,
     /// Whether ranks exchange data.
     pub is_collective: bool,
+    /// What goes from card to card while it computes.
+    pub around: Option<Around>,
     /// Whether its result is its operand in another type. A param's copy lies as the param does.
     pub is_copy: bool,
     /// Which of its operands may be weights.
@@ -259,6 +272,16 @@ fn with_numbers(kind: &Kind, shapes: &[&Shape], tensors: usize, results: usize) 
     elementwise_results(kind, shapes, results)
 }
 
+/// A rule of attention whose keys and mask are of the queries' own tokens.
+fn of_own_tokens(rule: &str, shapes: &[&Shape]) -> Result<Rule, String> {
+    match (shapes[0].get(1), shapes[3].get(2)) {
+        (Some(queries), Some(keys)) if queries != keys => {
+            Err(format!("the mask {} is of {keys} keys, and there are {queries} tokens", shapes[3]))
+        }
+        _ => sum(rule),
+    }
+}
+
 /// `count` results of f32, of operands of that type.
 fn singles(_: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
     match dtypes.iter().find(|dtype| **dtype != DType::F32) {
@@ -287,6 +310,7 @@ const BASE: Row = Row {
     shape_only: &[],
     stage: Stage::Logical,
     is_collective: false,
+    around: None,
     is_copy: false,
     weights: WeightOperands::None,
     rule: elementwise,
@@ -466,6 +490,26 @@ impl Kind {
             Self::SumExp => Self::TreeSumExp,
             Self::EmbedGrad => Self::TreeEmbedGrad,
             other => other,
+        }
+    }
+
+    /// Attention whose keys and values go from card to card; itself, if it is none.
+    #[must_use]
+    pub fn around(self) -> Self {
+        match self {
+            Self::Attention { scale } => Self::RingAttention { axes: Vec::new(), scale },
+            other => other,
+        }
+    }
+
+    /// The op over these axes, if it is one that computes and exchanges.
+    #[must_use]
+    pub fn over(&self, axes: Vec<AxisId>) -> Self {
+        match *self {
+            Self::CompressedSum { by, .. } => Self::CompressedSum { axes, by },
+            Self::RingAttention { scale, .. } => Self::RingAttention { axes, scale },
+            Self::RingAttentionGrad { scale, .. } => Self::RingAttentionGrad { axes, scale },
+            ref other => other.clone(),
         }
     }
 

@@ -5,6 +5,7 @@ mod compressed;
 mod cut;
 mod joined;
 mod names;
+mod ring;
 mod stages;
 
 pub use names::{micro_batch, numbered, unnumbered};
@@ -105,6 +106,8 @@ struct Emitter<'a> {
     twice: Vec<(View, View)>,
     /// Rows of angles for both halves of a head, and those of one half in f32.
     angles: Vec<(View, View)>,
+    /// Columns of masks, and the same dense.
+    columns: Vec<(View, View)>,
 }
 
 impl<'a> Emitter<'a> {
@@ -128,6 +131,7 @@ impl<'a> Emitter<'a> {
             launched: FxHashMap::default(),
             twice: Vec::new(),
             angles: Vec::new(),
+            columns: Vec::new(),
         }
     }
 
@@ -308,6 +312,12 @@ impl<'a> Emitter<'a> {
             Kind::AllToAll { axes, from, to } => self.all_to_all(id, op, axes, *from, *to),
             Kind::CompressedSum { axes, by } if self.placed.mesh.joint_size(axes) > 1 => {
                 self.compressed_sum(id, op, axes, *by);
+            }
+            Kind::RingAttention { axes, scale } if self.placed.mesh.joint_size(axes) > 1 => {
+                self.ring_attention(id, op, axes, *scale);
+            }
+            Kind::RingAttentionGrad { axes, scale } if self.placed.mesh.joint_size(axes) > 1 => {
+                self.ring_attention_grad(id, op, axes, *scale);
             }
             _ => self.compute(id, op),
         }

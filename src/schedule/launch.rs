@@ -46,7 +46,11 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
         CollectiveKind::AllReduce { .. } => (Exchange::AllReduce, collective.send.elems()),
         CollectiveKind::AllGather { counts } => (Exchange::AllGather, counts.iter().sum()),
         CollectiveKind::ReduceScatter { counts, .. } => (Exchange::ReduceScatter, counts.iter().sum()),
-        CollectiveKind::AllToAll { send_counts, .. } => (Exchange::AllToAll, send_counts.iter().sum()),
+        CollectiveKind::AllToAll { send_counts, .. } => {
+            // Where this is so on all cards, which each one's plan says of itself.
+            let is_shift = send_counts.iter().filter(|count| **count > 0).count() == 1;
+            (if is_shift { Exchange::Shift } else { Exchange::AllToAll }, send_counts.iter().sum())
+        }
         CollectiveKind::Reduce { .. } => (Exchange::Reduce, collective.send.elems()),
         CollectiveKind::Broadcast { .. } => (Exchange::Broadcast, collective.send.elems()),
         CollectiveKind::Send { .. } => (Exchange::SendRecv, collective.send.elems()),

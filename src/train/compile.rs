@@ -38,6 +38,8 @@ pub struct Layout {
     pub replicas: usize,
     /// Cards over which the tokens of each sequence are dealt; see [`super::context`].
     pub context: usize,
+    /// Whether their keys and values go from card to card, or each card gathers all of them.
+    pub ring: bool,
     /// Cards over which each weight is cut: columns and rows.
     pub tensor: usize,
     /// How the cards that pass a micro-batch together divide. Those along its depth deal its sequences.
@@ -60,6 +62,7 @@ impl Layout {
         data: 1,
         replicas: 1,
         context: 1,
+        ring: false,
         tensor: 1,
         grid: Grid::LINE,
         stages: 1,
@@ -192,6 +195,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
             && (data * layout.context == 1 || recipe.order() == SumOrder::AsTheyCome),
         cut: Cut::whole(config.layers),
         compress: recipe.compress.map(|compress| (compress.by, compress.warmup(recipe.steps))),
+        ring: layout.ring,
         order: recipe.order(),
     };
     let lie = (layout.residual, layout.zero);
@@ -254,6 +258,12 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     if context > recipe.seq {
         let problem = Diagnostic::new("layout: context", "is more cards than a sequence has tokens");
         problems.push(problem.expected(format!("at most {}", recipe.seq)).found(context));
+    }
+    if layout.ring && context == 1 {
+        let problem =
+            Diagnostic::new("layout: ring", "keys and values go from card to card of those that share a sequence");
+        problems
+            .push(problem.expected("several cards along cp").found("one").help("cp=2 in --mesh, or leave --ring out"));
     }
     if grid.rows > 0 && !tensor.is_multiple_of(grid.rows) {
         let problem = Diagnostic::new("layout: rows", "do not divide the cards that cut each weight");

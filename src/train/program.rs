@@ -115,7 +115,10 @@ impl Recompute {
         let (count, is_again): (usize, fn(&Kind) -> bool) = match self {
             Self::None => return Vec::new(),
             Self::Selective => (layers.len(), |kind| {
-                !matches!(kind, Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Attention { .. })
+                !matches!(
+                    kind,
+                    Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Attention { .. } | Kind::RingAttention { .. }
+                )
             }),
             Self::Full => (layers.len(), |_| true),
             Self::Layers(count) => (count, |_| true),
@@ -168,6 +171,8 @@ pub struct Parts<'a> {
     pub cut: Cut,
     /// How gradients are compressed, and behind how many updates.
     pub compress: Option<(Compression, usize)>,
+    /// Whether keys and values of attention go from card to card.
+    pub ring: bool,
     /// In which order sums are added that cards or micro-batches hold parts of. As trees, a tied head is a copy of the embedding.
     pub order: SumOrder,
 }
@@ -225,7 +230,7 @@ impl Parts<'_> {
     }
 
     fn builder(&self, name: String) -> Builder {
-        Builder::new(name).in_order(self.order)
+        Builder::new(name).in_order(self.order).going_around(self.ring)
     }
 
     /// Whether a tied head is a copy of the embedding, whose gradients are summed each by itself.

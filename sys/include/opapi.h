@@ -123,6 +123,10 @@ ACLNN_OPERATOR(aclnnFlashAttentionScoreGrad, const aclTensor *query, const aclTe
     double scale_value, double keep_prob, int64_t pre_tokens, int64_t next_tokens, int64_t head_num,
     char *input_layout, int64_t inner_precise, int64_t sparse_mode, const aclTensor *dq_out, const aclTensor *dk_out,
     const aclTensor *dv_out, const aclTensor *dpse_out)
+ACLNN_OPERATOR(aclnnRingAttentionUpdate, const aclTensor *prev_attn_out, const aclTensor *prev_softmax_max,
+    const aclTensor *prev_softmax_sum, const aclTensor *cur_attn_out, const aclTensor *cur_softmax_max,
+    const aclTensor *cur_softmax_sum, const aclTensor *actual_seq_qlen_optional, char *input_layout_optional,
+    const aclTensor *attn_out_out, const aclTensor *softmax_max_out, const aclTensor *softmax_sum_out)
 ACLNN_OPERATOR(aclnnApplyAdamWV2, aclTensor *var_ref, aclTensor *m_ref, aclTensor *v_ref,
     aclTensor *max_grad_norm_optional_ref, const aclTensor *grad, const aclTensor *step, float lr, float beta1,
     float beta2, float weight_decay, float eps, bool amsgrad, bool maximize)

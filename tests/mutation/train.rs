@@ -65,6 +65,15 @@ const LAYOUTS: [Row; 24] = {
     ]
 };
 
+/// Tokens of a sequence on several cards, whose keys and values go from card to card.
+const RINGS: [Layout; 2] = {
+    const RING: Layout = Layout { context: 2, ring: true, ..Layout::ONE };
+    [
+        Layout { micro_batch: 5, ..RING },
+        Layout { context: 3, tensor: 2, micro_batch: 3, zero: Zero::Gradients, residual: Residual::Seq, ..RING },
+    ]
+};
+
 fn layout((data, tensor, residual, stage, micro_batch): Row) -> Layout {
     Layout { data, tensor, residual, zero: Zero::of_stage(stage).unwrap(), micro_batch, ..Layout::ONE }
 }
@@ -270,14 +279,14 @@ fn rank_of(problem: &ascend_tp::base::Diagnostic) -> Option<usize> {
     problem.place.strip_prefix("rank ")?.split(' ').next()?.parse().ok()
 }
 
-fn structure(rows: &[Row]) {
+fn structure(layouts: &[Layout]) {
     let config = config();
     let mut found = Structure::default();
-    for (at, row) in rows.iter().enumerate() {
+    for (at, layout) in layouts.iter().enumerate() {
         let optimizer = if at % 4 == 3 { SGD } else { ADAMW };
-        let Lowered { parts, .. } = lower(&config, &recipe(optimizer), &layout(*row)).unwrap();
+        let Lowered { parts, .. } = lower(&config, &recipe(optimizer), layout).unwrap();
         for (part, lowered) in &parts {
-            found.part(&format!("{row:?}, {part:?}"), *part, lowered);
+            found.part(&format!("{layout:?}, {part:?}"), *part, lowered);
         }
     }
     let (collectives, events) = (found.collectives, found.events);
@@ -289,9 +298,10 @@ fn structure(rows: &[Row]) {
 #[test]
 fn training_plans_are_race_free_and_need_every_collective_and_event() {
     let (some, others) = LAYOUTS.split_at(15);
+    let [some, others] = [some, others].map(|rows| rows.iter().copied().map(layout).chain(RINGS).collect::<Vec<_>>());
     std::thread::scope(|scope| {
-        scope.spawn(|| structure(some));
-        structure(others);
+        scope.spawn(|| structure(&some));
+        structure(&others);
     });
 }
 
@@ -301,6 +311,8 @@ fn without_scales(kind: &Kind) -> Vec<Kind> {
         Kind::Scale { .. } => vec![Kind::Scale { by: 1.0 }],
         Kind::Attention { .. } => vec![Kind::Attention { scale: 1.0 }],
         Kind::AttentionGrad { .. } => vec![Kind::AttentionGrad { scale: 1.0 }],
+        Kind::RingAttention { ref axes, .. } => vec![Kind::RingAttention { axes: axes.clone(), scale: 1.0 }],
+        Kind::RingAttentionGrad { ref axes, .. } => vec![Kind::RingAttentionGrad { axes: axes.clone(), scale: 1.0 }],
         Kind::ClipFactor { .. } => vec![Kind::ClipFactor { largest: 0.0 }],
         Kind::AdamW { beta1, beta2, epsilon, decay } => {
             let mut kinds = vec![
@@ -366,9 +378,10 @@ fn layouts_of_training_are_one_curve() {
             curve(&cards, &config, &recipe, layout, compile(&config, &recipe, &layout).unwrap()).unwrap()
         };
         let one = run(Layout { micro_batch: SEQUENCES, ..Layout::ONE });
-        for row in LAYOUTS.into_iter().enumerate().filter(|(at, _)| (at % 4 == 3) == (optimizer == SGD)).map(|at| at.1)
-        {
-            let found = run(layout(row));
+        let is_of_optimizer = |(at, _): &(usize, Row)| (at % 4 == 3) == (optimizer == SGD);
+        let rows = LAYOUTS.into_iter().enumerate().filter(is_of_optimizer).map(|at| layout(at.1));
+        for row in rows.chain(RINGS) {
+            let found = run(row);
             for ((loss, norm), (found_loss, found_norm)) in one.steps.iter().zip(&found.steps) {
                 let is_close = (loss - found_loss).abs() <= BOUND && (norm - found_norm).abs() <= 2.0 * BOUND * norm;
                 assert!(is_close, "{row:?}: loss {found_loss}, norm {found_norm}, on one card {loss}, {norm}");
@@ -378,8 +391,8 @@ fn layouts_of_training_are_one_curve() {
 }
 
 /// Leaves each factor out: of the ops, on all ranks, and of the calls of rank 0, which has a part of everything.
-fn scales(optimizer: Optimizer, row: Row) {
-    let (config, cards, recipe, layout) = (config(), cann(8), recipe(optimizer), layout(row));
+fn scales(optimizer: Optimizer, layout: Layout) {
+    let (config, cards, recipe) = (config(), cann(8), recipe(optimizer));
     let compiled = compile(&config, &recipe, &layout).unwrap();
     let run = |compiled: Compiled| curve(&cards, &config, &recipe, layout, compiled);
     let right = run(compiled.clone()).unwrap();
@@ -412,16 +425,21 @@ fn scales(optimizer: Optimizer, row: Row) {
             }
         }
     }
-    assert!(count > 60, "{row:?}: only {count} factors were left out");
-    assert!(survivors.is_empty(), "{row:?}: {} survive:\n{}", survivors.len(), survivors.join("\n"));
+    assert!(count > 60, "{layout:?}: only {count} factors were left out");
+    assert!(survivors.is_empty(), "{layout:?}: {} survive:\n{}", survivors.len(), survivors.join("\n"));
 }
 
 #[test]
 fn adamw_needs_every_factor() {
-    scales(ADAMW, (2, 2, Residual::Seq, 2, 3));
+    scales(ADAMW, layout((2, 2, Residual::Seq, 2, 3)));
+}
+
+#[test]
+fn attention_in_a_ring_needs_every_factor() {
+    scales(ADAMW, RINGS[0]);
 }
 
 #[test]
 fn sgd_needs_every_factor() {
-    scales(SGD, (2, 1, Residual::Replicate, 3, 1));
+    scales(SGD, layout((2, 1, Residual::Replicate, 3, 1)));
 }

@@ -14,6 +14,7 @@ use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
 use ascend_tp_planner::train::forms::StateBytes;
 use ascend_tp_planner::train::grid::{self, LayerOn};
+use ascend_tp_planner::train::ring::{self, KeysOn};
 use ascend_tp_planner::train::search::{FILLED, PredictedSplit, Search, SplitChoice, Verdict, slower_by, usable_bytes};
 use ascend_tp_planner::train::setting::JobSplit;
 use ascend_tp_planner::validate::{Bar, Class};
@@ -26,7 +27,8 @@ use crate::site::Site;
 use crate::table::{Align, Table};
 use crate::{print, print_json};
 
-const GIB: f64 = 1_073_741_824.0;
+const MIB: f64 = 1_048_576.0;
+const GIB: f64 = 1024.0 * MIB;
 
 /// Runs `plan --train`.
 pub(super) fn run(
@@ -108,6 +110,8 @@ struct Report {
     gradients: Vec<Sum>,
     /// Of what --why asks for or else of the best, if its cards have rows and columns.
     grid: Option<GridLine>,
+    /// Of the same, if several of its cards share a sequence.
+    keys: Option<KeysLine>,
     run: Option<Run>,
     losers: Vec<Loser>,
     why: Option<Loser>,
@@ -135,8 +139,6 @@ struct Sum {
     sent_gib: f64,
     exchange_s: f64,
     operators_s: f64,
-    /// Whether `train` takes it with as many copies.
-    taken: bool,
     /// Of a compressed one: whether it takes less time than the whole sum.
     pays: Option<bool>,
 }
@@ -150,6 +152,23 @@ struct GridLine {
     line: String,
     line_ms: f64,
     line_exposed_ms: f64,
+    pays: bool,
+}
+
+/// Keys and values of a sequence on several cards, gathered or from card to card: a layer and micro-batch of the programs that `train`
+/// runs.
+#[derive(Debug, Serialize)]
+struct KeysLine {
+    cards: usize,
+    gathered_ms: f64,
+    gathered_exposed_ms: f64,
+    ring_ms: f64,
+    ring_exposed_ms: f64,
+    /// What gathering keeps more for gradients, a layer.
+    kept_mib: f64,
+    /// The columns of the mask, which the ring has once more.
+    mask_mib: f64,
+    /// Whether the ring takes less time.
     pays: bool,
 }
 
@@ -228,6 +247,7 @@ impl Report {
                 .collect(),
             gradients: sums(&job, &winner),
             grid: grid(request.config, &job, &shown)?,
+            keys: keys(request.config, &job, &shown)?,
             why: why.map(|(choice, verdict)| loser(choice, verdict)),
             best: best.iter().map(Line::new).collect(),
         })
@@ -261,8 +281,7 @@ fn sums(job: &Job, winner: &PredictedSplit) -> Vec<Sum> {
         sent_gib: summed.sent_bytes / GIB,
         exchange_s: summed.exchange_us / 1e6,
         operators_s: summed.operators_us / 1e6,
-        taken: summed.is_taken,
-        pays: summed.by.map(|_| summed.is_taken && summed.total_us() < whole_us),
+        pays: summed.by.map(|_| summed.total_us() < whole_us),
     };
     all.iter().map(sum).collect()
 }
@@ -282,6 +301,20 @@ fn grid(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<Gr
         })
     };
     Ok(layers.and_then(of_both))
+}
+
+fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<KeysLine>, Diagnostics> {
+    let found = ring::keys(config, job, setting)?;
+    Ok(found.map(|KeysOn { cards, gathered, ring, kept_bytes, mask_bytes }| KeysLine {
+        cards,
+        gathered_ms: gathered.layer_us / 1e3,
+        gathered_exposed_ms: gathered.exposed_us / 1e3,
+        ring_ms: ring.layer_us / 1e3,
+        ring_exposed_ms: ring.exposed_us / 1e3,
+        kept_mib: kept_bytes / MIB,
+        mask_mib: mask_bytes / MIB,
+        pays: ring.layer_us < gathered.layer_us,
+    }))
 }
 
 /// The fewest cards, doubling, on which the job fits.
@@ -418,6 +451,9 @@ fn render(report: &Report) -> String {
             100.0 * (layer_ms / line_ms - 1.0),
         );
     }
+    if let Some(keys) = &report.keys {
+        let _ = writeln!(text, "{}\n", keys_text(keys));
+    }
     if let Some(run) = &report.run {
         let _ = writeln!(text, "{}\n", days(run, report.best.first()));
     }
@@ -437,6 +473,18 @@ fn render(report: &Report) -> String {
         losers(report)
     );
     text
+}
+
+fn keys_text(keys: &KeysLine) -> String {
+    let KeysLine { cards, gathered_ms, gathered_exposed_ms, ring_ms, ring_exposed_ms, kept_mib, mask_mib, pays } = keys;
+    format!(
+        "Keys and values from card to card {} in time: a layer and micro-batch of `train --mesh cp={cards},… --ring` takes \
+         {ring_ms:.2} ms, {ring_exposed_ms:.2} of them exposed exchanges, and gathered {gathered_ms:.2} and \
+         {gathered_exposed_ms:.2} ({:+.1} %); it keeps {kept_mib:.0} MiB less of each layer, and \
+         {mask_mib:.0} MiB of the mask once more",
+        if *pays { "pay" } else { "do not pay" },
+        100.0 * (ring_ms / gathered_ms - 1.0),
+    )
 }
 
 fn best(lines: &[Line]) -> Table<9> {
@@ -485,13 +533,11 @@ fn gradients(sums: &[Sum]) -> Table<5> {
             format!("{:.3} GiB", sum.sent_gib),
             format!("{:.1} ms", 1e3 * sum.exchange_s),
             format!("{:.1} ms", 1e3 * sum.operators_s),
-            match (sum.taken, sum.pays) {
-                (false, _) => "refused: all say more than the sum has",
-                (_, Some(true)) => "pays",
-                (_, Some(false)) => "does not pay",
-                (_, None) => "",
-            }
-            .to_owned(),
+            match sum.pays {
+                None => String::new(),
+                Some(true) => "pays".to_owned(),
+                Some(false) => "does not pay".to_owned(),
+            },
         ]);
     }
     table

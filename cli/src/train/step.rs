@@ -38,6 +38,10 @@ pub(crate) struct StepOptions {
     /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
     #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     zero: u8,
+    /// With cp in the mesh: keys and values go from card to card while attention computes with those that are there, rather than being
+    /// gathered before it and kept; plan --train says when that pays
+    #[arg(long)]
+    ring: bool,
     /// Sequences that a data-parallel card passes at once [default: all of its share; with stages, so many that there are four
     /// micro-batches a stage]
     #[arg(long, value_name = "N")]
@@ -112,8 +116,10 @@ impl StepOptions {
         // In one order of sums a micro-batch is a subtree.
         let most = if recipe.exact { 1 << most.ilog2() } else { most };
         let micro_batch = self.micro_batch.map_or(most, NonZero::get);
-        let recompute = self.recompute;
-        Some((recipe, Layout { data, replicas, context, tensor, grid, stages, residual, zero, micro_batch, recompute }))
+        let (ring, recompute) = (self.ring, self.recompute);
+        let layout =
+            Layout { data, replicas, context, ring, tensor, grid, stages, residual, zero, micro_batch, recompute };
+        Some((recipe, layout))
     }
 }
 

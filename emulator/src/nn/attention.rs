@@ -2,7 +2,7 @@
 //!
 //! Input: queries `[B, N, Sq, D]`, keys and values `[Nkv, Skv, D]` per batch, lengths, and who may see whom.
 //! Output: `softmax(scale * q k^T + mask) v` of the shape of the queries, and what is wanted of the softmax of each row;
-//! [`gradient`] has the way back.
+//! [`gradient`] has the way back, and [`merge`] makes one of two that saw different keys.
 //! The masks are read first, so that keys which no row of a block sees cost nothing; then blocks of rows meet blocks of
 //! keys, with a softmax that is corrected when a greater score appears (Milakov and Gimelshein, "Online normalizer
 //! calculation for softmax", 2018). Ranges of keys are computed each by itself and merged in order: for a few rows, as in
@@ -464,5 +464,6 @@ impl Head<'_> {
 }
 
 pub(crate) mod gradient;
+pub(crate) mod merge;
 #[cfg(test)]
 mod tests;

@@ -170,11 +170,14 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
         CollectiveKind::Broadcast { count, .. } => (Exchange::Broadcast, *count),
         CollectiveKind::Scatter { count, .. } => (Exchange::Scatter, count * world as u64),
         CollectiveKind::AllToAll { .. } => {
-            let sent = calls.iter().map(|call| match &call.kind {
-                CollectiveKind::AllToAll { send, .. } => sum(send),
-                _ => 0,
-            });
-            (Exchange::AllToAll, sent.max().unwrap_or(0))
+            let blocks = |call: &CollectiveCall| match &call.kind {
+                CollectiveKind::AllToAll { send, .. } => (0..world).map(|rank| send.at(rank).1).collect(),
+                _ => Vec::new(),
+            };
+            let sent: Vec<Vec<u64>> = calls.iter().map(|call| blocks(call)).collect();
+            let is_shift = sent.iter().all(|blocks| blocks.iter().filter(|count| **count > 0).count() == 1);
+            let most = sent.iter().map(|blocks| blocks.iter().sum()).max().unwrap_or(0);
+            (if is_shift { Exchange::Shift } else { Exchange::AllToAll }, most)
         }
         CollectiveKind::Barrier => (Exchange::Barrier, 0),
         CollectiveKind::Send { count, .. } | CollectiveKind::Recv { count, .. } => (Exchange::SendRecv, *count),

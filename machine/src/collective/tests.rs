@@ -81,6 +81,19 @@ fn on_a_switch_a_card_sends_all_but_its_own_part() {
     assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{found:?}");
 }
 
+/// A part to one card has a link of a mesh to itself, as each part to all cards has; a port carries the parts to all one by one.
+#[test]
+fn a_shift_takes_one_link() {
+    let cards: Vec<usize> = (0..8).collect();
+    for (name, times) in [("atlas-a2", 1.0), ("atlas-pcie", 7.0)] {
+        let topology = Topology::preset(name).unwrap();
+        let of = |exchange, bytes| CollectiveCost::of(&profile(), &topology, exchange, bytes, &cards);
+        let (shift, all) = (of(Exchange::Shift, 32.0 * MIB), of(Exchange::AllToAll, 8.0 * 32.0 * MIB));
+        assert!((times * shift.transfer_us / all.transfer_us - 1.0).abs() < 1e-9, "{name}: {shift:?} {all:?}");
+        assert_eq!(shift.latency_us, all.latency_us);
+    }
+}
+
 #[test]
 fn one_card_and_no_bytes_cost_the_call() {
     for exchange in Exchange::ALL {

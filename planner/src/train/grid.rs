@@ -1,23 +1,18 @@
 //! Whether weights that two axes cut pay: a layer of the programs that `train` runs, on the clock.
 //!
 //! Input → output: a model, a job and a setting → what one more layer takes a micro-batch on the cards of the setting's `tp`, cut along
-//! one axis and along rows and columns. Invariants: each layout is compiled, with one layer and with more, and simulated; both residual
-//! streams are tried, and the better one counts. Does not: price a step with it, whose lists are of other software; nor try depths, whose
-//! weights and exchanges are those of copies, which the search has.
+//! one axis and along rows and columns. Invariant: both residual streams are tried, and the better one counts. Does not: price a step with
+//! it, whose lists are of other software; nor try depths, whose weights and exchanges are those of copies, which the search has.
 
-use ascend_tp::base::{Diagnostics, Kernels};
+use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Grid, Residual};
-use ascend_tp::schedule::Exchanges;
-use ascend_tp::train::{Layout, Recipe, Recompute as Recomputed, lower, recipe};
+use ascend_tp::train::Layout;
 
 use super::decoder::Job;
-use super::setting::{JobSplit, Recomputation};
+use super::layer_on::{LayerCost, cost, layout};
+use super::setting::JobSplit;
 use crate::serve::grid_rows;
-use crate::simulate::{Issue, Simulator};
-
-/// Layers of the two programs whose difference is that of layers which are alike.
-const LAYERS: [usize; 2] = [1, 3];
 
 /// What a layer takes on so many cards.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,39 +57,9 @@ pub fn layers(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Opt
 }
 
 fn layer(config: &ModelConfig, job: &Job, setting: &JobSplit, rows: usize) -> Result<LayerOn, Diagnostics> {
-    let recipe = Recipe {
-        seq: job.sequence,
-        // Of two micro-batches the first moves no weight.
-        global_batch: 2 * setting.micro_batch,
-        precision: recipe::Precision::Bf16,
-        ..Recipe::default()
-    };
     let of = |residual: Residual| {
-        let layout = Layout {
-            tensor: setting.tp,
-            grid: Grid { rows, depth: 1 },
-            residual,
-            micro_batch: setting.micro_batch,
-            recompute: match setting.recompute {
-                Recomputation::None => Recomputed::None,
-                Recomputation::Selective => Recomputed::Selective,
-                Recomputation::Full => Recomputed::Full,
-            },
-            ..Layout::ONE
-        };
-        let time = |layers: usize| {
-            let config = ModelConfig { layers, ..config.clone() };
-            let lowered = lower(&config, &recipe, &layout)?;
-            let runs = lowered.runs(&recipe, &layout)?;
-            let plans = runs[0].schedule(&recipe, &layout, Kernels::NONE, Exchanges::on(job.profile.soc))?;
-            let on: Vec<usize> = (0..setting.tp).collect();
-            Ok::<_, Diagnostics>(
-                Simulator::new(&job.profile, &job.topology, &plans, &on, None).run(Issue::Eager).breakdown,
-            )
-        };
-        let [few, more] = [time(LAYERS[0])?, time(LAYERS[1])?];
-        let each = |few: f64, more: f64| (more - few) / (LAYERS[1] - LAYERS[0]) as f64;
-        let (layer_us, exposed_us) = (each(few.duration_us, more.duration_us), each(few.exposed_us, more.exposed_us));
+        let layout = Layout { grid: Grid { rows, depth: 1 }, residual, ..layout(setting) };
+        let LayerCost { layer_us, exposed_us, .. } = cost(config, job, &layout)?;
         Ok::<_, Diagnostics>(LayerOn { cards: setting.tp, rows, residual, layer_us, exposed_us })
     };
     let (whole, cut) = (of(Residual::Replicate)?, of(Residual::Seq)?);

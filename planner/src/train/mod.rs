@@ -13,7 +13,9 @@
 //! | [`layer`] | what a layer takes |
 //! | [`pipeline`] | a step of a pipeline, simulated |
 //! | [`step`] | a whole step, by what takes it |
+//! | [`layer_on`] | what a layer takes of the programs that `train` runs |
 //! | [`grid`] | whether weights that two axes cut pay |
+//! | [`ring`] | whether keys and values that go from card to card pay |
 //! | [`compress`] | whether sums of gradients with fewer bytes pay |
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
@@ -26,9 +28,11 @@ pub mod decoder;
 pub mod forms;
 pub mod grid;
 pub mod layer;
+pub mod layer_on;
 pub mod memory;
 pub mod pipeline;
 pub mod points;
+pub mod ring;
 pub mod search;
 pub mod setting;
 pub mod step;

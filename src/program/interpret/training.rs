@@ -80,7 +80,9 @@ pub(in crate::program) fn gamma_terms(_: &Kind, operands: &[&HostTensor], result
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale }) = kind else {
+    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale } | Kind::RingAttentionGrad { scale, .. }) =
+        kind
+    else {
         unreachable!("attention_grad's kind")
     };
     let by_head = matches!(kind, Kind::AttentionGradByHead { .. });

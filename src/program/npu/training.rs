@@ -96,7 +96,11 @@ pub(in crate::program) fn gamma_terms(_: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
-    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale }) = *kind else { return };
+    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale } | Kind::RingAttentionGrad { scale, .. }) =
+        *kind
+    else {
+        return;
+    };
     if emit.view(0).elems() == 0 || emit.view(1).elems() == 0 {
         zeros(emit);
         return;

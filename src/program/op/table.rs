@@ -11,9 +11,9 @@ use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 
 use super::{
-    Attribute, BASE, Compression, Host, Join, Linear, Row, Stage, WeightOperands, all_equal, all_float, elementwise,
-    elementwise_results, equal_floats, first, floats_with_index, of_one_shape, over_last, reduce_dim, singles, sum,
-    tree_sum, with_label, with_numbers,
+    Around, Attribute, BASE, Compression, Host, Join, Linear, Row, Stage, WeightOperands, all_equal, all_float,
+    elementwise, elementwise_results, equal_floats, first, floats_with_index, of_one_shape, of_own_tokens, over_last,
+    reduce_dim, singles, sum, tree_sum, with_label, with_numbers,
 };
 
 super::ops! {
@@ -168,6 +168,23 @@ super::ops! {
             }
             all_float(kind, &dtypes[..3]).map(|found| smallvec![found[0], DType::F32, DType::F32])
         },
+        host: Host::Several(host::attention),
+        npu: npu::attention,
+        grad: Some(grad::attention),
+    }
+    /// As [`Kind::Attention`], of keys and values of the queries' own tokens, `[b,s,k,d]`: where cards have parts of them, the queries of
+    /// each see one card's keys and values after the other. A row of the mask shows the token itself.
+    RingAttention {
+        /// Those along which tokens are cut, which lowering writes here.
+        axes: Vec<AxisId>,
+        /// Factor of the scores.
+        scale: f64,
+    } = "ring_attention" {
+        arity: 4,
+        rule: |_, shapes| of_own_tokens("bskgD,bskD,bskD,bsT->bskgD,bkgs,bkgs", shapes),
+        is_collective: true,
+        around: Some(Around { operands: &[1, 2], results: &[], dim: 1 }),
+        dtype: |kind, dtypes| (Kind::Attention { scale: 1.0 }.row().dtype)(kind, dtypes),
         host: Host::Several(host::attention),
         npu: npu::attention,
         grad: Some(grad::attention),
@@ -362,6 +379,23 @@ super::ops! {
             }
             equal_floats(kind, &[&dtypes[..3], &dtypes[4..6]].concat(), 3)
         },
+        host: Host::Several(host::training::attention_grad),
+        npu: npu::training::attention_grad,
+    }
+    /// As [`Kind::AttentionGrad`], of [`Kind::RingAttention`]: what a card adds to the cotangents of others' keys and values goes to them.
+    RingAttentionGrad {
+        /// Those along which tokens are cut, which lowering writes here.
+        axes: Vec<AxisId>,
+        /// Factor of the scores.
+        scale: f64,
+    } = "ring_attention_grad" {
+        arity: 8,
+        rule: |_, shapes| {
+            of_own_tokens("bskgD,bskD,bskD,bsT,bskgD,bskgD,bkgs,bkgs->bskgD,bskD,bskD", shapes)
+        },
+        is_collective: true,
+        around: Some(Around { operands: &[1, 2], results: &[1, 2], dim: 1 }),
+        dtype: |kind, dtypes| (Kind::AttentionGrad { scale: 1.0 }.row().dtype)(kind, dtypes),
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }

@@ -27,14 +27,16 @@ const MAY_NAME_OPS: [&str; 13] = [
     "src/schedule/emit/stages.rs",
 ];
 
-/// The ops that passes insert, and where they are made, checked, fused and lowered.
-const MOVEMENTS: [&str; 10] = [
+/// The ops that passes insert or give their axes, and where they are made, checked, fused and lowered.
+const MOVEMENTS: [&str; 12] = [
     "Reshard",
     "AllReduce",
     "AllGather",
     "ReduceScatter",
     "AllToAll",
     "CompressedSum",
+    "RingAttention",
+    "RingAttentionGrad",
     "Slice",
     "Leader",
     "Pad",

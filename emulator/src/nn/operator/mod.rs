@@ -46,6 +46,7 @@ mod quantized;
 mod random;
 mod reduction;
 mod resize;
+mod ring;
 mod row;
 mod scatter;
 mod selection;
@@ -73,7 +74,7 @@ pub(crate) use plan::{
 pub(crate) use row::{Need, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
-const FAMILIES: [&[Operator]; 44] = [
+const FAMILIES: [&[Operator]; 45] = [
     product::OPERATORS,
     turned::OPERATORS,
     collective_product::OPERATORS,
@@ -91,6 +92,7 @@ const FAMILIES: [&[Operator]; 44] = [
     optimizer::OPERATORS,
     attention::OPERATORS,
     flash::OPERATORS,
+    ring::OPERATORS,
     indexing::OPERATORS,
     reduction::OPERATORS,
     statistics::OPERATORS,

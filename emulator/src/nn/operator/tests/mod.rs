@@ -18,6 +18,7 @@ mod product;
 mod quantized;
 mod random;
 mod reduction;
+mod ring;
 mod sequences;
 mod shape;
 mod signs;

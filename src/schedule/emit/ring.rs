@@ -1,0 +1,253 @@
+//! Attention of each card's queries to the keys and values of all cards that share a sequence, which lie on no card together.
+//!
+//! Input → output: a card's queries, keys, values and rows of the mask → what its queries see, or the cotangents of all three. In each
+//! round every card gives its keys and values to the card so many behind it while it computes with those of the round before; results of
+//! rounds are joined by what the softmax of each row was. Going back, what a round adds to the cotangents of another card's keys and
+//! values goes to that card, which adds it to its own. Invariants: a card holds the keys and values of two cards at a time beside its
+//! own; all cards have as many rounds, in one order; each begins with its own tokens, of which every row sees one, so that there is
+//! something to join from the first round on.
+
+use std::ops::Range;
+
+use crate::base::{AxisId, DType, Id, Shape};
+use crate::program::call::{Call, View};
+use crate::program::npu::COPIES;
+use crate::program::{Op, OpId, ValueId};
+
+use super::{CollectiveKind, Emitter};
+
+/// The cards that share a sequence.
+struct Ring {
+    /// This card's place.
+    own: usize,
+    /// By place: its tokens.
+    tokens: Vec<Range<usize>>,
+}
+
+impl Ring {
+    /// The card whose keys and values are here in a round.
+    fn seen(&self, round: usize) -> usize {
+        (self.own + self.tokens.len() - round) % self.tokens.len()
+    }
+
+    /// The card that has this one's keys and values in a round.
+    fn sees(&self, round: usize) -> usize {
+        (self.own + round) % self.tokens.len()
+    }
+}
+
+/// Keys and values of one card's tokens, or their cotangents.
+#[derive(Clone)]
+struct Pair {
+    /// One behind the other.
+    all: View,
+    /// `[b,t,k,d]` each.
+    each: [View; 2],
+}
+
+/// What queries, `[b,s,n,d]`, see of some keys.
+struct Seen {
+    out: View,
+    /// `[b,n,s,8]` each: of each row the greatest score and the sum of the exponentials below it.
+    statistics: [View; 2],
+}
+
+impl Emitter<'_> {
+    pub(super) fn ring_attention(&mut self, id: OpId, op: &Op, axes: &[AxisId], scale: f64) {
+        let q = self.view(op.operands[0]);
+        let &[b, s, k, g, d] = q.shape.sizes() else { return };
+        let shape = q.shape.clone();
+        if q.elems() == 0 {
+            self.new_views(&op.results);
+            return;
+        }
+        let q = self.shaped(id, q, &[b, s, k * g, d]);
+        let (ring, own) = (self.ring(op, axes), self.keys_and_values(id, op));
+        let (mut here, mut seen) = (own.clone(), None);
+        for round in 0..ring.tokens.len() {
+            let next = self.arrival(id, axes, &ring, &own, round + 1);
+            let mask = self.columns(id, op, &ring.tokens[ring.seen(round)]);
+            let more = self.attend(id, &q, &here, mask, scale);
+            seen = Some(match seen {
+                Some(before) => self.join_seen(id, &before, &more),
+                None => more,
+            });
+            here = next.unwrap_or(here);
+        }
+        let Some(Seen { out, statistics }) = seen else { return };
+        self.views[op.result().index()] = out.reshape(shape);
+        for (copies, into) in statistics.into_iter().zip(self.new_views(&op.results[1..])) {
+            let from = self.shaped(id, copies.narrow(3, 0, 1), into.shape.sizes());
+            self.copy(id, from, into);
+        }
+    }
+
+    pub(super) fn ring_attention_grad(&mut self, id: OpId, op: &Op, axes: &[AxisId], scale: f64) {
+        let results = self.new_views(&op.results);
+        let q = self.view(op.operands[0]);
+        let (&[b, s, k, g, d], [dq, dk, dv]) = (q.shape.sizes(), results.as_slice()) else { return };
+        if q.elems() == 0 {
+            return;
+        }
+        let (ring, own) = (self.ring(op, axes), self.keys_and_values(id, op));
+        let rows = [0, 4, 5].map(|at| self.shaped(id, self.view(op.operands[at]), &[b, s, k * g, d]));
+        let statistics = [6, 7].map(|at| {
+            let row = self.shaped(id, self.view(op.operands[at]), &[b, k * g, s]);
+            self.dense(id, row.repeat(3, COPIES))
+        });
+        let dq = self.shaped(id, dq.clone(), rows[0].shape.sizes());
+        let (mut here, mut coming) = (own.clone(), None);
+        for round in 0..ring.tokens.len() {
+            let next = self.arrival(id, axes, &ring, &own, round + 1);
+            let mask = self.columns(id, op, &ring.tokens[ring.seen(round)]);
+            let of = (&rows, &statistics, &here, mask);
+            if round == 0 {
+                self.gradients(id, of, [&dq, dk, dv], scale);
+            } else {
+                let (part, made) = (self.temporary(dq.dtype, dq.shape.clone()), self.pair(&here.each[0]));
+                self.gradients(id, of, [&part, &made.each[0], &made.each[1]], scale);
+                self.launch(id, [Call::Add { a: dq.clone(), b: part, out: dq.clone() }]);
+                let back = self.pair(&own.each[0]);
+                let ways = [(&made, ring.seen(round)), (&back, ring.sees(round))];
+                self.shift(id, axes, ring.tokens.len(), ways);
+                // What comes of this round is added behind the operators of the next.
+                if let Some(come) = coming.replace(back) {
+                    self.add_pair(id, &come, [dk, dv]);
+                }
+            }
+            here = next.unwrap_or(here);
+        }
+        if let Some(come) = coming {
+            self.add_pair(id, &come, [dk, dv]);
+        }
+    }
+
+    /// New dense views for some results.
+    fn new_views(&mut self, results: &[ValueId]) -> Vec<View> {
+        let views: Vec<View> = results.iter().map(|result| self.received(*result)).collect();
+        results.iter().zip(&views).for_each(|(result, view)| self.views[result.index()] = Some(view.clone()));
+        views
+    }
+
+    /// The same elements under another shape, dense.
+    fn shaped(&mut self, id: OpId, view: View, sizes: &[usize]) -> View {
+        let shape = Shape::new(sizes.to_vec());
+        if let Some(shaped) = view.reshape(shape.clone()).filter(View::is_contiguous) {
+            return shaped;
+        }
+        let dense = self.dense(id, view);
+        View { strides: shape.strides(), shape, ..dense }
+    }
+
+    fn ring(&self, op: &Op, axes: &[AxisId]) -> Ring {
+        let keys = op.operands[1];
+        let (mesh, shape) = (&self.placed.mesh, &self.placed.program.values[keys].shape);
+        let tokens = |rank: usize| self.placed.layouts[keys].ranges(mesh, shape, rank)[1].clone();
+        Ring { own: self.position(axes), tokens: mesh.group(self.rank, axes).into_iter().map(tokens).collect() }
+    }
+
+    /// Room for two tensors as `like`.
+    fn pair(&mut self, like: &View) -> Pair {
+        let elems = like.elems();
+        let all = self.temporary(like.dtype, [2 * elems].into());
+        let each =
+            |at: usize| View { offset: at * elems, ..View::contiguous(all.buffer, all.dtype, like.shape.clone()) };
+        Pair { each: [each(0), each(1)], all }
+    }
+
+    fn keys_and_values(&mut self, id: OpId, op: &Op) -> Pair {
+        let [keys, values] = [1, 2].map(|at| self.view(op.operands[at]));
+        let pair = self.pair(&keys);
+        for (from, into) in [keys, values].into_iter().zip(pair.each.clone()) {
+            self.copy(id, from, into);
+        }
+        pair
+    }
+
+    /// The keys and values of a round, if there is one.
+    fn arrival(&mut self, id: OpId, axes: &[AxisId], ring: &Ring, own: &Pair, round: usize) -> Option<Pair> {
+        let cards = ring.tokens.len();
+        if round == cards {
+            return None;
+        }
+        let keys = &own.each[0];
+        let shape = keys.shape.with(1, ring.tokens[ring.seen(round)].len());
+        let come = self.pair(&View { strides: shape.strides(), shape, ..keys.clone() });
+        self.shift(id, axes, cards, [(own, ring.sees(round)), (&come, ring.seen(round))]);
+        Some(come)
+    }
+
+    /// Gives the first to the card at its place, and gets the second of the card at that one's.
+    fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [(&Pair, usize); 2]) {
+        let counts = |(pair, card): (&Pair, usize)| {
+            let mut counts = vec![0; cards];
+            counts[card] = pair.all.elems();
+            counts
+        };
+        let kind = CollectiveKind::AllToAll { send_counts: counts(given), recv_counts: counts(got) };
+        self.enqueue(id, axes, kind, given.0.all.clone(), got.0.all.clone());
+    }
+
+    /// The columns of the mask that are of these tokens, `[b,1,s,t]`: made dense once a plan, for all layers.
+    fn columns(&mut self, id: OpId, op: &Op, tokens: &Range<usize>) -> View {
+        let columns = self.view(op.operands[3]).narrow(2, tokens.start, tokens.len());
+        let known = self.columns.iter().find(|(of, _)| *of == columns).map(|(_, made)| made.clone());
+        known.unwrap_or_else(|| {
+            let &[b, s, t] = columns.shape.sizes() else { unreachable!("masks have three dims, as their rule says") };
+            let made = self.shaped(id, columns.clone(), &[b, 1, s, t]);
+            self.columns.push((columns, made.clone()));
+            made
+        })
+    }
+
+    fn attend(&mut self, id: OpId, q: &View, pair: &Pair, mask: View, scale: f64) -> Seen {
+        let &[b, s, heads, _] = q.shape.sizes() else { unreachable!("queries have four dims here") };
+        let out = self.temporary(q.dtype, q.shape.clone());
+        let statistics = [(); 2].map(|()| self.temporary(DType::F32, [b, heads, s, COPIES].into()));
+        let [k, v] = pair.each.clone();
+        let [max, sum] = statistics.clone();
+        let [q, k, v, mask, max, sum, made] = [q.clone(), k, v, mask, max, sum, out.clone()].map(Box::new);
+        self.launch(id, [Call::FlashAttention { q, k, v, mask, max, sum, out: made, heads, scale }]);
+        Seen { out, statistics }
+    }
+
+    /// What is seen of the keys of both.
+    fn join_seen(&mut self, id: OpId, before: &Seen, more: &Seen) -> Seen {
+        let &[b, s, heads, d] = before.out.shape.sizes() else { unreachable!("queries have four dims here") };
+        let out = self.temporary(before.out.dtype, before.out.shape.clone());
+        let statistics = [(); 2].map(|()| self.temporary(DType::F32, before.statistics[0].shape.clone()));
+        // The operator takes the sequence first.
+        let rows =
+            |view: &View| View::contiguous(view.buffer, view.dtype, [b, s, heads * d].into()).permute(&[1, 0, 2]);
+        let [max, sum] = statistics.clone().map(Box::new);
+        let [before_max, before_sum] = before.statistics.clone().map(Box::new);
+        let [more_max, more_sum] = more.statistics.clone().map(Box::new);
+        let [before, more, made] = [&before.out, &more.out, &out].map(|view| Box::new(rows(view)));
+        let call =
+            Call::JoinedAttention { before, before_max, before_sum, more, more_max, more_sum, out: made, max, sum };
+        self.launch(id, [call]);
+        Seen { out, statistics }
+    }
+
+    /// The cotangents that queries, what is known of their rows and the keys of a round give.
+    fn gradients(
+        &mut self,
+        id: OpId,
+        ([q, dy, out], statistics, pair, mask): (&[View; 3], &[View; 2], &Pair, View),
+        results: [&View; 3],
+        scale: f64,
+    ) {
+        let heads = q.shape[2];
+        let [k, v] = pair.each.clone().map(Box::new);
+        let [max, sum] = statistics.clone().map(Box::new);
+        let [q, dy, out] = [q, dy, out].map(|view| Box::new(view.clone()));
+        let ([dq, dk, dv], mask) = (results.map(|view| Box::new(view.clone())), Box::new(mask));
+        self.launch(id, [Call::FlashAttentionGrad { q, k, v, dy, mask, max, sum, out, dq, dk, dv, heads, scale }]);
+    }
+
+    fn add_pair(&mut self, id: OpId, pair: &Pair, into: [&View; 2]) {
+        for (more, into) in pair.each.iter().zip(into) {
+            self.launch(id, [Call::Add { a: into.clone(), b: more.clone(), out: into.clone() }]);
+        }
+    }
+}
