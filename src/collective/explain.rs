@@ -3,7 +3,7 @@
 use crate::base::{Bytes, Id};
 use crate::placement::Placed;
 use crate::placement::transition::step_cost;
-use crate::program::{Kind, Op, OpId, ValueId};
+use crate::program::{Kind, Op, OpId, Program, ValueId};
 
 /// One collective of a lowered program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,16 +84,10 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
     };
     let row = |(id, op): (OpId, &Op)| {
         let sent = sent(op);
-        let own = match op.kind.row().around {
-            Some(_) => {
-                let named: Vec<String> = sent.iter().map(|operand| program.label(op.operands[*operand])).collect();
-                format!("each card's queries see {} of all cards", named.join(" and "))
-            }
-            None => {
-                let given = op.kind.row().in_place.len();
-                reason(op.operands[0], op.results.get(given).copied().unwrap_or_else(|| op.result()))
-            }
-        };
+        let own = all_see(program, op, &sent).unwrap_or_else(|| {
+            let given = op.kind.row().in_place.len();
+            reason(op.operands[0], op.results.get(given).copied().unwrap_or_else(|| op.result()))
+        });
         ExplainedExchange {
             op: id,
             kind: op.kind.row().name,
@@ -110,6 +104,13 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
         }
     };
     program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
+}
+
+/// The reason of an op that lets operands go around.
+fn all_see(program: &Program, op: &Op, sent: &[usize]) -> Option<String> {
+    op.kind.row().around?;
+    let named: Vec<String> = sent.iter().map(|operand| program.label(op.operands[*operand])).collect();
+    Some(format!("each card's queries see {} of all cards", named.join(" and ")))
 }
 
 /// Which of its operands an exchange moves: what overwrites an operand stays on its card, and of an op that computes what does not go

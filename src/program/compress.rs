@@ -119,6 +119,15 @@ impl Compression {
             Self::TopK { share } => (cards - 1) * Self::kept(*share, elems) * Self::PLACED_BYTES,
         }
     }
+
+    /// Whether all that so many cards say is less than the sum itself has: else it is not worth the name.
+    #[must_use]
+    pub fn compresses(&self, cards: usize) -> bool {
+        match self {
+            Self::OneBit => true,
+            Self::TopK { share } => share * (cards as f64) < 1.0,
+        }
+    }
 }
 
 impl fmt::Display for Compression {

@@ -85,7 +85,7 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
     );
     if let Compression::TopK { share } = by {
         refuse(
-            share * cards as f64 >= 1.0,
+            !by.compresses(cards),
             "each card says values and places to all others, which is as much as the whole sum",
             &format!("a share below {}", (cards as f64).recip()),
             share.to_string(),

@@ -139,6 +139,8 @@ struct Sum {
     sent_gib: f64,
     exchange_s: f64,
     operators_s: f64,
+    /// Whether `train` takes it with as many copies.
+    taken: bool,
     /// Of a compressed one: whether it takes less time than the whole sum.
     pays: Option<bool>,
 }
@@ -281,7 +283,8 @@ fn sums(job: &Job, winner: &PredictedSplit) -> Vec<Sum> {
         sent_gib: summed.sent_bytes / GIB,
         exchange_s: summed.exchange_us / 1e6,
         operators_s: summed.operators_us / 1e6,
-        pays: summed.by.map(|_| summed.total_us() < whole_us),
+        taken: summed.is_taken,
+        pays: summed.by.map(|_| summed.is_taken && summed.total_us() < whole_us),
     };
     all.iter().map(sum).collect()
 }
@@ -533,11 +536,13 @@ fn gradients(sums: &[Sum]) -> Table<5> {
             format!("{:.3} GiB", sum.sent_gib),
             format!("{:.1} ms", 1e3 * sum.exchange_s),
             format!("{:.1} ms", 1e3 * sum.operators_s),
-            match sum.pays {
-                None => String::new(),
-                Some(true) => "pays".to_owned(),
-                Some(false) => "does not pay".to_owned(),
-            },
+            match (sum.taken, sum.pays) {
+                (false, _) => "refused: all say more than the sum has",
+                (_, Some(true)) => "pays",
+                (_, Some(false)) => "does not pay",
+                (_, None) => "",
+            }
+            .to_owned(),
         ]);
     }
     table

@@ -102,7 +102,7 @@ pub(crate) fn deal(chosen: &[i64], number: usize, room: Room) -> Result<Dealt, S
         });
         let to = match (room, own) {
             (Room::Capacity(capacity), Some((expert, own))) => {
-                let to = Some(expert * capacity + own).filter(|_| own < capacity);
+                let to = (own < capacity).then_some(expert * capacity + own);
                 dealt.places[place] = to.map_or(-1, |to| to as i64);
                 to
             }

@@ -16,6 +16,8 @@ use super::step::{copies, copies_us};
 pub struct Summed {
     /// `None`: whole, f32.
     pub by: Option<Compression>,
+    /// Whether `train` sums so over as many copies.
+    pub is_taken: bool,
     /// Bytes that a card sends.
     pub sent_bytes: f64,
     /// Of the exchanges, in microseconds.
@@ -42,6 +44,7 @@ impl Summed {
         let bytes = 4.0 * parameters;
         let whole = Self {
             by: None,
+            is_taken: true,
             sent_bytes: 2.0 * bytes * (cards - 1) as f64 / cards as f64,
             exchange_us: copies_us(job, setting, Exchange::AllReduce, bytes),
             operators_us: 0.0,
@@ -69,7 +72,7 @@ impl Summed {
                 (exchange_us, all + (cards + 2) as f64 * pass_us(job, "aclnnScatterAdd", kept))
             }
         };
-        Self { by: Some(by), sent_bytes, exchange_us, operators_us }
+        Self { by: Some(by), is_taken: by.compresses(cards), sent_bytes, exchange_us, operators_us }
     }
 }
 

@@ -11,7 +11,7 @@
 use half::{bf16, f16};
 
 use super::block::{PARTS, QUAD, RUN};
-use super::rates::prefetch;
+use super::rates::{prefetch, prefetch_second};
 use crate::nn::dtype::DType;
 use crate::nn::raw::Rows;
 use crate::nn::simd::isa::Isa;
@@ -25,8 +25,10 @@ pub(crate) const PADDING: usize = 32;
 const QUADS: usize = 2;
 /// Rows that a kernel reads side by side.
 pub(crate) const ROWS: usize = QUADS * QUAD;
-/// How far ahead of a row's read its lines are asked for. Rows are read side by side, so that together it is some kilobytes.
-const AHEAD_BYTES: usize = 512;
+/// Bytes of a row that are asked for together: memory gives a few long pieces of rows sooner than many lines of all of them.
+const PIECE_BYTES: usize = 512;
+/// How many pieces of each row lie between what is read and what is asked for. Together it is some kilobytes.
+const PIECES_AHEAD: usize = 2;
 /// Bytes that memory gives at once, and of the widest step of a kernel.
 const LINE_BYTES: usize = 64;
 /// Words of a step: one quad of every part.
@@ -75,6 +77,61 @@ pub(crate) enum Vectors<'a> {
 /// A kernel for rows: the address of the first, the bytes to the next, how many there are and their length, the vectors, and
 /// where the sums go: those of a vector beside each other, the vectors as far apart as there are rows.
 type Kernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
+
+/// What is asked for ahead of the rows that are read side by side: a piece of each row after the other, then the next piece of all,
+/// and behind the last the first of the rows that follow. It comes into a second-level cache: of a first one it would take the place
+/// of what is read before it.
+struct Ahead {
+    /// The first of the rows.
+    first: *const u8,
+    stride: isize,
+    row_bytes: usize,
+    /// The piece's place in its row, and the lines it has.
+    start: usize,
+    lines: usize,
+    /// The row and line that are next.
+    row: usize,
+    line: usize,
+}
+
+impl Ahead {
+    /// For rows that are read from their start.
+    #[inline(always)]
+    fn of(first: *const u8, stride: isize, row_bytes: usize) -> Self {
+        let mut ahead = Self { first, stride, row_bytes, start: 0, lines: 0, row: 0, line: 0 };
+        for _ in 0..PIECES_AHEAD {
+            ahead.next_piece();
+        }
+        ahead
+    }
+
+    #[inline(always)]
+    fn next_piece(&mut self) {
+        self.start += PIECE_BYTES;
+        if self.start >= self.row_bytes {
+            self.start = 0;
+            self.first = self.first.wrapping_offset(ROWS as isize * self.stride);
+        }
+        self.lines = (self.row_bytes - self.start).min(PIECE_BYTES).div_ceil(LINE_BYTES);
+    }
+
+    /// Asks for as many lines more.
+    #[inline(always)]
+    fn ask(&mut self, lines: usize) {
+        for _ in 0..lines {
+            let row = self.first.wrapping_offset(self.row as isize * self.stride);
+            prefetch_second(row.wrapping_add(self.start + self.line * LINE_BYTES));
+            self.line += 1;
+            if self.line == self.lines {
+                (self.line, self.row) = (0, self.row + 1);
+            }
+            if self.row == ROWS {
+                self.row = 0;
+                self.next_piece();
+            }
+        }
+    }
+}
 
 /// Asks for rows that will be read soon.
 pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
@@ -197,14 +254,12 @@ macro_rules! kernel {
             const STEP: usize = STEP_WORDS * $depth;
             const ROWS_OF_REGISTER: usize = STEP_WORDS / $registers;
             let stride = len.next_multiple_of(super::PADDING);
-            // What follows the end of a row is the row that is next in its place.
-            let (end, next) = (len * $size, (QUADS * QUAD) as isize * row_stride - (len * $size) as isize);
-            let distance = super::AHEAD_BYTES.min(end);
             for first in (0..count).step_by(QUADS * QUAD) {
                 // Places without a row of their own have the last one again.
                 let row = |at: usize| start.wrapping_offset((first + at).min(count - 1) as isize * row_stride);
                 let rows: [[*const u8; QUAD]; QUADS] =
                     std::array::from_fn(|quad| std::array::from_fn(|at| row(quad * QUAD + at)));
+                let mut ahead = super::Ahead::of(rows[0][0], row_stride, len * $size);
                 let mut totals = [[[0_f32; QUAD]; VECTORS]; QUADS];
                 for run in (0..len).step_by(super::RUN * $depth) {
                     let past = len.min(run + super::RUN * $depth);
@@ -235,12 +290,9 @@ macro_rules! kernel {
                     };
                     let mut at = run;
                     while at + STEP <= past {
-                        let here = at * $size;
-                        if here.is_multiple_of(super::LINE_BYTES) {
-                            let ahead = (here + distance) as isize + if here + distance < end { 0 } else { next };
-                            rows.iter().flatten().for_each(|row| super::prefetch(row.wrapping_offset(ahead)));
-                        }
-                        add(&rows, here, at);
+                        // As much as is read.
+                        ahead.ask(super::ROWS * STEP * $size / super::LINE_BYTES);
+                        add(&rows, at * $size, at);
                         at += STEP;
                     }
                     if at < past {

@@ -13,7 +13,7 @@ pub(crate) const BLOCK: usize = 64;
 /// How far ahead of a read its lines are asked for, in bytes: two pages, which keeps the prefetchers of both in work.
 const AHEAD_BYTES: usize = 8192;
 
-/// Asks for the cache line at an address, which need not exist.
+/// Asks for the cache line at an address, which need not exist, into a first-level cache.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -26,6 +26,24 @@ pub(crate) fn prefetch(address: *const u8) {
     // SAFETY: a hint; it touches no memory that the program could see and takes any address. Stable Rust has no function for it.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
+
+/// As [`prefetch`], into a second-level cache.
+#[inline(always)]
+pub(crate) fn prefetch_second(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as in `prefetch`.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as in `prefetch`.
+    unsafe {
+        std::arch::asm!("prfm pldl2keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
     };
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;

@@ -148,7 +148,7 @@ fn rows_that_saw_nothing_add_nothing() {
 fn what_does_not_fit_is_refused() {
     let refused = |case: Case, part: &str| {
         let share = case.share(0..2);
-        let message = case.run([&share, &share]).err().expect("must be refused");
+        let message = case.run([&share, &share]).expect_err("must be refused");
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     };
     refused(
