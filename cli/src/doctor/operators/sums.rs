@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ascend_tp::base::{DType, Diagnostics, Kernels};
 use ascend_tp::compile::compile_with;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::{self, Engine, EngineOptions, Part, Shards};
+use ascend_tp::exec::{self, Engine, EngineOptions};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
@@ -91,11 +91,11 @@ impl Sum {
         let outputs = engine.run(0, inputs.to_vec())?;
         let floats = |bytes: &[u8]| HostTensor::from_bytes([ELEMS], DType::F32, bytes).floats().to_vec();
         let mut kept = [(); CARDS].map(|()| Vec::new());
-        engine.load(|shards: &Shards<'_>| {
-            shards.states().iter().flatten().try_for_each(|part: &Part<'_>| {
+        engine.load(|shards| {
+            for part in shards.states().iter().flatten() {
                 kept[part.rank()] = floats(&part.read()?);
-                Ok(())
-            })
+            }
+            Ok(())
         })?;
         Ok(Had { sum: outputs.first().map(|(_, bytes)| floats(bytes)).unwrap_or_default(), kept })
     }
@@ -142,7 +142,7 @@ pub(super) fn check(
                     format!("only sums over several cards launch it (`{}`), and this host has one", of.command),
                 ),
                 Some(Ok((true, true))) => {
-                    group.well(*name, format!("the numbers of calls, of `{}` on two cards", of.command))
+                    group.well(*name, format!("the numbers of calls, of `{}` on two cards", of.command));
                 }
                 Some(Ok((is_whole, _))) => {
                     let found = if *is_whole { "other numbers" } else { "numbers that lack some of the sum" };
