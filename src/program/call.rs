@@ -532,9 +532,7 @@ calls! {
         far_read a, far_read b, far_read gamma, far_write out, far_write rstd, far_write sum, with epsilon: f64
     } (a, b, gamma, epsilon, out, rstd, sum)
     /// Normalises the last dim; `rstd` is f32.
-    RmsNorm "aclnnRmsNorm" { read x, read gamma, write out, write rstd, with epsilon: f64 } (
-        x, gamma, epsilon, out, rstd
-    )
+    RmsNorm "aclnnRmsNorm" { read x, read gamma, write out, write rstd, with epsilon: f64 } (x, gamma, epsilon, out, rstd)
     /// x, out `[b,s,n,d]`; cos, sin `[b,s,1,d]`; halves rotated.
     Rotary "aclnnRotaryPositionEmbedding" { read x, read cos, read sin, write out } (x, cos, sin, ROTATE_HALVES, out)
     /// q `[b,s,n,128]` and k `[b,s,m,128]` in place; cos, sin `[b,s,1,128]`; halves rotated.
@@ -544,9 +542,7 @@ calls! {
     /// `into[i][start[i] + j][k] = rows[i][j][k]` for dim 1.
     ScatterUpdate "aclnnInplaceScatterUpdate" { read start, read rows, update into, with dim: usize } (into, start, rows, dim)
     /// Adds rows `rows` to rows `index` of dim `dim` of `into`.
-    IndexAdd "aclnnIndexAdd" { read index, read rows, update into, with dim: usize } (
-        into.read(), dim, index, rows, into.one(), into.written()
-    )
+    IndexAdd "aclnnIndexAdd" { read index, read rows, update into, with dim: usize } (into.read(), dim, index, rows, into.one(), into.written())
     /// `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
     ScatterAdd "aclnnScatterAdd" { read index, read from, update into, with dim: usize } (
         into.read(), dim, index, from, into.written()
@@ -638,12 +634,7 @@ calls! {
     JoinedAttention "aclnnRingAttentionUpdate" {
         far_read before, far_read before_max, far_read before_sum, far_read more, far_read more_max, far_read more_sum,
         far_write out, far_write max, far_write sum
-    } (
-        // prevAttnOut, prevSoftmaxMax, prevSoftmaxSum, curAttnOut, curSoftmaxMax, curSoftmaxSum, actualSeqQlen, inputLayout
-        before, before_max, before_sum, more, more_max, more_sum, NONE, SBH,
-        // attnOut, softmaxMax, softmaxSum
-        out, max, sum,
-    )
+    } (before, before_max, before_sum, more, more_max, more_sum, NONE, SBH, out, max, sum)
     /// `dx` and `dgamma`, f32, of the cotangent `dy` of [`Call::RmsNorm`].
     RmsNormGrad "aclnnRmsNormGrad" { read dy, read x, read rstd, read gamma, write dx, write dgamma } (
         dy, x, rstd, gamma, dx, dgamma
