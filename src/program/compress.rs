@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Compression {
-    /// The sign of each element and the mean magnitude of each row of them. Elements are dealt over the cards, each of which adds up its share of all
-    /// parts, its own as it is, and says as much of the sum.
+    /// The sign of each element and the mean magnitude of each row of them. Elements are dealt over the cards, each of which adds up
+    /// its share of all parts, its own as it is, and says as much of the sum.
     OneBit,
     /// Of the elements this share, those of the greatest magnitude: values and places, one at least. Each card adds up those of all.
     TopK {

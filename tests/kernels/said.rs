@@ -58,8 +58,8 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
     }
 }
 
-/// The kernel adds magnitudes of a row in ten levels and scales once, calls in an order of their own; that is said twice, the second time of
-/// a sum with what was said first. Numbers are of at most so much.
+/// The kernel adds magnitudes of a row in ten levels and scales once, calls in an order of their own; that is said twice, the second time
+/// of a sum with what was said first. Numbers are of at most so much.
 fn is_near(found: &(Vec<f32>, Vec<Vec<f32>>), wanted: &(Vec<f32>, Vec<Vec<f32>>), most: f32, of: &str) {
     let bound = 2.0 * 2.0 * 11.0 / (1 << 24) as f32 * most;
     let all = |(sum, kept): &(Vec<f32>, Vec<Vec<f32>>)| [sum.clone(), kept.concat()].concat();
@@ -148,7 +148,7 @@ fn launches_that_do_not_fit_their_tensors_are_refused() {
     let said = |numbers: &[u32]| launch(numbers).map_err(|error: ascend_tp::device::Error| error.to_string());
     assert_eq!(said(&[8192, 1, 1, 1, 2]), Ok(()));
     for (numbers, part) in
-        [(&[8192, 1, 1, 1][..], "parts"), (&[8193, 1, 1, 1, 2][..], "range"), (&[8192, 2, 1, 1, 2][..], "range")]
+        [(&[8192, 1, 1, 1][..], "parts"), (&[8193, 2, 1, 1, 2][..], "range"), (&[8192, 2, 1, 1, 2][..], "range")]
     {
         let refused = said(numbers).unwrap_err();
         assert!(refused.contains("sign_compress_float") && refused.contains(part), "{numbers:?}: {refused}");

@@ -217,7 +217,7 @@ impl Emitter<'_> {
         let decoded = self.temporary(DType::F32, [count, dealt.rows, dealt.row].into());
         let scales = scales_of(records, dealt);
         let unpacked =
-            View { shape: [count * dealt.rows, dealt.row].into(), strides: smallvec![dealt.row, 1], ..decoded.clone() };
+            View { shape: [count * dealt.rows, dealt.row].into(), strides: smallvec![dealt.row, 1], ..decoded };
         self.launch(
             id,
             [
