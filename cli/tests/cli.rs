@@ -13,7 +13,7 @@ use crate::{command, fixture, root};
 const STEP: &str = "(of a step)";
 
 /// What every command has that is about a step of training.
-const OF_A_STEP: [&str; 23] = [
+const OF_A_STEP: [&str; 24] = [
     "recipe",
     "steps",
     "global-batch",
@@ -35,6 +35,7 @@ const OF_A_STEP: [&str; 23] = [
     "exact",
     "mesh",
     "zero",
+    "ring",
     "micro-batch",
     "recompute",
 ];
