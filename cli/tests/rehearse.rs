@@ -314,7 +314,7 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
     for (context, tensor) in [(2, 2), (4, 1)] {
         let mut setting = step(Zero::None);
         setting.recipe.seq = 2048;
-        setting.layout = Layout { context, tensor, ring: true, micro_batch: 6, ..Layout::ONE };
+        setting.layout = Layout { context, tensor, ring: true, zero: Zero::Moments, micro_batch: 6, ..Layout::ONE };
         let found = step_rehearsal(&setting).report();
         let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
