@@ -58,7 +58,7 @@ impl Case {
         let at = |index: [usize; 4]| values[((index[0] * n + index[1]) * s + index[2]) * width + index[3]];
         let mut all = Vec::with_capacity(values.len());
         let dims = match (self.layout, is_out) {
-            ("SBH", true) => {
+            ("SBH" | "BSH", true) => {
                 for (row, batch) in (0..s).flat_map(|row| (0..b).map(move |batch| (row, batch))) {
                     all.extend((0..n * width).map(|of| at([batch, of / width, row, of % width])));
                 }
