@@ -162,8 +162,8 @@ pub(crate) fn mutate(file: &str, source: &str, before: usize) -> Mutated {
     write_all(file, source, places, before)
 }
 
-/// The mutations that rules find, each as place, length and what instead; a statement that is left out or made twice has no length, and itself
-/// there.
+/// The mutations that rules find, each as place, length and what instead; a statement that is left out or made twice has no length, and
+/// itself there.
 fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
     let mut start = 0;
     for line in source.split_inclusive('\n') {
