@@ -177,6 +177,9 @@ const PRINTING_ALLOWED: [&str; 10] = [
 
 const MAX_LINES: usize = 700;
 
+/// Files that are one table each, which is one idea however many rows it has.
+const TABLES: [&str; 1] = ["src/program/op/table.rs"];
+
 /// The widest line of a comment in Rust. Code is rustfmt's; a row of a table is as wide as it is.
 const MAX_COLUMNS: usize = 140;
 
@@ -344,7 +347,7 @@ fn check_header_and_length(source: &Source, found: &mut Found) {
         found.push((1, "no header: open the file with `//!` and say what it is for".to_owned()));
     }
     let lines = source.text.lines().count();
-    if lines > MAX_LINES {
+    if lines > MAX_LINES && !source.is_below(&TABLES) {
         found.push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file, it holds two ideas")));
     }
 }
@@ -563,6 +566,7 @@ mod rules {
         );
         assert_clean("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 2));
         assert_found("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 1), &["701 lines, at most 700"]);
+        assert_clean(TABLES[0], &"\n".repeat(MAX_LINES));
         assert!(violations(&Source::new("tests/compile_fail/a.rs", "fn main() {}\n")).is_empty());
     }
 

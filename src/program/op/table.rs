@@ -27,7 +27,8 @@ super::ops! {
         leaves_one_part: true,
         linear: Linear::InEach(&[1]),
         dtype: |_, dtypes| floats_with_index(dtypes, 0),
-        host: Host::One(host::embed), npu: npu::embed,
+        host: Host::One(host::embed),
+        npu: npu::embed,
         grad: Some(grad::embed),
         weights: WeightOperands::Table(1),
     }
@@ -43,7 +44,8 @@ super::ops! {
             _ => Err("not a matmul".to_owned()),
         },
         linear: Linear::InEach(&[0, 1]),
-        host: Host::One(host::matmul), npu: npu::matmul,
+        host: Host::One(host::matmul),
+        npu: npu::matmul,
         join: Join::Product,
         grad: Some(grad::matmul),
         // A weight stands second if there is a choice.
@@ -70,7 +72,8 @@ super::ops! {
             [x, w, scale] => Err(format!("takes f16 or bf16, i8 and f32, found {x}, {w} and {scale}")),
             _ => Err("takes 3 operands".to_owned()),
         },
-        host: Host::One(host::quant_matmul), npu: npu::quant_matmul,
+        host: Host::One(host::quant_matmul),
+        npu: npu::quant_matmul,
         join: Join::Product,
         weights: WeightOperands::Factors(&[1]),
     }
@@ -79,7 +82,8 @@ super::ops! {
         arity: 2,
         linear: Linear::Jointly,
         dtype: all_equal,
-        host: Host::One(host::add), npu: npu::add,
+        host: Host::One(host::add),
+        npu: npu::add,
         join: Join::Sum,
         grad: Some(grad::add_op),
     }
@@ -88,7 +92,8 @@ super::ops! {
         arity: 2,
         linear: Linear::InEach(&[0, 1]),
         dtype: all_equal,
-        host: Host::One(host::mul), npu: npu::mul,
+        host: Host::One(host::mul),
+        npu: npu::mul,
         grad: Some(grad::mul),
     }
     /// `by · x`.
@@ -97,18 +102,21 @@ super::ops! {
         by: f64,
     } = "scale" {
         linear: Linear::InEach(&[0]),
-        host: Host::One(host::scale), npu: npu::scale,
+        host: Host::One(host::scale),
+        npu: npu::scale,
         grad: Some(grad::scale),
     }
     /// `x / (1 + exp(-x))`.
     Silu = "silu" {
-        host: Host::One(host::silu), npu: npu::silu,
+        host: Host::One(host::silu),
+        npu: npu::silu,
         grad: Some(grad::silu),
     }
     /// `silu(gate) · up`.
     SwiGlu = "swiglu" {
         arity: 2,
-        host: Host::One(host::swiglu), npu: npu::swiglu,
+        host: Host::One(host::swiglu),
+        npu: npu::swiglu,
         join: Join::Gated,
         grad: Some(grad::swiglu),
     }
@@ -123,7 +131,8 @@ super::ops! {
             None => Err("a scalar has no last dim".to_owned()),
         },
         dtype: |kind, dtypes| all_float(kind, dtypes).map(|found| smallvec![found[0], DType::F32]),
-        host: Host::Several(host::rms_norm), npu: npu::rms_norm,
+        host: Host::Several(host::rms_norm),
+        npu: npu::rms_norm,
         join: Join::Norm,
         grad: Some(grad::rms_norm),
     }
@@ -139,7 +148,8 @@ super::ops! {
             None => Err(format!("x has {} dims, expected batch, sequence, heads and head size", shapes[0].rank())),
         },
         linear: Linear::InEach(&[0]),
-        host: Host::One(host::rope), npu: npu::rope,
+        host: Host::One(host::rope),
+        npu: npu::rope,
         join: Join::Rotary,
         grad: Some(grad::rope),
     }
@@ -158,7 +168,8 @@ super::ops! {
             }
             all_float(kind, &dtypes[..3]).map(|found| smallvec![found[0], DType::F32, DType::F32])
         },
-        host: Host::Several(host::attention), npu: npu::attention,
+        host: Host::Several(host::attention),
+        npu: npu::attention,
         grad: Some(grad::attention),
     }
     /// As [`Kind::Attention`], of keys and values of the queries' own tokens, `[b,s,k,d]`: where cards have parts of them, the queries of
@@ -174,7 +185,8 @@ super::ops! {
         is_collective: true,
         around: Some(Around { operands: &[1, 2], results: &[], dim: 1 }),
         dtype: |kind, dtypes| (Kind::Attention { scale: 1.0 }.row().dtype)(kind, dtypes),
-        host: Host::Several(host::attention), npu: npu::attention,
+        host: Host::Several(host::attention),
+        npu: npu::attention,
         grad: Some(grad::attention),
     }
     /// Writes `new[b,s,k,d]` over rows `start[b]` and those that follow of `cache[b,t,k,d]`, which has that many; in place.
@@ -183,7 +195,8 @@ super::ops! {
         rule: |_, _| sum("bTkd,bSkd,b->bTkd"),
         dtype: |_, dtypes| floats_with_index(dtypes, 2),
         in_place: &[0],
-        host: Host::One(host::cache_write), npu: npu::cache_write,
+        host: Host::One(host::cache_write),
+        npu: npu::cache_write,
         join: Join::CacheRows,
     }
     /// `y[b,h] = x[b, index[b], h]`.
@@ -192,7 +205,8 @@ super::ops! {
         rule: |_, _| sum("bSh,b->bh"),
         linear: Linear::InEach(&[0]),
         dtype: |_, dtypes| floats_with_index(dtypes, 1),
-        host: Host::One(host::take), npu: npu::take,
+        host: Host::One(host::take),
+        npu: npu::take,
         grad: Some(grad::take),
     }
     /// Sum over one dim.
@@ -205,7 +219,8 @@ super::ops! {
             _ => Err("not a reduce_sum".to_owned()),
         },
         linear: Linear::InEach(&[0]),
-        host: Host::One(host::reduce_sum), npu: npu::reduce_sum,
+        host: Host::One(host::reduce_sum),
+        npu: npu::reduce_sum,
         grad: Some(grad::reduce_sum),
     }
     /// Largest element over one dim.
@@ -217,7 +232,8 @@ super::ops! {
             Kind::ReduceMax { dim } => reduce_dim(shapes[0].rank(), *dim, Reduce::Max),
             _ => Err("not a reduce_max".to_owned()),
         },
-        host: Host::One(host::reduce_max), npu: npu::reduce_max,
+        host: Host::One(host::reduce_max),
+        npu: npu::reduce_max,
     }
     /// First index along the last dim at which `x[…,v]` equals `largest[…]`, which must be the [`Kind::ReduceMax`] of `x`
     /// over that dim; the greatest i64 on a shard that does not hold it, and on all where it is NaN or infinite.
@@ -228,7 +244,8 @@ super::ops! {
             None => Err("a scalar has no last dim".to_owned()),
         },
         dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| smallvec![DType::I64]),
-        host: Host::One(host::index_of), npu: npu::index_of,
+        host: Host::One(host::index_of),
+        npu: npu::index_of,
     }
     /// Conversion of the element type, rounding to nearest even.
     Cast {
@@ -239,7 +256,8 @@ super::ops! {
             Kind::Cast { to } => Ok(smallvec![*to]),
             _ => Err("not a cast".to_owned()),
         },
-        host: Host::One(host::cast), npu: npu::cast,
+        host: Host::One(host::cast),
+        npu: npu::cast,
         is_copy: true,
         grad: Some(grad::cast),
     }
@@ -255,7 +273,8 @@ super::ops! {
             (Kind::Widen { to }, from) => Err(format!("{to} does not hold every number of {from}")),
             _ => Err("not a widen".to_owned()),
         },
-        host: Host::One(host::cast), npu: npu::cast,
+        host: Host::One(host::cast),
+        npu: npu::cast,
         is_copy: true,
     }
     /// `y`'s dim `i` is `x`'s dim `dims[i]`.
@@ -276,7 +295,8 @@ super::ops! {
         },
         linear: Linear::InEach(&[0]),
         dtype: first,
-        host: Host::One(host::permute), npu: npu::permute,
+        host: Host::One(host::permute),
+        npu: npu::permute,
         grad: Some(grad::permute),
     }
     /// `x` repeated along the dims that it lacks: those of `like`, of which nothing but the shape counts.
@@ -294,7 +314,8 @@ super::ops! {
         },
         linear: Linear::InEach(&[0]),
         dtype: first,
-        host: Host::One(host::training::expand), npu: npu::training::expand,
+        host: Host::One(host::training::expand),
+        npu: npu::training::expand,
         grad: Some(grad::expand),
     }
     /// `x` summed to the shape of `like`, which broadcasts to `x` as the second operand of [`Kind::Add`]; nothing but the
@@ -308,13 +329,15 @@ super::ops! {
             Ok(rule)
         },
         linear: Linear::InEach(&[0]),
-        host: Host::One(host::training::reduce_to), npu: npu::training::reduce_to,
+        host: Host::One(host::training::reduce_to),
+        npu: npu::training::reduce_to,
     }
     /// Cotangent of `x` in `y = silu(x)`, of `x` and the cotangent of `y`.
     SiluGrad = "silu_grad" {
         arity: 2,
         linear: Linear::InEach(&[1]),
-        host: Host::One(host::training::silu_grad), npu: npu::training::silu_grad,
+        host: Host::One(host::training::silu_grad),
+        npu: npu::training::silu_grad,
     }
     /// Cotangents of `gate` and `up`, of `gate`, `up` and the cotangent of [`Kind::SwiGlu`].
     SwiGluGrad = "swiglu_grad" {
@@ -322,7 +345,8 @@ super::ops! {
         rule: |kind, shapes| elementwise_results(kind, shapes, 2),
         linear: Linear::InEach(&[2]),
         dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
-        host: Host::Several(host::training::swiglu_grad), npu: npu::training::swiglu_grad,
+        host: Host::Several(host::training::swiglu_grad),
+        npu: npu::training::swiglu_grad,
     }
     /// Cotangents of `x` and `gamma`, of the cotangent of [`Kind::RmsNorm`], `x`, its second result and `gamma`. That of `gamma`
     /// is f32.
@@ -334,7 +358,8 @@ super::ops! {
             [dy, x, DType::F32, gamma] => all_float(kind, &[*dy, *x, *gamma]).map(|found| smallvec![found[0], DType::F32]),
             _ => Err("its third operand, the second result of rms_norm, is f32".to_owned()),
         },
-        host: Host::Several(host::training::rms_norm_grad), npu: npu::training::rms_norm_grad,
+        host: Host::Several(host::training::rms_norm_grad),
+        npu: npu::training::rms_norm_grad,
     }
     /// Cotangents of queries, keys and values, of the operands of [`Kind::Attention`], the cotangent of its first result, and
     /// its results.
@@ -354,7 +379,8 @@ super::ops! {
             }
             equal_floats(kind, &[&dtypes[..3], &dtypes[4..6]].concat(), 3)
         },
-        host: Host::Several(host::training::attention_grad), npu: npu::training::attention_grad,
+        host: Host::Several(host::training::attention_grad),
+        npu: npu::training::attention_grad,
     }
     /// As [`Kind::AttentionGrad`], of [`Kind::RingAttention`]: what a card adds to the cotangents of others' keys and values goes to them.
     RingAttentionGrad {
@@ -370,7 +396,8 @@ super::ops! {
         is_collective: true,
         around: Some(Around { operands: &[1, 2], results: &[1, 2], dim: 1 }),
         dtype: |kind, dtypes| (Kind::AttentionGrad { scale: 1.0 }.row().dtype)(kind, dtypes),
-        host: Host::Several(host::training::attention_grad), npu: npu::training::attention_grad,
+        host: Host::Several(host::training::attention_grad),
+        npu: npu::training::attention_grad,
     }
     /// Cotangent of the table of [`Kind::Embed`], of ids, the cotangent of its result and the table, of which nothing but the
     /// shape counts.
@@ -386,7 +413,8 @@ super::ops! {
             [DType::I64, floats @ ..] => all_float(kind, floats),
             _ => Err(format!("ids are {}, expected i64", dtypes[0])),
         },
-        host: Host::One(host::training::embed_grad), npu: npu::training::embed_grad,
+        host: Host::One(host::training::embed_grad),
+        npu: npu::training::embed_grad,
     }
     /// Cotangent of `x` in [`Kind::Take`], of the index, the cotangent of its result and `x`, of which nothing but the shape
     /// counts.
@@ -399,13 +427,15 @@ super::ops! {
             [DType::I64, floats @ ..] => all_float(kind, floats),
             _ => Err(format!("the index is {}, expected i64", dtypes[0])),
         },
-        host: Host::One(host::training::take_grad), npu: npu::training::take_grad,
+        host: Host::One(host::training::take_grad),
+        npu: npu::training::take_grad,
     }
     /// `y[…] = Σ exp(x[…,v] - largest[…])` over the last dim.
     SumExp = "sum_exp" {
         arity: 2,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead}->{lead}")),
-        host: Host::One(host::training::sum_exp), npu: npu::loss::sum_exp,
+        host: Host::One(host::training::sum_exp),
+        npu: npu::loss::sum_exp,
     }
     /// `y[…] = x[…, label[…]] - largest[…] - ln sum[…]`, where `largest` is the [`Kind::ReduceMax`] of `x` over the last dim
     /// and `sum` its [`Kind::SumExp`]: the logarithm of the label's probability. Its gradient is that of the whole, through
@@ -415,7 +445,8 @@ super::ops! {
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead}->{lead}")),
         leaves_one_part: true,
         dtype: with_label,
-        host: Host::One(host::training::log_probability), npu: npu::loss::log_probability,
+        host: Host::One(host::training::log_probability),
+        npu: npu::loss::log_probability,
         grad: Some(grad::log_probability),
     }
     /// Cotangent of `x` in [`Kind::LogProbability`], of its operands and the cotangent of its result.
@@ -424,14 +455,16 @@ super::ops! {
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead},{lead}->{lead}z")),
         linear: Linear::InEach(&[4]),
         dtype: with_label,
-        host: Host::One(host::training::log_probability_grad), npu: npu::loss::log_probability_grad,
+        host: Host::One(host::training::log_probability_grad),
+        npu: npu::loss::log_probability_grad,
     }
     /// `x + y` of two numbers of which each may be a part of a sum: what is whole counts once.
     Total = "total" {
         arity: 2,
         linear: Linear::Parts,
         dtype: all_equal,
-        host: Host::One(host::add), npu: npu::add,
+        host: Host::One(host::add),
+        npu: npu::add,
         grad: Some(grad::total),
     }
     /// `norm = sqrt(x)` and `factor = min(1, largest / (norm + 1e-6))`, of a sum of squares.
@@ -441,7 +474,8 @@ super::ops! {
     } = "clip_factor" {
         rule: |kind, shapes| elementwise_results(kind, shapes, 2),
         dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
-        host: Host::Several(host::training::clip_factor), npu: npu::training::clip_factor,
+        host: Host::Several(host::training::clip_factor),
+        npu: npu::training::clip_factor,
     }
     /// One step of `AdamW` with decoupled decay, of `w`, its moments `m` and `v`, its gradient `g`, and three numbers: a
     /// factor of the gradient, the rate `lr` and the steps before, `t - 1`: `m = beta1 m + (1 - beta1) g`,
@@ -461,7 +495,8 @@ super::ops! {
         rule: |kind, shapes| with_numbers(kind, shapes, 4, 3),
         dtype: |kind, dtypes| equal_floats(kind, dtypes, 3),
         in_place: &[1, 2],
-        host: Host::Several(host::training::adamw), npu: npu::training::adamw,
+        host: Host::Several(host::training::adamw),
+        npu: npu::training::adamw,
     }
     /// What a gradient of `AdamW` is divided by once its second moment `v` stays, and the inverse; of `v` and a number `least` that is
     /// added: `d = sqrt((v + least) / correction) + epsilon` and `1 / d`.
@@ -474,7 +509,8 @@ super::ops! {
         arity: 2,
         rule: |kind, shapes| with_numbers(kind, shapes, 1, 2),
         dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
-        host: Host::Several(host::frozen::adamw_scale), npu: npu::frozen::adamw_scale,
+        host: Host::Several(host::frozen::adamw_scale),
+        npu: npu::frozen::adamw_scale,
     }
     /// [`Kind::AdamW`] whose second moment stays, of `w`, `m`, the inverse `r` of its [`Kind::AdamWScale`], the first moment `s` that is to
     /// take the place of `m`, and a factor of it, the rate, and that over `1 - beta1^t`: `m = factor s` in place,
@@ -487,7 +523,8 @@ super::ops! {
         rule: |kind, shapes| with_numbers(kind, shapes, 4, 2),
         dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
         in_place: &[1],
-        host: Host::Several(host::frozen::adamw), npu: npu::frozen::adamw,
+        host: Host::Several(host::frozen::adamw),
+        npu: npu::frozen::adamw,
     }
     /// Joins the parts of `x` with fewer bytes than it has: `x`, what was kept back of it before, and a summand that all cards have whole
     /// are what is kept back now, the first result, in place of the second operand, and the second. Each card adds an equal share of the
@@ -504,7 +541,8 @@ super::ops! {
         dtype: |kind, dtypes| singles(kind, dtypes, 2),
         is_collective: true,
         in_place: &[1],
-        host: Host::Several(host::frozen::compressed_sum), npu: npu::frozen::sum_of_one,
+        host: Host::Several(host::frozen::compressed_sum),
+        npu: npu::frozen::sum_of_one,
     }
     /// `x = y`, in place.
     Assign = "assign" {
@@ -513,7 +551,8 @@ super::ops! {
         linear: Linear::Jointly,
         dtype: all_equal,
         in_place: &[0],
-        host: Host::One(host::training::assign), npu: npu::training::assign,
+        host: Host::One(host::training::assign),
+        npu: npu::training::assign,
     }
     /// As [`Kind::MatMul`], of which [`Einsum::halved`] are summed as a tree, all of one block by one product. Sums over sequences
     /// are f32, of products in the operands' own type.
@@ -538,7 +577,8 @@ super::ops! {
             Kind::TreeMatMul { spec } if spec.sums_sequences() => all_float(kind, dtypes).map(|_| smallvec![DType::F32]),
             _ => all_float(kind, dtypes),
         },
-        host: Host::One(host::matmul), npu: npu::tree::matmul,
+        host: Host::One(host::matmul),
+        npu: npu::tree::matmul,
         grad: Some(grad::matmul),
         weights: WeightOperands::Factors(&[1, 0]),
     }
