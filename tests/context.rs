@@ -194,6 +194,12 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
     let is_ring = |kind: &Kind| matches!(kind, Kind::RingAttention { .. } | Kind::RingAttentionGrad { .. });
     let rings: Vec<_> = lowered.program.ops.iter().filter(|(_, op)| is_ring(&op.kind)).map(|(id, _)| id).collect();
     assert_eq!(rings.len(), 2 * model().layers);
+    // Of the tokens' queries each card of tp has some: none computes what another does.
+    let tp = lowered.mesh.named("tp");
+    for id in &rings {
+        let queries = &lowered.layouts[lowered.program.ops[*id].operands[0]];
+        assert!(tp.iter().all(|axis| queries.dim_of(*axis).is_some_and(|dim| dim != 1)), "{queries:?}");
+    }
     for (id, axes) in rings.into_iter().flat_map(|id| [(id, vec![]), (id, lowered.mesh.named("tp"))]) {
         let mut wrong = lowered.clone();
         wrong.program.ops[id].kind = wrong.program.ops[id].kind.over(axes);

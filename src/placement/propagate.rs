@@ -584,17 +584,26 @@ impl<'a> Pass<'a> {
             }
         }
         add(OnAxis::Whole);
-        found.retain(|on_axis| Some(*on_axis) != self.around(op, rule, axis));
+        self.keep_tokens_whole(op, rule, axis, &mut found);
         found
     }
 
-    /// What an axis over which no work is dealt may not do: let keys and values go around. There heads are apart, and a card more would
-    /// be a round more.
-    fn around(&self, op: &Op, rule: &Rule, axis: AxisId) -> Option<OnAxis> {
-        let around = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis))?;
-        match rule.operands[around.operands[0]][around.dim] {
-            Factor::Letter(letter) => Some(OnAxis::Letter(letter)),
-            Factor::Whole(_) | Factor::One => None,
+    /// Over an axis that deals no work keys and values do not go around, as a card more would be a round more: there what is cut along
+    /// tokens is cut along any other dim of the queries that is long enough, heads above all.
+    fn keep_tokens_whole(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[OnAxis; 4]>) {
+        let Some(around) = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis)) else { return };
+        let Factor::Letter(tokens) = rule.operands[around.operands[0]][around.dim] else { return };
+        let Some(place) = found.iter().position(|on_axis| *on_axis == OnAxis::Letter(tokens)) else { return };
+        found.remove(place);
+        let queries = &self.program.values[op.operands[0]].shape;
+        for (factor, size) in rule.operands[0].iter().zip(queries.sizes()) {
+            if let Factor::Letter(letter) = *factor
+                && letter != tokens
+                && *size >= self.mesh.size(axis)
+                && !found.contains(&OnAxis::Letter(letter))
+            {
+                found.push(OnAxis::Letter(letter));
+            }
         }
     }
 
