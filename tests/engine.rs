@@ -178,7 +178,7 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     for plan in &mut launching {
         let x = View::contiguous(plan.outputs[0].buffer, DType::F32, [1, 1].into());
         let step = plan.steps.iter_mut().find(|step| matches!(step.action, Action::Launch(_))).unwrap();
-        step.action = Action::Launch(Call::OrderedSum { x: x.clone(), out: x });
+        step.action = Action::Launch(Box::new(Call::OrderedSum { x: x.clone(), out: x }));
     }
     let message = engine.add_program(launching).unwrap_err().to_string();
     assert!(message.contains("the plans launch one that the cards have not: expected ordered_sum"), "{message}");

@@ -65,7 +65,7 @@ fn plans(of: Sizes, dtype: DType, cards: usize, rows: Rows, exchanges: Exchanges
 /// The exchanges that multiply too.
 fn joined(plan: &Plan) -> Vec<&Collective> {
     let exchanges = plan.steps.iter().filter_map(|step| match &step.action {
-        Action::Exchange(of) => Some(of),
+        Action::Exchange(of) => Some(&**of),
         _ => None,
     });
     exchanges.filter(|exchange| exchange.product.is_some()).collect()

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
+use rayon::prelude::*;
+
 /// Every header of the model by its name.
 pub const HEADERS: [(&str, &str); 12] = [
     ("copy.h", include_str!("../host/copy.h")),
@@ -163,30 +165,43 @@ impl Compiler {
         for (name, text) in HEADERS {
             write(&folder.path().join(name), text)?;
         }
+        // A compiler has one thread.
+        let compile = |(number, source): (usize, &PathBuf)| self.compile(source, number, options, folder.path());
+        let compiled: Vec<_> = sources.par_iter().enumerate().map(compile).collect();
+        let (mut entries, mut link) = (Vec::new(), self.command());
+        link.arg("-shared").args(options).arg("-o").arg(out);
+        for of_source in compiled {
+            let (found, object) = of_source?;
+            entries.extend(found);
+            link.arg(object);
+        }
+        self.run(link.arg("-ldl"), out)?;
+        Ok(entries)
+    }
+
+    /// Compiles one of the sources of a library, and gives its kernels and the object file in `folder`, where the headers are.
+    fn compile(
+        &self,
+        source: &Path,
+        number: usize,
+        options: &[OsString],
+        folder: &Path,
+    ) -> Result<(Vec<KernelEntry>, PathBuf), CompileError> {
         let command = || {
             let mut command = self.command();
-            command.args(OPTIONS).arg("-I").arg(folder.path()).args(options);
+            command.args(OPTIONS).arg("-I").arg(folder).args(options);
             command
         };
-        let mut entries = Vec::new();
-        let mut link = command();
-        link.args(["-fPIC", "-shared", "-fvisibility=hidden", "-o"]).arg(out);
-        let libraries = ["-ldl"];
-        for (number, source) in sources.iter().enumerate() {
-            let path = fs::canonicalize(source).map_err(|error| file_error(source, error))?;
-            let scanned = self.run(command().args(["-E", "-P", SCAN]).arg(&path), source)?;
-            let found = scan(&scanned);
-            if found.is_empty() {
-                return Err(CompileError::NoKernel { source_file: source.clone() });
-            }
-            let wrapper = folder.path().join(format!("{number}.cpp"));
-            write(&wrapper, &wrap(&path, &found, number == 0))?;
-            link.arg(&wrapper);
-            entries.extend(found);
+        let path = fs::canonicalize(source).map_err(|error| file_error(source, error))?;
+        let scanned = self.run(command().args(["-E", "-P", SCAN]).arg(&path), source)?;
+        let entries = scan(&scanned);
+        if entries.is_empty() {
+            return Err(CompileError::NoKernel { source_file: source.to_path_buf() });
         }
-        let blamed = if let [source] = sources { source } else { out };
-        self.run(link.args(libraries), blamed)?;
-        Ok(entries)
+        let (wrapper, object) = (folder.join(format!("{number}.cpp")), folder.join(format!("{number}.o")));
+        write(&wrapper, &wrap(&path, &entries, number == 0))?;
+        self.run(command().args(["-fPIC", "-fvisibility=hidden", "-c"]).arg(&wrapper).arg("-o").arg(&object), source)?;
+        Ok((entries, object))
     }
 
     fn run(&self, command: &mut Command, source: &Path) -> Result<String, CompileError> {

@@ -174,6 +174,26 @@ fn what_does_not_fit_a_kernel_is_refused_before_it_runs() {
     assert!(text.contains("no kernel \"add\", it has [\"add_custom\", \"waits\", \"increment\"]"), "{text}");
 }
 
+/// Sources are compiled side by side; of several that are refused the first is named.
+#[test]
+fn of_several_sources_the_first_that_is_refused_is_named() {
+    let Some(_) = library() else { return };
+    let compiler = Compiler::find().expect("it built the library");
+    let folder = tempfile::tempdir().expect("a folder");
+    let kernel = |name: &str, body: &str| {
+        let path = folder.path().join(name);
+        let entry = name.trim_end_matches(".cpp");
+        let head = "#include \"kernel_operator.h\"\nextern \"C\" __global__ __aicore__ void";
+        std::fs::write(&path, format!("{head} {entry}(GM_ADDR x) {{ {body} }}\n")).expect("written");
+        path
+    };
+    let sources = ["first.cpp", "second.cpp", "third.cpp", "fourth.cpp"];
+    let sources = sources.map(|name| kernel(name, if name == "first.cpp" { "" } else { "no_such_call(x);" }));
+    let problem = compiler.build(&sources, &[], &folder.path().join("out.so")).expect_err("it calls what is not there");
+    let text = problem.to_string();
+    assert!(text.contains("second.cpp") && text.contains("no_such_call"), "{text}");
+}
+
 #[test]
 fn a_library_of_another_version_is_refused() {
     let Some(_) = library() else { return };

@@ -72,8 +72,14 @@ fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOp
     Some(vec![tensor(element, &[rows, vocabulary], Access::Update)?])
 }
 
-/// Bytes of a record: a bit for each of its elements, and eight scales.
-const RECORD_BYTES: u64 = 8192 / 8 + 8 * 4;
+/// Rows of a record of `kernels/sign_compress.cpp`: their scales are a block of 32 bytes.
+pub const SIGN_ROWS: usize = 8;
+
+/// Elements of each.
+pub const SIGN_ROW: usize = 1024;
+
+/// Bytes of a record: a bit for each of its elements, and a scale for each row.
+const RECORD_BYTES: u64 = (SIGN_ROWS * (SIGN_ROW / 8 + size_of::<f32>())) as u64;
 
 fn said(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[elems, records, .., parts] = numbers else { return None };
@@ -99,7 +105,8 @@ fn counted(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
 
 fn chosen(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[elems, capacity] = numbers else { return None };
-    let said = |element| tensor(element, &[capacity], Access::Write);
+    // Entries behind those that are written stay as they are.
+    let said = |element| tensor(element, &[capacity], Access::Update);
     let [part, kept] = [Access::Read, Access::Update].map(|access| tensor(element, &[elems], access));
     [part, kept, said(element), said(Element::I32)].into_iter().collect()
 }

@@ -13,7 +13,7 @@ use super::error::Error;
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
 use crate::device::{Cann, Communicator, Device};
 use crate::schedule::Exchanges;
-use crate::schedule::plan::{Action, Call, Plan, Region, Tensor};
+use crate::schedule::plan::{Call, Plan, Region, Step, Tensor};
 use crate::world::ProcessGroup;
 
 /// The bytes of a plan's inputs, in its order.
@@ -127,10 +127,7 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(cann: &Cann, programs: &[impl A
 pub(super) fn kernel_problems<P: Borrow<Plan>>(has: Kernels, programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
     let mut missing = BTreeSet::new();
     for plan in programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow) {
-        let calls = plan
-            .steps
-            .iter()
-            .filter_map(|step| if let Action::Launch(call) = &step.action { Some(call) } else { None });
+        let calls = plan.steps.iter().filter_map(Step::call);
         missing.extend(calls.filter(|call| call.kernel_entry().is_some() && !has.has(call.name())).map(Call::name));
     }
     let problem = |name| {

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use ascend_tp_machine::kernel::{SIGN_ROW, SIGN_ROWS};
 use serde::{Deserialize, Serialize};
 
 /// What is said of a part.
@@ -41,11 +42,7 @@ impl Dealt {
     /// Signs of four bytes.
     const SIGNS: usize = 32;
     /// Elements of a share from which on it has several rows: what its last record lacks is at most an eighth of them.
-    const LEAST_IN_ROWS: usize = 8 * Self::ROWS * Self::ROW;
-    /// Rows of a record of several, whose means are a block of 32 bytes, and elements of each: as `kernels/sign_compress.cpp` has them.
-    const ROWS: usize = 8;
-    const ROW: usize = 1024;
-
+    const LEAST_IN_ROWS: usize = 8 * SIGN_ROWS * SIGN_ROW;
     /// Of so many elements over so many cards.
     #[must_use]
     pub const fn new(elems: usize, cards: usize) -> Self {
@@ -53,13 +50,13 @@ impl Dealt {
         if share < Self::LEAST_IN_ROWS {
             return Self { elems, row: share.next_multiple_of(Self::SIGNS), rows: 1, records: 1 };
         }
-        Self { elems, row: Self::ROW, rows: Self::ROWS, records: share.div_ceil(Self::ROWS * Self::ROW) }
+        Self { elems, row: SIGN_ROW, rows: SIGN_ROWS, records: share.div_ceil(SIGN_ROWS * SIGN_ROW) }
     }
 
     /// Whether records are as `kernels/sign_compress.cpp` has them.
     #[must_use]
     pub const fn is_in_rows(&self) -> bool {
-        self.rows == Self::ROWS
+        self.rows == SIGN_ROWS
     }
 
     /// Elements of a share, of which the last cards' may lack some.

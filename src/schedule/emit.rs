@@ -348,7 +348,7 @@ impl<'a> Emitter<'a> {
 
     fn launch(&mut self, op: OpId, calls: impl IntoIterator<Item = Call>) {
         let op = self.noted(op);
-        let step = |call| Step { stream: StreamKind::Compute, action: Action::Launch(call), op };
+        let step = |call| Step { stream: StreamKind::Compute, action: Action::Launch(Box::new(call)), op };
         self.plan.steps.extend(calls.into_iter().map(step));
     }
 
@@ -415,7 +415,7 @@ impl<'a> Emitter<'a> {
         let group = self.plan.groups.iter().find(|(_, group)| **group == ranks).map(|(id, _)| id);
         // `groups` listed the groups of every collective of the program.
         let Some(group) = group else { return };
-        let action = Action::Exchange(Collective::alone(kind, group, send, recv));
+        let action = Action::Exchange(Box::new(Collective::alone(kind, group, send, recv)));
         self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
     }
 

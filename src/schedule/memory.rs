@@ -25,6 +25,12 @@ struct Lived {
     bytes: u64,
 }
 
+/// The bytes of a plan's arena, of which something is reserved.
+pub(super) fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> Bytes {
+    assign(&mut plan, reserved);
+    plan.region_bytes(Region::Arena)
+}
+
 /// Gives every buffer its offset.
 ///
 /// A buffer of the arena lives from the first step that touches it or for which it is `reserved` to the last. Buffers are placed in the

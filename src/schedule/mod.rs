@@ -27,21 +27,20 @@ pub use plan::Plan;
 pub use verify::verify;
 
 use ascend_tp_machine::Soc;
+use rayon::prelude::*;
 
-use crate::base::{Bytes, Diagnostics, Kernels};
+use crate::base::{Diagnostics, Kernels};
 use crate::placement::Placed;
 use join::Joins;
 use memory::Reserved;
 use overlap::Emitted;
-use plan::Region;
-use with_exchange::Found;
 
 /// The plans of all ranks, each op launched by itself.
 ///
 /// # Errors
 /// What `verify` finds.
 pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_with(lowered, &Joins::default(), Exchanges::Apart)
+    planned(vec![emitted(lowered, &Joins::default())], StepOrder::Program, Exchanges::Apart)
 }
 
 /// The plans of all ranks, in which ops share launches where one operator of the card computes several: the products of one
@@ -97,21 +96,7 @@ pub fn schedule_partly_joined(
     order: StepOrder,
     exchanges: Exchanges,
 ) -> Result<Vec<Plan>, Diagnostics> {
-    let joins = Joins::of_any_memory(lowered, kernels);
-    let ranks = (0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, &joins, rank)).collect();
-    finished(ordered(vec![ranks], order, exchanges))
-}
-
-/// The plans of all ranks of all stages, and what is reserved of their arenas.
-fn ordered(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges) -> Vec<(Plan, Vec<Reserved>)> {
-    let joined = match exchanges {
-        Exchanges::Apart => None,
-        Exchanges::WithProducts => overlap::with_products(&mut apart),
-    };
-    match order {
-        StepOrder::Program => overlap::in_order(joined.unwrap_or(apart)),
-        StepOrder::Overlapped => overlap::overlap(apart, joined),
-    }
+    planned(vec![emitted(lowered, &Joins::of_any_memory(lowered, kernels))], order, exchanges)
 }
 
 /// As [`schedule_joined`], with kernels in the place of calls that they do the work of, and if another program of the same model is
@@ -131,30 +116,12 @@ pub fn schedule_joined_like(
         Some(other) => joins.on_memory_of(lowered, other),
         None => joins,
     };
-    schedule_with(lowered, &joins, exchanges)
+    planned(vec![emitted(lowered, &joins)], StepOrder::Program, exchanges)
 }
 
-fn schedule_with(lowered: &Placed, joins: &Joins, exchanges: Exchanges) -> Result<Vec<Plan>, Diagnostics> {
-    let mut plans: Vec<Plan> = (0..lowered.mesh.cards()).map(|rank| emit::emit(lowered, joins, rank).plan).collect();
-    // By rank: the arena that the plan has at least.
-    let mut least = vec![Bytes(0); plans.len()];
-    if exchanges == Exchanges::WithProducts {
-        let found = Found::of(&plans.iter().collect::<Vec<_>>());
-        if !found.is_empty() {
-            least = plans.iter().map(|plan| arena_bytes(plan, &[])).collect();
-        }
-        found.join(&mut plans);
-    }
-    let mut plans = finished(plans.into_iter().map(|plan| (plan, Vec::new())).collect())?;
-    plans.iter_mut().zip(least).for_each(|(plan, bytes)| plan.hold_arena(bytes));
-    Ok(plans)
-}
-
-/// The bytes of a plan's arena, of which something is reserved.
-fn arena_bytes(plan: &Plan, reserved: &[Reserved]) -> Bytes {
-    let mut plan = plan.clone();
-    memory::assign(&mut plan, reserved);
-    plan.region_bytes(Region::Arena)
+/// What each rank does, of one stage.
+fn emitted(lowered: &Placed, joins: &Joins) -> Vec<Emitted> {
+    (0..lowered.mesh.cards()).into_par_iter().map(|rank| emit::emit(lowered, joins, rank)).collect()
 }
 
 /// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.
@@ -169,11 +136,25 @@ pub fn schedule_stages(
     // One micro-batch has one order.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     let ranks = emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?;
-    // Programs that are not of a step of training share memory with others, joined or not.
-    let shares_memory = order == StepOrder::Program && exchanges == Exchanges::WithProducts;
-    let of_apart = ranks.iter().flatten().filter(|_| shares_memory);
-    let least: Vec<Bytes> = of_apart.map(|rank| arena_bytes(&rank.plan, &rank.reserved)).collect();
-    let mut plans = finished(ordered(ranks, order, exchanges))?;
+    planned(ranks, order, exchanges)
+}
+
+/// The plans of all ranks of all stages. A program whose steps keep their order may share memory with others, joined or not, and has no
+/// less of an arena joined than apart.
+fn planned(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges) -> Result<Vec<Plan>, Diagnostics> {
+    let joined = match exchanges {
+        Exchanges::Apart => None,
+        Exchanges::WithProducts => overlap::with_products(&mut apart),
+    };
+    let (plans, least) = match (order, joined) {
+        (StepOrder::Program, None) => (overlap::in_order(apart), Vec::new()),
+        (StepOrder::Program, Some(joined)) => {
+            let bytes = |rank: Emitted| memory::arena_bytes(rank.plan, &rank.reserved);
+            (overlap::in_order(joined), apart.into_par_iter().flatten().map(bytes).collect())
+        }
+        (StepOrder::Overlapped, joined) => (overlap::overlap(apart, joined), Vec::new()),
+    };
+    let mut plans = finished(plans)?;
     plans.iter_mut().zip(least).for_each(|(plan, bytes)| plan.hold_arena(bytes));
     Ok(plans)
 }
@@ -185,7 +166,7 @@ fn finished(plans: Vec<(Plan, Vec<Reserved>)>) -> Result<Vec<Plan>, Diagnostics>
         order::insert_events(&mut plan);
         plan
     };
-    let plans: Vec<Plan> = plans.into_iter().map(finish).collect();
+    let plans: Vec<Plan> = plans.into_par_iter().map(finish).collect();
     verify(&plans)?;
     Ok(plans)
 }

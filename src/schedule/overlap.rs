@@ -25,7 +25,7 @@ use crate::base::IdVec;
 use crate::program::call::BufferId;
 
 use super::launch::launch;
-use super::memory::{Reserved, assign};
+use super::memory::{Reserved, arena_bytes};
 use super::parts::{CHIP, exchange_us};
 use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, StreamKind, Tap};
 use super::with_exchange::{Found, left};
@@ -137,7 +137,7 @@ impl Stage {
         }
         let Emitted { plan, reserved, .. } = &ranks[0];
         price(plan, &units[0], &mut costs);
-        let before = arena_bytes(plan.clone(), reserved);
+        let before = arena_bytes(plan.clone(), reserved).0;
         let held: u64 =
             plan.buffers.values().iter().filter(|slot| slot.region != Region::Arena).map(|slot| slot.bytes.0).sum();
         Self { units, behind, costs, before, spare: (held + before) / SPARE_PART }
@@ -150,7 +150,7 @@ impl Stage {
     /// Whether the arena of the first rank is no larger than it may be.
     fn fits(&self, first: &Emitted, ordered: &Ordered<'_>, beside: &[Beside]) -> bool {
         let (plan, reserved) = moved(first.clone(), &self.units[0], ordered, beside);
-        arena_bytes(plan, &reserved) <= self.before + self.spare
+        arena_bytes(plan, &reserved).0 <= self.before + self.spare
     }
 }
 
@@ -233,12 +233,6 @@ fn arranged<'a>(
 /// Plans in the order of the program.
 pub(super) fn in_order(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
     ranks.into_iter().flatten().map(|rank| (rank.plan, rank.reserved)).collect()
-}
-
-/// The bytes of a plan's arena.
-fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> u64 {
-    assign(&mut plan, reserved);
-    plan.region_bytes(Region::Arena).0
 }
 
 /// Adds the units that have to stand behind each, on one rank.
@@ -376,7 +370,8 @@ fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Beside
     for Beside { exchange, places } in beside {
         let own = begins[*exchange]..begins[exchange + 1];
         for step in &plan.steps[own.clone()] {
-            let Action::Exchange(Collective { send, recv, .. }) = &step.action else { continue };
+            let Action::Exchange(exchange) = &step.action else { continue };
+            let Collective { send, recv, .. } = &**exchange;
             found.push(Reserved { buffer: recv.buffer, steps: begins[places.start]..own.end });
             found.push(Reserved { buffer: send.buffer, steps: own.start..begins[places.end] });
         }
@@ -452,7 +447,7 @@ mod tests {
         for step in &plan.steps {
             match &step.action {
                 Action::Exchange(_) => exchanges += 1,
-                Action::Launch(Call::Matmul { .. }) => found.push(exchanges),
+                Action::Launch(call) if matches!(**call, Call::Matmul { .. }) => found.push(exchanges),
                 _ => {}
             }
         }

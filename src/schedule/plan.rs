@@ -164,6 +164,22 @@ impl Collective {
     pub fn name(&self) -> &'static str {
         self.product.as_ref().map_or(self.kind.name(), |call| call.name())
     }
+
+    fn reads(&self) -> Views<'_> {
+        match (&self.product, &self.kind) {
+            (Some(call), _) => call.reads(),
+            (None, CollectiveKind::Receive { .. }) => Views::new(),
+            (None, _) => smallvec![&self.send],
+        }
+    }
+
+    fn writes(&self) -> Views<'_> {
+        match (&self.product, &self.kind) {
+            (Some(call), _) => call.writes(),
+            (None, CollectiveKind::Send { .. }) => Views::new(),
+            (None, _) => smallvec![&self.recv],
+        }
+    }
 }
 
 /// Which exchange, with the counts that all ranks of the group agree on.
@@ -245,16 +261,16 @@ impl CollectiveKind {
 #[expect(clippy::large_enum_variant, reason = "most steps are launches, so a box would save nothing")]
 pub enum Action {
     /// Runs one operator on the compute stream.
-    Launch(Call),
+    Launch(Box<Call>),
     /// Runs one collective or transfer on a stream of exchanges, in the call of a product or by itself.
-    Exchange(Collective),
+    Exchange(Box<Collective>),
     /// Marks what a stream has been given so far.
     Record(EventId),
     /// Holds a stream until a mark is reached.
     Wait(EventId),
 }
 
-/// One step, with the op it belongs to.
+/// One step, with the op it belongs to. It is small, as passes move many.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The stream it is enqueued on.
@@ -281,9 +297,7 @@ impl Step {
     pub fn reads(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.reads(),
-            Action::Exchange(Collective { product: Some(call), .. }) => call.reads(),
-            Action::Exchange(Collective { kind: CollectiveKind::Receive { .. }, .. }) => Views::new(),
-            Action::Exchange(exchange) => smallvec![&exchange.send],
+            Action::Exchange(exchange) => exchange.reads(),
             Action::Record(_) | Action::Wait(_) => Views::new(),
         }
     }
@@ -293,9 +307,7 @@ impl Step {
     pub fn writes(&self) -> Views<'_> {
         match &self.action {
             Action::Launch(call) => call.writes(),
-            Action::Exchange(Collective { product: Some(call), .. }) => call.writes(),
-            Action::Exchange(Collective { kind: CollectiveKind::Send { .. }, .. }) => Views::new(),
-            Action::Exchange(exchange) => smallvec![&exchange.recv],
+            Action::Exchange(exchange) => exchange.writes(),
             Action::Record(_) | Action::Wait(_) => Views::new(),
         }
     }

@@ -33,7 +33,7 @@ fn of_rank(plan: &Plan) -> Plan {
             {
                 let root = server(&mut bytes, sum.group, sum.send.elems() * sum.send.dtype.size_bytes());
                 let step = |kind, send| Step {
-                    action: Action::Exchange(Collective { kind, send, ..sum.clone() }),
+                    action: Action::Exchange(Box::new(Collective { kind, send, ..Collective::clone(sum) })),
                     ..step.clone()
                 };
                 steps.push(step(CollectiveKind::Reduce { reduce: Reduce::Sum, root }, sum.send.clone()));

@@ -60,7 +60,8 @@ impl fmt::Display for Plan {
                 Action::Launch(call) => writeln!(f, "{call}")?,
                 Action::Record(event) => writeln!(f, "record {event}")?,
                 Action::Wait(event) => writeln!(f, "wait {event}")?,
-                Action::Exchange(Collective { kind, group, send, recv, product }) => {
+                Action::Exchange(exchange) => {
+                    let Collective { kind, group, send, recv, product } = &**exchange;
                     write!(f, "{} {group} {send} {recv}", kind.name())?;
                     match kind {
                         CollectiveKind::AllReduce { reduce } => write!(f, " {reduce}")?,
@@ -218,20 +219,20 @@ fn action(line: &str, what: &[&str]) -> Option<Action> {
     Some(match *what {
         ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
         ["wait", event] => Action::Wait(EventId::from_index(number(event, "e")?)),
-        [name, ..] if Call::is_named(name) => Action::Launch(Call::parse(&line[line.find(name)?..]).ok()?),
+        [name, ..] if Call::is_named(name) => Action::Launch(Box::new(Call::parse(&line[line.find(name)?..]).ok()?)),
         [kind, group, send, recv, ref rest @ ..] => {
             let counts = rest.split(|word| *word == WITH.trim()).next()?;
             let product = match line.split_once(WITH) {
                 Some((_, call)) => Some(Box::new(Call::parse(call).ok()?)),
                 None => None,
             };
-            Action::Exchange(Collective {
+            Action::Exchange(Box::new(Collective {
                 kind: collective(kind, counts)?,
                 group: GroupId::from_index(number(group, "g")?),
                 send: View::parse(send)?,
                 recv: View::parse(recv)?,
                 product,
-            })
+            }))
         }
         _ => return None,
     })

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Id};
@@ -29,8 +30,8 @@ use super::plan::{
 /// # Errors
 /// All problems, rank by rank.
 pub fn verify(plans: &[Plan]) -> Result<(), Diagnostics> {
-    let mut problems = Diagnostics::new();
-    for (rank, plan) in plans.iter().enumerate() {
+    let of_rank = |(rank, plan): (usize, &Plan)| {
+        let mut problems = Diagnostics::new();
         if (plan.rank, plan.world) != (rank, plans.len()) {
             let found = format!("rank {} of {}", plan.rank, plan.world);
             let problem = Diagnostic::new(format!("plan {rank}"), "plans stand in the order of ranks");
@@ -42,7 +43,11 @@ pub fn verify(plans: &[Plan]) -> Result<(), Diagnostics> {
         memory(plan, &mut problems);
         streams(plan, &mut problems);
         counts(plan, &mut problems);
-    }
+        problems
+    };
+    let found: Vec<Diagnostics> = plans.par_iter().enumerate().map(of_rank).collect();
+    let mut problems = Diagnostics::new();
+    found.into_iter().for_each(|of_rank| problems.append(of_rank));
     if problems.is_empty() {
         collectives(plans, &mut problems);
     }

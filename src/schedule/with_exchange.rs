@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use ascend_tp_machine::operator::OperatorCost;
 use ascend_tp_machine::{CollectiveCost, Launch, Profile, Soc, Topology, Work};
+use rayon::prelude::*;
 
 use crate::base::{DType, Id, IdVec};
 use crate::program::{OpId, Reduce};
@@ -63,7 +64,7 @@ type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 impl Found {
     /// Of the plans of all ranks, or of those of a stage, in the order of ranks.
     pub(super) fn of(plans: &[&Plan]) -> Self {
-        let mut outcomes: Vec<Outcomes> = plans.iter().map(|plan| outcomes(plan)).collect();
+        let mut outcomes: Vec<Outcomes> = plans.par_iter().map(|plan| outcomes(plan)).collect();
         let mut found: Vec<OfRank> = plans.iter().map(|_| OfRank::default()).collect();
         let (profile, turns) = (Profile::of(CHIP), turns(&outcomes));
         let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
@@ -146,7 +147,7 @@ fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
         {
             unmade.push(apart.send.buffer);
         }
-        plan.steps[stays] = Step { action: Action::Exchange(joined), ..plan.steps[exchange].clone() };
+        plan.steps[stays] = Step { action: Action::Exchange(Box::new(joined)), ..plan.steps[exchange].clone() };
     }
     let mut at = 0;
     plan.steps.retain(|_| {
@@ -268,7 +269,7 @@ impl Site<'_> {
     fn beside(&self, step: usize) -> Option<Result<[&View; 3], String>> {
         let Action::Launch(call) = &self.plan.steps[step].action else { return None };
         let refused = |reason: &str| Some(Err(reason.to_owned()));
-        match call {
+        match &**call {
             Call::Matmul { a, b, out } => Some(Ok([a, b, out])),
             Call::Addmm { .. } => refused(match self.exchange.kind {
                 CollectiveKind::AllReduce { .. } => "its product adds a bias, which every card would add",
@@ -285,7 +286,8 @@ impl Site<'_> {
     /// Whether a product makes or takes what lies there.
     fn is_of_product(&self, view: &View) -> bool {
         let is_product = |step: &usize| {
-            matches!(self.plan.steps[*step].action, Action::Launch(Call::Matmul { .. } | Call::Addmm { .. }))
+            let call = self.plan.steps[*step].call();
+            matches!(call, Some(Call::Matmul { .. } | Call::Addmm { .. }))
         };
         self.touching[view.buffer].iter().any(is_product)
     }

@@ -8,7 +8,7 @@ pub mod trace;
 
 pub use span::{Phase, Shares, Span, SpanWork, TimedCall, side_by_side};
 
-use crate::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, Tensor, View};
+use crate::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, Tensor, View};
 
 /// What a step is about, without the layer's number; `+2`: and two more weights, behind the one that is named.
 #[must_use]
@@ -30,9 +30,10 @@ pub fn step_name(plan: &Plan, step: &Step) -> String {
     // Values without a name are called `%17`, which says nothing.
     let named = Some(&note.value).filter(|value| !value.starts_with('%')).cloned();
     // The op of a transfer between stages is the one that made what goes.
-    let kind = match &step.action {
-        Action::Exchange(Collective { kind: CollectiveKind::Send { .. }, .. }) => "send",
-        Action::Exchange(Collective { kind: CollectiveKind::Receive { .. }, .. }) => "receive",
+    let exchanged = if let Action::Exchange(of) = &step.action { Some(&of.kind) } else { None };
+    let kind = match exchanged {
+        Some(CollectiveKind::Send { .. }) => "send",
+        Some(CollectiveKind::Receive { .. }) => "receive",
         _ => note.kind,
     };
     match weight().or(named) {

@@ -61,8 +61,8 @@ fn live(plan: &Plan) -> Vec<bool> {
 fn reads_only_zeros(plan: &Plan, at: usize, view: &View) -> bool {
     let writes = |step: &Step| step.writes().iter().any(|written| written.buffer == view.buffer);
     let last = plan.steps[..at].iter().rev().find(|step| writes(step));
-    let zeroed = last.is_some_and(|step| match &step.action {
-        Action::Launch(Call::Zero { into }) => into.len_bytes() as u64 == plan.buffers[view.buffer].bytes.0,
+    let zeroed = last.is_some_and(|step| match step.call() {
+        Some(Call::Zero { into }) => into.len_bytes() as u64 == plan.buffers[view.buffer].bytes.0,
         _ => false,
     });
     zeroed && !writes(&plan.steps[at])
@@ -185,7 +185,7 @@ impl Found<'_> {
         let places: Vec<usize> = self.plans.iter().map(|plan| exchanges(plan)[nth]).collect();
         let (op, what) = (self.plans[0].steps[places[0]].op.index(), self.place(0, places[0]));
         let exchange = |rank: usize| match &self.plans[rank].steps[places[rank]].action {
-            Action::Exchange(exchange) => exchange.clone(),
+            Action::Exchange(exchange) => Collective::clone(exchange),
             other => panic!("{other:?} is no exchange"),
         };
         let exchanges: Vec<Collective> = (0..self.plans.len()).map(exchange).collect();
@@ -200,7 +200,7 @@ impl Found<'_> {
             .map(|((plan, exchange), at)| {
                 local_copy(plan, exchange).map(|call| Step {
                     stream: StreamKind::Compute,
-                    action: Action::Launch(call),
+                    action: Action::Launch(Box::new(call)),
                     op: plan.steps[*at].op,
                 })
             })
@@ -264,7 +264,7 @@ impl Found<'_> {
         for (at, step) in plan.steps.iter().enumerate() {
             let Action::Launch(call) = &step.action else { continue };
             let mut other = call.clone();
-            let class = match &mut other {
+            let class = match &mut *other {
                 Call::Muls { by: Number::Float(by), .. } => {
                     *by *= 2.0;
                     "scale on one rank"
@@ -441,15 +441,13 @@ fn with_view(action: &Action, view: &View, moved: &View) -> Action {
             };
             let text = call.to_string();
             let tokens = text.split(' ').map(|token| replaced(token).unwrap_or_else(|| token.to_owned()));
-            Action::Launch(Call::parse(&tokens.collect::<Vec<_>>().join(" ")).unwrap())
+            Action::Launch(Box::new(Call::parse(&tokens.collect::<Vec<_>>().join(" ")).unwrap()))
         }
         Action::Exchange(exchange) => {
             let other = |of: &View| if of == view { moved.clone() } else { of.clone() };
-            Action::Exchange(Collective {
-                send: other(&exchange.send),
-                recv: other(&exchange.recv),
-                ..exchange.clone()
-            })
+            let mut changed = exchange.clone();
+            (changed.send, changed.recv) = (other(&exchange.send), other(&exchange.recv));
+            Action::Exchange(changed)
         }
         event => event.clone(),
     }

@@ -420,7 +420,7 @@ fn scales(optimizer: Optimizer, layout: Layout) {
                 let mut mutant = plans.clone();
                 let note = plans[0].notes.get(step.op).map(ToString::to_string).unwrap_or_default();
                 let what = format!("{part:?}: rank 0 step {at} ({note}): {call}");
-                mutant[0].steps[at].action = Action::Launch(call);
+                mutant[0].steps[at].action = Action::Launch(Box::new(call));
                 judge(what, with_plans(&compiled, *part, &mutant));
             }
         }

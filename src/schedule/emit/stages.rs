@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
@@ -194,7 +195,8 @@ pub(in super::super) fn emit_stages(
         let column = GroupId::from_index(columns + local);
         Rank::new(step, &cuts, stage, local, column, plan).run(&entries[stage])
     };
-    Ok((0..step.stages).map(|stage| (0..inner).map(|local| emitted(stage, local)).collect()).collect())
+    let of_stage = |stage| (0..inner).into_par_iter().map(|local| emitted(stage, local)).collect();
+    Ok((0..step.stages).into_par_iter().map(of_stage).collect())
 }
 
 /// One rank while its plan is emitted.
@@ -548,7 +550,7 @@ impl<'a> Rank<'a> {
             }
         }
         let kind = CollectiveKind::AllReduce { reduce: Reduce::Sum };
-        let action = Action::Exchange(Collective::alone(kind, self.column, send, recv.clone()));
+        let action = Action::Exchange(Box::new(Collective::alone(kind, self.column, send, recv.clone())));
         self.plan.steps.push(Step { stream: StreamKind::Transfers, action, op });
         for ((micro_batch, name, id), place) in all.iter().zip(&windows) {
             let (tensor, into) =
@@ -566,7 +568,7 @@ impl<'a> Rank<'a> {
     }
 
     fn launch(&mut self, op: OpId, call: Call) {
-        self.plan.steps.push(Step { stream: StreamKind::Compute, action: Action::Launch(call), op });
+        self.plan.steps.push(Step { stream: StreamKind::Compute, action: Action::Launch(Box::new(call)), op });
     }
 }
 
@@ -574,7 +576,7 @@ impl Emitter<'_> {
     /// A transfer, if it is of anything.
     fn transfer(&mut self, op: OpId, transfer: Collective) {
         if transfer.send.elems() + transfer.recv.elems() > 0 {
-            let action = Action::Exchange(transfer);
+            let action = Action::Exchange(Box::new(transfer));
             self.plan.steps.push(Step { stream: StreamKind::Transfers, action, op: self.noted(op) });
         }
     }

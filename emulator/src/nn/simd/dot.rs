@@ -11,7 +11,7 @@
 use half::{bf16, f16};
 
 use super::block::{PARTS, QUAD, RUN};
-use super::rates::{prefetch, prefetch_second};
+use super::rates::{Cache, prefetch};
 use crate::nn::dtype::DType;
 use crate::nn::raw::Rows;
 use crate::nn::simd::isa::Isa;
@@ -120,7 +120,7 @@ impl Ahead {
     fn ask(&mut self, lines: usize) {
         for _ in 0..lines {
             let row = self.first.wrapping_offset(self.row as isize * self.stride);
-            prefetch_second(row.wrapping_add(self.start + self.line * LINE_BYTES));
+            prefetch(Cache::Second, row.wrapping_add(self.start + self.line * LINE_BYTES));
             self.line += 1;
             if self.line == self.lines {
                 (self.line, self.row) = (0, self.row + 1);
@@ -137,7 +137,7 @@ impl Ahead {
 pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
     for row in 0..rows.count() {
         for line in (0..rows.bytes()).step_by(LINE_BYTES) {
-            prefetch(rows.row(row).wrapping_add(line));
+            prefetch(Cache::First, rows.row(row).wrapping_add(line));
         }
     }
 }

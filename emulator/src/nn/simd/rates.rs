@@ -13,40 +13,39 @@ pub(crate) const BLOCK: usize = 64;
 /// How far ahead of a read its lines are asked for, in bytes: two pages, which keeps the prefetchers of both in work.
 const AHEAD_BYTES: usize = 8192;
 
-/// Asks for the cache line at an address, which need not exist, into a first-level cache.
-#[inline(always)]
-pub(crate) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint; it touches no memory that the program could see and takes any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: a hint; it touches no memory that the program could see and takes any address. Stable Rust has no function for it.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
-    };
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
+/// A cache that a line is asked for into.
+#[derive(Clone, Copy)]
+pub(crate) enum Cache {
+    First,
+    Second,
 }
 
-/// As [`prefetch`], into a second-level cache.
+/// Asks for the cache line at an address, which need not exist.
 #[inline(always)]
-pub(crate) fn prefetch_second(address: *const u8) {
+pub(crate) fn prefetch(cache: Cache, address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: as in `prefetch`.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        match cache {
+            // SAFETY: a hint; it touches no memory that the program could see and takes any address.
+            Cache::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) },
+            // SAFETY: as above.
+            Cache::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) },
+        }
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as in `prefetch`.
-    unsafe {
-        std::arch::asm!("prfm pldl2keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
-    };
+    match cache {
+        // SAFETY: a hint; it touches no memory that the program could see and takes any address. Stable Rust has no function for it.
+        Cache::First => unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+        },
+        // SAFETY: as above.
+        Cache::Second => unsafe {
+            std::arch::asm!("prfm pldl2keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+        },
+    }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
+    let _ = (cache, address);
 }
 
 dispatched! {
@@ -55,7 +54,7 @@ dispatched! {
         let mut folded = [0_u32; BLOCK];
         for block in values.chunks_exact(BLOCK) {
             for line in block.chunks_exact(16) {
-                prefetch(line.as_ptr().cast::<u8>().wrapping_add(AHEAD_BYTES));
+                prefetch(Cache::First, line.as_ptr().cast::<u8>().wrapping_add(AHEAD_BYTES));
             }
             for (sum, value) in folded.iter_mut().zip(block) {
                 *sum ^= value.to_bits();
