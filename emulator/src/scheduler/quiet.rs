@@ -6,9 +6,11 @@
 //!
 //! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
 //! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
-//! waited for: only they can wake it. A thread that has not called yet is given [`Patience::STRANGER`] after it was
-//! first seen, and while it runs [`Patience::STRANGER_RUNS`]; in timed mode, where whoever comes late finds the cards ahead,
-//! [`Patience::TIMED_STRANGER_RUNS`]. Where threads cannot be seen (no `/proc`), each is waited for up to [`Patience::OUTSIDE`].
+//! waited for: only they can wake it. Who has a lock is out of sight, and may be none of the program's threads (all of a process
+//! share the locks of the C library's memory): one that waits for a lock is waited for up to [`Patience::LOCKED`]. A thread that
+//! has not called yet is given [`Patience::STRANGER`] after it was first seen, and while it runs [`Patience::STRANGER_RUNS`]; in
+//! timed mode, where whoever comes late finds the cards ahead, [`Patience::TIMED_STRANGER_RUNS`]. Where threads cannot be seen (no
+//! `/proc`), each is waited for up to [`Patience::OUTSIDE`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -27,6 +29,8 @@ impl Patience {
     const RUNS: Duration = Duration::from_secs(60);
     const PAUSES: Duration = Duration::from_secs(1);
     const OUTSIDE: Duration = Duration::from_millis(20);
+    /// Longer than a busy host keeps a thread from its core that has a lock for a moment.
+    const LOCKED: Duration = Duration::from_millis(100);
     const STRANGER: Duration = Duration::from_millis(100);
     /// On a busy host a new thread may take long to come to its first call.
     const STRANGER_RUNS: Duration = Duration::from_secs(1);
@@ -55,11 +59,9 @@ pub(crate) struct Quiet {
     residents: BTreeSet<Tid>,
     /// Younger threads that have not called yet, and when each was first seen.
     strangers: BTreeMap<Tid, Instant>,
-    /// A participant has ended since the last look at the list of threads.
-    has_someone_ended: bool,
-    /// Threads of the process at the last look.
-    threads: u64,
     watcher: Watcher,
+    /// Threads that wait for a lock: how they looked, and when that was first seen.
+    locked: BTreeMap<Tid, (Look, Instant)>,
     /// Threads that were passed by when it was last quiet, and how they looked.
     asleep: BTreeMap<Tid, Look>,
 }
@@ -74,9 +76,8 @@ impl Quiet {
             can_see: watch::is_possible(),
             residents: watch::strangers().into_iter().collect(),
             strangers: BTreeMap::new(),
-            has_someone_ended: false,
-            threads: 0,
             watcher: Watcher::default(),
+            locked: BTreeMap::new(),
             asleep: BTreeMap::new(),
         }
     }
@@ -95,7 +96,6 @@ impl Quiet {
             if generation.replace(view.generation) != Some(view.generation) {
                 pause = Patience::LOOKS.0;
             }
-            self.has_someone_ended |= view.someone_ended;
             if !view.expects_functions && self.is_quiet(&view) {
                 if self.turnstile.is_still(view.generation) {
                     if self.number_newcomers(&view) {
@@ -126,12 +126,6 @@ impl Quiet {
         if !self.can_see {
             return;
         }
-        let threads = watch::count_threads();
-        if threads == self.threads && !self.has_someone_ended && self.young_strangers().is_empty() {
-            return;
-        }
-        self.has_someone_ended = false;
-        self.threads = threads;
         let now = Instant::now();
         let present: BTreeSet<Tid> = watch::strangers().into_iter().collect();
         self.strangers.retain(|tid, _| present.contains(tid));
@@ -182,9 +176,24 @@ impl Quiet {
     fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
             let look = self.watcher.look(host.tid);
-            self.is_passed_by(host, look.doing).then_some((host.tid, look))
+            (!self.is_at_lock(host.tid, &look) && self.is_passed_by(host, look.doing)).then_some((host.tid, look))
         });
         looks.collect()
+    }
+
+    /// Whether a thread waits for a lock, and has not for long.
+    fn is_at_lock(&mut self, tid: Tid, look: &Look) -> bool {
+        if look.doing != Doing::WaitsForLock {
+            self.locked.remove(&tid);
+            return false;
+        }
+        match self.locked.get(&tid) {
+            Some((known, since)) if known == look => since.elapsed() < Patience::LOCKED,
+            _ => {
+                self.locked.insert(tid, (look.clone(), Instant::now()));
+                true
+            }
+        }
     }
 
     /// How long a thread that has not called is waited for while it runs.
@@ -204,6 +213,7 @@ impl Quiet {
         let looks = young.iter().map(|(tid, known)| {
             let look = self.watcher.look(*tid);
             let is_passed_by = match look.doing {
+                Doing::WaitsForLock => !self.is_at_lock(*tid, &look),
                 Doing::Waits | Doing::WaitsAWhile | Doing::Gone => true,
                 Doing::Runs => *known >= patience,
                 Doing::Outside | Doing::Pauses => *known >= Patience::STRANGER,
@@ -216,7 +226,7 @@ impl Quiet {
     /// Whether the others need not wait for a thread that is away.
     fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
         let patience = match doing {
-            Doing::Gone | Doing::Waits | Doing::WaitsAWhile => return true,
+            Doing::Gone | Doing::WaitsForLock | Doing::Waits | Doing::WaitsAWhile => return true,
             Doing::Outside => return stretch(host) >= Patience::OUTSIDE,
             Doing::Pauses => Patience::PAUSES,
             Doing::Runs => Patience::RUNS,
@@ -244,7 +254,7 @@ impl Quiet {
         }
         let is_awaited = |doing: Doing| match doing {
             Doing::Gone => false,
-            Doing::Waits => stuck_for < Patience::LAST_WAITS,
+            Doing::WaitsForLock | Doing::Waits => stuck_for < Patience::LAST_WAITS,
             Doing::WaitsAWhile => stuck_for < Patience::LAST_A_WHILE,
             Doing::Pauses | Doing::Runs => stuck_for < Patience::LAST_RUNS,
             Doing::Outside => true,

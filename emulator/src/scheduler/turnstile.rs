@@ -39,8 +39,6 @@ struct Inner {
     generation: u64,
     /// Functions of streams that have been handed over and not begun.
     expected: usize,
-    /// A thread ended, so the list of threads is out of date even if their count is not.
-    someone_ended: bool,
     /// Whether the conductor runs.
     conducting: Conducting,
     closed: bool,
@@ -82,7 +80,8 @@ impl Conducting {
         for (tid, last) in threads {
             let now = watch::look(*tid);
             // A thread of somebody else's that began at the same time may have ended since.
-            is_held &= now.doing == Doing::Gone || now.doing == Doing::Waits && last.as_ref() == Some(&now);
+            let waits = matches!(now.doing, Doing::Waits | Doing::WaitsForLock);
+            is_held &= now.doing == Doing::Gone || waits && last.as_ref() == Some(&now);
             *last = Some(now);
         }
         if is_held {
@@ -156,7 +155,6 @@ pub(crate) struct TurnstileView {
     pub(crate) hosts: Vec<Host>,
     pub(crate) ended: Arc<Vec<Ended>>,
     pub(crate) expects_functions: bool,
-    pub(crate) someone_ended: bool,
 }
 
 impl Participant {
@@ -310,7 +308,6 @@ impl Turnstile {
     /// The calling thread has ended.
     pub(crate) fn leave(&self, number: u64) {
         let mut inner = self.lock();
-        inner.someone_ended = true;
         inner.generation += 1;
         if let Some(gone) = inner.participants.remove(&number) {
             let ended = Arc::make_mut(&mut inner.ended);
@@ -371,7 +368,7 @@ impl Turnstile {
 
     /// For the conductor: everybody now; None once closed.
     pub(crate) fn view(&self) -> Option<TurnstileView> {
-        let mut inner = self.lock();
+        let inner = self.lock();
         if inner.closed {
             return None;
         }
@@ -393,7 +390,6 @@ impl Turnstile {
             hosts,
             ended: Arc::clone(&inner.ended),
             expects_functions: inner.expected > 0,
-            someone_ended: std::mem::take(&mut inner.someone_ended),
         })
     }
 
