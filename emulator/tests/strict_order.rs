@@ -9,7 +9,6 @@ use std::env;
 use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::common::strict::*;
 use crate::common::*;
@@ -117,7 +116,7 @@ fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
                     }
                     blocks[turn % 64] = vec![1; 2000 + turn.wrapping_mul(7919) % 60_000];
                     if turn % 50 == 0 {
-                        std::thread::sleep(Duration::from_micros(200));
+                        std::thread::yield_now();
                     }
                 }
             });
