@@ -258,7 +258,6 @@ impl CollectiveKind {
 
 /// What one step does.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "most steps are launches, so a box would save nothing")]
 pub enum Action {
     /// Runs one operator on the compute stream.
     Launch(Box<Call>),

@@ -323,7 +323,9 @@ mod tests {
             let end = Arc::new(Barrier::new(OLDER + 1));
             let older = [(); OLDER].map(|()| {
                 let end = Arc::clone(&end);
-                std::thread::spawn(move || end.wait())
+                std::thread::spawn(move || {
+                    end.wait();
+                })
             });
             let (tell, told) = mpsc::channel();
             let (go, gone) = mpsc::channel::<()>();
@@ -336,7 +338,7 @@ mod tests {
             assert!((0..20).all(|_| threads().contains(&tid)));
             drop(go);
             youngest.join().expect("the thread ends");
-            older.into_iter().for_each(|thread| drop(thread.join().expect("the thread ends")));
+            older.into_iter().for_each(|thread| thread.join().expect("the thread ends"));
         }
     }
 
