@@ -75,7 +75,7 @@ fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOp
 /// Rows of a record of `kernels/sign_compress.cpp`: their scales are a block of 32 bytes.
 pub const SIGN_ROWS: usize = 8;
 
-/// Elements of each.
+/// Elements of a row of such a record.
 pub const SIGN_ROW: usize = 1024;
 
 /// Bytes of a record: a bit for each of its elements, and a scale for each row.

@@ -584,13 +584,13 @@ impl<'a> Pass<'a> {
             }
         }
         add(OnAxis::Whole);
-        self.keep_tokens_whole(op, rule, axis, &mut found);
+        self.cut_heads_for_tokens(op, rule, axis, &mut found);
         found
     }
 
     /// Over an axis that deals no work keys and values do not go around, as a card more would be a round more: there what is cut along
     /// tokens is cut along any other dim of the queries that is long enough, heads above all.
-    fn keep_tokens_whole(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[OnAxis; 4]>) {
+    fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[OnAxis; 4]>) {
         let Some(around) = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis)) else { return };
         let Factor::Letter(tokens) = rule.operands[around.operands[0]][around.dim] else { return };
         let Some(place) = found.iter().position(|on_axis| *on_axis == OnAxis::Letter(tokens)) else { return };

@@ -43,6 +43,7 @@ impl Dealt {
     const SIGNS: usize = 32;
     /// Elements of a share from which on it has several rows: what its last record lacks is at most an eighth of them.
     const LEAST_IN_ROWS: usize = 8 * SIGN_ROWS * SIGN_ROW;
+
     /// Of so many elements over so many cards.
     #[must_use]
     pub const fn new(elems: usize, cards: usize) -> Self {
