@@ -15,6 +15,7 @@ use ascend_tp_sys::{LoadError, Table, load};
 use super::failure::Failure;
 use super::note;
 use super::numbers::counted;
+use super::site::Site;
 use super::values::DeviceKind;
 
 /// An initialised CANN and what stands behind it.
@@ -130,6 +131,11 @@ impl Cards {
     pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
         Some(peak_flops_per_s(soc, dtype))
+    }
+
+    /// Their chip, and how such cards are joined; none where nothing is known of it.
+    pub(super) fn site(&self) -> Option<Site> {
+        Some(Site::of(Soc::find(&self.cann.soc_name()?)?))
     }
 
     /// Where these cards have kernels from.

@@ -130,6 +130,15 @@ impl Job {
     }
 }
 
+/// How children have ended that end in their own time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InOrder {
+    /// Their work is done.
+    Done,
+    /// They were asked to end because something was due.
+    Due,
+}
+
 /// Processes that run. Dropping them ends those that still do.
 #[derive(Debug)]
 pub(super) struct Children {
@@ -146,9 +155,14 @@ struct Process {
 }
 
 impl Process {
-    /// Whether a signal has stopped it. Its end is not taken from whoever waits for it.
+    /// Whether a signal has stopped it.
     fn is_stopped(&self) -> bool {
-        let asked = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.is(WaitIdOptions::STOPPED)
+    }
+
+    /// Whether it is in a state. Its end is not taken from whoever waits for it.
+    fn is(&self, state: WaitIdOptions) -> bool {
+        let asked = state | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&self.child)), asked).is_ok_and(|found| found.is_some())
     }
 }
@@ -160,7 +174,7 @@ impl Children {
     /// One failed, named with how it ended, or they have not ended within `limit`. Without a word if one that prints through
     /// found its input wrong: it has said so.
     pub(super) fn finish(mut self, limit: Option<Duration>) -> Result<String, Failure> {
-        match self.wait(limit, false)? {
+        match self.wait(limit, None)? {
             Some(first) => Err(self.failure(first)),
             None => self.processes[0].output.as_ref().map_or(Ok(String::new()), |output| {
                 let missing = || Failure::Run(anyhow!("{}: its output does not end with it", self.who(0)));
@@ -170,30 +184,47 @@ impl Children {
     }
 
     /// As [`Children::finish`], of children that end in their own time when they are asked to: what asks this process to end is
-    /// passed on to them, and waited for.
+    /// passed on to them, and waited for. So is what `is_due`, which is asked again and again, says.
     ///
     /// # Errors
     /// As there; they have ended because somebody asked them to.
-    pub(super) fn finish_in_order(mut self) -> Result<(), Failure> {
-        let Some(first) = self.wait(None, true)? else { return Ok(()) };
+    pub(super) fn finish_in_order(mut self, is_due: &mut dyn FnMut() -> bool) -> Result<InOrder, Failure> {
+        let mut was_due = false;
+        let mut is_asked = || {
+            was_due = was_due || is_due();
+            was_due || interrupt::is_requested()
+        };
+        let Some(first) = self.wait(None, Some(&mut is_asked))? else { return Ok(InOrder::Done) };
         let cause = self.cause(first);
         let code = self.processes[cause].ended.and_then(|ended| ended.code());
         // Asked to end they save first, which may fail.
-        let is_asked = interrupt::is_requested() && code != Some(i32::from(FAILED));
-        if is_asked || code == Some(i32::from(INTERRUPTED)) {
+        if interrupt::is_requested() && code != Some(i32::from(FAILED)) {
             return Err(Failure::Interrupted);
         }
-        Err(self.failure(first))
+        match code == Some(i32::from(INTERRUPTED)) {
+            true if was_due => Ok(InOrder::Due),
+            true => Err(Failure::Interrupted),
+            false => Err(self.failure(first)),
+        }
     }
 
-    /// Waits until all have ended, or those that are left have had their moment after one failed: which was seen first.
-    fn wait(&mut self, limit: Option<Duration>, passes_on: bool) -> Result<Option<usize>, Failure> {
+    /// Whether all have ended.
+    pub(super) fn have_ended(&self) -> bool {
+        self.processes.iter().all(|process| process.ended.is_some() || process.is(WaitIdOptions::EXITED))
+    }
+
+    /// Waits until all have ended, or those that are left have had their moment after one failed: which was seen first. Once
+    /// `is_asked` says so, if it is there, they are asked to end.
+    fn wait(
+        &mut self,
+        limit: Option<Duration>,
+        mut is_asked: Option<&mut dyn FnMut() -> bool>,
+    ) -> Result<Option<usize>, Failure> {
         let started = Instant::now();
         let mut failed: Option<(usize, Instant)> = None;
-        let mut is_told = !passes_on;
         while self.processes.iter().any(|process| process.ended.is_none()) {
-            if !is_told && interrupt::is_requested() {
-                is_told = true;
+            if is_asked.as_mut().is_some_and(|is_asked| is_asked()) {
+                is_asked = None;
                 for process in self.processes.iter().filter(|process| process.ended.is_none()) {
                     // One that has just ended needs none.
                     let _told = kill_process(Pid::from_child(&process.child), Signal::TERM);

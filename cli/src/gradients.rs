@@ -18,6 +18,7 @@ use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::table::{Align, Table};
+use super::train::On;
 use super::{cards, interrupt, print, print_json, processes};
 
 #[derive(Debug, Serialize)]
@@ -133,7 +134,10 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
     }
     let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
     let residual = options.layout.residual();
-    let step = wanted.and_then(|wanted| options.step.resolve(residual, wanted, None, &mut problems));
+    let site = cards.site();
+    let config = model.as_ref().map(|model| &model.config);
+    let on = wanted.map(|cards| On { cards, residual, model: config, site: site.as_ref() });
+    let step = on.and_then(|on| options.step.resolve(on, None, &mut problems));
     match (step, model) {
         (Some((recipe, layout)), Some(model)) if problems.is_empty() => Ok((recipe, layout, model)),
         _ => Err(problems),

@@ -25,7 +25,7 @@ pub(super) struct SiteOptions {
 }
 
 /// The cards a command plans for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Site {
     /// The chip, with what is known of its speed.
     pub(super) profile: Profile,
@@ -36,7 +36,14 @@ pub(super) struct Site {
 impl Default for Site {
     /// What is meant when nothing is named.
     fn default() -> Self {
-        Self { profile: Profile::of(Soc::default()), topology: own_topology(Soc::default()) }
+        Self::of(Soc::default())
+    }
+}
+
+impl Site {
+    /// Cards of a chip as it is sold, and what ships of its speed.
+    pub(super) fn of(soc: Soc) -> Self {
+        Self { profile: Profile::of(soc), topology: own_topology(soc) }
     }
 }
 

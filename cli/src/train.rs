@@ -31,22 +31,26 @@ use tempfile::TempDir;
 use super::bind::{self, Bind};
 use super::cards;
 use super::failure::{Failure, Outcome};
+use super::site::Site;
 use super::values::{DeviceKind, LayoutOptions};
 use super::{files, interrupt, model, note, print, processes};
 
 mod digest;
 mod efficiency;
 mod logs;
+mod mesh;
+mod planned;
 mod restarts;
 mod sample;
 mod step;
 
 use efficiency::Efficiency;
 use logs::Logs;
+use mesh::{Axes, mesh};
+pub(super) use mesh::{cards_of_mesh, serving_mesh};
 use restarts::RestartOptions;
 use sample::Sample;
-use step::{Axes, mesh};
-pub(super) use step::{StepOptions, cards_of_mesh, serving_mesh};
+pub(super) use step::{On, StepOptions};
 
 pub(super) const EXAMPLES: &str = "\
 A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
@@ -139,6 +143,11 @@ const TINY_MESH: &str = "dp=2,tp=4";
 const TINY_CARDS: usize = 8;
 
 impl TrainOptions {
+    /// Whether neither a model nor data is given.
+    const fn learns_the_shipped_text(&self) -> bool {
+        self.model.is_none() && self.data.is_empty()
+    }
+
     /// With the shipped text, configuration and recipe where neither a model nor data is given; a run that is started again
     /// goes on.
     ///
@@ -147,16 +156,10 @@ impl TrainOptions {
     fn complete(&self, group: &ProcessGroup) -> Result<Self, Diagnostics> {
         let mut options = self.clone();
         options.resume |= options.restarts.is_restart();
-        if self.model.is_some() || !self.data.is_empty() {
+        if !self.learns_the_shipped_text() {
             return Ok(options);
         }
         let folder = model::tiny()?;
-        if group.is_first() {
-            note(&format!(
-                "no --model and no --data: learns the shipped text from nothing, as {} says",
-                folder.display()
-            ));
-        }
         options.data = vec![folder.join("text.txt")];
         options.step.recipe.get_or_insert_with(|| folder.join("recipe.toml"));
         options.init_seed.get_or_insert_default();
@@ -190,16 +193,25 @@ pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
 
 fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
+    let is_tiny = options.learns_the_shipped_text();
     let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
+    if is_tiny && group.is_first() {
+        let folder = folder.display();
+        note(&format!("no --model and no --data: learns the shipped text from nothing, as {folder} says"));
+    }
     let alone = options.step.cards().unwrap_or(1);
     let wanted = processes::cards(options.cards, group, Some(alone)).map_err(Diagnostics::from)?;
     bind::apply(&options.bind, group, wanted)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
     let kernels = cards.kernels()?;
-    let made = Job::new(options, &folder, wanted, (kernels.kernels(), exchanges_on(&cards.cann, group)), group);
+    let (site, exchanges) = (cards.site(), exchanges_on(&cards.cann, group));
+    let made = Job::new(options, &folder, (wanted, site.as_ref()), (kernels.kernels(), exchanges), group);
     let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
+    if options.step.is_planned() && group.is_first() {
+        note(&format!("--mesh auto: {}", planned::words(&job.layout)));
+    }
     // A run that was told to stop ends after a step, so the engine does not hear of it.
     drop(stop);
     let engine = EngineOptions {
@@ -259,7 +271,7 @@ impl<'a> Job<'a> {
     fn new(
         options: &'a TrainOptions,
         folder: &Path,
-        cards: usize,
+        (cards, site): (usize, Option<&Site>),
         (kernels, exchanges): (Kernels, Exchanges),
         group: &ProcessGroup,
     ) -> Result<(Self, Compiled), Diagnostics> {
@@ -267,7 +279,6 @@ impl<'a> Job<'a> {
         restarts::problem(options).into_iter().for_each(|found| problems.push(found));
         let trace = options.trace.as_ref().filter(|_| group.is_first());
         trace.and_then(|path| files::check("--trace", path).err()).into_iter().for_each(|found| problems.push(found));
-        let step = options.step.resolve(options.layout.residual(), cards, options.dtype, &mut problems);
         let model = match options.init_seed {
             None => Some(Model::open(folder)),
             Some(_) => None,
@@ -278,6 +289,8 @@ impl<'a> Job<'a> {
             (None, Some(_)) => Model::open_config(folder).map_err(|found| problems.append(found)).ok(),
             (None, None) => None,
         };
+        let on = On { cards, residual: options.layout.residual(), model: config.as_ref(), site };
+        let step = options.step.resolve(on, options.dtype, &mut problems);
         let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
         if recipe.lora.is_some() && options.init_seed.is_some() {
             let problem = Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");

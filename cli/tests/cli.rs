@@ -99,6 +99,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "cards",
             "processes",
             "max-restarts",
+            "look-every",
             "residual",
             "save",
             "save-every",

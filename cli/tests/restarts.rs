@@ -158,6 +158,72 @@ fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
     }
 }
 
+/// Cards that come back while a run is at work without them: it saves, and goes on on all.
+#[test]
+fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let save = dir.join("saved");
+    done(&mut train(dir, "whole", &format!("{STEPS} --mesh dp=4,tp=2 --cards 8")));
+    let machine = dir.join("machine");
+    // Slow, so that the run is not done before anybody looks.
+    fs::write(&machine, "cards=4,fault=slow:card=0:us=4000").unwrap();
+    let more = format!("{STEPS} --processes 2:8 --mesh dp=*,tp=2 --look-every 1 --save {}", save.display());
+    let mut command = train(dir, "run", &more);
+    let child =
+        command.env("ASCEND_EMULATOR", format!("@{}", machine.display())).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_steps(dir, "run", 2);
+    assert_eq!(ranks_of(child.id()).len(), 4);
+    fs::write(&machine, "cards=8").unwrap();
+    let (code, said) = finish(child);
+    assert_eq!(code, Some(0), "{said}");
+    let order = ["trains on 4 of 8 cards", "8 cards answer: all save, and go on on them", "goes on at step "];
+    let mut rest = said.as_str();
+    for part in order {
+        rest = rest.split_once(part).unwrap_or_else(|| panic!("{part} is not where it should be in {said}")).1;
+    }
+    assert!(!said.contains("trains on 8") && !said.contains("; restart "), "{said}");
+    let step: usize = rest.lines().next().unwrap().parse().unwrap();
+    assert!((2..24).contains(&step), "it went on at step {step}");
+    assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on more cards");
+}
+
+/// The planner says how as many cards as answer are used, each time.
+#[test]
+fn a_mesh_that_is_left_to_the_planner_is_that_of_the_cards_that_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let save = dir.join("saved");
+    done(&mut train(dir, "whole", &format!("{STEPS} --mesh dp=4,tp=2 --cards 8")));
+    let mut meshes = Vec::new();
+    for (cards, until) in [(8, 4), (4, 10), (7, 24)] {
+        let more = format!("{STEPS} --processes 1:8 --mesh auto --resume --save {}", save.display());
+        let mut command = train(dir, "run", &more);
+        let child = command.env("ASCEND_EMULATOR", format!("cards={cards}")).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for_steps(dir, "run", until);
+        if until < 24 {
+            send("TERM", child.id());
+        }
+        let (code, said) = finish(child);
+        assert_eq!(code, Some(if until < 24 { 130 } else { 0 }), "{said}");
+        let mesh = said.lines().find_map(|line| line.split_once("--mesh auto: ")?.1.split_once(" --micro-batch "));
+        let (mesh, micro_batch) = mesh.unwrap_or_else(|| panic!("{said}"));
+        assert!(micro_batch.parse::<usize>().is_ok(), "{said}");
+        meshes.push((cards, mesh.to_owned()));
+    }
+    assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on meshes of the planner");
+    for (cards, mesh) in &meshes {
+        let sizes = mesh.strip_prefix("--mesh ").unwrap().split(',').map(|axis| axis.split_once('=').unwrap().1);
+        let used: usize = sizes.map(|size| size.parse::<usize>().unwrap()).product();
+        assert!(used <= *cards && (used == *cards || *cards == 7), "{meshes:?}");
+    }
+    let mut refused = train(dir, "refused", "--mesh auto --cards 4 --recompute 1");
+    let output = refused.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--mesh auto: the planner computes all layers again, or none"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_restarted_is_said_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();

@@ -90,6 +90,11 @@ pub const WORDS: &[Word] = &[
         meaning: "a fault that is laid over the machine from its first call on; may stand several times",
     },
     Word { form: "quiet", meaning: "nothing is said of calls that are refused" },
+    Word {
+        form: "@…",
+        meaning: "a file of words, parted by commas or ends of lines, which a process reads when it starts: so cards of a job can go and \
+                  come while it runs",
+    },
 ];
 
 impl Config {
@@ -122,10 +127,12 @@ impl Config {
 fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, EmulatorEnvironmentError> {
     let mut asked = Asked::default();
     let mut problems = Vec::new();
-    for word in words.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty()) {
-        if let Err(problem) = asked.take(word) {
-            problems.push(format!("{VARIABLE}: {problem}"));
-        }
+    for word in parted(words.unwrap_or_default()) {
+        let found = match word.strip_prefix('@') {
+            Some(path) => asked.take_file(path),
+            None => asked.take(word).map_err(|problem| vec![problem]),
+        };
+        problems.extend(found.err().into_iter().flatten().map(|problem| format!("{VARIABLE}: {problem}")));
     }
     if asked.strict.is_none() {
         problems.extend(asked.without_strict().map(|problem| format!("{VARIABLE}: {problem}")));
@@ -194,6 +201,14 @@ impl Asked {
         problems.map(|(_, word, does)| format!("{word} is given without strict, which alone {does}"))
     }
 
+    /// Takes the words of a file, which names no other.
+    fn take_file(&mut self, path: &str) -> Result<(), Vec<String>> {
+        let text = std::fs::read_to_string(path).map_err(|error| vec![format!("@{path}: {error}")])?;
+        let problems = parted(&text).filter_map(|word| Some(format!("@{path}: {}", self.take(word).err()?)));
+        let problems: Vec<String> = problems.collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
     fn take(&mut self, word: &str) -> Result<(), String> {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         match (name, value) {
@@ -237,6 +252,11 @@ impl Asked {
             }
         }
     }
+}
+
+/// The words of a text.
+fn parted(text: &str) -> impl Iterator<Item = &str> {
+    text.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty())
 }
 
 /// The findings among the lines of a strict run: what follows the emulator's name, up to the first call that is named.
@@ -348,7 +368,7 @@ mod tests {
 
     #[test]
     fn every_word_is_known_by_its_form() {
-        for word in WORDS {
+        for word in WORDS.iter().filter(|word| word.form != "@…") {
             let example = word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
             let example = example.replace("align=1", "align=64").replace("ignore=1", "ignore=leak");
             let example = example
@@ -357,6 +377,21 @@ mod tests {
                 .replace("fault=1", "fault=out-of-memory:at=1");
             assert_eq!(Asked::default().take(&example), Ok(()), "{}", word.form);
         }
+    }
+
+    #[test]
+    fn words_are_also_those_of_a_file() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path().to_str().expect("a path in UTF-8");
+        std::fs::write(path, "cards=3\nfault=slow:card=1:us=5, quiet\n").expect("written");
+        let found = config(Some(&format!("threads=2,@{path}")), None).expect("nothing is wrong");
+        assert_eq!((found.cards, found.threads, found.messages), (3, 2, Messages::Quiet));
+        assert_eq!(found.faults.len(), 1);
+        std::fs::write(path, format!("card=3,@{path}")).expect("written");
+        let wrong = problems(&format!("cards=2,@{path},@/no/such/file"));
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert!(wrong[0].contains("`card=3`") && wrong[1].contains("is not a word"), "{wrong:?}");
+        assert!(wrong[2].contains("/no/such/file"), "{wrong:?}");
     }
 
     #[test]

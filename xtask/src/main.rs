@@ -44,7 +44,8 @@ chores:
                        is left behind; exits with 1 if anything was found
   restarts [OPTIONS]   run `train --processes 8 --max-restarts N`, kill one of its ranks at N moments, then have a run go on on
                        fewer and more cards, and check that the others end within two seconds, that no saved step is computed
-                       again and that weights are those of an undisturbed run: --kills N, --seed S, --program FILE
+                       again and that weights are those of an undisturbed run: --kills N, --seed S, --program FILE,
+                       --launcher own (train --processes) or torchrun
   meshes [OPTIONS]     run steps of training on random meshes, recipes and orders of passes in strict mode, and check that there is no
                        report and that the bits are those of a free run, with sums in one order those of one card: --runs N (500), --seed S
   aarch64              lint everything for aarch64 Linux, and run the unit tests, the suite of the C ABI, `verify` and the

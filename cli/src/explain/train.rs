@@ -28,6 +28,7 @@ use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
 use crate::table::{Align, Table};
+use crate::train::On;
 use crate::values::PrecisionName;
 use crate::{model, print, print_json};
 
@@ -188,7 +189,10 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let mut problems = Diagnostics::new();
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
-    let step = options.step.resolve(options.layout.residual(), options.cards, dtype, &mut problems);
+    let site = Site::default();
+    let (cards, residual) = (options.cards, options.layout.residual());
+    let on = On { cards, residual, model: Some(&config), site: Some(&site) };
+    let step = options.step.resolve(on, dtype, &mut problems);
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
     let lowered = lower(&config, &recipe, &layout)?;
     let micro_batches = layout.micro_batches(&recipe);
@@ -199,7 +203,6 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         true => Some(Memory { exact: held(&recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }),
         false => None,
     };
-    let site = Site::default();
     let cards: Vec<usize> = (0..layout.cards()).collect();
     let mut report = Report {
         model: name,

@@ -9,10 +9,8 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::compress::Compression;
 use ascend_tp_machine::{Profile, Topology};
-use ascend_tp_planner::train::coefficients::TrainCoefficients;
 use ascend_tp_planner::train::compress::Summed;
-use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
-use ascend_tp_planner::train::forms::StateBytes;
+use ascend_tp_planner::train::decoder::Job;
 use ascend_tp_planner::train::grid::{self, LayerOn};
 use ascend_tp_planner::train::ring::{self, KeysOn};
 use ascend_tp_planner::train::search::{FILLED, PredictedSplit, Search, SplitChoice, Verdict, slower_by, usable_bytes};
@@ -257,19 +255,8 @@ impl Report {
 }
 
 fn job(request: &Request<'_>, cards: usize) -> Job {
-    Job {
-        decoder: Decoder::of(request.config),
-        sequence: request.sequence,
-        global_batch: request.global_batch,
-        cards,
-        profile: request.profile.clone(),
-        coefficients: TrainCoefficients::FITTED,
-        topology: request.topology.clone(),
-        software: Software::FUSED,
-        state: StateBytes::MEGATRON,
-        stage_layers: None,
-        recomputed: None,
-    }
+    let site = (request.profile.clone(), request.topology.clone());
+    Job::new(request.config, (request.sequence, request.global_batch), cards, site)
 }
 
 /// What of the greatest is said in the report; `train` takes any share.

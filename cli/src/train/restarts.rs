@@ -3,7 +3,8 @@
 //! Input → output: the options of `train` → ranks as processes of this one, with the same options, until they have come to their
 //! end. Invariants: what asks this process to end is passed on, and the ranks save; a rank whose options are wrong is not started
 //! again, and neither are ranks that somebody asked to end; a start takes the cards that answer then, so a run shrinks onto those
-//! that are left and grows again when they come back; with `--max-restarts 0` the first failure is the end.
+//! that are left; a run on fewer than it may have looks for others, and saves and starts on more when they come back; with
+//! `--max-restarts 0` the first failure is the end.
 
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -12,17 +13,22 @@ use std::time::{Duration, Instant};
 
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::config::ModelConfig;
 use ascend_tp::device::{self, Buffer, Device};
+use ascend_tp::generate::Model;
+use ascend_tp::machine::Soc;
 use ascend_tp::world::{ProcessGroup, World};
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
-use super::super::children::{Job, Prints};
+use super::super::children::{Children, InOrder, Job, Prints};
 use super::super::failure::{Failure, Outcome};
 use super::super::numbers::counted;
+use super::super::site::Site;
 use super::super::values::DeviceKind;
-use super::super::{cards, interrupt, note, print_json};
+use super::super::{cards, interrupt, model, note, print_json};
 use super::TrainOptions;
-use super::step::mesh;
+use super::step::{On, StepOptions};
 
 /// Who starts the ranks, and how often.
 #[derive(Clone, Debug, Args)]
@@ -33,6 +39,10 @@ pub(super) struct RestartOptions {
     /// When one of --processes ends before its work is done, start all again behind the newest checkpoint, so often at most
     #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0)]
     max_restarts: usize,
+    /// With --processes MIN:MAX and --save, seconds between looks whether cards that did not answer are back: then all ranks save, and go
+    /// on on more cards; 0: none
+    #[arg(long, value_name = "SECONDS", requires = "processes", default_value_t = 60)]
+    look_every: u64,
     /// Which start of a run with --processes this process is part of.
     #[arg(long, hide = true)]
     restart: Option<usize>,
@@ -111,12 +121,14 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     // The handler lives as long as the process.
     let _requested = interrupt::catch(&Arc::new(ProcessGroup::alone()));
     interrupt::end_in_order();
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let mut restart = 0;
+    let supervisor = Supervisor::new(options, processes, world)?;
+    let (mut starts, mut restart) = (0, 0);
     loop {
-        let started = start(options, processes, &world, &arguments, restart);
+        let started = supervisor.start(starts);
+        starts += 1;
         let failure = match started {
-            Ok(()) => return Ok(Some(Outcome::Done)),
+            Ok(InOrder::Done) => return Ok(Some(Outcome::Done)),
+            Ok(InOrder::Due) => continue,
             Err(failure) if interrupt::is_requested() => return Err(failure),
             Err(failure) => failure,
         };
@@ -131,52 +143,144 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     }
 }
 
-/// Starts the ranks once and waits for them.
-fn start(
-    options: &TrainOptions,
+/// What starts processes again and again.
+struct Supervisor<'a> {
+    options: &'a TrainOptions,
+    /// As ranks complete them.
+    step: StepOptions,
+    /// None: how cards are used is said.
+    model: Option<ModelConfig>,
     processes: Processes,
-    world: &World,
-    arguments: &[OsString],
-    restart: usize,
-) -> Result<(), Failure> {
-    let words = |more: &[&str]| arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect::<Vec<_>>();
-    let look = words(&["--cards-that-answer"]);
-    let fits = |cards| mesh(options.step.mesh.as_deref(), cards).map(|_| ());
-    let since = Instant::now();
-    let cards = loop {
-        let looked = Job::own("the look at the cards", 1, &look, Prints::OutputAndErrors)?.start()?;
-        let of_look = |failure| if interrupt::is_requested() { Failure::Interrupted } else { failure };
-        let said = looked.finish(Some(LOOK_LIMIT)).map_err(of_look)?;
-        let problems: Vec<Option<String>> = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
-        let missing = match choose(processes, &problems, fits) {
-            Ok(cards) => break cards,
-            Err(problems) if restart == 0 => return Err(problems.into()),
-            Err(missing) => missing,
-        };
-        if interrupt::is_requested() {
-            return Err(Failure::Interrupted);
-        }
-        if since.elapsed() > BACK_LIMIT {
-            return Err(missing.into());
-        }
-        note(&format!("{missing}; looks again"));
-        std::thread::sleep(LOOK_AGAIN);
-    };
-    if cards.len() < processes.most {
-        note(&format!("trains on {} of {}", cards.len(), counted(processes.most, "card")));
-    }
-    let count = cards.len();
-    let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
-    let mut job = Job::own("training", count, &words(&["--restart", &restart.to_string()]), Prints::Through)?;
-    job.cards = (!is_all).then(|| cards.into_iter().map(|card| world.physical_card(card)).collect());
-    job.start()?.finish_in_order()
+    world: World,
+    arguments: Vec<OsString>,
 }
 
-/// The cards to use, by their numbers: the first of those without a problem, as many as are wanted and `fits` takes.
+impl<'a> Supervisor<'a> {
+    fn new(options: &'a TrainOptions, processes: Processes, world: World) -> Result<Self, Failure> {
+        let arguments = std::env::args_os().skip(1).collect();
+        let mut supervisor = Self { options, step: options.step.clone(), model: None, processes, world, arguments };
+        if options.step.is_planned() {
+            let TrainOptions { step, model: folder, .. } = options.complete(&ProcessGroup::alone())?;
+            supervisor.model = Some(Model::open_config(&model::folder(folder.as_deref())?)?);
+            supervisor.step = step;
+        }
+        Ok(supervisor)
+    }
+
+    /// Starts the ranks once and waits for them, for the `start`-th time.
+    fn start(&self, start: usize) -> Result<InOrder, Failure> {
+        let since = Instant::now();
+        let cards = loop {
+            let of_look = |failure| if interrupt::is_requested() { Failure::Interrupted } else { failure };
+            let said = self.look()?.finish(Some(LOOK_LIMIT)).map_err(of_look)?;
+            let answers: Answers = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
+            let missing = match self.choose(&answers) {
+                Ok(cards) => break cards,
+                Err(problems) if start == 0 => return Err(problems.into()),
+                Err(missing) => missing,
+            };
+            if interrupt::is_requested() {
+                return Err(Failure::Interrupted);
+            }
+            if since.elapsed() > BACK_LIMIT {
+                return Err(missing.into());
+            }
+            note(&format!("{missing}; looks again"));
+            std::thread::sleep(LOOK_AGAIN);
+        };
+        let most = self.processes.most;
+        if cards.len() < most {
+            note(&format!("trains on {} of {}", cards.len(), counted(most, "card")));
+        }
+        let count = cards.len();
+        let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
+        let words = self.words(&["--restart", &start.to_string()]);
+        let mut job = Job::own("training", count, &words, Prints::Through)?;
+        job.cards = (!is_all).then(|| cards.iter().map(|card| self.world.physical_card(*card)).collect());
+        let every = Duration::from_secs(self.options.restarts.look_every);
+        // What was done since the newest checkpoint is only kept by a run that saves.
+        let grows = count < most && self.options.save.is_some() && !every.is_zero();
+        let mut growth = grows.then(|| Growth { supervisor: self, every, cards, before: Instant::now(), look: None });
+        job.start()?.finish_in_order(&mut || growth.as_mut().is_some_and(Growth::is_due))
+    }
+
+    fn words(&self, more: &[&str]) -> Vec<OsString> {
+        self.arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect()
+    }
+
+    /// A look at the cards, which prints [`Answers`]. A process of its own, as a driver may hang.
+    fn look(&self) -> Result<Children, Failure> {
+        Job::own("the look at the cards", 1, &self.words(&["--cards-that-answer"]), Prints::OutputAndErrors)?.start()
+    }
+
+    fn choose(&self, answers: &Answers) -> Result<Vec<usize>, Diagnostics> {
+        let site = answers.chip.as_deref().and_then(Soc::find).map(Site::of);
+        let residual = self.options.layout.residual();
+        let on = |cards| On { cards, residual, model: self.model.as_ref(), site: site.as_ref() };
+        choose(self.processes, &answers.problems, |cards| self.step.price(on(cards)))
+    }
+}
+
+/// Looks now and then whether more cards answer than ranks use. A look that fails says nothing of them, and the ranks are well.
+struct Growth<'a> {
+    supervisor: &'a Supervisor<'a>,
+    every: Duration,
+    /// Those in use.
+    cards: Vec<usize>,
+    /// When the look before ended.
+    before: Instant,
+    look: Option<Children>,
+}
+
+impl Growth<'_> {
+    /// Whether the ranks are to be started anew, on more cards.
+    fn is_due(&mut self) -> bool {
+        let since = self.before.elapsed();
+        match self.look.take() {
+            None => {
+                self.look = if since > self.every { self.supervisor.look().ok() } else { None };
+                false
+            }
+            Some(look) if !look.have_ended() && since < self.every + LOOK_LIMIT => {
+                self.look = Some(look);
+                false
+            }
+            Some(look) => {
+                self.before = Instant::now();
+                // One that hangs is ended here.
+                let said = if look.have_ended() { look.finish(None).unwrap_or_default() } else { String::new() };
+                self.are_more(&said)
+            }
+        }
+    }
+
+    /// Whether by what a look has said more cards are there.
+    fn are_more(&self, said: &str) -> bool {
+        let Ok(mut answers) = serde_json::from_str::<Answers>(said) else { return false };
+        for card in &self.cards {
+            answers.problems.get_mut(*card).into_iter().for_each(|problem| *problem = None);
+        }
+        let count = self.supervisor.choose(&answers).map_or(0, |cards| cards.len());
+        if count > self.cards.len() {
+            note(&format!("{} answer: all save, and go on on them", counted(count, "card")));
+        }
+        count > self.cards.len()
+    }
+}
+
+/// What a look at the cards says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answers {
+    chip: Option<String>,
+    /// Of each card, why it does not answer.
+    problems: Vec<Option<String>>,
+}
+
+/// The cards to use, by their numbers: the first of those without a problem, as many as are wanted and `price` finds best.
 fn choose(
     processes: Processes,
     problems: &[Option<String>],
-    fits: impl Fn(usize) -> Result<(), Diagnostic>,
+    price: impl Fn(usize) -> Result<f64, Diagnostics>,
 ) -> Result<Vec<usize>, Diagnostics> {
     let answering: Vec<usize> = (0..problems.len()).filter(|card| problems[*card].is_none()).collect();
     let Processes { least, most } = processes;
@@ -188,9 +292,10 @@ fn choose(
         let problem = Diagnostic::new("--processes", "too few cards answer").expected(format!("{least} or more"));
         return Err(problem.found(found).into());
     }
-    match (least..=there).rev().find(|count| fits(*count).is_ok()) {
-        Some(count) => Ok(answering.into_iter().take(count).collect()),
-        None => Err(fits(there).err().map_or_else(Diagnostics::new, Diagnostics::from)),
+    let prices = (least..=there).filter_map(|count| Some((count, price(count).ok()?)));
+    match prices.min_by(|one, other| one.1.total_cmp(&other.1)) {
+        Some((count, _)) => Ok(answering.into_iter().take(count).collect()),
+        None => Err(price(there).err().unwrap_or_default()),
     }
 }
 
@@ -207,8 +312,7 @@ fn answer(device: DeviceKind) -> Result<Outcome, Failure> {
             Err(_) => Some("the look at it panicked".to_owned()),
         }
     };
-    let problems: Vec<Option<String>> = (0..count).map(problem).collect();
-    print_json(&problems)?;
+    print_json(&Answers { chip: cards.cann.soc_name(), problems: (0..count).map(problem).collect() })?;
     Ok(Outcome::Done)
 }
 
@@ -225,13 +329,16 @@ fn try_card(cann: &Arc<Cann>, card: usize) -> device::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use ascend_tp::placement::Residual;
+
     use super::*;
 
     fn chosen(processes: &str, cards: usize, silent: &[usize], mesh_text: &str) -> Result<Vec<usize>, String> {
         let problem = |card| silent.contains(&card).then(|| "lost heartbeat".to_owned());
         let problems: Vec<Option<String>> = (0..cards).map(problem).collect();
-        let fits = |cards| mesh(Some(mesh_text), cards).map(|_| ());
-        choose(processes.parse().unwrap(), &problems, fits).map_err(|error| error.to_string())
+        let step = StepOptions::on_mesh(mesh_text);
+        let on = |cards| On { cards, residual: Residual::Replicate, model: None, site: None };
+        choose(processes.parse().unwrap(), &problems, |cards| step.price(on(cards))).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::config::Lora;
+use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::tree::SumOrder;
@@ -14,11 +14,23 @@ use ascend_tp::train::{Compress, Layout, Optimizer, Recipe, Recompute, ScheduleK
 use ascend_tp::weights::file;
 use clap::{Args, ValueEnum};
 
-use crate::numbers::counted;
+use super::mesh::{Axes, cards_of_mesh, mesh, serving_mesh};
+use crate::site::Site;
 
 /// Micro-batches for each stage of a pipeline at least, if there are as many sequences, where nobody says how many: a stage then
 /// waits for a fifth of a step at most.
 const MICRO_BATCHES_A_STAGE: usize = 4;
+
+/// What a step is taken on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct On<'a> {
+    pub(crate) cards: usize,
+    pub(crate) residual: Residual,
+    /// None: it could not be read.
+    pub(crate) model: Option<&'a ModelConfig>,
+    /// None: nothing is known of their speed.
+    pub(crate) site: Option<&'a Site>,
+}
 
 /// What a step does, and how it lies on cards.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -37,7 +49,7 @@ pub(crate) struct StepOptions {
     pub(super) mesh: Option<String>,
     /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
     #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
-    zero: u8,
+    pub(super) zero: u8,
     /// With cp in the mesh: keys and values go from card to card while attention computes with those that are there, rather than being
     /// gathered before it and kept; plan --train says when that pays
     #[arg(long)]
@@ -45,14 +57,20 @@ pub(crate) struct StepOptions {
     /// Sequences that a data-parallel card passes at once [default: all of its share; with stages, so many that there are four
     /// micro-batches a stage]
     #[arg(long, value_name = "N")]
-    micro_batch: Option<NonZero<usize>>,
+    pub(super) micro_batch: Option<NonZero<usize>>,
     /// What is computed again for gradients rather than kept: none, selective (all but products and attention), full, or the
     /// number of layers
     #[arg(long, value_name = "WHAT", default_value = "none")]
-    recompute: Recompute,
+    pub(super) recompute: Recompute,
 }
 
 impl StepOptions {
+    /// Nothing but a mesh is said.
+    #[cfg(test)]
+    pub(super) fn on_mesh(text: &str) -> Self {
+        Self { mesh: Some(text.to_owned()), ..Self::default() }
+    }
+
     /// For commands that are about a step of training with `--train` alone.
     ///
     /// # Errors
@@ -90,14 +108,8 @@ impl StepOptions {
         Ok(serving_mesh(self.mesh.as_deref(), cards)?)
     }
 
-    /// The recipe with what is said on the command line, and the layout; `None` if `problems` has got why not.
-    pub(crate) fn resolve(
-        &self,
-        residual: Residual,
-        cards: usize,
-        dtype: Option<Precision>,
-        problems: &mut Diagnostics,
-    ) -> Option<(Recipe, Layout)> {
+    /// The recipe with what is said on the command line; `None` if `problems` has got why not.
+    pub(super) fn recipe(&self, problems: &mut Diagnostics) -> Option<Recipe> {
         let read = |path: &PathBuf| {
             let text = file::read_text(path)
                 .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
@@ -105,8 +117,23 @@ impl StepOptions {
         };
         let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
         let recipe = recipe.map_err(|found| problems.append(found)).ok();
-        let recipe = recipe.map(|recipe| self.over.over(recipe, problems));
-        let axes = mesh(self.mesh.as_deref(), cards).map_err(|problem| problems.push(problem)).ok();
+        recipe.map(|recipe| self.over.over(recipe, problems))
+    }
+
+    /// The recipe, and the layout; `None` if `problems` has got why not, or if a model or cards are missing that others have told of.
+    pub(crate) fn resolve(
+        &self,
+        on: On<'_>,
+        dtype: Option<Precision>,
+        problems: &mut Diagnostics,
+    ) -> Option<(Recipe, Layout)> {
+        let recipe = self.recipe(problems);
+        let (axes, planned) = if self.is_planned() {
+            let planned = self.planned(recipe.as_ref()?, on).map_err(|found| problems.append(found)).ok().flatten()?;
+            (Some(planned.axes), Some(planned.micro_batch))
+        } else {
+            (mesh(self.mesh.as_deref(), on.cards).map_err(|problem| problems.push(problem)).ok(), None)
+        };
         let (mut recipe, Axes { stages, data, replicas, context, tensor, grid }) = recipe.zip(axes)?;
         recipe.precision = dtype.unwrap_or(recipe.precision);
         let share = recipe.global_batch.div_ceil(data).max(1);
@@ -115,8 +142,8 @@ impl StepOptions {
         let most = if stages > 1 { (share / (MICRO_BATCHES_A_STAGE * stages)).max(1) } else { share };
         // In one order of sums a micro-batch is a subtree.
         let most = if recipe.exact { 1 << most.ilog2() } else { most };
-        let micro_batch = self.micro_batch.map_or(most, NonZero::get);
-        let (ring, recompute) = (self.ring, self.recompute);
+        let micro_batch = self.micro_batch.map(NonZero::get).or(planned).unwrap_or(most);
+        let (residual, ring, recompute) = (on.residual, self.ring, self.recompute);
         let layout =
             Layout { data, replicas, context, ring, tensor, grid, stages, residual, zero, micro_batch, recompute };
         Some((recipe, layout))
@@ -253,123 +280,5 @@ impl Overrides {
             }
             (None, _) => {}
         }
-    }
-}
-
-/// The size of an axis that is what the others leave.
-const FREE: &str = "*";
-
-/// How cards are used.
-pub(super) struct Axes {
-    pub(super) stages: usize,
-    /// Data-parallel cards in all.
-    pub(super) data: usize,
-    /// Groups of them.
-    pub(super) replicas: usize,
-    pub(super) context: usize,
-    /// Columns and rows.
-    pub(super) tensor: usize,
-    pub(super) grid: Grid,
-}
-
-/// Stages of a mesh for serving, and how the cards of each divide.
-///
-/// # Errors
-/// A mesh that is none, is not of the cards, or deals requests over some of them.
-pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, Grid), Diagnostic> {
-    let Axes { stages, data, context, grid, .. } = mesh(text, cards)?;
-    if data * context == 1 {
-        return Ok((stages, grid));
-    }
-    let problem = Diagnostic::new("--mesh", "all cards serve the same requests")
-        .expected("axes pp and tp, such as pp=2,tp=4, or tp_row, tp_col and tp_depth");
-    Err(problem.found(text.unwrap_or_default()))
-}
-
-/// As many cards as a mesh says that leaves none open; what is no mesh says nothing, and [`mesh`] says why.
-pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
-    let sizes = text?.split(',').map(|part| part.split_once('=')?.1.parse().ok());
-    sizes.collect::<Option<Vec<usize>>>()?.into_iter().try_fold(1, usize::checked_mul).filter(|cards| *cards > 0)
-}
-
-/// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
-pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
-    let grid = Grid::LINE;
-    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards, grid }) };
-    let expected = "axes pp, dp, or dp_rep and dp_shard, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
-    let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
-    let (mut stages, mut context) = (None, None);
-    let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
-    let (mut rows, mut columns, mut depth) = (None, None, None);
-    let mut sizes = Vec::new();
-    for part in text.split(',') {
-        let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
-        let number = || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"));
-        sizes.push((axis, if size == FREE { None } else { Some(number()?) }));
-    }
-    let others = sizes.iter().filter_map(|(_, size)| *size).try_fold(1_usize, usize::checked_mul);
-    let others = others.ok_or_else(|| problem("more cards than can be counted"))?;
-    if sizes.iter().filter(|(_, size)| size.is_none()).count() > 1 {
-        return Err(problem("more than one axis is what the others leave"));
-    }
-    let leave = || {
-        let rest = cards / others;
-        (rest * others == cards && rest > 0).then_some(rest).ok_or_else(|| {
-            let expected = format!("a multiple of {others}, as the other axes are");
-            Diagnostic::new("--mesh", "is not of the cards").expected(expected).found(counted(cards, "card"))
-        })
-    };
-    for (axis, size) in sizes {
-        let size = size.map_or_else(leave, Ok)?;
-        let slot = match axis {
-            "pp" => &mut stages,
-            "dp" => &mut data,
-            "dp_rep" => &mut replicas,
-            "dp_shard" => &mut shards,
-            "cp" => &mut context,
-            "tp" => &mut tensor,
-            "tp_row" => &mut rows,
-            "tp_col" => &mut columns,
-            "tp_depth" => &mut depth,
-            _ => return Err(problem("an axis that no mesh has")),
-        };
-        if slot.replace(size).is_some() {
-            return Err(problem("an axis is given twice"));
-        }
-    }
-    if data.is_some() && (replicas.is_some() || shards.is_some()) {
-        return Err(problem("dp is the product of dp_rep and dp_shard"));
-    }
-    if tensor.is_some() && (rows.is_some() || columns.is_some()) {
-        return Err(problem("tp is the product of tp_row and tp_col"));
-    }
-    let grid = Grid { rows: rows.unwrap_or(1), depth: depth.unwrap_or(1) };
-    let tensor = tensor.unwrap_or(grid.rows * columns.unwrap_or(1));
-    let replicas = replicas.unwrap_or(1);
-    let data = data.unwrap_or(replicas * shards.unwrap_or(1));
-    let (stages, context) = (stages.unwrap_or(1), context.unwrap_or(1));
-    let rest = |size: usize| (size > 1).then_some(size);
-    let factors = [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();
-    let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
-    match stages * data * context * grid.depth * tensor {
-        product if product == cards => Ok(Axes { stages, data, replicas, context, tensor, grid }),
-        product => Err(Diagnostic::new("--mesh", "is not of the cards")
-            .expected(format!("a product of {cards}, as --cards says"))
-            .found(format!("{factors} = {product}"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mesh_that_leaves_nothing_open_says_how_many_cards_there_are() {
-        let cards = |text| cards_of_mesh(Some(text));
-        assert_eq!((cards("pp=2,tp=4"), cards("tp_row=2,tp_col=3,tp_depth=2")), (Some(8), Some(12)));
-        for open in ["dp=*,tp=2", "tp", "tp=0", "tp=two", "", "tp=4294967296,dp=4294967296"] {
-            assert_eq!(cards(open), None, "{open}");
-        }
-        assert_eq!(cards_of_mesh(None), None);
     }
 }

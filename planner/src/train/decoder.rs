@@ -223,3 +223,28 @@ pub struct Job {
     /// Layers of each stage that are computed again, where a setting that recomputes does so for some of them only.
     pub recomputed: Option<Vec<usize>>,
 }
+
+impl Job {
+    /// A model as the software trains it that the coefficients are of, states as Megatron-LM keeps them.
+    #[must_use]
+    pub fn new(
+        config: &ModelConfig,
+        (sequence, global_batch): (usize, usize),
+        cards: usize,
+        (profile, topology): (Profile, Topology),
+    ) -> Self {
+        Self {
+            decoder: Decoder::of(config),
+            sequence,
+            global_batch,
+            cards,
+            profile,
+            coefficients: TrainCoefficients::FITTED,
+            topology,
+            software: Software::FUSED,
+            state: StateBytes::MEGATRON,
+            stage_layers: None,
+            recomputed: None,
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! Input → output: a [`Job`] → a [`Search`] over every setting that divides; its [`best`](Search::best), and the
 //! [`Verdict`] on any [`SplitChoice`]. Invariants: what does not fit a card is never among the best; the best are found by bound
 //! and simulation, so they are those that simulating everything would give. Does not: split what does not divide evenly,
-//! layers over stages aside.
+//! layers over stages and sequences over copies aside, where the largest part counts.
 
 use std::collections::BTreeMap;
 
@@ -189,6 +189,12 @@ impl<'a> Search<'a> {
         self.best_of(count, |_| true)
     }
 
+    /// The fastest setting of those that are wanted, if any of them fits.
+    #[must_use]
+    pub fn fastest(&self, is_wanted: impl Fn(&JobSplit) -> bool) -> Option<PredictedSplit> {
+        self.best_of(1, is_wanted).pop()
+    }
+
     fn best_of(&self, count: usize, is_wanted: impl Fn(&JobSplit) -> bool) -> Vec<PredictedSplit> {
         let kind = |setting: &JobSplit| (setting.tp, setting.pp, std::mem::discriminant(&setting.schedule));
         let mut best: Vec<PredictedSplit> = Vec::new();
@@ -215,7 +221,7 @@ impl<'a> Search<'a> {
     /// What became of a choice.
     #[must_use]
     pub fn why(&self, choice: &SplitChoice) -> Verdict {
-        if let Some(found) = self.best_of(1, |setting| choice.matches(setting)).pop() {
+        if let Some(found) = self.fastest(|setting| choice.matches(setting)) {
             return Verdict::Fits(Box::new(found));
         }
         match self.too_big.iter().find(|(setting, _)| choice.matches(setting)) {
@@ -286,11 +292,12 @@ fn settings(job: &Job, mut found: impl FnMut(JobSplit)) {
         for cp in divisors(job.cards / tp).filter(|cp| context_obstacle(job, tp, *cp).is_none()) {
             for pp in divisors(job.cards / (tp * cp)).take_while(|pp| *pp <= decoder.layers) {
                 let dp = job.cards / (tp * cp * pp);
-                if !job.global_batch.is_multiple_of(dp) {
+                if dp > job.global_batch {
                     continue;
                 }
-                for micro_batch in MICRO_BATCHES.into_iter().filter(|size| job.global_batch.is_multiple_of(dp * size)) {
-                    let micro_batches = job.global_batch / (dp * micro_batch);
+                let share = job.global_batch.div_ceil(dp);
+                for micro_batch in MICRO_BATCHES.into_iter().filter(|size| share.is_multiple_of(*size)) {
+                    let micro_batches = share / micro_batch;
                     for schedule in schedules(decoder.layers, pp, micro_batches) {
                         for zero in zeros(dp * cp, pp) {
                             for recompute in Recomputation::ALL {
@@ -411,8 +418,8 @@ fn obstacle(job: &Job, choice: &SplitChoice) -> String {
         (Some(pp), _) if pp > job.decoder.layers => {
             return format!("{pp} stages are more than the {} layers", job.decoder.layers);
         }
-        (_, Some(dp)) if !job.global_batch.is_multiple_of(dp) => {
-            return format!("a batch of {} does not divide over {dp} copies", job.global_batch);
+        (_, Some(dp)) if dp > job.global_batch => {
+            return format!("a batch of {} is no sequence for each of {dp} copies", job.global_batch);
         }
         _ => {}
     }
@@ -441,27 +448,14 @@ pub fn slower_by(winner: &Prediction, other: &Prediction) -> Vec<(&'static str, 
 mod tests {
     use ascend_tp_machine::{Profile, Soc, Topology};
 
-    use super::super::coefficients::TrainCoefficients;
-    use super::super::decoder::{Decoder, Software};
-    use super::super::forms::StateBytes;
     use super::super::step::predict;
     use super::*;
     use ascend_tp::config::ModelConfig;
 
     fn job(cards: usize, global_batch: usize) -> Job {
-        Job {
-            decoder: Decoder::of(&ModelConfig::preset("qwen2.5-72b").unwrap()),
-            sequence: 4096,
-            global_batch,
-            cards,
-            profile: Profile::of(Soc::Ascend910B3),
-            coefficients: TrainCoefficients::FITTED,
-            topology: Topology::preset("atlas-a2").unwrap(),
-            software: Software::FUSED,
-            state: StateBytes::MEGATRON,
-            stage_layers: None,
-            recomputed: None,
-        }
+        let config = ModelConfig::preset("qwen2.5-72b").unwrap();
+        let site = (Profile::of(Soc::Ascend910B3), Topology::preset("atlas-a2").unwrap());
+        Job::new(&config, (4096, global_batch), cards, site)
     }
 
     #[test]
@@ -477,13 +471,14 @@ mod tests {
 
     #[test]
     fn the_best_divide_and_fit() {
-        for (cards, batch) in [(64, 512), (1024, 1024), (65_536, 8192)] {
+        // Of 56 cards with 8 a copy, one of the 7 copies has a sequence more than others.
+        for (cards, batch) in [(64, 512), (1024, 1024), (65_536, 8192), (56, 512)] {
             let job = job(cards, batch);
             let best = Search::new(&job).unwrap().best(5);
             assert_eq!(best.len(), 5, "{cards}");
             for PredictedSplit { setting, prediction } in best {
                 assert_eq!(setting.cards(), cards);
-                assert_eq!(setting.micro_batches(batch) * setting.dp * setting.micro_batch, batch);
+                assert_eq!(setting.micro_batches(batch) * setting.micro_batch, batch.div_ceil(setting.dp));
                 assert!(prediction.memory.total() <= usable_bytes(&job), "{setting}");
                 assert!(prediction.memory.total() <= job.profile.hbm_usable_bytes() as f64);
             }
@@ -524,7 +519,7 @@ mod tests {
         assert_eq!(problems.items().len(), 3, "{problems}");
         let problems = Search::new(&job(64, 7 * 11)).map(|search| search.considered());
         assert!(problems.is_ok(), "one copy takes any batch");
-        let problems = Search::new(&job(97, 512)).unwrap_err();
+        let problems = Search::new(&job(97, 64)).unwrap_err();
         assert!(problems.to_string().contains("no split divides the job"), "{problems}");
         let problems = SplitChoice::parse("--why", "tp=8,speed=9,x").unwrap_err();
         assert_eq!(problems.items().len(), 2, "{problems}");

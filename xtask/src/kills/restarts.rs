@@ -6,6 +6,7 @@
 //! Asked of them: the others end within two seconds, the rank is named, no step is computed again that was saved, and the last
 //! checkpoint is byte for byte that of a run that nobody disturbed. Then a run goes on from eight cards on four, on eight again and on six,
 //! and its curve must be that of eight; with every sum in one order from eight on four and on eight again, and all must be the same bits.
+//! The ranks are started by `train --processes` or by torchrun.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -53,20 +54,24 @@ const HANG: Duration = Duration::from_secs(300);
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let mut kills = 20;
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
-    let mut program = None;
+    let (mut program, mut launcher) = (None, Launcher::Own);
     for option in options.chunks(2) {
         match option {
             ["--kills", number] => kills = number.parse().with_context(|| format!("--kills {number}: no number"))?,
             ["--seed", number] => seed = number.parse().with_context(|| format!("--seed {number}: no number"))?,
             ["--program", path] => program = Some(PathBuf::from(path)),
-            other => bail!("restarts takes --kills N, --seed S and --program FILE, found `{}`", other.join(" ")),
+            ["--launcher", name] => launcher = Launcher::of(name)?,
+            other => {
+                let known = "--kills N, --seed S, --launcher NAME and --program FILE";
+                bail!("restarts takes {known}, found `{}`", other.join(" "))
+            }
         }
     }
     let program = program.map_or_else(build, Ok)?;
     let folder = env::temp_dir().join(format!("restarts-{}", std::process::id()));
     fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let training = Training { program, folder };
-    say(&format!("{kills} kills, seed {seed}"));
+    let training = Training { program, folder, launcher };
+    say(&format!("{kills} kills, seed {seed}, ranks by {}", launcher.name()));
     training.whole(CHANGES[0].whole, "")?;
     let pace = training.pace()?;
     say(&format!("a start takes {} ms, a step {} ms", pace.start.as_millis(), pace.step.as_millis()));
@@ -118,10 +123,34 @@ impl Pace {
     }
 }
 
+/// What starts the ranks, and starts them again.
+#[derive(Clone, Copy)]
+enum Launcher {
+    Own,
+    Torchrun,
+}
+
+impl Launcher {
+    fn of(name: &str) -> Result<Self> {
+        [Self::Own, Self::Torchrun]
+            .into_iter()
+            .find(|launcher| launcher.name() == name)
+            .with_context(|| format!("--launcher {name}: expected own or torchrun"))
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Torchrun => "torchrun",
+        }
+    }
+}
+
 /// A program, and where its runs leave what they leave.
 struct Training {
     program: PathBuf,
     folder: PathBuf,
+    launcher: Launcher,
 }
 
 impl Training {
@@ -161,7 +190,35 @@ impl Training {
 
     /// The command of a run of eight processes that goes on as often as that behind the end of one of them.
     fn restarting(&self, name: &str, restarts: usize) -> Result<Command> {
-        self.command(name, &format!("--processes {RANKS} --max-restarts {restarts} --save-every {EVERY}"))
+        let every = format!("--save-every {EVERY}");
+        match self.launcher {
+            Launcher::Own => self.command(name, &format!("--processes {RANKS} --max-restarts {restarts} {every}")),
+            Launcher::Torchrun => self.under_torchrun(name, RANKS, restarts, &every),
+        }
+    }
+
+    /// The command of a run whose processes torchrun starts, again as often as that.
+    fn under_torchrun(&self, name: &str, ranks: usize, restarts: usize, more: &str) -> Result<Command> {
+        let own = self.command(name, &format!("--resume {more}"))?;
+        let mut command = Command::new("torchrun");
+        command.args(["--standalone", "--no-python", "--monitor-interval=0.1"]);
+        command.arg(format!("--nproc-per-node={ranks}")).arg(format!("--max-restarts={restarts}"));
+        command.arg(own.get_program()).args(own.get_args());
+        // What it starts is no program of torch.
+        command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.errors(name))?);
+        Ok(command)
+    }
+
+    /// The command of a run on so many cards that goes on where the newest checkpoint is.
+    fn on_cards(&self, name: &str, cards: usize, more: &str) -> Result<Command> {
+        let more = format!("--save-every 1 {more}");
+        let mut command = match self.launcher {
+            Launcher::Own => self.command(name, &format!("--processes 2:{RANKS} --resume {more}"))?,
+            Launcher::Torchrun => self.under_torchrun(name, cards, 0, &more)?,
+        };
+        command.env("ASCEND_EMULATOR", format!("cards={cards}"));
+        Ok(command)
     }
 
     /// How fast a run goes that nobody disturbs.
@@ -230,7 +287,10 @@ impl Training {
         if !status {
             findings.push(format!("the run failed: {}", said.lines().last().unwrap_or_default()));
         }
-        findings.extend(said_of(&said, &behind, most));
+        findings.extend(match self.launcher {
+            Launcher::Own => said_of(&said, &behind, most),
+            Launcher::Torchrun => said_under_torchrun(&said, &behind),
+        });
         // One that failed may have no last checkpoint.
         if status && self.last(&name)? != self.last(CHANGES[0].whole)? {
             findings.push("the last checkpoint is not that of a run that nobody disturbed".to_owned());
@@ -266,9 +326,7 @@ impl Training {
         let Change { name, whole, cards: parts, bounds: (loss_bound, norm_bound), .. } = *change;
         let mut findings = Vec::new();
         for (part, cards) in parts.iter().enumerate() {
-            let more = format!("--processes 2:{RANKS} --resume --save-every 1 {}", change.more);
-            let mut command = self.command(name, &more)?;
-            let mut child = command.env("ASCEND_EMULATOR", format!("cards={cards}")).spawn()?;
+            let mut child = self.on_cards(name, *cards, change.more)?.spawn()?;
             let until = (part + 1) * STEPS / parts.len();
             let is_last = part + 1 == parts.len();
             let since = Instant::now();
@@ -279,8 +337,9 @@ impl Training {
                 }
                 std::thread::sleep(LOOK);
             }
-            // By a request that is passed on, or by the end of whoever started them.
-            let by = if random.below(2) == 0 { "TERM" } else { "KILL" };
+            // By a request that is passed on, or by the end of whoever started them, which processes of torchrun outlive.
+            let is_asked = random.below(2) == 0 || matches!(self.launcher, Launcher::Torchrun);
+            let by = if is_asked { "TERM" } else { "KILL" };
             if !is_last {
                 signal(by, child.id());
             }
@@ -370,6 +429,27 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
     findings
 }
 
+/// The same of ranks that torchrun starts again: that they or torchrun name the rank, and that no start goes on before one that was before
+/// it.
+fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String> {
+    let steps: Vec<usize> = said
+        .split("goes on at step ")
+        .skip(1)
+        .filter_map(|rest| rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok())
+        .collect();
+    let mut findings = Vec::new();
+    if !steps.is_sorted() {
+        findings.push(format!("starts went on at steps {steps:?}"));
+    }
+    for (rank, id, _) in behind {
+        let by_others = said.contains(&format!("error: rank {rank} (card {rank}, process {id} on "));
+        if !by_others && !said.contains(&format!("local_rank: {rank} (pid: {id})")) {
+            findings.push(format!("nothing names rank {rank}, process {id}"));
+        }
+    }
+    findings
+}
+
 /// The steps of the newest checkpoint that is complete.
 fn newest(folder: &Path) -> usize {
     let names =
@@ -418,6 +498,15 @@ mod tests {
             let expected = 1000.0 * (9.0 + left.min(EVERY as f64)) / (9.0 + left);
             assert!((early as f64 - expected).abs() < 50.0, "{saved} saved: {early} of 1000, expected {expected}");
         }
+    }
+
+    #[test]
+    fn what_is_said_under_torchrun_is_held_against_the_kills() {
+        let said = "error: rank 6 (card 6, process 70 on vm): the process ended\ngoes on at step 28\n\
+                    failed (exitcode: -9) local_rank: 2 (pid: 81) of binary: x\ngoes on at step 36\n";
+        assert_eq!(said_under_torchrun(said, &[(6, 70, 28), (2, 81, 36)]), Vec::<String>::new());
+        assert_eq!(said_under_torchrun(said, &[(5, 70, 28), (2, 82, 36)]).len(), 2);
+        assert_eq!(said_under_torchrun("goes on at step 8\ngoes on at step 6\n", &[]).len(), 1);
     }
 
     #[test]

@@ -1,0 +1,127 @@
+//! How cards are used: the axes of a mesh, as words of the command line.
+//!
+//! Input → output: a text such as `pp=2,dp=*,tp=4` and a number of cards → the size of each axis, or why that is no mesh of them. One
+//! axis may be left open, and a mesh may be left to the planner ([`super::planned`]).
+
+use ascend_tp::base::Diagnostic;
+use ascend_tp::placement::Grid;
+
+use crate::numbers::counted;
+
+/// The size of an axis that is what the others leave.
+const FREE: &str = "*";
+
+/// How cards are used.
+pub(super) struct Axes {
+    pub(super) stages: usize,
+    /// Data-parallel cards in all.
+    pub(super) data: usize,
+    /// Groups of them.
+    pub(super) replicas: usize,
+    pub(super) context: usize,
+    /// Columns and rows.
+    pub(super) tensor: usize,
+    pub(super) grid: Grid,
+}
+
+/// Stages of a mesh for serving, and how the cards of each divide.
+///
+/// # Errors
+/// A mesh that is none, is not of the cards, or deals requests over some of them.
+pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, Grid), Diagnostic> {
+    let Axes { stages, data, context, grid, .. } = mesh(text, cards)?;
+    if data * context == 1 {
+        return Ok((stages, grid));
+    }
+    let problem = Diagnostic::new("--mesh", "all cards serve the same requests")
+        .expected("axes pp and tp, such as pp=2,tp=4, or tp_row, tp_col and tp_depth");
+    Err(problem.found(text.unwrap_or_default()))
+}
+
+/// As many cards as a mesh says that leaves none open; what is no mesh says nothing, and [`mesh`] says why.
+pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
+    let sizes = text?.split(',').map(|part| part.split_once('=')?.1.parse().ok());
+    sizes.collect::<Option<Vec<usize>>>()?.into_iter().try_fold(1, usize::checked_mul).filter(|cards| *cards > 0)
+}
+
+/// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
+pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
+    let grid = Grid::LINE;
+    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards, grid }) };
+    let expected = "axes pp, dp, or dp_rep and dp_shard, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
+    let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
+    let (mut stages, mut context) = (None, None);
+    let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
+    let (mut rows, mut columns, mut depth) = (None, None, None);
+    let mut sizes = Vec::new();
+    for part in text.split(',') {
+        let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
+        let number = || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"));
+        sizes.push((axis, if size == FREE { None } else { Some(number()?) }));
+    }
+    let others = sizes.iter().filter_map(|(_, size)| *size).try_fold(1_usize, usize::checked_mul);
+    let others = others.ok_or_else(|| problem("more cards than can be counted"))?;
+    if sizes.iter().filter(|(_, size)| size.is_none()).count() > 1 {
+        return Err(problem("more than one axis is what the others leave"));
+    }
+    let leave = || {
+        let rest = cards / others;
+        (rest * others == cards && rest > 0).then_some(rest).ok_or_else(|| {
+            let expected = format!("a multiple of {others}, as the other axes are");
+            Diagnostic::new("--mesh", "is not of the cards").expected(expected).found(counted(cards, "card"))
+        })
+    };
+    for (axis, size) in sizes {
+        let size = size.map_or_else(leave, Ok)?;
+        let slot = match axis {
+            "pp" => &mut stages,
+            "dp" => &mut data,
+            "dp_rep" => &mut replicas,
+            "dp_shard" => &mut shards,
+            "cp" => &mut context,
+            "tp" => &mut tensor,
+            "tp_row" => &mut rows,
+            "tp_col" => &mut columns,
+            "tp_depth" => &mut depth,
+            _ => return Err(problem("an axis that no mesh has")),
+        };
+        if slot.replace(size).is_some() {
+            return Err(problem("an axis is given twice"));
+        }
+    }
+    if data.is_some() && (replicas.is_some() || shards.is_some()) {
+        return Err(problem("dp is the product of dp_rep and dp_shard"));
+    }
+    if tensor.is_some() && (rows.is_some() || columns.is_some()) {
+        return Err(problem("tp is the product of tp_row and tp_col"));
+    }
+    let grid = Grid { rows: rows.unwrap_or(1), depth: depth.unwrap_or(1) };
+    let tensor = tensor.unwrap_or(grid.rows * columns.unwrap_or(1));
+    let replicas = replicas.unwrap_or(1);
+    let data = data.unwrap_or(replicas * shards.unwrap_or(1));
+    let (stages, context) = (stages.unwrap_or(1), context.unwrap_or(1));
+    let rest = |size: usize| (size > 1).then_some(size);
+    let factors = [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();
+    let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
+    match stages * data * context * grid.depth * tensor {
+        product if product == cards => Ok(Axes { stages, data, replicas, context, tensor, grid }),
+        product => Err(Diagnostic::new("--mesh", "is not of the cards")
+            .expected(format!("a product of {cards}, as --cards says"))
+            .found(format!("{factors} = {product}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_that_leaves_nothing_open_says_how_many_cards_there_are() {
+        let cards = |text| cards_of_mesh(Some(text));
+        assert_eq!((cards("pp=2,tp=4"), cards("tp_row=2,tp_col=3,tp_depth=2")), (Some(8), Some(12)));
+        for open in ["dp=*,tp=2", "tp", "tp=0", "tp=two", "", "tp=4294967296,dp=4294967296"] {
+            assert_eq!(cards(open), None, "{open}");
+        }
+        assert_eq!(cards_of_mesh(None), None);
+    }
+}
