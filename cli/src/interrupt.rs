@@ -25,6 +25,7 @@ const SAME: Duration = Duration::from_secs(1);
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static FIRST: OnceLock<Instant> = OnceLock::new();
 static IS_IN_ORDER: AtomicBool = AtomicBool::new(false);
+static ENDS_WITH_PARENT: AtomicBool = AtomicBool::new(false);
 
 /// Whether somebody has asked this process to end.
 pub(super) fn is_requested() -> bool {
@@ -35,6 +36,12 @@ pub(super) fn is_requested() -> bool {
 /// saved what it has: nobody is told, and nothing ends it but a second signal.
 pub(super) fn end_in_order() {
     IS_IN_ORDER.store(true, Ordering::Relaxed);
+}
+
+/// From here on a second signal does not end a command that ends in its own time: it is one of a terminal, whose first may be what the
+/// process above has passed on long ago; that one ends this one if it is to end at once.
+pub(super) fn end_with_parent() {
+    ENDS_WITH_PARENT.store(true, Ordering::Relaxed);
 }
 
 /// Whether the command ends in its own time.
@@ -59,7 +66,8 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
         let is_second = flag.swap(true, Ordering::Relaxed);
         let first = FIRST.get_or_init(Instant::now);
         let is_in_order = is_in_order();
-        if is_second && (!is_in_order || first.elapsed() >= SAME) {
+        let is_another = first.elapsed() >= SAME && !ENDS_WITH_PARENT.load(Ordering::Relaxed);
+        if is_second && (!is_in_order || is_another) {
             exit(INTERRUPTED.into());
         }
         if is_in_order {

@@ -193,6 +193,9 @@ pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
 
 fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
+    if options.restarts.is_started() {
+        interrupt::end_with_parent();
+    }
     let is_tiny = options.learns_the_shipped_text();
     let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
@@ -201,6 +204,10 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         note(&format!("no --model and no --data: learns the shipped text from nothing, as {folder} says"));
     }
     let alone = options.step.cards().unwrap_or(1);
+    if options.step.is_planned() && options.cards.is_none() && group.size() == 1 && !options.restarts.is_started() {
+        let problem = Diagnostic::new("--mesh auto", "of how many cards is not said").expected("--cards N");
+        return Err(Diagnostics::from(problem).into());
+    }
     let wanted = processes::cards(options.cards, group, Some(alone)).map_err(Diagnostics::from)?;
     bind::apply(&options.bind, group, wanted)?;
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
@@ -419,6 +426,7 @@ impl<'a> Job<'a> {
             if let Some(path) = traced {
                 self.write_trace(path, step.step, &phases, trainer, group)?;
             }
+            self.options.restarts.say_begun(speaks)?;
             let done = step.step + 1;
             let is_due = self.options.save_every.is_some_and(|every| done.is_multiple_of(every.get()));
             if let Some(writer) = writer.as_mut().filter(|_| is_due) {

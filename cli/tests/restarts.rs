@@ -174,17 +174,32 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
         command.env("ASCEND_EMULATOR", format!("@{}", machine.display())).stderr(Stdio::piped()).spawn().unwrap();
     wait_for_steps(dir, "run", 2);
     assert_eq!(ranks_of(child.id()).len(), 4);
-    fs::write(&machine, "cards=8").unwrap();
+    fs::write(&machine, "cards=8,fault=slow:card=0:us=4000").unwrap();
+    let deadline = Instant::now() + LONG;
+    while ranks_of(child.id()).len() < 8 {
+        assert!(Instant::now() < deadline, "it did not grow");
+        after(Duration::from_millis(2)).recv().unwrap();
+    }
+    // A failure on the cards that are back is no restart, of which none is allowed.
+    wait_for_steps(dir, "run", saved(&save) + 2);
+    send("KILL", ranks_of(child.id())[&5]);
     let (code, said) = finish(child);
     assert_eq!(code, Some(0), "{said}");
-    let order = ["trains on 4 of 8 cards", "8 cards answer: all save, and go on on them", "goes on at step "];
     let mut rest = said.as_str();
-    for part in order {
+    let mut steps = Vec::new();
+    for part in [
+        "trains on 4 of 8 cards",
+        "8 cards answer: all save, and go on on them",
+        "goes on at step ",
+        "rank 5 (process ",
+        "; starts again, and looks for more cards every 2 s",
+        "goes on at step ",
+    ] {
         rest = rest.split_once(part).unwrap_or_else(|| panic!("{part} is not where it should be in {said}")).1;
+        steps.extend(rest.lines().next().and_then(|line| line.parse::<usize>().ok()));
     }
     assert!(!said.contains("trains on 8") && !said.contains("; restart "), "{said}");
-    let step: usize = rest.lines().next().unwrap().parse().unwrap();
-    assert!((2..24).contains(&step), "it went on at step {step}");
+    assert!(steps.len() == 2 && (2..24).contains(&steps[0]) && steps[0] == steps[1], "it went on at steps {steps:?}");
     assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on more cards");
 }
 
@@ -217,11 +232,29 @@ fn a_mesh_that_is_left_to_the_planner_is_that_of_the_cards_that_are_there() {
         let used: usize = sizes.map(|size| size.parse::<usize>().unwrap()).product();
         assert!(used <= *cards && (used == *cards || *cards == 7), "{meshes:?}");
     }
-    let mut refused = train(dir, "refused", "--mesh auto --cards 4 --recompute 1");
-    let output = refused.output().unwrap();
+}
+
+#[test]
+fn what_the_planner_does_not_know_and_what_no_split_has_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    for (more, expected) in [
+        ("--cards 4 --recompute 1", "--mesh auto: the planner computes all layers again, or none"),
+        ("--cards 4 --lora rank=2,alpha=4,targets=q_proj", "--mesh auto: the planner knows no adapters"),
+        ("", "--mesh auto: of how many cards is not said"),
+        ("--cards 4 --ring", "--mesh auto: no split of these cards that fits has everything that is said"),
+        ("--cards 4 --micro-batch 3", "--pipeline 1f1b, --micro-batch 3"),
+        ("--cards 6 --exact", "--pipeline 1f1b, --exact"),
+    ] {
+        let output = train(dir, "refused", &format!("--mesh auto {more}")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{more}: {said}");
+        assert!(said.contains(expected), "{more}: {expected} is not in\n{said}");
+    }
+    // Eight copies would say more of the sum than it has; four do not.
+    let output = done(&mut train(dir, "taken", "--mesh auto --steps 1 --cards 8 --compress topk=0.2"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("--mesh auto: the planner computes all layers again, or none"), "{said}");
+    assert!(said.contains("--mesh auto: --mesh dp=4,tp=2 "), "{said}");
 }
 
 #[test]

@@ -44,6 +44,9 @@ pub struct Word {
     pub meaning: &'static str,
 }
 
+/// The word that stands for those of a file.
+const FILE: &str = "@…";
+
 /// Every word of `ASCEND_EMULATOR`.
 pub const WORDS: &[Word] = &[
     Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
@@ -91,7 +94,7 @@ pub const WORDS: &[Word] = &[
     },
     Word { form: "quiet", meaning: "nothing is said of calls that are refused" },
     Word {
-        form: "@…",
+        form: FILE,
         meaning: "a file of words, parted by commas or ends of lines, which a process reads when it starts: so cards of a job can go and \
                   come while it runs",
     },
@@ -201,7 +204,7 @@ impl Asked {
         problems.map(|(_, word, does)| format!("{word} is given without strict, which alone {does}"))
     }
 
-    /// Takes the words of a file, which names no other.
+    /// Takes the words of a file, which names no other file.
     fn take_file(&mut self, path: &str) -> Result<(), Vec<String>> {
         let text = std::fs::read_to_string(path).map_err(|error| vec![format!("@{path}: {error}")])?;
         let problems = parted(&text).filter_map(|word| Some(format!("@{path}: {}", self.take(word).err()?)));
@@ -247,7 +250,7 @@ impl Asked {
                 Ok(())
             }
             _ => {
-                let known: Vec<&str> = WORDS.iter().map(|word| word.form).collect();
+                let known: Vec<&str> = WORDS.iter().map(|word| word.form).filter(|form| *form != FILE).collect();
                 Err(format!("`{word}` is not a word it knows; expected {}", known.join(", ")))
             }
         }
@@ -368,7 +371,7 @@ mod tests {
 
     #[test]
     fn every_word_is_known_by_its_form() {
-        for word in WORDS.iter().filter(|word| word.form != "@…") {
+        for word in WORDS.iter().filter(|word| word.form != FILE) {
             let example = word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
             let example = example.replace("align=1", "align=64").replace("ignore=1", "ignore=leak");
             let example = example

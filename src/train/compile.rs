@@ -170,14 +170,8 @@ pub struct Lowered {
 /// # Errors
 /// A recipe or a layout that cannot be, or programs that cannot be placed on the mesh.
 pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Lowered, Diagnostics> {
-    recipe.check()?;
-    check_counts(recipe, layout)?;
+    check(config, recipe, layout)?;
     let Layout { data, tensor, .. } = *layout;
-    check_stages(config, recipe, layout)?;
-    if recipe.exact {
-        exact::check_layout(layout)?;
-    }
-    compress::check(recipe, layout)?;
     let mesh = layout.stage_mesh(config)?;
     let mut parts = Parts {
         config,
@@ -232,6 +226,20 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         lowered.parts.push((part, placed));
     }
     Ok(lowered)
+}
+
+/// What can be known of a recipe and a layout before anything is compiled.
+///
+/// # Errors
+/// A recipe or a layout that cannot be, or not together.
+pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
+    recipe.check()?;
+    check_counts(recipe, layout)?;
+    check_stages(config, recipe, layout)?;
+    if recipe.exact {
+        exact::check_layout(layout)?;
+    }
+    compress::check(recipe, layout)
 }
 
 /// Numbers of cards and sequences that cannot be.

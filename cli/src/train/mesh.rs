@@ -12,6 +12,7 @@ use crate::numbers::counted;
 const FREE: &str = "*";
 
 /// How cards are used.
+#[derive(Clone, Copy)]
 pub(super) struct Axes {
     pub(super) stages: usize,
     /// Data-parallel cards in all.

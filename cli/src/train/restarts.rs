@@ -7,6 +7,9 @@
 //! `--max-restarts 0` the first failure is the end.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,12 +43,15 @@ pub(super) struct RestartOptions {
     #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0)]
     max_restarts: usize,
     /// With --processes MIN:MAX and --save, seconds between looks whether cards that did not answer are back: then all ranks save, and go
-    /// on on more cards; 0: none
+    /// on on more cards; twice as many behind each failure on such cards, which is no restart; 0: none
     #[arg(long, value_name = "SECONDS", requires = "processes", default_value_t = 60)]
     look_every: u64,
     /// Which start of a run with --processes this process is part of.
     #[arg(long, hide = true)]
     restart: Option<usize>,
+    /// Make this file once a step is done.
+    #[arg(long, hide = true, value_name = "FILE")]
+    begun: Option<PathBuf>,
     /// Print, for each card, why it does not answer.
     #[arg(long, hide = true)]
     cards_that_answer: bool,
@@ -83,6 +89,14 @@ impl RestartOptions {
     /// Whether this process was started by `--processes`.
     pub(super) const fn is_started(&self) -> bool {
         self.restart.is_some()
+    }
+
+    /// Says to the process that started this one that a step is done, once; the first rank `speaks`.
+    pub(super) fn say_begun(&self, speaks: bool) -> io::Result<()> {
+        match self.begun.as_ref().filter(|path| speaks && !path.exists()) {
+            Some(path) => File::create(path).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Whether this run goes on where an earlier start of it was.
@@ -123,16 +137,26 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     interrupt::end_in_order();
     let supervisor = Supervisor::new(options, processes, world)?;
     let (mut starts, mut restart) = (0, 0);
+    let (mut every, mut has_grown) = (Duration::from_secs(asked.look_every), false);
     loop {
-        let started = supervisor.start(starts);
+        let started = supervisor.start(starts, every);
         starts += 1;
         let failure = match started {
             Ok(InOrder::Done) => return Ok(Some(Outcome::Done)),
-            Ok(InOrder::Due) => continue,
+            Ok(InOrder::Due) => {
+                has_grown = true;
+                continue;
+            }
             Err(failure) if interrupt::is_requested() => return Err(failure),
             Err(failure) => failure,
         };
         let Failure::Run(error) = failure else { return Err(failure) };
+        // A card that answers and fails at work would cost restarts that a run without it has no need of.
+        if std::mem::take(&mut has_grown) {
+            every *= 2;
+            note(&format!("{error:#}; starts again, and looks for more cards every {} s", every.as_secs()));
+            continue;
+        }
         if restart == asked.max_restarts {
             let error =
                 if restart == 0 { error } else { error.context(format!("after {}", counted(restart, "restart"))) };
@@ -167,15 +191,15 @@ impl<'a> Supervisor<'a> {
         Ok(supervisor)
     }
 
-    /// Starts the ranks once and waits for them, for the `start`-th time.
-    fn start(&self, start: usize) -> Result<InOrder, Failure> {
+    /// Starts the ranks once and waits for them, for the `start`-th time; looks for more cards so often.
+    fn start(&self, start: usize, every: Duration) -> Result<InOrder, Failure> {
         let since = Instant::now();
-        let cards = loop {
+        let (cards, chip) = loop {
             let of_look = |failure| if interrupt::is_requested() { Failure::Interrupted } else { failure };
             let said = self.look()?.finish(Some(LOOK_LIMIT)).map_err(of_look)?;
             let answers: Answers = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
             let missing = match self.choose(&answers) {
-                Ok(cards) => break cards,
+                Ok(cards) => break (cards, answers.chip),
                 Err(problems) if start == 0 => return Err(problems.into()),
                 Err(missing) => missing,
             };
@@ -192,15 +216,18 @@ impl<'a> Supervisor<'a> {
         if cards.len() < most {
             note(&format!("trains on {} of {}", cards.len(), counted(most, "card")));
         }
-        let count = cards.len();
         let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
-        let words = self.words(&["--restart", &start.to_string()]);
-        let mut job = Job::own("training", count, &words, Prints::Through)?;
+        let folder = tempfile::tempdir()?;
+        let begun = folder.path().join("begun");
+        let mut words = self.words(&["--restart", &start.to_string(), "--begun"]);
+        words.push(begun.clone().into_os_string());
+        let mut job = Job::own("training", cards.len(), &words, Prints::Through)?;
         job.cards = (!is_all).then(|| cards.iter().map(|card| self.world.physical_card(*card)).collect());
-        let every = Duration::from_secs(self.options.restarts.look_every);
         // What was done since the newest checkpoint is only kept by a run that saves.
-        let grows = count < most && self.options.save.is_some() && !every.is_zero();
-        let mut growth = grows.then(|| Growth { supervisor: self, every, cards, before: Instant::now(), look: None });
+        let all = Answers { chip, problems: vec![None; most] };
+        let can_grow = self.choose(&all).is_ok_and(|best| best.len() > cards.len());
+        let grows = can_grow && self.options.save.is_some() && !every.is_zero();
+        let mut growth = grows.then(|| Growth { supervisor: self, begun, every, cards, before: None, look: None });
         job.start()?.finish_in_order(&mut || growth.as_mut().is_some_and(Growth::is_due))
     }
 
@@ -217,28 +244,37 @@ impl<'a> Supervisor<'a> {
         let site = answers.chip.as_deref().and_then(Soc::find).map(Site::of);
         let residual = self.options.layout.residual();
         let on = |cards| On { cards, residual, model: self.model.as_ref(), site: site.as_ref() };
-        choose(self.processes, &answers.problems, |cards| self.step.price(on(cards)))
+        choose(self.processes, &answers.problems, |cards| self.step.price(on(cards), self.options.dtype))
     }
 }
 
-/// Looks now and then whether more cards answer than ranks use. A look that fails says nothing of them, and the ranks are well.
+/// Looks now and then whether more cards answer than ranks use, from their first step on: before it they have nothing to save. A look
+/// that fails says nothing of the cards, and the ranks are well.
 struct Growth<'a> {
     supervisor: &'a Supervisor<'a>,
+    /// There once a step is done.
+    begun: PathBuf,
     every: Duration,
     /// Those in use.
     cards: Vec<usize>,
-    /// When the look before ended.
-    before: Instant,
+    /// When the look before ended, or the first step.
+    before: Option<Instant>,
     look: Option<Children>,
 }
 
 impl Growth<'_> {
     /// Whether the ranks are to be started anew, on more cards.
     fn is_due(&mut self) -> bool {
-        let since = self.before.elapsed();
+        let Some(before) = self.before else {
+            self.before = self.begun.exists().then(Instant::now);
+            return false;
+        };
+        let since = before.elapsed();
         match self.look.take() {
+            None if since <= self.every => false,
             None => {
-                self.look = if since > self.every { self.supervisor.look().ok() } else { None };
+                self.look = self.supervisor.look().ok();
+                self.before = Some(if self.look.is_some() { before } else { Instant::now() });
                 false
             }
             Some(look) if !look.have_ended() && since < self.every + LOOK_LIMIT => {
@@ -246,7 +282,7 @@ impl Growth<'_> {
                 false
             }
             Some(look) => {
-                self.before = Instant::now();
+                self.before = Some(Instant::now());
                 // One that hangs is ended here.
                 let said = if look.have_ended() { look.finish(None).unwrap_or_default() } else { String::new() };
                 self.are_more(&said)
@@ -338,7 +374,8 @@ mod tests {
         let problems: Vec<Option<String>> = (0..cards).map(problem).collect();
         let step = StepOptions::on_mesh(mesh_text);
         let on = |cards| On { cards, residual: Residual::Replicate, model: None, site: None };
-        choose(processes.parse().unwrap(), &problems, |cards| step.price(on(cards))).map_err(|error| error.to_string())
+        let price = |cards| step.price(on(cards), None);
+        choose(processes.parse().unwrap(), &problems, price).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -351,6 +388,21 @@ mod tests {
         assert_eq!(few, "--processes: too few cards answer: expected 8 or more, found 7; card 2: lost heartbeat");
         let none = chosen("2:3", 8, &[], "dp=2,tp=2").unwrap_err();
         assert!(none.starts_with("--mesh: is not of the cards: expected a product of 3"), "{none}");
+    }
+
+    #[test]
+    fn as_many_cards_as_are_fastest() {
+        // Seven do not divide what eight and six do.
+        let price = |cards: usize| Ok([f64::MAX, 9.0, 5.0, 4.0, 3.0, 2.9, 2.0, 2.5, 1.0][cards]);
+        let chosen = |silent: &[usize]| {
+            let problems = (0..8).map(|card| silent.contains(&card).then(|| "lost heartbeat".to_owned()));
+            choose("2:8".parse().unwrap(), &problems.collect::<Vec<_>>(), price).unwrap()
+        };
+        assert_eq!(chosen(&[]).len(), 8);
+        assert_eq!(chosen(&[3]), [0, 1, 2, 4, 5, 6]);
+        let refuse = |cards| Err::<f64, _>(Diagnostic::new("--mesh auto", format!("nothing for {cards}")).into());
+        let none = choose("2:8".parse().unwrap(), &[None, None, None], refuse).unwrap_err();
+        assert_eq!(none.to_string(), "--mesh auto: nothing for 3");
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(crate) struct StepOptions {
     over: Overrides,
     /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline and tokens
     /// of a sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of cards leaves;
+    /// auto is what plan --train finds fastest of everything else that is said, on cards as the chip is sold, and its micro-batch;
     /// tp_row=2,tp_col=4 cuts each weight along both of its dims, and tp_depth=2 deals a micro-batch over two such grids
     /// [default: all for tp]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
@@ -53,7 +54,7 @@ pub(crate) struct StepOptions {
     /// With cp in the mesh: keys and values go from card to card while attention computes with those that are there, rather than being
     /// gathered before it and kept; plan --train says when that pays
     #[arg(long)]
-    ring: bool,
+    pub(super) ring: bool,
     /// Sequences that a data-parallel card passes at once [default: all of its share; with stages, so many that there are four
     /// micro-batches a stage]
     #[arg(long, value_name = "N")]
@@ -109,7 +110,7 @@ impl StepOptions {
     }
 
     /// The recipe with what is said on the command line; `None` if `problems` has got why not.
-    pub(super) fn recipe(&self, problems: &mut Diagnostics) -> Option<Recipe> {
+    pub(super) fn recipe(&self, dtype: Option<Precision>, problems: &mut Diagnostics) -> Option<Recipe> {
         let read = |path: &PathBuf| {
             let text = file::read_text(path)
                 .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
@@ -117,36 +118,41 @@ impl StepOptions {
         };
         let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
         let recipe = recipe.map_err(|found| problems.append(found)).ok();
-        recipe.map(|recipe| self.over.over(recipe, problems))
+        let mut recipe = recipe.map(|recipe| self.over.over(recipe, problems))?;
+        recipe.precision = dtype.unwrap_or(recipe.precision);
+        Some(recipe)
     }
 
-    /// The recipe, and the layout; `None` if `problems` has got why not, or if a model or cards are missing that others have told of.
+    /// The recipe, and the layout; `None` if `problems` has got why not, or if a model is missing that others have told of.
     pub(crate) fn resolve(
         &self,
         on: On<'_>,
         dtype: Option<Precision>,
         problems: &mut Diagnostics,
     ) -> Option<(Recipe, Layout)> {
-        let recipe = self.recipe(problems);
-        let (axes, planned) = if self.is_planned() {
-            let planned = self.planned(recipe.as_ref()?, on).map_err(|found| problems.append(found)).ok().flatten()?;
-            (Some(planned.axes), Some(planned.micro_batch))
-        } else {
-            (mesh(self.mesh.as_deref(), on.cards).map_err(|problem| problems.push(problem)).ok(), None)
-        };
-        let (mut recipe, Axes { stages, data, replicas, context, tensor, grid }) = recipe.zip(axes)?;
-        recipe.precision = dtype.unwrap_or(recipe.precision);
-        let share = recipe.global_batch.div_ceil(data).max(1);
-        let zero = Zero::of_stage(self.zero).unwrap_or_default();
+        let recipe = self.recipe(dtype, problems);
+        if self.is_planned() {
+            let recipe = recipe?;
+            let planned = self.planned(&recipe, on).map_err(|found| problems.append(found)).ok().flatten()?;
+            return Some((recipe, planned.layout));
+        }
+        let axes = mesh(self.mesh.as_deref(), on.cards).map_err(|problem| problems.push(problem)).ok();
+        let (recipe, axes) = recipe.zip(axes)?;
+        let (share, stages) = (recipe.global_batch.div_ceil(axes.data).max(1), axes.stages);
         // A pipeline is full with as many micro-batches as stages, and better used with more.
         let most = if stages > 1 { (share / (MICRO_BATCHES_A_STAGE * stages)).max(1) } else { share };
         // In one order of sums a micro-batch is a subtree.
         let most = if recipe.exact { 1 << most.ilog2() } else { most };
-        let micro_batch = self.micro_batch.map(NonZero::get).or(planned).unwrap_or(most);
-        let (residual, ring, recompute) = (on.residual, self.ring, self.recompute);
-        let layout =
-            Layout { data, replicas, context, ring, tensor, grid, stages, residual, zero, micro_batch, recompute };
+        let layout = self.layout(axes, self.micro_batch.map_or(most, NonZero::get), on.residual);
         Some((recipe, layout))
+    }
+
+    /// Cards that are used so, with what else is said.
+    pub(super) fn layout(&self, axes: Axes, micro_batch: usize, residual: Residual) -> Layout {
+        let Axes { stages, data, replicas, context, tensor, grid } = axes;
+        let zero = Zero::of_stage(self.zero).unwrap_or_default();
+        let (ring, recompute) = (self.ring, self.recompute);
+        Layout { data, replicas, context, ring, tensor, grid, stages, residual, zero, micro_batch, recompute }
     }
 }
 

@@ -145,11 +145,11 @@ impl<'a> Search<'a> {
         if search.fitting.is_empty() && search.too_big.is_empty() {
             return Err(Diagnostic::new("--cards", "no split divides the job")
                 .expected(format!(
-                    "heads {}, layers {}, sequence {} and batch {} to divide by some split of the cards",
+                    "heads {}, layers {} and sequence {} to divide by some split of the cards, and a batch ({}) of as many as its copies",
                     job.decoder.heads, job.decoder.layers, job.sequence, job.global_batch
                 ))
                 .found(format!("{} cards", job.cards))
-                .help("take a number of cards, or a batch, with more factors of 2")
+                .help("take a number of cards with more factors of 2, or a larger batch")
                 .into());
         }
         search.fitting.sort_by(|a, b| a.shortest_us.total_cmp(&b.shortest_us).then(a.setting.cmp(&b.setting)));

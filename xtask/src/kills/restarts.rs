@@ -429,22 +429,28 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
     findings
 }
 
-/// The same of ranks that torchrun starts again: that they or torchrun name the rank, and that no start goes on before one that was before
-/// it.
+/// The same of ranks that torchrun starts again: that they or torchrun name the rank, and that no start behind that goes on before what
+/// was saved then.
 fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String> {
-    let steps: Vec<usize> = said
-        .split("goes on at step ")
-        .skip(1)
-        .filter_map(|rest| rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok())
-        .collect();
+    const GOES_ON: &str = "goes on at step ";
     let mut findings = Vec::new();
-    if !steps.is_sorted() {
-        findings.push(format!("starts went on at steps {steps:?}"));
+    // Where each is named, and how many steps were saved.
+    let mut named = Vec::new();
+    for (rank, id, saved) in behind {
+        let by_others = format!("error: rank {rank} (card {rank}, process {id} on ");
+        let by_torchrun = format!("local_rank: {rank} (pid: {id})");
+        match [by_others, by_torchrun].iter().filter_map(|name| said.find(name)).min() {
+            Some(place) => named.push((place, *saved)),
+            None => findings.push(format!("nothing names rank {rank}, process {id}")),
+        }
     }
-    for (rank, id, _) in behind {
-        let by_others = said.contains(&format!("error: rank {rank} (card {rank}, process {id} on "));
-        if !by_others && !said.contains(&format!("local_rank: {rank} (pid: {id})")) {
-            findings.push(format!("nothing names rank {rank}, process {id}"));
+    for (place, _) in said.match_indices(GOES_ON) {
+        let digits = said[place + GOES_ON.len()..].split(|letter: char| !letter.is_ascii_digit()).next();
+        let step: usize = digits.and_then(|digits| digits.parse().ok()).unwrap_or_default();
+        let saved = named.iter().filter(|(before, _)| *before < place).map(|(_, saved)| *saved).max();
+        if saved.is_some_and(|saved| step < saved) {
+            findings
+                .push(format!("a start went on at step {step}, and {} steps were saved", saved.unwrap_or_default()));
         }
     }
     findings
@@ -506,7 +512,10 @@ mod tests {
                     failed (exitcode: -9) local_rank: 2 (pid: 81) of binary: x\ngoes on at step 36\n";
         assert_eq!(said_under_torchrun(said, &[(6, 70, 28), (2, 81, 36)]), Vec::<String>::new());
         assert_eq!(said_under_torchrun(said, &[(5, 70, 28), (2, 82, 36)]).len(), 2);
-        assert_eq!(said_under_torchrun("goes on at step 8\ngoes on at step 6\n", &[]).len(), 1);
+        assert_eq!(
+            said_under_torchrun(said, &[(6, 70, 30), (2, 81, 36)]),
+            ["a start went on at step 28, and 30 steps were saved"]
+        );
     }
 
     #[test]
