@@ -3,7 +3,8 @@
 //! Input → output: SIGINT, SIGTERM or SIGHUP → exit code 130; the failure of another process → exit code 3. Invariants: the
 //! other processes of the world are told at once. [`catch`] lets a command come to its end in order, by a flag that loading
 //! and generating look at, and ends it from here if it does not, because a card or another process does not answer. Between
-//! [`end_in_order`] and [`end_soon`] the command takes the time it needs, tells the others itself, and a second signal ends it;
+//! [`end_in_order`] and [`end_soon`] the command takes the time it needs, tells the others itself, and a second signal ends it (but see
+//! [`ignore_second_signal`]);
 //! [`end_at_once`] is for one whose work is worth nothing unfinished.
 
 use std::process::exit;
@@ -25,7 +26,7 @@ const SAME: Duration = Duration::from_secs(1);
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static FIRST: OnceLock<Instant> = OnceLock::new();
 static IS_IN_ORDER: AtomicBool = AtomicBool::new(false);
-static ENDS_WITH_PARENT: AtomicBool = AtomicBool::new(false);
+static IGNORES_SECOND: AtomicBool = AtomicBool::new(false);
 
 /// Whether somebody has asked this process to end.
 pub(super) fn is_requested() -> bool {
@@ -38,10 +39,10 @@ pub(super) fn end_in_order() {
     IS_IN_ORDER.store(true, Ordering::Relaxed);
 }
 
-/// From here on a second signal does not end a command that ends in its own time: it is one of a terminal, whose first may be what the
-/// process above has passed on long ago; that one ends this one if it is to end at once.
-pub(super) fn end_with_parent() {
-    ENDS_WITH_PARENT.store(true, Ordering::Relaxed);
+/// From here on only the first signal counts, for a rank that a supervisor has started: the first may be the supervisor's request to save
+/// and start on more cards, and a Ctrl-C behind it must not cut that short. A second Ctrl-C ends the supervisor, and the system its ranks.
+pub(super) fn ignore_second_signal() {
+    IGNORES_SECOND.store(true, Ordering::Relaxed);
 }
 
 /// Whether the command ends in its own time.
@@ -66,7 +67,7 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
         let is_second = flag.swap(true, Ordering::Relaxed);
         let first = FIRST.get_or_init(Instant::now);
         let is_in_order = is_in_order();
-        let is_another = first.elapsed() >= SAME && !ENDS_WITH_PARENT.load(Ordering::Relaxed);
+        let is_another = first.elapsed() >= SAME && !IGNORES_SECOND.load(Ordering::Relaxed);
         if is_second && (!is_in_order || is_another) {
             exit(INTERRUPTED.into());
         }

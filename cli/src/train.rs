@@ -22,7 +22,7 @@ use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFi
 use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, compile_with, init};
-use ascend_tp::world::ProcessGroup;
+use ascend_tp::world::{Launcher, ProcessGroup, World};
 use ascend_tp_planner::train::decoder::Decoder;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -194,7 +194,7 @@ pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
 fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
     if options.restarts.is_started() {
-        interrupt::end_with_parent();
+        interrupt::ignore_second_signal();
     }
     let is_tiny = options.learns_the_shipped_text();
     let options = &options.complete(group)?;
@@ -204,7 +204,9 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         note(&format!("no --model and no --data: learns the shipped text from nothing, as {folder} says"));
     }
     let alone = options.step.cards().unwrap_or(1);
-    if options.step.is_planned() && options.cards.is_none() && group.size() == 1 && !options.restarts.is_started() {
+    let is_launched = World::from_env().is_ok_and(|world| world.launcher != Launcher::Alone);
+    let is_said = options.cards.is_some() || is_launched || options.restarts.is_started();
+    if options.step.is_planned() && !is_said {
         let problem = Diagnostic::new("--mesh auto", "of how many cards is not said").expected("--cards N");
         return Err(Diagnostics::from(problem).into());
     }
@@ -426,7 +428,9 @@ impl<'a> Job<'a> {
             if let Some(path) = traced {
                 self.write_trace(path, step.step, &phases, trainer, group)?;
             }
-            self.options.restarts.say_begun(speaks)?;
+            if step.step == first {
+                self.options.restarts.say_begun(speaks);
+            }
             let done = step.step + 1;
             let is_due = self.options.save_every.is_some_and(|every| done.is_multiple_of(every.get()));
             if let Some(writer) = writer.as_mut().filter(|_| is_due) {

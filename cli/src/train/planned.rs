@@ -82,13 +82,17 @@ impl StepOptions {
     /// cards the better.
     ///
     /// # Errors
-    /// As for [`StepOptions::planned`], or a mesh that is not of the cards.
+    /// As for [`StepOptions::planned`], or a mesh that is not of the cards or that `train` refuses.
     pub(super) fn price(&self, on: On<'_>, dtype: Option<Precision>) -> Result<f64, Diagnostics> {
+        let mut problems = Diagnostics::new();
         if !self.is_planned() {
             mesh(self.mesh.as_deref(), on.cards)?;
+            // What else is wrong with what was said is for ranks to say.
+            if let (Some(model), Some((recipe, layout))) = (on.model, self.resolve(on, dtype, &mut problems)) {
+                check(model, &recipe, &layout)?;
+            }
             return Ok((on.cards as f64).recip());
         }
-        let mut problems = Diagnostics::new();
         let recipe = self.recipe(dtype, &mut problems);
         let planned = recipe.map(|recipe| self.planned(&recipe, on)).transpose()?.flatten();
         planned.map(|planned| planned.step_us).ok_or(problems)

@@ -3,12 +3,11 @@
 //! Input → output: the options of `train` → ranks as processes of this one, with the same options, until they have come to their
 //! end. Invariants: what asks this process to end is passed on, and the ranks save; a rank whose options are wrong is not started
 //! again, and neither are ranks that somebody asked to end; a start takes the cards that answer then, so a run shrinks onto those
-//! that are left; a run on fewer than it may have looks for others, and saves and starts on more when they come back; with
-//! `--max-restarts 0` the first failure is the end.
+//! that are left; a run on fewer than it may have looks for others, and saves and starts on more when they come back. With
+//! `--max-restarts 0` the first failure is the end, but for one on cards that had just come back: they are given up for a while.
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -43,7 +42,8 @@ pub(super) struct RestartOptions {
     #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0)]
     max_restarts: usize,
     /// With --processes MIN:MAX and --save, seconds between looks whether cards that did not answer are back: then all ranks save, and go
-    /// on on more cards; twice as many behind each failure on such cards, which is no restart; 0: none
+    /// on on more cards. A failure within the hour after that is no restart: they go on without these, and looks come half as often.
+    /// 0: none
     #[arg(long, value_name = "SECONDS", requires = "processes", default_value_t = 60)]
     look_every: u64,
     /// Which start of a run with --processes this process is part of.
@@ -55,6 +55,9 @@ pub(super) struct RestartOptions {
     /// Print, for each card, why it does not answer.
     #[arg(long, hide = true)]
     cards_that_answer: bool,
+    /// Cards that are not tried, as they are at work.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    at_work: Vec<usize>,
 }
 
 /// How long a look at the cards may take: a driver that hangs answers nothing.
@@ -62,6 +65,9 @@ const LOOK_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long a restart waits for cards that a killed process has not given back yet, or that are being reset.
 const BACK_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long cards that have come back are on trial.
+const TRIAL: Duration = Duration::from_secs(3600);
 
 /// Between two looks at them.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -91,11 +97,11 @@ impl RestartOptions {
         self.restart.is_some()
     }
 
-    /// Says to the process that started this one that a step is done, once; the first rank `speaks`.
-    pub(super) fn say_begun(&self, speaks: bool) -> io::Result<()> {
-        match self.begun.as_ref().filter(|path| speaks && !path.exists()) {
-            Some(path) => File::create(path).map(drop),
-            None => Ok(()),
+    /// Says to the process that started this one, if it wants to hear of it, that a step is done; the first rank `speaks`.
+    pub(super) fn say_begun(&self, speaks: bool) {
+        if let Some(path) = self.begun.as_ref().filter(|_| speaks) {
+            // Unheard of it looks for no cards, which is no reason to end.
+            let _made = File::create(path);
         }
     }
 
@@ -124,7 +130,7 @@ pub(super) fn problem(options: &TrainOptions) -> Option<Diagnostic> {
 pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failure> {
     let asked = &options.restarts;
     if asked.cards_that_answer {
-        return answer(options.device).map(Some);
+        return answer(options.device, &asked.at_work).map(Some);
     }
     let Some(processes) = asked.processes.filter(|_| asked.restart.is_none()) else { return Ok(None) };
     let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;
@@ -137,24 +143,32 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     interrupt::end_in_order();
     let supervisor = Supervisor::new(options, processes, world)?;
     let (mut starts, mut restart) = (0, 0);
-    let (mut every, mut has_grown) = (Duration::from_secs(asked.look_every), false);
+    let mut every = Duration::from_secs(asked.look_every);
+    // The cards before others came back, and when that was.
+    let mut grown: Option<(Vec<usize>, Instant)> = None;
+    let mut only: Option<Vec<usize>> = None;
     loop {
-        let started = supervisor.start(starts, every);
+        let mut cards = Vec::new();
+        let started = supervisor.start(starts, every, only.take().as_deref(), &mut cards);
         starts += 1;
         let failure = match started {
             Ok(InOrder::Done) => return Ok(Some(Outcome::Done)),
             Ok(InOrder::Due) => {
-                has_grown = true;
+                grown = Some((cards, Instant::now()));
                 continue;
             }
             Err(failure) if interrupt::is_requested() => return Err(failure),
             Err(failure) => failure,
         };
         let Failure::Run(error) = failure else { return Err(failure) };
-        // A card that answers and fails at work would cost restarts that a run without it has no need of.
-        if std::mem::take(&mut has_grown) {
+        // One that answers and fails at work would cost restarts of which a run without it has no need.
+        if let Some((before, _)) = grown.take().filter(|(_, since)| since.elapsed() < TRIAL) {
             every *= 2;
-            note(&format!("{error:#}; starts again, and looks for more cards every {} s", every.as_secs()));
+            only = Some(before);
+            let every = every.as_secs();
+            note(&format!(
+                "{error:#}; starts again without the cards that had come back, and looks for more every {every} s"
+            ));
             continue;
         }
         if restart == asked.max_restarts {
@@ -172,7 +186,7 @@ struct Supervisor<'a> {
     options: &'a TrainOptions,
     /// As ranks complete them.
     step: StepOptions,
-    /// None: how cards are used is said.
+    /// None: it cannot be read, which ranks will say.
     model: Option<ModelConfig>,
     processes: Processes,
     world: World,
@@ -181,24 +195,37 @@ struct Supervisor<'a> {
 
 impl<'a> Supervisor<'a> {
     fn new(options: &'a TrainOptions, processes: Processes, world: World) -> Result<Self, Failure> {
+        let open = || {
+            let options = options.complete(&ProcessGroup::alone())?;
+            let folder = model::folder(options.model.as_deref())?;
+            Ok::<_, Diagnostics>((Model::open_config(&folder)?, options.step))
+        };
+        let (model, mut step) = match open() {
+            Ok((model, step)) => (Some(model), step),
+            Err(problems) if options.step.is_planned() => return Err(problems.into()),
+            Err(_) => (None, options.step.clone()),
+        };
+        step.mesh.clone_from(&options.step.mesh);
         let arguments = std::env::args_os().skip(1).collect();
-        let mut supervisor = Self { options, step: options.step.clone(), model: None, processes, world, arguments };
-        if options.step.is_planned() {
-            let TrainOptions { step, model: folder, .. } = options.complete(&ProcessGroup::alone())?;
-            supervisor.model = Some(Model::open_config(&model::folder(folder.as_deref())?)?);
-            supervisor.step = step;
-        }
-        Ok(supervisor)
+        Ok(Self { options, step, model, processes, world, arguments })
     }
 
-    /// Starts the ranks once and waits for them, for the `start`-th time; looks for more cards so often.
-    fn start(&self, start: usize, every: Duration) -> Result<InOrder, Failure> {
+    /// Starts the ranks once and waits for them, for the `start`-th time, on `only` these cards if they will do; looks for more so often.
+    /// `used` gets those that were taken.
+    fn start(
+        &self,
+        start: usize,
+        every: Duration,
+        only: Option<&[usize]>,
+        used: &mut Vec<usize>,
+    ) -> Result<InOrder, Failure> {
         let since = Instant::now();
         let (cards, chip) = loop {
             let of_look = |failure| if interrupt::is_requested() { Failure::Interrupted } else { failure };
-            let said = self.look()?.finish(Some(LOOK_LIMIT)).map_err(of_look)?;
+            let said = self.look(&[])?.finish(Some(LOOK_LIMIT)).map_err(of_look)?;
             let answers: Answers = serde_json::from_str(&said).map_err(|error| Failure::Run(error.into()))?;
-            let missing = match self.choose(&answers) {
+            let among = only.and_then(|only| self.choose(&answers.among(only)).ok());
+            let missing = match among.map_or_else(|| self.choose(&answers), Ok) {
                 Ok(cards) => break (cards, answers.chip),
                 Err(problems) if start == 0 => return Err(problems.into()),
                 Err(missing) => missing,
@@ -216,18 +243,20 @@ impl<'a> Supervisor<'a> {
         if cards.len() < most {
             note(&format!("trains on {} of {}", cards.len(), counted(most, "card")));
         }
+        used.clone_from(&cards);
         let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
-        let folder = tempfile::tempdir()?;
-        let begun = folder.path().join("begun");
-        let mut words = self.words(&["--restart", &start.to_string(), "--begun"]);
-        words.push(begun.clone().into_os_string());
-        let mut job = Job::own("training", cards.len(), &words, Prints::Through)?;
-        job.cards = (!is_all).then(|| cards.iter().map(|card| self.world.physical_card(*card)).collect());
         // What was done since the newest checkpoint is only kept by a run that saves.
         let all = Answers { chip, problems: vec![None; most] };
         let can_grow = self.choose(&all).is_ok_and(|best| best.len() > cards.len());
         let grows = can_grow && self.options.save.is_some() && !every.is_zero();
-        let mut growth = grows.then(|| Growth { supervisor: self, begun, every, cards, before: None, look: None });
+        let mut words = self.words(&["--restart", &start.to_string()]);
+        let folder = if grows { Some(tempfile::tempdir()?) } else { None };
+        let begun = folder.as_ref().map(|folder| folder.path().join("begun"));
+        words.extend(begun.iter().flat_map(|path| ["--begun".into(), path.clone().into_os_string()]));
+        let mut job = Job::own("training", cards.len(), &words, Prints::Through)?;
+        job.cards = (!is_all).then(|| cards.iter().map(|card| self.world.physical_card(*card)).collect());
+        let growth = |begun| Growth { supervisor: self, begun, every, cards, before: None, look: None };
+        let mut growth = begun.map(growth);
         job.start()?.finish_in_order(&mut || growth.as_mut().is_some_and(Growth::is_due))
     }
 
@@ -235,9 +264,11 @@ impl<'a> Supervisor<'a> {
         self.arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect()
     }
 
-    /// A look at the cards, which prints [`Answers`]. A process of its own, as a driver may hang.
-    fn look(&self) -> Result<Children, Failure> {
-        Job::own("the look at the cards", 1, &self.words(&["--cards-that-answer"]), Prints::OutputAndErrors)?.start()
+    /// A look at the cards but those at work, which prints [`Answers`]. A process of its own, as a driver may hang.
+    fn look(&self, at_work: &[usize]) -> Result<Children, Failure> {
+        let mut words = self.words(&["--cards-that-answer"]);
+        words.extend(at_work.iter().map(|card| format!("--at-work={card}").into()));
+        Job::own("the look at the cards", 1, &words, Prints::OutputAndErrors)?.start()
     }
 
     fn choose(&self, answers: &Answers) -> Result<Vec<usize>, Diagnostics> {
@@ -273,29 +304,30 @@ impl Growth<'_> {
         match self.look.take() {
             None if since <= self.every => false,
             None => {
-                self.look = self.supervisor.look().ok();
+                self.look = self.supervisor.look(&self.cards).ok();
                 self.before = Some(if self.look.is_some() { before } else { Instant::now() });
                 false
             }
-            Some(look) if !look.have_ended() && since < self.every + LOOK_LIMIT => {
-                self.look = Some(look);
+            Some(look) if look.have_ended() => {
+                self.before = Some(Instant::now());
+                self.are_more(&look.finish(None).unwrap_or_default())
+            }
+            look if since < self.every + LOOK_LIMIT => {
+                self.look = look;
                 false
             }
-            Some(look) => {
-                self.before = Some(Instant::now());
-                // One that hangs is ended here.
-                let said = if look.have_ended() { look.finish(None).unwrap_or_default() } else { String::new() };
-                self.are_more(&said)
+            // One that hangs in a driver is enough.
+            look => {
+                end_elsewhere(look);
+                self.every = Duration::MAX;
+                false
             }
         }
     }
 
     /// Whether by what a look has said more cards are there.
     fn are_more(&self, said: &str) -> bool {
-        let Ok(mut answers) = serde_json::from_str::<Answers>(said) else { return false };
-        for card in &self.cards {
-            answers.problems.get_mut(*card).into_iter().for_each(|problem| *problem = None);
-        }
+        let Ok(answers) = serde_json::from_str::<Answers>(said) else { return false };
         let count = self.supervisor.choose(&answers).map_or(0, |cards| cards.len());
         if count > self.cards.len() {
             note(&format!("{} answer: all save, and go on on them", counted(count, "card")));
@@ -304,12 +336,34 @@ impl Growth<'_> {
     }
 }
 
+impl Drop for Growth<'_> {
+    fn drop(&mut self) {
+        end_elsewhere(self.look.take());
+    }
+}
+
+/// Ends a look that the ranks do not wait for: a process that hangs in a driver does not even die.
+fn end_elsewhere(look: Option<Children>) {
+    std::thread::spawn(move || drop(look));
+}
+
 /// What a look at the cards says.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answers {
     chip: Option<String>,
     /// Of each card, why it does not answer.
     problems: Vec<Option<String>>,
+}
+
+impl Answers {
+    /// The same as if no others but these cards had answered.
+    fn among(&self, only: &[usize]) -> Self {
+        let mut problems = self.problems.clone();
+        for (card, problem) in problems.iter_mut().enumerate().filter(|(card, _)| !only.contains(card)) {
+            problem.get_or_insert_with(|| format!("card {card} failed at work"));
+        }
+        Self { chip: self.chip.clone(), problems }
+    }
 }
 
 /// The cards to use, by their numbers: the first of those without a problem, as many as are wanted and `price` finds best.
@@ -335,12 +389,15 @@ fn choose(
     }
 }
 
-/// Says of each card why it does not answer, if it does not.
-fn answer(device: DeviceKind) -> Result<Outcome, Failure> {
+/// Says of each card why it does not answer, if it does not; those at work are not asked.
+fn answer(device: DeviceKind, at_work: &[usize]) -> Result<Outcome, Failure> {
     let cards = cards::open(device, &ProcessGroup::alone())?;
     let count = cards.cann.device_count().map_err(|error| Failure::Run(error.into()))?;
     // A thread each: one that has made a lost card current gets no answer about another.
     let problem = |card: usize| {
+        if at_work.contains(&card) {
+            return None;
+        }
         let cann = &cards.cann;
         let tried = std::thread::scope(|scope| scope.spawn(|| try_card(cann, card)).join());
         match tried {

@@ -294,7 +294,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         stage_layers: stage_layers.map(|(_, layers)| layers.to_vec()),
         recomputed,
     };
-    if setting.micro_batches(job.global_batch) == 0 {
+    if job.global_batch < setting.dp * setting.micro_batch {
         return Err("the batch is less than a micro-batch of every copy");
     }
     Ok((job, setting))

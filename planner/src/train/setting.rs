@@ -112,7 +112,7 @@ impl JobSplit {
     /// Micro-batches of a step of `global_batch` sequences, on the copies that have the most of them.
     #[must_use]
     pub const fn micro_batches(&self, global_batch: usize) -> usize {
-        global_batch.div_ceil(self.dp) / self.micro_batch
+        global_batch.div_ceil(self.dp * self.micro_batch)
     }
 
     /// Cards from one copy of a stage to the next.
