@@ -132,11 +132,11 @@ impl Job {
 
 /// How children have ended that end in their own time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InOrder {
+pub(super) enum OrderlyEnd {
     /// Their work is done.
     Done,
     /// They were asked to end because something was due.
-    Due,
+    Asked,
 }
 
 /// Processes that run. Dropping them ends those that still do.
@@ -188,13 +188,13 @@ impl Children {
     ///
     /// # Errors
     /// As there; they have ended because somebody asked them to.
-    pub(super) fn finish_in_order(mut self, is_due: &mut dyn FnMut() -> bool) -> Result<InOrder, Failure> {
+    pub(super) fn finish_in_order(mut self, is_due: &mut dyn FnMut() -> bool) -> Result<OrderlyEnd, Failure> {
         let mut was_due = false;
         let mut is_asked = || {
             was_due = was_due || is_due();
             was_due || interrupt::is_requested()
         };
-        let Some(first) = self.wait(None, Some(&mut is_asked))? else { return Ok(InOrder::Done) };
+        let Some(first) = self.wait(None, Some(&mut is_asked))? else { return Ok(OrderlyEnd::Done) };
         let cause = self.cause(first);
         let code = self.processes[cause].ended.and_then(|ended| ended.code());
         // Asked to end they save first, which may fail.
@@ -202,7 +202,7 @@ impl Children {
             return Err(Failure::Interrupted);
         }
         match code == Some(i32::from(INTERRUPTED)) {
-            true if was_due => Ok(InOrder::Due),
+            true if was_due => Ok(OrderlyEnd::Asked),
             true => Err(Failure::Interrupted),
             false => Err(self.failure(first)),
         }

@@ -18,7 +18,7 @@ use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::table::{Align, Table};
-use super::train::On;
+use super::train::StepContext;
 use super::{cards, interrupt, print, print_json, processes};
 
 #[derive(Debug, Serialize)]
@@ -136,7 +136,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
     let residual = options.layout.residual();
     let site = cards.site();
     let config = model.as_ref().map(|model| &model.config);
-    let on = wanted.map(|cards| On { cards, residual, model: config, site: site.as_ref() });
+    let on = wanted.map(|cards| StepContext { cards, residual, model: config, site: site.as_ref() });
     let step = on.and_then(|on| options.step.resolve(on, None, &mut problems));
     match (step, model) {
         (Some((recipe, layout)), Some(model)) if problems.is_empty() => Ok((recipe, layout, model)),

@@ -50,7 +50,7 @@ use mesh::{Axes, mesh};
 pub(super) use mesh::{cards_of_mesh, serving_mesh};
 use restarts::RestartOptions;
 use sample::Sample;
-pub(super) use step::{On, StepOptions};
+pub(super) use step::{StepContext, StepOptions};
 
 pub(super) const EXAMPLES: &str = "\
 A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
@@ -298,7 +298,7 @@ impl<'a> Job<'a> {
             (None, Some(_)) => Model::open_config(folder).map_err(|found| problems.append(found)).ok(),
             (None, None) => None,
         };
-        let on = On { cards, residual: options.layout.residual(), model: config.as_ref(), site };
+        let on = StepContext { cards, residual: options.layout.residual(), model: config.as_ref(), site };
         let step = options.step.resolve(on, options.dtype, &mut problems);
         let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
         if recipe.lora.is_some() && options.init_seed.is_some() {

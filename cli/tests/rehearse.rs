@@ -16,8 +16,7 @@ use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, RehearsalReport, Setting, Site, html, train};
 use ascend_tp_planner::simulate::{Issue, Simulator};
-use ascend_tp_planner::train::coefficients::TrainCoefficients;
-use ascend_tp_planner::train::decoder::{Decoder, Job, Software};
+use ascend_tp_planner::train::decoder::Job;
 use ascend_tp_planner::train::{forms, grid, setting};
 use serde_json::Value;
 
@@ -206,19 +205,7 @@ fn the_page_refers_to_nothing_outside() {
 #[test]
 fn a_layer_of_a_grid_takes_what_the_planner_says() {
     let Setting { name, model, site, .. } = setting(4);
-    let job = Job {
-        decoder: Decoder::of(&model),
-        sequence: 512,
-        global_batch: 2,
-        cards: 4,
-        profile: site.profile.clone(),
-        coefficients: TrainCoefficients::FITTED,
-        topology: site.topology.clone(),
-        software: Software::FUSED,
-        state: forms::StateBytes::MEGATRON,
-        stage_layers: None,
-        recomputed: None,
-    };
+    let job = Job::new(&model, (512, 2), 4, (site.profile.clone(), site.topology.clone()));
     let split = setting::JobSplit {
         tp: 4,
         sequence_parallel: true,

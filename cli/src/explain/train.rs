@@ -28,7 +28,7 @@ use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
 use crate::table::{Align, Table};
-use crate::train::On;
+use crate::train::StepContext;
 use crate::values::PrecisionName;
 use crate::{model, print, print_json};
 
@@ -191,7 +191,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let site = Site::default();
     let (cards, residual) = (options.cards, options.layout.residual());
-    let on = On { cards, residual, model: Some(&config), site: Some(&site) };
+    let on = StepContext { cards, residual, model: Some(&config), site: Some(&site) };
     let step = options.step.resolve(on, dtype, &mut problems);
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
     let lowered = lower(&config, &recipe, &layout)?;

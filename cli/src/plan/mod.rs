@@ -24,6 +24,7 @@ use super::site::keep;
 use super::{model, print, print_json};
 pub(super) use options::{EXAMPLES, PlanOptions};
 use report::{Explanation, Report};
+pub(super) use train::fits_nowhere;
 
 /// Runs the command.
 pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {

@@ -203,15 +203,8 @@ impl Report {
         let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);
         let search = Search::new(&job)?;
-        if let Some((setting, memory)) = search.smallest() {
-            let sum: Vec<String> =
-                memory.kinds().into_iter().map(|(kind, bytes)| format!("{kind} {:.1}", bytes / GIB)).collect();
-            let usable = usable_bytes(&job) / GIB;
-            return Err(Diagnostic::new("--cards", "the job fits on no split of these cards")
-                .expected(format!("at most {usable:.1} GiB a card, {:.0} % of what a card offers", 100.0 * FILLED))
-                .found(format!("{:.1} GiB with {setting} ({} GiB)", memory.total() / GIB, sum.join(" + ")))
-                .help(nearest(request))
-                .into());
+        if let Some(problem) = fits_nowhere("--cards", &job, &search) {
+            return Err(problem.help(nearest(request)).into());
         }
         let best = search.best(request.top.max(1));
         // Something fits, so there is a best.
@@ -252,6 +245,18 @@ impl Report {
             best: best.iter().map(Line::new).collect(),
         })
     }
+}
+
+/// That a job fits on no split, with the smallest, if it fits on none.
+pub(crate) fn fits_nowhere(place: &str, job: &Job, search: &Search<'_>) -> Option<Diagnostic> {
+    let (setting, memory) = search.smallest()?;
+    let sum: Vec<String> =
+        memory.kinds().into_iter().map(|(kind, bytes)| format!("{kind} {:.1}", bytes / GIB)).collect();
+    let usable = usable_bytes(job) / GIB;
+    let problem = Diagnostic::new(place, "the job fits on no split of these cards");
+    let problem =
+        problem.expected(format!("at most {usable:.1} GiB a card, {:.0} % of what a card offers", 100.0 * FILLED));
+    Some(problem.found(format!("{:.1} GiB with {setting} ({} GiB)", memory.total() / GIB, sum.join(" + "))))
 }
 
 fn job(request: &Request<'_>, cards: usize) -> Job {

@@ -11,7 +11,7 @@ use crate::arguments::RehearseOptions;
 use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::site::{Site, keep};
-use crate::train::On;
+use crate::train::StepContext;
 use crate::values::PrecisionName;
 use crate::{files, model, print, print_json};
 
@@ -42,7 +42,7 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let (cards, residual) = (options.cards, options.layout.residual());
-    let on = On { cards, residual, model: model.as_ref().map(|(_, model)| model), site: site.as_ref() };
+    let on = StepContext { cards, residual, model: model.as_ref().map(|(_, model)| model), site: site.as_ref() };
     let step = options.step.resolve(on, dtype, &mut problems);
     let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
     let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step) else {

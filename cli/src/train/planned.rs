@@ -10,12 +10,13 @@ use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Layout, Recipe, Recompute, check};
 use ascend_tp_planner::train::decoder::Job;
-use ascend_tp_planner::train::search::{Search, usable_bytes};
+use ascend_tp_planner::train::search::Search;
 use ascend_tp_planner::train::setting::{JobSplit, RankOrder, Recomputation};
 
 use super::mesh::{Axes, mesh};
-use super::step::{On, StepOptions};
+use super::step::{StepContext, StepOptions};
 use crate::numbers::counted;
+use crate::plan::fits_nowhere;
 use crate::site::Site;
 
 /// What `--mesh` says for it.
@@ -39,7 +40,7 @@ impl StepOptions {
     /// # Errors
     /// Something is said that the planner does not know, nothing is known of the cards' speed, or no split of them has everything that
     /// is said.
-    pub(super) fn planned(&self, recipe: &Recipe, on: On<'_>) -> Result<Option<Planned>, Diagnostics> {
+    pub(super) fn planned(&self, recipe: &Recipe, on: StepContext<'_>) -> Result<Option<Planned>, Diagnostics> {
         let Some(model) = on.model else { return Ok(None) };
         let problem = |what: &str| Diagnostic::new("--mesh auto", what).help("say the axes, such as --mesh dp=2,tp=4");
         let Some(Site { profile, topology }) = on.site.cloned() else {
@@ -60,11 +61,8 @@ impl StepOptions {
         };
         let job = Job::new(model, (recipe.seq, recipe.global_batch), on.cards, (profile, topology));
         let search = Search::new(&job)?;
-        if let Some((setting, memory)) = search.smallest() {
-            let gib = |bytes: f64| format!("{:.1} GiB a card", bytes / f64::from(1 << 30));
-            let problem = Diagnostic::new("--mesh auto", "the job fits on no split of these cards");
-            let problem = problem.expected(format!("at most {}", gib(usable_bytes(&job))));
-            return Err(problem.found(format!("{} with {setting}", gib(memory.total()))).into());
+        if let Some(problem) = fits_nowhere("--mesh auto", &job, &search) {
+            return Err(problem.into());
         }
         let layout = |split: &JobSplit| self.layout(axes(split), split.micro_batch, on.residual);
         let found = search.fastest(|split| {
@@ -83,7 +81,7 @@ impl StepOptions {
     ///
     /// # Errors
     /// As for [`StepOptions::planned`], or a mesh that is not of the cards or that `train` refuses.
-    pub(super) fn price(&self, on: On<'_>, dtype: Option<Precision>) -> Result<f64, Diagnostics> {
+    pub(super) fn price(&self, on: StepContext<'_>, dtype: Option<Precision>) -> Result<f64, Diagnostics> {
         let mut problems = Diagnostics::new();
         if !self.is_planned() {
             mesh(self.mesh.as_deref(), on.cards)?;

@@ -23,14 +23,14 @@ use ascend_tp::world::{ProcessGroup, World};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::super::children::{Children, InOrder, Job, Prints};
+use super::super::children::{Children, Job, OrderlyEnd, Prints};
 use super::super::failure::{Failure, Outcome};
 use super::super::numbers::counted;
 use super::super::site::Site;
 use super::super::values::DeviceKind;
 use super::super::{cards, interrupt, model, note, print_json};
 use super::TrainOptions;
-use super::step::{On, StepOptions};
+use super::step::{StepContext, StepOptions};
 
 /// Who starts the ranks, and how often.
 #[derive(Clone, Debug, Args)]
@@ -152,8 +152,8 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
         let started = supervisor.start(starts, every, only.take().as_deref(), &mut cards);
         starts += 1;
         let failure = match started {
-            Ok(InOrder::Done) => return Ok(Some(Outcome::Done)),
-            Ok(InOrder::Due) => {
+            Ok(OrderlyEnd::Done) => return Ok(Some(Outcome::Done)),
+            Ok(OrderlyEnd::Asked) => {
                 grown = Some((cards, Instant::now()));
                 continue;
             }
@@ -218,7 +218,7 @@ impl<'a> Supervisor<'a> {
         every: Duration,
         only: Option<&[usize]>,
         used: &mut Vec<usize>,
-    ) -> Result<InOrder, Failure> {
+    ) -> Result<OrderlyEnd, Failure> {
         let since = Instant::now();
         let (cards, chip) = loop {
             let of_look = |failure| if interrupt::is_requested() { Failure::Interrupted } else { failure };
@@ -274,7 +274,7 @@ impl<'a> Supervisor<'a> {
     fn choose(&self, answers: &Answers) -> Result<Vec<usize>, Diagnostics> {
         let site = answers.chip.as_deref().and_then(Soc::find).map(Site::of);
         let residual = self.options.layout.residual();
-        let on = |cards| On { cards, residual, model: self.model.as_ref(), site: site.as_ref() };
+        let on = |cards| StepContext { cards, residual, model: self.model.as_ref(), site: site.as_ref() };
         choose(self.processes, &answers.problems, |cards| self.step.price(on(cards), self.options.dtype))
     }
 }
@@ -430,7 +430,7 @@ mod tests {
         let problem = |card| silent.contains(&card).then(|| "lost heartbeat".to_owned());
         let problems: Vec<Option<String>> = (0..cards).map(problem).collect();
         let step = StepOptions::on_mesh(mesh_text);
-        let on = |cards| On { cards, residual: Residual::Replicate, model: None, site: None };
+        let on = |cards| StepContext { cards, residual: Residual::Replicate, model: None, site: None };
         let price = |cards| step.price(on(cards), None);
         choose(processes.parse().unwrap(), &problems, price).map_err(|error| error.to_string())
     }

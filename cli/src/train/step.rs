@@ -23,7 +23,7 @@ const MICRO_BATCHES_A_STAGE: usize = 4;
 
 /// What a step is taken on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct On<'a> {
+pub(crate) struct StepContext<'a> {
     pub(crate) cards: usize,
     pub(crate) residual: Residual,
     /// None: it could not be read.
@@ -126,7 +126,7 @@ impl StepOptions {
     /// The recipe, and the layout; `None` if `problems` has got why not, or if a model is missing that others have told of.
     pub(crate) fn resolve(
         &self,
-        on: On<'_>,
+        on: StepContext<'_>,
         dtype: Option<Precision>,
         problems: &mut Diagnostics,
     ) -> Option<(Recipe, Layout)> {

@@ -324,27 +324,16 @@ mod tests {
     use ascend_tp::schedule::pipeline::Pipeline;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
-    use super::super::coefficients::TrainCoefficients;
-    use super::super::decoder::{Decoder, GradientSums, Software};
+    use super::super::decoder::{GradientSums, Software};
     use super::super::forms::StateBytes;
     use super::super::setting::RankOrder;
     use super::*;
     use ascend_tp::config::ModelConfig;
 
     fn job(cards: usize) -> Job {
-        Job {
-            decoder: Decoder::of(&ModelConfig::preset("qwen2.5-72b").unwrap()),
-            sequence: 4096,
-            global_batch: 512,
-            cards,
-            profile: Profile::of(Soc::Ascend910B3),
-            coefficients: TrainCoefficients::FITTED,
-            topology: Topology::preset("atlas-a2").unwrap(),
-            software: Software::FUSED,
-            state: StateBytes::MEGATRON,
-            stage_layers: None,
-            recomputed: None,
-        }
+        let config = ModelConfig::preset("qwen2.5-72b").unwrap();
+        let site = (Profile::of(Soc::Ascend910B3), Topology::preset("atlas-a2").unwrap());
+        Job::new(&config, (4096, 512), cards, site)
     }
 
     const SETTING: JobSplit = JobSplit {
