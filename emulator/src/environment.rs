@@ -44,9 +44,6 @@ pub struct Word {
     pub meaning: &'static str,
 }
 
-/// The word that stands for those of a file.
-const FILE: &str = "@…";
-
 /// Every word of `ASCEND_EMULATOR`.
 pub const WORDS: &[Word] = &[
     Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
@@ -94,7 +91,7 @@ pub const WORDS: &[Word] = &[
     },
     Word { form: "quiet", meaning: "nothing is said of calls that are refused" },
     Word {
-        form: FILE,
+        form: "@…",
         meaning: "a file of words, parted by commas or ends of lines, which a process reads when it starts: so cards of a job can go and \
                   come while it runs",
     },
@@ -207,8 +204,12 @@ impl Asked {
     /// Takes the words of a file, which names no other file.
     fn take_file(&mut self, path: &str) -> Result<(), Vec<String>> {
         let text = std::fs::read_to_string(path).map_err(|error| vec![format!("@{path}: {error}")])?;
-        let problems = parted(&text).filter_map(|word| Some(format!("@{path}: {}", self.take(word).err()?)));
-        let problems: Vec<String> = problems.collect();
+        let problem = |word: &str| match word.starts_with('@') {
+            true => Some(format!("`{word}`: a file names no other file")),
+            false => self.take(word).err(),
+        };
+        let problems: Vec<String> =
+            parted(&text).filter_map(problem).map(|problem| format!("@{path}: {problem}")).collect();
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
@@ -250,7 +251,7 @@ impl Asked {
                 Ok(())
             }
             _ => {
-                let known: Vec<&str> = WORDS.iter().map(|word| word.form).filter(|form| *form != FILE).collect();
+                let known: Vec<&str> = WORDS.iter().map(|word| word.form).collect();
                 Err(format!("`{word}` is not a word it knows; expected {}", known.join(", ")))
             }
         }
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn every_word_is_known_by_its_form() {
-        for word in WORDS.iter().filter(|word| word.form != FILE) {
+        for word in WORDS.iter().filter(|word| !word.form.starts_with('@')) {
             let example = word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
             let example = example.replace("align=1", "align=64").replace("ignore=1", "ignore=leak");
             let example = example
@@ -393,7 +394,8 @@ mod tests {
         std::fs::write(path, format!("card=3,@{path}")).expect("written");
         let wrong = problems(&format!("cards=2,@{path},@/no/such/file"));
         assert_eq!(wrong.len(), 3, "{wrong:?}");
-        assert!(wrong[0].contains("`card=3`") && wrong[1].contains("is not a word"), "{wrong:?}");
+        assert!(wrong[0].contains("`card=3`") && wrong[0].contains(", @…"), "{wrong:?}");
+        assert!(wrong[1].contains("a file names no other file"), "{wrong:?}");
         assert!(wrong[2].contains("/no/such/file"), "{wrong:?}");
     }
 

@@ -20,6 +20,17 @@ pub enum Residual {
     Seq,
 }
 
+impl Residual {
+    /// What options, recipes and reports call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Replicate => "replicate",
+            Self::Seq => "seq",
+        }
+    }
+}
+
 /// The layout of a value, by names of axes.
 #[derive(Clone, Debug, PartialEq)]
 struct ValuePin {

@@ -37,6 +37,9 @@ const PROCESSORS: [&str; 2] = ["cortex-a57", "max,sve=off"];
 /// Of the tests that run beside the unit tests: the binary, and what the names of those that run begin with.
 const SUITE_TESTS: (&str, &str) = ("suite", "abi::");
 
+/// The tests that need the program itself: for them alone cargo builds it. They start it again and again, so none runs here.
+const TESTS_OF_THE_PROGRAM: &str = "command";
+
 /// Checkpoints of the repository, with the number of cards that `verify` takes for each.
 const CHECKPOINTS: [(&str, &str); 3] =
     [("tests/fixtures/qwen3-qknorm", "4"), ("tests/fixtures/qwen-v1-mha", "2"), ("models/kjv-qwen2", "8")];
@@ -180,6 +183,7 @@ impl Root {
         let mut command = self.cargo(&["test", "--no-run", "--quiet"]);
         // The emulator's unit tests are a package of their own.
         command.args(["--exclude", "ascend-tp-emulator", "--lib", "--bins", "--test", SUITE_TESTS.0]);
+        command.args(["--test", TESTS_OF_THE_PROGRAM]);
         command.arg("--message-format=json-render-diagnostics");
         let output = command.stderr(Stdio::inherit()).output().context("cannot run unshare")?;
         if !output.status.success() {

@@ -6,7 +6,6 @@ use ascend_tp::base::Bytes;
 use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
-use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, layer_of};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
@@ -205,10 +204,7 @@ fn pass(request: &Request<'_>, compiled: &Compiled) -> Pass {
         batch: request.batch,
         sequence: compiled.pass.sequence,
         context: request.context,
-        residual: match request.residual(compiled.pass) {
-            Residual::Replicate => "replicate",
-            Residual::Seq => "seq",
-        },
+        residual: request.residual(compiled.pass).name(),
         output: if compiled.pass.head == Head::LastToken { "token" } else { "logits" },
     }
 }

@@ -110,8 +110,7 @@ impl StepOptions {
 
     /// What was said beside the mesh.
     fn said(&self, recompute: Recomputation, recipe: &Recipe, residual: Residual) -> String {
-        let residual = if residual == Residual::Seq { "seq" } else { "replicate" };
-        let (zero, pipeline, recompute) = (self.zero, recipe.pipeline, recompute.name());
+        let (zero, pipeline, recompute, residual) = (self.zero, recipe.pipeline, recompute.name(), residual.name());
         let mut said = format!(
             "--zero {zero}, --residual {residual}, --recompute {recompute} and, of stages, --pipeline {pipeline}"
         );

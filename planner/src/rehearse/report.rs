@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use ascend_tp::exec::Launching;
 use ascend_tp::generate::{DECODE, PREFILL};
-use ascend_tp::placement::Residual;
 use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::{Phase, Shares};
@@ -117,14 +116,6 @@ impl StepLimits {
     }
 }
 
-/// The option's name of it.
-pub(super) const fn residual_name(residual: Residual) -> &'static str {
-    match residual {
-        Residual::Replicate => "replicate",
-        Residual::Seq => "seq",
-    }
-}
-
 /// Elements of all weights of a program; what is a copy of another is none.
 pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
     let params = plans.first().into_iter().flat_map(|plan| &plan.params);
@@ -169,7 +160,7 @@ impl RehearsalReport {
             batch: setting.batch,
             input: setting.input,
             output: setting.output,
-            residual: residual_name(setting.residual),
+            residual: setting.residual.name(),
             launching: match setting.launching {
                 Launching::Eager => "eager",
                 Launching::Captured => "captured",

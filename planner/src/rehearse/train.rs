@@ -25,7 +25,7 @@ use ascend_tp::train::{Compiled, Layout, Recipe, compile_with};
 
 use super::error::Error;
 use super::memory::RehearsalMemory;
-use super::report::{PhaseReport, StepLimits, parameters, phase_report, residual_name};
+use super::report::{PhaseReport, StepLimits, parameters, phase_report};
 use super::setting::Site;
 use super::stage::Stage;
 
@@ -234,7 +234,7 @@ impl TrainingRehearsal {
             topology: site.topology.name.clone(),
             mesh: self.mesh.clone(),
             dtype: recipe.precision.dtype().name().to_owned(),
-            residual: residual_name(layout.residual),
+            residual: layout.residual.name(),
             global_batch: recipe.global_batch,
             seq: recipe.seq,
             micro_batches: layout.micro_batches(recipe),

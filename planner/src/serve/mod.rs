@@ -102,10 +102,6 @@ impl ServingSplit {
     /// Its properties, by the names a user gives them.
     #[must_use]
     pub fn properties(&self) -> [(&'static str, String); 7] {
-        let residual = match self.residual {
-            Residual::Replicate => "replicate",
-            Residual::Seq => "seq",
-        };
         let place = match self.place {
             CardPlacement::Packed => "packed",
             CardPlacement::Spread => "spread",
@@ -115,7 +111,7 @@ impl ServingSplit {
             ("tp_row", self.rows.to_string()),
             ("kv", self.key_parts.to_string()),
             ("dp", self.replicas.to_string()),
-            ("residual", residual.to_owned()),
+            ("residual", self.residual.name().to_owned()),
             ("issue", self.issue.name().to_owned()),
             ("place", place.to_owned()),
         ]
