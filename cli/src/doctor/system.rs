@@ -92,6 +92,8 @@ pub(super) fn tool(name: &str, arguments: &[&str]) -> Told {
         Err(error) => Told::Failed(error.to_string()),
         Ok(None) => Told::Hung,
         Ok(Some(ended)) if ended.status.success() => Told::Answer(ended.stdout),
+        // posix_spawn may have answered before the system looked for the program: then 127 is what tells.
+        Ok(Some(ended)) if ended.status.code() == Some(127) && ended.is_silent() => Told::Absent,
         Ok(Some(ended)) => Told::Failed(format!("{}: {}", ended.status, last_words(&ended))),
     }
 }
@@ -101,6 +103,12 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+impl Ended {
+    fn is_silent(&self) -> bool {
+        self.stdout.is_empty() && self.stderr.is_empty()
+    }
 }
 
 /// The last line a program said, on stderr if it said anything there.
