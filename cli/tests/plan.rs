@@ -32,7 +32,7 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
 /// Compiles, starts an engine on emulated cards and compares every card's account with the prediction.
 fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
     let Programs { prefill, decode } = deployment.compile(config).unwrap();
-    let of_rank = |rank: usize| CardMemory::of(&[&prefill[rank], &decode[rank]], COMMUNICATOR_BYTES);
+    let of_rank = |rank: usize| CardMemory::of(&[&prefill, &decode], rank, COMMUNICATOR_BYTES);
     let predicted: Vec<CardMemory> = (0..deployment.cards).map(of_rank).collect();
     let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();

@@ -6,6 +6,7 @@ use ascend_tp::base::Bytes;
 use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
+use ascend_tp::exec::{communicators_wanted, memory_wanted};
 use ascend_tp::program::models::{Head, layer_of};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
@@ -317,13 +318,8 @@ fn totals(exchanges: &[ExplainedExchange], tokens: usize) -> Totals {
 }
 
 fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
-    let communicators = |plan: &Plan| {
-        let groups = plan.groups.values().iter().filter(|ranks| ranks.contains(&plan.rank)).count() as u64;
-        groups * Communicator::buffer_bytes().0
-    };
-    let regions = |plan: &Plan| Region::ALL.into_iter().map(|region| plan.region_bytes(region).0).sum::<u64>();
-    let total = |plan: &Plan| regions(plan) + communicators(plan);
-    let total_by_rank: Vec<u64> = plans.iter().map(total).collect();
+    let total = |rank| memory_wanted(&[plans], rank).into_iter().map(|(_, bytes)| bytes.0).sum::<u64>();
+    let total_by_rank: Vec<u64> = (0..plans.len()).map(total).collect();
     let fullest = total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
     let fullest = fullest.and_then(|(rank, _)| plans.get(rank));
     let bytes = |region| fullest.map_or(0, |plan| plan.region_bytes(region).0);
@@ -342,7 +338,8 @@ fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
         inputs: bytes(Region::Inputs),
         outputs: bytes(Region::Outputs),
         arena: bytes(Region::Arena),
-        communicators: fullest.map_or(0, communicators),
+        communicators: fullest
+            .map_or(0, |plan| communicators_wanted(&[plans], plan.rank) as u64 * Communicator::buffer_bytes().0),
         total: total_by_rank.iter().copied().max().unwrap_or(0),
         total_by_rank,
     }
