@@ -12,12 +12,12 @@ use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::{Exchanges, StepOrder, schedule_partly_joined};
-use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
+use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, RehearsalReport, Setting, Site, html, train};
-use ascend_tp_planner::simulate::{Issue, Simulator};
+use ascend_tp_planner::simulate::Simulator;
 use ascend_tp_planner::train::decoder::Job;
-use ascend_tp_planner::train::{forms, grid, setting};
+use ascend_tp_planner::train::{grid, setting};
 use serde_json::Value;
 
 use crate::trace::check;
@@ -213,8 +213,8 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
         pp: 1,
         schedule: Pipeline::OneForwardOneBackward,
         dp: 1,
-        zero: forms::ZeroStage::Stage0,
-        recompute: setting::Recomputation::None,
+        zero: Zero::None,
+        recompute: Recompute::None,
         micro_batch: 1,
         order: setting::RankOrder::DataInside,
     };
@@ -276,7 +276,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
                         .unwrap(),
                     &setting.site,
                 );
-                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
+                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
                 run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
             })
             .sum();
@@ -305,7 +305,7 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
         let found = step_rehearsal(&setting).report();
         let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
-        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
+        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
         println!("cp={context}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
         assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
@@ -327,7 +327,7 @@ fn a_step_of_stages_takes_what_its_plans_take() {
         assert_eq!((found.micro_batches, found.phases[0].first.tokens), (6, 6 * 512));
         let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
-        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
+        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
         println!("{pipeline}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
         assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);

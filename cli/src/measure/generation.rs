@@ -104,10 +104,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
     let mut decode =
         Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
     let necessary = Necessary::of(setting)?;
-    let launching = match setting.launching {
-        Launching::Eager => "eager",
-        Launching::Captured => "captured",
-    };
+    let launching = setting.launching.name();
     let mut first: Option<(f64, f64)> = None;
     let world = bench.group.size();
     for cards in if world > 1 { vec![world] } else { setting.cards.clone() } {

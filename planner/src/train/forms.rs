@@ -9,6 +9,7 @@
 //! al., arXiv 1910.02054; DSM = `docs/code-docs/source/memory.rst` of `DeepSpeed`; DO = `dist_optimizer.md` of Megatron-LM.
 
 use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::Zero;
 
 use super::pipeline::{StageTimes, simulate};
 
@@ -108,30 +109,6 @@ pub fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
     if chunks > 1.0 { 1.0 + (pp - 1.0) / (pp * chunks) } else { 1.0 }
 }
 
-/// Where the optimizer's state lies among the copies of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ZeroStage {
-    /// Whole on each.
-    Stage0,
-    /// The optimizer's state split.
-    Stage1,
-    /// That and the gradients.
-    Stage2,
-    /// That and the parameters.
-    Stage3,
-}
-
-impl ZeroStage {
-    /// All stages, from nothing split to all.
-    pub const ALL: [Self; 4] = [Self::Stage0, Self::Stage1, Self::Stage2, Self::Stage3];
-
-    /// The number it is published under.
-    #[must_use]
-    pub const fn number(self) -> usize {
-        self as usize
-    }
-}
-
 /// Bytes of each kind a parameter takes when nothing is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateBytes {
@@ -154,18 +131,18 @@ impl StateBytes {
 
     /// Bytes a parameter takes on each of `copies` cards.
     #[must_use]
-    pub fn per_parameter(&self, zero: ZeroStage, copies: f64) -> f64 {
-        let split = |bytes: f64, from: ZeroStage| if zero >= from { bytes / copies } else { bytes };
-        split(self.parameter, ZeroStage::Stage3)
-            + split(self.gradient, ZeroStage::Stage2)
-            + split(self.optimizer, ZeroStage::Stage1)
+    pub fn per_parameter(&self, zero: Zero, copies: f64) -> f64 {
+        let split = |bytes: f64, from: Zero| if zero >= from { bytes / copies } else { bytes };
+        split(self.parameter, Zero::Weights)
+            + split(self.gradient, Zero::Gradients)
+            + split(self.optimizer, Zero::Moments)
     }
 
     /// The same when the parameter in 16 bits and 16 bits of remainder share the bytes of its copy in 32 bits
     /// (`reuse-fp32-param` of `MindSpeed`).
     #[must_use]
-    pub fn per_parameter_with_reuse(&self, zero: ZeroStage, copies: f64) -> f64 {
-        let saved = if zero >= ZeroStage::Stage1 { self.parameter / copies } else { self.parameter };
+    pub fn per_parameter_with_reuse(&self, zero: Zero, copies: f64) -> f64 {
+        let saved = if zero >= Zero::Moments { self.parameter / copies } else { self.parameter };
         self.per_parameter(zero, copies) - saved
     }
 }
@@ -439,8 +416,8 @@ fn table_1(rows: &mut Vec<PublishedFigure>) {
 
 fn states(rows: &mut Vec<PublishedFigure>) {
     let gb = |zero| 7.5e9 * StateBytes::ZERO_PAPER.per_parameter(zero, 64.0) / 1e9;
-    for (zero, printed) in ZeroStage::ALL.into_iter().zip(["120", "31.4", "16.6", "1.9"]) {
-        let subject = format!("7.5B over 64, stage {}", zero.number());
+    for (zero, printed) in Zero::ALL.into_iter().zip(["120", "31.4", "16.6", "1.9"]) {
+        let subject = format!("7.5B over 64, stage {}", zero.stage());
         rows.push(row("state, GB (ZERO fig. 1)", subject, printed, gb(zero), Tolerance::Printed));
     }
     let (t5, cards, largest_layer) = (2851e6, 8.0, 32e6);
@@ -506,12 +483,12 @@ mod tests {
     #[test]
     fn state_bytes_are_those_of_the_distributed_optimizer() {
         let bytes = StateBytes::MEGATRON;
-        for (zero, expected) in ZeroStage::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
+        for (zero, expected) in Zero::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
             assert!((bytes.per_parameter(zero, 8.0) - expected).abs() < 1e-12, "{zero:?}");
         }
-        assert!((StateBytes::MEGATRON_F16.per_parameter(ZeroStage::Stage1, 8.0) - 6.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage0, 8.0) - 16.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage1, 8.0) - 7.25).abs() < 1e-12);
+        assert!((StateBytes::MEGATRON_F16.per_parameter(Zero::Moments, 8.0) - 6.0).abs() < 1e-12);
+        assert!((bytes.per_parameter_with_reuse(Zero::None, 8.0) - 16.0).abs() < 1e-12);
+        assert!((bytes.per_parameter_with_reuse(Zero::Moments, 8.0) - 7.25).abs() < 1e-12);
         assert!((all_reduce_volume(64.0, 8.0) - 112.0).abs() < 1e-12);
     }
 }

@@ -5,13 +5,14 @@
 //! which only scripts say, are the table `STAGE_LAYERS`. Invariants: no row has a coefficient of its own. Does not: print.
 
 use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::{Recompute, Zero};
 use ascend_tp_machine::{Profile, Soc, Topology};
 
 use super::super::workload::FeedForward;
 use super::coefficients::TrainCoefficients;
 use super::decoder::{Attention, Decoder, Elementwise, GradientSums, Job, Software, TensorExchange, Window};
-use super::forms::{StateBytes, ZeroStage};
-use super::setting::{JobSplit, RankOrder, Recomputation};
+use super::forms::StateBytes;
+use super::setting::{JobSplit, RankOrder};
 use super::step::predict;
 use crate::points::settings::{self, Gap};
 use crate::points::{Model, Point, machine};
@@ -225,12 +226,12 @@ fn software(point: &Point, model: &Model, pp: usize) -> Software {
 
 /// What is split over the copies. `MindSpore`'s parallel optimizer splits what it updates and the 16-bit gradients as they come; without
 /// a pipeline they come once a step.
-fn zero(point: &Point, pp: usize) -> ZeroStage {
+fn zero(point: &Point, pp: usize) -> Zero {
     match point.text("dist_opt") {
-        "zero2" => ZeroStage::Stage2,
-        _ if !is_yes(point, "dist_opt") => ZeroStage::Stage0,
-        _ if is_mindformers(point) && pp == 1 => ZeroStage::Stage2,
-        _ => ZeroStage::Stage1,
+        "zero2" => Zero::Gradients,
+        _ if !is_yes(point, "dist_opt") => Zero::None,
+        _ if is_mindformers(point) && pp == 1 => Zero::Gradients,
+        _ => Zero::Moments,
     }
 }
 
@@ -274,7 +275,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         },
         dp,
         zero: zero(point, pp),
-        recompute: if recomputes { Recomputation::Full } else { Recomputation::None },
+        recompute: if recomputes { Recompute::Full } else { Recompute::None },
         micro_batch: needed("mbs")?,
         order: RankOrder::DataInside,
     };
