@@ -16,7 +16,7 @@ use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, RehearsalReport, Setting, Site, html, train};
 use ascend_tp_planner::simulate::Simulator;
-use ascend_tp_planner::train::decoder::Job;
+use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::{grid, setting};
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Layout, Recipe, Recompute, check};
-use ascend_tp_planner::train::decoder::Job;
+use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::search::Search;
 use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
 

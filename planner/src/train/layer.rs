@@ -10,10 +10,10 @@ use ascend_tp_machine::launch::{Access, Element, Launch, LaunchOperand};
 use ascend_tp_machine::topology::{Fabric, Spread};
 use ascend_tp_machine::{OperatorCost, Work};
 
-use super::super::workload::FeedForward;
-use super::decoder::{Attention, Elementwise, GradientSums, Job, TensorExchange};
+use super::job::{Attention, Elementwise, GradientSums, Job, TensorExchange};
 use super::pipeline::StageTimes;
 use super::setting::JobSplit;
+use crate::decoder::FeedForward;
 
 /// Dims of a head at which the softmax of fused attention is hidden behind its products.
 const FULL_HEAD: usize = 128;

@@ -9,7 +9,7 @@ use ascend_tp::exec::Launching;
 use ascend_tp::schedule::Exchanges;
 use ascend_tp::train::{Layout, Recipe, lower, recipe};
 
-use super::decoder::Job;
+use super::job::Job;
 use super::setting::JobSplit;
 use crate::simulate::Simulator;
 

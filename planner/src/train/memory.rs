@@ -5,9 +5,9 @@
 
 use ascend_tp::train::{Recompute, Zero};
 
-use super::super::workload::FeedForward;
-use super::decoder::{Attention, Decoder, Job};
+use super::job::{Attention, Job};
 use super::setting::JobSplit;
+use crate::decoder::{Decoder, FeedForward};
 use crate::fit_memory::COMMUNICATOR_BYTES;
 
 /// What the toolkit's context, its operators' code and their workspaces take: what a 910B shows when a process has made its
@@ -192,8 +192,8 @@ mod tests {
     use ascend_tp_machine::{Profile, Soc, Topology};
 
     use super::super::coefficients::TrainCoefficients;
-    use super::super::decoder::{Elementwise, GradientSums, Software, TensorExchange};
     use super::super::forms::{Gpt, Kept, StateBytes, interleaving_factor};
+    use super::super::job::{Elementwise, GradientSums, Software, TensorExchange};
     use super::super::setting::{RECOMPUTES, RankOrder};
     use super::*;
 
@@ -210,6 +210,7 @@ mod tests {
                 intermediate: 49_152,
                 feed_forward: FeedForward::Plain,
                 norms: 2,
+                has_head_norms: false,
                 vocabulary: 51_200,
                 tied_embeddings: true,
                 window: None,

@@ -8,10 +8,9 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::{Recompute, Zero};
 use ascend_tp_machine::{Profile, Soc, Topology};
 
-use super::super::workload::FeedForward;
 use super::coefficients::TrainCoefficients;
-use super::decoder::{Attention, Decoder, Elementwise, GradientSums, Job, Software, TensorExchange, Window};
 use super::forms::StateBytes;
+use super::job::{Attention, Elementwise, GradientSums, Job, Software, TensorExchange};
 use super::setting::{JobSplit, RankOrder};
 use super::step::predict;
 use crate::points::settings::{self, Gap};
@@ -174,22 +173,6 @@ fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     if tp * pp * dp * cp == cards { Ok([tp, pp, dp, cp]) } else { Err("the split does not give the cards") }
 }
 
-fn decoder(model: &Model) -> Decoder {
-    Decoder {
-        layers: model.layers,
-        hidden: model.hidden,
-        heads: model.heads,
-        kv_heads: model.kv_heads,
-        head_dim: model.head_dim,
-        intermediate: model.intermediate,
-        feed_forward: if model.is_gated { FeedForward::Gated } else { FeedForward::Plain },
-        norms: model.norms,
-        vocabulary: model.vocabulary,
-        tied_embeddings: model.is_tied,
-        window: model.window.map(|(tokens, share)| Window { tokens, share }),
-    }
-}
-
 /// The chip and the topology of a row. One that names no sub-type of a 910B is of [`CHIP`].
 fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str> {
     let hardware = point.text("hardware");
@@ -252,7 +235,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     if model.experts > 0 {
         return Err(MIXTURE);
     }
-    let decoder = decoder(&model);
+    let decoder = model.decoder;
     let script = point.text("script");
     let needed = |name| count(point, name).ok_or("sequence, micro-batch or batch is not given");
     let is_f16 = matches!(point.text("precision"), "fp16" | "float16");

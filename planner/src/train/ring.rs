@@ -9,7 +9,7 @@ use ascend_tp::placement::Residual;
 use ascend_tp::train::{Layout, Recompute};
 use ascend_tp_machine::Element;
 
-use super::decoder::Job;
+use super::job::Job;
 use super::layer_on::{LayerCost, cost, layout};
 use super::setting::JobSplit;
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::decoder::Job;
+use super::job::Job;
 use super::layer::{ModelTimes, times};
 use super::memory::{JobMemory, fullest};
 use super::setting::{JobSplit, RECOMPUTES, RankOrder};

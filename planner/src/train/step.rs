@@ -8,8 +8,8 @@ use ascend_tp_machine::collective::Exchange;
 use ascend_tp_machine::launch::{Access, Element, Launch, LaunchOperand};
 use ascend_tp_machine::{OperatorCost, Work};
 
-use super::decoder::Job;
 use super::forms::TrainingTime;
+use super::job::Job;
 use super::layer::{LayerTimes, ModelTimes, Terms, exchange_us, spread, times};
 use super::memory::{JobMemory, fullest, kept_layers, layers_of_parts};
 use super::pipeline::{StageTimes, shortest, step};
@@ -323,8 +323,8 @@ mod tests {
     use ascend_tp::train::Recompute;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
-    use super::super::decoder::{GradientSums, Software};
     use super::super::forms::StateBytes;
+    use super::super::job::{GradientSums, Software};
     use super::super::setting::RankOrder;
     use super::*;
     use ascend_tp::config::ModelConfig;
