@@ -297,6 +297,7 @@ pub fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
 mod tests {
     use super::super::memory::fullest;
     use super::*;
+    use crate::decoder::Decoder;
 
     const POINTS: &str = include_str!("../../points/train_points_measured.csv");
 
