@@ -57,13 +57,6 @@ impl Gpt {
         12.0 * l * h * h * (1.0 + 13.0 / (12.0 * h) + (v + s) / (12.0 * l * h))
     }
 
-    /// Operations of the products of a step of `batch` sequences that recomputes every layer (SC21 equation 3).
-    #[must_use]
-    pub fn flops_with_full_recompute(&self, batch: f64) -> f64 {
-        let Self { hidden: h, layers: l, sequence: s, vocabulary: v, .. } = *self;
-        96.0 * batch * s * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h))
-    }
-
     /// Operations a step needs: what a utilisation of the model counts (KOR).
     #[must_use]
     pub fn model_flops(&self, batch: f64) -> f64 {
@@ -138,14 +131,6 @@ impl StateBytes {
             + split(self.gradient, Zero::Gradients)
             + split(self.optimizer, Zero::Moments)
     }
-
-    /// The same when the parameter in 16 bits and 16 bits of remainder share the bytes of its copy in 32 bits
-    /// (`reuse-fp32-param` of `MindSpeed`).
-    #[must_use]
-    pub fn per_parameter_with_reuse(&self, zero: Zero, copies: f64) -> f64 {
-        let saved = if zero >= Zero::Moments { self.parameter / copies } else { self.parameter };
-        self.per_parameter(zero, copies) - saved
-    }
 }
 
 /// The time of a training run and what it is made of.
@@ -175,12 +160,6 @@ impl TrainingTime {
         const SECONDS_A_DAY: f64 = 86_400.0;
         self.flops_per_parameter * self.tokens * self.parameters / (self.cards * self.achieved_flops) / SECONDS_A_DAY
     }
-}
-
-/// Bytes each of `cards` sends in an exchange of `bytes` that wastes nothing.
-#[must_use]
-pub fn all_reduce_volume(bytes: f64, cards: f64) -> f64 {
-    2.0 * (cards - 1.0) / cards * bytes
 }
 
 /// What of a difference between form and figure is the figure's own.
@@ -401,24 +380,11 @@ mod tests {
     }
 
     #[test]
-    fn flops_of_full_recompute_are_four_thirds_of_the_layers() {
-        // The head is not recomputed, so the ratio is below 4/3 by a third of the head's share.
-        let model = gpt(&Point::all(KORTHIKANTI)[1]);
-        let head = 6.0 * 64.0 * 2048.0 * 12_288.0 * 51_200.0;
-        let layers = model.model_flops(64.0) - head;
-        let expected = layers * 4.0 / 3.0 + head;
-        assert!((model.flops_with_full_recompute(64.0) / expected - 1.0).abs() < 1e-12);
-    }
-
-    #[test]
     fn state_bytes_are_those_of_the_distributed_optimizer() {
         let bytes = StateBytes::MEGATRON;
         for (zero, expected) in Zero::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
             assert!((bytes.per_parameter(zero, 8.0) - expected).abs() < 1e-12, "{zero:?}");
         }
         assert!((StateBytes::MEGATRON_F16.per_parameter(Zero::Moments, 8.0) - 6.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(Zero::None, 8.0) - 16.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(Zero::Moments, 8.0) - 7.25).abs() < 1e-12);
-        assert!((all_reduce_volume(64.0, 8.0) - 112.0).abs() < 1e-12);
     }
 }

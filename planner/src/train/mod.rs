@@ -20,7 +20,7 @@
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
 //! | [`unseen`] | coefficients fitted on rows, and rows predicted without their pages |
-//! | [`text`] | tables of both |
+//! | [`text`] | tables of forms |
 
 pub mod coefficients;
 pub mod compress;

@@ -48,17 +48,6 @@ pub enum Outcome {
     LeftOut(String),
 }
 
-impl PointRow {
-    /// Predicted over measured, less 1.
-    #[must_use]
-    pub fn error(&self) -> Option<f64> {
-        match self.outcome {
-            Outcome::Predicted(value) => Some(value / self.measured - 1.0),
-            Outcome::LeftOut(_) => None,
-        }
-    }
-}
-
 /// Layers of each stage where a script gives them (`num-layer-list`), by a part of the script's path
 /// (Ascend/MindSpeed-LLM 1.0.RC3; `aeeeeeep/ModelLink` v1.1.0).
 const STAGE_LAYERS: [(&str, &[usize]); 4] = [
@@ -282,15 +271,6 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         return Err("the batch is less than a micro-batch of every copy");
     }
     Ok((job, setting))
-}
-
-/// Median and 90th percentile of the sizes of the predicted rows' errors, and how many there are.
-#[must_use]
-pub fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
-    let mut sizes: Vec<f64> = rows.iter().filter_map(PointRow::error).map(f64::abs).collect();
-    sizes.sort_by(f64::total_cmp);
-    let at = |part: f64| sizes.get(((sizes.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(f64::NAN);
-    (at(0.5), at(0.9), sizes.len())
 }
 
 #[cfg(test)]
