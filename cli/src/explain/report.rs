@@ -178,13 +178,13 @@ impl Report {
             architecture: config.family.architecture(),
             layers: config.layers,
             parameters: parameters(&shown.program),
-            dtype: request.precision.name(),
+            dtype: request.deployment.precision.name(),
             cards: request.mesh.cards(),
             mesh: request.mesh.to_string(),
             program: pass(request, shown),
             deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
-            totals: totals(&found, request.batch * shown.pass.sequence),
+            totals: totals(&found, request.deployment.batch * shown.pass.sequence),
             collectives: found.into_iter().map(Collective::from).collect(),
             launches: launches(&shown.plans[0], config.layers / 2, shown.pass.sequence),
             memory: memory(&shown.plans, request),
@@ -192,7 +192,7 @@ impl Report {
                 .iter()
                 .map(|other| Alternative {
                     program: pass(request, other),
-                    totals: totals(&exchanges(&other.split.lowered), request.batch * other.pass.sequence),
+                    totals: totals(&exchanges(&other.split.lowered), request.deployment.batch * other.pass.sequence),
                     arena: other.plans.iter().map(|plan| plan.region_bytes(Region::Arena).0).max().unwrap_or(0),
                 })
                 .collect(),
@@ -202,9 +202,9 @@ impl Report {
 
 fn pass(request: &Request<'_>, compiled: &Compiled) -> Pass {
     Pass {
-        batch: request.batch,
+        batch: request.deployment.batch,
         sequence: compiled.pass.sequence,
-        context: request.context,
+        context: request.deployment.context,
         residual: request.residual(compiled.pass).name(),
         output: if compiled.pass.head == Head::LastToken { "token" } else { "logits" },
     }
@@ -334,7 +334,7 @@ fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
     Memory {
         weights: bytes(Region::Weights),
         kv_cache: bytes(Region::States),
-        kv_per_token: cached / (request.batch * request.context) as u64,
+        kv_per_token: cached / (request.deployment.batch * request.deployment.context) as u64,
         inputs: bytes(Region::Inputs),
         outputs: bytes(Region::Outputs),
         arena: bytes(Region::Arena),
