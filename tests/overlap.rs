@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 
 use ascend_tp::base::{Bytes, Kernels};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind, View};
 use ascend_tp::schedule::{Exchanges, StepOrder, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
-use ascend_tp_planner::simulate::{
-    Awaited, Exposed, Issue, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us,
-};
+use ascend_tp_planner::simulate::{Awaited, Exposed, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us};
 
 /// Six layers between a small embedding and head, so that these are no large part of a step.
 fn model() -> ModelConfig {
@@ -64,7 +63,7 @@ impl Seen {
     fn all(plans: Vec<Plan>) -> Vec<Self> {
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let cards: Vec<usize> = (0..plans.len()).collect();
-        let ranks = Simulator::new(&profile, &topology, &plans, &cards, None).run(Issue::Eager).ranks;
+        let ranks = Simulator::new(&profile, &topology, &plans, &cards, None).run(Launching::Eager).ranks;
         plans.into_iter().zip(ranks).map(|(plan, run)| Self { plan, run }).collect()
     }
 

@@ -9,7 +9,7 @@ use ascend_tp::emulator::{Config, Emulator, EmulatorError, Messages, Mode, Numbe
 use ascend_tp::exec::{Clock, Marks};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_machine::Soc;
-use ascend_tp_planner::train::decoder::peak_flops_per_s;
+use ascend_tp_planner::train::job::peak_flops_per_s;
 use ascend_tp_sys::{LoadError, Table, load};
 
 use super::failure::Failure;

@@ -7,7 +7,7 @@ use ascend_tp::base::{Bytes, DType};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
-use ascend_tp::generate::{DECODE, PREFILL};
+use ascend_tp::exec::regions_wanted;
 use ascend_tp::machine::Soc;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Region;
@@ -126,15 +126,9 @@ fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
             ..Deployment::of(&config, cards)
         };
         let programs = deployment.compile(&config)?.into_vec();
-        let of = |rank: usize, region| {
-            [PREFILL, DECODE]
-                .map(|program| programs[program][rank].region_bytes(region).0)
-                .into_iter()
-                .max()
-                .unwrap_or(0)
-        };
-        let all = (0..cards).map(|rank| Region::ALL.into_iter().map(|region| of(rank, region)).sum::<u64>()).max();
-        let weights = (0..cards).map(|rank| of(rank, Region::Weights)).max();
+        let regions: Vec<_> = (0..cards).map(|rank| regions_wanted(&programs, rank)).collect();
+        let all = regions.iter().map(|regions| regions.iter().map(|bytes| bytes.0).sum::<u64>()).max();
+        let weights = regions.iter().map(|regions| regions[Region::Weights as usize].0).max();
         found.push((weights.unwrap_or(0), all.unwrap_or(0)));
     }
     let groups = u64::from(cards > 1);

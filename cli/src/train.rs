@@ -23,7 +23,7 @@ use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, compile_with, init};
 use ascend_tp::world::{Launcher, ProcessGroup, World};
-use ascend_tp_planner::train::decoder::Decoder;
+use ascend_tp_planner::decoder::Decoder;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;

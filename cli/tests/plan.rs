@@ -17,7 +17,7 @@ use ascend_tp::{Cann, Engine};
 use ascend_tp_machine::{Profile, Soc, Topology};
 use ascend_tp_planner::fit_memory::{COMMUNICATOR_BYTES, CardMemory, MemoryKind};
 use ascend_tp_planner::serve::{Objective, ServingRequest};
-use ascend_tp_planner::simulate::{Issue, Simulator};
+use ascend_tp_planner::simulate::Simulator;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
 /// Compiles, starts an engine on emulated cards and compares every card's account with the prediction.
 fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
     let Programs { prefill, decode } = deployment.compile(config).unwrap();
-    let of_rank = |rank: usize| CardMemory::of(&[&prefill[rank], &decode[rank]], COMMUNICATOR_BYTES);
+    let of_rank = |rank: usize| CardMemory::of(&[&prefill, &decode], rank, COMMUNICATOR_BYTES);
     let predicted: Vec<CardMemory> = (0..deployment.cards).map(of_rank).collect();
     let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
@@ -98,16 +98,16 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
         assert_eq!((exchanges_that_multiply(&apart[0]), exchanges_that_multiply(&one[0])), (0, 2 * of_layer));
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..8).collect();
-        for (issue, launching) in [(Issue::Eager, Launching::Eager), (Issue::Captured, Launching::Captured)] {
+        for launching in [Launching::Eager, Launching::Captured] {
             let [slow, fast] = [&apart, &one].map(|plans| {
-                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(issue).breakdown;
+                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(launching).breakdown;
                 let found = period_us(plans, launching, None);
                 let error = predicted.duration_us / found - 1.0;
-                assert!(error.abs() < 0.02, "{residual:?}, {issue:?}: {error}, {found} for {predicted:?}");
+                assert!(error.abs() < 0.02, "{residual:?}, {launching:?}: {error}, {found} for {predicted:?}");
                 found
             });
-            eprintln!("{residual:?} {issue:?}: {slow} us apart, {fast} us in one call");
-            assert!(fast < slow, "{residual:?}, {issue:?}: {slow} us apart, {fast} us in one call");
+            eprintln!("{residual:?} {launching:?}: {slow} us apart, {fast} us in one call");
+            assert!(fast < slow, "{residual:?}, {launching:?}: {slow} us apart, {fast} us in one call");
         }
     }
 }
@@ -150,13 +150,13 @@ fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..cards).collect();
         for (name, plans) in [("prefill", &prefill), ("decode", &decode)] {
-            for (issue, launching) in [(Issue::Eager, Launching::Eager), (Issue::Captured, Launching::Captured)] {
-                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(issue).breakdown;
+            for launching in [Launching::Eager, Launching::Captured] {
+                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(launching).breakdown;
                 let found = period_us(plans, launching, None);
                 let error = predicted.duration_us / found - 1.0;
                 assert!(
                     error.abs() < 0.02,
-                    "{name} on {cards} cards, {rows} rows, {issue:?}: {error}, {found} for {predicted:?}"
+                    "{name} on {cards} cards, {rows} rows, {launching:?}: {error}, {found} for {predicted:?}"
                 );
             }
         }
@@ -170,17 +170,17 @@ fn a_token_takes_as_long_as_the_keys_that_are_there() {
     let decode = deployment.compile(&model("qwen2.5-72b", 3)).unwrap().decode;
     let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let on: Vec<usize> = (0..8).collect();
-    for (issue, launching) in [(Issue::Eager, Launching::Eager), (Issue::Captured, Launching::Captured)] {
+    for launching in [Launching::Eager, Launching::Captured] {
         let times = [65, 1000, 4097].map(|keys| {
-            let predicted = Simulator::new(&profile, &topology, &decode, &on, Some(keys)).run(issue).breakdown;
+            let predicted = Simulator::new(&profile, &topology, &decode, &on, Some(keys)).run(launching).breakdown;
             let found = period_us(&decode, launching, Some(keys));
             let error = predicted.duration_us / found - 1.0;
-            assert!(error.abs() < 0.02, "{keys} keys, {issue:?}: {error}, {found} for {predicted:?}");
+            assert!(error.abs() < 0.02, "{keys} keys, {launching:?}: {error}, {found} for {predicted:?}");
             found
         });
         // Each of 16 sequences has 512 bytes a key and layer on a card, and 1.6 MB pass in a microsecond at most.
         let least_us = 3.0 * 16.0 * 512.0 * 3000.0 / 1.6e6;
-        assert!(times[2] - times[1] > least_us && times[1] > times[0], "{issue:?}: {times:?}");
+        assert!(times[2] - times[1] > least_us && times[1] > times[0], "{launching:?}: {times:?}");
     }
 }
 
@@ -370,11 +370,11 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
         let on: Vec<usize> = (0..cards).collect();
         let keys = Some(input_tokens + output_tokens.div_ceil(2));
         let runs = [
-            (&prefill, Issue::Eager, None, candidate.prefill),
+            (&prefill, Launching::Eager, None, candidate.prefill),
             (&decode, candidate.split.issue, keys, candidate.decode),
         ];
-        for (plans, issue, keys, predicted) in runs {
-            let whole = Simulator::new(&profile, &topology, plans, &on, keys).run(issue).breakdown;
+        for (plans, launching, keys, predicted) in runs {
+            let whole = Simulator::new(&profile, &topology, plans, &on, keys).run(launching).breakdown;
             assert_eq!((whole.kernels, whole.collectives), (predicted.kernels, predicted.collectives));
             let error = predicted.duration_us / whole.duration_us - 1.0;
             assert!(error.abs() < 0.001, "{}: {error}, {predicted:?} for {whole:?}", candidate.split);
@@ -397,7 +397,7 @@ fn a_depth_is_no_faster_than_replicas() {
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES).bytes(MemoryKind::Weights);
             let on: Vec<usize> = (0..cards).collect();
             let us = [prefill, decode].map(|plans| {
-                Simulator::new(&profile, &topology, &plans, &on, None).run(Issue::Eager).breakdown.duration_us
+                Simulator::new(&profile, &topology, &plans, &on, None).run(Launching::Eager).breakdown.duration_us
             });
             (memory, us)
         };
@@ -423,7 +423,7 @@ fn a_depth_is_no_faster_than_copies() {
             let on: Vec<usize> = (0..layout.cards()).collect();
             let of_run = |run: &StepProgram<'_>| {
                 let plans = run.schedule(&recipe, &layout, Kernels::NONE, Exchanges::Apart).unwrap();
-                Simulator::new(&profile, &topology, &plans, &on, None).run(Issue::Eager).breakdown.duration_us
+                Simulator::new(&profile, &topology, &plans, &on, None).run(Launching::Eager).breakdown.duration_us
             };
             lowered.runs(&recipe, &layout).unwrap().iter().map(of_run).sum()
         };
@@ -462,7 +462,7 @@ proptest! {
     #[test]
     fn a_slower_link_is_never_faster_and_nothing_is_by_chance(
         cards in 2_usize..=16, batch in 1_usize..9, factor in 1.0..6.0_f64, level in 0_usize..2,
-        issue in proptest::sample::select(vec![Issue::Eager, Issue::Captured]),
+        launching in proptest::sample::select(vec![Launching::Eager, Launching::Captured]),
     ) {
         let (precision, residual, head) = (DType::BF16.into(), Residual::Seq, Head::LastToken);
         let (longest_prompt, context) = (40, 48);
@@ -472,7 +472,7 @@ proptest! {
         let plans = deployment.compile(&config).unwrap().prefill;
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
         let on: Vec<usize> = (0..cards).collect();
-        let run = |topology: &Topology| Simulator::new(&profile, topology, &plans, &on, None).run(issue);
+        let run = |topology: &Topology| Simulator::new(&profile, topology, &plans, &on, None).run(launching);
         let found = run(&topology);
         prop_assert_eq!(&found, &run(&topology));
         let mut slower = topology;

@@ -5,7 +5,7 @@
 use std::process::Output;
 
 use ascend_tp_planner::train::coefficients::TrainCoefficients;
-use ascend_tp_planner::train::points::PointRow;
+use ascend_tp_planner::train::points::{Outcome, PointRow};
 use ascend_tp_planner::train::unseen::unseen;
 use ascend_tp_planner::train::{forms, text};
 use ascend_tp_planner::validate::TRAINING;
@@ -130,14 +130,104 @@ fn the_validation_has_every_training_row_and_every_closed_form() {
     }
 }
 
+/// Predicted over measured, less 1.
+fn error(row: &PointRow) -> Option<f64> {
+    match row.outcome {
+        Outcome::Predicted(value) => Some(value / row.measured - 1.0),
+        Outcome::LeftOut(_) => None,
+    }
+}
+
+/// Median and 90th percentile of the sizes of the predicted rows' errors, and how many there are.
+fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
+    let mut sizes: Vec<f64> = rows.iter().filter_map(error).map(f64::abs).collect();
+    sizes.sort_by(f64::total_cmp);
+    let at = |part: f64| sizes.get(((sizes.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(f64::NAN);
+    (at(0.5), at(0.9), sizes.len())
+}
+
+/// Every measured row beside what is predicted for it, those that are left out with their reason.
+fn points_table(rows: &[PointRow]) -> String {
+    let cells = rows.iter().map(|row| {
+        let digits = if row.measured < 100.0 { 1 } else { 0 };
+        let (predicted, error, why) = match (&row.outcome, error(row)) {
+            (Outcome::Predicted(value), Some(error)) => {
+                (format!("{value:.digits$}"), format!("{:+.1} %", 100.0 * error), "")
+            }
+            (Outcome::LeftOut(reason), _) => (String::new(), String::new(), reason.as_str()),
+            (Outcome::Predicted(value), None) => (format!("{value:.digits$}"), String::new(), ""),
+        };
+        [
+            row.model.clone(),
+            row.split.clone(),
+            row.unit.clone(),
+            format!("{:.digits$}", row.measured),
+            predicted,
+            error,
+            why.to_owned(),
+        ]
+    });
+    let heading = ["model", "split", "unit", "measured", "predicted", "error", "left out because"];
+    let (median, tenth, count) = errors(rows);
+    format!(
+        "{}\n{count} of {} rows: median error {:.1} %, 90th percentile {:.1} %.\n",
+        text::table(heading, "lllrrrl", cells),
+        rows.len(),
+        100.0 * median,
+        100.0 * tenth
+    )
+}
+
+/// The coefficients that were fitted of training.
+fn coefficients_table(coefficients: &TrainCoefficients) -> String {
+    let TrainCoefficients { product_efficiency, attention_efficiency, overlap, step_us } = *coefficients;
+    let rows = [
+        (
+            "product_efficiency",
+            format!("{product_efficiency}"),
+            "of the cube units' rate, a large product within a step",
+        ),
+        (
+            "attention_efficiency",
+            format!("{attention_efficiency}"),
+            "of the cube units' rate, fused attention at heads of 128",
+        ),
+        (
+            "overlap",
+            format!("{overlap}"),
+            "of an exchange behind a product, of a computation's time for an exchange beside it",
+        ),
+        ("step_us", format!("{step_us}"), "microseconds of the host a step"),
+    ];
+    let cells = rows.into_iter().map(|(name, value, meaning)| [name.to_owned(), value, meaning.to_owned()]);
+    text::table(["coefficient", "value", "of what"], "lrl", cells)
+}
+
+#[test]
+fn a_row_that_is_left_out_says_why() {
+    let row = PointRow {
+        source: String::new(),
+        model: "m".to_owned(),
+        split: "s".to_owned(),
+        unit: "u".to_owned(),
+        measured: 200.0,
+        gap: None,
+        outcome: Outcome::Predicted(250.0),
+    };
+    let out = PointRow { outcome: Outcome::LeftOut("unknown".to_owned()), ..row.clone() };
+    let text = points_table(&[row, out]);
+    assert!(text.contains("| +25.0 % |") && text.contains("| unknown"), "{text}");
+    assert!(text.contains("1 of 2 rows: median error 25.0 %"), "{text}");
+}
+
 #[test]
 fn the_tables_of_the_document_are_what_the_program_says() {
     let root = root();
     let path = root.join("docs/COSTS.md");
     let tables = [
         ("closed forms", text::forms_table(&forms::published())),
-        ("training coefficients", text::coefficients_table(&TrainCoefficients::FITTED)),
-        ("training rows", text::points_table(&training_rows())),
+        ("training coefficients", coefficients_table(&TrainCoefficients::FITTED)),
+        ("training rows", points_table(&training_rows())),
     ];
     let before = std::fs::read_to_string(&path).unwrap();
     let mut document = before.clone();

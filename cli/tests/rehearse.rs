@@ -12,12 +12,12 @@ use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::{Exchanges, StepOrder, schedule_partly_joined};
-use ascend_tp::train::{Layout, Recipe, Zero, compile, recipe};
+use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
-use ascend_tp_planner::rehearse::{Rehearsal, RehearsalReport, Setting, Site, html, train};
-use ascend_tp_planner::simulate::{Issue, Simulator};
-use ascend_tp_planner::train::decoder::Job;
-use ascend_tp_planner::train::{forms, grid, setting};
+use ascend_tp_planner::rehearse::{Rehearsal, RehearsalMemory, RehearsalReport, Setting, Site, html, train};
+use ascend_tp_planner::simulate::Simulator;
+use ascend_tp_planner::train::job::Job;
+use ascend_tp_planner::train::{grid, setting};
 use serde_json::Value;
 
 use crate::trace::check;
@@ -127,12 +127,17 @@ fn the_same_setting_gives_the_same_report_page_and_trace() {
     assert_eq!(html::page(&first), html::page(&second));
 }
 
+/// Bytes of the fullest card before anything runs.
+fn memory(setting: &Setting) -> RehearsalMemory {
+    RehearsalMemory::fullest(&setting.compile().unwrap(), &setting.site.profile)
+}
+
 /// What is predicted before anything runs is what the cards account for.
 #[test]
 fn bytes_are_those_the_card_accounts_for() {
     for (cards, batch, residual) in [(1, 2, Residual::Replicate), (4, 1, Residual::Seq), (6, 3, Residual::Replicate)] {
         let setting = Setting { batch, residual, ..setting(cards) };
-        let predicted = Rehearsal::predict_memory(&setting).unwrap();
+        let predicted = memory(&setting);
         let found = report(&setting).memory;
         assert_eq!(found.kinds.total().0, found.used, "{cards} cards: the kinds are the whole");
         assert_eq!(found, predicted, "{cards} cards");
@@ -213,8 +218,8 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
         pp: 1,
         schedule: Pipeline::OneForwardOneBackward,
         dp: 1,
-        zero: forms::ZeroStage::Stage0,
-        recompute: setting::Recomputation::None,
+        zero: Zero::None,
+        recompute: Recompute::None,
         micro_batch: 1,
         order: setting::RankOrder::DataInside,
     };
@@ -276,7 +281,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
                         .unwrap(),
                     &setting.site,
                 );
-                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
+                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
                 run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
             })
             .sum();
@@ -305,7 +310,7 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
         let found = step_rehearsal(&setting).report();
         let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
-        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
+        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
         println!("cp={context}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
         assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
@@ -327,7 +332,7 @@ fn a_step_of_stages_takes_what_its_plans_take() {
         assert_eq!((found.micro_batches, found.phases[0].first.tokens), (6, 6 * 512));
         let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
-        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Issue::Eager);
+        let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
         println!("{pipeline}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
         assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
@@ -428,9 +433,9 @@ fn what_does_not_fit_is_refused_with_what_would() {
         output: 64,
         ..setting(cards)
     };
-    assert!(Rehearsal::predict_memory(&full).unwrap().fits(), "{cards} cards");
+    assert!(memory(&full).fits(), "{cards} cards");
     let fewer = Site { cards: cards - 1, ..full.site.clone() };
-    assert!(!Rehearsal::predict_memory(&Setting { site: fewer, ..full }).unwrap().fits(), "{cards} is the least");
+    assert!(!memory(&Setting { site: fewer, ..full }).fits(), "{cards} is the least");
     // On four cards the batch can be made to fit.
     let found = refused("qwen-72b --cards 4 --batch 64 --input 1024 --output 64");
     let batch: usize = found[0].split("--batch ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
@@ -441,8 +446,8 @@ fn what_does_not_fit_is_refused_with_what_would() {
         output: 64,
         ..setting(4)
     };
-    assert!(Rehearsal::predict_memory(&with(batch)).unwrap().fits(), "{batch}");
-    assert!(!Rehearsal::predict_memory(&with(batch + 1)).unwrap().fits(), "{batch} is the largest");
+    assert!(memory(&with(batch)).fits(), "{batch}");
+    assert!(!memory(&with(batch + 1)).fits(), "{batch} is the largest");
 }
 
 #[test]

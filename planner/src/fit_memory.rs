@@ -7,6 +7,7 @@
 use ascend_tp_machine::Profile;
 
 use ascend_tp::base::{Bytes, Diagnostic};
+use ascend_tp::exec::{communicators_wanted, regions_wanted};
 use ascend_tp::schedule::launch::largest_workspaces;
 use ascend_tp::schedule::plan::{ALIGNMENT_BYTES, Plan, Region};
 
@@ -70,15 +71,15 @@ impl MemoryKind {
 pub struct CardMemory([u64; MemoryKind::ALL.len()]);
 
 impl CardMemory {
-    /// What one rank takes to run these plans, one of each program.
+    /// What a rank takes to run its plans of these programs.
     #[must_use]
-    pub fn of(plans: &[&Plan], communicator: Bytes) -> Self {
+    pub fn of(programs: &[&[Plan]], rank: usize, communicator: Bytes) -> Self {
         let mut memory = Self::default();
         let mut allocate = |kind: MemoryKind, bytes: u64| {
             memory.0[kind as usize] += bytes;
             memory.0[MemoryKind::Rounding as usize] += bytes.next_multiple_of(32) + 32 - bytes;
         };
-        for region in Region::ALL {
+        for (region, bytes) in Region::ALL.into_iter().zip(regions_wanted(programs, rank)) {
             let kind = match region {
                 Region::Weights => MemoryKind::Weights,
                 Region::States => MemoryKind::KvCache,
@@ -86,19 +87,15 @@ impl CardMemory {
                 Region::Outputs => MemoryKind::Outputs,
                 Region::Arena => MemoryKind::Arena,
             };
-            let bytes = plans.iter().map(|plan| plan.region_bytes(region).0).max().unwrap_or(0);
-            allocate(kind, bytes.max(ALIGNMENT_BYTES));
+            // A buffer is never empty.
+            allocate(kind, bytes.0.max(ALIGNMENT_BYTES));
         }
-        for workspace in largest_workspaces(plans.iter().copied()).into_iter().filter(|bytes| *bytes > 0) {
+        let workspaces = largest_workspaces(programs.iter().map(|plans| &plans[rank]));
+        for workspace in workspaces.into_iter().filter(|bytes| *bytes > 0) {
             allocate(MemoryKind::Workspace, workspace as u64);
         }
-        let mut groups: Vec<&Vec<usize>> = Vec::new();
-        for plan in plans {
-            groups.extend(plan.groups.values().iter().filter(|ranks| ranks.contains(&plan.rank)));
-        }
-        groups.sort_unstable();
-        groups.dedup();
-        memory.0[MemoryKind::HcclBuffers as usize] = groups.len() as u64 * communicator.0;
+        let communicators = communicators_wanted(programs, rank) as u64;
+        memory.0[MemoryKind::HcclBuffers as usize] = communicators * communicator.0;
         memory
     }
 
@@ -106,8 +103,7 @@ impl CardMemory {
     #[must_use]
     pub fn fullest(programs: &[&[Plan]], communicator: Bytes) -> Self {
         let ranks = programs.first().map_or(0, |plans| plans.len());
-        let of = |rank: usize| programs.iter().map(|plans| &plans[rank]).collect::<Vec<_>>();
-        let cards = (0..ranks).map(|rank| Self::of(&of(rank), communicator));
+        let cards = (0..ranks).map(|rank| Self::of(programs, rank, communicator));
         cards.max_by_key(|memory| memory.total().0).unwrap_or_default()
     }
 

@@ -7,6 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`calibrate`] | cards → the profile of their chip, by benches of this project |
+//! | [`decoder`] | sizes of a dense decoder → its parameters and operations |
 //! | [`fit_memory`] | plans → bytes on each card by kind, equal to what the card hands out |
 //! | [`serve`] | the best way to serve a model on some cards, and what beat the others |
 //! | [`simulate`] | plans → when each step runs, and what the time goes to |
@@ -16,6 +17,7 @@
 //! | [`rehearse`] | a session's plans, or a step's of training, run by the real executor on emulated cards with a clock |
 
 pub mod calibrate;
+pub mod decoder;
 pub mod fit_memory;
 mod points;
 pub mod rehearse;

@@ -14,30 +14,9 @@ use ascend_tp_machine::{CollectiveCost, Exchange, HostCall, OperatorCost, Profil
 use rustc_hash::FxHashMap;
 
 use ascend_tp::base::Id;
-use ascend_tp::exec::KEY_BLOCK;
+use ascend_tp::exec::{KEY_BLOCK, Launching};
 use ascend_tp::schedule::launch::{exchange, is_repeatable, launch, launch_reading, product};
 use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, StreamKind};
-
-/// How work reaches the card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Issue {
-    /// One call a step.
-    Eager,
-    /// All steps at once, by replay of a captured graph.
-    Captured,
-}
-
-impl Issue {
-    /// The name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Eager => "eager",
-            Self::Captured => "captured",
-        }
-    }
-}
 
 /// Start and end of a step on its stream, in microseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -283,8 +262,8 @@ impl<'a> Simulator<'a> {
 
     /// Walks all plans once.
     #[must_use]
-    pub fn run(&self, issue: Issue) -> SimulatedRun {
-        let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, issue)).collect();
+    pub fn run(&self, launching: Launching) -> SimulatedRun {
+        let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, launching)).collect();
         let groups = self.slow_downs.len();
         let mut meetings: Vec<Vec<Meeting>> = (0..groups).map(|_| Vec::new()).collect();
         let mut costs = Costs::default();
@@ -293,7 +272,7 @@ impl<'a> Simulator<'a> {
             let mut moved = false;
             for (rank, walk) in walks.iter_mut().enumerate() {
                 while walk.next < self.steps[rank].len()
-                    && self.step(rank, walk, issue, (&mut meetings, &mut busy), &mut costs)
+                    && self.step(rank, walk, launching, (&mut meetings, &mut busy), &mut costs)
                 {
                     moved = true;
                 }
@@ -323,10 +302,10 @@ impl<'a> Simulator<'a> {
         (host_us + self.host_us(function, 0)).max(end_us) + self.profile.coefficients.host.wake_us
     }
 
-    fn start(&self, plan: &Plan, issue: Issue) -> Walk {
+    fn start(&self, plan: &Plan, launching: Launching) -> Walk {
         let inputs = plan.region_bytes(Region::Inputs).0;
         let mut host_us = if inputs > 0 { self.copy(0.0, Ends::default(), inputs) } else { 0.0 };
-        if issue == Issue::Captured {
+        if launching == Launching::Captured {
             host_us += self.host_us("aclmdlRIExecuteAsync", 0);
         }
         Walk {
@@ -345,13 +324,13 @@ impl<'a> Simulator<'a> {
         &self,
         rank: usize,
         walk: &mut Walk,
-        issue: Issue,
+        launching: Launching,
         (meetings, busy): (&mut [Vec<Meeting>], &mut [Busy]),
         costs: &mut Costs,
     ) -> bool {
         let priced = &self.steps[rank][walk.next];
         let stream = self.plans[rank].steps[walk.next].stream as usize;
-        if issue == Issue::Eager && !walk.waits {
+        if launching == Launching::Eager && !walk.waits {
             walk.host_us += match priced {
                 Priced::Kernel(_, Repeats::Yes) => self.host_us("aclnnMatmul", 0),
                 Priced::Kernel(_, Repeats::No) => {
@@ -364,9 +343,9 @@ impl<'a> Simulator<'a> {
             };
         }
         let ready_us = walk.ends_us[stream].max(walk.host_us);
-        let node_us = match issue {
-            Issue::Eager => 0.0,
-            Issue::Captured => self.profile.coefficients.host.replay_node_us,
+        let node_us = match launching {
+            Launching::Eager => 0.0,
+            Launching::Captured => self.profile.coefficients.host.replay_node_us,
         };
         let span = match priced {
             Priced::Kernel(cost, _) => {

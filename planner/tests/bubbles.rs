@@ -11,6 +11,7 @@ use std::sync::Arc;
 use ascend_tp::base::{Id, Kernels};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
+use ascend_tp::exec::Launching;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 use ascend_tp::schedule::plan::{Action, EventId, Plan};
@@ -19,7 +20,7 @@ use ascend_tp::timeline::Span;
 use ascend_tp::train::{Layout, Recipe, lower};
 use ascend_tp_machine::{Profile, Soc, Topology};
 use ascend_tp_planner::rehearse::{Site, train};
-use ascend_tp_planner::simulate::{self, Issue, RankRun, Simulator};
+use ascend_tp_planner::simulate::{self, RankRun, Simulator};
 
 const PIPELINES: [Pipeline; 5] = [
     Pipeline::GPipe,
@@ -101,7 +102,7 @@ impl Seen {
             .schedule_in(order, recipe, layout, Kernels::NONE, Exchanges::Apart)
             .unwrap();
         let cards: Vec<usize> = (0..plans.len()).collect();
-        let run = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
+        let run = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
         let span = |rank: usize, step: usize, at: &simulate::SimulatedSpan| {
             let [start_ns, end_ns] = [at.start_us, at.end_us].map(|us| (1e3 * us) as u64);
             let stream = plans[rank].steps[step].stream;

@@ -165,7 +165,7 @@ pub enum Marks {
 }
 
 /// How the steps of a plan reach the card.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Launching {
     /// Each by a call of its own, in every run.
     #[default]
@@ -173,6 +173,17 @@ pub enum Launching {
     /// As one graph (`aclmdlRI…`): the first run of a plan is eager, the second records the graph, and from then on a run
     /// is one call. Runs that are timed or observed stay eager.
     Captured,
+}
+
+impl Launching {
+    /// The name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Captured => "captured",
+        }
+    }
 }
 
 /// What a run is asked to tell besides the outputs.

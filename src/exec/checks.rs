@@ -167,14 +167,27 @@ pub(super) fn capture_problem<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsR
     Some(problem.help("leave --captured out, run on one card, or install a newer toolkit"))
 }
 
+/// Bytes of each region on a rank's card that programs of one engine take, in the order of [`Region::ALL`]: one runs at a time,
+/// so the largest of each.
+#[must_use]
+pub fn regions_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> [Bytes; Region::ALL.len()] {
+    let of = |region| programs.iter().map(move |plans| plans.as_ref()[rank].borrow().region_bytes(region)).max();
+    Region::ALL.map(|region| of(region).unwrap_or_default())
+}
+
+/// Communicators of programs of one engine that a rank is in.
+#[must_use]
+pub fn communicators_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> usize {
+    groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count()
+}
+
 /// Bytes by use on a rank's card that programs of one engine take: each region, and the buffers of communicators.
 #[must_use]
 pub fn memory_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> Vec<(&'static str, Bytes)> {
-    let of = |region| programs.iter().map(move |plans| plans.as_ref()[rank].borrow().region_bytes(region)).max();
-    let regions = Region::ALL.into_iter().map(|region| (region.name(), of(region).unwrap_or_default()));
-    let groups = groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count();
-    let buffers = Bytes(groups as u64 * Communicator::buffer_bytes().0);
-    regions.chain((groups > 0).then_some(("buffers of communicators (HCCL_BUFFSIZE)", buffers))).collect()
+    let regions = Region::ALL.map(Region::name).into_iter().zip(regions_wanted(programs, rank));
+    let communicators = communicators_wanted(programs, rank);
+    let buffers = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
+    regions.chain((communicators > 0).then_some(("buffers of communicators (HCCL_BUFFSIZE)", buffers))).collect()
 }
 
 /// Whether a rank's regions fit its card, before anything is loaded.

@@ -66,7 +66,7 @@ pub fn is_of_one_step(state: &str) -> bool {
 }
 
 /// How much of what belongs to a weight is cut over the cards of [`DATA`] and [`CONTEXT`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Zero {
     /// Nothing.
     #[default]
@@ -81,16 +81,19 @@ pub enum Zero {
 }
 
 impl Zero {
+    /// All stages, by their usual numbers.
+    pub const ALL: [Self; 4] = [Self::None, Self::Moments, Self::Gradients, Self::Weights];
+
     /// By the stage's usual number.
     #[must_use]
-    pub const fn of_stage(stage: u8) -> Option<Self> {
-        match stage {
-            0 => Some(Self::None),
-            1 => Some(Self::Moments),
-            2 => Some(Self::Gradients),
-            3 => Some(Self::Weights),
-            _ => None,
-        }
+    pub fn of_stage(stage: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(stage)).copied()
+    }
+
+    /// The stage's usual number.
+    #[must_use]
+    pub const fn stage(self) -> u8 {
+        self as u8
     }
 }
 

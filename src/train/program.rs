@@ -6,6 +6,7 @@
 //! be finite.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -96,7 +97,7 @@ impl Part {
 }
 
 /// What is computed again for the gradients rather than kept until then. On one card it changes no bit of any number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Recompute {
     /// Nothing.
     #[default]
@@ -124,6 +125,17 @@ impl Recompute {
             Self::Layers(count) => (count, |_| true),
         };
         layers.iter().take(count).map(|ops| Segment { ops: ops.clone(), is_again }).collect()
+    }
+}
+
+impl fmt::Display for Recompute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Selective => f.write_str("selective"),
+            Self::Full => f.write_str("full"),
+            Self::Layers(count) => count.fmt(f),
+        }
     }
 }
 

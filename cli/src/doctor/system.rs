@@ -5,9 +5,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
 
 /// How long an external tool may take: `npu-smi` waits for minutes on a card that does not answer.
 pub(crate) const TOOL_LIMIT: Duration = Duration::from_secs(5);
@@ -131,13 +132,13 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Opti
         return Ok(None);
     };
     // A grandchild may hold the pipes open for as long as it likes.
-    let text = |from: mpsc::Receiver<String>| from.recv_timeout(limit).unwrap_or_default();
+    let text = |from: Receiver<String>| from.recv_timeout(limit).unwrap_or_default();
     Ok(Some(Ended { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
 /// Reads a pipe to its end beside everything else.
-fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
+fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = bounded(1);
     if let Some(mut pipe) = pipe {
         thread::spawn(move || {
             let mut bytes = Vec::new();

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Diagnostic, Diagnostics, Kernels, Precision};
+use ascend_tp::base::{Diagnostic, Diagnostics, Kernels};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder, prefill};
-use ascend_tp::schedule::{Exchanges, Plan};
+use ascend_tp::schedule::Plan;
 use ascend_tp::{Mesh, Parallelized, compile};
 
 use crate::arguments::ExplainOptions;
@@ -22,12 +22,12 @@ const PREFILL_TOKENS: usize = 2048;
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     config: &'a ModelConfig,
+    /// How the model is to be run.
+    pub(super) deployment: Deployment,
+    /// Its cards.
     pub(super) mesh: Mesh,
-    pub(super) precision: Precision,
-    residual: Residual,
-    pub(super) batch: usize,
+    /// New tokens of each sequence of the pass that is shown.
     sequence: usize,
-    pub(super) context: usize,
     /// Kernels that the cards have.
     kernels: Kernels,
 }
@@ -80,33 +80,32 @@ impl<'a> Request<'a> {
             );
         }
         let divided = options.step.serving("explain", options.cards, &[TENSOR]).map_err(|found| problems.append(found));
-        let mesh = divided.and_then(|(_, grid)| {
-            let deployment = Deployment { grid, batch: options.batch, ..Deployment::of(config, options.cards) };
-            deployment.mesh(config).map_err(|found| problems.append(found))
+        let deployed = divided.and_then(|(_, grid)| {
+            let deployment = Deployment {
+                grid,
+                precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
+                residual: options.layout.residual(),
+                batch: options.batch,
+                context,
+                ..Deployment::of(config, options.cards)
+            };
+            let mesh = deployment.mesh(config).map_err(|found| problems.append(found))?;
+            Ok((deployment, mesh))
         });
         let kernels = cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
-        let Ok(mesh) = mesh else { return Err(problems) };
-        problems.into_result(Self {
-            config,
-            mesh,
-            precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
-            residual: options.layout.residual(),
-            batch: options.batch,
-            sequence: options.sequence,
-            context,
-            kernels,
-        })
+        let Ok((deployment, mesh)) = deployed else { return Err(problems) };
+        problems.into_result(Self { config, deployment, mesh, sequence: options.sequence, kernels })
     }
 
     /// How the residual stream lies in a program. A session keeps it whole in a decode step, which has one token a
     /// sequence and nothing to cut.
     pub(super) const fn residual(&self, pass: Pass) -> Residual {
-        if pass.sequence == 1 { Residual::Replicate } else { self.residual }
+        if pass.sequence == 1 { Residual::Replicate } else { self.deployment.residual }
     }
 
     /// Tokens of the prefill that decides how weights are cut, if the shown pass is a decode step.
     pub(super) fn prefill_tokens(&self) -> usize {
-        if self.sequence > 1 { self.sequence } else { PREFILL_TOKENS.min(self.context) }
+        if self.sequence > 1 { self.sequence } else { PREFILL_TOKENS.min(self.deployment.context) }
     }
 
     /// Runs all passes of all programs.
@@ -128,14 +127,14 @@ impl<'a> Request<'a> {
     }
 
     fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
-        let run = RunShape { batch: self.batch, sequence: pass.sequence, cache_length: self.context };
+        let Deployment { batch, context, precision, exchanges, .. } = self.deployment;
+        let run = RunShape { batch, sequence: pass.sequence, cache_length: context };
         let program = match pass.sequence {
-            1 => decoder(self.config, run, self.precision, pass.head)?,
-            _ => prefill(self.config, run, self.precision, pass.head)?,
+            1 => decoder(self.config, run, precision, pass.head)?,
+            _ => prefill(self.config, run, precision, pass.head)?,
         };
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let exchanges = Exchanges::WithProducts;
         let compile::CompiledProgram { split, plans } =
             compile::compile_with(&program, &self.mesh, &pins, self.kernels, exchanges)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));

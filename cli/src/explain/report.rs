@@ -6,6 +6,7 @@ use ascend_tp::base::Bytes;
 use ascend_tp::collective::{ExplainedExchange, exchanges};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::Communicator;
+use ascend_tp::exec::{communicators_wanted, memory_wanted};
 use ascend_tp::program::models::{Head, layer_of};
 use ascend_tp::program::{Form, OpId, Program, Role, Value};
 use ascend_tp::schedule::Plan;
@@ -177,13 +178,13 @@ impl Report {
             architecture: config.family.architecture(),
             layers: config.layers,
             parameters: parameters(&shown.program),
-            dtype: request.precision.name(),
+            dtype: request.deployment.precision.name(),
             cards: request.mesh.cards(),
             mesh: request.mesh.to_string(),
             program: pass(request, shown),
             deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
-            totals: totals(&found, request.batch * shown.pass.sequence),
+            totals: totals(&found, request.deployment.batch * shown.pass.sequence),
             collectives: found.into_iter().map(Collective::from).collect(),
             launches: launches(&shown.plans[0], config.layers / 2, shown.pass.sequence),
             memory: memory(&shown.plans, request),
@@ -191,7 +192,7 @@ impl Report {
                 .iter()
                 .map(|other| Alternative {
                     program: pass(request, other),
-                    totals: totals(&exchanges(&other.split.lowered), request.batch * other.pass.sequence),
+                    totals: totals(&exchanges(&other.split.lowered), request.deployment.batch * other.pass.sequence),
                     arena: other.plans.iter().map(|plan| plan.region_bytes(Region::Arena).0).max().unwrap_or(0),
                 })
                 .collect(),
@@ -201,9 +202,9 @@ impl Report {
 
 fn pass(request: &Request<'_>, compiled: &Compiled) -> Pass {
     Pass {
-        batch: request.batch,
+        batch: request.deployment.batch,
         sequence: compiled.pass.sequence,
-        context: request.context,
+        context: request.deployment.context,
         residual: request.residual(compiled.pass).name(),
         output: if compiled.pass.head == Head::LastToken { "token" } else { "logits" },
     }
@@ -317,13 +318,8 @@ fn totals(exchanges: &[ExplainedExchange], tokens: usize) -> Totals {
 }
 
 fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
-    let communicators = |plan: &Plan| {
-        let groups = plan.groups.values().iter().filter(|ranks| ranks.contains(&plan.rank)).count() as u64;
-        groups * Communicator::buffer_bytes().0
-    };
-    let regions = |plan: &Plan| Region::ALL.into_iter().map(|region| plan.region_bytes(region).0).sum::<u64>();
-    let total = |plan: &Plan| regions(plan) + communicators(plan);
-    let total_by_rank: Vec<u64> = plans.iter().map(total).collect();
+    let total = |rank| memory_wanted(&[plans], rank).into_iter().map(|(_, bytes)| bytes.0).sum::<u64>();
+    let total_by_rank: Vec<u64> = (0..plans.len()).map(total).collect();
     let fullest = total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
     let fullest = fullest.and_then(|(rank, _)| plans.get(rank));
     let bytes = |region| fullest.map_or(0, |plan| plan.region_bytes(region).0);
@@ -338,11 +334,12 @@ fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
     Memory {
         weights: bytes(Region::Weights),
         kv_cache: bytes(Region::States),
-        kv_per_token: cached / (request.batch * request.context) as u64,
+        kv_per_token: cached / (request.deployment.batch * request.deployment.context) as u64,
         inputs: bytes(Region::Inputs),
         outputs: bytes(Region::Outputs),
         arena: bytes(Region::Arena),
-        communicators: fullest.map_or(0, communicators),
+        communicators: fullest
+            .map_or(0, |plan| communicators_wanted(&[plans], plan.rank) as u64 * Communicator::buffer_bytes().0),
         total: total_by_rank.iter().copied().max().unwrap_or(0),
         total_by_rank,
     }

@@ -11,13 +11,14 @@ use std::ops::Range;
 
 use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
+use ascend_tp::exec::Launching;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
 use ascend_tp::schedule::{Exchanges, Plan};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
-use ascend_tp_planner::simulate::{Awaited, Issue, Limit, SimulatedSpan, Simulator, exposed, least_us};
+use ascend_tp_planner::simulate::{Awaited, Limit, SimulatedSpan, Simulator, exposed, least_us};
 use serde::Serialize;
 
 use super::fold::class_of;
@@ -229,7 +230,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
             continue;
         }
         let plans = run.schedule(&recipe, &layout, kernels, Exchanges::on(site.profile.soc))?;
-        let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Issue::Eager);
+        let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
         let duration_us = |rank: usize| found.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
         let inner = plans.len() / layout.stages;

@@ -26,6 +26,7 @@ use super::sample::Samples;
 use super::{Bench, Effort};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, ReduceOp, RootInfo, Stream};
+use ascend_tp_planner::calibrate::on_all_ranks;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Collective {
@@ -206,7 +207,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     let mut table = empty(across);
     for ranks in if across > 1 { vec![across] } else { setting.ranks.clone() } {
         let ends = communicators(bench, ranks)?;
-        let found = on_all_ranks(ends, |communicator| of_rank(bench, setting, communicator))?;
+        let found = on_all_ranks(ends, Error::is_consequence, |communicator| of_rank(bench, setting, communicator))?;
         for timing in found.into_iter().next().unwrap_or_default() {
             table.row(timing.cells(ranks, bench.limits.copy_bytes_s));
         }
@@ -270,40 +271,6 @@ fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error
     let all = group.exchange("where the communicator meets", mine)?;
     let root = RootInfo::from_bytes(&all[0])?;
     Ok(vec![Communicator::join(&root, group.size(), group.rank(), &device)?])
-}
-
-/// Gives every rank of this process a thread; what each found, by rank. A rank that fails leaves, so that the others end.
-fn on_all_ranks<T: Send>(
-    ends: Vec<Communicator>,
-    body: impl Fn(&Communicator) -> Result<T, Error> + Sync,
-) -> Result<Vec<T>, Error> {
-    let found: Vec<Result<T, Error>> = std::thread::scope(|scope| {
-        let body = &body;
-        let start = |end: Communicator| {
-            scope.spawn(move || {
-                let done = body(&end);
-                if done.is_err() {
-                    // The cause is known; that leaving failed too adds nothing.
-                    let _left = end.abort();
-                }
-                done
-            })
-        };
-        let threads: Vec<_> = ends.into_iter().map(start).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
-    for result in found {
-        match result {
-            Ok(value) => done.push(value),
-            Err(error) => failed.push(error),
-        }
-    }
-    let cause = failed.iter().position(|error| !error.is_consequence()).unwrap_or(0);
-    if failed.is_empty() { Ok(done) } else { Err(failed.swap_remove(cause)) }
 }
 
 /// All exchanges of one rank, in the same order on all.

@@ -20,12 +20,11 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::{Request, RequestEvent, Session};
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
-use ascend_tp::program::tree::SumOrder;
+use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Call, Region, Step, View};
-use ascend_tp::schedule::{Exchanges, Plan};
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -104,10 +103,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
     let mut decode =
         Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
     let necessary = Necessary::of(setting)?;
-    let launching = match setting.launching {
-        Launching::Eager => "eager",
-        Launching::Captured => "captured",
-    };
+    let launching = setting.launching.name();
     let mut first: Option<(f64, f64)> = None;
     let world = bench.group.size();
     for cards in if world > 1 { vec![world] } else { setting.cards.clone() } {
@@ -168,17 +164,12 @@ impl Setting {
 
     pub(super) fn deployment(&self, cards: usize) -> Deployment {
         Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
             precision: self.precision,
             residual: self.residual,
-            batch: 1,
             longest_prompt: self.prompt,
             context: self.prompt + self.tokens,
             head: Head::LastToken,
-            order: SumOrder::AsTheyCome,
-            exchanges: Exchanges::WithProducts,
+            ..Deployment::of(&self.model, cards)
         }
     }
 }

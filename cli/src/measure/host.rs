@@ -56,7 +56,8 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();
         let emulator = Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(*cards) })?;
         let cann = Cann::new(emulator.table())?;
-        for (launching, name) in [(Launching::Eager, "eager"), (Launching::Captured, "captured")] {
+        for launching in [Launching::Eager, Launching::Captured] {
+            let name = launching.name();
             let clock = Clock(Arc::new(|| now_ns(ClockId::ThreadCPUTime)));
             let options = EngineOptions { launching, clock: Some(clock), ..EngineOptions::default() };
             let mut engine = Engine::start_with(&cann, plans.clone(), &options)?;

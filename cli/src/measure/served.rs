@@ -13,11 +13,12 @@ use super::report::{Column, Form, Table, column};
 use super::train::{BATCH, Running};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::Diagnostics;
+use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::schedule::served::{sent_bytes, served};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout};
-use ascend_tp_planner::simulate::{Issue, Simulator};
+use ascend_tp_planner::simulate::Simulator;
 
 /// Data-parallel cards, whose gradients are summed.
 pub(crate) const CARDS: usize = 8;
@@ -69,7 +70,7 @@ impl OnClock {
         let cards: Vec<usize> = (0..CARDS).collect();
         let mut found = Self { sent_bytes: 0, duration_us: 0.0, exchanges_us: 0.0 };
         for (_, plans) in &compiled.plans {
-            let run = Simulator::new(&profile, &topology, plans, &cards, None).run(Issue::Eager).breakdown;
+            let run = Simulator::new(&profile, &topology, plans, &cards, None).run(Launching::Eager).breakdown;
             found.sent_bytes += plans.iter().map(sent_bytes).max().unwrap_or(0);
             found.duration_us += run.duration_us;
             found.exchanges_us += run.collectives_us;

@@ -19,7 +19,7 @@ use ascend_tp::exec::EngineOptions;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init, memory};
-use ascend_tp_planner::train::decoder::Decoder;
+use ascend_tp_planner::decoder::Decoder;
 
 /// Sequences of a step, and tokens of each.
 pub(super) const BATCH: (usize, usize) = (8, 256);

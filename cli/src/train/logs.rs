@@ -155,7 +155,7 @@ impl Logs {
 #[cfg(test)]
 mod tests {
     use ascend_tp::config::ModelConfig;
-    use ascend_tp_planner::train::decoder::Decoder;
+    use ascend_tp_planner::decoder::Decoder;
 
     use super::*;
 

@@ -9,9 +9,9 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Layout, Recipe, Recompute, check};
-use ascend_tp_planner::train::decoder::Job;
+use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::search::Search;
-use ascend_tp_planner::train::setting::{JobSplit, RankOrder, Recomputation};
+use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
 
 use super::mesh::{Axes, mesh};
 use super::step::{StepContext, StepOptions};
@@ -49,16 +49,11 @@ impl StepOptions {
         if recipe.lora.is_some() {
             return Err(problem("the planner knows no adapters").found("--lora").into());
         }
-        let recompute = match self.recompute {
-            Recompute::None => Recomputation::None,
-            Recompute::Selective => Recomputation::Selective,
-            Recompute::Full => Recomputation::Full,
-            Recompute::Layers(layers) => {
-                let problem = problem("the planner computes all layers again, or none");
-                let problem = problem.expected("--recompute none, selective or full");
-                return Err(problem.found(counted(layers, "layer")).into());
-            }
-        };
+        if let Recompute::Layers(layers) = self.recompute {
+            let problem = problem("the planner computes all layers again, or none");
+            let problem = problem.expected("--recompute none, selective or full");
+            return Err(problem.found(counted(layers, "layer")).into());
+        }
         let job = Job::new(model, (recipe.seq, recipe.global_batch), on.cards, (profile, topology));
         let search = Search::new(&job)?;
         if let Some(problem) = fits_nowhere("--mesh auto", &job, &search) {
@@ -66,11 +61,11 @@ impl StepOptions {
         }
         let layout = |split: &JobSplit| self.layout(axes(split), split.micro_batch, on.residual);
         let found = search.fastest(|split| {
-            self.is_asked_for(split, recompute, recipe, on.residual) && check(model, recipe, &layout(split)).is_ok()
+            self.is_asked_for(split, recipe, on.residual) && check(model, recipe, &layout(split)).is_ok()
         });
         let missing = || {
             let problem = problem("no split of these cards that fits has everything that is said");
-            problem.expected(self.said(recompute, recipe, on.residual)).found(counted(on.cards, "card"))
+            problem.expected(self.said(recipe, on.residual)).found(counted(on.cards, "card"))
         };
         let planned = found.map(|found| Planned { layout: layout(&found.setting), step_us: found.prediction.step_us });
         planned.ok_or_else(|| missing().into()).map(Some)
@@ -97,20 +92,20 @@ impl StepOptions {
     }
 
     /// Whether a split has everything that was said beside the mesh.
-    fn is_asked_for(&self, split: &JobSplit, recompute: Recomputation, recipe: &Recipe, residual: Residual) -> bool {
+    fn is_asked_for(&self, split: &JobSplit, recipe: &Recipe, residual: Residual) -> bool {
         let JobSplit { tp, sequence_parallel, cp, pp, schedule, dp, zero, micro_batch, order, .. } = *split;
         // The planner has one value where there is nothing to choose.
-        let is_zero = zero.number() == usize::from(self.zero) || dp * cp == 1;
+        let is_zero = zero.stage() == self.zero || dp * cp == 1;
         let is_residual = sequence_parallel == (residual == Residual::Seq) || tp == 1;
         let is_pipeline = schedule == recipe.pipeline || pp == 1;
         let is_micro_batch = self.micro_batch.is_none_or(|asked| asked.get() == micro_batch);
         let is_order = order == RankOrder::DataInside;
-        is_zero && is_residual && is_pipeline && is_micro_batch && is_order && split.recompute == recompute
+        is_zero && is_residual && is_pipeline && is_micro_batch && is_order && split.recompute == self.recompute
     }
 
     /// What was said beside the mesh.
-    fn said(&self, recompute: Recomputation, recipe: &Recipe, residual: Residual) -> String {
-        let (zero, pipeline, recompute, residual) = (self.zero, recipe.pipeline, recompute.name(), residual.name());
+    fn said(&self, recipe: &Recipe, residual: Residual) -> String {
+        let (zero, pipeline, recompute, residual) = (self.zero, recipe.pipeline, self.recompute, residual.name());
         let mut said = format!(
             "--zero {zero}, --residual {residual}, --recompute {recompute} and, of stages, --pipeline {pipeline}"
         );

@@ -10,6 +10,7 @@ use ascend_tp_machine::{CollectiveCost, Exchange, Profile};
 use super::MeasuredCards;
 use super::host::each_us;
 use super::kernels::{Bench, calls_of};
+use super::ranks::on_all_ranks;
 use crate::validate::Sample;
 
 /// Cards of a group.
@@ -34,47 +35,16 @@ pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Fo
     for ranks in GROUPS.into_iter().filter(|ranks| *ranks <= cards.count) {
         let devices = (0..ranks).map(|card| Device::open(cards.cann, card)).collect::<Result<Vec<_>>>()?;
         let ends = Communicator::init_all(&devices)?;
-        let found = on_all_ranks(ends, |end| of_rank(end, cards, profile))?;
-        samples.extend(found.0);
-        call_us = found.1;
+        let is_consequence = |error: &Error| error.kind() == ErrorKind::PeerLost;
+        // What the first rank found stands for all.
+        let found = on_all_ranks(ends, is_consequence, |end| of_rank(end, cards, profile))?;
+        if let Some((first, us)) = found.into_iter().next() {
+            samples.extend(first);
+            call_us = us;
+        }
         devices.into_iter().try_for_each(Device::close)?;
     }
     Ok((samples, call_us))
-}
-
-/// What the first rank found. A rank that fails leaves, so that the others end.
-fn on_all_ranks(ends: Vec<Communicator>, body: impl Fn(&Communicator) -> Result<Found> + Sync) -> Result<Found> {
-    let found: Vec<Result<Found>> = std::thread::scope(|scope| {
-        let start = |end: Communicator| {
-            let body = &body;
-            scope.spawn(move || {
-                let done = body(&end);
-                if done.is_err() {
-                    // The cause is known; that leaving failed too adds nothing.
-                    let _left = end.abort();
-                }
-                done
-            })
-        };
-        let threads: Vec<_> = ends.into_iter().map(start).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect()
-    });
-    let (mut first, mut failed) = (None, Vec::new());
-    for result in found {
-        match result {
-            Ok(samples) => first = first.or(Some(samples)),
-            Err(error) => failed.push(error),
-        }
-    }
-    let is_cause = |error: &Error| error.kind() != ErrorKind::PeerLost;
-    let cause = failed.iter().position(is_cause).unwrap_or(0);
-    match first {
-        Some(found) if failed.is_empty() => Ok(found),
-        _ => Err(failed.swap_remove(cause)),
-    }
 }
 
 /// All exchanges of one rank, in the same order on all.

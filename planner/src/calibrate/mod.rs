@@ -11,8 +11,11 @@ mod calls;
 mod exchanges;
 mod host;
 mod kernels;
+mod ranks;
 #[cfg(test)]
 mod tests;
+
+pub use ranks::on_all_ranks;
 
 use std::sync::Arc;
 

@@ -4,34 +4,18 @@
 //! its name (`points/models.csv`, from each model's `config.json`). Invariant: nothing is concluded from a part of a name.
 
 use super::Point;
+use crate::decoder::{Decoder, FeedForward, Window};
 
 /// Sizes of published configurations; ships.
 const MODELS: &str = include_str!("../../points/models.csv");
 
-/// Sizes of a decoder, as rows give them.
+/// What a row's model is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
-    pub(crate) layers: usize,
-    /// Width of the residual stream.
-    pub(crate) hidden: usize,
-    /// Width of the feed-forward layer.
-    pub(crate) intermediate: usize,
-    pub(crate) heads: usize,
-    pub(crate) kv_heads: usize,
-    pub(crate) head_dim: usize,
-    pub(crate) vocabulary: usize,
-    /// Whether the head is the embedding's weight.
-    pub(crate) is_tied: bool,
-    /// Whether the feed-forward layer has a gate.
-    pub(crate) is_gated: bool,
+    /// All of a dense model; what is around the experts of another.
+    pub(crate) decoder: Decoder,
     /// Whether the gate's function is GELU, which no kernel computes together with the product.
     pub(crate) is_gelu: bool,
-    /// Norms of a layer, those of heads aside.
-    pub(crate) norms: usize,
-    /// Tokens some layers see, and which part of the layers.
-    pub(crate) window: Option<(usize, f64)>,
-    /// Whether queries and keys are normed before the rotation.
-    pub(crate) has_head_norms: bool,
     /// Experts of a layer; 0 of a dense model.
     pub(crate) experts: usize,
     /// Width of an expert, where every layer is a mixture of such experts and nothing else.
@@ -76,7 +60,7 @@ impl Model {
         };
         let (hidden, heads) = (needed("hidden")?, needed("heads")?);
         let share = known.and_then(|known| known.number("window_share")).unwrap_or(1.0);
-        Ok(Self {
+        let decoder = Decoder {
             layers: needed("layers")?,
             hidden,
             intermediate: needed("ffn")?,
@@ -84,12 +68,15 @@ impl Model {
             kv_heads: size("kv_groups")?.unwrap_or(heads),
             head_dim: size("head_dim")?.unwrap_or(hidden / heads),
             vocabulary: needed("vocab")?,
-            is_tied: says("tied", "y"),
-            is_gated: !says("feed_forward", "plain"),
-            is_gelu: says("feed_forward", "gelu"),
+            tied_embeddings: says("tied", "y"),
+            feed_forward: if says("feed_forward", "plain") { FeedForward::Plain } else { FeedForward::Gated },
             norms: size("norms")?.unwrap_or(2),
-            window: size("window")?.map(|tokens| (tokens, share)),
             has_head_norms: says("head_norms", "y"),
+            window: size("window")?.map(|tokens| Window { tokens, share }),
+        };
+        Ok(Self {
+            decoder,
+            is_gelu: says("feed_forward", "gelu"),
             experts: size("experts")?.unwrap_or(0),
             expert_width: size("expert_ffn")?,
             chosen: size("chosen")?,
@@ -98,31 +85,26 @@ impl Model {
 
     /// Parameters: products, tables and norms. Those of a mixture are known if it has an expert width.
     pub(crate) fn parameters(&self) -> usize {
-        let attention = 2 * (self.heads + self.kv_heads) * self.head_dim;
-        let norms = 2 * self.hidden + if self.has_head_norms { 2 * self.head_dim } else { 0 };
-        let dense = self.hidden * if self.experts > 0 { self.experts } else { self.blocks() * self.intermediate };
-        let layer = self.hidden * attention + dense + norms;
-        self.layers * layer + self.expert_parameters() + self.table_parameters() + self.hidden
+        let decoder = &self.decoder;
+        let norms = 2 * decoder.hidden + if decoder.has_head_norms { 2 * decoder.head_dim } else { 0 };
+        let products = match self.experts {
+            0 => decoder.layer_parameters(),
+            experts => decoder.attention_parameters() + decoder.hidden * experts,
+        };
+        let layers = decoder.layers * (products + norms);
+        layers + self.expert_parameters() + decoder.table_parameters() + decoder.hidden
     }
 
     /// Those of all experts.
     pub(crate) fn expert_parameters(&self) -> usize {
-        self.layers * self.experts * self.hidden * self.blocks() * self.expert_width.unwrap_or(0)
-    }
-
-    /// Those of the embedding and the head.
-    pub(crate) const fn table_parameters(&self) -> usize {
-        let tables = if self.is_tied { 1 } else { 2 };
-        tables * self.vocabulary * self.hidden
-    }
-
-    const fn blocks(&self) -> usize {
-        if self.is_gated { 3 } else { 2 }
+        let decoder = &self.decoder;
+        let expert = decoder.hidden * decoder.feed_forward.weights() * self.expert_width.unwrap_or(0);
+        decoder.layers * self.experts * expert
     }
 
     /// Bytes of keys and values of one token at 16 bits.
     pub(crate) const fn cache_bytes_per_token(&self) -> usize {
-        2 * 2 * self.layers * self.kv_heads * self.head_dim
+        2 * 2 * self.decoder.layers * self.decoder.kv_width()
     }
 }
 
@@ -136,8 +118,8 @@ mod tests {
 
     #[test]
     fn a_model_is_what_its_whole_name_says() {
-        assert_eq!(of("model\nLLaMA3-8B 32K\n").unwrap().vocabulary, 128_256);
-        assert_eq!(of("model\nmeta-llama/Llama-2-7B-hf\n").unwrap().vocabulary, 32_000);
+        assert_eq!(of("model\nLLaMA3-8B 32K\n").unwrap().decoder.vocabulary, 128_256);
+        assert_eq!(of("model\nmeta-llama/Llama-2-7B-hf\n").unwrap().decoder.vocabulary, 32_000);
         assert_eq!(of("model\nMiniCPM-8x2B\n").unwrap().experts, 8);
         assert_eq!(of("model\nQwen/Qwen3-32B-W8A8\n").unwrap(), of("model\nQwen3-32B\n").unwrap());
         assert!(of("model\nLLaMA4-9B\n").unwrap_err().starts_with("sizes of the model"));
@@ -146,7 +128,7 @@ mod tests {
     #[test]
     fn columns_stand_before_names_and_may_not_disagree_with_them() {
         let own = "model,layers,hidden,ffn,heads,kv_groups,vocab\nmine,2,64,128,4,2,1000\n";
-        let model = of(own).unwrap();
+        let model = of(own).unwrap().decoder;
         assert_eq!((model.layers, model.head_dim, model.kv_heads, model.vocabulary), (2, 16, 2, 1000));
         assert!(of("model,kv_groups\nLLaMA2-7B,8\n").unwrap_err().starts_with("the columns disagree"));
     }

@@ -29,7 +29,6 @@ use std::io;
 
 use serde_json::json;
 
-use ascend_tp::base::Diagnostics;
 use ascend_tp::timeline::trace::Trace;
 
 /// A setting, and what its rehearsal saw.
@@ -50,15 +49,6 @@ impl Rehearsal {
     pub fn run(setting: &Setting) -> Result<Self, Error> {
         setting.check()?;
         Ok(Self { setting: setting.clone(), recorded: run::run(setting)? })
-    }
-
-    /// Bytes of the fullest card before anything runs, without the operators' workspace, which only a card knows.
-    ///
-    /// # Errors
-    /// Sizes that mean nothing, or what the compiler refuses.
-    pub fn predict_memory(setting: &Setting) -> Result<RehearsalMemory, Error> {
-        setting.check().map_err(|problems: Diagnostics| Error::Refused(problems))?;
-        Ok(RehearsalMemory::fullest(&setting.compile()?, &setting.site.profile))
     }
 
     /// Writes what was seen as a trace that Perfetto opens.

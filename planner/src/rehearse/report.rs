@@ -5,7 +5,6 @@ use std::sync::Arc;
 use ascend_tp_machine::Soc;
 use serde::Serialize;
 
-use ascend_tp::exec::Launching;
 use ascend_tp::generate::{DECODE, PREFILL};
 use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
@@ -161,10 +160,7 @@ impl RehearsalReport {
             input: setting.input,
             output: setting.output,
             residual: setting.residual.name(),
-            launching: match setting.launching {
-                Launching::Eager => "eager",
-                Launching::Captured => "captured",
-            },
+            launching: setting.launching.name(),
             memory: recorded.memory,
             first_token_us,
             token_us,

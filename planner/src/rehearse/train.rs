@@ -11,7 +11,8 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::train::decoder::{Decoder, peak_flops_per_s};
+use crate::decoder::Decoder;
+use crate::train::job::peak_flops_per_s;
 use crate::validate::{Bar, Class};
 use ascend_tp::base::{Bytes, Diagnostics};
 use ascend_tp::config::ModelConfig;

@@ -18,10 +18,11 @@ use ascend_tp_machine::{Profile, Spread, Topology};
 pub use reason::{TERMS, Term, difference, terms_us};
 
 use super::fit_memory::CardMemory;
-use super::simulate::{Breakdown, Issue, Simulator};
+use super::simulate::{Breakdown, Simulator};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
 use ascend_tp::placement::{Grid, ROWS, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::{Exchanges, Plan};
@@ -93,7 +94,7 @@ pub struct ServingSplit {
     /// How the residual stream lies during prefill.
     pub residual: Residual,
     /// How the work of decode steps reaches a card.
-    pub issue: Issue,
+    pub issue: Launching,
     /// Where the cards of a replica lie.
     pub place: CardPlacement,
 }
@@ -401,8 +402,8 @@ impl ServingRequest<'_> {
                 continue;
             }
             // A session runs its prefill once, which is no run of a graph.
-            let prefill = self.times(&samples, |programs| &programs.prefill, on, None, [Issue::Eager])[0];
-            let issues = [Issue::Captured, Issue::Eager];
+            let prefill = self.times(&samples, |programs| &programs.prefill, on, None, [Launching::Eager])[0];
+            let issues = [Launching::Captured, Launching::Eager];
             // The token in the middle sees itself and those before it.
             let keys = Some(self.input_tokens + self.output_tokens.div_ceil(2));
             let decodes = self.times(&samples, |programs| &programs.decode, on, keys, issues);
@@ -433,7 +434,7 @@ impl ServingRequest<'_> {
         program: fn(&Programs) -> &Vec<Plan>,
         on: &[usize],
         keys: Option<usize>,
-        issues: [Issue; ISSUES],
+        issues: [Launching; ISSUES],
     ) -> [Breakdown; ISSUES] {
         let of = |(layers, programs): &(usize, Programs)| {
             let simulator = Simulator::new(self.profile, self.topology, program(programs), on, keys);

@@ -25,16 +25,16 @@ fn compiled(layers: usize, cards: usize) -> Programs {
     deployment.compile(&config).unwrap()
 }
 
-fn run(plans: &[Plan], issue: Issue) -> SimulatedRun {
+fn run(plans: &[Plan], launching: Launching) -> SimulatedRun {
     let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(2));
     let cards: Vec<usize> = (0..plans.len()).collect();
-    Simulator::new(&profile, &topology, plans, &cards, None).run(issue)
+    Simulator::new(&profile, &topology, plans, &cards, None).run(launching)
 }
 
 #[test]
 fn one_captured_card_is_the_sum_of_its_kernels() {
     let plans = compiled(1, 1).decode;
-    let found = run(&plans, Issue::Captured);
+    let found = run(&plans, Launching::Captured);
     let profile = Profile::of(Soc::Ascend910B3);
     let host = &profile.coefficients.host;
     let plan = &plans[0];
@@ -59,8 +59,8 @@ fn steps_of_a_stream_follow_each_other_and_ranks_meet() {
     for cards in [3, 8] {
         let programs = compiled(2, cards);
         for plans in [&programs.prefill, &programs.decode] {
-            for issue in [Issue::Eager, Issue::Captured] {
-                let found = run(plans, issue);
+            for launching in [Launching::Eager, Launching::Captured] {
+                let found = run(plans, launching);
                 for (plan, rank) in plans.iter().zip(&found.ranks) {
                     assert_eq!(rank.spans.len(), plan.steps.len());
                     let mut ends = [0.0_f64; 2];
@@ -94,11 +94,11 @@ fn a_slow_host_holds_back_single_calls_and_not_a_replay() {
     let plans = compiled(4, 8).decode;
     let (mut profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let cards: Vec<usize> = (0..8).collect();
-    let captured = Simulator::new(&profile, &topology, &plans, &cards, None).run(Issue::Captured).breakdown;
+    let captured = Simulator::new(&profile, &topology, &plans, &cards, None).run(Launching::Captured).breakdown;
     profile.coefficients.host.launch_us = 100.0;
     let simulator = Simulator::new(&profile, &topology, &plans, &cards, None);
-    assert_eq!(simulator.run(Issue::Captured).breakdown, captured);
-    let eager = simulator.run(Issue::Eager).breakdown;
+    assert_eq!(simulator.run(Launching::Captured).breakdown, captured);
+    let eager = simulator.run(Launching::Eager).breakdown;
     assert!(eager.duration_us > 100.0 * eager.kernels as f64 && eager.idle_us > 0.5 * eager.duration_us, "{eager:?}");
     assert_eq!((captured.kernels, captured.collectives), (eager.kernels, eager.collectives));
 }
@@ -140,7 +140,7 @@ fn a_step_without_one_order_of_sums_is_the_shorter() {
     let us = |exact| {
         let layout = Layout { data: 8, ..Layout::ONE };
         let compiled = train::compile(&config, &Recipe { exact, ..Recipe::default() }, &layout).unwrap();
-        run(&compiled.plans[0].1, Issue::Eager).breakdown.duration_us
+        run(&compiled.plans[0].1, Launching::Eager).breakdown.duration_us
     };
     let (usual, exact) = (us(false), us(true));
     assert!(usual < exact, "{usual} us beside {exact}");

@@ -7,7 +7,7 @@ use ascend_tp::program::compress::{Compression, Dealt};
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::{Element, Exchange, Launch, LaunchOperand, OperatorCost, Work};
 
-use super::decoder::Job;
+use super::job::Job;
 use super::setting::JobSplit;
 use super::step::{copies, copies_us};
 

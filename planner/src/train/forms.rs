@@ -9,8 +9,10 @@
 //! al., arXiv 1910.02054; DSM = `docs/code-docs/source/memory.rst` of `DeepSpeed`; DO = `dist_optimizer.md` of Megatron-LM.
 
 use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::Zero;
 
 use super::pipeline::{StageTimes, simulate};
+use crate::points::Point;
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -53,13 +55,6 @@ impl Gpt {
     pub fn parameters(&self) -> f64 {
         let Self { hidden: h, layers: l, sequence: s, vocabulary: v, .. } = *self;
         12.0 * l * h * h * (1.0 + 13.0 / (12.0 * h) + (v + s) / (12.0 * l * h))
-    }
-
-    /// Operations of the products of a step of `batch` sequences that recomputes every layer (SC21 equation 3).
-    #[must_use]
-    pub fn flops_with_full_recompute(&self, batch: f64) -> f64 {
-        let Self { hidden: h, layers: l, sequence: s, vocabulary: v, .. } = *self;
-        96.0 * batch * s * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h))
     }
 
     /// Operations a step needs: what a utilisation of the model counts (KOR).
@@ -108,30 +103,6 @@ pub fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
     if chunks > 1.0 { 1.0 + (pp - 1.0) / (pp * chunks) } else { 1.0 }
 }
 
-/// Where the optimizer's state lies among the copies of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ZeroStage {
-    /// Whole on each.
-    Stage0,
-    /// The optimizer's state split.
-    Stage1,
-    /// That and the gradients.
-    Stage2,
-    /// That and the parameters.
-    Stage3,
-}
-
-impl ZeroStage {
-    /// All stages, from nothing split to all.
-    pub const ALL: [Self; 4] = [Self::Stage0, Self::Stage1, Self::Stage2, Self::Stage3];
-
-    /// The number it is published under.
-    #[must_use]
-    pub const fn number(self) -> usize {
-        self as usize
-    }
-}
-
 /// Bytes of each kind a parameter takes when nothing is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateBytes {
@@ -154,19 +125,11 @@ impl StateBytes {
 
     /// Bytes a parameter takes on each of `copies` cards.
     #[must_use]
-    pub fn per_parameter(&self, zero: ZeroStage, copies: f64) -> f64 {
-        let split = |bytes: f64, from: ZeroStage| if zero >= from { bytes / copies } else { bytes };
-        split(self.parameter, ZeroStage::Stage3)
-            + split(self.gradient, ZeroStage::Stage2)
-            + split(self.optimizer, ZeroStage::Stage1)
-    }
-
-    /// The same when the parameter in 16 bits and 16 bits of remainder share the bytes of its copy in 32 bits
-    /// (`reuse-fp32-param` of `MindSpeed`).
-    #[must_use]
-    pub fn per_parameter_with_reuse(&self, zero: ZeroStage, copies: f64) -> f64 {
-        let saved = if zero >= ZeroStage::Stage1 { self.parameter / copies } else { self.parameter };
-        self.per_parameter(zero, copies) - saved
+    pub fn per_parameter(&self, zero: Zero, copies: f64) -> f64 {
+        let split = |bytes: f64, from: Zero| if zero >= from { bytes / copies } else { bytes };
+        split(self.parameter, Zero::Weights)
+            + split(self.gradient, Zero::Gradients)
+            + split(self.optimizer, Zero::Moments)
     }
 }
 
@@ -197,12 +160,6 @@ impl TrainingTime {
         const SECONDS_A_DAY: f64 = 86_400.0;
         self.flops_per_parameter * self.tokens * self.parameters / (self.cards * self.achieved_flops) / SECONDS_A_DAY
     }
-}
-
-/// Bytes each of `cards` sends in an exchange of `bytes` that wastes nothing.
-#[must_use]
-pub fn all_reduce_volume(bytes: f64, cards: f64) -> f64 {
-    2.0 * (cards - 1.0) / cards * bytes
 }
 
 /// What of a difference between form and figure is the figure's own.
@@ -264,87 +221,26 @@ pub fn published() -> Vec<PublishedFigure> {
     rows
 }
 
-/// The four models of KOR: sizes, parallelism, and the figures about them.
-struct Korthikanti {
-    name: &'static str,
-    model: Gpt,
-    pp: f64,
-    chunks: f64,
-    cards: f64,
-    micro_batch: f64,
-    batch: f64,
-    /// GiB of figure 1: parameters and optimizer, activations of tensor parallel, of sequence parallel and selective.
-    memory: [&'static str; 3],
-    /// Percent of tensor parallel's activations in figure 7: sequence, selective, both, full.
-    percent: [&'static str; 4],
-    /// Table 5: seconds a step with sequence parallel and selective recompute, MFU and HFU in percent.
-    step_s: f64,
-    mfu: &'static str,
-    hfu: &'static str,
+/// The four models of KOR, each with its parallelism and the figures about it: GiB of figure 1; percent of tensor parallel's
+/// activations of figure 7; of table 5, seconds a step with sequence parallel and selective recompute, MFU and HFU in percent. Ships.
+const KORTHIKANTI: &str = include_str!("../../points/korthikanti.csv");
+
+/// Table 1 of SC21: TFLOP/s of a card, percent of its peak, PFLOP/s of all. Ships.
+const NARAYANAN: &str = include_str!("../../points/narayanan.csv");
+
+/// Figure 1 of ZERO, by stage. Ships.
+const ZERO: &str = include_str!("../../points/zero.csv");
+
+/// A number of a row; of a field that is none, one that no form gives.
+fn number(point: &Point, column: &str) -> f64 {
+    point.number(column).unwrap_or(f64::NAN)
 }
 
-const fn gpt(heads: f64, hidden: f64, layers: f64) -> Gpt {
+/// The model of a row of KOR or SC21, which all have the same sequences and tables.
+fn gpt(point: &Point) -> Gpt {
+    let [hidden, layers, heads] = ["hidden", "layers", "heads"].map(|column| number(point, column));
     Gpt { hidden, layers, heads, sequence: 2048.0, vocabulary: 51_200.0 }
 }
-
-const KORTHIKANTI: [Korthikanti; 4] = [
-    Korthikanti {
-        name: "22B",
-        model: gpt(64.0, 6144.0, 48.0),
-        pp: 1.0,
-        chunks: 1.0,
-        cards: 8.0,
-        micro_batch: 4.0,
-        batch: 4.0,
-        memory: ["45.5625", "59.25", "9.5625"],
-        percent: ["66.84", "49.42", "16.18", "7.64"],
-        step_s: 1.10,
-        mfu: "41.5",
-        hfu: "43.7",
-    },
-    Korthikanti {
-        name: "175B",
-        model: gpt(96.0, 12_288.0, 96.0),
-        pp: 8.0,
-        chunks: 3.0,
-        cards: 64.0,
-        micro_batch: 1.0,
-        batch: 64.0,
-        memory: ["45.5625", "66.84375", "12.3515625"],
-        percent: ["62.04", "56.53", "18.49", "8.71"],
-        step_s: 13.75,
-        mfu: "51.4",
-        hfu: "52.8",
-    },
-    Korthikanti {
-        name: "530B",
-        model: gpt(128.0, 20_480.0, 105.0),
-        pp: 35.0,
-        chunks: 3.0,
-        cards: 280.0,
-        micro_batch: 1.0,
-        batch: 280.0,
-        memory: ["31.640625", "114.0234375", "23.076171875"],
-        percent: ["58.31", "62.04", "20.27", "9.42"],
-        step_s: 37.83,
-        mfu: "56.0",
-        hfu: "57.0",
-    },
-    Korthikanti {
-        name: "1T",
-        model: gpt(160.0, 25_600.0, 128.0),
-        pp: 64.0,
-        chunks: 1.0,
-        cards: 512.0,
-        micro_batch: 1.0,
-        batch: 512.0,
-        memory: ["32.958984375", "131.25", "26.5625"],
-        percent: ["58.31", "62.04", "20.27", "9.42"],
-        step_s: 71.49,
-        mfu: "56.3",
-        hfu: "57.0",
-    },
-];
 
 /// Cards a layer is split over in all of KOR's settings.
 const KORTHIKANTI_TP: f64 = 8.0;
@@ -362,41 +258,44 @@ fn row(
 }
 
 fn memory(rows: &mut Vec<PublishedFigure>) {
-    for published in &KORTHIKANTI {
-        let Korthikanti { name, model, pp, chunks, micro_batch, .. } = *published;
+    for point in Point::all(KORTHIKANTI) {
+        let (name, model, pp) = (point.text("name"), gpt(&point), number(&point, "pp"));
+        let [chunks, micro_batch] = ["chunks", "micro_batch"].map(|column| number(&point, column));
         let alive = model.layers * interleaving_factor(pp, chunks);
         let gib = |kept| model.activation_bytes(kept, micro_batch, KORTHIKANTI_TP) * alive / GIB;
         let ours = [
-            ("weights and optimizer", model.layer_state_bytes(KORTHIKANTI_TP, pp) / GIB),
-            ("activations, tensor parallel", gib(Kept::Tensor)),
-            ("activations, sequence parallel and selective", gib(Kept::SequenceSelective)),
+            ("state_gib", "weights and optimizer", model.layer_state_bytes(KORTHIKANTI_TP, pp) / GIB),
+            ("tensor_gib", "activations, tensor parallel", gib(Kept::Tensor)),
+            ("both_gib", "activations, sequence parallel and selective", gib(Kept::SequenceSelective)),
         ];
-        for ((what, ours), printed) in ours.into_iter().zip(published.memory) {
-            rows.push(row("memory, GiB (KOR fig. 1)", format!("{name}: {what}"), printed, ours, Tolerance::Printed));
+        for (column, what, ours) in ours {
+            let (subject, printed) = (format!("{name}: {what}"), point.text(column));
+            rows.push(row("memory, GiB (KOR fig. 1)", subject, printed, ours, Tolerance::Printed));
         }
         let kinds = [
-            ("sequence parallel", Kept::Sequence),
-            ("selective", Kept::TensorSelective),
-            ("sequence parallel and selective", Kept::SequenceSelective),
-            ("full recompute", Kept::Full),
+            ("sequence_percent", "sequence parallel", Kept::Sequence),
+            ("selective_percent", "selective", Kept::TensorSelective),
+            ("both_percent", "sequence parallel and selective", Kept::SequenceSelective),
+            ("full_percent", "full recompute", Kept::Full),
         ];
-        for ((what, kept), printed) in kinds.into_iter().zip(published.percent) {
+        for (column, what, kept) in kinds {
+            let (subject, printed) = (format!("{name}: {what}"), point.text(column));
             let ours = 100.0 * gib(kept) / gib(Kept::Tensor);
-            let subject = format!("{name}: {what}");
             rows.push(row("activations, % (KOR fig. 7)", subject, printed, ours, Tolerance::Within(0.15)));
         }
     }
 }
 
 fn utilisation(rows: &mut Vec<PublishedFigure>) {
-    for &Korthikanti { name, model, cards, batch, step_s, mfu, hfu, .. } in &KORTHIKANTI {
-        let percent = |flops: f64| 100.0 * flops / (step_s * cards * A100_FLOPS);
+    for point in Point::all(KORTHIKANTI) {
+        let (model, batch) = (gpt(&point), number(&point, "batch"));
+        let percent = |flops: f64| 100.0 * flops / (number(&point, "step_s") * number(&point, "cards") * A100_FLOPS);
         let ours = [
-            ("MFU, % (KOR tab. 5)", mfu, percent(model.model_flops(batch))),
-            ("HFU, % (KOR tab. 5)", hfu, percent(model.flops_with_selective_recompute(batch))),
+            ("MFU, % (KOR tab. 5)", "mfu", percent(model.model_flops(batch))),
+            ("HFU, % (KOR tab. 5)", "hfu", percent(model.flops_with_selective_recompute(batch))),
         ];
-        for (form, printed, ours) in ours {
-            rows.push(row(form, name, printed, ours, Tolerance::Within(0.2)));
+        for (form, column, ours) in ours {
+            rows.push(row(form, point.text("name"), point.text(column), ours, Tolerance::Within(0.2)));
         }
     }
     for (subject, printed, parameters, tokens, cards, flops) in [
@@ -409,39 +308,26 @@ fn utilisation(rows: &mut Vec<PublishedFigure>) {
     }
 }
 
-/// SC21 Table 1: parameters in billions, heads, width, layers, tp, pp, cards, TFLOP/s a card, percent of peak, PFLOP/s.
-type Table1Row = (&'static str, [f64; 7], &'static str, &'static str);
-
-const TABLE_1: [Table1Row; 10] = [
-    ("1.7", [24.0, 2304.0, 24.0, 1.0, 1.0, 32.0, 137.0], "44", "4.4"),
-    ("3.6", [32.0, 3072.0, 30.0, 2.0, 1.0, 64.0, 138.0], "44", "8.8"),
-    ("7.5", [32.0, 4096.0, 36.0, 4.0, 1.0, 128.0, 142.0], "46", "18.2"),
-    ("18.4", [48.0, 6144.0, 40.0, 8.0, 1.0, 256.0, 135.0], "43", "34.6"),
-    ("39.1", [64.0, 8192.0, 48.0, 8.0, 2.0, 512.0, 138.0], "44", "70.8"),
-    ("76.1", [80.0, 10_240.0, 60.0, 8.0, 4.0, 1024.0, 140.0], "45", "143.8"),
-    ("145.6", [96.0, 12_288.0, 80.0, 8.0, 8.0, 1536.0, 148.0], "47", "227.1"),
-    ("310.1", [128.0, 16_384.0, 96.0, 8.0, 16.0, 1920.0, 155.0], "50", "297.4"),
-    ("529.6", [128.0, 20_480.0, 105.0, 8.0, 35.0, 2520.0, 163.0], "52", "410.2"),
-    ("1008.0", [160.0, 25_600.0, 128.0, 8.0, 64.0, 3072.0, 163.0], "52", "502.0"),
-];
-
 fn table_1(rows: &mut Vec<PublishedFigure>) {
-    for (billions, [heads, hidden, layers, tp, pp, cards, tflops], percent, pflops) in TABLE_1 {
+    for point in Point::all(NARAYANAN) {
+        let [tp, pp, cards, tflops] = ["tp", "pp", "cards", "tflops"].map(|column| number(&point, column));
+        let billions = point.text("billions");
         let subject = format!("{billions}B, tp={tp} pp={pp} dp={}", cards / (tp * pp));
-        let parameters = gpt(heads, hidden, layers).parameters() / 1e9;
+        let parameters = gpt(&point).parameters() / 1e9;
         rows.push(row("parameters, billions (SC21 tab. 1)", subject.clone(), billions, parameters, Tolerance::Printed));
-        let of_peak = 100.0 * tflops * 1e12 / A100_FLOPS;
-        rows.push(row("of peak, % (SC21 tab. 1)", subject.clone(), percent, of_peak, Tolerance::Printed));
+        let (printed, of_peak) = (point.text("peak_percent"), 100.0 * tflops * 1e12 / A100_FLOPS);
+        rows.push(row("of peak, % (SC21 tab. 1)", subject.clone(), printed, of_peak, Tolerance::Printed));
         let bound = Tolerance::Within(0.003 * tflops * cards / 1e3 + 0.05);
-        rows.push(row("all cards, PFLOP/s (SC21 tab. 1)", subject, pflops, tflops * cards / 1e3, bound));
+        let all = tflops * cards / 1e3;
+        rows.push(row("all cards, PFLOP/s (SC21 tab. 1)", subject, point.text("pflops"), all, bound));
     }
 }
 
 fn states(rows: &mut Vec<PublishedFigure>) {
     let gb = |zero| 7.5e9 * StateBytes::ZERO_PAPER.per_parameter(zero, 64.0) / 1e9;
-    for (zero, printed) in ZeroStage::ALL.into_iter().zip(["120", "31.4", "16.6", "1.9"]) {
-        let subject = format!("7.5B over 64, stage {}", zero.number());
-        rows.push(row("state, GB (ZERO fig. 1)", subject, printed, gb(zero), Tolerance::Printed));
+    for (zero, point) in Zero::ALL.into_iter().zip(Point::all(ZERO)) {
+        let subject = format!("7.5B over 64, stage {}", point.text("stage"));
+        rows.push(row("state, GB (ZERO fig. 1)", subject, point.text("gb"), gb(zero), Tolerance::Printed));
     }
     let (t5, cards, largest_layer) = (2851e6, 8.0, 32e6);
     let documented = (4.0 + 16.0 / cards) * t5 / GIB;
@@ -494,24 +380,11 @@ mod tests {
     }
 
     #[test]
-    fn flops_of_full_recompute_are_four_thirds_of_the_layers() {
-        // The head is not recomputed, so the ratio is below 4/3 by a third of the head's share.
-        let model = gpt(96.0, 12_288.0, 96.0);
-        let head = 6.0 * 64.0 * 2048.0 * 12_288.0 * 51_200.0;
-        let layers = model.model_flops(64.0) - head;
-        let expected = layers * 4.0 / 3.0 + head;
-        assert!((model.flops_with_full_recompute(64.0) / expected - 1.0).abs() < 1e-12);
-    }
-
-    #[test]
     fn state_bytes_are_those_of_the_distributed_optimizer() {
         let bytes = StateBytes::MEGATRON;
-        for (zero, expected) in ZeroStage::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
+        for (zero, expected) in Zero::ALL.into_iter().zip([18.0, 7.5, 4.0, 2.25]) {
             assert!((bytes.per_parameter(zero, 8.0) - expected).abs() < 1e-12, "{zero:?}");
         }
-        assert!((StateBytes::MEGATRON_F16.per_parameter(ZeroStage::Stage1, 8.0) - 6.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage0, 8.0) - 16.0).abs() < 1e-12);
-        assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage1, 8.0) - 7.25).abs() < 1e-12);
-        assert!((all_reduce_volume(64.0, 8.0) - 112.0).abs() < 1e-12);
+        assert!((StateBytes::MEGATRON_F16.per_parameter(Zero::Moments, 8.0) - 6.0).abs() < 1e-12);
     }
 }

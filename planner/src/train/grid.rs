@@ -9,7 +9,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::train::Layout;
 
-use super::decoder::Job;
+use super::job::Job;
 use super::layer_on::{LayerCost, cost, layout};
 use super::setting::JobSplit;
 use crate::serve::grid_rows;

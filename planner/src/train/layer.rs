@@ -4,15 +4,16 @@
 //! pass over a tensor is costed by `ascend-tp-machine`, at the shape it has on the card. Invariants: an exchange is counted
 //! only as far as nothing hides it. Does not: know pipelines, copies or steps.
 
+use ascend_tp::train::Recompute;
 use ascend_tp_machine::collective::{CollectiveCost, Exchange};
 use ascend_tp_machine::launch::{Access, Element, Launch, LaunchOperand};
 use ascend_tp_machine::topology::{Fabric, Spread};
 use ascend_tp_machine::{OperatorCost, Work};
 
-use super::super::workload::FeedForward;
-use super::decoder::{Attention, Elementwise, GradientSums, Job, TensorExchange};
+use super::job::{Attention, Elementwise, GradientSums, Job, TensorExchange};
 use super::pipeline::StageTimes;
-use super::setting::{JobSplit, Recomputation};
+use super::setting::JobSplit;
+use crate::decoder::FeedForward;
 
 /// Dims of a head at which the softmax of fused attention is hidden behind its products.
 const FULL_HEAD: usize = 128;
@@ -290,9 +291,9 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
     let sums_us = costs.sums_us(decoder.layer_parameters_on(tp));
     let weight_grad = Terms { products_us: sum(2), passes_us: sums_us, ..Terms::default() };
     let again = match setting.recompute {
-        Recomputation::None => Terms::default(),
-        Recomputation::Selective => Terms { passes_us: decoder.norms as f64 * norm_us + function, ..Terms::default() },
-        Recomputation::Full => forward,
+        Recompute::None => Terms::default(),
+        Recompute::Selective => Terms { passes_us: decoder.norms as f64 * norm_us + function, ..Terms::default() },
+        Recompute::Full | Recompute::Layers(_) => forward,
     };
     LayerTimes { forward, input_grad, weight_grad, again }
 }

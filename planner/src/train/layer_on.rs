@@ -5,12 +5,13 @@
 
 use ascend_tp::base::{Diagnostics, Kernels};
 use ascend_tp::config::ModelConfig;
+use ascend_tp::exec::Launching;
 use ascend_tp::schedule::Exchanges;
-use ascend_tp::train::{Layout, Recipe, Recompute as Recomputed, lower, recipe};
+use ascend_tp::train::{Layout, Recipe, lower, recipe};
 
-use super::decoder::Job;
-use super::setting::{JobSplit, Recomputation};
-use crate::simulate::{Issue, Simulator};
+use super::job::Job;
+use super::setting::JobSplit;
+use crate::simulate::Simulator;
 
 /// Layers of the two programs.
 const LAYERS: [usize; 2] = [1, 3];
@@ -31,11 +32,7 @@ pub fn layout(setting: &JobSplit) -> Layout {
         tensor: setting.tp,
         context: setting.cp,
         micro_batch: setting.micro_batch,
-        recompute: match setting.recompute {
-            Recomputation::None => Recomputed::None,
-            Recomputation::Selective => Recomputed::Selective,
-            Recomputation::Full => Recomputed::Full,
-        },
+        recompute: setting.recompute,
         ..Layout::ONE
     }
 }
@@ -58,7 +55,7 @@ pub fn cost(config: &ModelConfig, job: &Job, layout: &Layout) -> Result<LayerCos
         let lowered = lower(&config, &recipe, layout)?;
         let runs = lowered.runs(&recipe, layout)?;
         let plans = runs[0].schedule(&recipe, layout, Kernels::NONE, Exchanges::on(job.profile.soc))?;
-        let run = Simulator::new(&job.profile, &job.topology, &plans, &on, None).run(Issue::Eager).breakdown;
+        let run = Simulator::new(&job.profile, &job.topology, &plans, &on, None).run(Launching::Eager).breakdown;
         Ok::<_, Diagnostics>([run.duration_us, run.exposed_us])
     };
     let [few, more] = [of(LAYERS[0])?, of(LAYERS[1])?];

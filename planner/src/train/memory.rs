@@ -3,10 +3,11 @@
 //! Input → output: a [`Job`] and a [`JobSplit`] → [`JobMemory`] of each stage. Invariants: more cards of any kind never need more
 //! bytes a card, the buffers of their communicators aside. Does not: know the cracks between an allocator's blocks.
 
-use super::super::workload::FeedForward;
-use super::decoder::{Attention, Decoder, Job};
-use super::forms::ZeroStage;
-use super::setting::{JobSplit, Recomputation};
+use ascend_tp::train::{Recompute, Zero};
+
+use super::job::{Attention, Job};
+use super::setting::JobSplit;
+use crate::decoder::{Decoder, FeedForward};
 use crate::fit_memory::COMMUNICATOR_BYTES;
 
 /// What the toolkit's context, its operators' code and their workspaces take: what a 910B shows when a process has made its
@@ -104,9 +105,9 @@ pub fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
         FeedForward::Plain => 2.0,
     };
     2.0 * match setting.recompute {
-        Recomputation::None => 4.0 * stream + attention + wide(kept),
-        Recomputation::Selective => 2.0 * stream + attention + wide(kept - 1.0),
-        Recomputation::Full => stream,
+        Recompute::None => 4.0 * stream + attention + wide(kept),
+        Recompute::Selective => 2.0 * stream + attention + wide(kept - 1.0),
+        Recompute::Full | Recompute::Layers(_) => stream,
     }
 }
 
@@ -119,20 +120,19 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
     let tokens = (job.sequence * setting.micro_batch) as f64 / setting.cp as f64;
     let micro_batches = setting.micro_batches(job.global_batch);
     let a_layer = tokens * activation_bytes_per_token(job, setting);
-    let whole_layer =
-        tokens * activation_bytes_per_token(job, &JobSplit { recompute: Recomputation::None, ..*setting });
+    let whole_layer = tokens * activation_bytes_per_token(job, &JobSplit { recompute: Recompute::None, ..*setting });
     let wide = decoder.intermediate as f64 / tp;
     let mut working = 2.0 * tokens * (2.0 * decoder.hidden as f64 + (decoder.feed_forward.weights() as f64) * wide);
-    if setting.recompute == Recomputation::Full {
+    if setting.recomputes_layers() {
         working += whole_layer;
     }
-    if setting.zero == ZeroStage::Stage3 {
+    if setting.zero == Zero::Weights {
         // The layer at work and the next, parameters and gradients.
         let layer = decoder.layer_parameters_on(setting.tp) as f64;
         working += 2.0 * (job.state.parameter + job.state.gradient) * layer;
     }
     let communicators = COMMUNICATOR_BYTES.0 as f64 * communicators(setting) as f64;
-    let split = |bytes: f64, from: ZeroStage| if setting.zero >= from { bytes / copies } else { bytes };
+    let split = |bytes: f64, from: Zero| if setting.zero >= from { bytes / copies } else { bytes };
     (0..setting.pp)
         .map(|rank| {
             let own = || layers.iter().skip(rank).step_by(setting.pp);
@@ -152,9 +152,9 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
             // 16-bit logits, the same in 32 bits, and their gradient in 32 bits.
             let logits = if is_last { 10.0 * tokens * decoder.vocabulary as f64 / tp } else { 0.0 };
             JobMemory {
-                parameters: split(parameters * job.state.parameter, ZeroStage::Stage3),
-                gradients: split(parameters * job.state.gradient, ZeroStage::Stage2),
-                optimizer: split(parameters * job.state.optimizer, ZeroStage::Stage1),
+                parameters: split(parameters * job.state.parameter, Zero::Weights),
+                gradients: split(parameters * job.state.gradient, Zero::Gradients),
+                optimizer: split(parameters * job.state.optimizer, Zero::Moments),
                 activations: alive * (largest * a_layer + kept * (whole_layer - a_layer)),
                 working: working.max(logits),
                 communicators,
@@ -192,9 +192,9 @@ mod tests {
     use ascend_tp_machine::{Profile, Soc, Topology};
 
     use super::super::coefficients::TrainCoefficients;
-    use super::super::decoder::{Elementwise, GradientSums, Software, TensorExchange};
     use super::super::forms::{Gpt, Kept, StateBytes, interleaving_factor};
-    use super::super::setting::RankOrder;
+    use super::super::job::{Elementwise, GradientSums, Software, TensorExchange};
+    use super::super::setting::{RECOMPUTES, RankOrder};
     use super::*;
 
     const GPT: Gpt = Gpt { hidden: 12_288.0, layers: 96.0, heads: 96.0, sequence: 2048.0, vocabulary: 51_200.0 };
@@ -210,6 +210,7 @@ mod tests {
                 intermediate: 49_152,
                 feed_forward: FeedForward::Plain,
                 norms: 2,
+                has_head_norms: false,
                 vocabulary: 51_200,
                 tied_embeddings: true,
                 window: None,
@@ -240,8 +241,8 @@ mod tests {
         pp: 8,
         schedule: Pipeline::Interleaved { chunks: 3 },
         dp: 1,
-        zero: ZeroStage::Stage0,
-        recompute: Recomputation::None,
+        zero: Zero::None,
+        recompute: Recompute::None,
         micro_batch: 1,
         order: RankOrder::DataInside,
     };
@@ -257,7 +258,7 @@ mod tests {
         let serial = GPT.activation_bytes(Kept::Serial, 1.0, 1.0) - masks(1.0);
         let one_card = JobSplit { tp: 1, sequence_parallel: false, ..SETTING };
         assert!((ours(&one_card) - serial).abs() < 1.0, "{} {serial}", ours(&one_card));
-        let full = JobSplit { recompute: Recomputation::Full, ..one_card };
+        let full = JobSplit { recompute: Recompute::Full, ..one_card };
         assert!((ours(&full) - GPT.activation_bytes(Kept::Full, 1.0, 1.0)).abs() < 1.0);
     }
 
@@ -298,8 +299,8 @@ mod tests {
         };
         let schedules = [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleH1, Pipeline::Interleaved { chunks: 2 }];
         for schedule in schedules {
-            for recompute in Recomputation::ALL {
-                for zero in ZeroStage::ALL {
+            for recompute in RECOMPUTES {
+                for zero in Zero::ALL {
                     let base = JobSplit { tp: 2, pp: 2, dp: 2, schedule, recompute, zero, ..SETTING };
                     let more = [
                         JobSplit { tp: 4, ..base },

@@ -6,7 +6,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`forms`] | published closed forms and the figures they give |
-//! | [`decoder`] | what is trained, with what software |
+//! | [`job`] | what is trained, with what software |
 //! | [`setting`] | one way to split it |
 //! | [`coefficients`] | what was fitted of training |
 //! | [`memory`] | bytes of a card |
@@ -20,13 +20,13 @@
 //! | [`search`] | the best settings, and what beat the others |
 //! | [`points`] | measured rows, and what is predicted for them |
 //! | [`unseen`] | coefficients fitted on rows, and rows predicted without their pages |
-//! | [`text`] | tables of both |
+//! | [`text`] | tables of forms |
 
 pub mod coefficients;
 pub mod compress;
-pub mod decoder;
 pub mod forms;
 pub mod grid;
+pub mod job;
 pub mod layer;
 pub mod layer_on;
 pub mod memory;

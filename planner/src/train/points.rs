@@ -5,13 +5,13 @@
 //! which only scripts say, are the table `STAGE_LAYERS`. Invariants: no row has a coefficient of its own. Does not: print.
 
 use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::{Recompute, Zero};
 use ascend_tp_machine::{Profile, Soc, Topology};
 
-use super::super::workload::FeedForward;
 use super::coefficients::TrainCoefficients;
-use super::decoder::{Attention, Decoder, Elementwise, GradientSums, Job, Software, TensorExchange, Window};
-use super::forms::{StateBytes, ZeroStage};
-use super::setting::{JobSplit, RankOrder, Recomputation};
+use super::forms::StateBytes;
+use super::job::{Attention, Elementwise, GradientSums, Job, Software, TensorExchange};
+use super::setting::{JobSplit, RankOrder};
 use super::step::predict;
 use crate::points::settings::{self, Gap};
 use crate::points::{Model, Point, machine};
@@ -46,17 +46,6 @@ pub enum Outcome {
     Predicted(f64),
     /// Why there is none.
     LeftOut(String),
-}
-
-impl PointRow {
-    /// Predicted over measured, less 1.
-    #[must_use]
-    pub fn error(&self) -> Option<f64> {
-        match self.outcome {
-            Outcome::Predicted(value) => Some(value / self.measured - 1.0),
-            Outcome::LeftOut(_) => None,
-        }
-    }
 }
 
 /// Layers of each stage where a script gives them (`num-layer-list`), by a part of the script's path
@@ -173,22 +162,6 @@ fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     if tp * pp * dp * cp == cards { Ok([tp, pp, dp, cp]) } else { Err("the split does not give the cards") }
 }
 
-fn decoder(model: &Model) -> Decoder {
-    Decoder {
-        layers: model.layers,
-        hidden: model.hidden,
-        heads: model.heads,
-        kv_heads: model.kv_heads,
-        head_dim: model.head_dim,
-        intermediate: model.intermediate,
-        feed_forward: if model.is_gated { FeedForward::Gated } else { FeedForward::Plain },
-        norms: model.norms,
-        vocabulary: model.vocabulary,
-        tied_embeddings: model.is_tied,
-        window: model.window.map(|(tokens, share)| Window { tokens, share }),
-    }
-}
-
 /// The chip and the topology of a row. One that names no sub-type of a 910B is of [`CHIP`].
 fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str> {
     let hardware = point.text("hardware");
@@ -225,12 +198,12 @@ fn software(point: &Point, model: &Model, pp: usize) -> Software {
 
 /// What is split over the copies. `MindSpore`'s parallel optimizer splits what it updates and the 16-bit gradients as they come; without
 /// a pipeline they come once a step.
-fn zero(point: &Point, pp: usize) -> ZeroStage {
+fn zero(point: &Point, pp: usize) -> Zero {
     match point.text("dist_opt") {
-        "zero2" => ZeroStage::Stage2,
-        _ if !is_yes(point, "dist_opt") => ZeroStage::Stage0,
-        _ if is_mindformers(point) && pp == 1 => ZeroStage::Stage2,
-        _ => ZeroStage::Stage1,
+        "zero2" => Zero::Gradients,
+        _ if !is_yes(point, "dist_opt") => Zero::None,
+        _ if is_mindformers(point) && pp == 1 => Zero::Gradients,
+        _ => Zero::Moments,
     }
 }
 
@@ -251,7 +224,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     if model.experts > 0 {
         return Err(MIXTURE);
     }
-    let decoder = decoder(&model);
+    let decoder = model.decoder;
     let script = point.text("script");
     let needed = |name| count(point, name).ok_or("sequence, micro-batch or batch is not given");
     let is_f16 = matches!(point.text("precision"), "fp16" | "float16");
@@ -274,7 +247,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         },
         dp,
         zero: zero(point, pp),
-        recompute: if recomputes { Recomputation::Full } else { Recomputation::None },
+        recompute: if recomputes { Recompute::Full } else { Recompute::None },
         micro_batch: needed("mbs")?,
         order: RankOrder::DataInside,
     };
@@ -300,19 +273,11 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     Ok((job, setting))
 }
 
-/// Median and 90th percentile of the sizes of the predicted rows' errors, and how many there are.
-#[must_use]
-pub fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
-    let mut sizes: Vec<f64> = rows.iter().filter_map(PointRow::error).map(f64::abs).collect();
-    sizes.sort_by(f64::total_cmp);
-    let at = |part: f64| sizes.get(((sizes.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(f64::NAN);
-    (at(0.5), at(0.9), sizes.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::memory::fullest;
     use super::*;
+    use crate::decoder::Decoder;
 
     const POINTS: &str = include_str!("../../points/train_points_measured.csv");
 

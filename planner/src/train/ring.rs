@@ -6,12 +6,12 @@
 use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
-use ascend_tp::train::Layout;
+use ascend_tp::train::{Layout, Recompute};
 use ascend_tp_machine::Element;
 
-use super::decoder::Job;
+use super::job::Job;
 use super::layer_on::{LayerCost, cost, layout};
-use super::setting::{JobSplit, Recomputation};
+use super::setting::JobSplit;
 
 /// Both ways for keys and values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Optio
     let width = job.decoder.kv_heads.div_ceil(setting.tp) * job.decoder.head_dim;
     let whole = 2.0 * Element::Bf16.bytes(tokens * width as f64);
     let own = (setting.cp as f64).recip();
-    let is_kept = setting.recompute == Recomputation::None;
+    let is_kept = setting.recompute == Recompute::None;
     Ok(Some(KeysOn {
         cards: setting.cp,
         gathered: of(false)?,

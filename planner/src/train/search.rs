@@ -7,14 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use super::decoder::Job;
-use super::forms::ZeroStage;
+use super::job::Job;
 use super::layer::{ModelTimes, times};
 use super::memory::{JobMemory, fullest};
-use super::setting::{JobSplit, RankOrder, Recomputation};
+use super::setting::{JobSplit, RECOMPUTES, RankOrder};
 use super::step::{Prediction, StepParts, predict_parts};
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::{Recompute, Zero};
 
 /// Part of what a card offers that settings may fill: the rest is cracks between an allocator's blocks.
 pub const FILLED: f64 = 0.96;
@@ -57,7 +57,7 @@ pub struct Search<'a> {
 }
 
 /// What the times of a model's parts depend on.
-type TimesKey = (usize, bool, usize, usize, Recomputation);
+type TimesKey = (usize, bool, usize, usize, Recompute);
 
 const fn times_key(setting: &JobSplit) -> TimesKey {
     (setting.tp, setting.sequence_parallel, setting.cp, setting.micro_batch, setting.recompute)
@@ -300,7 +300,7 @@ fn settings(job: &Job, mut found: impl FnMut(JobSplit)) {
                     let micro_batches = share / micro_batch;
                     for schedule in schedules(decoder.layers, pp, micro_batches) {
                         for zero in zeros(dp * cp, pp) {
-                            for recompute in Recomputation::ALL {
+                            for recompute in RECOMPUTES {
                                 for sequence_parallel in [true, false] {
                                     if sequence_parallel && tp == 1 {
                                         continue;
@@ -341,11 +341,11 @@ fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Pipeline
 
 /// What may be split over copies. Gradients and parameters that are gathered for each micro-batch go with no pipeline, whose
 /// stages would gather them once for each micro-batch in flight.
-const fn zeros(copies: usize, stages: usize) -> &'static [ZeroStage] {
+const fn zeros(copies: usize, stages: usize) -> &'static [Zero] {
     match (copies, stages) {
-        (1, _) => &[ZeroStage::Stage0],
-        (_, 1) => &ZeroStage::ALL,
-        _ => &[ZeroStage::Stage0, ZeroStage::Stage1],
+        (1, _) => &[Zero::None],
+        (_, 1) => &Zero::ALL,
+        _ => &[Zero::None, Zero::Moments],
     }
 }
 

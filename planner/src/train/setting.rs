@@ -3,34 +3,10 @@
 use std::fmt;
 
 use ascend_tp::schedule::pipeline::Pipeline;
+use ascend_tp::train::{Recompute, Zero};
 
-use super::forms::ZeroStage;
-
-/// What of a layer is computed again for its backward pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Recomputation {
-    /// Nothing: all is kept.
-    None,
-    /// Norms and the feed-forward layer's function: cheap to compute, large to keep.
-    Selective,
-    /// Everything from the layer's input on.
-    Full,
-}
-
-impl Recomputation {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
-
-    /// The name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Selective => "selective",
-            Self::Full => "full",
-        }
-    }
-}
+/// What settings that are tried compute again.
+pub(super) const RECOMPUTES: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
 
 /// Which ranks are neighbours, innermost first. Tensor and context parallelism exchange in every layer and stay innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,9 +47,9 @@ pub struct JobSplit {
     /// Copies of the model.
     pub dp: usize,
     /// What is split over the copies.
-    pub zero: ZeroStage,
+    pub zero: Zero,
     /// What is computed twice.
-    pub recompute: Recomputation,
+    pub recompute: Recompute,
     /// Sequences a copy works on at once.
     pub micro_batch: usize,
     /// Who is near whom.
@@ -95,12 +71,18 @@ impl JobSplit {
             "pp" => self.pp.to_string(),
             "schedule" => self.schedule.to_string(),
             "dp" => self.dp.to_string(),
-            "zero" => self.zero.number().to_string(),
-            "recompute" => self.recompute.name().to_owned(),
+            "zero" => self.zero.stage().to_string(),
+            "recompute" => self.recompute.to_string(),
             "micro" => self.micro_batch.to_string(),
             "order" => self.order.name().to_owned(),
             _ => return None,
         })
+    }
+
+    /// Whether whole layers are computed again. The planner knows all layers or none: a number of them counts as all.
+    #[must_use]
+    pub const fn recomputes_layers(&self) -> bool {
+        matches!(self.recompute, Recompute::Full | Recompute::Layers(_))
     }
 
     /// Cards it takes.

@@ -3,16 +3,17 @@
 //! Input → output: a [`Job`] and a [`JobSplit`] → a [`Prediction`]. The pipeline is simulated with the times of its parts;
 //! exchanges of gradients and parameters count as far as no computation hides them. Invariants: the terms add up to the step.
 
+use ascend_tp::train::Zero;
 use ascend_tp_machine::collective::Exchange;
 use ascend_tp_machine::launch::{Access, Element, Launch, LaunchOperand};
 use ascend_tp_machine::{OperatorCost, Work};
 
-use super::decoder::Job;
-use super::forms::{TrainingTime, ZeroStage};
+use super::forms::TrainingTime;
+use super::job::Job;
 use super::layer::{LayerTimes, ModelTimes, Terms, exchange_us, spread, times};
 use super::memory::{JobMemory, fullest, kept_layers, layers_of_parts};
 use super::pipeline::{StageTimes, shortest, step};
-use super::setting::{JobSplit, Recomputation};
+use super::setting::JobSplit;
 
 /// Everything that takes time in a step of the stage that ends last, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,7 +80,7 @@ impl Prediction {
     #[must_use]
     pub fn run(&self, job: &Job, setting: &JobSplit, tokens: f64) -> TrainingTime {
         let flops_per_parameter =
-            if setting.recompute == Recomputation::Full { TrainingTime::RECOMPUTED } else { TrainingTime::KEPT };
+            if setting.recomputes_layers() { TrainingTime::RECOMPUTED } else { TrainingTime::KEPT };
         let parameters = job.decoder.parameters() as f64;
         TrainingTime {
             flops_per_parameter,
@@ -155,7 +156,7 @@ struct Gathering {
 }
 
 fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> Gathering {
-    if setting.zero < ZeroStage::Stage2 || copies(setting) < 2 {
+    if setting.zero < Zero::Gradients || copies(setting) < 2 {
         return Gathering::default();
     }
     // No pipeline goes with this, so embedding and head are shared out over the layers.
@@ -164,8 +165,7 @@ fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> Gathering {
     let parameters =
         decoder.layer_parameters_on(setting.tp) as f64 + tables as f64 / (decoder.layers * setting.tp) as f64;
     let copies_us = |exchange, bytes| copies_us(job, setting, exchange, bytes * parameters);
-    let gather =
-        if setting.zero == ZeroStage::Stage3 { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
+    let gather = if setting.zero == Zero::Weights { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
     let scatter = copies_us(Exchange::ReduceScatter, job.state.gradient);
     let layer = model.layer.stage();
     let busy = if shares_links(job, setting) { model.layer.forward.tensor_us } else { 0.0 };
@@ -201,7 +201,7 @@ fn shares_links(job: &Job, setting: &JobSplit) -> bool {
 
 /// What is not hidden of the exchanges of a stage's gradients and parameters once a step.
 fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64 {
-    if copies(setting) < 2 || setting.zero == ZeroStage::Stage3 {
+    if copies(setting) < 2 || setting.zero == Zero::Weights {
         return 0.0;
     }
     let own = || parts.layers.iter().zip(&parts.times).skip(rank).step_by(setting.pp);
@@ -211,12 +211,12 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
     let parameters = (layers * job.decoder.layer_parameters_on(setting.tp)) as f64 + tables;
     let bytes = |bytes: f64| bytes * parameters;
     let (gradients, gathered) = match setting.zero {
-        ZeroStage::Stage0 => (copies_us(job, setting, Exchange::AllReduce, bytes(job.state.gradient)), 0.0),
+        Zero::None => (copies_us(job, setting, Exchange::AllReduce, bytes(job.state.gradient)), 0.0),
         // Gradients leave with each micro-batch.
-        ZeroStage::Stage2 | ZeroStage::Stage3 => {
+        Zero::Gradients | Zero::Weights => {
             (0.0, copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)))
         }
-        ZeroStage::Stage1 => (
+        Zero::Moments => (
             copies_us(job, setting, Exchange::ReduceScatter, bytes(job.state.gradient)),
             copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)),
         ),
@@ -304,10 +304,8 @@ pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &
     let step_us = terms.total_us();
     let tokens = (job.global_batch * job.sequence) as f64;
     let forward = tokens * job.decoder.forward_flops_per_token(job.sequence);
-    let again = match setting.recompute {
-        Recomputation::Full => forward - 2.0 * tokens * job.decoder.embedding_parameters() as f64,
-        _ => 0.0,
-    };
+    let embedding = 2.0 * tokens * job.decoder.embedding_parameters() as f64;
+    let again = if setting.recomputes_layers() { forward - embedding } else { 0.0 };
     let whole = step_us * setting.cards() as f64 * job.profile.soc.cube_flops_per_us();
     Prediction {
         step_us,
@@ -322,10 +320,11 @@ pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &
 #[cfg(test)]
 mod tests {
     use ascend_tp::schedule::pipeline::Pipeline;
+    use ascend_tp::train::Recompute;
     use ascend_tp_machine::{Profile, Soc, Topology};
 
-    use super::super::decoder::{GradientSums, Software};
     use super::super::forms::StateBytes;
+    use super::super::job::{GradientSums, Software};
     use super::super::setting::RankOrder;
     use super::*;
     use ascend_tp::config::ModelConfig;
@@ -343,8 +342,8 @@ mod tests {
         pp: 4,
         schedule: Pipeline::Interleaved { chunks: 5 },
         dp: 2,
-        zero: ZeroStage::Stage1,
-        recompute: Recomputation::None,
+        zero: Zero::Moments,
+        recompute: Recompute::None,
         micro_batch: 1,
         order: RankOrder::DataInside,
     };
@@ -354,12 +353,12 @@ mod tests {
         let single = JobSplit { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
         vec![
             SETTING,
-            JobSplit { order: RankOrder::StagesInside, zero: ZeroStage::Stage0, ..SETTING },
-            JobSplit { schedule: Pipeline::ZeroBubbleH1, recompute: Recomputation::Full, ..SETTING },
+            JobSplit { order: RankOrder::StagesInside, zero: Zero::None, ..SETTING },
+            JobSplit { schedule: Pipeline::ZeroBubbleH1, recompute: Recompute::Full, ..SETTING },
             JobSplit { cp: 2, dp: 1, sequence_parallel: false, ..SETTING },
             JobSplit { cp: 2, pp: 2, schedule: Pipeline::GPipe, order: RankOrder::StagesInside, ..SETTING },
-            JobSplit { zero: ZeroStage::Stage2, recompute: Recomputation::Selective, ..single },
-            JobSplit { zero: ZeroStage::Stage3, micro_batch: 4, ..single },
+            JobSplit { zero: Zero::Gradients, recompute: Recompute::Selective, ..single },
+            JobSplit { zero: Zero::Weights, micro_batch: 4, ..single },
             JobSplit { tp: 16, dp: 4, ..single },
         ]
     }
@@ -392,7 +391,7 @@ mod tests {
             let tokens = prediction.tokens_per_s_and_card * prediction.step_us * 1e-6;
             assert!((tokens - 4096.0 * 512.0 / 64.0).abs() < 1e-3, "{setting}");
             assert!(prediction.mfu > 0.1 && prediction.mfu < 0.6, "{setting}: {}", prediction.mfu);
-            assert_eq!(prediction.hfu > prediction.mfu, setting.recompute == Recomputation::Full);
+            assert_eq!(prediction.hfu > prediction.mfu, setting.recompute == Recompute::Full);
         }
     }
 
@@ -443,7 +442,7 @@ mod tests {
             pp: 1,
             dp: 1,
             schedule: Pipeline::OneForwardOneBackward,
-            zero: ZeroStage::Stage0,
+            zero: Zero::None,
             ..SETTING
         };
         let StepTerms { work, again_us, bubble_us, sync_us, .. } = predict(&job, &setting).terms;
@@ -465,12 +464,12 @@ mod tests {
         let parameters = job.decoder.parameters() as f64 / 8.0;
         let over = |exchange, bytes: f64| exchange_us(&job, exchange, bytes * parameters, 8, 8);
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
-        assert!(near(copies(ZeroStage::Stage0, 1), over(Exchange::AllReduce, 4.0)));
+        assert!(near(copies(Zero::None, 1), over(Exchange::AllReduce, 4.0)));
         let stage_1 = over(Exchange::ReduceScatter, 4.0) + over(Exchange::AllGather, 2.0);
-        assert!(near(copies(ZeroStage::Stage1, 1), stage_1));
-        assert!(copies(ZeroStage::Stage2, 1) > 30.0 * copies(ZeroStage::Stage1, 1));
+        assert!(near(copies(Zero::Moments, 1), stage_1));
+        assert!(copies(Zero::Gradients, 1) > 30.0 * copies(Zero::Moments, 1));
         let per_batch = over(Exchange::ReduceScatter, 4.0) + 2.0 * over(Exchange::AllGather, 2.0);
-        let ratio = copies(ZeroStage::Stage3, 1) / (64.0 * per_batch);
+        let ratio = copies(Zero::Weights, 1) / (64.0 * per_batch);
         assert!((0.99..1.05).contains(&ratio), "{ratio}");
     }
 }

@@ -5,10 +5,9 @@
 
 use ascend_tp_machine::{Profile, Topology};
 
-use super::super::workload::{
-    Dense, Experts, FeedForward, HeadNorms, Mixture, ParallelSplit, ProductPrecision, Published, Section, Tokens,
-};
+use super::super::workload::{Experts, Mixture, ParallelSplit, ProductPrecision, Published, Section, Tokens};
 use super::stack::{Cards, Expansion, StepWork};
+use crate::decoder::Decoder;
 use crate::points::{Model, Point, machine};
 
 /// Whether a row is one forward step.
@@ -17,8 +16,8 @@ pub(super) fn is_forward(point: &Point) -> bool {
 }
 
 /// The model of a row: one whose layers are alike, or a published one whose are not.
-pub(super) enum Decoder {
-    Dense(Dense),
+pub(super) enum RowModel {
+    Dense(Decoder),
     Mixture(Mixture),
     Published(&'static Published),
 }
@@ -32,32 +31,21 @@ pub(super) struct Extras {
     pub(super) drafts: usize,
 }
 
-impl Decoder {
+impl RowModel {
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
         let name = point.text("model").rsplit('/').next().unwrap_or_default();
         if let Some(published) = Published::of(name) {
             return Ok(Self::Published(published));
         }
         let model = Model::of(point)?;
-        if model.window.is_some() {
+        if model.decoder.window.is_some() {
             return Err("no workload for this architecture");
         }
-        let dense = Dense {
-            hidden: model.hidden,
-            layers: model.layers,
-            heads: model.heads,
-            kv_heads: model.kv_heads,
-            head_dim: model.head_dim,
-            intermediate: model.intermediate,
-            feed_forward: if model.is_gated { FeedForward::Gated } else { FeedForward::Plain },
-            vocab: model.vocabulary,
-            head_norms: if model.has_head_norms { HeadNorms::Present } else { HeadNorms::Absent },
-        };
         match (model.experts, model.chosen, model.expert_width) {
-            (0, ..) => Ok(Self::Dense(dense)),
+            (0, ..) => Ok(Self::Dense(model.decoder)),
             (count, Some(chosen), Some(width)) if (1..=count).contains(&chosen) => {
                 let experts = Experts { count, chosen, width, shared_width: 0 };
-                Ok(Self::Mixture(Mixture { around: dense, experts }))
+                Ok(Self::Mixture(Mixture { around: model.decoder, experts }))
             }
             _ => Err("no workload for this architecture"),
         }
@@ -128,7 +116,7 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let tokens = Tokens { batch, query, context: if is_decode { length } else { 0 } };
     let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
     let extras = Extras { image: image(point).filter(|_| !is_decode), drafts };
-    let sections = Decoder::of(point)?.forward(tokens, extras, split, precision);
+    let sections = RowModel::of(point)?.forward(tokens, extras, split, precision);
     let expansion = Expansion::Cores;
     Ok(Cards { profile: Profile::of(soc), topology, tensor, expert, expansion }.work(&sections))
 }
@@ -168,10 +156,10 @@ mod tests {
 
     #[test]
     fn a_mixture_is_not_priced_as_a_dense_model() {
-        let of = |model: &str| Decoder::of(&point(model, "2", "64", "forward time (prefill)", ""));
+        let of = |model: &str| RowModel::of(&point(model, "2", "64", "forward time (prefill)", ""));
         assert!(of("MiniCPM-8x2B").is_err());
-        assert!(matches!(of("meta/Llama-3-8B"), Ok(Decoder::Dense(dense)) if dense.vocab == 128_256));
-        let Ok(Decoder::Mixture(mixture)) = of("Qwen/Qwen3-30B-A3B") else { panic!("a mixture") };
+        assert!(matches!(of("meta/Llama-3-8B"), Ok(RowModel::Dense(dense)) if dense.vocabulary == 128_256));
+        let Ok(RowModel::Mixture(mixture)) = of("Qwen/Qwen3-30B-A3B") else { panic!("a mixture") };
         assert_eq!(mixture.experts, Experts { count: 128, chosen: 8, width: 768, shared_width: 0 });
         // A token's way through 48 layers: all weights of attention and of 8 experts of each, and the head.
         let pass = mixture.forward(

@@ -8,6 +8,7 @@ use ascend_tp_machine::Soc;
 
 use super::super::workload::ProductPrecision;
 use super::forward::precision;
+use crate::decoder::Decoder;
 use crate::fit_memory::COMMUNICATOR_BYTES;
 use crate::points::{Model, Point, machine, settings};
 
@@ -41,7 +42,8 @@ pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
         "KV cache size" => {
             let tensor = tensor(point)?;
             let model = Model::of(point)?;
-            let heads = model.kv_heads.div_ceil(tensor) as f64 / model.kv_heads as f64;
+            let kv_heads = model.decoder.kv_heads;
+            let heads = kv_heads.div_ceil(tensor) as f64 / kv_heads as f64;
             let bytes = match number_behind(point.text("setting"), "KV ") {
                 Some(gib) => gib * GIB,
                 None => cache_bytes(point)?,
@@ -76,26 +78,27 @@ fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     if model.experts > 0 && model.expert_width.is_none() {
         return Err("a mixture of experts; sizes of experts are not in the columns");
     }
-    let copied =
-        2 * model.layers * model.hidden * model.head_dim * (model.kv_heads.div_ceil(tensor) * tensor - model.kv_heads);
+    let Decoder { layers, hidden, head_dim, kv_heads, .. } = model.decoder;
+    let copied = 2 * layers * hidden * head_dim * (kv_heads.div_ceil(tensor) * tensor - kv_heads);
+    let tables = model.decoder.table_parameters();
     let experts = model.expert_parameters() as f64 / point.leading("ep").unwrap_or(1).max(tensor) as f64;
-    let layers = (model.parameters() - model.expert_parameters() - model.table_parameters() + copied) as f64;
+    let layers = (model.parameters() - model.expert_parameters() - tables + copied) as f64;
     let each = match precision(point).ok_or("unknown precision")? {
         ProductPrecision::Bits16 => 2.0,
         ProductPrecision::W8A8 => 1.0,
         ProductPrecision::W4A8 => return Err("which weights have 4 bits is not in the columns"),
     };
-    Ok(each * (layers / tensor as f64 + experts) + 2.0 * model.table_parameters() as f64 / tensor as f64)
+    Ok(each * (layers / tensor as f64 + experts) + 2.0 * tables as f64 / tensor as f64)
 }
 
 /// The largest tensors that a pass has at the same time: a feed-forward layer's, or the logits of all sequences in 16 and in 32 bits.
 fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
-    let (model, tensor) = (Model::of(point)?, tensor(point)? as f64);
+    let (decoder, tensor) = (Model::of(point)?.decoder, tensor(point)? as f64);
     let most = |words, usual| number_behind(point.text("setting"), words).unwrap_or(usual);
     let (tokens, sequences) = (most("max-num-batched-tokens ", TOKENS), most("max-num-seqs ", SEQUENCES));
-    let inner = (model.intermediate * if model.is_gated { 3 } else { 2 }) as f64 / tensor;
-    let layer = 2.0 * tokens * (2.0 * model.hidden as f64 + inner);
-    Ok(layer.max(6.0 * sequences * model.vocabulary as f64))
+    let inner = (decoder.intermediate * decoder.feed_forward.weights()) as f64 / tensor;
+    let layer = 2.0 * tokens * (2.0 * decoder.hidden as f64 + inner);
+    Ok(layer.max(6.0 * sequences * decoder.vocabulary as f64))
 }
 
 /// What is left for keys and values of the part of a card that a server asks for.

@@ -4,7 +4,7 @@
 //! prompts are computed once. A token's time is that of a decode step at the mean context and B / output prompts.
 
 use super::super::workload::{ParallelSplit, Tokens};
-use super::forward::{Decoder, Extras, copies, precision};
+use super::forward::{Extras, RowModel, copies, precision};
 use super::stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 use crate::points::{Point, machine};
 use ascend_tp_machine::{Profile, Topology};
@@ -60,7 +60,7 @@ impl Serving {
         let batch = batch.or(usual).ok_or("the batch is not a number")?;
         let input = whole("input_len").or(usual).ok_or("the input's length is not a number")?;
         let output = whole("output_len").unwrap_or(1);
-        let model = Decoder::of(point)?;
+        let model = RowModel::of(point)?;
         let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
         // The host lays out exchanges on an Atlas A2 alone.
         let expansion = if topology == "atlas-a2" { expansion } else { Expansion::Cores };

@@ -7,85 +7,10 @@ use super::launches::{
     rotary, swiglu,
 };
 use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
-use ascend_tp::config::ModelConfig;
+use crate::decoder::{Decoder, FeedForward};
 use ascend_tp::placement::Residual;
 
-/// The feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FeedForward {
-    /// `down(silu(gate(x)) · up(x))`.
-    Gated,
-    /// `down(gelu(up(x)))`.
-    Plain,
-}
-
-impl FeedForward {
-    /// Weights of a block.
-    #[must_use]
-    pub const fn weights(self) -> usize {
-        match self {
-            Self::Gated => 3,
-            Self::Plain => 2,
-        }
-    }
-}
-
-/// Sizes of a dense decoder.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Dense {
-    /// Width of the residual stream.
-    pub hidden: usize,
-    /// Number of layers.
-    pub layers: usize,
-    /// Number of query heads.
-    pub heads: usize,
-    /// Key and value heads; fewer than the tensor axis has cards means copies.
-    pub kv_heads: usize,
-    /// Dims of a head.
-    pub head_dim: usize,
-    /// Width of the feed-forward block.
-    pub intermediate: usize,
-    /// How the feed-forward block is built.
-    pub feed_forward: FeedForward,
-    /// Rows of the embedding.
-    pub vocab: usize,
-    /// Whether queries and keys are normed before the rotation.
-    pub head_norms: HeadNorms,
-}
-
-/// Norms of query and key heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HeadNorms {
-    /// Heads have no norms.
-    Absent,
-    /// One for queries and one for keys.
-    Present,
-}
-
-impl From<&ModelConfig> for Dense {
-    fn from(config: &ModelConfig) -> Self {
-        Self {
-            hidden: config.hidden_size,
-            layers: config.layers,
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            intermediate: config.intermediate_size,
-            feed_forward: FeedForward::Gated,
-            vocab: config.vocab_size,
-            head_norms: if config.qk_norm { HeadNorms::Present } else { HeadNorms::Absent },
-        }
-    }
-}
-
-impl Dense {
-    /// Elements of the weights of one layer.
-    #[must_use]
-    pub const fn layer_parameters(&self) -> usize {
-        let attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads);
-        attention + self.feed_forward.weights() * self.hidden * self.intermediate + 2 * self.hidden
-    }
-
+impl Decoder {
     /// One layer on one card.
     #[must_use]
     pub fn layer(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
@@ -104,7 +29,7 @@ impl Dense {
         let mut steps = vec![add_rms_norm(residual_rows(rows, split), self.hidden)];
         steps.extend(gather(rows, self.hidden, split));
         steps.extend(projection(precision, rows, self.hidden, (heads + 2 * kv_heads) * width));
-        if self.head_norms == HeadNorms::Present {
+        if self.has_head_norms {
             steps.extend([rms_norm(rows * heads, width), rms_norm(rows * kv_heads, width)]);
         }
         steps.extend([
@@ -174,13 +99,13 @@ impl Dense {
     #[must_use]
     pub fn embedding(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let rows = tokens.batch * tokens.query.div_ceil(split.context);
-        embedding(rows, self.vocab, self.hidden, split)
+        embedding(rows, self.vocabulary, self.hidden, split)
     }
 
     /// The last norm and the head for `rows` tokens; the logits are gathered.
     #[must_use]
     pub fn head(&self, rows: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
-        head(rows, self.vocab, self.hidden, split)
+        head(rows, self.vocabulary, self.hidden, split)
     }
 
     /// A whole forward pass that gives logits of `rows` tokens.

@@ -3,9 +3,10 @@
 use ascend_tp_machine::{Element, Exchange};
 use serde::Deserialize;
 
-use super::dense::{Dense, reduce, residual_rows};
+use super::dense::{reduce, residual_rows};
 use super::launches::{ACTIVATION, Operands, add_rms_norm, elementwise, matmul, projection, quantise, swiglu};
 use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
+use crate::decoder::Decoder;
 
 /// Sizes of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -22,10 +23,10 @@ pub struct Experts {
 }
 
 /// A decoder with a mixture in every layer, and grouped-query attention.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixture {
     /// All but the feed-forward blocks, whose sizes here mean nothing.
-    pub around: Dense,
+    pub around: Decoder,
     /// In the place of those.
     pub experts: Experts,
 }
@@ -40,7 +41,7 @@ impl Mixture {
         split: ParallelSplit,
         precision: ProductPrecision,
     ) -> Vec<Section> {
-        let Dense { hidden, layers, .. } = self.around;
+        let Decoder { hidden, layers, .. } = self.around;
         let mut layer = self.around.attention(tokens, split, precision);
         layer.push(add_rms_norm(residual_rows(tokens.new_tokens(), split), hidden));
         layer.extend(self.experts.block(hidden, tokens.new_tokens(), split, precision));

@@ -15,7 +15,6 @@ mod launches;
 mod published;
 mod vision;
 
-pub use dense::{Dense, FeedForward, HeadNorms};
 pub use experts::{Experts, Mixture};
 pub use hybrid::{Block, Hybrid};
 pub(crate) use hybrid::{DELTA_CHUNKS, DELTA_TOKEN};
