@@ -19,13 +19,14 @@ use crate::base::{Bytes, Diagnostic};
 
 /// Page-locked host memory, readable and writable as `[u8]`, zeroed at first.
 ///
-/// Copies of it run beside the host; while one is under way the memory belongs to the [`Transfer`].
+/// Copies of it run beside the host, from and to any card; while one is under way the memory belongs to the [`Transfer`].
 pub struct HostBuffer {
+    /// The card that was current when it was allocated.
     device: Arc<Device>,
     bytes: NonNull<u8>,
     len_bytes: usize,
-    /// Stands for the end of the copy under way.
-    copied: Event,
+    /// Of each card that it was copied from or to: stands for the end of the copy.
+    copied: Vec<Event>,
     /// The stream of the copy under way.
     queue: Option<Arc<Queue>>,
 }
@@ -36,12 +37,11 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Allocates `len_bytes` of page-locked memory for copies from and to `device`.
+    /// Allocates `len_bytes` of page-locked memory by way of `device`.
     ///
     /// # Errors
     /// Out of memory; `len_bytes` is 0.
     pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
-        let copied = Event::new(device)?;
         let table = device.enter()?;
         if len_bytes == 0 {
             return Err(Diagnostic::new("page-locked memory", "a buffer of no bytes")
@@ -60,7 +60,16 @@ impl HostBuffer {
         };
         // SAFETY: the library gave `len_bytes` of writable memory at this address.
         unsafe { bytes.write_bytes(0, len_bytes) };
-        Ok(Self { device: Arc::clone(device), bytes, len_bytes, copied, queue: None })
+        Ok(Self { device: Arc::clone(device), bytes, len_bytes, copied: Vec::new(), queue: None })
+    }
+
+    /// Which of its events is of a card.
+    fn event_of(&mut self, device: &Arc<Device>) -> Result<usize> {
+        if let Some(at) = self.copied.iter().position(|event| Arc::ptr_eq(event.device(), device)) {
+            return Ok(at);
+        }
+        self.copied.push(Event::new(device)?);
+        Ok(self.copied.len() - 1)
     }
 
     /// Enqueues a copy between the first bytes of this memory and `card`, and of as many bytes as that has.
@@ -68,7 +77,6 @@ impl HostBuffer {
         let to_card = kind == aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         let what = if to_card { "enqueue_upload" } else { "enqueue_download" };
         same_device(what, stream.device(), card.device())?;
-        same_device(what, stream.device(), &self.device)?;
         let count = card.len_bytes();
         if self.len_bytes < count {
             return Err(Diagnostic::new(what, "the host memory is too short")
@@ -76,9 +84,10 @@ impl HostBuffer {
                 .found(format!("{} bytes", self.len_bytes))
                 .into());
         }
+        let copied = self.event_of(stream.device())?;
         // From here on the memory is the transfer's: if anything below fails it waits before it frees.
         self.queue = Some(Arc::clone(stream.queue()));
-        let transfer = Transfer { host: ManuallyDrop::new(self) };
+        let transfer = Transfer { host: ManuallyDrop::new(self), copied };
         let host = &*transfer.host;
         if count > 0 {
             let table = stream.device().enter()?;
@@ -89,7 +98,7 @@ impl HostBuffer {
             let code = unsafe { (table.aclrtMemcpyAsync)(to, count, from, count, kind, stream.raw()) };
             stream.device().check("aclrtMemcpyAsync", code)?;
         }
-        stream.enqueue_record(&host.copied)?;
+        stream.enqueue_record(transfer.copied())?;
         Ok(transfer)
     }
 }
@@ -133,15 +142,21 @@ impl fmt::Debug for HostBuffer {
 #[derive(Debug)]
 pub struct Transfer {
     host: ManuallyDrop<HostBuffer>,
+    /// Which of the memory's events stands for its end.
+    copied: usize,
 }
 
 impl Transfer {
+    fn copied(&self) -> &Event {
+        &self.host.copied[self.copied]
+    }
+
     /// Waits for the copy and gives the host memory back.
     ///
     /// # Errors
     /// The copy, or work before it on its stream, has failed.
     pub fn wait(self) -> Result<HostBuffer> {
-        self.host.copied.synchronize()?;
+        self.copied().synchronize()?;
         let mut this = ManuallyDrop::new(self);
         this.host.queue = None;
         // SAFETY: `this` is never dropped and not used again, so the value is taken once.
@@ -153,7 +168,7 @@ impl Transfer {
     /// # Errors
     /// The copy, or work before it on its stream, has failed.
     pub fn is_done(&self) -> Result<bool> {
-        self.host.copied.is_done()
+        self.copied().is_done()
     }
 }
 

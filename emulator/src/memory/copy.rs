@@ -12,9 +12,9 @@ use crate::scheduler::pool::Workers;
 /// Bytes of one tile of a large copy.
 const TILE_BYTES: usize = 1 << 20;
 
-/// Bytes at most of a copy that costs less than to have another thread make it: what this takes from memory, some 20 us, it
-/// takes a thread to wake.
-const BRIEF_BYTES: usize = 128 << 10;
+/// Bytes at most of a copy that costs less than to have another thread make it: it takes as long to wake that thread, some 20 us,
+/// which then finds in memory what lies in the cache of the thread that asks.
+const BRIEF_BYTES: usize = 512 << 10;
 
 /// `height` rows of `width` bytes; row r starts at `r * pitch` of its span.
 #[derive(Debug, Clone)]
