@@ -63,7 +63,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use super::dtype::list_names;
-use crate::base::prototypes::OPERATORS;
+use crate::base::prototypes::{PROTOTYPES, Prototype};
 
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use attention::COMPRESSED;
@@ -129,12 +129,14 @@ const INPLACE: &str = "aclnnInplace";
 /// Every modelled function by its name: the rows, and the declared forms in place that have no row of their own.
 static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
     let rows: HashMap<&str, &'static Operator> = operators().map(|operator| (operator.name, operator)).collect();
-    let plain = rows.values().map(|operator| Signature { name: operator.name, operator, in_place: false });
-    let in_place = OPERATORS.iter().filter(|name| !rows.contains_key(*name)).filter_map(|&name| {
-        let operator = rows.get(format!("aclnn{}", name.strip_prefix(INPLACE)?).as_str())?;
-        Some(Signature { name, operator, in_place: true })
-    });
-    plain.chain(in_place).map(|signature| (signature.name, signature)).collect()
+    let prototypes: HashMap<&str, &Prototype> =
+        PROTOTYPES.iter().map(|prototype| (prototype.name, prototype)).collect();
+    let signature = |name: &'static str| {
+        let plain = || rows.get(format!("aclnn{}", name.strip_prefix(INPLACE)?).as_str());
+        let operator = rows.get(name).or_else(plain)?;
+        Some((name, Signature::of(name, operator, prototypes.get(operator.name)?)))
+    };
+    PROTOTYPES.iter().filter_map(|prototype| signature(prototype.name)).collect()
 });
 
 /// Every row.
@@ -149,15 +151,15 @@ pub(crate) fn count() -> usize {
 }
 
 /// What the function called `name` takes, if it is modelled.
-pub(crate) fn find(name: &str) -> Option<Signature> {
-    SIGNATURES.get(name).copied()
+pub(crate) fn find(name: &str) -> Option<&'static Signature> {
+    SIGNATURES.get(name)
 }
 
 /// The rows as a Markdown table: one line per parameter.
 pub(crate) fn markdown() -> String {
     let mut text = String::from("| operator | parameter | accepts | limits | source |\n|---|---|---|---|---|\n");
     for operator in operators() {
-        for (i, parameter) in operator.parameters.iter().enumerate() {
+        for (i, parameter) in find(operator.name).into_iter().flat_map(Signature::parameters).enumerate() {
             let (name, limits, source) =
                 if i == 0 { (operator.name, operator.limits, operator.source) } else { ("", "", "") };
             let accepts = match parameter.kind {
