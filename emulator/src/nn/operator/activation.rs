@@ -3,12 +3,7 @@
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
 use super::gradient::expect_same;
-use super::names::{
-    ACTIVATE_LEFT, ALPHA, APPROXIMATE_INT, APPROXIMATE_OPTIONAL, BETA_OPTIONAL, BIAS_SCALAR, BUFFER, DECIMALS, DIM, DY,
-    EPS, GELU_OUT, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, GRAD_WEIGHT, INPUT, INPUT_SCALE, IS_RESULT, LAMBD, MODE, NAN,
-    NEG_INF, NEGATIVE_SLOPE, Name, OTHER, OTHER_SCALAR, OUT, POS_INF, RESULT, SCALE_SCALAR, SELF, SELF_IS_RESULT,
-    SELF_OR_RESULT, SELF_REF, SELF_SCALAR, VALUE, WEIGHT, X,
-};
+use super::names::*;
 use super::pointwise::{
     DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, TANH_GELU, Widens, X_LOG_Y, function, numbers, of_scalar,
     of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,

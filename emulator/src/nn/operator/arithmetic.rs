@@ -5,10 +5,7 @@
 
 use super::argument::Scalar;
 use super::call::{OperatorCall, broadcast};
-use super::names::{
-    ALPHA, AXIS, BIAS, CLIP_VALUE_MAX, CLIP_VALUE_MIN, DIM, NUM_AXES, OTHER, OTHER_SCALAR, OUT, SCALE, SCALE_FROM_BLOB,
-    SELF, TENSORS, X, Y,
-};
+use super::names::*;
 use super::row::{Operator, input, inputs, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};
 use super::{Plan, Refusal, ViewIndex};

@@ -3,10 +3,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    DIM, DIMS, END_SCALAR, GRAD_INPUT, GRAD_OUTPUT, M_INT, N_INT, Name, OUT, OUT_LIST, OUTPUT_SIZE_INT, PADDING,
-    REPEATS_INT, REPEATS_TENSOR, SELF, SHIFTS, SPLIT_SECTIONS, SPLIT_SIZE, START_SCALAR, STEP_SCALAR, STEPS, X,
-};
+use super::names::*;
 use super::row::{Operator, input, output, outputs};
 use super::sets::{ANY, ARITHMETIC, FLOATING, INDEX64, NUMBER};
 use super::{Plan, Refusal, ViewIndex};

@@ -2,7 +2,7 @@
 
 use super::argument::Scalar;
 use super::call::OperatorCall;
-use super::names::{LIMIT, OUT, SELF, X, X1, X2, Y};
+use super::names::*;
 use super::pointwise::{FLOOR_DIVIDE, Function, PLUS, Widens, function, pointwise, reals};
 use super::row::{Operator, input, output};
 use super::sets::FLOATING;

@@ -2,11 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BETA_TENSOR, BIAS, C_INT, EPS, GAMMA, GRAD_BETA_OUT, GRAD_BIAS, GRAD_GAMMA_OUT, GRAD_INPUT, GRAD_OUT, GRAD_WEIGHT,
-    GROUP, HXW, INPUT, MEAN, MEAN_OUT, MOMENTUM, N_UPPER, Name, OUT, OUTPUT, OUTPUT_MASK, RSTD, RSTD_OUT, RUNNING_MEAN,
-    RUNNING_VAR, SAVE_INVSTD, SAVE_MEAN, SELF, TRAINING, WEIGHT,
-};
+use super::names::*;
 use super::row::{Operator, attribute, in_place, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal, ViewIndex, Views};

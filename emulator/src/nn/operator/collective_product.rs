@@ -7,9 +7,7 @@ use ascend_tp_machine::Soc;
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS, COMM_TURN, GATHER_INDEX, GATHER_OUT, GROUP_NAME, Name, OUTPUT, REDUCE_OP, STREAM_MODE, X1, X2,
-};
+use super::names::*;
 use super::plan::Room;
 use super::row::{Operator, Parameter, input, output};
 use super::sets::HALVES;

@@ -3,10 +3,7 @@
 use super::argument::{Scalar, Tensor};
 use super::arithmetic::with_scalar_type;
 use super::call::OperatorCall;
-use super::names::{
-    ATOL, CONDITION, DTYPE, ELEMENT, ELEMENT_SCALAR, EQUAL_NAN, INVERT, MASK, Name, OTHER, OTHER_SCALAR, OUT, RTOL,
-    SELF, SELF_REF, SRC, TEST_ELEMENT, TEST_ELEMENTS, VALUE, VALUE_SCALAR,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, COPIED, MASKABLE, NUMBER};
 use super::{Plan, Refusal};

@@ -2,11 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS, BIAS_OPTIONAL, BIAS_SIZES, CUBE_MATH_TYPE, DEFORM_OUT_OPTIONAL, DEFORMABLE_GROUPS, DILATION, GRAD_BIAS,
-    GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT, INPUT_SIZE, KERNEL_SIZE, MODULATED, Name, OFFSET, OFFSET_X,
-    OUT, OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, ROUND_MODE, SCALE, SELF, STRIDE, TRANSPOSED, WEIGHT, X,
-};
+use super::names::*;
 use super::row::{Operator, input, ints, output, unmodelled};
 use super::sets::{BYTES, FLOATING, HALVES, SINGLE};
 use super::{Plan, Refusal};

@@ -3,10 +3,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BLANK, GRAD_OUT, INPUT_LENGTHS, LOG_ALPHA, LOG_ALPHA_OUT, LOG_PROBS, NEG_LOG_LIKELIHOOD, NEG_LOG_LIKELIHOOD_OUT,
-    Name, OUT, TARGET_LENGTHS, TARGETS, ZERO_INFINITY,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{FLOATING, INDEXES};
 use super::{Plan, Refusal};

@@ -5,7 +5,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{COUNTS_OUT, DIM, INVERSE_OUT, MASK, Name, OUT, RETURN_COUNTS, RETURN_INVERSE, SELF, VALUE_OUT};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{CONDITIONS, INDEX64};
 use super::{Plan, Refusal, ViewIndex, Views};

@@ -1,7 +1,7 @@
 //! Rows of the distances between points.
 
 use super::call::OperatorCall;
-use super::names::{CDIST, COMPUTE_MODE, GRAD, OUT, P_FLOAT, X1, X2};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{FLOATING, HALF_OR_SINGLE};
 use super::{Plan, Refusal};

@@ -4,10 +4,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BETA_FLOAT, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, LOG_TARGET, Name, OUT, POS_WEIGHT_OPTIONAL, REDUCTION, RESULT, SELF,
-    TARGET, WEIGHT, WEIGHT_OPTIONAL,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal};

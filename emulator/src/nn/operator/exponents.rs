@@ -6,9 +6,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    FIXED, FIXED_OUT, INPUT_TENSOR, MANTISSA, MANTISSA_OUT, Name, OUT, PDF, PDF_REF, RESHUFF, STATISTIC, VAR, VAR_OUT,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, WHOLE32};
 use super::{Plan, Refusal};

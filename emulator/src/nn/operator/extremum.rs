@@ -7,10 +7,7 @@ use std::cmp::Ordering;
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BINS, CORRECTION, DESCENDING, DIM, DIM_ARRAY, DIM_SCALAR, DTYPE, INDICES, INDICES_OUT, INPUT, K, KEEP_DIM, KEEPDIM,
-    MAX_OUT, MAX_SCALAR, MEAN_OUT, MIN_OUT, MIN_SCALAR, Name, OUT, SELF, STD_OUT, VALUES_OUT, VAR_OUT,
-};
+use super::names::*;
 use super::reduction::{dims, reduced_len, reduced_shape, refuse_empty};
 use super::row::{Operator, input, ints, output};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};

@@ -6,12 +6,7 @@ use super::argument::Tensor;
 use super::attention::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
 use super::call::OperatorCall;
 use super::gradient::expect_same;
-use super::names::{
-    ATTEN_MASK_OPTIONAL, ATTENTION_IN_OPTIONAL, ATTENTION_OUT_OUT, DK_OUT, DPSE_OUT, DQ_OUT, DV_OUT, DY, HEAD_NUM,
-    INNER_PRECISE, INPUT_LAYOUT, KEEP_PROB, KEY, KEY_IN, NEXT_TOKENS, Name, PRE_TOKENS, PREFIX_OPTIONAL, QUERY,
-    SCALE_VALUE, SOFTMAX_IN_OPTIONAL, SOFTMAX_MAX_OPTIONAL, SOFTMAX_MAX_OUT, SOFTMAX_OUT_OUT, SOFTMAX_SUM_OPTIONAL,
-    SOFTMAX_SUM_OUT, SPARSE_MODE, VALUE,
-};
+use super::names::*;
 use super::row::{Operator, Parameter, input, output, unmodelled};
 use super::sets::{CONDITIONS, FLOATING, SINGLE};
 use super::{Attended, Plan, Refusal, Sequence, ViewIndex, Views};

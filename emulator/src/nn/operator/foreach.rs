@@ -12,10 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, ALPHA_TENSOR, FOUND_INF, INV_SCALE, Name, OUT_LIST, SCALAR, SCALAR_TENSOR, SCALARS, SCALARS_LIST,
-    SCALED_GRADS, WEIGHT_LIST, WEIGHT_SCALAR, X_LIST, X1_LIST, X2_LIST, X3_LIST,
-};
+use super::names::*;
 use super::pointwise::{
     ADD_CDIV, ADD_CMUL, DIVIDE, ERF, ERFC, Function, LERP, MAXIMUM, MINIMUM, POWER, numbers, reals,
 };

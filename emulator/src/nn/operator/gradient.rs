@@ -4,11 +4,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS_OPTIONAL, DGAMMA_OUT, DIM, DX_OUT, DY, GAMMA, GRAD, GRAD_BIAS_OUT, GRAD_INPUT, GRAD_INPUT_OUT, GRAD_OUT,
-    GRAD_OUTPUT, GRAD_WEIGHT_OUT, INDICES, INPUT, MEAN, NORMALIZED_SHAPE, NUM_WEIGHTS, Name, OUT, OUTPUT, OUTPUT_MASK,
-    PADDING_IDX, RSTD, SCALE_GRAD_BY_FREQ, SELF, WEIGHT_OPTIONAL, X, Y_GRAD,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{FLOATING, INDEXES, SINGLE};
 use super::{Plan, Refusal};

@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ACT_TYPE, BIAS_LIST_OPTIONAL, GROUP_LIST_OPTIONAL, GROUP_LIST_TYPE, GROUP_TYPE, Name, OUT_LIST, SPLIT_ITEM,
-    TUNING_CONFIG_OPTIONAL, WEIGHT_LIST, X_LIST,
-};
+use super::names::*;
 use super::row::{Operator, Parameter, input, inputs, outputs, unmodelled};
 use super::sets::{FLOATING, INDEX64};
 use super::{Plan, Refusal, ViewIndex, Views};

@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, AXIS, DATA, DIM, INDEX, INDICES, NUM_CLASSES, Name, OFF_VALUE, ON_VALUE, OUT, SELF, SELF_REF, SOURCE, SRC,
-    UPDATES, WEIGHT,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEXES};
 use super::{Plan, Refusal};

@@ -3,7 +3,7 @@
 //! All is computed in double precision and rounded once.
 
 use super::call::OperatorCall;
-use super::names::{A_TENSOR, LOG_OUT, M_OUT, OUT, SELF, SIGN_OUT, TRANSPOSE, UNITRIANGULAR, UPPER, X_OUT};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::WIDE;
 use super::{Plan, Refusal};

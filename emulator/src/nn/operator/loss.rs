@@ -4,11 +4,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BACKPROP, FEATURES, GRAD_LOSS, GRAD_OUTPUT, IGNORE_INDEX, INPUT, LABEL_SMOOTHING, LABELS, LOG_PROB, LOG_PROB_OUT,
-    LOSS, LOSS_OUT, LSE_FOR_ZLOSS_OUT, LSE_SQUARE_SCALE_FOR_ZLOSS, Name, OUT, REDUCTION, REDUCTION_OPTIONAL,
-    RETURN_ZLOSS, SELF, TARGET, TOTAL_WEIGHT, TOTAL_WEIGHT_OUT, WEIGHT, WEIGHT_OPTIONAL, ZLOSS_OUT,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{FLOATING, INDEX64, INDEXES, LABELS as CLASSES, SINGLE};
 use super::{Plan, Refusal};

@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS_OPTIONAL, COS, DIM, EPS, EPSILON, GAMMA, INPUT, KEY_REF, LAYOUT, MEAN_OUT_OPTIONAL, MODE, NORMALIZED_SHAPE,
-    Name, OUT, QUERY_REF, RSTD_OUT, RSTD_OUT_OPTIONAL, SELF, SIN, WEIGHT_OPTIONAL, X, X_OUT, X1, X2, Y_OUT,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, SINGLE};
 use super::{Plan, Refusal};

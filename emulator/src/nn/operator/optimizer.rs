@@ -6,11 +6,7 @@
 use super::argument::Tensor;
 use super::arithmetic::settle;
 use super::call::OperatorCall;
-use super::names::{
-    AMSGRAD, BETA1, BETA1_POWER, BETA1_TENSOR, BETA2, BETA2_POWER, BETA2_TENSOR, END, EPS, EPS_TENSOR, GRAD, LR,
-    LR_TENSOR, M_REF, MAX_GRAD_NORM_OPTIONAL, MAX_GRAD_NORM_OPTIONAL_REF, MAXIMIZE, Name, OUT, SELF, STEP, TENSOR1,
-    TENSOR2, V_REF, VALUE_SCALAR, VAR_REF, WEIGHT, WEIGHT_DECAY, WEIGHT_DECAY_TENSOR, WEIGHT_SCALAR,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, REAL};
 use super::{Plan, Refusal};

@@ -6,12 +6,7 @@
 use super::argument::{Scalar, Tensor};
 use super::arithmetic::{settle, with_scalar_type};
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, APPROXIMATE, APPROXIMATE_INT, BETA, CLIP_VALUE_MAX, CLIP_VALUE_MAX_TENSOR, CLIP_VALUE_MIN,
-    CLIP_VALUE_MIN_TENSOR, EXPONENT, EXPONENT_SCALAR, GRAD_INPUT, GRAD_OUTPUT, INPUT, INPUT_SCALE, LAMBD, LAMBDA, MAX,
-    MAX_SCALAR, MIN_SCALAR, NEGATIVE_SLOPE, Name, OTHER, OTHER_SCALAR, OUT, OUTPUT, RESULT, SCALE_SCALAR, SELF,
-    SELF_SCALAR, SHIFT_BITS, THRESHOLD, VALUE_SCALAR, X, Y,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{ARITHMETIC, BOOL, NUMBER, REAL, SHIFTABLE, WHOLE};
 use super::{Plan, Refusal};

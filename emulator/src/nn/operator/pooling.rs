@@ -2,12 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    AUTO_PAD, CEIL_MODE, CEIL_MODE_INT, COUNT_INCLUDE_PAD, CUBE_MATH_TYPE, DATA_FORMAT_OPTIONAL, DILATION,
-    DILATION_OPTIONAL, DILATIONS, DIVISOR_OVERRIDE, GRAD_INPUT, GRAD_OUTPUT, INDICES, INDICES_OUT, KERNEL_SHAPE,
-    KERNEL_SIZE, KSIZE, Name, OUT, OUTPUT, OUTPUT_OUT, OUTPUT_SIZE, PADDING, PADDING_TEXT, PADDINGS, PADS,
-    PADS_OPTIONAL, SELF, STRIDE, STRIDES, X,
-};
+use super::names::*;
 use super::pool::{Divisor, Pool, Rule, Slide, per_dim};
 use super::row::{Operator, input, ints, output, text};
 use super::sets::{BYTES, FLOATING, HALF_OR_SINGLE, INDEXES, WHOLE32};

@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, BATCH1, BATCH2, BETA, CUBE_MATH_TYPE, GROUP_LIST, GROUP_TYPE, MAT1, MAT2, Name, OUT, SELF, SELF_REF,
-    TRANSPOSE_WEIGHT, TRANSPOSE_X, VEC, WEIGHT, X, Y_REF,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use super::{Plan, Refusal};

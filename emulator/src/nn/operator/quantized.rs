@@ -3,10 +3,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS, DIMS, GROUP_SIZE, KEEP_DIMS, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT, TRANSPOSE_X1,
-    TRANSPOSE_X2, X, X1, X1_SCALE, X2, X2_SCALE, Y_OUT,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{BYTES, HALVES, PACKED_SCALES, SINGLE};
 use super::{Plan, Refusal};

@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    COUNT, FROM, FROM_FLOAT, LAMBDA_FLOAT, MASK, MEAN_FLOAT, NUM_SAMPLES, Name, OFFSET_INT, OUT, PROB, PROB_SCALAR,
-    REPLACEMENT, SEED, SELF, SELF_REF, SHAPE, STD, TO, TO_FLOAT,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, NUMBER, OCTETS, REAL};
 use super::{Plan, Refusal};

@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    DESCENDING, DIM, DIM_ARRAY, DIMS, DTYPE, INDICES, INDICES_OUT, K, KEEP_DIM, KEEP_DIMS, KEEPDIM, LARGEST, Name, OUT,
-    SELF, SORTED, STABLE, VALUES_OUT,
-};
+use super::names::*;
 use super::row::{Operator, input, ints, output};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};
 use super::{Plan, Refusal};

@@ -3,10 +3,7 @@
 use super::argument::Tensor;
 use super::arrange::{Picks, picked, picked_grad};
 use super::call::OperatorCall;
-use super::names::{
-    ALIGN_CORNERS, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, INPUT, INPUT_SIZE, Name, OUT, OUTPUT_SIZE, SCALE_L, SCALES_D,
-    SCALES_FLOAT, SCALES_H, SCALES_W, SELF, X,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal};

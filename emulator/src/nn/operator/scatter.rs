@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ACCUMULATE, DATA, DIM, INDEX, INDEX_ARRAY, INDICES, MASK, MIN_LENGTH, Name, OTHER, OUT, REDUCE, SELF, SELF_REF,
-    SOURCE, SRC, UPDATES, VALUE, VALUE_SCALAR, WEIGHTS,
-};
+use super::names::*;
 use super::pointwise::{Function, numbers, reals};
 use super::row::{Operator, in_place, input, output};
 use super::sets::{ANY, ARITHMETIC, INDEXES, MASKS, NUMBER};

@@ -5,7 +5,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{ACCUMULATE, DIM, INDICES_LIST, OUT, SELF, SELF_REF, TENSORS, VALUES};
+use super::names::*;
 use super::row::{Operator, in_place, input, inputs, output};
 use super::sets::{ADDABLE, ANY, INDEXES};
 use super::{Plan, Refusal, ViewIndex, Views};

@@ -2,10 +2,7 @@
 
 use super::argument::Scalar;
 use super::call::OperatorCall;
-use super::names::{
-    DIAGONAL, DIM, DIMS, END_INT, END_SCALAR, OUT, PAD, REPEATS, SELF, SIZE, START, START_SCALAR, STEP, STEP_INT,
-    STEP_SCALAR, TENSORS, VALUE_SCALAR,
-};
+use super::names::*;
 use super::row::{Operator, input, inputs, output};
 use super::sets::{ANY, ARITHMETIC, COMMON, RANGE};
 use super::{Plan, Refusal, ViewIndex};

@@ -1,7 +1,7 @@
 //! Rows of the operators that keep the signs of numbers as bits.
 
 use super::call::OperatorCall;
-use super::names::{DTYPE, OUT, SELF, SIZE_INT};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{HALF_OR_SINGLE, OCTETS};
 use super::{Plan, Refusal};

@@ -2,9 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    CORRECTION, DIM, DIM_ARRAY, DIMS, DTYPE, KEEP_DIM, KEEP_DIMS, KEEPDIM, Name, ORD, OUT, P_SCALAR, SELF, UNBIASED,
-};
+use super::names::*;
 use super::reduction::{dims, reduced_len, reduced_shape};
 use super::row::{Operator, input, ints, output};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};

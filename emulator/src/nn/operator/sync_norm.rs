@@ -3,11 +3,7 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::channel_norm::{by_channel, channels, numbers, required, vector};
-use super::names::{
-    BATCH_INVSTD, BATCH_MEAN, BIAS, BIAS_G, COUNTER, COUNTS, EPS, GRAD_BIAS, GRAD_INPUT, GRAD_OUT, GRAD_WEIGHT, INPUT,
-    INPUT_G, INVSTD, INVSTD_ALL, MEAN, MEAN_ALL, MOMENTUM, Name, OUTPUT, RUNNING_MEAN, RUNNING_VAR, SAMPLE_COUNT,
-    SQUARE_SUM, SUM, SUM_DY, SUM_DY_XMU, TOTAL_SQUARE_SUM, TOTAL_SUM, VARIANCE, WEIGHT, WEIGHT_G, X,
-};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{COUNTERS, FLOATING, HALF_OR_SINGLE, SINGLE};
 use super::{Plan, Refusal, ViewIndex, Views};

@@ -2,10 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::{OperatorCall, broadcast};
-use super::names::{
-    A_TENSOR, ALPHA_FLOAT, B_TENSOR, BATCH_SPLIT_FACTOR, BETA_FLOAT, C_TENSOR, CUBE_MATH_TYPE, Name, OUT, PERM_X1,
-    PERM_X2, PERM_Y, TRANS_A, TRANS_B, X1, X2,
-};
+use super::names::*;
 use super::product::precision;
 use super::row::{Operator, input, output};
 use super::sets::{FLOATING, HALVES};

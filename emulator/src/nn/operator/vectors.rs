@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::argument::Scalar;
 use super::call::{OperatorCall, broadcast};
-use super::names::{ALPHA, ALPHA_OPTIONAL, BETA, BETA_OPTIONAL, MAT, Name, OTHER, OUT, SELF, TENSOR, VEC, VEC1, VEC2};
+use super::names::*;
 use super::pointwise::TIMES;
 use super::product::precision;
 use super::row::{Operator, input, output, scalar};

@@ -4,10 +4,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ANTIQUANT_GROUP_SIZE, ANTIQUANT_OFFSET_OPTIONAL, ANTIQUANT_SCALE, AXIS, BIAS_OPTIONAL, DST_TYPE, DTYPE, Name,
-    OFFSET, OUT, ROUND_MODE, SCALE, SCALES, SQRT_MODE, WEIGHT, WEIGHT_INT4_PACK, X, Y, ZERO_POINTS,
-};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{BYTES, FLOATING, HALVES, WHOLE32};
 use super::{Plan, Refusal};
