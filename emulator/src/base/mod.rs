@@ -1,4 +1,4 @@
-//! What every part of the emulator speaks of: failures, handles, places in the program, reports, and the one voice.
+//! What every part of the emulator speaks of: failures, handles, prototypes, places in the program, reports, and the one voice.
 //!
 //! Input: what a part found wrong. Output: a code, a message, and in strict mode a report that names both calls. Invariants:
 //! a number of CANN's error codes stands here and nowhere else; a handle says what kind of object it is. Does not: know any
@@ -7,6 +7,7 @@
 pub(crate) mod collective_engine;
 pub(crate) mod failure;
 pub(crate) mod handle;
+pub(crate) mod prototypes;
 pub(crate) mod report;
 pub(crate) mod site;
 pub(crate) mod stderr;

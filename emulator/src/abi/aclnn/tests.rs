@@ -10,43 +10,7 @@ use ascend_tp_sys::{
 };
 use half::{bf16, f16};
 
-use crate::nn::operator;
 use crate::{Config, Emulator};
-
-macro_rules! prototypes {
-    (
-        required { $($required:tt)* }
-        optional { $($optional:tt)* }
-        operators { $( $run:ident, $plan:ident $arguments:tt; )* }
-        dropin {
-            functions { $($dropin:tt)* }
-            operators { $( [$since:literal] $dropin_run:ident, $dropin_plan:ident $dropin_arguments:tt; )* }
-        }
-    ) => {
-        prototypes! { $( $run, $plan $arguments; )* $( $dropin_run, $dropin_plan $dropin_arguments; )* }
-    };
-    ($( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )*) => {
-        /// Operator and names of its arguments.
-        const PROTOTYPES: &[(&str, &[&str])] = &[ $( (stringify!($run), &[ $( stringify!($arg) ),* ]) ),* ];
-    };
-}
-ascend_tp_sys::for_each_symbol!(prototypes);
-
-/// `selfRef` and `self_ref` are one name spelled for two languages.
-fn flat(name: &str) -> String {
-    name.chars().filter(|c| *c != '_').collect::<String>().to_ascii_lowercase()
-}
-
-#[test]
-fn rows_and_prototypes_name_the_same_parameters_in_the_same_order() {
-    for (name, arguments) in PROTOTYPES {
-        let signature = operator::find(name).unwrap_or_else(|| panic!("{name} has no row"));
-        let rows: Vec<String> = signature.parameters().map(|parameter| flat(parameter.name)).collect();
-        let declared: Vec<String> = arguments.iter().map(|argument| flat(argument)).collect();
-        assert_eq!(rows, declared, "{name}");
-    }
-    assert_eq!(operator::count(), PROTOTYPES.len(), "a row without a C function");
-}
 
 macro_rules! call {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{

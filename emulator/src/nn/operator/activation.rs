@@ -3,17 +3,12 @@
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
 use super::gradient::expect_same;
-use super::names::{
-    ACTIVATE_LEFT, ALPHA, APPROXIMATE_INT, APPROXIMATE_OPTIONAL, BETA_OPTIONAL, BIAS_SCALAR, BUFFER, DECIMALS, DIM, DY,
-    EPS, GELU_OUT, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, GRAD_WEIGHT, INPUT, INPUT_SCALE, IS_RESULT, LAMBD, MODE, NAN,
-    NEG_INF, NEGATIVE_SLOPE, Name, OTHER, OTHER_SCALAR, OUT, POS_INF, RESULT, SCALE_SCALAR, SELF, SELF_IS_RESULT,
-    SELF_OR_RESULT, SELF_REF, SELF_SCALAR, VALUE, WEIGHT, X,
-};
+use super::names::*;
 use super::pointwise::{
     DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, TANH_GELU, Widens, X_LOG_Y, function, numbers, of_scalar,
     of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
 };
-use super::row::{Operator, attribute, in_place, input, output, scalar, text};
+use super::row::{Operator, in_place, input, output, scalar, text};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL, WHOLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
@@ -139,7 +134,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnLogAddExp2", [SELF: REAL, OTHER: REAL], [] -> OUT: REAL, LOG_ADD_EXP2),
     Operator {
         name: "aclnnAddRelu",
-        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), scalar(ALPHA), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "the tensors broadcast to the output, which can store their common type",
         source: "CANN 8.1 aclnn API reference, aclnnAddRelu",
         plan: |call| {
@@ -210,10 +205,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnEluBackward",
         parameters: &[
             input(GRAD_OUTPUT, FLOATING, 0, 8),
-            scalar(ALPHA),
-            scalar(SCALE_SCALAR),
-            scalar(INPUT_SCALE),
-            attribute(IS_RESULT),
             input(SELF_OR_RESULT, FLOATING, 0, 8),
             output(GRAD_INPUT, FLOATING, 0, 8),
         ],
@@ -223,13 +214,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnLeakyReluBackward",
-        parameters: &[
-            input(GRAD_OUTPUT, REAL, 0, 8),
-            input(SELF, REAL, 0, 8),
-            scalar(NEGATIVE_SLOPE),
-            attribute(SELF_IS_RESULT),
-            output(OUT, REAL, 0, 8),
-        ],
+        parameters: &[input(GRAD_OUTPUT, REAL, 0, 8), input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "gradOutput and self broadcast to out; negativeSlope is not negative where self is a result",
         source: "CANN 8.1 aclnn API reference, aclnnLeakyReluBackward",
         plan: |call| {
@@ -260,7 +245,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnLogit",
-        parameters: &[input(INPUT, REAL, 0, 8), attribute(EPS), output(OUT, REAL, 0, 8)],
+        parameters: &[input(INPUT, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "out has the shape of input, which is held between eps and 1 - eps where eps is not negative",
         source: "CANN 8.1 aclnn API reference, aclnnLogit",
         plan: |call| {
@@ -279,7 +264,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnLogitGrad",
-        parameters: &[input(X, REAL, 0, 8), input(DY, REAL, 0, 8), attribute(EPS), output(OUT, REAL, 0, 8)],
+        parameters: &[input(X, REAL, 0, 8), input(DY, REAL, 0, 8), output(OUT, REAL, 0, 8)],
         limits: "x and dy broadcast to out; 0 where x is held, or not a number where eps is negative",
         source: "CANN 8.1 aclnn API reference, aclnnLogitGrad",
         plan: |call| {
@@ -302,13 +287,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnNanToNum",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            attribute(NAN),
-            attribute(POS_INF),
-            attribute(NEG_INF),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnNanToNum",
         plan: |call| {
@@ -337,7 +316,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnRoundDecimals",
-        parameters: &[input(SELF, ROUNDED, 0, 8), attribute(DECIMALS), output(OUT, ROUNDED, 0, 8)],
+        parameters: &[input(SELF, ROUNDED, 0, 8), output(OUT, ROUNDED, 0, 8)],
         limits: "out has the shape and type of self; whole numbers stay as they are, so decimals is not negative for them",
         source: "CANN 8.1 aclnn API reference, aclnnRoundDecimals",
         plan: |call| {
@@ -357,24 +336,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnDivMod",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            input(OTHER, ARITHMETIC, 0, 8),
-            attribute(MODE),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; mode is 0 (the quotient), 1 (cut off) or 2 (the whole number below)",
         source: "CANN 8.1 aclnn API reference, aclnnDivMod",
         plan: |call| pointwise(call, [SELF, OTHER], &[], OUT, Widens::No, division(call)?),
     },
     Operator {
         name: "aclnnDivMods",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            scalar(OTHER_SCALAR),
-            attribute(MODE),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self; mode is 0 (the quotient), 1 (cut off) or 2 (the whole number below)",
         source: "CANN 8.1 aclnn API reference, aclnnDivMods",
         plan: |call| {
@@ -411,28 +380,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnGlu",
-        parameters: &[input(SELF, REAL, 1, 8), attribute(DIM), output(OUT, REAL, 1, 8)],
+        parameters: &[input(SELF, REAL, 1, 8), output(OUT, REAL, 1, 8)],
         limits: "dim of self is even; out has half of it",
         source: "CANN 8.1 aclnn API reference, aclnnGlu",
         plan: |call| gated(call, OUT, reals!(|[x, gate], _| x / (1.0 + (-gate).exp()))),
     },
     Operator {
         name: "aclnnGluBackward",
-        parameters: &[input(GRAD_OUT, REAL, 1, 8), input(SELF, REAL, 1, 8), attribute(DIM), output(OUT, REAL, 1, 8)],
+        parameters: &[input(GRAD_OUT, REAL, 1, 8), input(SELF, REAL, 1, 8), output(OUT, REAL, 1, 8)],
         limits: "dim of self is even; gradOut has half of it, out is as self",
         source: "CANN 8.1 aclnn API reference, aclnnGluBackward",
         plan: glu_grad,
     },
     Operator {
         name: "aclnnGeGluV3",
-        parameters: &[
-            input(SELF, FLOATING, 1, 8),
-            attribute(DIM),
-            attribute(APPROXIMATE_INT),
-            attribute(ACTIVATE_LEFT),
-            output(OUT, FLOATING, 1, 8),
-            output(GELU_OUT, FLOATING, 1, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 1, 8), output(OUT, FLOATING, 1, 8), output(GELU_OUT, FLOATING, 1, 8)],
         limits: "dim of self is even; out and outGelu have half of it; approximate is 0 (by the error function) or 1 (by tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3",
         plan: ge_glu,

@@ -5,11 +5,8 @@
 
 use super::argument::Scalar;
 use super::call::{OperatorCall, broadcast};
-use super::names::{
-    ALPHA, AXIS, BIAS, CLIP_VALUE_MAX, CLIP_VALUE_MIN, DIM, NUM_AXES, OTHER, OTHER_SCALAR, OUT, SCALE, SCALE_FROM_BLOB,
-    SELF, TENSORS, X, Y,
-};
-use super::row::{Operator, attribute, input, inputs, output, scalar};
+use super::names::*;
+use super::row::{Operator, input, inputs, output, scalar};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::{DType, LaneKind};
@@ -34,38 +31,28 @@ macro_rules! unary {
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnAdd",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            input(OTHER, ARITHMETIC, 0, 8),
-            scalar(ALPHA),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/add/docs/aclnnAdd&aclnnInplaceAdd.md",
         plan: |call| pair(call, Binary::Add),
     },
     Operator {
         name: "aclnnAdds",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            scalar(OTHER_SCALAR),
-            scalar(ALPHA),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/add/docs/aclnnAdds.md",
         plan: |call| with_scalar(call, Binary::Add),
     },
     Operator {
         name: "aclnnSub",
-        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), scalar(ALPHA), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/sub/docs/aclnnSub&aclnnInplaceSub.md",
         plan: |call| pair(call, Binary::Sub),
     },
     Operator {
         name: "aclnnSubs",
-        parameters: &[input(SELF, NUMBER, 0, 8), scalar(OTHER_SCALAR), scalar(ALPHA), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/sub/docs/aclnnSubs&aclnnInplaceSubs.md (BOOL is not modelled)",
         plan: |call| with_scalar(call, Binary::Sub),
@@ -79,7 +66,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMuls",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), scalar(OTHER_SCALAR), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/muls/docs/aclnnMuls&aclnnInplaceMuls.md",
         plan: |call| with_scalar(call, Binary::Mul),
@@ -93,7 +80,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnDivs",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), scalar(OTHER_SCALAR), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self; integers divide as FLOAT",
         source: "CANN 8.1 aclnn API reference, aclnnDivs",
         plan: |call| with_scalar(call, Binary::Div),
@@ -149,14 +136,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnClampMin",
-        parameters: &[input(SELF, NUMBER, 0, 8), scalar(CLIP_VALUE_MIN), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "the bound is storable in the type of self; NaN stays NaN",
         source: "ops-math conversion/clip_by_value_v2/docs/aclnnClampMin.md",
         plan: |call| clamp(call, Some(call.scalar(CLIP_VALUE_MIN)?), None),
     },
     Operator {
         name: "aclnnSwiGlu",
-        parameters: &[input(X, FLOATING, 1, 8).contiguous(), attribute(DIM), output(OUT, FLOATING, 1, 8).contiguous()],
+        parameters: &[input(X, FLOATING, 1, 8).contiguous(), output(OUT, FLOATING, 1, 8).contiguous()],
         limits: "dim of even extent, halved in out; one element type",
         source: "ops-nn activation/swi_glu/docs/aclnnSwiGlu.md",
         plan: swiglu,
@@ -174,9 +161,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X, FLOATING, 1, 8),
             input(SCALE, FLOATING, 0, 8),
             input(BIAS, FLOATING, 0, 8).optional(),
-            attribute(AXIS),
-            attribute(NUM_AXES),
-            attribute(SCALE_FROM_BLOB),
             output(Y, FLOATING, 1, 8),
         ],
         limits: "y = x * scale + bias, as x; scale has the dims of x from axis on: with scaleFromBlob numAxes of them, all for -1, and \

@@ -3,11 +3,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    DIM, DIMS, END_SCALAR, GRAD_INPUT, GRAD_OUTPUT, M_INT, N_INT, Name, OUT, OUT_LIST, OUTPUT_SIZE_INT, PADDING,
-    REPEATS_INT, REPEATS_TENSOR, SELF, SHIFTS, SPLIT_SECTIONS, SPLIT_SIZE, START_SCALAR, STEP_SCALAR, STEPS, X,
-};
-use super::row::{Operator, attribute, input, ints, output, outputs, scalar};
+use super::names::*;
+use super::row::{Operator, input, output, outputs};
 use super::sets::{ANY, ARITHMETIC, FLOATING, INDEX64, NUMBER};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::DType;
@@ -23,7 +20,7 @@ macro_rules! padded {
     ($name:literal, $types:ident, $border:expr, $dims:literal) => {
         Operator {
             name: $name,
-            parameters: &[input(SELF, $types, 2, 5), ints(PADDING), output(OUT, $types, 2, 5)],
+            parameters: &[input(SELF, $types, 2, 5), output(OUT, $types, 2, 5)],
             limits: "padding has how much comes before and behind, of the last dim first; out has its type",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| picked(call, SELF, borders(call, SELF, $border, $dims)?),
@@ -39,7 +36,6 @@ macro_rules! padded_grad {
             parameters: &[
                 input(GRAD_OUTPUT, FLOATING, 2, 5),
                 input(SELF, FLOATING, 2, 5),
-                ints(PADDING),
                 output(GRAD_INPUT, FLOATING, 2, 5),
             ],
             limits: "padding as of the border; gradInput has the shape and type of self",
@@ -52,14 +48,14 @@ macro_rules! padded_grad {
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnFlip",
-        parameters: &[input(SELF, ANY, 0, 8), ints(DIMS), output(OUT, ANY, 0, 8)],
+        parameters: &[input(SELF, ANY, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "out has the shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnFlip",
         plan: flip,
     },
     Operator {
         name: "aclnnRoll",
-        parameters: &[input(X, ANY, 0, 8), ints(SHIFTS), ints(DIMS), output(OUT, ANY, 0, 8)],
+        parameters: &[input(X, ANY, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "a shift a dim, or one of all elements without dims; out has the shape and type of x",
         source: "CANN 8.1 aclnn API reference, aclnnRoll",
         plan: roll,
@@ -78,25 +74,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     padded_grad!("aclnnReplicationPad3dBackward", Border::Edge, 3),
     Operator {
         name: "aclnnRepeatInterleaveIntWithDim",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            attribute(REPEATS_INT),
-            attribute(DIM),
-            attribute(OUTPUT_SIZE_INT),
-            output(OUT, ARITHMETIC, 1, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 1, 8)],
         limits: "out has the type of self and repeats times dim, which is outputSize",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveIntWithDim",
         plan: repeat_along,
     },
     Operator {
         name: "aclnnRepeatInterleaveInt",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            attribute(REPEATS_INT),
-            attribute(OUTPUT_SIZE_INT),
-            output(OUT, ARITHMETIC, 1, 1),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 1, 1)],
         limits: "out has the type of self and repeats times its elements, which are outputSize",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveInt",
         plan: repeat_all,
@@ -106,7 +91,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(SELF, ARITHMETIC, 0, 8),
             input(REPEATS_TENSOR, INDEX64, 0, 1),
-            attribute(OUTPUT_SIZE_INT),
             output(OUT, ARITHMETIC, 1, 1),
         ],
         limits: "repeats has one element or one for each of self, and makes outputSize of them, the elements of out, which has its type",
@@ -118,8 +102,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(SELF, ARITHMETIC, 0, 8),
             input(REPEATS_TENSOR, INDEX64, 0, 1),
-            attribute(DIM),
-            attribute(OUTPUT_SIZE_INT),
             output(OUT, ARITHMETIC, 1, 8),
         ],
         limits: "repeats has one element or one for each place along dim, and makes outputSize of them; out has that there and the type of \
@@ -129,19 +111,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnRepeatInterleaveTensor",
-        parameters: &[input(REPEATS_TENSOR, INDEX64, 1, 1), attribute(OUTPUT_SIZE_INT), output(OUT, INDEX64, 1, 1)],
+        parameters: &[input(REPEATS_TENSOR, INDEX64, 1, 1), output(OUT, INDEX64, 1, 1)],
         limits: "out has outputSize elements: the place of each of repeats as often as it says",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveTensor",
         plan: repeated_places,
     },
     Operator {
         name: "aclnnSplitWithSize",
-        parameters: &[
-            input(SELF, ARITHMETIC, 1, 8),
-            ints(SPLIT_SIZE),
-            attribute(DIM),
-            outputs(OUT_LIST, ARITHMETIC, 1, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 1, 8), outputs(OUT_LIST, ARITHMETIC, 1, 8)],
         limits: "splitSize has the extent along dim of each of out, as many as dim has together; they have the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSplitWithSize",
         plan: |call| {
@@ -151,7 +128,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSplitTensor",
-        parameters: &[input(SELF, ANY, 1, 8), attribute(SPLIT_SECTIONS), attribute(DIM), outputs(OUT_LIST, ANY, 1, 8)],
+        parameters: &[input(SELF, ANY, 1, 8), outputs(OUT_LIST, ANY, 1, 8)],
         limits: "each of out has splitSections along dim, the last what is left; they have the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSplitTensor",
         plan: |call| {
@@ -173,21 +150,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnLinspace",
-        parameters: &[scalar(START_SCALAR), scalar(END_SCALAR), attribute(STEPS), output(OUT, NUMBER, 1, 1)],
+        parameters: &[output(OUT, NUMBER, 1, 1)],
         limits: "out has steps elements",
         source: "CANN 8.1 aclnn API reference, aclnnLinspace",
         plan: linspace,
     },
     Operator {
         name: "aclnnRange",
-        parameters: &[scalar(START_SCALAR), scalar(END_SCALAR), scalar(STEP_SCALAR), output(OUT, NUMBER, 1, 1)],
+        parameters: &[output(OUT, NUMBER, 1, 1)],
         limits: "step is not 0 and leads from start to end, which is the last element if it is reached",
         source: "CANN 8.1 aclnn API reference, aclnnRange",
         plan: range,
     },
     Operator {
         name: "aclnnEye",
-        parameters: &[attribute(N_INT), attribute(M_INT), output(OUT, ARITHMETIC, 2, 2)],
+        parameters: &[output(OUT, ARITHMETIC, 2, 2)],
         limits: "out is [n, m]",
         source: "CANN 8.1 aclnn API reference, aclnnEye",
         plan: eye,

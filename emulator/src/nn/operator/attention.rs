@@ -11,20 +11,8 @@ mod order;
 mod request;
 
 use super::call::OperatorCall;
-use super::names::{
-    ACTUAL_SEQ_LENGTHS, ACTUAL_SEQ_LENGTHS_KV, ACTUAL_SEQ_LENGTHS_KV_OPTIONAL, ACTUAL_SEQ_LENGTHS_OPTIONAL,
-    ACTUAL_SHARED_PREFIX_LEN_OPTIONAL, ANTIQUANT_MODE, ANTIQUANT_OFFSET, ANTIQUANT_OFFSET_OPTIONAL, ANTIQUANT_SCALE,
-    ANTIQUANT_SCALE_OPTIONAL, ATTEN_MASK, ATTEN_MASK_OPTIONAL, ATTENTION_OUT, BLOCK_SIZE, BLOCK_TABLE_OPTIONAL,
-    BLOCKTABLE, DEQ_SCALE1, DEQ_SCALE1_OPTIONAL, DEQ_SCALE2, DEQ_SCALE2_OPTIONAL, DEQUANT_SCALE1, DEQUANT_SCALE2,
-    INNER_PRECISE, INPUT_LAYOUT, KEY, KEY_ANTIQUANT_MODE, KEY_ANTIQUANT_OFFSET_OPTIONAL, KEY_ANTIQUANT_SCALE_OPTIONAL,
-    KEY_LIST, KEY_ROPE_ANTIQUANT_SCALE_OPTIONAL, KEY_ROPE_OPTIONAL, KEY_SHARED_PREFIX_OPTIONAL, KV_PADDING_SIZE,
-    KV_PADDING_SIZE_OPTIONAL, NEXT_TOKENS, NUM_HEADS, NUM_KEY_VALUE_HEADS, PRE_TOKENS, PSE_SHIFT, PSE_SHIFT_OPTIONAL,
-    QUANT_OFFSET2, QUANT_OFFSET2_OPTIONAL, QUANT_SCALE1, QUANT_SCALE1_OPTIONAL, QUANT_SCALE2, QUANT_SCALE2_OPTIONAL,
-    QUERY, QUERY_PADDING_SIZE_OPTIONAL, QUERY_ROPE_OPTIONAL, SCALE_VALUE, SOFTMAX_LSE, SOFTMAX_LSE_FLAG, SPARSE_MODE,
-    VALUE, VALUE_ANTIQUANT_MODE, VALUE_ANTIQUANT_OFFSET_OPTIONAL, VALUE_ANTIQUANT_SCALE_OPTIONAL, VALUE_LIST,
-    VALUE_SHARED_PREFIX_OPTIONAL,
-};
-use super::row::{Operator, Parameter, attribute, input, inputs, ints, output, unmodelled};
+use super::names::*;
+use super::row::{Operator, Parameter, input, inputs, ints, output, unmodelled};
 use super::sets::{HALVES, MASKS, SINGLE, WHOLE32};
 use super::{Plan, Refusal, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
@@ -43,87 +31,22 @@ const FUSED: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4),
     inputs(KEY_LIST, HALVES, 3, 4),
     inputs(VALUE_LIST, HALVES, 3, 4),
-    unmodelled(PSE_SHIFT_OPTIONAL),
     input(ATTEN_MASK_OPTIONAL, MASKS, 2, 4).optional(),
     ints(ACTUAL_SEQ_LENGTHS_OPTIONAL).optional(),
     ints(ACTUAL_SEQ_LENGTHS_KV_OPTIONAL).optional(),
-    unmodelled(DEQ_SCALE1_OPTIONAL),
-    unmodelled(QUANT_SCALE1_OPTIONAL),
-    unmodelled(DEQ_SCALE2_OPTIONAL),
-    unmodelled(QUANT_SCALE2_OPTIONAL),
-    unmodelled(QUANT_OFFSET2_OPTIONAL),
-    unmodelled(ANTIQUANT_SCALE_OPTIONAL),
-    unmodelled(ANTIQUANT_OFFSET_OPTIONAL),
     input(BLOCK_TABLE_OPTIONAL, WHOLE32, 2, 2).optional(),
-    unmodelled(QUERY_PADDING_SIZE_OPTIONAL),
-    unmodelled(KV_PADDING_SIZE_OPTIONAL),
-    unmodelled(KEY_ANTIQUANT_SCALE_OPTIONAL),
-    unmodelled(KEY_ANTIQUANT_OFFSET_OPTIONAL),
-    unmodelled(VALUE_ANTIQUANT_SCALE_OPTIONAL),
-    unmodelled(VALUE_ANTIQUANT_OFFSET_OPTIONAL),
-    unmodelled(KEY_SHARED_PREFIX_OPTIONAL),
-    unmodelled(VALUE_SHARED_PREFIX_OPTIONAL),
     unmodelled(ACTUAL_SHARED_PREFIX_LEN_OPTIONAL),
-    attribute(NUM_HEADS),
-    attribute(SCALE_VALUE),
-    attribute(PRE_TOKENS),
-    attribute(NEXT_TOKENS),
-    attribute(INPUT_LAYOUT),
-    attribute(NUM_KEY_VALUE_HEADS),
-    attribute(SPARSE_MODE),
-    attribute(INNER_PRECISE),
-    attribute(BLOCK_SIZE),
-    attribute(ANTIQUANT_MODE),
-    attribute(SOFTMAX_LSE_FLAG),
-    attribute(KEY_ANTIQUANT_MODE),
-    attribute(VALUE_ANTIQUANT_MODE),
     output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
     output(SOFTMAX_LSE, SINGLE, 1, 4).contiguous().optional(),
 ];
-
-/// How many parameters of [`FUSED`] are before those that [`FUSED_WITH_ROPE`] has more.
-const BEFORE_ROPE: usize = 24;
-
-/// What the third version has more.
-const ROPE: [Parameter; 3] =
-    [unmodelled(QUERY_ROPE_OPTIONAL), unmodelled(KEY_ROPE_OPTIONAL), unmodelled(KEY_ROPE_ANTIQUANT_SCALE_OPTIONAL)];
-
-/// The parameters of the third version.
-const FUSED_WITH_ROPE: &[Parameter] = &{
-    let mut all = [ROPE[0]; FUSED.len() + ROPE.len()];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = match at {
-            ..BEFORE_ROPE => FUSED[at],
-            _ if at < BEFORE_ROPE + ROPE.len() => ROPE[at - BEFORE_ROPE],
-            _ => FUSED[at - ROPE.len()],
-        };
-        at += 1;
-    }
-    all
-};
 
 const PROMPT: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4).contiguous(),
     input(KEY, HALVES, 3, 4).contiguous(),
     input(VALUE, HALVES, 3, 4).contiguous(),
-    unmodelled(PSE_SHIFT),
     input(ATTEN_MASK, MASKS, 2, 4).contiguous().optional(),
     ints(ACTUAL_SEQ_LENGTHS).optional(),
     ints(ACTUAL_SEQ_LENGTHS_KV).optional(),
-    unmodelled(DEQ_SCALE1),
-    unmodelled(QUANT_SCALE1),
-    unmodelled(DEQ_SCALE2),
-    unmodelled(QUANT_SCALE2),
-    unmodelled(QUANT_OFFSET2),
-    attribute(NUM_HEADS),
-    attribute(SCALE_VALUE),
-    attribute(PRE_TOKENS),
-    attribute(NEXT_TOKENS),
-    attribute(INPUT_LAYOUT),
-    attribute(NUM_KEY_VALUE_HEADS),
-    attribute(SPARSE_MODE),
-    attribute(INNER_PRECISE),
     output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
 ];
 
@@ -131,24 +54,9 @@ const INCREMENTAL: &[Parameter] = &[
     input(QUERY, HALVES, 3, 4).contiguous(),
     inputs(KEY_LIST, HALVES, 3, 4).contiguous(),
     inputs(VALUE_LIST, HALVES, 3, 4).contiguous(),
-    unmodelled(PSE_SHIFT),
     input(ATTEN_MASK, MASKS, 2, 4).contiguous().optional(),
     ints(ACTUAL_SEQ_LENGTHS).optional(),
-    unmodelled(DEQUANT_SCALE1),
-    unmodelled(QUANT_SCALE1),
-    unmodelled(DEQUANT_SCALE2),
-    unmodelled(QUANT_SCALE2),
-    unmodelled(QUANT_OFFSET2),
-    unmodelled(ANTIQUANT_SCALE),
-    unmodelled(ANTIQUANT_OFFSET),
     input(BLOCKTABLE, WHOLE32, 2, 2).optional(),
-    unmodelled(KV_PADDING_SIZE),
-    attribute(NUM_HEADS),
-    attribute(SCALE_VALUE),
-    attribute(INPUT_LAYOUT),
-    attribute(NUM_KEY_VALUE_HEADS),
-    attribute(BLOCK_SIZE),
-    attribute(INNER_PRECISE),
     output(ATTENTION_OUT, HALVES, 3, 4).contiguous(),
 ];
 
@@ -169,7 +77,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnFusedInferAttentionScoreV3",
-        parameters: FUSED_WITH_ROPE,
+        parameters: FUSED,
         limits: "as aclnnFusedInferAttentionScoreV2",
         source: "ops-transformer attention/fused_infer_attention_score/docs/aclnnFusedInferAttentionScoreV3.md",
         plan: fused,

@@ -1,7 +1,7 @@
 //! Rows of the operators that lay matrices into the blocks of `FRACTAL_NZ`, and back.
 
 use super::call::OperatorCall;
-use super::names::{DST_TENSOR, MM_WEIGHT_REF, SRC_TENSOR};
+use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::CUBED;
 use super::{Plan, Refusal};

@@ -2,9 +2,9 @@
 
 use super::argument::Scalar;
 use super::call::OperatorCall;
-use super::names::{LIMIT, OUT, SELF, X, X1, X2, Y};
+use super::names::*;
 use super::pointwise::{FLOOR_DIVIDE, Function, PLUS, Widens, function, pointwise, reals};
-use super::row::{Operator, attribute, input, output};
+use super::row::{Operator, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32, U8};
@@ -35,7 +35,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSwigluClamp",
-        parameters: &[input(X, FLOATING, 1, 8), attribute(LIMIT), output(Y, FLOATING, 1, 8)],
+        parameters: &[input(X, FLOATING, 1, 8), output(Y, FLOATING, 1, 8)],
         limits: "the last dim of x, the gates and then what they are for, is even; y has half of it and the type of x; limit is above 0",
         source: "ops-nn experimental/activation/swiglu_clamp/op_api/aclnn_swiglu_clamp.cpp (built from its sources alone)",
         plan: swiglu_clamp,

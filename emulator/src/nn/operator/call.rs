@@ -31,7 +31,7 @@ enum Checked {
 /// A call whose arguments obey the row of its operator.
 #[derive(Debug)]
 pub(crate) struct OperatorCall {
-    signature: Signature,
+    signature: &'static Signature,
     /// One a parameter of the row; in place the last is the first once more.
     arguments: Vec<Checked>,
 }
@@ -44,16 +44,16 @@ fn refusal(signature: &Signature, parameter: &str, code: i32, text: &str) -> Ref
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(crate) fn check(signature: Signature, arguments: Vec<Argument>) -> Result<OperatorCall, Refusal> {
+pub(crate) fn check(signature: &'static Signature, arguments: Vec<Argument>) -> Result<OperatorCall, Refusal> {
     let mut slots = 0;
-    let mut checked = Vec::with_capacity(signature.operator.parameters.len());
+    let mut checked = Vec::with_capacity(signature.row.len());
     let parameters = signature.parameters();
     if arguments.len() != parameters.len() {
         let text = format!("{} arguments for {} parameters", arguments.len(), parameters.len());
-        return Err(refusal(&signature, "prototype", INVALID, &text));
+        return Err(refusal(signature, "prototype", INVALID, &text));
     }
     for (parameter, argument) in parameters.zip(arguments) {
-        let refuse = |code, text: &str| refusal(&signature, parameter.name, code, text);
+        let refuse = |code, text: &str| refusal(signature, parameter.name, code, text);
         if is_missing(parameter.kind, &argument) {
             return Err(refuse(NULL_POINTER, "is NULL and must be given"));
         }
@@ -228,7 +228,7 @@ fn blocks(desc: &TensorDesc, dtype: DType, dims: &[usize], strides: &[isize]) ->
 impl OperatorCall {
     /// A refusal about `parameter`.
     pub(crate) fn refuse<K: ?Sized>(&self, parameter: Name<K>, text: impl AsRef<str>) -> Refusal {
-        refusal(&self.signature, parameter.text(), INVALID, text.as_ref())
+        refusal(self.signature, parameter.text(), INVALID, text.as_ref())
     }
 
     /// What a note says about `parameter`, as a refusal would.
@@ -237,7 +237,7 @@ impl OperatorCall {
     }
 
     fn argument<K: ?Sized>(&self, name: Name<K>) -> Result<&Checked, Refusal> {
-        let position = self.signature.operator.parameters.iter().position(|parameter| parameter.name == name.text());
+        let position = self.signature.row.iter().position(|parameter| parameter.name == name.text());
         position.map(|i| &self.arguments[i]).ok_or_else(|| self.refuse(name, "is not a parameter of this operator"))
     }
 

@@ -2,12 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BETA_TENSOR, BIAS, C_INT, EPS, GAMMA, GRAD_BETA_OUT, GRAD_BIAS, GRAD_GAMMA_OUT, GRAD_INPUT, GRAD_OUT, GRAD_WEIGHT,
-    GROUP, HXW, INPUT, MEAN, MEAN_OUT, MOMENTUM, N_UPPER, Name, OUT, OUTPUT, OUTPUT_MASK, RSTD, RSTD_OUT, RUNNING_MEAN,
-    RUNNING_VAR, SAVE_INVSTD, SAVE_MEAN, SELF, TRAINING, WEIGHT,
-};
-use super::row::{Operator, attribute, flags, in_place, input, output};
+use super::names::*;
+use super::row::{Operator, attribute, in_place, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::channel_norm::{Rows, moments, norm, norm_grad};
@@ -28,9 +24,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(BIAS, FLOATING, 1, 1).optional(),
             in_place(RUNNING_MEAN, FLOATING, 1, 1).optional(),
             in_place(RUNNING_VAR, FLOATING, 1, 1).optional(),
-            attribute(TRAINING),
-            attribute(MOMENTUM),
-            attribute(EPS),
             output(OUTPUT, FLOATING, 2, 8),
             output(SAVE_MEAN, FLOATING, 1, 1),
             output(SAVE_INVSTD, FLOATING, 1, 1),
@@ -51,9 +44,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(RUNNING_VAR, FLOATING, 1, 1).optional(),
             input(SAVE_MEAN, FLOATING, 1, 1).optional(),
             input(SAVE_INVSTD, FLOATING, 1, 1).optional(),
-            attribute(TRAINING),
-            attribute(EPS),
-            flags(OUTPUT_MASK),
             output(GRAD_INPUT, FLOATING, 2, 8).optional(),
             output(GRAD_WEIGHT, FLOATING, 1, 1).optional(),
             output(GRAD_BIAS, FLOATING, 1, 1).optional(),
@@ -72,8 +62,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             attribute(N_UPPER),
             attribute(C_INT),
             attribute(HXW),
-            attribute(GROUP),
-            attribute(EPS),
             output(OUT, FLOATING, 2, 8),
             output(MEAN_OUT, FLOATING, 2, 2),
             output(RSTD_OUT, FLOATING, 2, 2),
@@ -93,8 +81,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             attribute(N_UPPER),
             attribute(C_INT),
             attribute(HXW),
-            attribute(GROUP),
-            flags(OUTPUT_MASK),
             output(GRAD_INPUT, FLOATING, 2, 8).optional(),
             output(GRAD_GAMMA_OUT, FLOATING, 1, 1).optional(),
             output(GRAD_BETA_OUT, FLOATING, 1, 1).optional(),

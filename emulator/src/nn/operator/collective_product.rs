@@ -7,11 +7,9 @@ use ascend_tp_machine::Soc;
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS, COMM_TURN, GATHER_INDEX, GATHER_OUT, GROUP_NAME, Name, OUTPUT, REDUCE_OP, STREAM_MODE, X1, X2,
-};
+use super::names::*;
 use super::plan::Room;
-use super::row::{Operator, Parameter, attribute, input, output};
+use super::row::{Operator, Parameter, input, output};
 use super::sets::HALVES;
 use super::{Joined, JoinedExchange, Plan, Refusal, ViewIndex};
 use crate::nn::matmul::{self, Precision};
@@ -28,10 +26,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X1, HALVES, 2, 3).contiguous(),
             matrix(X2),
             input(BIAS, HALVES, 1, 1).optional(),
-            attribute(GROUP_NAME),
-            attribute(REDUCE_OP),
-            attribute(COMM_TURN),
-            attribute(STREAM_MODE),
             output(OUTPUT, HALVES, 2, 3).contiguous(),
         ],
         limits: "output = all_reduce(x1 @ x2 + bias) over the communicator called group; one element type; x2 dense or transposed; \
@@ -46,10 +40,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             matrix(X1).contiguous(),
             matrix(X2),
             input(BIAS, HALVES, 1, 1).optional(),
-            attribute(GROUP_NAME),
-            attribute(GATHER_INDEX),
-            attribute(COMM_TURN),
-            attribute(STREAM_MODE),
             output(OUTPUT, HALVES, 2, 2).contiguous(),
             output(GATHER_OUT, HALVES, 2, 2).contiguous(),
         ],
@@ -65,10 +55,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             matrix(X1).contiguous(),
             matrix(X2),
             input(BIAS, HALVES, 1, 1).optional(),
-            attribute(GROUP_NAME),
-            attribute(REDUCE_OP),
-            attribute(COMM_TURN),
-            attribute(STREAM_MODE),
             output(OUTPUT, HALVES, 2, 2).contiguous(),
         ],
         limits: "output = reduce_scatter(x1 @ x2) by rows; rows of x1 a multiple of the cards; the rest as aclnnAllGatherMatmul, \

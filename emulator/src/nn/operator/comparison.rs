@@ -3,11 +3,8 @@
 use super::argument::{Scalar, Tensor};
 use super::arithmetic::with_scalar_type;
 use super::call::OperatorCall;
-use super::names::{
-    ASSUME_UNIQUE, ATOL, CONDITION, DTYPE, ELEMENT, ELEMENT_SCALAR, EQUAL_NAN, INVERT, MASK, Name, OTHER, OTHER_SCALAR,
-    OUT, RTOL, SELF, SELF_REF, SRC, TEST_ELEMENT, TEST_ELEMENTS, VALUE, VALUE_SCALAR,
-};
-use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, COPIED, MASKABLE, NUMBER};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
@@ -32,7 +29,7 @@ macro_rules! compare_scalar {
     ($name:literal, $source:literal, $relation:expr) => {
         Operator {
             name: $name,
-            parameters: &[input(SELF, ARITHMETIC, 0, 8), scalar(OTHER_SCALAR), output(OUT, ARITHMETIC, 0, 8)],
+            parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
             limits: "out has the shape of self",
             source: $source,
             plan: |call| compare_scalar(call, SELF, OTHER_SCALAR, $relation),
@@ -87,14 +84,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIsClose",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            input(OTHER, ARITHMETIC, 0, 8),
-            attribute(RTOL),
-            attribute(ATOL),
-            attribute(EQUAL_NAN),
-            output(OUT, BOOL, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, BOOL, 0, 8)],
         limits: "self and other broadcast to out and have one element type; |self - other| <= atol + rtol |other|, or equal",
         source: "ops-math math/is_close/docs/aclnnIsClose.md",
         plan: is_close,
@@ -113,14 +103,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceMaskedFillScalar",
-        parameters: &[in_place(SELF_REF, MASKABLE, 0, 8), input(MASK, BOOL, 0, 8), scalar(VALUE_SCALAR)],
+        parameters: &[in_place(SELF_REF, MASKABLE, 0, 8), input(MASK, BOOL, 0, 8)],
         limits: "mask broadcasts to selfRef; value storable in the type of selfRef",
         source: "ops-math conversion/masked_fill/docs/aclnnInplaceMaskedFillScalar.md",
         plan: masked_fill,
     },
     Operator {
         name: "aclnnCast",
-        parameters: &[input(SELF, ANY, 0, 8), attribute(DTYPE), output(OUT, ANY, 0, 8)],
+        parameters: &[input(SELF, ANY, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "out has the shape of self and the type dtype; NaN becomes 0 in integers",
         source: "ops-math math/cast/docs/aclnnCast.md",
         plan: cast,
@@ -148,33 +138,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceFillScalar",
-        parameters: &[in_place(SELF_REF, ARITHMETIC, 0, 8), scalar(VALUE_SCALAR)],
+        parameters: &[in_place(SELF_REF, ARITHMETIC, 0, 8)],
         limits: "value is cut to the type of selfRef",
         source: "ops-math conversion/fill/docs/aclnnInplaceFillScalar.md",
         plan: fill_scalar,
     },
     Operator {
         name: "aclnnIsInTensorScalar",
-        parameters: &[
-            input(ELEMENT, NUMBER, 0, 8),
-            scalar(TEST_ELEMENT),
-            attribute(ASSUME_UNIQUE),
-            attribute(INVERT),
-            output(OUT, BOOL, 0, 8),
-        ],
+        parameters: &[input(ELEMENT, NUMBER, 0, 8), output(OUT, BOOL, 0, 8)],
         limits: "out has the shape of element",
         source: "CANN 8.1 aclnn API reference, aclnnIsInTensorScalar",
         plan: |call| compare_scalar(call, ELEMENT, TEST_ELEMENT, membership(call)?),
     },
     Operator {
         name: "aclnnIsInScalarTensor",
-        parameters: &[
-            scalar(ELEMENT_SCALAR),
-            input(TEST_ELEMENTS, NUMBER, 0, 8),
-            attribute(ASSUME_UNIQUE),
-            attribute(INVERT),
-            output(OUT, BOOL, 0, 1),
-        ],
+        parameters: &[input(TEST_ELEMENTS, NUMBER, 0, 8), output(OUT, BOOL, 0, 1)],
         limits: "out has one element",
         source: "CANN 8.1 aclnn API reference, aclnnIsInScalarTensor",
         plan: is_in_scalar_tensor,

@@ -2,7 +2,7 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{ANGLE, IMAG, INPUT, Name, OUT, REAL_TENSOR, SELF};
+use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::SINGLE;
 use super::{Plan, Refusal};

@@ -2,12 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS, BIAS_OPTIONAL, BIAS_SIZES, CUBE_MATH_TYPE, DEFORM_OUT_OPTIONAL, DEFORMABLE_GROUPS, DILATION, GRAD_BIAS,
-    GRAD_INPUT, GRAD_OUTPUT, GRAD_WEIGHT, GROUPS, INPUT, INPUT_SIZE, KERNEL_SIZE, MODULATED, Name, OFFSET, OFFSET_X,
-    OUT, OUTPUT, OUTPUT_MASK, OUTPUT_PADDING, PADDING, ROUND_MODE, SCALE, SELF, STRIDE, TRANSPOSED, WEIGHT, X,
-};
-use super::row::{Operator, attribute, flags, input, ints, output, unmodelled};
+use super::names::*;
+use super::row::{Operator, input, ints, output, unmodelled};
 use super::sets::{BYTES, FLOATING, HALVES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::convolution::{self as kernel, Geometry};
@@ -22,14 +18,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(INPUT, FLOATING, 3, 5),
             input(WEIGHT, FLOATING, 3, 5),
             input(BIAS, FLOATING, 1, 1).optional(),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(TRANSPOSED),
-            ints(OUTPUT_PADDING),
-            attribute(GROUPS),
             output(OUTPUT, FLOATING, 3, 5),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, ..], in ND, \
                  NCL, NCHW or NCDHW, no dim above 1000000; one number a dim in the arrays, in padding before and behind of each \
@@ -45,14 +34,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(INPUT, FLOATING, 3, 5),
             input(WEIGHT, FLOATING, 3, 5),
             ints(BIAS_SIZES).optional(),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(TRANSPOSED),
-            ints(OUTPUT_PADDING),
-            attribute(GROUPS),
-            flags(OUTPUT_MASK),
-            attribute(CUBE_MATH_TYPE),
             output(GRAD_INPUT, FLOATING, 3, 5).optional(),
             output(GRAD_WEIGHT, FLOATING, 3, 5).optional(),
             output(GRAD_BIAS, FLOATING, 1, 1).optional(),
@@ -68,14 +49,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(WEIGHT, BYTES, 5, 5),
             input(BIAS, FLOATING, 1, 1).optional(),
             input(SCALE, SINGLE, 1, 1),
-            unmodelled(OFFSET),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(TRANSPOSED),
             unmodelled(OUTPUT_PADDING),
-            attribute(GROUPS),
-            attribute(OFFSET_X),
             unmodelled(ROUND_MODE),
             output(OUTPUT, HALVES, 5, 5),
         ],
@@ -91,13 +65,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(WEIGHT, FLOATING, 4, 4),
             input(OFFSET, FLOATING, 4, 4),
             input(BIAS_OPTIONAL, FLOATING, 1, 1).optional(),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(GROUPS),
-            attribute(DEFORMABLE_GROUPS),
-            attribute(MODULATED),
             output(OUT, FLOATING, 4, 4),
             output(DEFORM_OUT_OPTIONAL, FLOATING, 4, 4).optional(),
         ],
@@ -111,14 +78,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIm2col",
-        parameters: &[
-            input(SELF, FLOATING, 3, 4),
-            ints(KERNEL_SIZE),
-            ints(DILATION),
-            ints(PADDING),
-            ints(STRIDE),
-            output(OUT, FLOATING, 2, 3),
-        ],
+        parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 2, 3)],
         limits: "self [N, C, H, W] or [C, H, W], out [N, C * the product of kernelSize, windows] or without N, of its type",
         source: "CANN 8.1 aclnn API reference, aclnnIm2col",
         plan: |call| {
@@ -134,15 +94,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIm2colBackward",
-        parameters: &[
-            input(GRAD_OUTPUT, FLOATING, 2, 3),
-            ints(INPUT_SIZE),
-            ints(KERNEL_SIZE),
-            ints(DILATION),
-            ints(PADDING),
-            ints(STRIDE),
-            output(OUT, FLOATING, 3, 4),
-        ],
+        parameters: &[input(GRAD_OUTPUT, FLOATING, 2, 3), output(OUT, FLOATING, 3, 4)],
         limits: "gradOutput as the out of aclnnIm2col, out as its self, of its type; inputSize has its last two extents",
         source: "CANN 8.1 aclnn API reference, aclnnIm2colBackward",
         plan: |call| {

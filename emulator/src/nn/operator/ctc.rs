@@ -3,11 +3,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BLANK, GRAD_OUT, INPUT_LENGTHS, LOG_ALPHA, LOG_ALPHA_OUT, LOG_PROBS, NEG_LOG_LIKELIHOOD, NEG_LOG_LIKELIHOOD_OUT,
-    Name, OUT, TARGET_LENGTHS, TARGETS, ZERO_INFINITY,
-};
-use super::row::{Operator, attribute, input, ints, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{FLOATING, INDEXES};
 use super::{Plan, Refusal};
 use crate::nn::ctc::{Batch, Sample, loss, loss_grad};
@@ -18,10 +15,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(LOG_PROBS, FLOATING, 2, 3),
             input(TARGETS, INDEXES, 1, 2),
-            ints(INPUT_LENGTHS),
-            ints(TARGET_LENGTHS),
-            attribute(BLANK),
-            attribute(ZERO_INFINITY),
             output(NEG_LOG_LIKELIHOOD_OUT, FLOATING, 0, 1),
             output(LOG_ALPHA_OUT, FLOATING, 3, 3),
         ],
@@ -37,12 +30,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(GRAD_OUT, FLOATING, 0, 1),
             input(LOG_PROBS, FLOATING, 2, 3),
             input(TARGETS, INDEXES, 1, 2),
-            ints(INPUT_LENGTHS),
-            ints(TARGET_LENGTHS),
             input(NEG_LOG_LIKELIHOOD, FLOATING, 0, 1),
             input(LOG_ALPHA, FLOATING, 3, 3),
-            attribute(BLANK),
-            attribute(ZERO_INFINITY),
             output(OUT, FLOATING, 2, 3),
         ],
         limits: "as aclnnCtcLoss, whose results they are; gradOut is as negLogLikelihood, out as logProbs; with zeroInfinity a sample \

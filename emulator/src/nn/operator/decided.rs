@@ -5,10 +5,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    COUNTS_OUT, DIM, INVERSE_OUT, MASK, Name, OUT, RETURN_COUNTS, RETURN_INVERSE, SELF, SORTED, VALUE_OUT,
-};
-use super::row::{Operator, attribute, input, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{CONDITIONS, INDEX64};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::distinct::{self, Distinct, Grouping};
@@ -54,8 +52,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnUnique",
         parameters: &[
             input(SELF, SORTABLE, 0, 8),
-            attribute(SORTED),
-            attribute(RETURN_INVERSE),
             output(VALUE_OUT, SORTABLE, 1, 1).contiguous(),
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
         ],
@@ -68,9 +64,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnUnique2",
         parameters: &[
             input(SELF, SORTABLE, 0, 8),
-            attribute(SORTED),
-            attribute(RETURN_INVERSE),
-            attribute(RETURN_COUNTS),
             output(VALUE_OUT, SORTABLE, 1, 1).contiguous(),
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),
@@ -83,9 +76,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnUniqueDim",
         parameters: &[
             input(SELF, SORTABLE, 1, 8),
-            attribute(SORTED),
-            attribute(RETURN_INVERSE),
-            attribute(DIM),
             output(VALUE_OUT, SORTABLE, 1, 8).contiguous(),
             output(INVERSE_OUT, INDEX64, 1, 1).contiguous(),
             output(COUNTS_OUT, INDEX64, 1, 1).contiguous(),
@@ -99,9 +89,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnUniqueConsecutive",
         parameters: &[
             input(SELF, SORTABLE, 0, 8),
-            attribute(RETURN_INVERSE),
-            attribute(RETURN_COUNTS),
-            attribute(DIM),
             output(VALUE_OUT, SORTABLE, 1, 8).contiguous(),
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),

@@ -1,8 +1,8 @@
 //! Rows of the distances between points.
 
 use super::call::OperatorCall;
-use super::names::{CDIST, COMPUTE_MODE, GRAD, OUT, P_FLOAT, X1, X2};
-use super::row::{Operator, attribute, input, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{FLOATING, HALF_OR_SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::distance::{self, Norm};
@@ -10,13 +10,7 @@ use crate::nn::distance::{self, Norm};
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCdist",
-        parameters: &[
-            input(X1, FLOATING, 2, 8),
-            input(X2, FLOATING, 2, 8),
-            attribute(P_FLOAT),
-            attribute(COMPUTE_MODE),
-            output(OUT, FLOATING, 2, 8),
-        ],
+        parameters: &[input(X1, FLOATING, 2, 8), input(X2, FLOATING, 2, 8), output(OUT, FLOATING, 2, 8)],
         limits: "x1 [.., P, M], x2 [.., R, M], out [.., P, R], dims before broadcast; one element type; p from 0 to infinity; \
                  computeMode 2 where p is 2",
         source: "ops-math math/cdist/docs/aclnnCdist.md",
@@ -29,7 +23,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X1, HALF_OR_SINGLE, 2, 7),
             input(X2, HALF_OR_SINGLE, 2, 7),
             input(CDIST, HALF_OR_SINGLE, 2, 7),
-            attribute(P_FLOAT),
             output(OUT, HALF_OR_SINGLE, 2, 7),
         ],
         limits: "grad and cdist [.., P, R], x1 and out [.., P, M], x2 [.., R, M], whose dims before broadcast to those of grad; one \

@@ -4,11 +4,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BETA_FLOAT, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, LOG_TARGET, Name, OUT, POS_WEIGHT_OPTIONAL, REDUCTION, RESULT, SELF,
-    TARGET, WEIGHT, WEIGHT_OPTIONAL,
-};
-use super::row::{Operator, attribute, input, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal};
 use crate::nn::elementwise::blocks;
@@ -75,18 +72,16 @@ const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none
                       sum over the first extent); the result has one element unless it is 0, and of aclnnMseLoss, aclnnL1Loss and \
                       aclnnSoftMarginLoss no dims";
 
-/// The row of a loss: its weights, its attributes besides the reduction, its result, how many dims of one a sum may have, and
+/// The row of a loss: its weights, its result, how many dims of one a sum may have, and
 /// which loss a call means.
 macro_rules! loss {
-    ($name:literal, [$($weight:ident),*], [$($attribute:ident),*] -> $out:ident, $dims:literal, $chosen:expr) => {
+    ($name:literal, [$($weight:ident),*] -> $out:ident, $dims:literal, $chosen:expr) => {
         Operator {
             name: $name,
             parameters: &[
                 input(SELF, FLOATING, 0, 8),
                 input(TARGET, FLOATING, 0, 8),
                 $(input($weight, FLOATING, 0, 8).optional(),)*
-                attribute(REDUCTION),
-                $(attribute($attribute),)*
                 output($out, FLOATING, 0, 8),
             ],
             limits: LIMITS,
@@ -98,7 +93,7 @@ macro_rules! loss {
 
 /// The row of a gradient: as that of the loss, with the gradient of the result before it.
 macro_rules! slope {
-    ($name:literal, $grad:ident, [$($weight:ident),*], [$($attribute:ident),*] -> $out:ident, $chosen:expr) => {
+    ($name:literal, $grad:ident, [$($weight:ident),*] -> $out:ident, $chosen:expr) => {
         Operator {
             name: $name,
             parameters: &[
@@ -106,8 +101,6 @@ macro_rules! slope {
                 input(SELF, FLOATING, 0, 8),
                 input(TARGET, FLOATING, 0, 8),
                 $(input($weight, FLOATING, 0, 8).optional(),)*
-                attribute(REDUCTION),
-                $(attribute($attribute),)*
                 output($out, FLOATING, 0, 8),
             ],
             limits: LIMITS,
@@ -118,23 +111,23 @@ macro_rules! slope {
 }
 
 pub(super) const OPERATORS: &[Operator] = &[
-    loss!("aclnnMseLoss", [], [] -> OUT, 0, |_| Ok((SQUARE, 0.0))),
-    slope!("aclnnMseLossBackward", GRAD_OUTPUT, [], [] -> OUT, |_| Ok((SQUARE, 0.0))),
-    loss!("aclnnL1Loss", [], [] -> OUT, 0, |_| Ok((ABSOLUTE, 0.0))),
-    slope!("aclnnL1LossBackward", GRAD_OUTPUT, [], [] -> GRAD_INPUT, |_| Ok((ABSOLUTE, 0.0))),
-    loss!("aclnnSmoothL1Loss", [], [BETA_FLOAT] -> RESULT, 8, smooth),
-    slope!("aclnnSmoothL1LossBackward", GRAD_OUT, [], [BETA_FLOAT] -> GRAD_INPUT, smooth),
-    loss!("aclnnSoftMarginLoss", [], [] -> OUT, 0, |_| Ok((SOFT_MARGIN, 0.0))),
-    slope!("aclnnSoftMarginLossBackward", GRAD_OUTPUT, [], [] -> OUT, |_| Ok((SOFT_MARGIN, 0.0))),
-    loss!("aclnnKlDiv", [], [LOG_TARGET] -> OUT, 8, divergence),
-    slope!("aclnnKlDivBackward", GRAD_OUTPUT, [], [LOG_TARGET] -> OUT, divergence),
-    loss!("aclnnBinaryCrossEntropy", [WEIGHT], [] -> OUT, 8, |_| Ok((ENTROPY, 1.0))),
-    slope!("aclnnBinaryCrossEntropyBackward", GRAD_OUTPUT, [WEIGHT_OPTIONAL], [] -> OUT, |_| Ok((ENTROPY, 1.0))),
-    loss!("aclnnBinaryCrossEntropyWithLogits", [WEIGHT_OPTIONAL, POS_WEIGHT_OPTIONAL], [] -> OUT, 8, |_| {
+    loss!("aclnnMseLoss", [] -> OUT, 0, |_| Ok((SQUARE, 0.0))),
+    slope!("aclnnMseLossBackward", GRAD_OUTPUT, [] -> OUT, |_| Ok((SQUARE, 0.0))),
+    loss!("aclnnL1Loss", [] -> OUT, 0, |_| Ok((ABSOLUTE, 0.0))),
+    slope!("aclnnL1LossBackward", GRAD_OUTPUT, [] -> GRAD_INPUT, |_| Ok((ABSOLUTE, 0.0))),
+    loss!("aclnnSmoothL1Loss", [] -> RESULT, 8, smooth),
+    slope!("aclnnSmoothL1LossBackward", GRAD_OUT, [] -> GRAD_INPUT, smooth),
+    loss!("aclnnSoftMarginLoss", [] -> OUT, 0, |_| Ok((SOFT_MARGIN, 0.0))),
+    slope!("aclnnSoftMarginLossBackward", GRAD_OUTPUT, [] -> OUT, |_| Ok((SOFT_MARGIN, 0.0))),
+    loss!("aclnnKlDiv", [] -> OUT, 8, divergence),
+    slope!("aclnnKlDivBackward", GRAD_OUTPUT, [] -> OUT, divergence),
+    loss!("aclnnBinaryCrossEntropy", [WEIGHT] -> OUT, 8, |_| Ok((ENTROPY, 1.0))),
+    slope!("aclnnBinaryCrossEntropyBackward", GRAD_OUTPUT, [WEIGHT_OPTIONAL] -> OUT, |_| Ok((ENTROPY, 1.0))),
+    loss!("aclnnBinaryCrossEntropyWithLogits", [WEIGHT_OPTIONAL, POS_WEIGHT_OPTIONAL] -> OUT, 8, |_| {
         Ok((LOGIT_ENTROPY, 1.0))
     }),
     slope!(
-        "aclnnBinaryCrossEntropyWithLogitsBackward", GRAD_OUTPUT, [WEIGHT_OPTIONAL, POS_WEIGHT_OPTIONAL], [] -> OUT,
+        "aclnnBinaryCrossEntropyWithLogitsBackward", GRAD_OUTPUT, [WEIGHT_OPTIONAL, POS_WEIGHT_OPTIONAL] -> OUT,
         |_| Ok((LOGIT_ENTROPY, 1.0))
     ),
 ];

@@ -5,17 +5,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ACTIVE_NUM, BIAS, BIAS_OPTIONAL, DROP_PAD_MODE, EXPANDED_EXPERT_IDX, EXPANDED_EXPERT_IDX_OUT, EXPANDED_ROW_IDX,
-    EXPANDED_ROW_IDX_OUT, EXPANDED_X, EXPANDED_X_OUT, EXPERT_CAPACITY, EXPERT_IDX, EXPERT_IDX_OPTIONAL, EXPERT_IDX_OUT,
-    EXPERT_NUM, EXPERT_TOKENS_BEFORE_CAPACITY_FLAG, EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL,
-    EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG, EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, FINISHED_OPTIONAL, INDICES, K,
-    NUM_OUT_TOKENS, NUM_TOPK, Name, OUT, PADDED_MODE, PERMUTE_TOKENS_OUT, PERMUTED_OUTPUT_GRAD, PERMUTED_TOKENS,
-    PERMUTED_TOKENS_GRAD_OUT, PROBS_GRAD_OUT, PROBS_OPTIONAL, RESTORE_SHAPE_OPTIONAL, ROW_IDX, ROW_IDX_OUT, SCALES,
-    SCALES_OPTIONAL, SORTED_INDICES, SORTED_INDICES_OUT, TOKENS, UNPERMUTED_TOKENS_GRAD, X, X1, X1_OPTIONAL,
-    X2_OPTIONAL, Y_OUT,
-};
-use super::row::{Operator, attribute, input, ints, output};
+use super::names::*;
+use super::row::{Operator, input, ints, output};
 use super::sets::{BOOL, FLOATING, INDEXES, WHOLE32};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::experts::{self, Dealt, Room, Share};
@@ -33,7 +24,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(X, FLOATING, 2, 3),
             input(FINISHED_OPTIONAL, BOOL, 1, 2).optional(),
-            attribute(K),
             output(Y_OUT, FLOATING, 2, 3).contiguous(),
             output(EXPERT_IDX_OUT, WHOLE32, 2, 3).contiguous(),
             output(ROW_IDX_OUT, WHOLE32, 2, 3).contiguous(),
@@ -49,7 +39,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X, FLOATING, 2, 2),
             input(ROW_IDX, WHOLE32, 2, 2),
             input(EXPERT_IDX, WHOLE32, 2, 2),
-            attribute(ACTIVE_NUM),
             output(EXPANDED_X_OUT, FLOATING, 2, 2).contiguous(),
             output(EXPANDED_ROW_IDX_OUT, WHOLE32, 1, 1).contiguous(),
             output(EXPANDED_EXPERT_IDX_OUT, WHOLE32, 1, 1).contiguous(),
@@ -64,12 +53,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(X, FLOATING, 2, 2),
             input(EXPERT_IDX, WHOLE32, 2, 2),
-            attribute(ACTIVE_NUM),
-            attribute(EXPERT_CAPACITY),
-            attribute(EXPERT_NUM),
-            attribute(DROP_PAD_MODE),
-            attribute(EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG),
-            attribute(EXPERT_TOKENS_BEFORE_CAPACITY_FLAG),
             output(EXPANDED_X_OUT, FLOATING, 2, 3).contiguous(),
             output(EXPANDED_ROW_IDX_OUT, WHOLE32, 1, 1).contiguous(),
             output(EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, WHOLE32, 1, 1).contiguous().optional(),
@@ -109,7 +92,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(BIAS_OPTIONAL, FLOATING, 2, 2).optional(),
             input(SCALES_OPTIONAL, FLOATING, 2, 2).optional(),
             input(EXPERT_IDX_OPTIONAL, WHOLE32, 2, 2).optional(),
-            attribute(DROP_PAD_MODE),
             output(OUT, FLOATING, 2, 2).contiguous(),
         ],
         limits: "as aclnnMoeFinalizeRouting; dropPadMode 0 and 1: expandedRowIdx by choice and then by token, 2 and 3: by token; 1 and \
@@ -123,8 +105,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(TOKENS, FLOATING, 2, 2),
             input(INDICES, INDEXES, 1, 2),
-            attribute(NUM_OUT_TOKENS),
-            attribute(PADDED_MODE),
             output(PERMUTE_TOKENS_OUT, FLOATING, 2, 2).contiguous(),
             output(SORTED_INDICES_OUT, WHOLE32, 1, 1).contiguous(),
         ],
@@ -139,7 +119,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(PERMUTED_TOKENS, FLOATING, 2, 2),
             input(SORTED_INDICES, WHOLE32, 1, 1),
             input(PROBS_OPTIONAL, FLOATING, 2, 2).optional(),
-            attribute(PADDED_MODE),
             ints(RESTORE_SHAPE_OPTIONAL).optional(),
             output(OUT, FLOATING, 2, 2).contiguous(),
         ],
@@ -153,8 +132,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(PERMUTED_OUTPUT_GRAD, FLOATING, 2, 2),
             input(SORTED_INDICES, WHOLE32, 1, 1),
-            attribute(NUM_TOPK),
-            attribute(PADDED_MODE),
             output(OUT, FLOATING, 2, 2).contiguous(),
         ],
         limits: "permutedOutputGrad [copies, H], sortedIndices [N K] and out [N, H] of aclnnMoeTokenPermute; numTopk K, at most 512; \
@@ -169,7 +146,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(UNPERMUTED_TOKENS_GRAD, FLOATING, 2, 2),
             input(SORTED_INDICES, WHOLE32, 1, 1),
             input(PROBS_OPTIONAL, FLOATING, 2, 2).optional(),
-            attribute(PADDED_MODE),
             ints(RESTORE_SHAPE_OPTIONAL).optional(),
             output(PERMUTED_TOKENS_GRAD_OUT, FLOATING, 2, 2).contiguous(),
             output(PROBS_GRAD_OUT, FLOATING, 2, 2).contiguous().optional(),

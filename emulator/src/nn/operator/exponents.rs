@@ -6,10 +6,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    FIXED, FIXED_OUT, INPUT_TENSOR, MANTISSA, MANTISSA_OUT, Name, OUT, PDF, PDF_REF, RESHUFF, STATISTIC, VAR, VAR_OUT,
-};
-use super::row::{Operator, attribute, in_place, input, output};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, WHOLE32};
 use super::{Plan, Refusal};
 use crate::nn::view::View;
@@ -30,8 +28,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(INPUT_TENSOR, FLOATING, 0, 8),
             in_place(PDF_REF, WHOLE32, 1, 2),
-            attribute(STATISTIC),
-            attribute(RESHUFF),
             output(MANTISSA_OUT, FLOATING, 0, 8),
             output(FIXED_OUT, FLOATING, 0, 8),
             output(VAR_OUT, FLOATING, 0, 8),
@@ -49,7 +45,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(FIXED, FLOATING, 0, 8),
             input(VAR, FLOATING, 0, 8),
             input(PDF, WHOLE32, 1, 2),
-            attribute(RESHUFF),
             output(OUT, FLOATING, 0, 8),
         ],
         limits: "what aclnnHansEncode gave of a tensor with as many elements as out; one element type",

@@ -7,12 +7,9 @@ use std::cmp::Ordering;
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BINS, CORRECTION, DESCENDING, DIM, DIM_ARRAY, DIM_SCALAR, DTYPE, INDICES, INDICES_OUT, INPUT, K, KEEP_DIM, KEEPDIM,
-    MAX_OUT, MAX_SCALAR, MEAN_OUT, MIN_OUT, MIN_SCALAR, Name, OUT, SELF, STD_OUT, VALUES_OUT, VAR_OUT,
-};
+use super::names::*;
 use super::reduction::{dims, reduced_len, reduced_shape, refuse_empty};
-use super::row::{Operator, attribute, input, ints, output, scalar};
+use super::row::{Operator, input, ints, output};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};
 use super::statistics::variance;
 use super::{Plan, Refusal};
@@ -25,13 +22,7 @@ use crate::nn::view::View;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMinDim",
-        parameters: &[
-            input(SELF, ARITHMETIC, 1, 8),
-            attribute(DIM),
-            attribute(KEEPDIM),
-            output(OUT, ARITHMETIC, 0, 8),
-            output(INDICES, INDEXES, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 0, 8), output(INDICES, INDEXES, 0, 8)],
         limits: "dim is not empty; out has the type of self; of equal minima the first wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinDim",
         plan: |call| {
@@ -40,34 +31,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnArgMin",
-        parameters: &[input(SELF, NUMBER, 0, 8), attribute(DIM), attribute(KEEPDIM), output(OUT, INDEXES, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, INDEXES, 0, 8)],
         limits: "dim is not empty; of equal minima the first wins",
         source: "CANN 8.1 aclnn API reference, aclnnArgMin",
         plan: |call| along(call, Outputs { values: None, places: Some(OUT), keep: call.flag(KEEPDIM)? }, Pick::Least),
     },
     Operator {
         name: "aclnnMedianDim",
-        parameters: &[
-            input(SELF, NUMBER, 0, 8),
-            attribute(DIM),
-            attribute(KEEP_DIM),
-            output(VALUES_OUT, NUMBER, 0, 8),
-            output(INDICES_OUT, INDEX64, 0, 8),
-        ],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(VALUES_OUT, NUMBER, 0, 8), output(INDICES_OUT, INDEX64, 0, 8)],
         limits: "dim is not empty; of an even number the lower of the two in the middle; valuesOut has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnMedianDim",
         plan: |call| along(call, Outputs::named(call)?, Pick::Middle),
     },
     Operator {
         name: "aclnnKthvalue",
-        parameters: &[
-            input(SELF, NUMBER, 0, 8),
-            attribute(K),
-            attribute(DIM),
-            attribute(KEEPDIM),
-            output(VALUES_OUT, NUMBER, 0, 8),
-            output(INDICES_OUT, INDEX64, 0, 8),
-        ],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(VALUES_OUT, NUMBER, 0, 8), output(INDICES_OUT, INDEX64, 0, 8)],
         limits: "k is 1 to the extent of dim; valuesOut has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnKthvalue",
         plan: |call| {
@@ -90,7 +68,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnArgsort",
-        parameters: &[input(SELF, NUMBER, 0, 8), attribute(DIM), attribute(DESCENDING), output(OUT, INDEX64, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, INDEX64, 0, 8)],
         limits: "out has the shape of self; always stable",
         source: "CANN 8.1 aclnn API reference, aclnnArgsort",
         plan: argsort,
@@ -99,7 +77,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnCummax",
         parameters: &[
             input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
             output(VALUES_OUT, ARITHMETIC, 0, 8),
             output(INDICES_OUT, INDEXES, 0, 8),
         ],
@@ -111,7 +88,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnCummin",
         parameters: &[
             input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
             output(VALUES_OUT, ARITHMETIC, 0, 8),
             output(INDICES_OUT, INDEXES, 0, 8),
         ],
@@ -121,7 +97,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnCumprod",
-        parameters: &[input(INPUT, ARITHMETIC, 0, 8), scalar(DIM_SCALAR), attribute(DTYPE), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(INPUT, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "out has the shape of input and the type dtype, into which it is converted before it is multiplied",
         source: "CANN 8.1 aclnn API reference, aclnnCumprod",
         plan: running_product,
@@ -131,7 +107,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(SELF, ARITHMETIC, 0, 8),
             ints(DIM_ARRAY).optional(),
-            attribute(KEEP_DIM),
             output(MIN_OUT, ARITHMETIC, 0, 8),
             output(MAX_OUT, ARITHMETIC, 0, 8),
         ],
@@ -143,8 +118,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnAminmaxDim",
         parameters: &[
             input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
-            attribute(KEEP_DIM),
             output(MIN_OUT, ARITHMETIC, 0, 8),
             output(MAX_OUT, ARITHMETIC, 0, 8),
         ],
@@ -169,13 +142,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnHistc",
-        parameters: &[
-            input(SELF, NUMBER, 0, 8),
-            attribute(BINS),
-            scalar(MIN_SCALAR),
-            scalar(MAX_SCALAR),
-            output(OUT, NUMBER, 1, 1),
-        ],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, NUMBER, 1, 1)],
         limits: "out has bins elements, each the number of values of its share of min to max; both 0 are those of self",
         source: "CANN 8.1 aclnn API reference, aclnnHistc",
         plan: histogram,
@@ -185,8 +152,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(SELF, FLOATING, 0, 8),
             ints(DIM_ARRAY).optional(),
-            attribute(CORRECTION),
-            attribute(KEEPDIM),
             output(VAR_OUT, FLOATING, 0, 8),
             output(MEAN_OUT, FLOATING, 0, 8),
         ],
@@ -199,8 +164,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(SELF, FLOATING, 0, 8),
             ints(DIM_ARRAY).optional(),
-            attribute(CORRECTION),
-            attribute(KEEPDIM),
             output(STD_OUT, FLOATING, 0, 8),
             output(MEAN_OUT, FLOATING, 0, 8),
         ],

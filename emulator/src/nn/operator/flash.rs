@@ -6,14 +6,8 @@ use super::argument::Tensor;
 use super::attention::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
 use super::call::OperatorCall;
 use super::gradient::expect_same;
-use super::names::{
-    ATTEN_MASK_OPTIONAL, ATTENTION_IN_OPTIONAL, ATTENTION_OUT_OUT, DK_OUT, DPSE_OUT, DQ_OUT, DROP_MASK_OPTIONAL,
-    DV_OUT, DY, HEAD_NUM, INNER_PRECISE, INPUT_LAYOUT, KEEP_PROB, KEY, KEY_IN, NEXT_TOKENS, Name,
-    PADDING_MASK_OPTIONAL, PRE_TOKENS, PREFIX_OPTIONAL, PSE_SHIFT_OPTIONAL, QUERY, REAL_SHIFT_OPTIONAL, SCALE_VALUE,
-    SOFTMAX_IN_OPTIONAL, SOFTMAX_MAX_OPTIONAL, SOFTMAX_MAX_OUT, SOFTMAX_OUT_OUT, SOFTMAX_SUM_OPTIONAL, SOFTMAX_SUM_OUT,
-    SPARSE_MODE, VALUE,
-};
-use super::row::{Operator, Parameter, attribute, input, output, unmodelled};
+use super::names::*;
+use super::row::{Operator, Parameter, input, output, unmodelled};
 use super::sets::{CONDITIONS, FLOATING, SINGLE};
 use super::{Attended, Plan, Refusal, Sequence, ViewIndex, Views};
 use crate::nn::attention::gradient::{AttentionGrad, attention_grad};
@@ -24,19 +18,8 @@ const FORWARD: &[Parameter] = &[
     input(QUERY, FLOATING, 3, 4),
     input(KEY, FLOATING, 3, 4),
     input(VALUE, FLOATING, 3, 4),
-    unmodelled(REAL_SHIFT_OPTIONAL),
-    unmodelled(DROP_MASK_OPTIONAL),
-    unmodelled(PADDING_MASK_OPTIONAL),
     input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
     unmodelled(PREFIX_OPTIONAL),
-    attribute(SCALE_VALUE),
-    attribute(KEEP_PROB),
-    attribute(PRE_TOKENS),
-    attribute(NEXT_TOKENS),
-    attribute(HEAD_NUM),
-    attribute(INPUT_LAYOUT),
-    attribute(INNER_PRECISE),
-    attribute(SPARSE_MODE),
     output(SOFTMAX_MAX_OUT, SINGLE, 4, 4),
     output(SOFTMAX_SUM_OUT, SINGLE, 4, 4),
     output(SOFTMAX_OUT_OUT, FLOATING, 1, 4).optional(),
@@ -48,23 +31,12 @@ const BACKWARD: &[Parameter] = &[
     input(KEY_IN, FLOATING, 3, 4),
     input(VALUE, FLOATING, 3, 4),
     input(DY, FLOATING, 3, 4),
-    unmodelled(PSE_SHIFT_OPTIONAL),
-    unmodelled(DROP_MASK_OPTIONAL),
-    unmodelled(PADDING_MASK_OPTIONAL),
     input(ATTEN_MASK_OPTIONAL, CONDITIONS, 2, 4).optional(),
     input(SOFTMAX_MAX_OPTIONAL, SINGLE, 4, 4),
     input(SOFTMAX_SUM_OPTIONAL, SINGLE, 4, 4),
     input(SOFTMAX_IN_OPTIONAL, FLOATING, 1, 4).optional(),
     input(ATTENTION_IN_OPTIONAL, FLOATING, 3, 4),
     unmodelled(PREFIX_OPTIONAL),
-    attribute(SCALE_VALUE),
-    attribute(KEEP_PROB),
-    attribute(PRE_TOKENS),
-    attribute(NEXT_TOKENS),
-    attribute(HEAD_NUM),
-    attribute(INPUT_LAYOUT),
-    attribute(INNER_PRECISE),
-    attribute(SPARSE_MODE),
     output(DQ_OUT, FLOATING, 3, 4),
     output(DK_OUT, FLOATING, 3, 4),
     output(DV_OUT, FLOATING, 3, 4),

@@ -12,15 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::argument::{Scalar, Tensor};
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, ALPHA_TENSOR, FOUND_INF, INV_SCALE, Name, OUT_LIST, SCALAR, SCALAR_TENSOR, SCALARS, SCALARS_LIST,
-    SCALED_GRADS, WEIGHT_LIST, WEIGHT_SCALAR, X_LIST, X1_LIST, X2_LIST, X3_LIST,
-};
+use super::names::*;
 use super::pointwise::{
     ADD_CDIV, ADD_CMUL, DIVIDE, ERF, ERFC, Function, LERP, MAXIMUM, MINIMUM, POWER, numbers, reals,
 };
 use super::pointwise::{MINUS, PLUS, SCALED_MINUS, SCALED_PLUS, TIMES, of_scalar_first, sign, with_scalar};
-use super::row::{Operator, Parameter, in_place, in_places, input, inputs, outputs, scalar, scalars};
+use super::row::{Operator, Parameter, in_place, in_places, input, inputs, outputs};
 use super::sets::{ARITHMETIC, FLOATING, SINGLE};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::{DType, list_names};
@@ -68,12 +65,12 @@ impl Factor {
 
 /// A row: its lists with their types, its factor, and the function.
 macro_rules! foreach {
-    ($name:literal, [$($list:ident),+]: $types:ident $(; $factor:ident($of:ident) as $parameter:expr)?, $function:expr) => {
+    ($name:literal, [$($list:ident),+]: $types:ident $(; $factor:ident($of:ident) $(as $parameter:expr)?)?, $function:expr) => {
         Operator {
             name: $name,
             parameters: &[
                 $(inputs($list, $types, 0, 8),)+
-                $($parameter,)?
+                $($($parameter,)?)?
                 outputs(OUT_LIST, $types, 0, 8),
             ],
             limits: foreach_limits!($($factor)?),
@@ -118,12 +115,8 @@ macro_rules! factor {
     };
 }
 
-/// A scalar for all tensors.
-const ONE: Parameter = scalar(SCALAR);
 /// A tensor of one element for all tensors.
 const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, COMPUTED, 0, 1);
-/// A scalar for each tensor.
-const EACH: Parameter = scalars(SCALARS_LIST);
 
 /// What most functions of lists are computed in.
 const COMPUTED: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::I32];
@@ -161,24 +154,24 @@ pub(super) const OPERATORS: &[Operator] = &[
     foreach!("aclnnForeachMaximumList", [X1_LIST, X2_LIST]: COMPUTED, MAXIMUM),
     foreach!("aclnnForeachMinimumList", [X1_LIST, X2_LIST]: COMPUTED, MINIMUM),
     foreach!("aclnnForeachPowList", [X1_LIST, X2_LIST]: COMPUTED, POWER),
-    foreach!("aclnnForeachAddListV2", [X1_LIST, X2_LIST]: COMPUTED; One(ALPHA) as scalar(ALPHA), SCALED_PLUS),
-    foreach!("aclnnForeachSubListV2", [X1_LIST, X2_LIST]: COMPUTED; One(ALPHA) as scalar(ALPHA), SCALED_MINUS),
-    foreach!("aclnnForeachAddScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(PLUS)),
-    foreach!("aclnnForeachSubScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(MINUS)),
-    foreach!("aclnnForeachMulScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(TIMES)),
-    foreach!("aclnnForeachDivScalarV2", [X_LIST]: FLOATING; One(SCALAR) as ONE, with_scalar!(DIVIDE)),
-    foreach!("aclnnForeachMaximumScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(MAXIMUM)),
-    foreach!("aclnnForeachMinimumScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(MINIMUM)),
-    foreach!("aclnnForeachPowScalarV2", [X_LIST]: COMPUTED; One(SCALAR) as ONE, with_scalar!(POWER)),
-    foreach!("aclnnForeachAddScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(PLUS)),
-    foreach!("aclnnForeachSubScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(MINUS)),
-    foreach!("aclnnForeachMulScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(TIMES)),
-    foreach!("aclnnForeachDivScalarList", [X_LIST]: FLOATING; Each(SCALARS_LIST) as EACH, with_scalar!(DIVIDE)),
-    foreach!("aclnnForeachMaximumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(MAXIMUM)),
-    foreach!("aclnnForeachMinimumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(MINIMUM)),
-    foreach!("aclnnForeachPowScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST) as EACH, with_scalar!(POWER)),
-    foreach!("aclnnForeachAddcmulScalarV2", [X1_LIST, X2_LIST, X3_LIST]: COMPUTED; One(SCALAR) as ONE, ADD_CMUL),
-    foreach!("aclnnForeachAddcdivScalarV2", [X1_LIST, X2_LIST, X3_LIST]: FLOATING; One(SCALAR) as ONE, ADD_CDIV),
+    foreach!("aclnnForeachAddListV2", [X1_LIST, X2_LIST]: COMPUTED; One(ALPHA), SCALED_PLUS),
+    foreach!("aclnnForeachSubListV2", [X1_LIST, X2_LIST]: COMPUTED; One(ALPHA), SCALED_MINUS),
+    foreach!("aclnnForeachAddScalarV2", [X_LIST]: COMPUTED; One(SCALAR), with_scalar!(PLUS)),
+    foreach!("aclnnForeachSubScalarV2", [X_LIST]: COMPUTED; One(SCALAR), with_scalar!(MINUS)),
+    foreach!("aclnnForeachMulScalarV2", [X_LIST]: COMPUTED; One(SCALAR), with_scalar!(TIMES)),
+    foreach!("aclnnForeachDivScalarV2", [X_LIST]: FLOATING; One(SCALAR), with_scalar!(DIVIDE)),
+    foreach!("aclnnForeachMaximumScalarV2", [X_LIST]: COMPUTED; One(SCALAR), with_scalar!(MAXIMUM)),
+    foreach!("aclnnForeachMinimumScalarV2", [X_LIST]: COMPUTED; One(SCALAR), with_scalar!(MINIMUM)),
+    foreach!("aclnnForeachPowScalarV2", [X_LIST]: COMPUTED; One(SCALAR), with_scalar!(POWER)),
+    foreach!("aclnnForeachAddScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(PLUS)),
+    foreach!("aclnnForeachSubScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(MINUS)),
+    foreach!("aclnnForeachMulScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(TIMES)),
+    foreach!("aclnnForeachDivScalarList", [X_LIST]: FLOATING; Each(SCALARS_LIST), with_scalar!(DIVIDE)),
+    foreach!("aclnnForeachMaximumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(MAXIMUM)),
+    foreach!("aclnnForeachMinimumScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(MINIMUM)),
+    foreach!("aclnnForeachPowScalarList", [X_LIST]: COMPUTED; Each(SCALARS_LIST), with_scalar!(POWER)),
+    foreach!("aclnnForeachAddcmulScalarV2", [X1_LIST, X2_LIST, X3_LIST]: COMPUTED; One(SCALAR), ADD_CMUL),
+    foreach!("aclnnForeachAddcdivScalarV2", [X1_LIST, X2_LIST, X3_LIST]: FLOATING; One(SCALAR), ADD_CDIV),
     foreach!(
         "aclnnForeachAddcmulScalarList",
         [X1_LIST, X2_LIST, X3_LIST]: COMPUTED;
@@ -214,13 +207,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     foreach!("aclnnForeachAddcdivScalar", [X1_LIST, X2_LIST, X3_LIST]: FLOATING; Device(SCALAR_TENSOR) as ONE_ON_DEVICE, ADD_CDIV),
     foreach!("aclnnForeachAddList", [X1_LIST, X2_LIST]: COMPUTED; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, COMPUTED, 0, 1), SCALED_PLUS),
     foreach!("aclnnForeachSubList", [X1_LIST, X2_LIST]: COMPUTED; Device(ALPHA_TENSOR) as input(ALPHA_TENSOR, COMPUTED, 0, 1), SCALED_MINUS),
-    foreach!("aclnnForeachLerpScalar", [X1_LIST, X2_LIST]: FLOATING; Weight(WEIGHT_SCALAR) as scalar(WEIGHT_SCALAR), reals!(
+    foreach!("aclnnForeachLerpScalar", [X1_LIST, X2_LIST]: FLOATING; Weight(WEIGHT_SCALAR), reals!(
         |[x, y], p| x + p[0] * (y - x)
     )),
     foreach!("aclnnForeachLerpList", [X1_LIST, X2_LIST, WEIGHT_LIST]: FLOATING, LERP),
     Operator {
         name: "aclnnForeachPowScalarAndTensor",
-        parameters: &[ONE, inputs(X_LIST, COMPUTED, 0, 8), outputs(OUT_LIST, COMPUTED, 0, 8)],
+        parameters: &[inputs(X_LIST, COMPUTED, 0, 8), outputs(OUT_LIST, COMPUTED, 0, 8)],
         limits: foreach_limits!(Passed),
         source: "CANN 8.1 aclnn API reference, aclnnForeachPowScalarAndTensor",
         plan: |call| foreach(call, [X_LIST], Factor::Passed(SCALAR), of_scalar_first!(POWER)),
@@ -252,7 +245,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnForeachNorm",
-        parameters: &[inputs(X_LIST, FLOATING, 0, 8), ONE, outputs(OUT_LIST, FLOATING, 0, 1)],
+        parameters: &[inputs(X_LIST, FLOATING, 0, 8), outputs(OUT_LIST, FLOATING, 0, 1)],
         limits: "lists of one length; each of out has one element; scalar is 1 or 2, as the card has them",
         source: "CANN 8.1 aclnn API reference, aclnnForeachNorm",
         plan: norm,

@@ -4,12 +4,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS_OPTIONAL, DGAMMA_OUT, DIM, DX_OUT, DY, GAMMA, GRAD, GRAD_BIAS_OUT, GRAD_INPUT, GRAD_INPUT_OUT, GRAD_OUT,
-    GRAD_OUTPUT, GRAD_WEIGHT_OUT, INDICES, INPUT, MEAN, NORMALIZED_SHAPE, NUM_WEIGHTS, Name, OUT, OUTPUT, OUTPUT_MASK,
-    PADDING_IDX, RSTD, SCALE_GRAD_BY_FREQ, SELF, WEIGHT_OPTIONAL, X, Y_GRAD,
-};
-use super::row::{Operator, attribute, flags, input, ints, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{FLOATING, INDEXES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::Tiles;
@@ -52,7 +48,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(Y_GRAD, FLOATING, 1, 8).contiguous(),
             input(X, FLOATING, 1, 8).contiguous(),
-            attribute(DIM),
             output(OUT, FLOATING, 1, 8).contiguous(),
         ],
         limits: "one element type; no empty tensors; dim of x of even extent, halved in yGrad; out as x",
@@ -61,24 +56,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSoftmaxBackward",
-        parameters: &[
-            input(GRAD_OUTPUT, FLOATING, 0, 8),
-            input(OUTPUT, FLOATING, 0, 8),
-            attribute(DIM),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(GRAD_OUTPUT, FLOATING, 0, 8), input(OUTPUT, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
         limits: "one shape and one element type",
         source: "ops-nn activation/softmax_grad/docs/aclnnSoftmaxBackward.md",
         plan: |call| softmax(call, reduce::softmax_grad),
     },
     Operator {
         name: "aclnnLogSoftmaxBackward",
-        parameters: &[
-            input(GRAD_OUTPUT, FLOATING, 0, 8),
-            input(OUTPUT, FLOATING, 0, 8),
-            attribute(DIM),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(GRAD_OUTPUT, FLOATING, 0, 8), input(OUTPUT, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
         limits: "one shape and one element type",
         source: "CANN 8.1 aclnn API reference, aclnnLogSoftmaxBackward",
         plan: |call| softmax(call, reduce::log_softmax_grad),
@@ -88,12 +73,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(GRAD_OUT, FLOATING, 1, 8),
             input(INPUT, FLOATING, 1, 8),
-            ints(NORMALIZED_SHAPE),
             input(MEAN, FLOATING, 0, 8),
             input(RSTD, FLOATING, 0, 8),
             input(WEIGHT_OPTIONAL, FLOATING, 1, 8).optional(),
             input(BIAS_OPTIONAL, FLOATING, 1, 8).optional(),
-            flags(OUTPUT_MASK),
             output(GRAD_INPUT_OUT, FLOATING, 1, 8).optional(),
             output(GRAD_WEIGHT_OUT, FLOATING, 1, 8).optional(),
             output(GRAD_BIAS_OUT, FLOATING, 1, 8).optional(),
@@ -105,14 +88,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnEmbeddingDenseBackward",
-        parameters: &[
-            input(GRAD, FLOATING, 2, 8),
-            input(INDICES, INDEXES, 1, 7),
-            attribute(NUM_WEIGHTS),
-            attribute(PADDING_IDX),
-            attribute(SCALE_GRAD_BY_FREQ),
-            output(OUT, FLOATING, 2, 2),
-        ],
+        parameters: &[input(GRAD, FLOATING, 2, 8), input(INDICES, INDEXES, 1, 7), output(OUT, FLOATING, 2, 2)],
         limits: "grad has the dims of indices and then the columns of out, and its type; out has numWeights rows; indices in \
                  0..numWeights; paddingIdx below numWeights, or negative for none",
         source: "ops-nn index/embedding_dense_grad_v2/docs/aclnnEmbeddingDenseBackward.md (indices of integers)",

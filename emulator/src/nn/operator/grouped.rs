@@ -2,14 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ACT_TYPE, ACTIVATION_FEATURE_OUT_OPTIONAL, ACTIVATION_INPUT_OPTIONAL, ACTIVATION_QUANT_OFFSET_OPTIONAL,
-    ACTIVATION_QUANT_SCALE_OPTIONAL, ANTIQUANT_OFFSET_LIST_OPTIONAL, ANTIQUANT_SCALE_LIST_OPTIONAL, BIAS_LIST_OPTIONAL,
-    DYN_QUANT_SCALE_OUT_OPTIONAL, GROUP_LIST_OPTIONAL, GROUP_LIST_TYPE, GROUP_TYPE, Name, OFFSET_LIST_OPTIONAL,
-    OUT_LIST, PER_TOKEN_SCALE_LIST_OPTIONAL, SCALE_LIST_OPTIONAL, SPLIT_ITEM, TUNING_CONFIG_OPTIONAL, WEIGHT_LIST,
-    X_LIST,
-};
-use super::row::{Operator, Parameter, attribute, input, inputs, outputs, unmodelled};
+use super::names::*;
+use super::row::{Operator, Parameter, input, inputs, outputs, unmodelled};
 use super::sets::{FLOATING, INDEX64};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::dtype::DType;
@@ -26,50 +20,17 @@ const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupTy
                       says where groups end (groupListType 0) or how long they are (1); splitItem 0 or 1 for several of out, 2 or 3 \
                       for one; one element type, bias of FLOAT for BFLOAT16; actType 0";
 
-/// Up to what was added later.
-const FIRST: [Parameter; 16] = [
+const V4: [Parameter; 5] = [
     inputs(X_LIST, FLOATING, 2, 6),
     inputs(WEIGHT_LIST, FLOATING, 2, 3),
     inputs(BIAS_LIST_OPTIONAL, FLOATING, 1, 2).optional(),
-    unmodelled(SCALE_LIST_OPTIONAL),
-    unmodelled(OFFSET_LIST_OPTIONAL),
-    unmodelled(ANTIQUANT_SCALE_LIST_OPTIONAL),
-    unmodelled(ANTIQUANT_OFFSET_LIST_OPTIONAL),
-    unmodelled(PER_TOKEN_SCALE_LIST_OPTIONAL),
     input(GROUP_LIST_OPTIONAL, INDEX64, 1, 1).optional(),
-    unmodelled(ACTIVATION_INPUT_OPTIONAL),
-    unmodelled(ACTIVATION_QUANT_SCALE_OPTIONAL),
-    unmodelled(ACTIVATION_QUANT_OFFSET_OPTIONAL),
-    attribute(SPLIT_ITEM),
-    attribute(GROUP_TYPE),
-    attribute(GROUP_LIST_TYPE),
-    attribute(ACT_TYPE),
-];
-const RESULTS: [Parameter; 3] = [
     outputs(OUT_LIST, FLOATING, 2, 6),
-    unmodelled(ACTIVATION_FEATURE_OUT_OPTIONAL),
-    unmodelled(DYN_QUANT_SCALE_OUT_OPTIONAL),
 ];
-
-/// Parameters one behind the other.
-const fn joined<const N: usize>(parts: [&[Parameter]; 3]) -> [Parameter; N] {
-    let mut all = [FIRST[0]; N];
-    let (mut at, mut part) = (0, 0);
-    while part < parts.len() {
-        let mut own = 0;
-        while own < parts[part].len() {
-            all[at] = parts[part][own];
-            at += 1;
-            own += 1;
-        }
-        part += 1;
-    }
-    assert!(at == N, "as many parameters as there are");
-    all
-}
-
-const V4: [Parameter; 19] = joined([&FIRST, &[], &RESULTS]);
-const V5: [Parameter; 20] = joined([&FIRST, &[unmodelled(TUNING_CONFIG_OPTIONAL)], &RESULTS]);
+const V5: [Parameter; 6] = {
+    let [x, weight, bias, groups, out] = V4;
+    [x, weight, bias, groups, unmodelled(TUNING_CONFIG_OPTIONAL), out]
+};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {

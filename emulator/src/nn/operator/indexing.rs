@@ -2,11 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, AXIS, DATA, DIM, INDEX, INDICES, NUM_CLASSES, Name, OFF_VALUE, ON_VALUE, OUT, SELF, SELF_REF, SOURCE, SRC,
-    UPDATES, WEIGHT,
-};
-use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{ADDABLE, ANY, ARITHMETIC, INDEXES};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32};
@@ -28,31 +25,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIndexSelect",
-        parameters: &[
-            input(SELF, ARITHMETIC, 1, 8),
-            attribute(DIM),
-            input(INDEX, INDEXES, 0, 1),
-            output(OUT, ARITHMETIC, 1, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 1, 8), input(INDEX, INDEXES, 0, 1), output(OUT, ARITHMETIC, 1, 8)],
         limits: "out is self with the extent of index along dim, and its type; indices in 0..extent",
         source: "ops-nn index/gather_v2/docs/aclnnIndexSelect.md",
         plan: index_select,
     },
     Operator {
         name: "aclnnGatherV2",
-        parameters: &[
-            input(SELF, ARITHMETIC, 1, 8),
-            attribute(DIM),
-            input(INDEX, INDEXES, 0, 8),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 1, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out is self with the dims of index in the place of dim, and its type; indices in -extent..extent",
         source: "ops-nn index/gather_v2/docs/aclnnGatherV2.md",
         plan: gather_v2,
     },
     Operator {
         name: "aclnnGather",
-        parameters: &[input(SELF, ANY, 0, 8), attribute(DIM), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
+        parameters: &[input(SELF, ANY, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "index has the rank of self and, except along dim, no greater extents; out has the shape of index and the \
                  type of self; indices in -extent..extent",
         source: "ops-nn index/gather_elements_v2/docs/aclnnGather.md",
@@ -62,7 +49,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnInplaceIndexCopy",
         parameters: &[
             in_place(SELF_REF, ARITHMETIC, 0, 8),
-            attribute(DIM),
             input(INDEX, INDEXES, 0, 1),
             input(SOURCE, ARITHMETIC, 0, 8),
         ],
@@ -74,7 +60,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnScatterAdd",
         parameters: &[
             input(SELF, ADDABLE, 1, 8),
-            attribute(DIM),
             input(INDEX, INDEXES, 1, 8),
             input(SRC, ADDABLE, 1, 8),
             output(OUT, ADDABLE, 1, 8),
@@ -85,12 +70,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceScatterUpdate",
-        parameters: &[
-            in_place(DATA, UPDATABLE, 2, 8),
-            input(INDICES, INDEXES, 1, 1),
-            input(UPDATES, UPDATABLE, 2, 8),
-            attribute(AXIS),
-        ],
+        parameters: &[in_place(DATA, UPDATABLE, 2, 8), input(INDICES, INDEXES, 1, 1), input(UPDATES, UPDATABLE, 2, 8)],
         limits: "data[i, .., indices[i] + k, ..] = updates[i, .., k, ..] along axis, which is not 0; no empty tensors; one \
                  element type; indices[i] + updates' extent within data",
         source: "ops-nn index/scatter/docs/aclnnInplaceScatterUpdate.md (indices of one dim)",
@@ -100,10 +80,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnIndexAdd",
         parameters: &[
             input(SELF, ADDABLE, 1, 8),
-            attribute(DIM),
             input(INDEX, INDEXES, 1, 1),
             input(SOURCE, ADDABLE, 1, 8),
-            scalar(ALPHA),
             output(OUT, ADDABLE, 1, 8),
         ],
         limits: "source is self with the length of index along dim; one element type; indices in 0..extent",
@@ -114,10 +92,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnOneHot",
         parameters: &[
             input(SELF, INDEXES, 0, 7),
-            attribute(NUM_CLASSES),
             input(ON_VALUE, &[F32, F16, I32, DType::I64], 0, 1),
             input(OFF_VALUE, &[F32, F16, I32, DType::I64], 0, 1),
-            attribute(AXIS),
             output(OUT, &[F32, F16, I32, DType::I64], 1, 8),
         ],
         limits: "onValue and offValue have one element; one type for them and out; out is self with numClasses inserted at \

@@ -3,8 +3,8 @@
 //! All is computed in double precision and rounded once.
 
 use super::call::OperatorCall;
-use super::names::{A_TENSOR, LOG_OUT, M_OUT, OUT, SELF, SIGN_OUT, TRANSPOSE, UNITRIANGULAR, UPPER, X_OUT};
-use super::row::{Operator, attribute, input, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::WIDE;
 use super::{Plan, Refusal};
 use crate::nn::elementwise;
@@ -17,9 +17,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(SELF, WIDE, 2, 8),
             input(A_TENSOR, WIDE, 2, 8),
-            attribute(UPPER),
-            attribute(TRANSPOSE),
-            attribute(UNITRIANGULAR),
             output(X_OUT, WIDE, 2, 8),
             output(M_OUT, WIDE, 2, 8),
         ],

@@ -4,13 +4,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BACKPROP, FEATURES, GRAD_LOSS, GRAD_OUTPUT, GRAD_ZLOSS_OPTIONAL, IGNORE_INDEX, INPUT, LABEL_SMOOTHING, LABELS,
-    LOG_PROB, LOG_PROB_OUT, LOSS, LOSS_OUT, LSE_FOR_ZLOSS_OPTIONAL, LSE_FOR_ZLOSS_OUT, LSE_SQUARE_SCALE_FOR_ZLOSS,
-    Name, OUT, REDUCTION, REDUCTION_OPTIONAL, RETURN_ZLOSS, SELF, TARGET, TOTAL_WEIGHT, TOTAL_WEIGHT_OUT, WEIGHT,
-    WEIGHT_OPTIONAL, ZLOSS_OUT,
-};
-use super::row::{Operator, attribute, input, output, unmodelled};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{FLOATING, INDEX64, INDEXES, LABELS as CLASSES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::loss::{self, Reduction};
@@ -24,11 +19,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(INPUT, FLOATING, 2, 2),
             input(TARGET, INDEXES, 1, 1),
             input(WEIGHT_OPTIONAL, SINGLE, 1, 1).optional(),
-            attribute(REDUCTION_OPTIONAL),
-            attribute(IGNORE_INDEX),
-            attribute(LABEL_SMOOTHING),
-            attribute(LSE_SQUARE_SCALE_FOR_ZLOSS),
-            attribute(RETURN_ZLOSS),
             output(LOSS_OUT, FLOATING, 1, 1),
             output(LOG_PROB_OUT, FLOATING, 2, 2),
             output(ZLOSS_OUT, FLOATING, 1, 1),
@@ -47,12 +37,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(LOG_PROB, FLOATING, 2, 2),
             input(TARGET, INDEX64, 1, 1),
             input(WEIGHT_OPTIONAL, SINGLE, 1, 1).optional(),
-            unmodelled(GRAD_ZLOSS_OPTIONAL),
-            unmodelled(LSE_FOR_ZLOSS_OPTIONAL),
-            attribute(REDUCTION_OPTIONAL),
-            attribute(IGNORE_INDEX),
-            attribute(LABEL_SMOOTHING),
-            attribute(LSE_SQUARE_SCALE_FOR_ZLOSS),
             output(OUT, FLOATING, 2, 2),
         ],
         limits: "logProb [N, C], C not 0; gradLoss [N] for none, else of one element; target [N] in 0..C or ignoreIndex; \
@@ -79,8 +63,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 1, 2),
             input(TARGET, CLASSES, 0, 1),
             input(WEIGHT, FLOATING, 1, 1),
-            attribute(REDUCTION),
-            attribute(IGNORE_INDEX),
             output(OUT, FLOATING, 0, 1),
             output(TOTAL_WEIGHT_OUT, FLOATING, 0, 1),
         ],
@@ -95,8 +77,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 1, 2),
             input(TARGET, CLASSES, 0, 1),
             input(WEIGHT, FLOATING, 1, 1),
-            attribute(REDUCTION),
-            attribute(IGNORE_INDEX),
             input(TOTAL_WEIGHT, FLOATING, 0, 1),
             output(OUT, FLOATING, 1, 2),
         ],
@@ -110,8 +90,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 4, 4),
             input(TARGET, CLASSES, 3, 3),
             input(WEIGHT, FLOATING, 1, 1),
-            attribute(REDUCTION),
-            attribute(IGNORE_INDEX),
             output(OUT, FLOATING, 0, 3),
             output(TOTAL_WEIGHT_OUT, FLOATING, 0, 1),
         ],
@@ -130,8 +108,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 4, 4),
             input(TARGET, CLASSES, 3, 3),
             input(WEIGHT, FLOATING, 1, 1),
-            attribute(REDUCTION),
-            attribute(IGNORE_INDEX),
             input(TOTAL_WEIGHT, FLOATING, 0, 1),
             output(OUT, FLOATING, 4, 4),
         ],

@@ -58,11 +58,12 @@ mod turned;
 mod vectors;
 mod weight_quantized;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use super::dtype::list_names;
+use crate::base::prototypes::{PROTOTYPES, Prototype};
 
 pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use attention::COMPRESSED;
@@ -125,121 +126,17 @@ const FAMILIES: [&[Operator]; 45] = [
 /// What the names of operators begin with that write to their first tensor.
 const INPLACE: &str = "aclnnInplace";
 
-/// Operators whose row stands for their form in place too: the names of these forms.
-const IN_PLACE: &[&str] = &[
-    "aclnnInplaceAcos",
-    "aclnnInplaceAcosh",
-    "aclnnInplaceAdd",
-    "aclnnInplaceAddRelu",
-    "aclnnInplaceAddcdiv",
-    "aclnnInplaceAddcmul",
-    "aclnnInplaceAddr",
-    "aclnnInplaceAdds",
-    "aclnnInplaceAsin",
-    "aclnnInplaceAsinh",
-    "aclnnInplaceAtan",
-    "aclnnInplaceAtan2",
-    "aclnnInplaceAtanh",
-    "aclnnInplaceBitwiseAndScalar",
-    "aclnnInplaceBitwiseAndTensor",
-    "aclnnInplaceBitwiseOrScalar",
-    "aclnnInplaceBitwiseOrTensor",
-    "aclnnInplaceBitwiseXorScalar",
-    "aclnnInplaceBitwiseXorTensor",
-    "aclnnInplaceCeil",
-    "aclnnInplaceCelu",
-    "aclnnInplaceClampMax",
-    "aclnnInplaceClampMaxTensor",
-    "aclnnInplaceClampMinTensor",
-    "aclnnInplaceCos",
-    "aclnnInplaceCosh",
-    "aclnnInplaceDiv",
-    "aclnnInplaceDivMod",
-    "aclnnInplaceDivMods",
-    "aclnnInplaceDivs",
-    "aclnnInplaceElu",
-    "aclnnInplaceEqScalar",
-    "aclnnInplaceEqTensor",
-    "aclnnInplaceErf",
-    "aclnnInplaceErfc",
-    "aclnnInplaceErfinv",
-    "aclnnInplaceExp",
-    "aclnnInplaceExp2",
-    "aclnnInplaceExpm1",
-    "aclnnInplaceFloor",
-    "aclnnInplaceFloorDivide",
-    "aclnnInplaceFloorDivides",
-    "aclnnInplaceFmodScalar",
-    "aclnnInplaceFmodTensor",
-    "aclnnInplaceFrac",
-    "aclnnInplaceGeScalar",
-    "aclnnInplaceGeTensor",
-    "aclnnInplaceGtScalar",
-    "aclnnInplaceGtTensor",
-    "aclnnInplaceHardsigmoid",
-    "aclnnInplaceHardswish",
-    "aclnnInplaceHardtanh",
-    "aclnnInplaceIndexFill",
-    "aclnnInplaceIndexFillTensor",
-    "aclnnInplaceLeScalar",
-    "aclnnInplaceLeTensor",
-    "aclnnInplaceLeakyRelu",
-    "aclnnInplaceLerp",
-    "aclnnInplaceLerps",
-    "aclnnInplaceLog",
-    "aclnnInplaceLog10",
-    "aclnnInplaceLog1p",
-    "aclnnInplaceLog2",
-    "aclnnInplaceLogicalAnd",
-    "aclnnInplaceLogicalNot",
-    "aclnnInplaceLogicalOr",
-    "aclnnInplaceLtScalar",
-    "aclnnInplaceLtTensor",
-    "aclnnInplaceMish",
-    "aclnnInplaceMul",
-    "aclnnInplaceMuls",
-    "aclnnInplaceNanToNum",
-    "aclnnInplaceNeScalar",
-    "aclnnInplaceNeTensor",
-    "aclnnInplaceNeg",
-    "aclnnInplacePowTensorScalar",
-    "aclnnInplacePowTensorTensor",
-    "aclnnInplaceReciprocal",
-    "aclnnInplaceRelu",
-    "aclnnInplaceRemainderTensorScalar",
-    "aclnnInplaceRemainderTensorTensor",
-    "aclnnInplaceRound",
-    "aclnnInplaceRoundDecimals",
-    "aclnnInplaceRsqrt",
-    "aclnnInplaceScatter",
-    "aclnnInplaceScatterValue",
-    "aclnnInplaceSelu",
-    "aclnnInplaceSigmoid",
-    "aclnnInplaceSin",
-    "aclnnInplaceSinc",
-    "aclnnInplaceSinh",
-    "aclnnInplaceSqrt",
-    "aclnnInplaceSub",
-    "aclnnInplaceSubs",
-    "aclnnInplaceTan",
-    "aclnnInplaceTanh",
-    "aclnnInplaceThreshold",
-    "aclnnInplaceTril",
-    "aclnnInplaceTriu",
-    "aclnnInplaceTrunc",
-    "aclnnInplaceXLogYScalarOther",
-    "aclnnInplaceXLogYTensor",
-];
-
-/// Every modelled function by its name.
-static SIGNATURES: LazyLock<HashMap<&str, Signature>> = LazyLock::new(|| {
+/// Every modelled function by its name: the rows, and the declared forms in place that have no row of their own.
+static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
     let rows: HashMap<&str, &'static Operator> = operators().map(|operator| (operator.name, operator)).collect();
-    let plain = rows.values().map(|operator| Signature { name: operator.name, operator, in_place: false });
-    let in_place = IN_PLACE.iter().filter_map(|&name| {
-        let operator = rows.get(format!("aclnn{}", name.strip_prefix(INPLACE)?).as_str())?;
-        Some(Signature { name, operator, in_place: true })
-    });
-    plain.chain(in_place).map(|signature| (signature.name, signature)).collect()
+    let prototypes: HashMap<&str, &Prototype> =
+        PROTOTYPES.iter().map(|prototype| (prototype.name, prototype)).collect();
+    let signature = |name: &'static str| {
+        let plain = || rows.get(format!("aclnn{}", name.strip_prefix(INPLACE)?).as_str());
+        let operator = rows.get(name).or_else(plain)?;
+        Some((name, Signature::of(name, operator, prototypes.get(operator.name)?)))
+    };
+    PROTOTYPES.iter().filter_map(|prototype| signature(prototype.name)).collect()
 });
 
 /// Every row.
@@ -254,15 +151,15 @@ pub(crate) fn count() -> usize {
 }
 
 /// What the function called `name` takes, if it is modelled.
-pub(crate) fn find(name: &str) -> Option<Signature> {
-    SIGNATURES.get(name).copied()
+pub(crate) fn find(name: &str) -> Option<&'static Signature> {
+    SIGNATURES.get(name)
 }
 
 /// The rows as a Markdown table: one line per parameter.
 pub(crate) fn markdown() -> String {
     let mut text = String::from("| operator | parameter | accepts | limits | source |\n|---|---|---|---|---|\n");
     for operator in operators() {
-        for (i, parameter) in operator.parameters.iter().enumerate() {
+        for (i, parameter) in find(operator.name).into_iter().flat_map(Signature::parameters).enumerate() {
             let (name, limits, source) =
                 if i == 0 { (operator.name, operator.limits, operator.source) } else { ("", "", "") };
             let accepts = match parameter.kind {
@@ -297,7 +194,7 @@ pub(crate) fn markdown() -> String {
             let _ = writeln!(text, "| {name} | {} | {accepts} | {limits} | {source} |", parameter.name);
         }
     }
-    for signature in IN_PLACE.iter().filter_map(|name| find(name)) {
+    for signature in SIGNATURES.values().filter(|signature| signature.in_place) {
         let (name, plain, source) = (signature.name, signature.operator.name, signature.operator.source);
         let _ = writeln!(text, "| {name} | selfRef | first tensor and output of {plain} | | {source} |");
     }

@@ -2,11 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS_OPTIONAL, COS, DIM, EPS, EPSILON, GAMMA, INPUT, KEY_REF, LAYOUT, MEAN_OUT_OPTIONAL, MODE, NORMALIZED_SHAPE,
-    Name, OUT, QUERY_REF, RSTD_OUT, RSTD_OUT_OPTIONAL, SELF, SIN, WEIGHT_OPTIONAL, X, X_OUT, X1, X2, Y_OUT,
-};
-use super::row::{Operator, attribute, in_place, input, ints, output};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::Tiles;
@@ -22,7 +19,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(X, FLOATING, 1, 8),
             input(GAMMA, FLOATING, 1, 8),
-            attribute(EPSILON),
             output(Y_OUT, FLOATING, 1, 8),
             output(RSTD_OUT, SINGLE, 0, 8),
         ],
@@ -35,7 +31,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(X, FLOATING, 1, 8),
             input(GAMMA, FLOATING, 1, 8),
-            attribute(EPSILON),
             output(Y_OUT, FLOATING, 1, 8),
             output(RSTD_OUT, SINGLE, 0, 8),
         ],
@@ -52,7 +47,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X1, FLOATING, 1, 8),
             input(X2, FLOATING, 1, 8),
             input(GAMMA, FLOATING, 1, 8),
-            attribute(EPSILON),
             output(Y_OUT, FLOATING, 1, 8),
             output(RSTD_OUT, SINGLE, 1, 8),
             output(X_OUT, FLOATING, 1, 8),
@@ -65,10 +59,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnLayerNorm",
         parameters: &[
             input(INPUT, FLOATING, 1, 8),
-            ints(NORMALIZED_SHAPE),
             input(WEIGHT_OPTIONAL, FLOATING, 1, 8).optional(),
             input(BIAS_OPTIONAL, FLOATING, 1, 8).optional(),
-            attribute(EPS),
             output(OUT, FLOATING, 1, 8),
             output(MEAN_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
             output(RSTD_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
@@ -80,14 +72,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSoftmax",
-        parameters: &[input(SELF, FLOATING, 0, 8), attribute(DIM), output(OUT, FLOATING, 0, 8)],
+        parameters: &[input(SELF, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-nn activation/softmax_v2/docs/aclnnSoftmax.md",
         plan: |call| softmax(call, Form::Plain),
     },
     Operator {
         name: "aclnnLogSoftmax",
-        parameters: &[input(SELF, FLOATING, 0, 8), attribute(DIM), output(OUT, FLOATING, 0, 8)],
+        parameters: &[input(SELF, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
         limits: "out has the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnLogSoftmax",
         plan: |call| softmax(call, Form::Log),
@@ -98,7 +90,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X, FLOATING, 4, 4),
             input(COS, FLOATING, 4, 4),
             input(SIN, FLOATING, 4, 4),
-            attribute(MODE),
             output(OUT, FLOATING, 4, 4).contiguous(),
         ],
         limits: "one element type; D even and below 896; B and N below 1000; mode 0 (half): cos and sin 11SD, B1SD or BNSD \
@@ -114,7 +105,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             in_place(KEY_REF, FLOATING, 4, 4),
             input(COS, FLOATING, 4, 4),
             input(SIN, FLOATING, 4, 4),
-            attribute(LAYOUT),
         ],
         limits: "one element type; layout 1: queryRef [B, S, N, 128], keyRef [B, S, M, 128], cos and sin [B, S, 1, 128]; no \
                  empty tensors; (N + M) * 640 elements, computed in 16 bits for FLOAT16 and in 32 else, within the unified \

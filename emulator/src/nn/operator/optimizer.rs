@@ -6,12 +6,8 @@
 use super::argument::Tensor;
 use super::arithmetic::settle;
 use super::call::OperatorCall;
-use super::names::{
-    AMSGRAD, BETA1, BETA1_POWER, BETA1_TENSOR, BETA2, BETA2_POWER, BETA2_TENSOR, END, EPS, EPS_TENSOR, GRAD, LR,
-    LR_TENSOR, M_REF, MAX_GRAD_NORM_OPTIONAL, MAX_GRAD_NORM_OPTIONAL_REF, MAXIMIZE, Name, OUT, SELF, STEP, TENSOR1,
-    TENSOR2, V_REF, VALUE_SCALAR, VAR_REF, WEIGHT, WEIGHT_DECAY, WEIGHT_DECAY_TENSOR, WEIGHT_SCALAR,
-};
-use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, REAL};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
@@ -33,7 +29,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, REAL, 0, 8),
             input(TENSOR1, REAL, 0, 8),
             input(TENSOR2, REAL, 0, 8),
-            scalar(VALUE_SCALAR),
             output(OUT, REAL, 0, 8),
         ],
         limits: "self, tensor1 and tensor2 broadcast to out; common type storable in out; value storable in the common type",
@@ -46,7 +41,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, REAL, 0, 8),
             input(TENSOR1, REAL, 0, 8),
             input(TENSOR2, REAL, 0, 8),
-            scalar(VALUE_SCALAR),
             output(OUT, REAL, 0, 8),
         ],
         limits: "self, tensor1 and tensor2 broadcast to out; common type storable in out; value storable in the common type",
@@ -67,12 +61,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnLerps",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            input(END, FLOATING, 0, 8),
-            scalar(WEIGHT_SCALAR),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), input(END, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
         limits: "one element type; self and end broadcast to out",
         source: "ops-math math/lerp/docs/aclnnLerps&aclnnInplaceLerps.md",
         plan: |call| lerp_by_scalar(call),
@@ -86,13 +75,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             in_place(MAX_GRAD_NORM_OPTIONAL_REF, FLOATING, 1, 8).optional(),
             input(GRAD, FLOATING, 1, 8),
             input(STEP, &[DType::F32, DType::I64], 0, 8).contiguous(),
-            attribute(LR),
-            attribute(BETA1),
-            attribute(BETA2),
-            attribute(WEIGHT_DECAY),
-            attribute(EPS),
-            attribute(AMSGRAD),
-            attribute(MAXIMIZE),
         ],
         limits: "one shape and one element type but for step, which has one element: the updates made before this one, as the \
                  card adds 1 to it; maxGradNormOptionalRef given where amsgrad is true",
@@ -114,8 +96,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(EPS_TENSOR, FLOATING, 0, 8),
             input(GRAD, FLOATING, 1, 8),
             input(MAX_GRAD_NORM_OPTIONAL, FLOATING, 1, 8).optional(),
-            attribute(AMSGRAD),
-            attribute(MAXIMIZE),
         ],
         limits: "one element type; mRef, vRef, grad and maxGradNormOptional as varRef, the others of one element, the powers those before \
                  the step; amsgrad is false: which second moment it leaves is not documented",

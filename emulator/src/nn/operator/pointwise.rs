@@ -6,13 +6,8 @@
 use super::argument::{Scalar, Tensor};
 use super::arithmetic::{settle, with_scalar_type};
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, APPROXIMATE, APPROXIMATE_INT, BETA, CLIP_VALUE_MAX, CLIP_VALUE_MAX_TENSOR, CLIP_VALUE_MIN,
-    CLIP_VALUE_MIN_TENSOR, EXPONENT, EXPONENT_SCALAR, GRAD_INPUT, GRAD_OUTPUT, INPUT, INPUT_SCALE, LAMBD, LAMBDA, MAX,
-    MAX_SCALAR, MIN_SCALAR, NEGATIVE_SLOPE, Name, OTHER, OTHER_SCALAR, OUT, OUTPUT, RESULT, SCALE_SCALAR, SELF,
-    SELF_SCALAR, SHIFT_BITS, THRESHOLD, VALUE_SCALAR, X, Y,
-};
-use super::row::{Operator, attribute, input, output, scalar};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{ARITHMETIC, BOOL, NUMBER, REAL, SHIFTABLE, WHOLE};
 use super::{Plan, Refusal};
 use crate::nn::Tiles;
@@ -271,7 +266,6 @@ macro_rules! function {
             name: $name,
             parameters: &[
                 $(input($tensor, $types, 0, 8),)*
-                $(scalar($scalar),)*
                 output($out, $out_types, 0, 8),
             ],
             limits: "the tensors broadcast to the output, which can store their common type",
@@ -286,7 +280,7 @@ macro_rules! of_scalar {
     ($name:literal, $scalar:ident, $tensor:ident: $types:ident, $function:expr) => {
         Operator {
             name: $name,
-            parameters: &[scalar($scalar), input($tensor, $types, 0, 8), output(OUT, $types, 0, 8)],
+            parameters: &[input($tensor, $types, 0, 8), output(OUT, $types, 0, 8)],
             limits: "out has the shape of the tensor and can store the common type",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| pointwise(call, [$tensor], &[$scalar], OUT, Widens::Yes, $function),
@@ -496,7 +490,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnGeluBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> GRAD_INPUT: REAL, TANH_GELU_GRAD),
     Operator {
         name: "aclnnGeluV2",
-        parameters: &[input(X, REAL, 0, 8), attribute(APPROXIMATE_INT), output(Y, REAL, 0, 8)],
+        parameters: &[input(X, REAL, 0, 8), output(Y, REAL, 0, 8)],
         limits: "y has the shape of x; approximate is 0 (by the error function) or 1 (by tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeluV2",
         plan: |call| match call.int(APPROXIMATE_INT)? {
@@ -507,12 +501,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnGeluBackwardV2",
-        parameters: &[
-            input(GRAD_OUTPUT, REAL, 0, 8),
-            input(SELF, REAL, 0, 8),
-            attribute(APPROXIMATE),
-            output(GRAD_INPUT, REAL, 0, 8),
-        ],
+        parameters: &[input(GRAD_OUTPUT, REAL, 0, 8), input(SELF, REAL, 0, 8), output(GRAD_INPUT, REAL, 0, 8)],
         limits: "gradOutput and self broadcast to gradInput; approximate is none or tanh",
         source: "CANN 8.1 aclnn API reference, aclnnGeluBackwardV2",
         plan: |call| match call.text(APPROXIMATE)? {

@@ -2,14 +2,9 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    AUTO_PAD, CEIL_MODE, CEIL_MODE_INT, COUNT_INCLUDE_PAD, CUBE_MATH_TYPE, DATA_FORMAT_OPTIONAL, DILATION,
-    DILATION_OPTIONAL, DILATIONS, DIVISOR_OVERRIDE, GRAD_INPUT, GRAD_OUTPUT, INDICES, INDICES_OUT, KERNEL_SHAPE,
-    KERNEL_SIZE, KSIZE, Name, OUT, OUTPUT, OUTPUT_OUT, OUTPUT_SIZE, PADDING, PADDING_TEXT, PADDINGS, PADS,
-    PADS_OPTIONAL, SELF, STRIDE, STRIDES, X,
-};
+use super::names::*;
 use super::pool::{Divisor, Pool, Rule, Slide, per_dim};
-use super::row::{Operator, attribute, input, ints, output, text};
+use super::row::{Operator, input, ints, output, text};
 use super::sets::{BYTES, FLOATING, HALF_OR_SINGLE, INDEXES, WHOLE32};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::lane::Lane;
@@ -21,11 +16,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnMaxPool2dWithMask",
         parameters: &[
             input(SELF, FLOATING, 3, 4),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(CEIL_MODE),
             output(OUT, FLOATING, 3, 4),
             output(INDICES, BYTES, 3, 4).contiguous(),
         ],
@@ -41,11 +31,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(GRAD_OUTPUT, FLOATING, 3, 4),
             input(SELF, FLOATING, 3, 4),
             input(INDICES, BYTES, 3, 4).contiguous(),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(CEIL_MODE),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
         limits: "as aclnnMaxPool2dWithMask, whose indices they are; gradOutput is as its out, gradInput as self",
@@ -54,16 +39,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaxPool2dWithIndices",
-        parameters: &[
-            input(SELF, FLOATING, 3, 4),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(CEIL_MODE),
-            output(OUT, FLOATING, 3, 4),
-            output(INDICES, INDEXES, 3, 4),
-        ],
+        parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4), output(INDICES, INDEXES, 3, 4)],
         limits: "dilation 1; padding at most half a window; indices has the shape of out",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithIndices",
         plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, Places::Plain),
@@ -74,11 +50,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(GRAD_OUTPUT, FLOATING, 3, 4),
             input(SELF, FLOATING, 3, 4),
             input(INDICES, INDEXES, 3, 4),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(CEIL_MODE),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
         limits: "as aclnnMaxPool2dWithIndices, whose indices they are; gradOutput is as its out, gradInput as self",
@@ -87,17 +58,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnAvgPool2d",
-        parameters: &[
-            input(SELF, FLOATING, 3, 4),
-            ints(KERNEL_SIZE),
-            ints(STRIDES),
-            ints(PADDINGS),
-            attribute(CEIL_MODE),
-            attribute(COUNT_INCLUDE_PAD),
-            attribute(DIVISOR_OVERRIDE),
-            attribute(CUBE_MATH_TYPE),
-            output(OUT, FLOATING, 3, 4),
-        ],
+        parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4)],
         limits: "format NCHW, or NCL of three dims, with channels; padding at most half a window; a divisorOverride of 0 is none; out has \
                  the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2d",
@@ -111,13 +72,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[
             input(GRAD_OUTPUT, FLOATING, 3, 4),
             input(SELF, FLOATING, 3, 4),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            attribute(CEIL_MODE),
-            attribute(COUNT_INCLUDE_PAD),
-            attribute(DIVISOR_OVERRIDE),
-            attribute(CUBE_MATH_TYPE),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
         limits: "as aclnnAvgPool2d; gradOutput is as its out, gradInput as self",
@@ -129,7 +83,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnAdaptiveAvgPool2d",
-        parameters: &[input(SELF, FLOATING, 3, 4), ints(OUTPUT_SIZE), output(OUT, FLOATING, 3, 4)],
+        parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4)],
         limits: "outputSize has the extents of the last two dims; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveAvgPool2d",
         plan: |call| mean(call, adaptive(call, 2)?, Divisor::Covered),
@@ -143,16 +97,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaxPool",
-        parameters: &[
-            input(SELF, HALF_OR_SINGLE, 3, 4),
-            ints(KERNEL_SHAPE),
-            ints(STRIDES),
-            attribute(AUTO_PAD),
-            ints(PADS),
-            ints(DILATIONS),
-            attribute(CEIL_MODE_INT),
-            output(OUT, HALF_OR_SINGLE, 3, 4),
-        ],
+        parameters: &[input(SELF, HALF_OR_SINGLE, 3, 4), output(OUT, HALF_OR_SINGLE, 3, 4)],
         limits: "kernelShape and strides have one or two numbers, strides none for 1; autoPad 0; pads none, one, two, or above, left, below \
                  and right; they make up a window at most, those before it less; dilations 1; planes with channels; out has the type of self",
         source: "ops-nn pooling/max_pool_v3/docs/aclnnMaxPool.md",
@@ -162,7 +107,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnAdaptiveMaxPool2d",
         parameters: &[
             input(SELF, FLOATING, 3, 4),
-            ints(OUTPUT_SIZE),
             output(OUTPUT_OUT, FLOATING, 3, 4),
             output(INDICES_OUT, INDEXES, 3, 4),
         ],
@@ -186,7 +130,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnAdaptiveMaxPool3d",
         parameters: &[
             input(SELF, FLOATING, 4, 5),
-            ints(OUTPUT_SIZE),
             output(OUTPUT_OUT, FLOATING, 4, 5),
             output(INDICES_OUT, WHOLE32, 4, 5),
         ],
@@ -209,16 +152,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaxPool3dWithArgmax",
-        parameters: &[
-            input(SELF, FLOATING, 4, 5),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(CEIL_MODE),
-            output(OUT, FLOATING, 4, 5),
-            output(INDICES, WHOLE32, 4, 5),
-        ],
+        parameters: &[input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5), output(INDICES, WHOLE32, 4, 5)],
         limits: "one number or three; dilation 1; padding at most half a window; indices has the shape of out: places in the volumes",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool3dWithArgmax.md",
         plan: |call| greatest(call, sliding_greatest(call, 3, OUT)?, OUT, Places::Plain),
@@ -229,11 +163,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(GRAD_OUTPUT, FLOATING, 4, 5),
             input(SELF, FLOATING, 4, 5),
             input(INDICES, WHOLE32, 4, 5),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            ints(DILATION),
-            attribute(CEIL_MODE),
             output(GRAD_INPUT, FLOATING, 4, 5),
         ],
         limits: "as aclnnMaxPool3dWithArgmax, whose indices they are; gradOutput is as its out, gradInput as self",
@@ -244,12 +173,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnMaxPool3D",
         parameters: &[
             input(X, FLOATING, 5, 5),
-            ints(KSIZE),
-            ints(STRIDES),
-            attribute(PADDING_TEXT),
             ints(PADS_OPTIONAL).optional(),
             ints(DILATION_OPTIONAL).optional(),
-            attribute(CEIL_MODE_INT),
             text(DATA_FORMAT_OPTIONAL),
             output(OUT, FLOATING, 5, 5),
         ],
@@ -260,40 +185,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnAvgPool3d",
-        parameters: &[
-            input(SELF, FLOATING, 4, 5),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            attribute(CEIL_MODE),
-            attribute(COUNT_INCLUDE_PAD),
-            attribute(DIVISOR_OVERRIDE),
-            output(OUT, FLOATING, 4, 5),
-        ],
+        parameters: &[input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5)],
         limits: "one number or three; padding at most half a window; a divisorOverride of 0 is none; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool3d",
         plan: |call| mean(call, sliding(call, 3, STRIDE, PADDING)?, divisor(call)?),
     },
     Operator {
         name: "aclnnAvgPool3dBackward",
-        parameters: &[
-            input(GRAD_OUTPUT, FLOATING, 4, 5),
-            input(SELF, FLOATING, 4, 5),
-            ints(KERNEL_SIZE),
-            ints(STRIDE),
-            ints(PADDING),
-            attribute(CEIL_MODE),
-            attribute(COUNT_INCLUDE_PAD),
-            attribute(DIVISOR_OVERRIDE),
-            output(OUTPUT, FLOATING, 4, 5),
-        ],
+        parameters: &[input(GRAD_OUTPUT, FLOATING, 4, 5), input(SELF, FLOATING, 4, 5), output(OUTPUT, FLOATING, 4, 5)],
         limits: "as aclnnAvgPool3d; gradOutput is as its out, output as self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool3dBackward",
         plan: |call| mean_grad(call, OUTPUT, sliding(call, 3, STRIDE, PADDING)?, divisor(call)?),
     },
     Operator {
         name: "aclnnAdaptiveAvgPool3d",
-        parameters: &[input(SELF, FLOATING, 4, 5), ints(OUTPUT_SIZE), output(OUT, FLOATING, 4, 5)],
+        parameters: &[input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5)],
         limits: "outputSize has the extents of the last three dims; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveAvgPool3d",
         plan: |call| mean(call, adaptive(call, 3)?, Divisor::Covered),

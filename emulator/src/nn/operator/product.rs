@@ -2,11 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ALPHA, BATCH1, BATCH2, BETA, CUBE_MATH_TYPE, GROUP_LIST, GROUP_TYPE, MAT1, MAT2, Name, OUT, SELF, SELF_REF,
-    TRANSPOSE_WEIGHT, TRANSPOSE_X, VEC, WEIGHT, X, Y_REF,
-};
-use super::row::{Operator, attribute, in_place, input, output, scalar};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{FLOATING, HALVES, INDEX64, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType;
@@ -23,7 +20,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 1, 6),
             input(MAT2, FLOATING, 1, 6).or_blocked(),
             output(OUT, FLOATING, 0, 6),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "shapes as torch.matmul; computed in the common type; cubeMathType 0–4, 2 not for BFLOAT16, 3 only for FLOAT",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMatmul.md",
@@ -35,7 +31,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 2, 2),
             input(MAT2, FLOATING, 2, 2).or_blocked(),
             output(OUT, FLOATING, 2, 2),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "computed in the common type; cubeMathType 0–4 as aclnnMatmul",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMm.md",
@@ -43,36 +38,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnBatchMatMul",
-        parameters: &[
-            input(SELF, FLOATING, 3, 3),
-            input(MAT2, FLOATING, 3, 3),
-            output(OUT, FLOATING, 3, 3),
-            attribute(CUBE_MATH_TYPE),
-        ],
+        parameters: &[input(SELF, FLOATING, 3, 3), input(MAT2, FLOATING, 3, 3), output(OUT, FLOATING, 3, 3)],
         limits: "computed in the common type; a batch of 1 repeats; cubeMathType 0–3",
         source: "ops-nn matmul/batch_mat_mul_v3/docs/aclnnBatchMatMul.md",
         plan: |call| matmul(call, MAT2),
     },
     Operator {
         name: "aclnnMatmulWeightNz",
-        parameters: &[
-            input(SELF, HALVES, 2, 3),
-            input(MAT2, HALVES, 2, 3).or_blocked(),
-            output(OUT, HALVES, 2, 3),
-            attribute(CUBE_MATH_TYPE),
-        ],
+        parameters: &[input(SELF, HALVES, 2, 3), input(MAT2, HALVES, 2, 3).or_blocked(), output(OUT, HALVES, 2, 3)],
         limits: "as aclnnMatmul; mat2 in FRACTAL_NZ",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMatmulWeightNz.md",
         plan: |call| call.expect_blocked(MAT2).and_then(|()| matmul(call, MAT2)),
     },
     Operator {
         name: "aclnnBatchMatMulWeightNz",
-        parameters: &[
-            input(SELF, HALVES, 3, 3),
-            input(MAT2, HALVES, 3, 3).or_blocked(),
-            output(OUT, HALVES, 3, 3),
-            attribute(CUBE_MATH_TYPE),
-        ],
+        parameters: &[input(SELF, HALVES, 3, 3), input(MAT2, HALVES, 3, 3).or_blocked(), output(OUT, HALVES, 3, 3)],
         limits: "as aclnnBatchMatMul; mat2 in FRACTAL_NZ",
         source: "ops-nn matmul/batch_mat_mul_v3/docs/aclnnBatchMatMulWeightNz.md",
         plan: |call| call.expect_blocked(MAT2).and_then(|()| matmul(call, MAT2)),
@@ -83,10 +63,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, HALVES, 0, 2),
             input(MAT1, HALVES, 2, 2),
             input(MAT2, HALVES, 2, 2).or_blocked(),
-            scalar(BETA),
-            scalar(ALPHA),
             output(OUT, HALVES, 2, 2),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "as aclnnAddmm; mat2 in FRACTAL_NZ",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnAddmmWeightNz.md",
@@ -98,10 +75,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 0, 2),
             input(MAT1, FLOATING, 2, 2),
             input(MAT2, FLOATING, 2, 2),
-            scalar(BETA),
-            scalar(ALPHA),
             output(OUT, FLOATING, 2, 2),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "one element type for self, mat1, mat2 and out; self broadcasts to out",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnAddmm&aclnnInplaceAddmm.md",
@@ -109,14 +83,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceAddmm",
-        parameters: &[
-            in_place(SELF_REF, FLOATING, 2, 2),
-            input(MAT1, FLOATING, 2, 2),
-            input(MAT2, FLOATING, 2, 2),
-            scalar(BETA),
-            scalar(ALPHA),
-            attribute(CUBE_MATH_TYPE),
-        ],
+        parameters: &[in_place(SELF_REF, FLOATING, 2, 2), input(MAT1, FLOATING, 2, 2), input(MAT2, FLOATING, 2, 2)],
         limits: "as the form that is not in place; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceAddmm",
         plan: |call| addmm(call, SELF_REF, [MAT1, MAT2], SELF_REF),
@@ -127,10 +94,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 0, 3),
             input(BATCH1, FLOATING, 3, 3),
             input(BATCH2, FLOATING, 3, 3),
-            scalar(BETA),
-            scalar(ALPHA),
             output(OUT, FLOATING, 3, 3),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "one element type; self broadcasts to out",
         source: "CANN 8.1 aclnn API reference, aclnnBaddbmm",
@@ -138,14 +102,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceBaddbmm",
-        parameters: &[
-            in_place(SELF_REF, FLOATING, 3, 3),
-            input(BATCH1, FLOATING, 3, 3),
-            input(BATCH2, FLOATING, 3, 3),
-            scalar(BETA),
-            scalar(ALPHA),
-            attribute(CUBE_MATH_TYPE),
-        ],
+        parameters: &[in_place(SELF_REF, FLOATING, 3, 3), input(BATCH1, FLOATING, 3, 3), input(BATCH2, FLOATING, 3, 3)],
         limits: "as the form that is not in place; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceBaddbmm",
         plan: |call| addmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
@@ -156,10 +113,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 0, 2),
             input(BATCH1, FLOATING, 3, 3),
             input(BATCH2, FLOATING, 3, 3),
-            scalar(BETA),
-            scalar(ALPHA),
             output(OUT, FLOATING, 2, 2),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "one element type; self broadcasts to out",
         source: "CANN 8.1 aclnn API reference, aclnnAddbmm",
@@ -167,26 +121,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceAddbmm",
-        parameters: &[
-            in_place(SELF_REF, FLOATING, 2, 2),
-            input(BATCH1, FLOATING, 3, 3),
-            input(BATCH2, FLOATING, 3, 3),
-            scalar(BETA),
-            scalar(ALPHA),
-            attribute(CUBE_MATH_TYPE),
-        ],
+        parameters: &[in_place(SELF_REF, FLOATING, 2, 2), input(BATCH1, FLOATING, 3, 3), input(BATCH2, FLOATING, 3, 3)],
         limits: "as the form that is not in place; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceAddbmm",
         plan: |call| addbmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
     },
     Operator {
         name: "aclnnMv",
-        parameters: &[
-            input(SELF, FLOATING, 2, 2),
-            input(VEC, FLOATING, 1, 1),
-            output(OUT, FLOATING, 1, 1),
-            attribute(CUBE_MATH_TYPE),
-        ],
+        parameters: &[input(SELF, FLOATING, 2, 2), input(VEC, FLOATING, 1, 1), output(OUT, FLOATING, 1, 1)],
         limits: "computed in the common type; cubeMathType 0–4 as aclnnMatmul",
         source: "CANN 8.1 aclnn API reference, aclnnMv",
         plan: |call| matmul(call, VEC),
@@ -198,9 +140,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(WEIGHT, HALVES, 2, 2),
             input(GROUP_LIST, INDEX64, 1, 1).contiguous(),
             in_place(Y_REF, SINGLE, 2, 3).contiguous(),
-            attribute(TRANSPOSE_X),
-            attribute(TRANSPOSE_WEIGHT),
-            attribute(GROUP_TYPE),
         ],
         limits: "x [K, M], weight [K, N] of its type, yRef [groups * M, N] or [groups, M, N]; no empty tensors, M and N below \
                  65536, at most 1024 groups; groupList has where each group of K ends, none before the one before it nor past \

@@ -3,12 +3,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    BIAS, DIMS, GROUP_SIZE, KEEP_DIMS, Name, OFFSET, OUT, PERTOKEN_SCALE_OPTIONAL, SCALE, SCALE_OUT,
-    SMOOTH_SCALES_OPTIONAL, TRANSPOSE_X1, TRANSPOSE_X2, X, X1, X1_OFFSET, X1_SCALE, X2, X2_OFFSET, X2_SCALE, Y_OFFSET,
-    Y_OUT, Y_SCALE,
-};
-use super::row::{Operator, attribute, input, ints, output, unmodelled};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{BYTES, HALVES, PACKED_SCALES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32, I64, U64};
@@ -35,7 +31,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnDynamicQuant",
         parameters: &[
             input(X, HALVES, 2, 8),
-            unmodelled(SMOOTH_SCALES_OPTIONAL),
             output(Y_OUT, BYTES, 2, 8).contiguous(),
             output(SCALE_OUT, SINGLE, 1, 7).contiguous(),
         ],
@@ -61,10 +56,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X1, BYTES, 2, 6),
             input(X2, BYTES, 2, 6).or_blocked(),
             input(SCALE, COLUMN_SCALES, 1, 1),
-            unmodelled(OFFSET),
             input(BIAS, BIASES, 1, 1).optional(),
-            attribute(TRANSPOSE_X1),
-            attribute(TRANSPOSE_X2),
             output(OUT, RESULTS, 2, 6),
         ],
         limits: LIMITS,
@@ -77,11 +69,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X1, BYTES, 2, 6),
             input(X2, BYTES, 2, 6).or_blocked(),
             input(SCALE, COLUMN_SCALES, 1, 1),
-            unmodelled(OFFSET),
             input(PERTOKEN_SCALE_OPTIONAL, SINGLE, 1, 1).optional(),
             input(BIAS, BIASES, 1, 1).optional(),
-            attribute(TRANSPOSE_X1),
-            attribute(TRANSPOSE_X2),
             output(OUT, RESULTS, 2, 6),
         ],
         limits: LIMITS,
@@ -95,14 +84,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X2, BYTES, 2, 6),
             input(X1_SCALE, SINGLE, 1, 1).optional(),
             input(X2_SCALE, COLUMN_SCALES, 1, 1),
-            unmodelled(Y_SCALE),
-            unmodelled(X1_OFFSET),
-            unmodelled(X2_OFFSET),
-            unmodelled(Y_OFFSET),
             input(BIAS, BIASES, 1, 1).optional(),
-            attribute(TRANSPOSE_X1),
-            attribute(TRANSPOSE_X2),
-            attribute(GROUP_SIZE),
             output(OUT, RESULTS, 2, 6),
         ],
         limits: LIMITS,
@@ -116,14 +98,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X2, BYTES, 2, 6).or_blocked(),
             input(X1_SCALE, SINGLE, 1, 1).optional(),
             input(X2_SCALE, COLUMN_SCALES, 1, 1),
-            unmodelled(Y_SCALE),
-            unmodelled(X1_OFFSET),
-            unmodelled(X2_OFFSET),
-            unmodelled(Y_OFFSET),
             input(BIAS, BIASES, 1, 1).optional(),
-            attribute(TRANSPOSE_X1),
-            attribute(TRANSPOSE_X2),
-            attribute(GROUP_SIZE),
             output(OUT, RESULTS, 2, 6),
         ],
         limits: "as aclnnQuantMatmulV5; x2 in FRACTAL_NZ",
@@ -137,16 +112,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X2, BYTES, 3, 3).or_blocked(),
             input(X1_SCALE, SINGLE, 2, 2),
             input(X2_SCALE, &[BF16], 1, 1),
-            unmodelled(Y_SCALE),
-            unmodelled(X1_OFFSET),
-            unmodelled(X2_OFFSET),
-            unmodelled(Y_OFFSET),
-            unmodelled(BIAS),
-            attribute(TRANSPOSE_X1),
-            attribute(TRANSPOSE_X2),
-            attribute(GROUP_SIZE),
-            ints(DIMS),
-            attribute(KEEP_DIMS),
             output(OUT, &[BF16], 2, 2),
         ],
         limits: "out [m, n] is the sum over the batch of x1 [batch, m, k] @ x2 [batch, k, n] * x1Scale [batch, m] * x2Scale [n], in FLOAT; \

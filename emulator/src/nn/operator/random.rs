@@ -2,11 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    COUNT, FROM, FROM_FLOAT, LAMBDA_FLOAT, MASK, MEAN_FLOAT, NUM_SAMPLES, Name, OFFSET_INT, OUT, PROB, PROB_DATA_TYPE,
-    PROB_SCALAR, REPLACEMENT, SEED, SELF, SELF_REF, SHAPE, STD, TO, TO_FLOAT,
-};
-use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, NUMBER, OCTETS, REAL};
 use super::{Plan, Refusal};
 use crate::nn::lane::Lane;
@@ -15,59 +12,35 @@ use crate::nn::random::{self, Stream};
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnInplaceUniform",
-        parameters: &[
-            in_place(SELF_REF, REAL, 0, 8),
-            attribute(FROM_FLOAT),
-            attribute(TO_FLOAT),
-            attribute(SEED),
-            attribute(OFFSET_INT),
-        ],
+        parameters: &[in_place(SELF_REF, REAL, 0, 8)],
         limits: "from is no greater than to; numbers from from on and below to",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceUniform (numbers of the emulator's own counters)",
         plan: uniform,
     },
     Operator {
         name: "aclnnInplaceNormal",
-        parameters: &[
-            in_place(SELF_REF, REAL, 0, 8),
-            attribute(MEAN_FLOAT),
-            attribute(STD),
-            attribute(SEED),
-            attribute(OFFSET_INT),
-        ],
+        parameters: &[in_place(SELF_REF, REAL, 0, 8)],
         limits: "std is at least 0",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceNormal (numbers of the emulator's own counters)",
         plan: normal,
     },
     Operator {
         name: "aclnnInplaceRandom",
-        parameters: &[
-            in_place(SELF_REF, NUMBER, 0, 8),
-            attribute(FROM),
-            attribute(TO),
-            attribute(SEED),
-            attribute(OFFSET_INT),
-        ],
+        parameters: &[in_place(SELF_REF, NUMBER, 0, 8)],
         limits: "from is below to; whole numbers from from on and below to",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceRandom (numbers of the emulator's own counters)",
         plan: whole,
     },
     Operator {
         name: "aclnnInplaceBernoulli",
-        parameters: &[in_place(SELF_REF, NUMBER, 0, 8), scalar(PROB_SCALAR), attribute(SEED), attribute(OFFSET_INT)],
+        parameters: &[in_place(SELF_REF, NUMBER, 0, 8)],
         limits: "prob from 0 to 1; 1 with this probability, else 0",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceBernoulli (numbers of the emulator's own counters)",
         plan: |call| bernoulli(call, SELF_REF),
     },
     Operator {
         name: "aclnnBernoulli",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            scalar(PROB_SCALAR),
-            attribute(SEED),
-            attribute(OFFSET_INT),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "prob from 0 to 1, a floating point number; offset a multiple of 4; out is as self, whose values are not read",
         source: "ops-math random/stateless_bernoulli/docs/aclnnBernoulli&aclnnInplaceBernoulli.md (numbers of the emulator's own counters)",
         plan: |call| {
@@ -86,27 +59,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSimThreadExponential",
-        parameters: &[
-            in_place(SELF_REF, FLOATING, 0, 8),
-            attribute(COUNT),
-            attribute(LAMBDA_FLOAT),
-            attribute(SEED),
-            attribute(OFFSET_INT),
-        ],
+        parameters: &[in_place(SELF_REF, FLOATING, 0, 8)],
         limits: "count is that of the elements of selfRef, lambda above 0; numbers of the exponential distribution of rate lambda",
         source: "ops-math random/sim_thread_exponential/docs/aclnnSimThreadExponential.md (numbers of the emulator's own counters)",
         plan: exponential,
     },
     Operator {
         name: "aclnnMultinomial",
-        parameters: &[
-            input(SELF, REAL, 1, 2),
-            attribute(NUM_SAMPLES),
-            attribute(REPLACEMENT),
-            attribute(SEED),
-            attribute(OFFSET_INT),
-            output(OUT, INDEX64, 1, 2),
-        ],
+        parameters: &[input(SELF, REAL, 1, 2), output(OUT, INDEX64, 1, 2)],
         limits: "self [N, C] or [C], C at most 2^24, out [N, numsamples] or [numsamples]; weights at least 0, which need not sum to 1; \
                  numsamples above 0; without replacement no more than C, nor than weights above 0",
         source: "ops-math random/stateless_sample_multinomial/docs/aclnnMultinomial.md (numbers of the emulator's own counters)",
@@ -114,33 +74,21 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnDropoutGenMask",
-        parameters: &[ints(SHAPE), attribute(PROB), attribute(SEED), attribute(OFFSET_INT), output(OUT, OCTETS, 1, 1)],
+        parameters: &[output(OUT, OCTETS, 1, 1)],
         limits: "prob from 0 to 1, of an element to become 0; out has a bit an element, rounded up to 128",
         source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMask (numbers of the emulator's own counters)",
         plan: mask,
     },
     Operator {
         name: "aclnnDropoutGenMaskV2",
-        parameters: &[
-            ints(SHAPE),
-            attribute(PROB),
-            attribute(SEED),
-            attribute(OFFSET_INT),
-            attribute(PROB_DATA_TYPE),
-            output(OUT, OCTETS, 1, 1),
-        ],
+        parameters: &[output(OUT, OCTETS, 1, 1)],
         limits: "prob from 0 to 1, of an element to become 0; out has a bit an element, rounded up to 128",
         source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMaskV2 (numbers of the emulator's own counters)",
         plan: mask,
     },
     Operator {
         name: "aclnnDropoutDoMask",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            input(MASK, OCTETS, 1, 1),
-            attribute(PROB),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), input(MASK, OCTETS, 1, 1), output(OUT, FLOATING, 0, 8)],
         limits: "prob from 0 to 1; mask as aclnnDropoutGenMask gives it; out has the shape and the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnDropoutDoMask",
         plan: apply_mask,

@@ -2,11 +2,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    DESCENDING, DIM, DIM_ARRAY, DIMS, DTYPE, INDICES, INDICES_OUT, K, KEEP_DIM, KEEP_DIMS, KEEPDIM, LARGEST, Name, OUT,
-    SELF, SORTED, STABLE, VALUES_OUT,
-};
-use super::row::{Operator, attribute, input, ints, output};
+use super::names::*;
+use super::row::{Operator, input, ints, output};
 use super::sets::{ARITHMETIC, FLOATING, INDEX64, INDEXES, NUMBER};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, Bool, F16, F32, I64};
@@ -20,38 +17,21 @@ const MAX_DIM: &[DType] = &[F32, F16, BF16, I64, Bool];
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnReduceSum",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            ints(DIMS).optional(),
-            attribute(KEEP_DIMS),
-            attribute(DTYPE),
-            output(OUT, NUMBER, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIMS).optional(), output(OUT, NUMBER, 0, 8)],
         limits: "no dims means all; out has the type dtype, into which self is converted before it is summed",
         source: "ops-math math/reduce_sum/docs/aclnnReduceSum.md",
         plan: |call| sum(call, DIMS, KEEP_DIMS, Share::Whole),
     },
     Operator {
         name: "aclnnMean",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(KEEP_DIM),
-            attribute(DTYPE),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; out has the type dtype",
         source: "CANN 8.1 aclnn API reference, aclnnMean",
         plan: |call| sum(call, DIM_ARRAY, KEEP_DIM, Share::OfEach),
     },
     Operator {
         name: "aclnnAmax",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(KEEP_DIM),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
         limits: "no dims means all; the reduced dims are not empty; out has the type of self",
         source: "ops-math math/reduce_max/docs/aclnnAmax.md",
         plan: amax,
@@ -65,56 +45,35 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaxDim",
-        parameters: &[
-            input(SELF, MAX_DIM, 1, 8),
-            attribute(DIM),
-            attribute(KEEPDIM),
-            output(OUT, MAX_DIM, 0, 8),
-            output(INDICES, INDEXES, 0, 8),
-        ],
+        parameters: &[input(SELF, MAX_DIM, 1, 8), output(OUT, MAX_DIM, 0, 8), output(INDICES, INDEXES, 0, 8)],
         limits: "dim is not empty; out has the type of self; of equal maxima the first wins",
         source: "ops-math math/arg_max_with_value/docs/aclnnMaxDim.md (CANN 8.1: no INT32 in self)",
         plan: max_dim,
     },
     Operator {
         name: "aclnnArgMax",
-        parameters: &[input(SELF, NUMBER, 0, 8), attribute(DIM), attribute(KEEPDIM), output(OUT, INDEXES, 0, 8)],
+        parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, INDEXES, 0, 8)],
         limits: "dim is not empty; of equal maxima the first wins",
         source: "ops-math math/arg_max_v2/docs/aclnnArgMax.md",
         plan: arg_max,
     },
     Operator {
         name: "aclnnCumsum",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), attribute(DIM), attribute(DTYPE), output(OUT, NUMBER, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "out has the shape of self and the type dtype",
         source: "CANN 8.1 aclnn API reference, aclnnCumsum",
         plan: cumsum,
     },
     Operator {
         name: "aclnnTopk",
-        parameters: &[
-            input(SELF, NUMBER, 1, 8),
-            attribute(K),
-            attribute(DIM),
-            attribute(LARGEST),
-            attribute(SORTED),
-            output(VALUES_OUT, NUMBER, 1, 8),
-            output(INDICES_OUT, INDEX64, 1, 8),
-        ],
+        parameters: &[input(SELF, NUMBER, 1, 8), output(VALUES_OUT, NUMBER, 1, 8), output(INDICES_OUT, INDEX64, 1, 8)],
         limits: "0 <= k <= extent of dim; sorted is true; of equal values the lower index comes first",
         source: "CANN 8.1 aclnn API reference, aclnnTopk",
         plan: topk,
     },
     Operator {
         name: "aclnnSort",
-        parameters: &[
-            input(SELF, NUMBER, 1, 8),
-            attribute(STABLE),
-            attribute(DIM),
-            attribute(DESCENDING),
-            output(VALUES_OUT, NUMBER, 1, 8),
-            output(INDICES_OUT, INDEX64, 1, 8),
-        ],
+        parameters: &[input(SELF, NUMBER, 1, 8), output(VALUES_OUT, NUMBER, 1, 8), output(INDICES_OUT, INDEX64, 1, 8)],
         limits: "outputs have the shape of self; always stable",
         source: "ops-math math/sort/docs/aclnnSort.md",
         plan: sort,

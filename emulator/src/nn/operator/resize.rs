@@ -3,11 +3,8 @@
 use super::argument::Tensor;
 use super::arrange::{Picks, picked, picked_grad};
 use super::call::OperatorCall;
-use super::names::{
-    ALIGN_CORNERS, GRAD_INPUT, GRAD_OUT, GRAD_OUTPUT, INPUT, INPUT_SIZE, Name, OUT, OUTPUT_SIZE, SCALE_L, SCALES_D,
-    SCALES_FLOAT, SCALES_H, SCALES_W, SELF, X,
-};
-use super::row::{Operator, attribute, input, ints, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal};
 use crate::nn::resample::{Grid, Taps, resample, resample_grad};
@@ -42,8 +39,6 @@ macro_rules! nearest {
             name: $name,
             parameters: &[
                 input(SELF, FLOATING, $rank, $rank),
-                ints(OUTPUT_SIZE),
-                $(attribute($scale),)*
                 output(OUT, FLOATING, $rank, $rank),
             ],
             limits: "outputSize has the extents behind the channels; a scale of 0 is not given; out has the type of self",
@@ -56,9 +51,6 @@ macro_rules! nearest {
             name: $name,
             parameters: &[
                 input($grad, FLOATING, $rank, $rank),
-                ints(OUTPUT_SIZE),
-                ints(INPUT_SIZE),
-                $(attribute($scale),)*
                 output($out, FLOATING, $rank, $rank),
             ],
             limits: "the output has the shape inputSize and the type of the gradient; a scale of 0 is not given",
@@ -78,9 +70,6 @@ macro_rules! blended {
             name: $name,
             parameters: &[
                 input($x, FLOATING, $rank, $rank),
-                ints(OUTPUT_SIZE),
-                attribute(ALIGN_CORNERS),
-                $(attribute($scale),)*
                 output(OUT, FLOATING, $rank, $rank),
             ],
             limits: concat!("outputSize has the extents behind the channels; a scale of 0 is not given", $limits, "; out has the type of ", "the input"),
@@ -93,10 +82,6 @@ macro_rules! blended {
             name: $name,
             parameters: &[
                 input($grad, FLOATING, $rank, $rank),
-                ints(OUTPUT_SIZE),
-                ints(INPUT_SIZE),
-                attribute(ALIGN_CORNERS),
-                $(attribute($scale),)*
                 output($out, FLOATING, $rank, $rank),
             ],
             limits: concat!("the output has the shape inputSize and the type of the gradient; a scale of 0 is not given", $limits),

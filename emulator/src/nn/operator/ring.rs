@@ -3,10 +3,7 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::gradient::expect_same;
-use super::names::{
-    ACTUAL_SEQ_QLEN_OPTIONAL, ATTN_OUT_OUT, CUR_ATTN_OUT, CUR_SOFTMAX_MAX, CUR_SOFTMAX_SUM, INPUT_LAYOUT_OPTIONAL,
-    Name, PREV_ATTN_OUT, PREV_SOFTMAX_MAX, PREV_SOFTMAX_SUM, SOFTMAX_MAX_OUT, SOFTMAX_SUM_OUT,
-};
+use super::names::*;
 use super::row::{Operator, input, output, text};
 use super::sets::{FLOATING, INDEX64, SINGLE};
 use super::{Plan, Refusal, ViewIndex, Views};

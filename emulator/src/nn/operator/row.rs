@@ -1,20 +1,21 @@
-//! The form of a row: an operator, its parameters in the order of the C prototype, and its source.
+//! The form of a row: an operator, what its C prototype does not say of its parameters, and its source.
 //!
-//! Input and output: constants only. Invariant: the parameters are those of the first-phase function without the
-//! trailing workspace size and executor, so arguments and parameters pair up by position.
+//! Input: rows and prototypes, which are constants. Output: signatures. Invariant: the parameters of a signature are those of the
+//! first-phase function without the trailing workspace size and executor, so arguments and parameters pair up by position.
 
 use std::fmt;
 
 use super::argument::{Role, Scalar, Tensor};
 use super::names::Name;
 use super::{OperatorCall, Plan, Refusal};
+use crate::base::prototypes::{ArgumentKind, Prototype};
 use crate::nn::dtype::DType;
 
 /// An aclnn operator.
 pub(crate) struct Operator {
     /// Name of the second-phase function.
     pub(crate) name: &'static str,
-    /// In the order of the C prototype.
+    /// The tensors that are modelled, and what else is not as the C prototype alone says (see [`Signature::of`]), in its order.
     pub(crate) parameters: &'static [Parameter],
     /// The remaining rules, in words; enforced by `plan`.
     pub(crate) limits: &'static str,
@@ -27,20 +28,33 @@ pub(crate) struct Operator {
 /// What the C function of an operator takes: its row, or the row in place.
 ///
 /// `aclnnInplaceAdd` is `aclnnAdd` with its first tensor, there called `selfRef`, as the last, `out`, as well.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Signature {
     /// Name of the second-phase function.
     pub(crate) name: &'static str,
     /// The row.
     pub(crate) operator: &'static Operator,
+    /// All parameters of the operator that writes elsewhere, in the order of the C prototype.
+    pub(super) row: Vec<Parameter>,
     /// Whether the first tensor is the output.
     pub(crate) in_place: bool,
 }
 
 impl Signature {
+    /// The function called `name`, of an operator with this prototype. What its row does not name is required as its C type passes it;
+    /// of tensors only NULL is accepted.
+    pub(super) fn of(name: &'static str, operator: &'static Operator, prototype: &Prototype) -> Self {
+        let parameter = |&(argument, kind): &(&str, ArgumentKind)| {
+            let said = operator.parameters.iter().find(|parameter| is_same(parameter.name, argument));
+            said.copied().unwrap_or_else(|| Parameter::declared(argument, kind))
+        };
+        let row = prototype.arguments.iter().map(parameter).collect();
+        Self { name, operator, row, in_place: name != operator.name }
+    }
+
     /// The parameters of the C function.
-    pub(crate) fn parameters(self) -> impl ExactSizeIterator<Item = Parameter> {
-        let taken = self.operator.parameters.len() - usize::from(self.in_place);
+    pub(crate) fn parameters(&self) -> impl ExactSizeIterator<Item = Parameter> {
+        let taken = self.row.len() - usize::from(self.in_place);
         let written = move |(i, parameter): (usize, &Parameter)| match parameter.kind {
             ParameterKind::Tensor { need, dtypes, ranks, layout, .. } if self.in_place && i == 0 => Parameter {
                 name: "selfRef",
@@ -48,15 +62,21 @@ impl Signature {
             },
             _ => *parameter,
         };
-        self.operator.parameters[..taken].iter().enumerate().map(written)
+        self.row[..taken].iter().enumerate().map(written)
     }
 
     /// How this function spells a parameter of the row.
     pub(crate) fn spelling<'a>(&self, parameter: &'a str) -> &'a str {
-        let ends = [self.operator.parameters.first(), self.operator.parameters.last()];
+        let ends = [self.row.first(), self.row.last()];
         let is_target = ends.into_iter().flatten().any(|end| end.name == parameter);
         if self.in_place && is_target { "selfRef" } else { parameter }
     }
+}
+
+/// Whether a documented spelling and that of the prototype are one name: `selfRef` and `self_ref` are.
+pub(super) fn is_same(documented: &str, declared: &str) -> bool {
+    let letters = declared.bytes().filter(|&letter| letter != b'_');
+    letters.map(|letter| letter.to_ascii_lowercase()).eq(documented.bytes().map(|letter| letter.to_ascii_lowercase()))
 }
 
 impl fmt::Debug for Operator {
@@ -200,16 +220,6 @@ pub(crate) const fn ints(name: Name<[i64]>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Ints(Need::Required) }
 }
 
-/// A required list of scalars.
-pub(crate) const fn scalars(name: Name<[Scalar]>) -> Parameter {
-    Parameter { name: name.text(), kind: ParameterKind::Scalars }
-}
-
-/// A required array of truth values.
-pub(crate) const fn flags(name: Name<[bool]>) -> Parameter {
-    Parameter { name: name.text(), kind: ParameterKind::Flags }
-}
-
 /// A value.
 pub(crate) const fn attribute<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Attribute }
@@ -226,6 +236,27 @@ pub(crate) const fn unmodelled<K: ?Sized>(name: Name<K>) -> Parameter {
 }
 
 impl Parameter {
+    /// A parameter of which a prototype says all.
+    pub(super) fn declared(argument: &str, kind: ArgumentKind) -> Self {
+        let kind = match kind {
+            ArgumentKind::Tensors => ParameterKind::Unmodelled,
+            ArgumentKind::Scalar => ParameterKind::Scalar(Need::Required),
+            ArgumentKind::Scalars => ParameterKind::Scalars,
+            ArgumentKind::Ints => ParameterKind::Ints(Need::Required),
+            ArgumentKind::Flags => ParameterKind::Flags,
+            ArgumentKind::Value => ParameterKind::Attribute,
+        };
+        let mut words = argument.split('_');
+        let mut name = words.next().unwrap_or_default().to_owned();
+        for word in words {
+            let (first, rest) = word.split_at(word.len().min(1));
+            name += &first.to_ascii_uppercase();
+            name += rest;
+        }
+        // Signatures are made once and kept.
+        Self { name: name.leak(), kind }
+    }
+
     /// The same parameter with NULL as "not given".
     pub(crate) const fn optional(self) -> Self {
         let kind = match self.kind {

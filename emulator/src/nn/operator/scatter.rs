@@ -2,12 +2,9 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ACCUMULATE, DATA, DIM, INDEX, INDEX_ARRAY, INDICES, MASK, MIN_LENGTH, Name, OTHER, OUT, REDUCE, SELF, SELF_REF,
-    SOURCE, SRC, UPDATES, VALUE, VALUE_SCALAR, WEIGHTS,
-};
+use super::names::*;
 use super::pointwise::{Function, numbers, reals};
-use super::row::{Operator, attribute, in_place, input, ints, output, scalar};
+use super::row::{Operator, in_place, input, output};
 use super::sets::{ANY, ARITHMETIC, INDEXES, MASKS, NUMBER};
 use super::{Plan, Refusal, Views};
 use crate::nn::dtype::DType;
@@ -20,10 +17,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         name: "aclnnScatter",
         parameters: &[
             input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
             input(INDEX, INDEXES, 0, 8),
             input(SRC, ARITHMETIC, 0, 8),
-            attribute(REDUCE),
             output(OUT, ARITHMETIC, 0, 8),
         ],
         limits: "index within src and, except along dim, within self; one element type; reduce is 0 (the last stays), 1 (added) or \
@@ -33,14 +28,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnScatterValue",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
-            input(INDEX, INDEXES, 0, 8),
-            scalar(VALUE_SCALAR),
-            attribute(REDUCE),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "as aclnnScatter, with one value, which is converted to the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnScatterValue",
         plan: |call| scatter(call, None),
@@ -58,7 +46,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             in_place(SELF_REF, ARITHMETIC, 0, 8),
             input(INDEX, INDEXES, 0, 8),
             input(SOURCE, ARITHMETIC, 0, 8),
-            attribute(ACCUMULATE),
         ],
         limits: "source has as many elements as index and the type of selfRef; positions as of aclnnTake; added where accumulate \
                  is true, else the last of a position stays",
@@ -81,45 +68,28 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIndexFillTensor",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
-            ints(INDEX_ARRAY),
-            scalar(VALUE_SCALAR),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out is as self; indices in -extent..extent",
         source: "CANN 8.1 aclnn API reference, aclnnIndexFillTensor",
         plan: index_array_fill,
     },
     Operator {
         name: "aclnnIndexFill",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
-            input(INDEX, INDEXES, 0, 1),
-            scalar(VALUE_SCALAR),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(INDEX, INDEXES, 0, 1), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out is as self; indices in -extent..extent",
         source: "ops-nn index/index_fill_d/docs/aclnnIndexFill&aclnnInplaceIndexFill.md",
         plan: index_fill,
     },
     Operator {
         name: "aclnnLinalgCross",
-        parameters: &[input(SELF, NUMBER, 1, 8), input(OTHER, NUMBER, 1, 8), attribute(DIM), output(OUT, NUMBER, 1, 8)],
+        parameters: &[input(SELF, NUMBER, 1, 8), input(OTHER, NUMBER, 1, 8), output(OUT, NUMBER, 1, 8)],
         limits: "self and other broadcast to out and have one element type and 3 elements along dim",
         source: "CANN 8.1 aclnn API reference, aclnnLinalgCross",
         plan: cross,
     },
     Operator {
         name: "aclnnBincount",
-        parameters: &[
-            input(SELF, COUNTED, 1, 1),
-            input(WEIGHTS, NUMBER, 1, 1).optional(),
-            attribute(MIN_LENGTH),
-            output(OUT, COUNTS, 1, 1),
-        ],
+        parameters: &[input(SELF, COUNTED, 1, 1), input(WEIGHTS, NUMBER, 1, 1).optional(), output(OUT, COUNTS, 1, 1)],
         limits: "weights has the shape of self; out has minlength elements at least and one for each value of self",
         source: "CANN 8.1 aclnn API reference, aclnnBincount",
         plan: count,

@@ -5,8 +5,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{ACCUMULATE, DIM, INDICES_LIST, OUT, SELF, SELF_REF, TENSORS, UNSAFE, VALUES};
-use super::row::{Operator, attribute, in_place, input, inputs, output};
+use super::names::*;
+use super::row::{Operator, in_place, input, inputs, output};
 use super::sets::{ADDABLE, ANY, INDEXES};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::dtype::list_names;
@@ -27,13 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIndexPutImpl",
-        parameters: &[
-            in_place(SELF_REF, ANY, 1, 8),
-            inputs(INDICES_LIST, ANY, 0, 8),
-            input(VALUES, ANY, 0, 8),
-            attribute(ACCUMULATE),
-            attribute(UNSAFE),
-        ],
+        parameters: &[in_place(SELF_REF, ANY, 1, 8), inputs(INDICES_LIST, ANY, 0, 8), input(VALUES, ANY, 0, 8)],
         limits: "as aclnnIndex, but nothing is written where no index has elements; values broadcast to what is indexed and have the \
                  type of selfRef; added where accumulate is true, else the last of a place stays",
         source: "CANN 8.1 aclnn API reference, aclnnIndexPutImpl (indices of integers)",
@@ -41,7 +35,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnStack",
-        parameters: &[inputs(TENSORS, ANY, 0, 7), attribute(DIM), output(OUT, ANY, 1, 8)],
+        parameters: &[inputs(TENSORS, ANY, 0, 7), output(OUT, ANY, 1, 8)],
         limits: "one shape and one element type; out has their number inserted at dim",
         source: "CANN 8.1 aclnn API reference, aclnnStack",
         plan: stack,

@@ -2,11 +2,8 @@
 
 use super::argument::Scalar;
 use super::call::OperatorCall;
-use super::names::{
-    DIAGONAL, DIM, DIMS, END_INT, END_SCALAR, OUT, PAD, REPEATS, SELF, SIZE, START, START_SCALAR, STEP, STEP_INT,
-    STEP_SCALAR, TENSORS, VALUE_SCALAR,
-};
-use super::row::{Operator, attribute, input, inputs, ints, output, scalar};
+use super::names::*;
+use super::row::{Operator, input, inputs, output};
 use super::sets::{ANY, ARITHMETIC, COMMON, RANGE};
 use super::{Plan, Refusal, ViewIndex};
 use crate::nn::dtype::DType;
@@ -17,70 +14,63 @@ use crate::nn::view::View;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCat",
-        parameters: &[inputs(TENSORS, ARITHMETIC, 1, 8), attribute(DIM), output(OUT, ARITHMETIC, 1, 8)],
+        parameters: &[inputs(TENSORS, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 1, 8)],
         limits: "one tensor at least; equal extents except along dim; out has the common type",
         source: "ops-math conversion/concat_d/docs/aclnnCat.md",
         plan: cat,
     },
     Operator {
         name: "aclnnPermute",
-        parameters: &[input(SELF, ANY, 0, 8), ints(DIMS), output(OUT, ANY, 0, 8)],
+        parameters: &[input(SELF, ANY, 0, 8), output(OUT, ANY, 0, 8)],
         limits: "dims is a permutation; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnPermute",
         plan: permute,
     },
     Operator {
         name: "aclnnSlice",
-        parameters: &[
-            input(SELF, COMMON, 1, 8),
-            attribute(DIM),
-            attribute(START),
-            attribute(END_INT),
-            attribute(STEP_INT),
-            output(OUT, COMMON, 1, 8),
-        ],
+        parameters: &[input(SELF, COMMON, 1, 8), output(OUT, COMMON, 1, 8)],
         limits: "step above 0; start and end count from the end if negative and are cut to the dim; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSlice",
         plan: slice,
     },
     Operator {
         name: "aclnnRepeat",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(REPEATS), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "as many repeats as dims, or more (leading); out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnRepeat",
         plan: repeat,
     },
     Operator {
         name: "aclnnExpand",
-        parameters: &[input(SELF, COMMON, 0, 8), ints(SIZE), output(OUT, COMMON, 0, 8)],
+        parameters: &[input(SELF, COMMON, 0, 8), output(OUT, COMMON, 0, 8)],
         limits: "self broadcasts to size, where -1 keeps an extent; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnExpand",
         plan: expand,
     },
     Operator {
         name: "aclnnConstantPadNd",
-        parameters: &[input(SELF, ARITHMETIC, 1, 8), ints(PAD), scalar(VALUE_SCALAR), output(OUT, ARITHMETIC, 1, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 1, 8)],
         limits: "pairs before, after from the last dim on; a negative pad cuts; no extent below 0; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnConstantPadNd",
         plan: pad,
     },
     Operator {
         name: "aclnnArange",
-        parameters: &[scalar(START_SCALAR), scalar(END_SCALAR), scalar(STEP_SCALAR), output(OUT, RANGE, 1, 8)],
+        parameters: &[output(OUT, RANGE, 1, 8)],
         limits: "step not 0 and towards end; out has ceil((end - start) / step) elements in any dims",
         source: "CANN 8.1 aclnn API reference, aclnnArange",
         plan: arange,
     },
     Operator {
         name: "aclnnTriu",
-        parameters: &[input(SELF, ARITHMETIC, 2, 8), attribute(DIAGONAL), output(OUT, ARITHMETIC, 2, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 2, 8), output(OUT, ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnTriu",
         plan: |call| triangle(call, Part::Upper),
     },
     Operator {
         name: "aclnnTril",
-        parameters: &[input(SELF, ARITHMETIC, 2, 8), attribute(DIAGONAL), output(OUT, ARITHMETIC, 2, 8)],
+        parameters: &[input(SELF, ARITHMETIC, 2, 8), output(OUT, ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnTril",
         plan: |call| triangle(call, Part::Lower),

@@ -1,8 +1,8 @@
 //! Rows of the operators that keep the signs of numbers as bits.
 
 use super::call::OperatorCall;
-use super::names::{DTYPE, OUT, SELF, SIZE_INT};
-use super::row::{Operator, attribute, input, output};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{HALF_OR_SINGLE, OCTETS};
 use super::{Plan, Refusal};
 use crate::nn::signs;
@@ -10,7 +10,7 @@ use crate::nn::signs;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSignBitsPack",
-        parameters: &[input(SELF, HALF_OR_SINGLE, 1, 1), attribute(SIZE_INT), output(OUT, OCTETS, 2, 2)],
+        parameters: &[input(SELF, HALF_OR_SINGLE, 1, 1), output(OUT, OCTETS, 2, 2)],
         limits: "out is [size, bytes / size], of a byte for each eight elements and one for those left over; size is above 0 and \
                  divides the bytes; a NaN, and what the last byte lacks, counts as negative",
         source: "ops-math math/sign_bits_pack/docs/aclnnSignBitsPack.md",
@@ -18,12 +18,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSignBitsUnpack",
-        parameters: &[
-            input(SELF, OCTETS, 1, 1),
-            attribute(SIZE_INT),
-            attribute(DTYPE),
-            output(OUT, HALF_OR_SINGLE, 2, 2),
-        ],
+        parameters: &[input(SELF, OCTETS, 1, 1), output(OUT, HALF_OR_SINGLE, 2, 2)],
         limits: "out is [size, 8 * bytes / size] of type dtype; size is above 0 and divides the bits",
         source: "ops-math math/sign_bits_unpack/docs/aclnnSignBitsUnpack.md",
         plan: sign_bits_unpack,

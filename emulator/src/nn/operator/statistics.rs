@@ -2,11 +2,9 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    CORRECTION, DIM, DIM_ARRAY, DIMS, DTYPE, KEEP_DIM, KEEP_DIMS, KEEPDIM, Name, ORD, OUT, P_SCALAR, SELF, UNBIASED,
-};
+use super::names::*;
 use super::reduction::{dims, reduced_len, reduced_shape};
-use super::row::{Operator, attribute, input, ints, output, scalar};
+use super::row::{Operator, input, ints, output};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER};
 use super::{Plan, Refusal};
 use crate::nn::lane::{Arithmetic, Lane, with_lane};
@@ -16,36 +14,21 @@ use crate::nn::reduce;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnAny",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(KEEPDIM),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
         limits: "no dims means all",
         source: "CANN 8.1 aclnn API reference, aclnnAny",
         plan: |call| truth(call, Quantifier::Any),
     },
     Operator {
         name: "aclnnAll",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(KEEPDIM),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
         limits: "no dims means all",
         source: "CANN 8.1 aclnn API reference, aclnnAll",
         plan: |call| truth(call, Quantifier::All),
     },
     Operator {
         name: "aclnnAmin",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(KEEP_DIM),
-            output(OUT, ARITHMETIC, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
         limits: "no dims means all; the reduced dims are not empty; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAmin",
         plan: |call| least(call, Over::named(call, DIM_ARRAY, KEEP_DIM)?),
@@ -59,20 +42,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnProd",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), attribute(DTYPE), output(OUT, NUMBER, 0, 1)],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 1)],
         limits: "out has one element and the type dtype, into which self is converted before it is multiplied",
         source: "CANN 8.1 aclnn API reference, aclnnProd",
         plan: |call| product(call, Over::all(call)?),
     },
     Operator {
         name: "aclnnProdDim",
-        parameters: &[
-            input(SELF, ARITHMETIC, 0, 8),
-            attribute(DIM),
-            attribute(KEEP_DIM),
-            attribute(DTYPE),
-            output(OUT, NUMBER, 0, 8),
-        ],
+        parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "out has the type dtype, into which self is converted before it is multiplied",
         source: "CANN 8.1 aclnn API reference, aclnnProdDim",
         plan: |call| {
@@ -83,53 +60,28 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnVar",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(UNBIASED),
-            attribute(KEEPDIM),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; the squares are over the number of elements, or one less if unbiased",
         source: "CANN 8.1 aclnn API reference, aclnnVar",
         plan: |call| spread(call, i64::from(call.flag(UNBIASED)?), |variance| variance),
     },
     Operator {
         name: "aclnnVarCorrection",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(CORRECTION),
-            attribute(KEEPDIM),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; the squares are over the number of elements less correction",
         source: "CANN 8.1 aclnn API reference, aclnnVarCorrection",
         plan: |call| spread(call, call.int(CORRECTION)?, |variance| variance),
     },
     Operator {
         name: "aclnnStd",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(CORRECTION),
-            attribute(KEEPDIM),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; the squares are over the number of elements less correction",
         source: "CANN 8.1 aclnn API reference, aclnnStd",
         plan: |call| spread(call, call.int(CORRECTION)?, f32::sqrt),
     },
     Operator {
         name: "aclnnLinalgVectorNorm",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            scalar(ORD),
-            ints(DIMS).optional(),
-            attribute(KEEP_DIMS),
-            attribute(DTYPE),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), ints(DIMS).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; ord may be 0, and infinite of either sign; out has the type dtype",
         source: "CANN 8.1 aclnn API reference, aclnnLinalgVectorNorm",
         plan: |call| {
@@ -139,25 +91,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnNorm",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            scalar(P_SCALAR),
-            ints(DIM_ARRAY).optional(),
-            attribute(KEEPDIM),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; pScalar may be 0, and infinite of either sign",
         source: "CANN 8.1 aclnn API reference, aclnnNorm",
         plan: |call| norm(call, call.scalar(P_SCALAR)?.as_f64() as f32, Over::named(call, DIM_ARRAY, KEEPDIM)?),
     },
     Operator {
         name: "aclnnLogSumExp",
-        parameters: &[
-            input(SELF, FLOATING, 0, 8),
-            ints(DIM_ARRAY).optional(),
-            attribute(KEEP_DIM),
-            output(OUT, FLOATING, 0, 8),
-        ],
+        parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all",
         source: "CANN 8.1 aclnn API reference, aclnnLogSumExp",
         plan: |call| {

@@ -3,12 +3,8 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::channel_norm::{by_channel, channels, numbers, required, vector};
-use super::names::{
-    BATCH_INVSTD, BATCH_MEAN, BIAS, BIAS_G, COUNTER, COUNTS, EPS, GRAD_BIAS, GRAD_INPUT, GRAD_OUT, GRAD_WEIGHT, INPUT,
-    INPUT_G, INVSTD, INVSTD_ALL, MEAN, MEAN_ALL, MOMENTUM, Name, OUTPUT, RUNNING_MEAN, RUNNING_VAR, SAMPLE_COUNT,
-    SQUARE_SUM, SUM, SUM_DY, SUM_DY_XMU, TOTAL_SQUARE_SUM, TOTAL_SUM, VARIANCE, WEIGHT, WEIGHT_G, X,
-};
-use super::row::{Operator, attribute, in_place, input, output};
+use super::names::*;
+use super::row::{Operator, in_place, input, output};
 use super::sets::{COUNTERS, FLOATING, HALF_OR_SINGLE, SINGLE};
 use super::{Plan, Refusal, ViewIndex, Views};
 use crate::nn::channel_norm::{Rows, combined, moments, norm, paired_sums};
@@ -18,12 +14,7 @@ use crate::nn::view::View;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnBatchNormStats",
-        parameters: &[
-            input(INPUT, FLOATING, 2, 8),
-            attribute(EPS),
-            output(MEAN, FLOATING, 1, 1),
-            output(INVSTD, FLOATING, 1, 1),
-        ],
+        parameters: &[input(INPUT, FLOATING, 2, 8), output(MEAN, FLOATING, 1, 1), output(INVSTD, FLOATING, 1, 1)],
         limits: "input [N, C, ..], C not 0; mean and invstd [C]",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormStats",
         plan: stats,
@@ -43,8 +34,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(INVSTD, FLOATING, 2, 2),
             in_place(RUNNING_MEAN, FLOATING, 1, 1).optional(),
             in_place(RUNNING_VAR, FLOATING, 1, 1).optional(),
-            attribute(MOMENTUM),
-            attribute(EPS),
             input(COUNTS, FLOATING, 1, 1),
             output(MEAN_ALL, FLOATING, 1, 1),
             output(INVSTD_ALL, FLOATING, 1, 1),
@@ -62,8 +51,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SAMPLE_COUNT, COUNTERS, 1, 1),
             in_place(MEAN, HALF_OR_SINGLE, 1, 1),
             in_place(VARIANCE, HALF_OR_SINGLE, 1, 1),
-            attribute(MOMENTUM),
-            attribute(EPS),
             output(BATCH_MEAN, HALF_OR_SINGLE, 1, 1),
             output(BATCH_INVSTD, HALF_OR_SINGLE, 1, 1),
         ],
@@ -80,7 +67,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(BIAS, FLOATING, 1, 1).optional(),
             input(MEAN, FLOATING, 1, 1),
             input(INVSTD, FLOATING, 1, 1),
-            attribute(EPS),
             output(OUTPUT, FLOATING, 2, 8),
         ],
         limits: "input [N, C, ..], C not 0; the vectors [C]; output has shape and type of input; eps is in invstd already",
@@ -95,9 +81,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(MEAN, FLOATING, 1, 1),
             input(INVSTD, FLOATING, 1, 1),
             input(WEIGHT, FLOATING, 1, 1).optional(),
-            attribute(INPUT_G),
-            attribute(WEIGHT_G),
-            attribute(BIAS_G),
             output(SUM_DY, FLOATING, 1, 1).optional(),
             output(SUM_DY_XMU, FLOATING, 1, 1).optional(),
             output(GRAD_WEIGHT, FLOATING, 1, 1).optional(),

@@ -2,12 +2,9 @@
 
 use super::argument::Tensor;
 use super::call::{OperatorCall, broadcast};
-use super::names::{
-    A_TENSOR, ALPHA_FLOAT, B_TENSOR, BATCH_SPLIT_FACTOR, BETA_FLOAT, BIAS, C_TENSOR, CUBE_MATH_TYPE, Name, OUT,
-    PERM_X1, PERM_X2, PERM_Y, SCALE, TRANS_A, TRANS_B, X1, X2,
-};
+use super::names::*;
 use super::product::precision;
-use super::row::{Operator, attribute, input, ints, output, unmodelled};
+use super::row::{Operator, input, output};
 use super::sets::{FLOATING, HALVES};
 use super::{Plan, Refusal};
 use crate::nn::matmul;
@@ -23,12 +20,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(A_TENSOR, FLOATING, 2, 2),
             input(B_TENSOR, FLOATING, 2, 2),
             input(C_TENSOR, FLOATING, 2, 2),
-            attribute(ALPHA_FLOAT),
-            attribute(BETA_FLOAT),
-            attribute(TRANS_A),
-            attribute(TRANS_B),
             output(OUT, FLOATING, 2, 2),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "A [m, k], or [k, m] with transA not 0; B [k, n], or [n, k] with transB not 0; C broadcasts to out [m, n]; one element \
                  type; cubeMathType as aclnnMatmul",
@@ -37,18 +29,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnTransposeBatchMatMul",
-        parameters: &[
-            input(X1, FLOATING, 3, 3),
-            input(X2, FLOATING, 3, 3),
-            unmodelled(BIAS),
-            unmodelled(SCALE),
-            ints(PERM_X1),
-            ints(PERM_X2),
-            ints(PERM_Y),
-            attribute(CUBE_MATH_TYPE),
-            attribute(BATCH_SPLIT_FACTOR),
-            output(OUT, FLOATING, 3, 3),
-        ],
+        parameters: &[input(X1, FLOATING, 3, 3), input(X2, FLOATING, 3, 3), output(OUT, FLOATING, 3, 3)],
         limits: "x1 [B, M, K] for permX1 [0, 1, 2], [M, B, K] for [1, 0, 2]; x2 [B, K, N] for permX2 [0, 1, 2], [B, N, K] for [0, 2, 1], \
                  which asks for permX1 [1, 0, 2] and batchSplitFactor 1; permY [1, 0, 2]; out [M, B, N], or [f, M, B / f * N] for a \
                  batchSplitFactor f that divides B; B and N from 1 to 65535, K at most 65535, or B * K with permX1 [1, 0, 2] and f; one \
@@ -58,18 +39,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnTransposeBatchMatMulWeightNz",
-        parameters: &[
-            input(X1, HALVES, 3, 3),
-            input(X2, HALVES, 3, 3).or_blocked(),
-            unmodelled(BIAS),
-            unmodelled(SCALE),
-            ints(PERM_X1),
-            ints(PERM_X2),
-            ints(PERM_Y),
-            attribute(CUBE_MATH_TYPE),
-            attribute(BATCH_SPLIT_FACTOR),
-            output(OUT, HALVES, 3, 3),
-        ],
+        parameters: &[input(X1, HALVES, 3, 3), input(X2, HALVES, 3, 3).or_blocked(), output(OUT, HALVES, 3, 3)],
         limits: "as aclnnTransposeBatchMatMul; x2 in FRACTAL_NZ",
         source: "ops-nn matmul/transpose_batch_mat_mul, aclnnTransposeBatchMatMulWeightNz",
         plan: |call| call.expect_blocked(X2).and_then(|()| transposed_batches(call)),

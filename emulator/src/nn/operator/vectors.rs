@@ -4,12 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::argument::Scalar;
 use super::call::{OperatorCall, broadcast};
-use super::names::{
-    ALPHA, ALPHA_OPTIONAL, BETA, BETA_OPTIONAL, CUBE_MATH_TYPE, MAT, Name, OTHER, OUT, SELF, TENSOR, VEC, VEC1, VEC2,
-};
+use super::names::*;
 use super::pointwise::TIMES;
 use super::product::precision;
-use super::row::{Operator, attribute, input, output, scalar};
+use super::row::{Operator, input, output, scalar};
 use super::sets::{ARITHMETIC, BOOL, FLOATING};
 use super::{Plan, Refusal};
 use crate::nn::elementwise::blocks;
@@ -31,10 +29,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 0, 1),
             input(MAT, FLOATING, 2, 2),
             input(VEC, FLOATING, 1, 1),
-            scalar(ALPHA),
-            scalar(BETA),
             output(OUT, FLOATING, 1, 1),
-            attribute(CUBE_MATH_TYPE),
         ],
         limits: "mat [m, k], vec [k], out [m]; self broadcasts to out; one element type",
         source: "CANN 8.1 aclnn API reference, aclnnAddmv",

@@ -4,12 +4,8 @@
 
 use super::argument::Tensor;
 use super::call::OperatorCall;
-use super::names::{
-    ANTIQUANT_GROUP_SIZE, ANTIQUANT_OFFSET_OPTIONAL, ANTIQUANT_SCALE, AXIS, BIAS_OPTIONAL, DST_TYPE, DTYPE,
-    INNER_PRECISE, Name, OFFSET, OUT, QUANT_OFFSET_OPTIONAL, QUANT_SCALE_OPTIONAL, ROUND_MODE, SCALE, SCALES,
-    SQRT_MODE, WEIGHT, WEIGHT_INT4_PACK, X, Y, ZERO_POINTS,
-};
-use super::row::{Operator, attribute, input, output, unmodelled};
+use super::names::*;
+use super::row::{Operator, input, output};
 use super::sets::{BYTES, FLOATING, HALVES, WHOLE32};
 use super::{Plan, Refusal};
 use crate::nn::dtype::DType::{self, BF16, F16, F32, I8, I32, U8};
@@ -39,10 +35,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(WEIGHT, WEIGHTS, 2, 2).or_blocked(),
             input(ANTIQUANT_SCALE, HALVES, 1, 2),
             input(ANTIQUANT_OFFSET_OPTIONAL, HALVES, 1, 2).optional(),
-            unmodelled(QUANT_SCALE_OPTIONAL),
-            unmodelled(QUANT_OFFSET_OPTIONAL),
             input(BIAS_OPTIONAL, BIASES, 1, 2).optional(),
-            attribute(ANTIQUANT_GROUP_SIZE),
             output(Y, HALVES, 2, 2),
         ],
         limits: PRODUCT_LIMITS,
@@ -56,11 +49,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(WEIGHT, WEIGHTS, 2, 2).or_blocked(),
             input(ANTIQUANT_SCALE, HALVES, 1, 2),
             input(ANTIQUANT_OFFSET_OPTIONAL, HALVES, 1, 2).optional(),
-            unmodelled(QUANT_SCALE_OPTIONAL),
-            unmodelled(QUANT_OFFSET_OPTIONAL),
             input(BIAS_OPTIONAL, BIASES, 1, 2).optional(),
-            attribute(ANTIQUANT_GROUP_SIZE),
-            attribute(INNER_PRECISE),
             output(Y, HALVES, 2, 2),
         ],
         limits: PRODUCT_LIMITS,
@@ -80,8 +69,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X, FLOATING, 1, 8),
             input(SCALES, &[F32, BF16], 1, 1),
             input(ZERO_POINTS, STORED, 1, 1).optional(),
-            attribute(DTYPE),
-            attribute(AXIS),
             output(OUT, STORED, 1, 8),
         ],
         limits: "out as x, of the type dtype; scales and zeroPoints of 1 element or as many as axis has; round(x / scale) + zero point, \
@@ -95,9 +82,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X, FLOATING, 1, 8),
             input(SCALE, FLOATING, 1, 8),
             input(OFFSET, FLOATING, 1, 8).optional(),
-            attribute(SQRT_MODE),
-            attribute(ROUND_MODE),
-            attribute(DST_TYPE),
             output(Y, BYTES, 1, 8),
         ],
         limits: "scale and offset of the type of x, of 1 element or [n] for the last dim; y as x; round(x scale + offset), scale squared \
@@ -111,10 +95,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X, FLOATING, 1, 8),
             input(SCALE, FLOATING, 1, 8),
             input(OFFSET, FLOATING, 1, 8).optional(),
-            attribute(SQRT_MODE),
-            attribute(ROUND_MODE),
-            attribute(DST_TYPE),
-            attribute(AXIS),
             output(Y, BYTES, 1, 8),
         ],
         limits: "as aclnnAscendQuant, for axis: -1 or -2, or the dim that is the last or the one before",
@@ -127,8 +107,6 @@ pub(super) const OPERATORS: &[Operator] = &[
             input(X, BYTES, 1, 8),
             input(SCALE, &[F32, BF16], 1, 1),
             input(OFFSET, &[F32, BF16], 1, 1).optional(),
-            attribute(DST_TYPE),
-            attribute(SQRT_MODE),
             output(Y, HALVES, 1, 8),
         ],
         limits: "scale and offset of 1 element or as many as the last dim, of one type; y as x, of dstType; (x + offset) scale, scale \

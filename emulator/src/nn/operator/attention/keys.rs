@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::argument::Tensor;
 use super::super::call::OperatorCall;
-use super::super::names::{BLOCK_SIZE, INPUT_LAYOUT, KEY, NUM_KEY_VALUE_HEADS, QUERY, VALUE};
+use super::super::names::*;
 use super::super::{Attended, PartRead, Refusal, Sequence, ViewIndex, Views};
 use super::lengths;
 use super::order::{Extents, Order};

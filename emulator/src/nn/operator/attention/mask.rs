@@ -1,7 +1,7 @@
 //! Which keys a query sees: the mask parameter and the sparse modes.
 
 use super::super::call::OperatorCall;
-use super::super::names::SPARSE_MODE;
+use super::super::names::*;
 use super::super::{Refusal, ViewIndex};
 use super::keys::Keys;
 use super::order::Extents;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::Refusal;
 use super::super::argument::Tensor;
 use super::super::call::OperatorCall;
-use super::super::names::{ATTENTION_OUT, INPUT_LAYOUT, Name, QUERY, VALUE};
+use super::super::names::*;
 use super::lengths;
 use super::order::{Extents, Order};
 use crate::nn::attention::{Attention, Batch};

@@ -23,6 +23,7 @@ mod sequences;
 mod shape;
 mod signs;
 
+use super::row::Parameter;
 use super::*;
 use crate::nn::Serial;
 use crate::nn::dtype::DType;
@@ -271,10 +272,52 @@ pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) ->
 
 pub(super) const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
+/// The declared functions whose row is that of the operator that writes elsewhere.
+const FORMS_IN_PLACE: usize = 102;
+
+#[test]
+fn forms_in_place_are_those_of_the_rows_that_have_one() {
+    let found: Vec<&str> = SIGNATURES.values().filter(|each| each.in_place).map(|each| each.name).collect();
+    assert_eq!(found.len(), FORMS_IN_PLACE, "{found:?}");
+    for (name, is_one) in [("Acos", true), ("XLogYTensor", true), ("Addmm", false), ("Copy", false)] {
+        assert_eq!(found.contains(&format!("{INPLACE}{name}").as_str()), is_one, "{name}");
+    }
+}
+
+#[test]
+fn every_declared_operator_has_a_row_or_that_of_its_other_form() {
+    for prototype in PROTOTYPES {
+        let signature = find(prototype.name).unwrap_or_else(|| panic!("{} has no row", prototype.name));
+        let parameters: Vec<&str> = signature.parameters().map(|parameter| parameter.name).collect();
+        assert_eq!(parameters.len(), prototype.arguments.len(), "{}: {parameters:?}", prototype.name);
+        for (parameter, (argument, _)) in parameters.iter().zip(prototype.arguments) {
+            assert!(row::is_same(parameter, argument), "{}: {argument} is called {parameter}", prototype.name);
+        }
+    }
+}
+
+#[test]
+fn rows_say_in_the_order_of_the_prototype_what_it_does_not() {
+    for operator in operators() {
+        let signature = find(operator.name).unwrap_or_else(|| panic!("{} has no C function", operator.name));
+        let said = operator.parameters.iter().map(|parameter| parameter.name);
+        let is_said = |parameter: &Parameter| operator.parameters.iter().any(|each| each.name == parameter.name);
+        let found = signature.parameters().filter(is_said).map(|parameter| parameter.name);
+        assert!(said.clone().eq(found), "{}: {:?}", operator.name, said.collect::<Vec<_>>());
+        let prototype = PROTOTYPES.iter().find(|prototype| prototype.name == operator.name).unwrap();
+        for (parameter, &(argument, kind)) in
+            signature.parameters().zip(prototype.arguments).filter(|(each, _)| is_said(each))
+        {
+            let declared = format!("{:?}", Parameter::declared(argument, kind));
+            assert_ne!(format!("{parameter:?}"), declared, "{} says what its prototype says", operator.name);
+        }
+    }
+}
+
 #[test]
 fn names_are_unique_and_rows_name_their_source() {
-    // A name that comes twice, or a form in place without a row, would be missing among the functions.
-    assert_eq!(count(), operators().count() + IN_PLACE.len());
+    // A name that comes twice would be missing among the functions.
+    assert_eq!(count(), operators().count() + FORMS_IN_PLACE);
     for operator in operators() {
         let known = ["ops-math ", "ops-nn ", "ops-transformer ", "CANN 8.1 aclnn API reference, "];
         let cited = known.iter().any(|place| operator.source.starts_with(place)) && operator.source.contains("aclnn");
@@ -284,9 +327,9 @@ fn names_are_unique_and_rows_name_their_source() {
 
 #[test]
 fn the_table_has_a_line_per_parameter() {
-    let lines: usize = operators().map(|operator| operator.parameters.len()).sum();
+    let lines: usize = operators().map(|operator| find(operator.name).unwrap().parameters().len()).sum();
     let text = markdown();
-    assert_eq!(text.lines().count(), lines + IN_PLACE.len() + 2);
+    assert_eq!(text.lines().count(), lines + FORMS_IN_PLACE + 2);
     assert!(text.contains("| aclnnMatmul | self | input tensor, FLOAT, FLOAT16, BFLOAT16, rank 1–6 |"), "{text}");
 }
 

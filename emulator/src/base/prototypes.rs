@@ -1,0 +1,75 @@
+//! What the C prototypes say of the aclnn operators, as plain data for those that do not see the C ABI.
+//!
+//! Input: the list of C functions of `ascend-tp-sys`. Output: [`PROTOTYPES`]. Does not: know an operator (see `nn`).
+
+/// The first phase of an operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prototype {
+    /// Name of the second phase.
+    pub(crate) name: &'static str,
+    /// Names, as Rust spells them, and kinds of the arguments before the workspace size and the executor.
+    pub(crate) arguments: &'static [(&'static str, ArgumentKind)],
+}
+
+/// What a C type passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ArgumentKind {
+    /// `aclTensor` or `aclTensorList`.
+    Tensors,
+    /// `aclScalar`.
+    Scalar,
+    /// `aclScalarList`.
+    Scalars,
+    /// `aclIntArray`.
+    Ints,
+    /// `aclBoolArray`.
+    Flags,
+    /// A number, truth value, text or element type.
+    Value,
+}
+
+macro_rules! kind {
+    (aclTensor) => {
+        ArgumentKind::Tensors
+    };
+    (aclTensorList) => {
+        ArgumentKind::Tensors
+    };
+    (aclScalar) => {
+        ArgumentKind::Scalar
+    };
+    (aclScalarList) => {
+        ArgumentKind::Scalars
+    };
+    (aclIntArray) => {
+        ArgumentKind::Ints
+    };
+    (aclBoolArray) => {
+        ArgumentKind::Flags
+    };
+    ($value:ident) => {
+        ArgumentKind::Value
+    };
+}
+
+macro_rules! prototypes {
+    (
+        required { $($required:tt)* }
+        optional { $($optional:tt)* }
+        operators { $( $run:ident, $plan:ident $arguments:tt; )* }
+        dropin {
+            functions { $($dropin:tt)* }
+            operators { $( [$since:literal] $dropin_run:ident, $dropin_plan:ident $dropin_arguments:tt; )* }
+        }
+    ) => {
+        prototypes! { $( $run $arguments; )* $( $dropin_run $dropin_arguments; )* }
+    };
+    ($( $run:ident($($arg:ident: $(*$pointer:tt)? $of:ident),* $(,)?); )*) => {
+        /// All operators.
+        pub(crate) const PROTOTYPES: &[Prototype] = &[ $( Prototype {
+            name: stringify!($run),
+            arguments: &[ $( (stringify!($arg), kind!($of)) ),* ],
+        } ),* ];
+    };
+}
+ascend_tp_sys::for_each_symbol!(prototypes);
