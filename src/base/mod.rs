@@ -1,4 +1,5 @@
-//! Words that every other module uses: data types, shapes, typed ids, units, operators' arguments and located diagnostics.
+//! Words that every other module uses: data types, shapes and their parts, typed ids, units, operators' arguments and located
+//! diagnostics.
 //!
 //! Input → output: none; these are values. Invariants: a [`Shape`] never overflows its element count, an id is only
 //! made by the arena that owns it. This module knows nothing of programs, cards or files.
@@ -18,6 +19,6 @@ pub use dtype::{DType, Precision, UnknownDType, Weights};
 pub(crate) use ids::define_id;
 pub use ids::{AxisId, Id, IdVec};
 pub use kernels::{KERNEL_BLOCKS, Kernels};
-pub use parts::balanced;
+pub use parts::Remainder;
 pub use shape::{Dims, Shape};
 pub use units::Bytes;

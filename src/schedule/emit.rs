@@ -15,9 +15,8 @@ pub use stages::{Place, Staged, StagedStep, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, Bytes, DType, Id, IdVec, Shape};
+use crate::base::{AxisId, Bytes, DType, Id, IdVec, Remainder, Shape};
 use crate::collective::SMALL_BYTES;
-use crate::placement::shard::{Remainder, part};
 use crate::placement::{Layout, Placed};
 use crate::program::call::{BufferId, Call, View};
 use crate::program::models::layer_of;
@@ -380,7 +379,7 @@ impl<'a> Emitter<'a> {
             self.add_by_pairs(op, parts, recv);
             return;
         }
-        let share = |at: usize| part(elems, cards, at, Remainder::Balanced).map_or(0, |range| range.len());
+        let share = |at: usize| Remainder::Balanced.range(elems, cards, at).len();
         let counts: Vec<usize> = (0..cards).map(share).collect();
         let own = self.temporary(dtype, [counts[self.position(axes)]].into());
         self.reduce_scatter_in_tree(op, axes, counts.clone(), send, &own);
