@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use ascend_tp::base::DType;
+use ascend_tp::call::{Call, View};
 use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{CannVersion, Config, Emulator};
@@ -12,7 +13,7 @@ use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Par
 use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
-use ascend_tp::schedule::plan::{Action, Call, Region, View};
+use ascend_tp::schedule::plan::{Action, Region};
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::world::{MeetingPlace, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, Id};
+use crate::call::{Call, View};
 use crate::device::{
     Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, KernelSource, LoadedKernels, Prepared,
     PreparedKernel, Result, Stream, Tensor,
 };
-use crate::schedule::plan::{
-    ALIGNMENT_BYTES, Action, Call, Collective, Plan, Region, StreamKind, Tensor as Slot, View,
-};
+use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot};
 use crate::timeline::Span;
 
 use super::engine::Clock;

@@ -3,9 +3,9 @@
 //! Input → output: a [`Collective`] with its bytes on the card → a call of the communicator. Invariant: what a call needs
 //! besides the communicator is made once, so that enqueueing allocates nothing. It does not know who is in the group.
 
-use crate::base::DType;
+use crate::base::{DType, Reduce};
 use crate::device::{BufferSlice, Communicator, RankParts, ReduceOp, Result, Stream};
-use crate::schedule::plan::{Collective, CollectiveKind, Reduce};
+use crate::schedule::plan::{Collective, CollectiveKind};
 
 /// A collective with its memory.
 pub(super) struct Exchange {

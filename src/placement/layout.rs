@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{AxisId, Dims, Id, Remainder, Shape};
-use crate::program::Reduce;
+use crate::base::{AxisId, Dims, Id, Reduce, Remainder, Shape};
 
 use super::mesh::Mesh;
 

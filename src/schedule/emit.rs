@@ -15,13 +15,13 @@ pub use stages::{Place, Staged, StagedStep, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, Bytes, DType, Id, IdVec, Remainder, Shape};
+use crate::base::{AxisId, Bytes, DType, Id, IdVec, Reduce, Remainder, Shape};
+use crate::call::{BufferId, Call, View};
 use crate::collective::SMALL_BYTES;
 use crate::placement::{Layout, Placed};
-use crate::program::call::{BufferId, Call, View};
 use crate::program::models::layer_of;
 use crate::program::op::Kind;
-use crate::program::{Known, Local, Op, OpId, Reduce, Role, ValueId, by_pairs};
+use crate::program::{Known, Local, Op, OpId, Role, ValueId, by_pairs};
 
 use super::join::Joins;
 use super::overlap::Emitted;

@@ -181,8 +181,8 @@ mod tests {
 
     use super::*;
     use crate::base::Id;
+    use crate::call::BufferId;
     use crate::program::Source;
-    use crate::schedule::plan::BufferId;
 
     /// Rows of 2 · 3 numbers, of which the last has only zeros; the first is 1000 elements into its tensor.
     const ROWS: usize = 5;
