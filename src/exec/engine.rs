@@ -24,8 +24,8 @@ use super::checks::{
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, News, RankThread, Shared, Shown, Wanted};
-use super::shards::{Ends, Shard, Shards};
+use super::rank::{Answer, Command, EngineEvent, RankThread, Shared, Shown, Wanted};
+use super::shards::{Shard, Shards, StopSignal};
 use super::timing::Timed;
 
 /// Whole input tensors by name, as bytes of their element type.
@@ -109,11 +109,11 @@ const GRACE: Duration = Duration::from_millis(800);
 
 /// The ranks of one process with their cards, weights and states.
 pub struct Engine {
-    ends: Ends,
+    stop_signal: StopSignal,
     ranks: Vec<RankThread>,
     /// By rank of this process.
     shards: Vec<Shard>,
-    news: Receiver<News>,
+    events: Receiver<EngineEvent>,
     programs: Vec<Vec<Arc<Plan>>>,
     /// By rank of the world.
     workspace_bytes: Vec<Bytes>,
@@ -256,24 +256,24 @@ impl Engine {
         problems.into_result(())?;
         let devices = local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
         let weights = shared_weights(&programs, &local, &devices, weights_of)?;
-        let (sender, news) = unbounded();
+        let (sender, events) = unbounded();
         let mut gate = Gate::default();
         let shared = Shared {
             groups: Arc::new(groups(&programs).into_iter().cloned().collect()),
             how: (options.marks, options.launching),
             kernels: options.kernels.clone(),
             clock: options.clock.clone(),
-            news: sender,
+            events: sender,
         };
         let ranks = local.iter().zip(&devices).zip(weights).map(|(((rank, _), device), weights)| {
             let plans = programs.iter().map(|plans| Arc::clone(&plans[*rank])).collect();
             RankThread::start(Arc::clone(device), plans, weights, gate.entrance(), &shared)
         });
         let mut engine = Self {
-            ends: Ends { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
+            stop_signal: StopSignal { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
             ranks: ranks.collect(),
             shards: Vec::new(),
-            news,
+            events,
             programs,
             workspace_bytes: Vec::new(),
             run_times: Vec::new(),
@@ -288,10 +288,10 @@ impl Engine {
 
     /// Lets the ranks here meet those of the other processes, and learns what memory they have taken.
     fn open(&mut self, gate: Gate, shared: Shared, devices: Vec<Arc<Device>>) -> Result<(), Error> {
-        let listening = shared.news.clone();
-        self.ends.group.on_failure(move |failure| {
+        let listening = shared.events.clone();
+        self.stop_signal.group.on_failure(move |failure| {
             // An engine that is gone need not know.
-            let _unheard = listening.send(News::Peer(failure.clone()));
+            let _unheard = listening.send(EngineEvent::Peer(failure.clone()));
         });
         let met = if gate.wait() {
             self.meet(&shared.groups, &devices).map(|meetings| gate.open(meetings))
@@ -331,7 +331,7 @@ impl Engine {
         }
         problems.append(self.launches.problems(&added));
         problems.into_result(())?;
-        let all = self.ends.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
+        let all = self.stop_signal.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
         same_plans(&all)?;
         let ranks: Vec<usize> = self.ranks.iter().map(|thread| thread.rank).collect();
         self.tell(|at| Command::Prepare(Arc::clone(&added[0][ranks[at]])))?;
@@ -372,7 +372,7 @@ impl Engine {
 
     /// Tells the other processes of the workspaces here, and learns theirs.
     fn share_workspaces(&mut self, own: Vec<u8>) -> Result<(), Error> {
-        let all = self.ends.group.exchange("the workspaces", own)?.concat();
+        let all = self.stop_signal.group.exchange("the workspaces", own)?.concat();
         let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
         self.workspace_bytes = all.chunks(8).map(bytes).collect();
         Ok(())
@@ -387,7 +387,7 @@ impl Engine {
                 mine.extend(RootInfo::create(&devices[at])?.to_bytes());
             }
         }
-        let all = self.ends.group.exchange("the plans", mine)?;
+        let all = self.stop_signal.group.exchange("the plans", mine)?;
         same_plans(&all)?;
         let mut roots: Vec<Option<RootInfo>> = vec![None; groups.len()];
         for bytes in &all {
@@ -437,9 +437,9 @@ impl Engine {
     /// What `fill` or a card refuses; after it the engine is stopped.
     pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.check_open()?;
-        fill(&Shards::new(&self.shards, &self.ends)).inspect_err(|error| {
+        fill(&Shards::new(&self.shards, &self.stop_signal)).inspect_err(|error| {
             self.stopped = true;
-            tell_peers(&self.ends.group, error);
+            tell_peers(&self.stop_signal.group, error);
         })
     }
 
@@ -525,7 +525,7 @@ impl Engine {
         if self.stopped {
             return Err(Error::Stopped);
         }
-        self.ends.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
+        self.stop_signal.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
     }
 
     /// The answers of all ranks here, by rank, and until then the values that they show.
@@ -533,18 +533,18 @@ impl Engine {
         let mut answers: Vec<Option<Result<Answer, RankError>>> = self.ranks.iter().map(|_| None).collect();
         let (mut peer, mut grace) = (None, never());
         while answers.iter().any(Option::is_none) {
-            let news = select_biased! {
-                recv(self.news) -> news => news,
+            let event = select_biased! {
+                recv(self.events) -> event => event,
                 recv(grace) -> _over => break,
             };
-            match news {
-                Ok(News::Value(observation)) => observe(observation),
-                Ok(News::Answer(rank, answer)) => {
+            match event {
+                Ok(EngineEvent::Value(observation)) => observe(observation),
+                Ok(EngineEvent::Answer(rank, answer)) => {
                     if let Some(at) = self.ranks.iter().position(|thread| thread.rank == rank) {
                         answers[at] = Some(answer);
                     }
                 }
-                Ok(News::Peer(failure)) => {
+                Ok(EngineEvent::Peer(failure)) => {
                     (peer, grace) = (Some(failure), after(GRACE));
                 }
                 Err(_) => break,
@@ -563,9 +563,9 @@ impl Engine {
         }
         self.stopped = true;
         let is_caused_here = failed.iter().any(|error| !error.is_consequence());
-        if !is_caused_here && self.ends.group.size() > 1 {
+        if !is_caused_here && self.stop_signal.group.size() > 1 {
             // The cause is elsewhere, and its process is about to say so.
-            let known = peer.or_else(|| self.ends.group.failure_within(GRACE));
+            let known = peer.or_else(|| self.stop_signal.group.failure_within(GRACE));
             if let Some(failure) = known {
                 return Err(Error::Peer { failure, here: failed });
             }
@@ -578,7 +578,7 @@ impl Engine {
             at: Instant::now(),
         }));
         let error = Error::of_ranks(failed);
-        tell_peers(&self.ends.group, &error);
+        tell_peers(&self.stop_signal.group, &error);
         Err(error)
     }
 }

@@ -1,6 +1,6 @@
 //! One rank's thread: opens its card, then obeys commands.
 //!
-//! Input → output: [`Command`]s → [`News`], one answer a command, whatever happens: a panic is an answer too. Invariant: a
+//! Input → output: [`Command`]s → [`EngineEvent`], one answer a command, whatever happens: a panic is an answer too. Invariant: a
 //! rank that fails leaves its communicators before it answers, so that ranks that wait for it end.
 
 use std::any::Any;
@@ -64,8 +64,8 @@ pub(super) struct Answer {
     pub(super) run_time: Option<std::ops::Range<u64>>,
 }
 
-/// What the engine hears.
-pub(super) enum News {
+/// What reaches the engine from its ranks and from other processes.
+pub(super) enum EngineEvent {
     /// A rank of this process has done what it was told, or failed.
     Answer(usize, Result<Answer, RankError>),
     /// A named value of a run, before the rank's answer to it.
@@ -89,7 +89,7 @@ pub(super) struct Shared {
     pub(super) how: (Marks, Launching),
     pub(super) kernels: KernelSource,
     pub(super) clock: Option<Clock>,
-    pub(super) news: Sender<News>,
+    pub(super) events: Sender<EngineEvent>,
 }
 
 impl RankThread {
@@ -111,7 +111,7 @@ impl RankThread {
             let source = format!("no thread can be started: {error}").into();
             let failed = RankError { rank, card, place: None, source, at: Instant::now() };
             // The engine holds the other end.
-            let _heard = shared.news.send(News::Answer(rank, Err(failed)));
+            let _heard = shared.events.send(EngineEvent::Answer(rank, Err(failed)));
         }
         Self { rank, card, commands: Some(commands), thread: thread.ok() }
     }
@@ -151,7 +151,7 @@ fn serve(
     let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.how, &shared.kernels);
     let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(panicked(panic)));
     // The engine is gone if it does not hear; then there is nothing more to do.
-    let say = |answer| shared.news.send(News::Answer(rank, answer)).is_ok();
+    let say = |answer| shared.events.send(EngineEvent::Answer(rank, answer)).is_ok();
     let mut card = match opened {
         Ok(card) => card,
         Err(error) => {
@@ -186,7 +186,7 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
             let (rank, mut spans) = (card.rank(), Vec::new());
             let mut visit = |tap, bytes| {
                 // Nobody listens any more: the engine has failed elsewhere.
-                let _unheard = shared.news.send(News::Value(Observation { rank, tap, bytes }));
+                let _unheard = shared.events.send(EngineEvent::Value(Observation { rank, tap, bytes }));
             };
             let timed = match shown {
                 Shown::Times(timed) => timed,
