@@ -110,7 +110,7 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     // A rank reads its engine's clock as a run begins and as it ends.
     let clock = Some(Clock(Arc::new(|| TAKEN.with(Cell::get))));
     let options = EngineOptions { clock, ..EngineOptions::default() };
-    let mut engine = Engine::start_with(&cann, vec![decode], &options).expect("ranks start");
+    let mut engine = Engine::start(&cann, vec![decode], &options).expect("ranks start");
     // In the first runs queues grow to the length they need.
     for _ in 0..4 {
         engine.run(0, inputs.clone()).expect("it runs");

@@ -299,7 +299,8 @@ impl Lying {
         let cards = lowered.mesh.cards();
         let emulator = Emulator::new(Config::with_cards(cards)).unwrap();
         let plans = schedule(&lowered).unwrap();
-        let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+        let mut engine =
+            Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
         // By rank: its part, and the elements of its piece.
         let ranges = |name: &str, rank: usize| {
             let (id, value) = lowered.program.values.iter().find(|(_, value)| value.name == name).unwrap();
@@ -364,7 +365,8 @@ fn matrices_that_lie_anyhow_follow_the_loops() {
 fn wire_bytes(plans: Vec<Plan>, cards: usize, inputs: Vec<(String, Arc<Vec<u8>>)>) -> f64 {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
-    let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+    let mut engine =
+        Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
     emulator.record_timeline(Recording::Everything);
     engine.run(0, inputs).unwrap();
     let spans = emulator.timeline();
@@ -601,7 +603,8 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
     let plans = schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered).unwrap();
     let emulator = Emulator::new(Config::with_cards(2)).unwrap();
-    let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+    let mut engine =
+        Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
     for round in 0..3 {
         let of = |seed: u64| numbers(round * 10 + seed).take(rows * columns).collect::<Vec<f32>>();
         let (w, g, v) = (of(1), of(2), of(3).iter().map(|x| x * x).collect::<Vec<f32>>());

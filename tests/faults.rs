@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ascend_tp::base::DType;
 use ascend_tp::emulator::{Calls, Config, Emulator, Fault};
-use ascend_tp::exec::{Engine, Error, Part};
+use ascend_tp::exec::{Engine, EngineOptions, Error, Part};
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
@@ -30,7 +30,7 @@ fn plans() -> Vec<Plan> {
 
 /// Starts an engine, loads ones, and runs two steps.
 fn run(cann: &Arc<Cann>) -> Result<Vec<Vec<f32>>, Error> {
-    let mut engine = Engine::start(cann, vec![plans()])?;
+    let mut engine = Engine::start(cann, vec![plans()], &EngineOptions::default())?;
     let ones = |part: &Part<'_>| {
         let elems: usize = part.tensor().ranges.iter().map(std::ops::Range::len).product();
         part.write(0, &HostTensor::float([elems], DType::F32, vec![1.0; elems]).to_bytes())

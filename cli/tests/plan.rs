@@ -36,7 +36,7 @@ fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
     let predicted: Vec<CardMemory> = (0..deployment.cards).map(of_rank).collect();
     let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    let engine = Engine::start(&cann, vec![prefill, decode]).unwrap();
+    let engine = Engine::start(&cann, vec![prefill, decode], &EngineOptions::default()).unwrap();
     for (rank, (usage, predicted)) in emulator.usage().iter().zip(&predicted).enumerate() {
         assert_eq!(usage.used_bytes, predicted.total().0, "rank {rank} of {deployment:?}: {predicted:?}");
         assert_eq!(
@@ -125,7 +125,7 @@ fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
         (tensor.name.clone(), Arc::new(bytes.map(|at| u8::from(at % room >= shown)).collect()))
     };
     let inputs: Vec<_> = plans[0].inputs.iter().map(input).collect();
-    let mut engine = Engine::start_with(&cann, vec![plans.to_vec()], &options).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans.to_vec()], &options).unwrap();
     // The first run may do what later ones need not, and a graph is recorded in the second.
     let ends: Vec<u64> = (0..5)
         .map(|_| {

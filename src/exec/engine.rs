@@ -88,6 +88,18 @@ pub struct EngineOptions {
     pub clock: Option<Clock>,
     /// Set to true from any thread, ends loading and refuses further runs; a run that has begun comes to its end.
     pub stop: Arc<AtomicBool>,
+    /// The weights of another engine on the same cards, which stay where they are: there is nothing to load, and either engine may go
+    /// first.
+    pub weights: Option<SharedWeights>,
+}
+
+/// Weights that an engine has on its cards, from [`Engine::weights`].
+#[derive(Clone, Debug)]
+pub struct SharedWeights {
+    /// Of a program that has them, by rank of the world.
+    plans: Vec<Arc<Plan>>,
+    /// By rank of a process: its card, and the memory there.
+    memories: Vec<(usize, Buffer)>,
 }
 
 impl Default for EngineOptions {
@@ -100,6 +112,7 @@ impl Default for EngineOptions {
             cards: Vec::new(),
             clock: None,
             stop: Arc::default(),
+            weights: None,
         }
     }
 }
@@ -172,90 +185,56 @@ fn local_ranks(world: usize, cards: usize, options: &EngineOptions, problems: &m
     local
 }
 
-/// The weights of another engine for each rank here that has them from there, once there is memory for the rest.
+/// The memory of given weights for each rank here that has some, once there is memory for the rest.
 fn shared_weights(
     programs: &[Vec<Arc<Plan>>],
     local: &[(usize, usize)],
     devices: &[Arc<Device>],
-    weights_of: Option<&Engine>,
+    given: Option<&SharedWeights>,
 ) -> Result<Vec<Option<Buffer>>, Error> {
     let mut problems = Diagnostics::new();
-    let mut weights = Vec::with_capacity(devices.len());
+    let mut memories = Vec::with_capacity(devices.len());
     for (at, ((rank, card), device)) in local.iter().zip(devices).enumerate() {
-        let held = weights_of.and_then(|other| other.shards.get(at));
-        if let Some(held) = held.filter(|held| held.card != *card) {
+        let shared = given.and_then(|weights| weights.memories.get(at));
+        if let Some((other, _)) = shared.filter(|(other, _)| other != card) {
             let problem = Diagnostic::new(format!("rank {rank}"), "its weights are on another card");
-            problems.push(problem.expected(format!("card {}", held.card)).found(card));
+            problems.push(problem.expected(format!("card {other}")).found(card));
             continue;
         }
-        weights.push(held.map(|held| held.weights.shared_with(device)).transpose()?);
-        let short = memory_problem(programs, *rank, device, weights_of.is_some())?;
+        memories.push(shared.map(|(_, memory)| memory.shared_with(device)).transpose()?);
+        let short = memory_problem(programs, *rank, device, given.is_some())?;
         short.into_iter().for_each(|problem| problems.push(problem));
     }
-    problems.into_result(weights).map_err(Error::from)
+    problems.into_result(memories).map_err(Error::from)
 }
 
 impl Engine {
-    /// Starts one thread a rank on cards `0..world` and makes all plans ready. `programs` has, for each program, the
-    /// plans of all ranks; the programs share weights and states.
+    /// Starts one thread a rank and makes all plans ready. `programs` has, for each program, the plans of all ranks; the programs
+    /// share weights and states. In a world of several processes all start with the same plans, at the same time, each for its own
+    /// rank.
     ///
     /// # Errors
-    /// Before any card is opened: fewer cards than ranks, plans that share nothing, an operator or a capture that the library does
-    /// not offer, or too little memory on a card, all at once. Then whatever a rank's card refuses.
-    pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>) -> Result<Self, Error> {
-        Self::start_with(cann, programs, &EngineOptions::default())
+    /// Before any card is opened: fewer cards than ranks, plans that share nothing or lay given weights out otherwise, an operator or
+    /// a capture that the library does not offer, or too little memory on a card, all at once. Then whatever a rank's card refuses,
+    /// other plans in another process, or the failure of one.
+    pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
+        Self::start_here(cann, programs, options).inspect_err(|error| tell_peers(&options.group, error))
     }
 
-    /// As [`Engine::start`], for the ranks of this process in a world of several. All processes start with the same plans,
-    /// at the same time.
-    ///
-    /// # Errors
-    /// As for [`Engine::start`]; and other plans in another process, or the failure of one.
-    pub fn start_with(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
-        let started = Self::start_here(cann, programs, options, None);
-        if let Err(error) = &started {
-            tell_peers(&options.group, error);
-        }
-        started
-    }
-
-    /// As [`Engine::start_with`], on the weights of another engine on the same cards, which stay where they are. There is nothing
-    /// to load; either engine may go first.
-    ///
-    /// # Errors
-    /// As for [`Engine::start_with`]; and plans that lay weights out otherwise.
-    pub fn start_beside(
-        cann: &Arc<Cann>,
-        programs: Vec<Vec<Plan>>,
-        options: &EngineOptions,
-        other: &Self,
-    ) -> Result<Self, Error> {
-        let started = Self::start_here(cann, programs, options, Some(other));
-        if let Err(error) = &started {
-            tell_peers(&options.group, error);
-        }
-        started
-    }
-
-    fn start_here(
-        cann: &Arc<Cann>,
-        programs: Vec<Vec<Plan>>,
-        options: &EngineOptions,
-        weights_of: Option<&Self>,
-    ) -> Result<Self, Error> {
+    fn start_here(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let mut problems = shared_problems(&programs);
         let launches =
             Launches { cann: Arc::clone(cann), kernels: options.kernels.kernels(), launching: options.launching };
         problems.append(launches.problems(&programs));
-        if let Some((other, first)) = weights_of.zip(programs.first()) {
-            weights_problems(&other.programs[0], first).into_iter().for_each(|problem| problems.push(problem));
+        if let Some((weights, first)) = options.weights.as_ref().zip(programs.first()) {
+            weights_problems(&weights.plans, first).into_iter().for_each(|problem| problems.push(problem));
         }
         let local = local_ranks(programs.first().map_or(0, Vec::len), cann.device_count()?, options, &mut problems);
         problems.into_result(())?;
         let devices = local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
-        let weights = shared_weights(&programs, &local, &devices, weights_of)?;
+        let weights = shared_weights(&programs, &local, &devices, options.weights.as_ref())?;
         let (sender, events) = unbounded();
         let mut gate = Gate::default();
         let shared = Shared {
@@ -406,6 +385,13 @@ impl Engine {
             Ok((ranks.clone(), root.ok_or_else(|| Diagnostics::from(missing()))?))
         };
         groups.iter().zip(roots).map(meeting).collect()
+    }
+
+    /// The weights here, which another engine on the same cards may run on.
+    #[must_use]
+    pub fn weights(&self) -> SharedWeights {
+        let memories = self.shards.iter().map(|shard| (shard.card, shard.weights.clone()));
+        SharedWeights { plans: self.programs[0].clone(), memories: memories.collect() }
     }
 
     /// Kernels that the cards have, which plans may launch.

@@ -148,20 +148,15 @@ impl<'a> SessionBuilder<'a> {
             None if world > 1 => world,
             None => self.cann.device_count().map_err(exec::Error::from)?,
         };
-        self.deployment = on_cards(self.cann, &self.deployment, &self.engine);
+        if let Some(other) = self.weights_of {
+            self.engine.weights = Some(other.engine.weights());
+        }
         let (model, progress) = (self.model, self.progress);
-        let started = Instant::now();
-        let mut session = match self.weights_of {
-            Some(other) => {
-                let programs = compiled(&self.deployment, &model.config, self.engine.kernels.kernels())?;
-                let engine = Engine::start_beside(self.cann, programs, &self.engine, &other.engine)?;
-                Session::around(engine, &model.config, &self.deployment, &self.engine, started)
-            }
-            None => Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
-                let total = shards.bytes();
-                fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
-            })?,
-        };
+        let is_filled = self.engine.weights.is_some();
+        let mut session = Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
+            let total = shards.bytes();
+            if is_filled { Ok(()) } else { fill_from(&model.checkpoint, shards, &|piece| progress(piece, total)) }
+        })?;
         session.tokenizer = model.tokenizer();
         session.stop_ids = model.stop_ids();
         Ok(session)
@@ -196,23 +191,20 @@ impl Session {
         let started = Instant::now();
         let deployment = &on_cards(cann, deployment, engine);
         let programs = compiled(deployment, config, engine.kernels.kernels())?;
-        let mut ranks = Engine::start_with(cann, programs, engine)?;
+        let mut ranks = Engine::start(cann, programs, engine)?;
         ranks.load(fill)?;
-        Ok(Self::around(ranks, config, deployment, engine, started))
-    }
-
-    fn around(
-        engine: Engine,
-        config: &ModelConfig,
-        deployment: &Deployment,
-        engine_options: &EngineOptions,
-        started: Instant,
-    ) -> Self {
         let load_seconds = started.elapsed().as_secs_f64();
         let prompt_programs = BTreeMap::from([(deployment.longest_prompt, PREFILL)]);
-        let (config, deployment, group) = (config.clone(), *deployment, Arc::clone(&engine_options.group));
-        let tokenizer = Err(Diagnostic::new("session", "was made without a tokenizer").into());
-        Self { config, deployment, engine, group, load_seconds, stop_ids: Vec::new(), tokenizer, prompt_programs }
+        Ok(Self {
+            config: config.clone(),
+            deployment: *deployment,
+            engine: ranks,
+            group: Arc::clone(&engine.group),
+            load_seconds,
+            stop_ids: Vec::new(),
+            tokenizer: Err(Diagnostic::new("session", "was made without a tokenizer").into()),
+            prompt_programs,
+        })
     }
 
     /// What the session was made for.

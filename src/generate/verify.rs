@@ -236,7 +236,7 @@ impl Setup<'_> {
             }
             _ => deployment.compile_over_stages(config, program, layers)?,
         };
-        let mut engine = Engine::start_with(self.cann, vec![plans], self.engine)?;
+        let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(0).to_vec();
         let row = |ids| Row { ids, start: 0, prompt_length: reference.sequence };

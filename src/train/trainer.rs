@@ -204,7 +204,7 @@ impl Trainer {
         }
         let Compiled { plans, sharding, .. } = compiled;
         let kinds: Vec<Part> = plans.iter().map(|(part, _)| *part).collect();
-        let mut engine = Engine::start_with(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
+        let mut engine = Engine::start(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
         let number = |part: Part| {
             let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));

@@ -38,7 +38,7 @@ pub(crate) fn start_with(
     params: &Tensors,
     options: &EngineOptions,
 ) -> Result<Engine, Error> {
-    let mut engine = Engine::start_with(cann, vec![plans], options)?;
+    let mut engine = Engine::start(cann, vec![plans], options)?;
     let bytes: BTreeMap<String, Vec<u8>> =
         params.iter().map(|(name, tensor)| (name.clone(), tensor.to_bytes())).collect();
     let whole = |part: &Part<'_>| part.write(0, &part.tensor().cut(&bytes[&part.tensor().name]));

@@ -234,7 +234,7 @@ fn run(cann: &Arc<Cann>, of: &Use, kernels: &KernelSource) -> Result<Vec<Option<
         id.map(|id| given(&program.values[id]).to_bytes()).unwrap_or_default()
     };
     let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
-    let mut engine = Engine::start_with(cann, vec![vec![of.plan.clone()]], &options)?;
+    let mut engine = Engine::start(cann, vec![vec![of.plan.clone()]], &options)?;
     engine.load(|shards: &Shards<'_>| {
         let write = |role| move |part: &Part<'_>| part.write(0, &bytes(role, &part.tensor().name));
         shards.parts().try_for_each(write(Role::Param))?;

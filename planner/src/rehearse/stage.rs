@@ -53,7 +53,7 @@ impl<'a> Stage<'a> {
             clock: Some(Clock(Arc::new(move || machine.thread_now_ns()))),
             ..EngineOptions::default()
         };
-        let engine = Engine::start_with(&cann, programs, &options)?;
+        let engine = Engine::start(&cann, programs, &options)?;
         emulator.record_timeline(Recording::Nothing);
         Ok(Self { site, placement, emulator, engine, phases: Vec::new() })
     }

@@ -103,7 +103,7 @@ impl Setup<'_> {
         let Continuation { prompt, ids } = reference;
         let config = &self.model.config;
         let deployment = self.deployment(precision, reference, Head::LastLogits);
-        let mut engine = Engine::start_with(
+        let mut engine = Engine::start(
             self.cann,
             deployment.compile_with(config, self.engine.kernels.kernels())?.into_vec(),
             self.engine,

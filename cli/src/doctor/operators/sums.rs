@@ -82,7 +82,7 @@ impl Sum {
     /// Runs it on the first two cards.
     fn run(&self, cann: &Arc<Cann>, plans: Vec<Plan>, source: &KernelSource) -> Result<Had, exec::Error> {
         let options = EngineOptions { kernels: source.clone(), ..EngineOptions::default() };
-        let mut engine = Engine::start_with(cann, vec![plans], &options)?;
+        let mut engine = Engine::start(cann, vec![plans], &options)?;
         let tensors = [("x", parts().concat()), ("whole", whole())];
         let inputs = tensors.map(|(name, data)| {
             let shape = if name == "x" { vec![CARDS, ELEMS] } else { vec![ELEMS] };
