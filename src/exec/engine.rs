@@ -24,7 +24,7 @@ use super::checks::{
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, EngineEvent, RankThread, Shared, Shown, Wanted};
+use super::rank::{Answer, Command, EngineEvent, RankRun, RankThread, Shared, Shown, Wanted};
 use super::shards::{Shard, Shards, StopSignal};
 use super::timing::Timed;
 
@@ -284,7 +284,10 @@ impl Engine {
         met?;
         let opened = opened?;
         let workspaces = workspace_bytes(&opened);
-        let memories = opened.into_iter().filter_map(|answer| answer.kept);
+        let memories = opened.into_iter().filter_map(|answer| match answer {
+            Answer::Opened { kept, .. } => Some(kept),
+            Answer::Prepared { .. } | Answer::Ran(_) => None,
+        });
         let shard = |(thread, [weights, states]): (&RankThread, [Buffer; 2])| Shard {
             plan: Arc::clone(&self.programs[0][thread.rank]),
             card: thread.card,
@@ -477,12 +480,16 @@ impl Engine {
 
     /// Waits for the run that was started.
     fn finish_run(&mut self, program: usize, observe: impl FnMut(Observation)) -> Result<Outputs, Error> {
-        let mut answers = self.collect(observe)?;
-        self.run_times = answers.iter().filter_map(|answer| answer.run_time.clone()).collect();
-        self.spans = answers.iter_mut().flat_map(|answer| std::mem::take(&mut answer.spans)).collect();
+        let runs = self.collect(observe)?.into_iter().filter_map(|answer| match answer {
+            Answer::Ran(run) => Some(run),
+            Answer::Opened { .. } | Answer::Prepared { .. } => None,
+        });
+        let mut runs: Vec<RankRun> = runs.collect();
+        self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
+        self.spans = runs.iter_mut().flat_map(|run| std::mem::take(&mut run.spans)).collect();
         // Outputs are whole on every rank, and the first one here gives them.
         let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
-        Ok(names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect())
+        Ok(names.zip(runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs)).collect())
     }
 
     fn start_run(&mut self, program: usize, inputs: Inputs, shown: Shown) -> Result<(), Error> {
@@ -631,7 +638,11 @@ fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
 
 /// The workspaces of the ranks that answered, for other processes.
 fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
-    answers.iter().flat_map(|answer| (answer.workspace_bytes as u64).to_le_bytes()).collect()
+    let bytes = answers.iter().filter_map(|answer| match answer {
+        Answer::Opened { workspace_bytes, .. } | Answer::Prepared { workspace_bytes } => Some(*workspace_bytes as u64),
+        Answer::Ran(_) => None,
+    });
+    bytes.flat_map(u64::to_le_bytes).collect()
 }
 
 /// A number that processes with the same plans have in common, and others do not.

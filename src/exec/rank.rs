@@ -50,18 +50,31 @@ pub(super) enum Wanted {
 }
 
 /// What a rank says when it has done what it was told.
-#[derive(Default)]
-pub(super) struct Answer {
-    /// Bytes of each output of a run.
+pub(super) enum Answer {
+    /// Its card is open.
+    Opened {
+        /// Bytes of the operators' workspace.
+        workspace_bytes: usize,
+        /// The memory of the weights and of the states.
+        kept: [Buffer; 2],
+    },
+    /// It has one more program.
+    Prepared {
+        /// As of [`Answer::Opened`], now.
+        workspace_bytes: usize,
+    },
+    /// A run is over.
+    Ran(RankRun),
+}
+
+/// A run as one rank saw it.
+pub(super) struct RankRun {
+    /// Bytes of each output, if the rank was to give them back.
     pub(super) outputs: Vec<Vec<u8>>,
     /// When what was, if the run was timed.
     pub(super) spans: Vec<Span>,
-    /// Bytes of the operators' workspace, once the card is open or has one more program.
-    pub(super) workspace_bytes: usize,
-    /// The memory of the weights and of the states, once the card is open.
-    pub(super) kept: Option<[Buffer; 2]>,
-    /// When a run began and ended, if the rank has a clock or the run was timed.
-    pub(super) run_time: Option<std::ops::Range<u64>>,
+    /// When the run began and ended, if the rank has a clock or the run was timed.
+    pub(super) time: Option<std::ops::Range<u64>>,
 }
 
 /// What reaches the engine from its ranks and from other processes.
@@ -159,8 +172,7 @@ fn serve(
             return;
         }
     };
-    let (workspace_bytes, kept) = (card.workspace_bytes(), Some(card.kept()));
-    if !say(Ok(Answer { workspace_bytes, kept, ..Answer::default() })) {
+    if !say(Ok(Answer::Opened { workspace_bytes: card.workspace_bytes(), kept: card.kept() })) {
         return;
     }
     for command in inbox {
@@ -180,7 +192,7 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
     match command {
         Command::Prepare(plan) => {
             card.add(&plan, shared.how)?;
-            Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() })
+            Ok(Answer::Prepared { workspace_bytes: card.workspace_bytes() })
         }
         Command::Run { program, inputs, shown, wanted } => {
             let (rank, mut spans) = (card.rank(), Vec::new());
@@ -202,8 +214,8 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
             let began = now();
             card.run(program, &inputs, watch)?;
             let outputs = if wanted == Wanted::Outputs { card.outputs(program)? } else { Vec::new() };
-            let run_time = began.zip(now()).map(|(began, ended)| began..ended);
-            Ok(Answer { outputs, spans, run_time, ..Answer::default() })
+            let time = began.zip(now()).map(|(began, ended)| began..ended);
+            Ok(Answer::Ran(RankRun { outputs, spans, time }))
         }
     }
 }
