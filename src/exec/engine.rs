@@ -397,12 +397,6 @@ impl Engine {
         SharedWeights { plans: self.programs[0].clone(), memories: memories.collect() }
     }
 
-    /// Kernels that the cards have, which plans may launch.
-    #[must_use]
-    pub const fn kernels(&self) -> Kernels {
-        self.launches.kernels
-    }
-
     /// The plans of a program, by rank; none of a program that there is not.
     #[must_use]
     pub fn plans(&self, program: usize) -> &[Arc<Plan>] {

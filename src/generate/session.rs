@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels, Precision};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
@@ -190,7 +190,7 @@ impl Session {
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let deployment = &on_cards(cann, deployment, engine);
-        let programs = compiled(deployment, config, engine.kernels.kernels())?;
+        let programs = compiled(deployment, config)?;
         let mut ranks = Engine::start(cann, programs, engine)?;
         ranks.load(fill)?;
         let load_seconds = started.elapsed().as_secs_f64();
@@ -226,7 +226,7 @@ impl Session {
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));
         }
-        let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens, self.engine.kernels());
+        let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens);
         let mut plans = compile(&self.deployment)?;
         if !self.engine.has_room(&plans) {
             // Where the cards have as many rows each, and of the longest prompt had not, the matrices of a gather live longer.
@@ -244,16 +244,16 @@ fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> De
         Exchanges::Apart => Exchanges::Apart,
         Exchanges::WithProducts => exchanges_on(cann, &options.group),
     };
-    Deployment { exchanges, ..*deployment }
+    Deployment { exchanges, kernels: options.kernels.kernels(), ..*deployment }
 }
 
 /// The programs in the order of [`PREFILL`] and [`DECODE`].
-fn compiled(deployment: &Deployment, config: &ModelConfig, kernels: Kernels) -> Result<Vec<Vec<Plan>>, Diagnostics> {
+fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Diagnostics> {
     if deployment.head == Head::AllLogits {
         let problem = Diagnostic::new("head", "a session looks at the last position alone");
         return Err(problem.expected("the last logits, or the last token").found("all logits").into());
     }
-    Ok(deployment.compile_with(config, kernels)?.into_vec())
+    Ok(deployment.compile(config)?.into_vec())
 }
 
 #[cfg(test)]

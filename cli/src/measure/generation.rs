@@ -21,12 +21,11 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::{Request, RequestEvent, Session};
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
-use ascend_tp::program::tree::SumOrder;
+use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Region, Step};
-use ascend_tp::schedule::{Exchanges, Plan};
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -169,17 +168,12 @@ impl Setting {
 
     pub(super) fn deployment(&self, cards: usize) -> Deployment {
         Deployment {
-            cards,
-            stages: 1,
-            grid: Grid::LINE,
             precision: self.precision,
             residual: self.residual,
-            batch: 1,
             longest_prompt: self.prompt,
             context: self.prompt + self.tokens,
             head: Head::LastToken,
-            order: SumOrder::AsTheyCome,
-            exchanges: Exchanges::WithProducts,
+            ..Deployment::of(&self.model, cards)
         }
     }
 }

@@ -5,9 +5,8 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
-use ascend_tp::placement::{Grid, Residual};
+use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
-use ascend_tp::program::tree::SumOrder;
 use ascend_tp::schedule::{Exchanges, Plan};
 use ascend_tp_machine::{Profile, Topology};
 
@@ -145,17 +144,16 @@ impl Setting {
     #[must_use]
     pub fn deployment(&self) -> Deployment {
         Deployment {
-            cards: self.site.cards,
             stages: self.stages,
-            grid: Grid::LINE,
             precision: self.precision,
             residual: self.residual,
             batch: self.batch,
             longest_prompt: self.input,
             context: self.input + self.output,
             head: Head::LastToken,
-            order: SumOrder::AsTheyCome,
             exchanges: Exchanges::on(self.site.profile.soc),
+            kernels: self.site.kernels.kernels(),
+            ..Deployment::of(&self.model, self.site.cards)
         }
     }
 
@@ -164,6 +162,6 @@ impl Setting {
     /// # Errors
     /// What the compiler refuses.
     pub fn compile(&self) -> Result<Vec<Vec<Plan>>, Error> {
-        Ok(self.deployment().compile_with(&self.model, self.site.kernels.kernels())?.into_vec())
+        Ok(self.deployment().compile(&self.model)?.into_vec())
     }
 }

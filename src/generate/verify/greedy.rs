@@ -83,6 +83,7 @@ impl Setup<'_> {
             longest_prompt,
             context: longest_prompt + reference.ids.len(),
             head,
+            kernels: self.engine.kernels.kernels(),
             ..self.deployment
         }
     }
@@ -103,11 +104,7 @@ impl Setup<'_> {
         let Continuation { prompt, ids } = reference;
         let config = &self.model.config;
         let deployment = self.deployment(precision, reference, Head::LastLogits);
-        let mut engine = Engine::start(
-            self.cann,
-            deployment.compile_with(config, self.engine.kernels.kernels())?.into_vec(),
-            self.engine,
-        )?;
+        let mut engine = Engine::start(self.cann, deployment.compile(config)?.into_vec(), self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let run = |sequence, cache_length| RunShape { batch: 1, sequence, cache_length };
         let (dtype, mut bytes) = (precision.activations, Vec::new());
