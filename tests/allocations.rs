@@ -14,7 +14,7 @@ use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, ProgramId};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_sys::{
@@ -113,7 +113,7 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     let mut engine = Engine::start(&cann, vec![decode], &options).expect("ranks start");
     // In the first runs queues grow to the length they need.
     for _ in 0..4 {
-        engine.run(0, inputs.clone()).expect("it runs");
+        engine.run(ProgramId(0), inputs.clone()).expect("it runs");
     }
     let taken = engine.run_times().iter().map(|time| time.end - time.start).collect();
     (steps, taken)

@@ -9,7 +9,7 @@ use ascend_tp::call::{Call, View};
 use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{CannVersion, Config, Emulator};
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, ProgramId, Timed};
 use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
@@ -66,7 +66,7 @@ fn runs_repeat_and_give_the_same() {
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     for _ in 0..3 {
-        let outputs = engine.run(0, ids([0, 7, 3])).unwrap();
+        let outputs = engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
     }
 }
@@ -78,18 +78,18 @@ fn wrong_inputs_and_programs_are_refused_together_and_the_engine_goes_on() {
     ones(&mut engine);
     let bytes = |count| Arc::new(vec![0; count]);
     let wrong = vec![("ids".to_owned(), bytes(23)), ("idz".to_owned(), bytes(24))];
-    let Err(Error::Refused(problems)) = engine.run(0, wrong) else { panic!("refused") };
+    let Err(Error::Refused(problems)) = engine.run(ProgramId(0), wrong) else { panic!("refused") };
     assert_eq!(
         problems.to_string(),
         "input `ids` i64[3]: is of another size: expected 24 bytes, found 23 bytes\n\
          input `idz`: the program has none of that name, or it came twice: expected ids"
     );
-    let message = engine.run(0, Vec::new()).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), Vec::new()).unwrap_err().to_string();
     assert_eq!(message, "input `ids` i64[3]: is missing: expected 24 bytes");
-    let message = engine.run(9, ids([0, 1, 2])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(9), ids([0, 1, 2])).unwrap_err().to_string();
     assert_eq!(message, "program: there is no such one: expected below 1, found 9");
-    assert!(engine.plans(9).is_empty() && engine.memory(9).is_empty());
-    let outputs = engine.run(0, ids([0, 7, 3])).unwrap();
+    assert!(engine.plans(ProgramId(9)).is_empty() && engine.memory(9).is_empty());
+    let outputs = engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
     assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
 }
 
@@ -98,13 +98,13 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let (emulator, cann) = emulator(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
     // All ranks look the same row up; who notices first is not defined.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
     // Work fails after it was enqueued, and is named all the same.
     assert!(message.contains("), embed of "), "{message}");
-    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
     drop(engine);
     drop(cann);
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
@@ -125,7 +125,7 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let (_emulator, cann) = emulator(Config::with_cards(3));
     let mut engine = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, self::ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), self::ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1)") && message.contains("index 8"), "{message}");
 }
 
@@ -154,7 +154,7 @@ fn another_process_that_fails_ends_an_observed_run() {
         });
         let (_group, mut engine) = start(0);
         ready.wait();
-        let message = engine.run_observed(0, ids([0, 7, 3]), |_| ()).unwrap_err().to_string();
+        let message = engine.run_observed(ProgramId(0), ids([0, 7, 3]), |_| ()).unwrap_err().to_string();
         assert!(message.starts_with("rank 1 ") && message.contains("it had enough"), "{message}");
         done.wait();
     });
@@ -166,7 +166,7 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     let mut engine = Engine::start(&cann, vec![plans_of(2, 300)], &captured(Marks::None)).unwrap();
     ones(&mut engine);
     let added = engine.add_program(plans(2)).unwrap();
-    assert_eq!((added, engine.plans(added).len()), (1, 2));
+    assert_eq!((added, engine.plans(added).len()), (ProgramId(1), 2));
     for _ in 0..3 {
         let outputs = engine.run(added, ids([0, 7, 3])).unwrap();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
@@ -192,7 +192,7 @@ fn an_input_that_is_missing_or_of_another_size_is_named() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
     let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, vec![("ids".to_owned(), Arc::new(vec![0; 8]))]).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), vec![("ids".to_owned(), Arc::new(vec![0; 8]))]).unwrap_err().to_string();
     assert!(
         message.contains("input `ids` i64[3]") && message.contains("expected 24 bytes, found 8 bytes"),
         "{message}"
@@ -209,7 +209,7 @@ fn a_weight_that_cannot_be_read_ends_all() {
         Err(Error::fill("the disk is gone"))
     });
     assert_eq!(failure.unwrap_err().to_string(), "loading weights: the disk is gone");
-    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
 }
 
 #[test]
@@ -229,10 +229,10 @@ fn a_rank_whose_thread_panics_ends_all_and_is_named() {
     }));
     let options = EngineOptions { clock: Some(clock), ..EngineOptions::default() };
     let mut engine = Engine::start(&cann, vec![plans(3)], &options).unwrap();
-    let message = engine.run(0, ids([0, 1, 2])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), ids([0, 1, 2])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1): the rank's thread panicked: "), "{message}");
     assert!(message.contains("no more time"), "{message}");
-    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
     drop((engine, cann));
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
 }
@@ -243,9 +243,9 @@ fn an_engine_that_is_told_to_stop_runs_no_more() {
     let options = EngineOptions::default();
     let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
     ones(&mut engine);
-    engine.run(0, ids([0, 7, 3])).unwrap();
+    engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
     options.stop.store(true, Ordering::Relaxed);
-    assert!(matches!(engine.run(0, ids([0, 7, 3])), Err(Error::Interrupted)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 7, 3])), Err(Error::Interrupted)));
 }
 
 /// Marks are what the emulator's failures call an op by.
@@ -255,7 +255,7 @@ fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
     let options = EngineOptions { marks: Marks::EachOp, ..EngineOptions::default() };
     let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.contains("at \"embed of "), "{message}");
 }
 
@@ -278,7 +278,7 @@ fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     for run in 0..5_i64 {
         let inputs = ids([run, 7 - run, 3]);
         let timed = if run == 3 { Timed::Streams } else { Timed::No };
-        let outputs = engine.begin(0, inputs, timed).unwrap().finish().unwrap();
+        let outputs = engine.begin(ProgramId(0), inputs, timed).unwrap().finish().unwrap();
         let expected: Vec<f32> = [run, 7 - run, 3].iter().flat_map(|id| [4.0 * *id as f32; 4]).collect();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), expected, "run {run}");
     }
@@ -295,11 +295,11 @@ fn an_operator_that_fails_in_a_replay_is_named() {
         let mut engine = Engine::start(&cann, vec![plans(4)], &captured(marks)).unwrap();
         ones(&mut engine);
         for _ in 0..3 {
-            engine.run(0, ids([0, 7, 3])).unwrap();
+            engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
         }
-        let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+        let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
         assert!(message.contains(place) && message.contains("index 8 at position 1"), "{message}");
-        assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+        assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
     }
 }
 
@@ -413,7 +413,7 @@ fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
                 ones(&mut engine);
                 // Eager, recorded, replayed.
                 for _ in 0..3 {
-                    engine.run(0, ids([1, 0, 2])).unwrap();
+                    engine.run(ProgramId(0), ids([1, 0, 2])).unwrap();
                 }
             }
             Err(Error::Refused(problems)) => {

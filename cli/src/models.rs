@@ -128,7 +128,7 @@ fn bytes(config: &ModelConfig, cards: usize) -> Result<Needed, Failure> {
         let programs = deployment.compile(&config)?.into_vec();
         let of = |rank: usize, region| {
             [PREFILL, DECODE]
-                .map(|program| programs[program][rank].region_bytes(region).0)
+                .map(|program| programs[program.0][rank].region_bytes(region).0)
                 .into_iter()
                 .max()
                 .unwrap_or(0)

@@ -7,7 +7,7 @@ use ascend_tp::base::{DType, Kernels, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
-use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::exec::{EngineOptions, Launching, ProgramId};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Exchanges;
@@ -129,7 +129,7 @@ fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
     // The first run may do what later ones need not, and a graph is recorded in the second.
     let ends: Vec<u64> = (0..5)
         .map(|_| {
-            engine.run(0, inputs.clone()).unwrap();
+            engine.run(ProgramId(0), inputs.clone()).unwrap();
             emulator.cards_now_ns()
         })
         .collect();

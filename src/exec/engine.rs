@@ -70,6 +70,10 @@ impl std::fmt::Debug for Clock {
     }
 }
 
+/// A program of an engine, by its place: those that the engine was started with in their order, then each that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProgramId(pub usize);
+
 /// How an engine runs, besides its plans.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -298,13 +302,13 @@ impl Engine {
         self.share_workspaces(workspaces)
     }
 
-    /// Makes one more program ready on all ranks, on the memory of the others; gives its number. All processes do so at the
+    /// Makes one more program ready on all ranks, on the memory of the others; gives its id. All processes do so at the
     /// same time.
     ///
     /// # Errors
     /// Plans that lay weights or states out otherwise, launch what the cards have not, want more memory than the others were given
     /// or meet in other groups; other plans in another process; or the failure of a rank, after which the engine is stopped.
-    pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<usize, Error> {
+    pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<ProgramId, Error> {
         self.check_open()?;
         let added = [plans.into_iter().map(Arc::new).collect::<Vec<Arc<Plan>>>()];
         let mut problems = shared_problems(&[self.programs[0].clone(), added[0].clone()]);
@@ -320,7 +324,7 @@ impl Engine {
         let workspaces = workspace_bytes(&self.collect(drop)?);
         self.share_workspaces(workspaces)?;
         self.programs.extend(added);
-        Ok(self.programs.len() - 1)
+        Ok(ProgramId(self.programs.len() - 1))
     }
 
     /// Whether the memory that was taken at the start does for further plans.
@@ -399,8 +403,8 @@ impl Engine {
 
     /// The plans of a program, by rank; none of a program that there is not.
     #[must_use]
-    pub fn plans(&self, program: usize) -> &[Arc<Plan>] {
-        self.programs.get(program).map_or(&[], Vec::as_slice)
+    pub fn plans(&self, program: ProgramId) -> &[Arc<Plan>] {
+        self.programs.get(program.0).map_or(&[], Vec::as_slice)
     }
 
     /// Bytes on a rank's card: each region, and the operators' workspace; none of a rank that there is not.
@@ -431,7 +435,7 @@ impl Engine {
     /// # Errors
     /// No such program, or inputs that are not those of its plan, all of them, before anything runs. Else the failure of any
     /// rank; after it the engine is stopped.
-    pub fn run(&mut self, program: usize, inputs: Inputs) -> Result<Outputs, Error> {
+    pub fn run(&mut self, program: ProgramId, inputs: Inputs) -> Result<Outputs, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
 
@@ -439,7 +443,7 @@ impl Engine {
     ///
     /// # Errors
     /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
-    pub fn begin(&mut self, program: usize, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
+    pub fn begin(&mut self, program: ProgramId, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
         self.start_run(program, inputs, Shown::Times(timed))?;
         Ok(Run { engine: self, program, is_open: true })
     }
@@ -464,7 +468,7 @@ impl Engine {
     /// As [`Engine::run`].
     pub fn run_observed(
         &mut self,
-        program: usize,
+        program: ProgramId,
         inputs: Inputs,
         observe: impl FnMut(Observation),
     ) -> Result<Outputs, Error> {
@@ -473,7 +477,7 @@ impl Engine {
     }
 
     /// Waits for the run that was started.
-    fn finish_run(&mut self, program: usize, observe: impl FnMut(Observation)) -> Result<Outputs, Error> {
+    fn finish_run(&mut self, program: ProgramId, observe: impl FnMut(Observation)) -> Result<Outputs, Error> {
         let runs = self.collect(observe)?.into_iter().filter_map(|answer| match answer {
             Answer::Ran(run) => Some(run),
             Answer::Opened { .. } | Answer::Prepared { .. } => None,
@@ -482,21 +486,21 @@ impl Engine {
         self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
         self.spans = runs.iter_mut().flat_map(|run| std::mem::take(&mut run.spans)).collect();
         // Outputs are whole on every rank, and the first one here gives them.
-        let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
+        let names = self.programs[program.0][0].outputs.iter().map(|tensor| tensor.name.clone());
         Ok(names.zip(runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs)).collect())
     }
 
-    fn start_run(&mut self, program: usize, inputs: Inputs, shown: Shown) -> Result<(), Error> {
+    fn start_run(&mut self, program: ProgramId, inputs: Inputs, shown: Shown) -> Result<(), Error> {
         self.check_open()?;
-        let plans = self.programs.get(program).ok_or_else(|| {
+        let plans = self.programs.get(program.0).ok_or_else(|| {
             let problem = Diagnostic::new("program", "there is no such one");
-            Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program))
+            Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program.0))
         })?;
         // Wrong inputs are refused here, before any rank has begun.
         let inputs = Arc::new(in_order(&plans[0].inputs, inputs)?);
         self.tell(move |at| {
             let wanted = if at == 0 { Wanted::Outputs } else { Wanted::Nothing };
-            Command::Run { program, inputs: Arc::clone(&inputs), shown, wanted }
+            Command::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
         })
     }
 
@@ -575,7 +579,7 @@ impl Engine {
 #[derive(Debug)]
 pub struct Run<'a> {
     engine: &'a mut Engine,
-    program: usize,
+    program: ProgramId,
     /// The ranks' answers are still to come.
     is_open: bool,
 }

@@ -12,7 +12,7 @@ use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, Engine, EngineOptions, Shards, exchanges_on};
+use crate::exec::{self, Engine, EngineOptions, ProgramId, Shards, exchanges_on};
 use crate::placement::Residual;
 use crate::program::models::Head;
 use crate::schedule::{Exchanges, Plan};
@@ -37,14 +37,14 @@ pub struct Session {
     /// Or why there is none.
     pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
     /// The programs that read prompts, by the tokens they have room for.
-    prompt_programs: BTreeMap<usize, usize>,
+    prompt_programs: BTreeMap<usize, ProgramId>,
 }
 
-/// Index of the program that reads the prompts, of a session's engine.
-pub const PREFILL: usize = 0;
+/// The program that reads the prompts, of a session's engine.
+pub const PREFILL: ProgramId = ProgramId(0);
 
-/// Index of the program that makes one token a sequence.
-pub const DECODE: usize = 1;
+/// The program that makes one token a sequence.
+pub const DECODE: ProgramId = ProgramId(1);
 
 /// What makes a [`Session`]; what is not said follows from the model.
 #[must_use = "nothing is done before `start`"]
@@ -221,7 +221,7 @@ impl Session {
     }
 
     /// The program that reads prompts of up to `longest` tokens, and how many tokens it has room for.
-    pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(usize, usize), Error> {
+    pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(ProgramId, usize), Error> {
         let tokens = bucket::rounded_up(longest, self.deployment.longest_prompt);
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));

@@ -16,7 +16,7 @@ use ascend_tp::base::{DType, Diagnostics, Id, Kernels, Precision};
 use ascend_tp::compile::compile_with;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::{self, Engine, EngineOptions, Part, Shards};
+use ascend_tp::exec::{self, Engine, EngineOptions, Part, ProgramId, Shards};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::models::{Head, RunShape, decoder, input};
@@ -241,7 +241,7 @@ fn run(cann: &Arc<Cann>, of: &Use, kernels: &KernelSource) -> Result<Vec<Option<
         shards.states().iter().flatten().try_for_each(write(Role::State))
     })?;
     let inputs = of.plan.inputs.iter().map(|tensor| (tensor.name.clone(), Arc::new(bytes(Role::Input, &tensor.name))));
-    let _outputs = engine.run_observed(0, inputs.collect(), |observation| {
+    let _outputs = engine.run_observed(ProgramId(0), inputs.collect(), |observation| {
         let id = of.plan.taps[observation.tap].value;
         let value = &program.values[id];
         values[id.index()] = Some(HostTensor::from_bytes(value.shape.clone(), value.dtype, &observation.bytes));

@@ -72,7 +72,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     setting.check()?;
     let cards = setting.cards.first().copied().unwrap_or(1);
     let plans = setting.deployment(cards).compile(&setting.model)?.into_vec();
-    let plans: Vec<&Plan> = [DECODE, PREFILL].into_iter().map(|program| &plans[program][0]).collect();
+    let plans: Vec<&Plan> = [DECODE, PREFILL].into_iter().map(|program| &plans[program.0][0]).collect();
     let of = if cards > 1 { format!("{}, one of {cards} cards", setting.name) } else { setting.name.clone() };
     calls(bench, format!("Operators of {of}"), &plans)
 }

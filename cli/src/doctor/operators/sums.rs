@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ascend_tp::base::{DType, Diagnostics, Kernels};
 use ascend_tp::compile::compile_with;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::{self, Engine, EngineOptions};
+use ascend_tp::exec::{self, Engine, EngineOptions, ProgramId};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
@@ -88,7 +88,7 @@ impl Sum {
             let shape = if name == "x" { vec![CARDS, ELEMS] } else { vec![ELEMS] };
             (name.to_owned(), Arc::new(HostTensor::float(shape, DType::F32, data).to_bytes()))
         });
-        let outputs = engine.run(0, inputs.to_vec())?;
+        let outputs = engine.run(ProgramId(0), inputs.to_vec())?;
         let floats = |bytes: &[u8]| HostTensor::from_bytes([ELEMS], DType::F32, bytes).floats().to_vec();
         let mut kept = [(); CARDS].map(|()| Vec::new());
         engine.load(|shards| {
