@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ascend_tp::base::DType;
 use ascend_tp::compile::{CompiledProgram, compile};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec;
+use ascend_tp::exec::{self, EngineOptions, ProgramId};
 use ascend_tp::placement::{self, Residual};
 use ascend_tp::program::{Builder, HostTensor, Kind, Role, interpret};
 use ascend_tp::{Cann, Engine, Mesh, Pins, collective};
@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
         tensor(name, value.shape.elems(), value.shape.sizes())
     };
     let emulator = Emulator::new(Config::default())?;
-    let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans])?;
+    let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans], &EngineOptions::default())?;
     let weights: Vec<(String, Vec<u8>)> = program
         .with_role(Role::Param)
         .map(|id| program.values[id].name.clone())
@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<()> {
             part.write(0, &tensor.cut(whole))
         })
     })?;
-    let outputs = engine.run(0, vec![("x".to_owned(), Arc::new(given("x").to_bytes()))])?;
+    let outputs = engine.run(ProgramId(0), vec![("x".to_owned(), Arc::new(given("x").to_bytes()))])?;
 
     let found = HostTensor::from_bytes([4, 10], DType::F32, &outputs[0].1);
     let values = interpret(&program, |_, value| given(&value.name));

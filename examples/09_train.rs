@@ -12,7 +12,7 @@ use anyhow::Context;
 use ascend_tp::base::DType;
 use ascend_tp::compile::compile;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Inputs, Part};
+use ascend_tp::exec::{EngineOptions, Inputs, Part, ProgramId};
 use ascend_tp::program::grad::gradients;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::train::optimizer::Optimizer;
@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<()> {
     let pins = ["first", "bias", "second"].into_iter().fold(pins, |pins, name| pins.value(name, &[]));
     let plans = compile(&program, &mesh, &pins)?.plans;
     let emulator = Emulator::new(Config::with_cards(4))?;
-    let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans])?;
+    let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans], &EngineOptions::default())?;
     engine.load(|shards| {
         let value = |at: usize| ((at * 7919 % 101) as f32 / 101.0 - 0.5) * 0.8;
         let numbers = |count| (0..count).flat_map(|at| value(at).to_le_bytes()).collect::<Vec<u8>>();
@@ -78,7 +78,7 @@ fn main() -> anyhow::Result<()> {
             ("one".to_owned(), number(1.0)),
         ];
         inputs.extend(optimizer.inputs(step, 0.02).into_iter().map(|(name, value)| (name.to_owned(), number(value))));
-        let outputs = engine.run(0, inputs)?;
+        let outputs = engine.run(ProgramId(0), inputs)?;
         let bytes = outputs[0].1.first_chunk().copied().unwrap_or_default();
         last = f32::from_le_bytes(bytes);
         if step % 100 == 0 {

@@ -92,6 +92,9 @@ pub struct Deployment {
     /// Whether products may be one call with the exchanges beside them, which only cards of an Atlas A2 have. Stages of a pipeline keep
     /// them apart.
     pub exchanges: Exchanges,
+    /// Kernels that the cards have, which programs launch in the place of calls that they do the work of. Stages of a pipeline launch
+    /// none.
+    pub kernels: Kernels,
 }
 
 /// The plans of both programs, by rank.
@@ -130,6 +133,7 @@ impl Deployment {
             head: Head::LastLogits,
             order: SumOrder::AsTheyCome,
             exchanges: Exchanges::WithProducts,
+            kernels: Kernels::NONE,
         }
     }
 
@@ -148,22 +152,14 @@ impl Deployment {
     /// # Errors
     /// What does not fit the model, all of it; then what the first pass that finds a problem finds.
     pub fn compile(&self, config: &ModelConfig) -> Result<Programs, Diagnostics> {
-        self.compile_with(config, Kernels::NONE)
-    }
-
-    /// As [`Deployment::compile`], for cards that have these kernels. Stages of a pipeline launch none.
-    ///
-    /// # Errors
-    /// As [`Deployment::compile`].
-    pub fn compile_with(&self, config: &ModelConfig, kernels: Kernels) -> Result<Programs, Diagnostics> {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let prefill = (self.longest_prompt, Sees::Run, kernels);
+        let prefill = (self.longest_prompt, Sees::Run);
         let prefill = self.program(config, &mesh, prefill, (self.residual, None), &parts)?;
         let longest = &prefill.split.lowered;
         let residual = Residual::Replicate;
-        let decode = self.program(config, &mesh, (1, Sees::Cache, kernels), (residual, Some(longest)), &parts)?;
+        let decode = self.program(config, &mesh, (1, Sees::Cache), (residual, Some(longest)), &parts)?;
         Ok(Programs { prefill: prefill.plans, decode: decode.plans })
     }
 
@@ -171,12 +167,7 @@ impl Deployment {
     ///
     /// # Errors
     /// As [`Deployment::compile`].
-    pub fn compile_shorter(
-        &self,
-        config: &ModelConfig,
-        tokens: usize,
-        kernels: Kernels,
-    ) -> Result<Vec<Plan>, Diagnostics> {
+    pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
         let longest = match self.stages {
@@ -186,18 +177,18 @@ impl Deployment {
             }
             // Stages exchange apart from each other, so it is lowered as they have it.
             _ => {
-                let tokens = (self.longest_prompt, Sees::Run, Kernels::NONE);
+                let tokens = (self.longest_prompt, Sees::Run);
                 self.program(config, &mesh, tokens, (self.residual, None), &parts)?.split.lowered
             }
         };
-        Ok(self.program(config, &mesh, (tokens, Sees::Run, kernels), (self.residual, Some(&longest)), &parts)?.plans)
+        Ok(self.program(config, &mesh, (tokens, Sees::Run), (self.residual, Some(&longest)), &parts)?.plans)
     }
 
     fn program(
         &self,
         config: &ModelConfig,
         mesh: &Mesh,
-        (sequence, sees, kernels): (usize, Sees, Kernels),
+        (sequence, sees): (usize, Sees),
         (residual, memory_of): (Residual, Option<&Placed>),
         parts: &Cut,
     ) -> Result<CompiledProgram, Diagnostics> {
@@ -207,7 +198,7 @@ impl Deployment {
         if self.stages == 1 {
             let split = parallelize(&program, mesh, &pins)?;
             check_order(self.order, &split.lowered)?;
-            let plans = schedule_joined_like(&split.lowered, memory_of, kernels, self.exchanges)?;
+            let plans = schedule_joined_like(&split.lowered, memory_of, self.kernels, self.exchanges)?;
             return Ok(CompiledProgram { split, plans });
         }
         self.over_stages(mesh, (&program, &layers), (pins, memory_of), parts)
@@ -396,7 +387,7 @@ mod tests {
                 };
                 let longest = deployment.compile(&config).unwrap().prefill;
                 for tokens in [32, 48, 96, 192] {
-                    let shorter = deployment.compile_shorter(&config, tokens, Kernels::NONE).unwrap();
+                    let shorter = deployment.compile_shorter(&config, tokens).unwrap();
                     for (long, short) in longest.iter().zip(&shorter) {
                         let fits = |region| short.region_bytes(region) <= long.region_bytes(region);
                         assert!(Region::ALL.into_iter().all(fits), "{preset}, {tokens} tokens on {cards} cards");

@@ -18,12 +18,13 @@
 //! | know how fast all of it is, and how fast it could be | the command `ascend-tp bench` |
 //!
 //! Modules stand in the order in which data flows; each imports only those before it.
-//! `base` `config` `program` `placement` `collective` `schedule` `compile` are pure; `device` `world` `timeline`
+//! `base` `call` `config` `program` `placement` `collective` `schedule` `compile` are pure; `device` `world` `timeline`
 //! `exec` `weights` `generate` `train` have effects.
 //!
 //! The feature `emulator` (default) brings cards on the CPU, `text` (default) tokenizers and chat templates.
 
 pub mod base;
+pub mod call;
 pub mod collective;
 pub mod compile;
 pub mod config;

@@ -14,7 +14,7 @@ use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, ProgramId};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_sys::{
@@ -110,10 +110,10 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     // A rank reads its engine's clock as a run begins and as it ends.
     let clock = Some(Clock(Arc::new(|| TAKEN.with(Cell::get))));
     let options = EngineOptions { clock, ..EngineOptions::default() };
-    let mut engine = Engine::start_with(&cann, vec![decode], &options).expect("ranks start");
+    let mut engine = Engine::start(&cann, vec![decode], &options).expect("ranks start");
     // In the first runs queues grow to the length they need.
     for _ in 0..4 {
-        engine.run(0, inputs.clone()).expect("it runs");
+        engine.run(ProgramId(0), inputs.clone()).expect("it runs");
     }
     let taken = engine.run_times().iter().map(|time| time.end - time.start).collect();
     (steps, taken)

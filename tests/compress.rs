@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ascend_tp::base::{DType, Kernels};
 use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, EngineOptions, Error};
+use ascend_tp::exec::{Engine, EngineOptions, Error, ProgramId};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, Kind};
@@ -74,7 +74,7 @@ impl Case {
         whole: &[f32],
     ) -> Result<(Vec<f32>, Vec<Vec<f32>>), Error> {
         let inputs = vec![("x".to_owned(), bytes(&parts.concat())), ("whole".to_owned(), bytes(whole))];
-        let outputs = engine.run(0, inputs)?;
+        let outputs = engine.run(ProgramId(0), inputs)?;
         let mut kept = vec![Vec::new(); self.cards];
         engine.load(|shards| {
             for part in shards.states().iter().flatten() {
@@ -299,7 +299,8 @@ impl Lying {
         let cards = lowered.mesh.cards();
         let emulator = Emulator::new(Config::with_cards(cards)).unwrap();
         let plans = schedule(&lowered).unwrap();
-        let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+        let mut engine =
+            Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
         // By rank: its part, and the elements of its piece.
         let ranges = |name: &str, rank: usize| {
             let (id, value) = lowered.program.values.iter().find(|(_, value)| value.name == name).unwrap();
@@ -319,7 +320,8 @@ impl Lying {
             let half = self.parts() as f32 / 2.0;
             let whole: Vec<f32> = numbers(round * 100 + 99).map(|at| at.round() * half).take(elems).collect();
             let inputs = [("x", bytes(&parts.concat())), ("whole", bytes(&whole))];
-            let outputs = engine.run(0, inputs.map(|(name, bytes)| (name.to_owned(), bytes)).to_vec()).unwrap();
+            let outputs =
+                engine.run(ProgramId(0), inputs.map(|(name, bytes)| (name.to_owned(), bytes)).to_vec()).unwrap();
             let found = floats(&outputs[0].1);
             for piece in places.iter().map(|(_, piece)| piece).collect::<BTreeSet<_>>() {
                 let of: Vec<Vec<f32>> = parts.iter().map(|part| piece.iter().map(|at| part[*at]).collect()).collect();
@@ -364,9 +366,10 @@ fn matrices_that_lie_anyhow_follow_the_loops() {
 fn wire_bytes(plans: Vec<Plan>, cards: usize, inputs: Vec<(String, Arc<Vec<u8>>)>) -> f64 {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
-    let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+    let mut engine =
+        Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
     emulator.record_timeline(Recording::Everything);
-    engine.run(0, inputs).unwrap();
+    engine.run(ProgramId(0), inputs).unwrap();
     let spans = emulator.timeline();
     let own = spans.iter().filter(|span| span.card == 0 && span.lane == Lane::Communication);
     let others = (cards - 1) as f64 / cards as f64;
@@ -601,7 +604,8 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
     let plans = schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered).unwrap();
     let emulator = Emulator::new(Config::with_cards(2)).unwrap();
-    let mut engine = Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans]).unwrap();
+    let mut engine =
+        Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
     for round in 0..3 {
         let of = |seed: u64| numbers(round * 10 + seed).take(rows * columns).collect::<Vec<f32>>();
         let (w, g, v) = (of(1), of(2), of(3).iter().map(|x| x * x).collect::<Vec<f32>>());
@@ -611,7 +615,7 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
         };
         let mut inputs = vec![tensor("w", &w), tensor("v", &v), tensor("g", &g)];
         inputs.extend(["least", "factor", "rate", "corrected"].iter().zip(given).map(|(name, x)| tensor(name, &[x])));
-        let outputs: BTreeMap<String, Vec<u8>> = engine.run(0, inputs).unwrap().into_iter().collect();
+        let outputs: BTreeMap<String, Vec<u8>> = engine.run(ProgramId(0), inputs).unwrap().into_iter().collect();
         let [least, factor, rate, corrected] = given.map(f64::from);
         for at in 0..rows * columns {
             let scale = ((f64::from(v[at]) + least) / correction).sqrt() + epsilon;

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use ascend_tp::base::DType;
+use ascend_tp::call::{Call, View};
 use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{CannVersion, Config, Emulator};
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, Timed};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, ProgramId, Timed};
 use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
-use ascend_tp::schedule::plan::{Action, Call, Region, View};
+use ascend_tp::schedule::plan::{Action, Region};
 use ascend_tp::schedule::{Plan, schedule};
 use ascend_tp::world::{MeetingPlace, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
@@ -62,10 +63,10 @@ fn ids(ids: [i64; 3]) -> Vec<(String, Arc<Vec<u8>>)> {
 #[test]
 fn runs_repeat_and_give_the_same() {
     let (_emulator, cann) = emulator(Config::with_cards(4));
-    let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     for _ in 0..3 {
-        let outputs = engine.run(0, ids([0, 7, 3])).unwrap();
+        let outputs = engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
     }
 }
@@ -73,37 +74,37 @@ fn runs_repeat_and_give_the_same() {
 #[test]
 fn wrong_inputs_and_programs_are_refused_together_and_the_engine_goes_on() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
-    let mut engine = Engine::start(&cann, vec![plans(2)]).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     let bytes = |count| Arc::new(vec![0; count]);
     let wrong = vec![("ids".to_owned(), bytes(23)), ("idz".to_owned(), bytes(24))];
-    let Err(Error::Refused(problems)) = engine.run(0, wrong) else { panic!("refused") };
+    let Err(Error::Refused(problems)) = engine.run(ProgramId(0), wrong) else { panic!("refused") };
     assert_eq!(
         problems.to_string(),
         "input `ids` i64[3]: is of another size: expected 24 bytes, found 23 bytes\n\
          input `idz`: the program has none of that name, or it came twice: expected ids"
     );
-    let message = engine.run(0, Vec::new()).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), Vec::new()).unwrap_err().to_string();
     assert_eq!(message, "input `ids` i64[3]: is missing: expected 24 bytes");
-    let message = engine.run(9, ids([0, 1, 2])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(9), ids([0, 1, 2])).unwrap_err().to_string();
     assert_eq!(message, "program: there is no such one: expected below 1, found 9");
-    assert!(engine.plans(9).is_empty() && engine.memory(9).is_empty());
-    let outputs = engine.run(0, ids([0, 7, 3])).unwrap();
+    assert!(engine.plans(ProgramId(9)).is_empty() && engine.memory(9).is_empty());
+    let outputs = engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
     assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
 }
 
 #[test]
 fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let (emulator, cann) = emulator(Config::with_cards(4));
-    let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
     // All ranks look the same row up; who notices first is not defined.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
     // Work fails after it was enqueued, and is named all the same.
     assert!(message.contains("), embed of "), "{message}");
-    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
     drop(engine);
     drop(cann);
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
@@ -122,9 +123,9 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let plans = schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap();
     let (_emulator, cann) = emulator(Config::with_cards(3));
-    let mut engine = Engine::start(&cann, vec![plans]).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, self::ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), self::ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1)") && message.contains("index 8"), "{message}");
 }
 
@@ -139,7 +140,7 @@ fn another_process_that_fails_ends_an_observed_run() {
         world.place = MeetingPlace::Socket { job: format!("observed-{}", std::process::id()) };
         let group = Arc::new(ProcessGroup::join(&world).unwrap());
         let options = EngineOptions { group: Arc::clone(&group), ..EngineOptions::default() };
-        let mut engine = Engine::start_with(&cann, vec![plans(2)], &options).unwrap();
+        let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
         ones(&mut engine);
         (group, engine)
     };
@@ -153,7 +154,7 @@ fn another_process_that_fails_ends_an_observed_run() {
         });
         let (_group, mut engine) = start(0);
         ready.wait();
-        let message = engine.run_observed(0, ids([0, 7, 3]), |_| ()).unwrap_err().to_string();
+        let message = engine.run_observed(ProgramId(0), ids([0, 7, 3]), |_| ()).unwrap_err().to_string();
         assert!(message.starts_with("rank 1 ") && message.contains("it had enough"), "{message}");
         done.wait();
     });
@@ -162,10 +163,10 @@ fn another_process_that_fails_ends_an_observed_run() {
 #[test]
 fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
-    let mut engine = Engine::start_with(&cann, vec![plans_of(2, 300)], &captured(Marks::None)).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans_of(2, 300)], &captured(Marks::None)).unwrap();
     ones(&mut engine);
     let added = engine.add_program(plans(2)).unwrap();
-    assert_eq!((added, engine.plans(added).len()), (1, 2));
+    assert_eq!((added, engine.plans(added).len()), (ProgramId(1), 2));
     for _ in 0..3 {
         let outputs = engine.run(added, ids([0, 7, 3])).unwrap();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
@@ -189,9 +190,9 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
 #[test]
 fn an_input_that_is_missing_or_of_another_size_is_named() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
-    let mut engine = Engine::start(&cann, vec![plans(2)]).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, vec![("ids".to_owned(), Arc::new(vec![0; 8]))]).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), vec![("ids".to_owned(), Arc::new(vec![0; 8]))]).unwrap_err().to_string();
     assert!(
         message.contains("input `ids` i64[3]") && message.contains("expected 24 bytes, found 8 bytes"),
         "{message}"
@@ -201,20 +202,20 @@ fn an_input_that_is_missing_or_of_another_size_is_named() {
 #[test]
 fn a_weight_that_cannot_be_read_ends_all() {
     let (_emulator, cann) = emulator(Config::with_cards(4));
-    let mut engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     let failure = engine.load(|shards| {
         let [table, _] = shards.weights() else { panic!("two weights") };
         table.iter().try_for_each(|part| part.write(0, &vec![0; elems(part) * 4]))?;
         Err(Error::fill("the disk is gone"))
     });
     assert_eq!(failure.unwrap_err().to_string(), "loading weights: the disk is gone");
-    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
 }
 
 #[test]
 fn bytes_beyond_a_part_are_refused_by_rank_and_weight() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
-    let mut engine = Engine::start(&cann, vec![plans(2)]).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
     let message = engine.load(|shards| shards.weights()[1][1].write(8, &[0; 32])).unwrap_err().to_string();
     assert_eq!(message, "rank 1 (card 1), loading layers.0.w: bytes 8..40 of a part of 32");
 }
@@ -227,11 +228,11 @@ fn a_rank_whose_thread_panics_ends_all_and_is_named() {
         0
     }));
     let options = EngineOptions { clock: Some(clock), ..EngineOptions::default() };
-    let mut engine = Engine::start_with(&cann, vec![plans(3)], &options).unwrap();
-    let message = engine.run(0, ids([0, 1, 2])).unwrap_err().to_string();
+    let mut engine = Engine::start(&cann, vec![plans(3)], &options).unwrap();
+    let message = engine.run(ProgramId(0), ids([0, 1, 2])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1): the rank's thread panicked: "), "{message}");
     assert!(message.contains("no more time"), "{message}");
-    assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
     drop((engine, cann));
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
 }
@@ -240,11 +241,11 @@ fn a_rank_whose_thread_panics_ends_all_and_is_named() {
 fn an_engine_that_is_told_to_stop_runs_no_more() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
     let options = EngineOptions::default();
-    let mut engine = Engine::start_with(&cann, vec![plans(2)], &options).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
     ones(&mut engine);
-    engine.run(0, ids([0, 7, 3])).unwrap();
+    engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
     options.stop.store(true, Ordering::Relaxed);
-    assert!(matches!(engine.run(0, ids([0, 7, 3])), Err(Error::Interrupted)));
+    assert!(matches!(engine.run(ProgramId(0), ids([0, 7, 3])), Err(Error::Interrupted)));
 }
 
 /// Marks are what the emulator's failures call an op by.
@@ -252,9 +253,9 @@ fn an_engine_that_is_told_to_stop_runs_no_more() {
 fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
     let options = EngineOptions { marks: Marks::EachOp, ..EngineOptions::default() };
-    let mut engine = Engine::start_with(&cann, vec![plans(2)], &options).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
     ones(&mut engine);
-    let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.contains("at \"embed of "), "{message}");
 }
 
@@ -266,7 +267,7 @@ fn captured(marks: Marks) -> EngineOptions {
 #[test]
 fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     let (emulator, cann) = emulator(Config::with_cards(4));
-    let mut engine = Engine::start_with(&cann, vec![plans(4)], &captured(Marks::None)).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans(4)], &captured(Marks::None)).unwrap();
     let rows = |part: &Part<'_>| {
         let elems = elems(part);
         // Row i of the table is i in all columns; the cards share its columns.
@@ -277,7 +278,7 @@ fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     for run in 0..5_i64 {
         let inputs = ids([run, 7 - run, 3]);
         let timed = if run == 3 { Timed::Streams } else { Timed::No };
-        let outputs = engine.begin(0, inputs, timed).unwrap().finish().unwrap();
+        let outputs = engine.begin(ProgramId(0), inputs, timed).unwrap().finish().unwrap();
         let expected: Vec<f32> = [run, 7 - run, 3].iter().flat_map(|id| [4.0 * *id as f32; 4]).collect();
         assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), expected, "run {run}");
     }
@@ -291,21 +292,21 @@ fn an_operator_that_fails_in_a_replay_is_named() {
         [(Marks::None, "replay of the program \"lookup\", embed of "), (Marks::EachOp, "at \"embed of ")]
     {
         let (_emulator, cann) = emulator(Config::with_cards(4));
-        let mut engine = Engine::start_with(&cann, vec![plans(4)], &captured(marks)).unwrap();
+        let mut engine = Engine::start(&cann, vec![plans(4)], &captured(marks)).unwrap();
         ones(&mut engine);
         for _ in 0..3 {
-            engine.run(0, ids([0, 7, 3])).unwrap();
+            engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
         }
-        let message = engine.run(0, ids([0, 8, 3])).unwrap_err().to_string();
+        let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
         assert!(message.contains(place) && message.contains("index 8 at position 1"), "{message}");
-        assert!(matches!(engine.run(0, ids([0, 1, 2])), Err(Error::Stopped)));
+        assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
     }
 }
 
 #[test]
 fn more_ranks_than_cards_are_refused_before_anything_is_opened() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
-    let message = Engine::start(&cann, vec![plans(3)]).unwrap_err().to_string();
+    let message = Engine::start(&cann, vec![plans(3)], &EngineOptions::default()).unwrap_err().to_string();
     assert!(message.contains("expected 1 to 2, found 3"), "{message}");
 }
 
@@ -338,7 +339,7 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
 fn the_card_that_is_too_small_is_named_and_not_the_rank() {
     let (_emulator, cann) = emulator(Config { hbm_bytes: 4 << 20, ..Config::with_cards(3) });
     let options = EngineOptions { cards: vec![2, 0], ..EngineOptions::default() };
-    let message = Engine::start_with(&cann, vec![plans(2)], &options).unwrap_err().to_string();
+    let message = Engine::start(&cann, vec![plans(2)], &options).unwrap_err().to_string();
     assert!(message.contains("rank 0 (card 2)") && message.contains("rank 1 (card 0)"), "{message}");
 }
 
@@ -355,7 +356,7 @@ fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
     let free = card.memory().unwrap().free.0;
     // A little more than counted: the card rounds the length of what is taken here up.
     let _taken = Buffer::new(&card, usize::try_from(free - counted - 256).unwrap()).unwrap();
-    let message = Engine::start(&cann, vec![plans]).unwrap_err().to_string();
+    let message = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1), taking memory and streams"), "{message}");
     assert!(message.contains("no room for the buffers of 1 communicators"), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
@@ -364,7 +365,7 @@ fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
 #[test]
 fn memory_of_a_card_is_given_back_when_the_engine_goes() {
     let (emulator, cann) = emulator(Config::with_cards(4));
-    let engine = Engine::start(&cann, vec![plans(4)]).unwrap();
+    let engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     let device = Device::open(&cann, 0).unwrap();
     let memory = device.memory().unwrap();
     assert!(memory.free < memory.total);
@@ -382,7 +383,7 @@ fn a_program_needs_the_operators_of_its_plans_and_no_other() {
         let cann = Cann::new(Arc::new(table)).unwrap();
         assert_eq!(cann.missing_operators(), [*name]);
         let calls = |plan: &Plan| plan.to_string().contains(&format!("{name} "));
-        match Engine::start(&cann, vec![plans(2)]) {
+        match Engine::start(&cann, vec![plans(2)], &EngineOptions::default()) {
             Ok(_) => assert!(!plans(2).iter().any(calls), "{name}"),
             Err(Error::Refused(problems)) => {
                 assert!(plans(2).iter().any(calls), "{name}: {problems}");
@@ -406,13 +407,13 @@ fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
         config.cann = cann;
         let (_emulator, cann) = emulator(config);
         let options = EngineOptions { launching: Launching::Captured, ..EngineOptions::default() };
-        match Engine::start_with(&cann, vec![plans(cards)], &options) {
+        match Engine::start(&cann, vec![plans(cards)], &options) {
             Ok(mut engine) => {
                 assert!(!is_refused);
                 ones(&mut engine);
                 // Eager, recorded, replayed.
                 for _ in 0..3 {
-                    engine.run(0, ids([1, 0, 2])).unwrap();
+                    engine.run(ProgramId(0), ids([1, 0, 2])).unwrap();
                 }
             }
             Err(Error::Refused(problems)) => {

@@ -219,8 +219,8 @@ fn with_kernels_a_layer_is_as_many_launches_at_any_batch() {
         config.layers = 3;
         for batch in [1, 7, 64] {
             let of = Deployment::of(&config, cards);
-            let deployment = Deployment { batch, longest_prompt: 2048, context: 4096, ..of };
-            for plan in deployment.compile_with(&config, Kernels::ALL).unwrap().decode {
+            let deployment = Deployment { batch, longest_prompt: 2048, context: 4096, kernels: Kernels::ALL, ..of };
+            for plan in deployment.compile(&config).unwrap().decode {
                 let found = launches(&plan);
                 assert_eq!(found.values().sum::<usize>(), 12, "{preset}, batch {batch}: {found:?}");
                 assert_eq!(found["cache_write"], 1, "{preset}, batch {batch}");

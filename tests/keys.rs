@@ -5,11 +5,11 @@ use std::path::Path;
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Id};
+use ascend_tp::call::{BufferId, Call, View};
 use ascend_tp::device::{Buffer, Device, Stream, Tensor, operator};
 use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, KEY_BLOCK, Launching, prepare};
 use ascend_tp::generate::{Model, Request, RequestEvent, Session};
-use ascend_tp::program::call::{BufferId, Call, View};
 
 /// The logits of each token of two sequences, of which the longer goes from one block into the next and the shorter ends before, in a
 /// session with room for so many tokens a sequence.

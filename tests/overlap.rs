@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use ascend_tp::base::{Bytes, Kernels};
+use ascend_tp::call::View;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind, View};
+use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind};
 use ascend_tp::schedule::{Exchanges, StepOrder, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
 use ascend_tp_planner::simulate::{Awaited, Exposed, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us};

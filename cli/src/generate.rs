@@ -18,7 +18,6 @@ use ascend_tp::generate::{Generation, Model, Request, RequestEvent, ServeSummary
 use ascend_tp::placement::Grid;
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
-use ascend_tp::schedule::Exchanges;
 use ascend_tp::world::ProcessGroup;
 
 use super::arguments::GenerateOptions;
@@ -163,7 +162,6 @@ impl<'a> Job<'a> {
         let longest_prompt = self.prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
         let is_greedy = self.requests().iter().all(Request::is_likeliest);
         let deployment = Deployment {
-            cards: self.cards,
             stages: self.stages,
             grid: self.grid,
             precision: self.precision,
@@ -173,7 +171,7 @@ impl<'a> Job<'a> {
             context: longest_prompt + self.options.max_new_tokens,
             head: if is_greedy { Head::LastToken } else { Head::LastLogits },
             order: if self.options.exact { SumOrder::Tree } else { SumOrder::AsTheyCome },
-            exchanges: Exchanges::WithProducts,
+            ..Deployment::of(&self.model.config, self.cards)
         };
         if speaks {
             let what = counted(longest_prompt, "token");

@@ -7,7 +7,7 @@ use ascend_tp::base::{DType, Kernels, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
-use ascend_tp::exec::{EngineOptions, Launching};
+use ascend_tp::exec::{EngineOptions, Launching, ProgramId};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Exchanges;
@@ -36,7 +36,7 @@ fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
     let predicted: Vec<CardMemory> = (0..deployment.cards).map(of_rank).collect();
     let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    let engine = Engine::start(&cann, vec![prefill, decode]).unwrap();
+    let engine = Engine::start(&cann, vec![prefill, decode], &EngineOptions::default()).unwrap();
     for (rank, (usage, predicted)) in emulator.usage().iter().zip(&predicted).enumerate() {
         assert_eq!(usage.used_bytes, predicted.total().0, "rank {rank} of {deployment:?}: {predicted:?}");
         assert_eq!(
@@ -125,11 +125,11 @@ fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
         (tensor.name.clone(), Arc::new(bytes.map(|at| u8::from(at % room >= shown)).collect()))
     };
     let inputs: Vec<_> = plans[0].inputs.iter().map(input).collect();
-    let mut engine = Engine::start_with(&cann, vec![plans.to_vec()], &options).unwrap();
+    let mut engine = Engine::start(&cann, vec![plans.to_vec()], &options).unwrap();
     // The first run may do what later ones need not, and a graph is recorded in the second.
     let ends: Vec<u64> = (0..5)
         .map(|_| {
-            engine.run(0, inputs.clone()).unwrap();
+            engine.run(ProgramId(0), inputs.clone()).unwrap();
             emulator.cards_now_ns()
         })
         .collect();

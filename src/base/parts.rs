@@ -1,19 +1,48 @@
-//! The arithmetic of sizes that do not divide.
+//! The arithmetic of sizes that do not divide: the one rule by which shards, weights, checkpoints, layouts and trees of sums are cut.
 
+use std::fmt;
 use std::ops::Range;
 
-/// Part `index` of `parts` of a size: parts differ by one element at most, and begin where those of any multiple of `parts` do, so that
-/// parts of parts are parts of the whole. 10 in 4 parts: 3, 2, 3, 2.
-///
-/// # Panics
-/// `parts` is 0.
-#[must_use]
-pub const fn balanced(size: usize, parts: usize, index: usize) -> Range<usize> {
-    // A place is at most `size`; its product with the parts needs twice the bits.
-    const fn place(size: usize, parts: usize, index: usize) -> usize {
-        (size as u128 * index as u128).div_ceil(parts as u128) as usize
+/// Where the elements go that are left when the number of parts does not divide a size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Remainder {
+    /// `size / parts` elements each; the last part has the rest as well. 10 in 4 parts: 2, 2, 2, 4.
+    #[default]
+    Last,
+    /// Parts differ by one element at most, and begin where those of any multiple of their number do, so that parts of parts are
+    /// parts of the whole: what every layout is cut by. 10 in 4 parts: 3, 2, 3, 2.
+    Balanced,
+    /// Every part has `ceil(size / parts)` elements; where the tensor ends early, zeros follow.
+    /// 10 in 4 parts: 3, 3, 3, and 1 with two zeros.
+    ZeroPadded,
+}
+
+impl Remainder {
+    /// The elements of a size that part `index` of `parts` owns, without zeros. No step overflows.
+    ///
+    /// # Panics
+    /// `parts` is 0.
+    #[must_use]
+    pub fn range(self, size: usize, parts: usize, index: usize) -> Range<usize> {
+        let start = |index: usize| match self {
+            Self::Last if index == parts => size,
+            Self::Last => size / parts * index,
+            // A start is at most `size`; its product with the parts needs twice the bits.
+            Self::Balanced => (size as u128 * index as u128).div_ceil(parts as u128) as usize,
+            Self::ZeroPadded => size.div_ceil(parts).saturating_mul(index).min(size),
+        };
+        start(index)..start(index + 1)
     }
-    place(size, parts, index)..place(size, parts, index + 1)
+}
+
+impl fmt::Display for Remainder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Last => "last",
+            Self::Balanced => "balanced",
+            Self::ZeroPadded => "zero-padded",
+        })
+    }
 }
 
 #[cfg(test)]
@@ -22,6 +51,7 @@ mod tests {
 
     #[test]
     fn parts_of_parts_are_parts_of_the_whole() {
+        let balanced = |size, parts, index| Remainder::Balanced.range(size, parts, index);
         for size in 0..70 {
             for (outer, inner) in [(1, 5), (2, 2), (2, 3), (3, 4), (4, 4), (7, 2)] {
                 for at in 0..outer {

@@ -11,10 +11,10 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, DType, Id, IdVec};
+use crate::base::{AxisId, DType, Id, IdVec, Reduce};
 use crate::placement::Placed;
 use crate::placement::transition::{apply, seen_elems};
-use crate::program::{Kind, Op, OpId, Program, Reduce, Role, Value, ValueId};
+use crate::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
 
 /// Tensors of fewer bytes are small; so many bytes share one collective at most. A card sends them in the time that a collective
 /// takes however small it is: 16 µs.

@@ -8,11 +8,11 @@
 //!
 //! It shares no code with the passes that chose layouts and inserted collectives.
 
-use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
+use crate::base::{AxisId, Diagnostic, Diagnostics, Id, Reduce};
 use crate::placement::{Layout, Mesh, Placed};
 use crate::program::op::{Linear, Stage, rule_of};
 use crate::program::text::op_text;
-use crate::program::{Factor, Kind, Op, Reduce, Role, Rule};
+use crate::program::{Factor, Kind, Op, Role, Rule};
 
 /// How a value lies on one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
-use crate::base::{AxisId, Diagnostic, Diagnostics};
+use crate::base::{AxisId, Diagnostic, Diagnostics, Reduce};
 use crate::placement::{Grid, Placed};
 use crate::program::op::rule_of;
 use crate::program::text::op_text;
 use crate::program::tree::{BLOCK_LEVELS, Halved, SumOrder, node_problem};
-use crate::program::{Factor, Kind, Op, Reduce, ValueId};
+use crate::program::{Factor, Kind, Op, ValueId};
 
 /// Over how many cards at most a sum can be cut.
 const BLOCKS: usize = 1 << BLOCK_LEVELS;

@@ -16,11 +16,11 @@ use crate::base::{Bytes, Diagnostic};
 /// Its contents are those of a C allocation: undefined at first, and written by any stream. Which stream may touch it when
 /// is for the caller to order; a mistake there gives wrong numbers, never access to freed or foreign memory.
 #[derive(Clone, Debug)]
-pub struct Buffer(Arc<Hold>);
+pub struct Buffer(Arc<BufferInner>);
 
-/// Memory in the hands of one opening of its card.
+/// Memory, and the opening of its card whose work uses it.
 #[derive(Debug)]
-struct Hold {
+struct BufferInner {
     device: Arc<Device>,
     memory: Arc<Allocation>,
 }
@@ -57,7 +57,7 @@ impl Buffer {
             });
         }
         let memory = Arc::new(Allocation { device: Arc::clone(device), address, len_bytes });
-        Ok(Self(Arc::new(Hold { device: Arc::clone(device), memory })))
+        Ok(Self(Arc::new(BufferInner { device: Arc::clone(device), memory })))
     }
 
     /// The same memory for work of another opening of its card.
@@ -72,7 +72,7 @@ impl Buffer {
                 .found(format!("device {}", device.ordinal()))
                 .into());
         }
-        Ok(Self(Arc::new(Hold { device: Arc::clone(device), memory: Arc::clone(&self.0.memory) })))
+        Ok(Self(Arc::new(BufferInner { device: Arc::clone(device), memory: Arc::clone(&self.0.memory) })))
     }
 
     /// The card it lies on.
@@ -151,7 +151,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Hold {
+impl Drop for BufferInner {
     fn drop(&mut self) {
         // Work in flight may still use the memory.
         self.device.synchronize_teardown();

@@ -4,7 +4,9 @@ use std::ffi::{CStr, CString};
 use std::fmt;
 use std::sync::Arc;
 
-use ascend_tp_sys::{COMM_NAME_MAX_LENGTH, HcclComm, HcclReduceOp, HcclResult, c_void};
+use ascend_tp_sys::{
+    COMM_NAME_MAX_LENGTH, HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclrtStream, c_void,
+};
 use smallvec::SmallVec;
 
 use super::buffer::BufferSlice;
@@ -186,26 +188,12 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let call = self.call("all_reduce", send, recv, dtype, stream)?;
-        call.lengths(call.send_elems, call.recv_elems)?;
-        let in_place = send.address() == recv.address() && send.len_bytes() == recv.len_bytes();
-        if !in_place {
-            call.disjoint()?;
-        }
-        let table = self.device.enter()?;
+        call.alike()?;
         // SAFETY: both slices hold `recv_elems` elements of live device memory of this rank's card, which waits for the
         // stream before it is freed.
-        let result = unsafe {
-            (table.HcclAllReduce)(
-                send.address(),
-                recv.address(),
-                call.recv_elems as u64,
-                hccl_dtype(dtype),
-                op.hccl(),
-                self.comm.0,
-                stream.raw(),
-            )
-        };
-        self.check("HcclAllReduce", result)
+        self.enqueue("HcclAllReduce", &call, |table, c| unsafe {
+            (table.HcclAllReduce)(c.send, c.recv, c.received, c.dtype, op.hccl(), c.comm, c.stream)
+        })
     }
 
     /// `recv` of rank `root` becomes the reduction of every rank's `send`; the others' is not written.
@@ -222,27 +210,12 @@ impl Communicator {
         stream: &Stream,
     ) -> Result<()> {
         let call = self.call("reduce", send, recv, dtype, stream)?;
-        call.lengths(call.send_elems, call.recv_elems)?;
-        let in_place = send.address() == recv.address() && send.len_bytes() == recv.len_bytes();
-        if !in_place {
-            call.disjoint()?;
-        }
+        call.alike()?;
         let root = self.peer("reduce", root)?;
-        let table = self.device.enter()?;
         // SAFETY: as for `enqueue_all_reduce`.
-        let result = unsafe {
-            (table.HcclReduce)(
-                send.address(),
-                recv.address(),
-                call.recv_elems as u64,
-                hccl_dtype(dtype),
-                op.hccl(),
-                root,
-                self.comm.0,
-                stream.raw(),
-            )
-        };
-        self.check("HcclReduce", result)
+        self.enqueue("HcclReduce", &call, |table, c| unsafe {
+            (table.HcclReduce)(c.send, c.recv, c.received, c.dtype, op.hccl(), root, c.comm, c.stream)
+        })
     }
 
     /// `recv` becomes all ranks' `send`, one after another in the order of ranks.
@@ -259,19 +232,10 @@ impl Communicator {
         let call = self.call("all_gather", send, recv, dtype, stream)?;
         call.lengths(call.send_elems.saturating_mul(self.world), call.recv_elems)?;
         call.disjoint()?;
-        let table = self.device.enter()?;
         // SAFETY: `send` holds `send_elems` elements and `recv` as many for each rank; else as for `enqueue_all_reduce`.
-        let result = unsafe {
-            (table.HcclAllGather)(
-                send.address(),
-                recv.address(),
-                call.send_elems as u64,
-                hccl_dtype(dtype),
-                self.comm.0,
-                stream.raw(),
-            )
-        };
-        self.check("HcclAllGather", result)
+        self.enqueue("HcclAllGather", &call, |table, c| unsafe {
+            (table.HcclAllGather)(c.send, c.recv, c.sent, c.dtype, c.comm, c.stream)
+        })
     }
 
     /// As [`enqueue_all_gather`](Self::enqueue_all_gather) with a part of its own length and place for each rank.
@@ -291,22 +255,20 @@ impl Communicator {
         let (counts, displacements) = call.parts(parts, call.recv_elems)?;
         call.lengths(parts.counts[self.rank], call.send_elems)?;
         call.disjoint()?;
-        let table = self.device.enter()?;
         // SAFETY: both arrays have one item for each rank and are read before the call returns; every part lies in `recv`;
         // else as for `enqueue_all_reduce`.
-        let result = unsafe {
+        self.enqueue("HcclAllGatherV", &call, |table, c| unsafe {
             (table.HcclAllGatherV)(
-                send.address(),
-                call.send_elems as u64,
-                recv.address(),
+                c.send,
+                c.sent,
+                c.recv,
                 pointer(&counts),
                 pointer(&displacements),
-                hccl_dtype(dtype),
-                self.comm.0,
-                stream.raw(),
+                c.dtype,
+                c.comm,
+                c.stream,
             )
-        };
-        self.check("HcclAllGatherV", result)
+        })
     }
 
     /// `recv` becomes this rank's part of the reduction of all ranks' `send`, whose parts are alike.
@@ -324,20 +286,10 @@ impl Communicator {
         let call = self.call("reduce_scatter", send, recv, dtype, stream)?;
         call.lengths(call.recv_elems.saturating_mul(self.world), call.send_elems)?;
         call.disjoint()?;
-        let table = self.device.enter()?;
         // SAFETY: `recv` holds `recv_elems` elements and `send` as many for each rank; else as for `enqueue_all_reduce`.
-        let result = unsafe {
-            (table.HcclReduceScatter)(
-                send.address(),
-                recv.address(),
-                call.recv_elems as u64,
-                hccl_dtype(dtype),
-                op.hccl(),
-                self.comm.0,
-                stream.raw(),
-            )
-        };
-        self.check("HcclReduceScatter", result)
+        self.enqueue("HcclReduceScatter", &call, |table, c| unsafe {
+            (table.HcclReduceScatter)(c.send, c.recv, c.received, c.dtype, op.hccl(), c.comm, c.stream)
+        })
     }
 
     /// As [`enqueue_reduce_scatter`](Self::enqueue_reduce_scatter) with a part of its own length and place for each rank.
@@ -358,23 +310,21 @@ impl Communicator {
         let (counts, displacements) = call.parts(parts, call.send_elems)?;
         call.lengths(parts.counts[self.rank], call.recv_elems)?;
         call.disjoint()?;
-        let table = self.device.enter()?;
         // SAFETY: both arrays have one item for each rank and are read before the call returns; every part lies in `send`;
         // else as for `enqueue_all_reduce`.
-        let result = unsafe {
+        self.enqueue("HcclReduceScatterV", &call, |table, c| unsafe {
             (table.HcclReduceScatterV)(
-                send.address(),
+                c.send,
                 pointer(&counts),
                 pointer(&displacements),
-                recv.address(),
-                call.recv_elems as u64,
-                hccl_dtype(dtype),
+                c.recv,
+                c.received,
+                c.dtype,
                 op.hccl(),
-                self.comm.0,
-                stream.raw(),
+                c.comm,
+                c.stream,
             )
-        };
-        self.check("HcclReduceScatterV", result)
+        })
     }
 
     /// Every rank's `slice` becomes that of rank `root`.
@@ -384,19 +334,10 @@ impl Communicator {
     pub fn enqueue_broadcast(&self, slice: &BufferSlice, dtype: DType, root: usize, stream: &Stream) -> Result<()> {
         let call = self.call("broadcast", slice, slice, dtype, stream)?;
         let root = self.peer("broadcast", root)?;
-        let table = self.device.enter()?;
         // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
-        let result = unsafe {
-            (table.HcclBroadcast)(
-                slice.address(),
-                call.recv_elems as u64,
-                hccl_dtype(dtype),
-                root,
-                self.comm.0,
-                stream.raw(),
-            )
-        };
-        self.check("HcclBroadcast", result)
+        self.enqueue("HcclBroadcast", &call, |table, c| unsafe {
+            (table.HcclBroadcast)(c.send, c.received, c.dtype, root, c.comm, c.stream)
+        })
     }
 
     /// Part `i` of `send` goes to rank `i`, part `i` of `recv` comes from it; all parts are alike.
@@ -416,21 +357,10 @@ impl Communicator {
         call.lengths(part * self.world, call.send_elems)?;
         call.lengths(call.send_elems, call.recv_elems)?;
         call.disjoint()?;
-        let table = self.device.enter()?;
         // SAFETY: both slices hold `part` elements for each rank; else as for `enqueue_all_reduce`.
-        let result = unsafe {
-            (table.HcclAlltoAll)(
-                send.address(),
-                part as u64,
-                hccl_dtype(dtype),
-                recv.address(),
-                part as u64,
-                hccl_dtype(dtype),
-                self.comm.0,
-                stream.raw(),
-            )
-        };
-        self.check("HcclAlltoAll", result)
+        self.enqueue("HcclAlltoAll", &call, |table, c| unsafe {
+            (table.HcclAlltoAll)(c.send, part as u64, c.dtype, c.recv, part as u64, c.dtype, c.comm, c.stream)
+        })
     }
 
     /// As [`enqueue_all_to_all`](Self::enqueue_all_to_all) with a length and place for each part.
@@ -450,24 +380,22 @@ impl Communicator {
         let (send_counts, send_displacements) = call.parts(send_parts, call.send_elems)?;
         let (recv_counts, recv_displacements) = call.parts(recv_parts, call.recv_elems)?;
         call.disjoint()?;
-        let table = self.device.enter()?;
         // SAFETY: the arrays have one item for each rank and are read before the call returns; every part lies in its
         // slice; else as for `enqueue_all_reduce`.
-        let result = unsafe {
+        self.enqueue("HcclAlltoAllV", &call, |table, c| unsafe {
             (table.HcclAlltoAllV)(
-                send.address(),
+                c.send,
                 pointer(&send_counts),
                 pointer(&send_displacements),
-                hccl_dtype(dtype),
-                recv.address(),
+                c.dtype,
+                c.recv,
                 pointer(&recv_counts),
                 pointer(&recv_displacements),
-                hccl_dtype(dtype),
-                self.comm.0,
-                stream.raw(),
+                c.dtype,
+                c.comm,
+                c.stream,
             )
-        };
-        self.check("HcclAlltoAllV", result)
+        })
     }
 
     /// Sends `slice` to rank `to`, which receives as much from this rank.
@@ -477,12 +405,10 @@ impl Communicator {
     pub fn enqueue_send(&self, slice: &BufferSlice, dtype: DType, to: usize, stream: &Stream) -> Result<()> {
         let call = self.call("send", slice, slice, dtype, stream)?;
         let to = self.peer("send", to)?;
-        let table = self.device.enter()?;
         // SAFETY: the slice holds `send_elems` elements; else as for `enqueue_all_reduce`.
-        let result = unsafe {
-            (table.HcclSend)(slice.address(), call.send_elems as u64, hccl_dtype(dtype), to, self.comm.0, stream.raw())
-        };
-        self.check("HcclSend", result)
+        self.enqueue("HcclSend", &call, |table, c| unsafe {
+            (table.HcclSend)(c.send, c.sent, c.dtype, to, c.comm, c.stream)
+        })
     }
 
     /// Receives `slice` from rank `from`, which sends as much to this rank.
@@ -492,19 +418,10 @@ impl Communicator {
     pub fn enqueue_recv(&self, slice: &BufferSlice, dtype: DType, from: usize, stream: &Stream) -> Result<()> {
         let call = self.call("recv", slice, slice, dtype, stream)?;
         let from = self.peer("recv", from)?;
-        let table = self.device.enter()?;
         // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
-        let result = unsafe {
-            (table.HcclRecv)(
-                slice.address(),
-                call.recv_elems as u64,
-                hccl_dtype(dtype),
-                from,
-                self.comm.0,
-                stream.raw(),
-            )
-        };
-        self.check("HcclRecv", result)
+        self.enqueue("HcclRecv", &call, |table, c| unsafe {
+            (table.HcclRecv)(c.send, c.received, c.dtype, from, c.comm, c.stream)
+        })
     }
 
     /// Work enqueued from now on runs when every rank's stream has come here.
@@ -538,6 +455,26 @@ impl Communicator {
         self.device.check_hccl(function, result).map_err(|error: Error| error.on_rank(self.rank))
     }
 
+    /// Calls the C function of a collective whose arguments were checked.
+    fn enqueue(
+        &self,
+        function: &'static str,
+        call: &Call<'_>,
+        run: impl FnOnce(&Table, &CArguments) -> HcclResult,
+    ) -> Result<()> {
+        let table = self.device.enter()?;
+        let arguments = CArguments {
+            send: call.send.address(),
+            recv: call.recv.address(),
+            sent: call.send_elems as u64,
+            received: call.recv_elems as u64,
+            dtype: hccl_dtype(call.dtype),
+            comm: self.comm.0,
+            stream: call.stream.raw(),
+        };
+        self.check(function, run(table, &arguments))
+    }
+
     /// Checks what all collectives have in common.
     fn call<'a>(
         &self,
@@ -545,7 +482,7 @@ impl Communicator {
         send: &'a BufferSlice,
         recv: &'a BufferSlice,
         dtype: DType,
-        stream: &Stream,
+        stream: &'a Stream,
     ) -> Result<Call<'a>> {
         same_device(name, &self.device, stream.device())?;
         same_device(name, &self.device, send.device())?;
@@ -553,7 +490,7 @@ impl Communicator {
         let size_bytes = dtype.size_bytes();
         let elems = |slice: &BufferSlice| slice.len_bytes() / size_bytes;
         let (send_elems, recv_elems) = (elems(send), elems(recv));
-        let call = Call { name, rank: self.rank, world: self.world, send, recv, send_elems, recv_elems };
+        let call = Call { name, rank: self.rank, world: self.world, send, recv, send_elems, recv_elems, dtype, stream };
         for slice in [send, recv] {
             if !slice.len_bytes().is_multiple_of(size_bytes) || !slice.start().is_multiple_of(size_bytes) {
                 let expected = format!("start and length in multiples of {size_bytes} bytes, for {dtype}");
@@ -602,6 +539,21 @@ struct Call<'a> {
     recv: &'a BufferSlice,
     send_elems: usize,
     recv_elems: usize,
+    dtype: DType,
+    stream: &'a Stream,
+}
+
+/// What the C functions of collectives take, as they take it.
+struct CArguments {
+    send: *mut c_void,
+    recv: *mut c_void,
+    /// Elements of `send`.
+    sent: u64,
+    /// Elements of `recv`.
+    received: u64,
+    dtype: HcclDataType,
+    comm: HcclComm,
+    stream: aclrtStream,
 }
 
 impl Call<'_> {
@@ -615,6 +567,13 @@ impl Call<'_> {
             return Ok(());
         }
         Err(self.refuse("lengths do not fit", format!("{expected} elements"), format!("{found} elements")))
+    }
+
+    /// That as much is received as is sent, in the same place or in another.
+    fn alike(&self) -> Result<()> {
+        self.lengths(self.send_elems, self.recv_elems)?;
+        let in_place = self.send.address() == self.recv.address() && self.send.len_bytes() == self.recv.len_bytes();
+        if in_place { Ok(()) } else { self.disjoint() }
     }
 
     fn disjoint(&self) -> Result<()> {

@@ -42,8 +42,8 @@ pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>
     if device.table().missing_operators.contains(&operator.name) {
         return Err(Error::NoOperator(operator.name));
     }
-    let held = arguments.into_iter().map(|argument| Held::new(&device, argument)).collect::<Result<_>>()?;
-    Prepared::new(&device, operator, held)
+    let owned = arguments.into_iter().map(|argument| OwnedArgument::new(&device, argument)).collect::<Result<_>>()?;
+    Prepared::new(&device, operator, owned)
 }
 
 /// An operator of the table of C functions.
@@ -54,7 +54,7 @@ pub(super) struct Operator {
     pub(super) plan_name: &'static str,
     parameters: &'static [Parameter],
     /// The first phase: checks the arguments and makes an executor. None where they are not those of the prototype.
-    pub(super) plan: fn(&Table, &[Held], *mut u64, *mut *mut aclOpExecutor) -> Option<aclnnStatus>,
+    pub(super) plan: fn(&Table, &[OwnedArgument], *mut u64, *mut *mut aclOpExecutor) -> Option<aclnnStatus>,
     /// The second phase: enqueues an executor.
     pub(super) run: fn(&Table) -> Run,
 }
@@ -101,7 +101,7 @@ impl Operator {
 }
 
 /// An argument with the library's object for it.
-pub(super) enum Held {
+pub(super) enum OwnedArgument {
     Tensor(Tensor),
     Tensors(TensorList),
     Scalar(ScalarHandle),
@@ -114,7 +114,7 @@ pub(super) enum Held {
     Text(Cow<'static, CStr>),
 }
 
-impl Held {
+impl OwnedArgument {
     fn new(device: &Arc<Device>, argument: Argument<Tensor>) -> Result<Self> {
         Ok(match argument {
             Argument::Tensor(tensor) => Self::Tensor(tensor),
@@ -137,7 +137,7 @@ trait CType: Sized {
     fn takes(argument: &Argument<Tensor>) -> bool;
 
     /// The argument as C sees it, if it can be.
-    fn of(held: &Held) -> Option<Self>;
+    fn of(argument: &OwnedArgument) -> Option<Self>;
 }
 
 /// A type: the arguments it takes, and what each is in C.
@@ -148,9 +148,9 @@ macro_rules! c_types {
                 matches!(argument, $(Argument::$kind { .. })|*)
             }
 
-            fn of(held: &Held) -> Option<Self> {
-                match held {
-                    $( Held::$kind $(($held))? => Some($raw), )*
+            fn of(argument: &OwnedArgument) -> Option<Self> {
+                match argument {
+                    $( OwnedArgument::$kind $(($held))? => Some($raw), )*
                     _ => None,
                 }
             }

@@ -10,7 +10,7 @@ use super::buffer::BufferSlice;
 use super::card::{Device, same_device};
 use super::error::Result;
 use super::handle::Object;
-use super::operator::{Held, Operator};
+use super::operator::{Operator, OwnedArgument};
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
@@ -24,7 +24,7 @@ pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor,
 pub struct Prepared {
     device: Arc<Device>,
     operator: &'static Operator,
-    arguments: Vec<Held>,
+    arguments: Vec<OwnedArgument>,
     executor: Executor,
     workspace_bytes: usize,
 }
@@ -38,7 +38,11 @@ enum Executor {
 
 impl Prepared {
     /// Runs the first phase.
-    pub(super) fn new(device: &Arc<Device>, operator: &'static Operator, arguments: Vec<Held>) -> Result<Self> {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        operator: &'static Operator,
+        arguments: Vec<OwnedArgument>,
+    ) -> Result<Self> {
         let executor = Executor::Once(None);
         let mut prepared = Self { device: Arc::clone(device), operator, arguments, executor, workspace_bytes: 0 };
         let (executor, workspace_bytes) = prepared.plan()?;

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, Id};
+use crate::call::{Call, View};
 use crate::device::{
     Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, KernelSource, LoadedKernels, Prepared,
     PreparedKernel, Result, Stream, Tensor,
 };
-use crate::schedule::plan::{
-    ALIGNMENT_BYTES, Action, Call, Collective, Plan, Region, StreamKind, Tensor as Slot, View,
-};
+use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot};
 use crate::timeline::Span;
 
 use super::engine::Clock;
@@ -130,13 +129,13 @@ pub(super) struct Card {
     kernels: LoadedKernels,
 }
 
-/// What a rank's steps are enqueued with.
-struct Means<'a> {
+/// The streams and communicators that a rank's steps are enqueued on.
+struct LaunchContext<'a> {
     streams: &'a [Stream],
     communicators: &'a [(Vec<usize>, Communicator)],
 }
 
-impl Means<'_> {
+impl LaunchContext<'_> {
     /// Enqueues one step on its stream.
     fn enqueue(&self, ready: &mut Program, index: usize) -> Result<()> {
         let kind = ready.plan.steps[index].stream as usize;
@@ -465,8 +464,8 @@ impl Card {
             if is_timed {
                 self.timer.before(&device, &self.streams, index, step).map_err(timing)?;
             }
-            let (ready, means) = self.parts(program);
-            if let Err(source) = means.enqueue(ready, index) {
+            let (ready, context) = self.parts(program);
+            if let Err(source) = context.enqueue(ready, index) {
                 let (place, source) = self.stopped(program, index, source, place());
                 return Err(error(rank, ordinal, place, source));
             }
@@ -495,22 +494,22 @@ impl Card {
     }
 
     /// A program, and what its steps are enqueued with.
-    fn parts(&mut self, program: usize) -> (&mut Program, Means<'_>) {
+    fn parts(&mut self, program: usize) -> (&mut Program, LaunchContext<'_>) {
         let Self { programs, streams, communicators, .. } = self;
-        (&mut programs[program], Means { streams, communicators })
+        (&mut programs[program], LaunchContext { streams, communicators })
     }
 
     /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the others join at the beginning and lead
     /// back at the end.
     fn record(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
-        let (ready, means) = self.parts(program);
+        let (ready, context) = self.parts(program);
         let plan = Arc::clone(&ready.plan);
         let whole = |source| error(rank, ordinal, Some(format!("capturing the program \"{}\"", plan.name)), source);
-        let compute = &means.streams[StreamKind::Compute as usize];
+        let compute = &context.streams[StreamKind::Compute as usize];
         let is_joined =
             |kind: &StreamKind| *kind != StreamKind::Compute && plan.steps.iter().any(|step| step.stream == *kind);
-        let joined = StreamKind::ALL.into_iter().filter(is_joined).map(|kind| &means.streams[kind as usize]);
+        let joined = StreamKind::ALL.into_iter().filter(is_joined).map(|kind| &context.streams[kind as usize]);
         let events = |stream| Ok((stream, [Event::new(&device)?, Event::new(&device)?]));
         let joined = joined.map(events).collect::<Result<Vec<(&Stream, [Event; 2])>>>().map_err(whole)?;
         let exchanged = |stream| Exchanged { steps: Vec::new(), stream };
@@ -532,9 +531,9 @@ impl Card {
             let enqueued = match exchanged.as_mut().filter(|_| depends) {
                 Some(exchanged) => {
                     exchanged.steps.push(index);
-                    capture.group(|| means.enqueue(ready, index)).map(drop)
+                    capture.group(|| context.enqueue(ready, index)).map(drop)
                 }
-                None => means.enqueue(ready, index),
+                None => context.enqueue(ready, index),
             };
             enqueued.map_err(|source| error(rank, ordinal, place(), source))?;
         }

@@ -11,9 +11,10 @@ use ascend_tp_machine::Soc;
 use super::engine::Inputs;
 use super::error::Error;
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
+use crate::call::Call;
 use crate::device::{Cann, Communicator, Device};
 use crate::schedule::Exchanges;
-use crate::schedule::plan::{Call, Plan, Region, Step, Tensor};
+use crate::schedule::plan::{Plan, Region, Step, Tensor};
 use crate::world::ProcessGroup;
 
 /// The bytes of a plan's inputs, in its order.

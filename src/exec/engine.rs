@@ -24,8 +24,8 @@ use super::checks::{
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, News, RankThread, Shared, Shown, Wanted};
-use super::shards::{Ends, Shard, Shards};
+use super::rank::{Answer, Command, EngineEvent, RankRun, RankThread, Shared, Shown, Wanted};
+use super::shards::{Shard, Shards, StopSignal};
 use super::timing::Timed;
 
 /// Whole input tensors by name, as bytes of their element type.
@@ -70,6 +70,10 @@ impl std::fmt::Debug for Clock {
     }
 }
 
+/// A program of an engine, by its place: those that the engine was started with in their order, then each that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProgramId(pub usize);
+
 /// How an engine runs, besides its plans.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -88,6 +92,18 @@ pub struct EngineOptions {
     pub clock: Option<Clock>,
     /// Set to true from any thread, ends loading and refuses further runs; a run that has begun comes to its end.
     pub stop: Arc<AtomicBool>,
+    /// The weights of another engine on the same cards, which stay where they are: there is nothing to load, and either engine may go
+    /// first.
+    pub weights: Option<SharedWeights>,
+}
+
+/// Weights that an engine has on its cards, from [`Engine::weights`].
+#[derive(Clone, Debug)]
+pub struct SharedWeights {
+    /// Of a program that has them, by rank of the world.
+    plans: Vec<Arc<Plan>>,
+    /// By rank of a process: its card, and the memory there.
+    memories: Vec<(usize, Buffer)>,
 }
 
 impl Default for EngineOptions {
@@ -100,6 +116,7 @@ impl Default for EngineOptions {
             cards: Vec::new(),
             clock: None,
             stop: Arc::default(),
+            weights: None,
         }
     }
 }
@@ -109,11 +126,11 @@ const GRACE: Duration = Duration::from_millis(800);
 
 /// The ranks of one process with their cards, weights and states.
 pub struct Engine {
-    ends: Ends,
+    stop_signal: StopSignal,
     ranks: Vec<RankThread>,
     /// By rank of this process.
     shards: Vec<Shard>,
-    news: Receiver<News>,
+    events: Receiver<EngineEvent>,
     programs: Vec<Vec<Arc<Plan>>>,
     /// By rank of the world.
     workspace_bytes: Vec<Bytes>,
@@ -172,108 +189,74 @@ fn local_ranks(world: usize, cards: usize, options: &EngineOptions, problems: &m
     local
 }
 
-/// The weights of another engine for each rank here that has them from there, once there is memory for the rest.
+/// The memory of given weights for each rank here that has some, once there is memory for the rest.
 fn shared_weights(
     programs: &[Vec<Arc<Plan>>],
     local: &[(usize, usize)],
     devices: &[Arc<Device>],
-    weights_of: Option<&Engine>,
+    given: Option<&SharedWeights>,
 ) -> Result<Vec<Option<Buffer>>, Error> {
     let mut problems = Diagnostics::new();
-    let mut weights = Vec::with_capacity(devices.len());
+    let mut memories = Vec::with_capacity(devices.len());
     for (at, ((rank, card), device)) in local.iter().zip(devices).enumerate() {
-        let held = weights_of.and_then(|other| other.shards.get(at));
-        if let Some(held) = held.filter(|held| held.card != *card) {
+        let shared = given.and_then(|weights| weights.memories.get(at));
+        if let Some((other, _)) = shared.filter(|(other, _)| other != card) {
             let problem = Diagnostic::new(format!("rank {rank}"), "its weights are on another card");
-            problems.push(problem.expected(format!("card {}", held.card)).found(card));
+            problems.push(problem.expected(format!("card {other}")).found(card));
             continue;
         }
-        weights.push(held.map(|held| held.weights.shared_with(device)).transpose()?);
-        let short = memory_problem(programs, *rank, device, weights_of.is_some())?;
+        memories.push(shared.map(|(_, memory)| memory.shared_with(device)).transpose()?);
+        let short = memory_problem(programs, *rank, device, given.is_some())?;
         short.into_iter().for_each(|problem| problems.push(problem));
     }
-    problems.into_result(weights).map_err(Error::from)
+    problems.into_result(memories).map_err(Error::from)
 }
 
 impl Engine {
-    /// Starts one thread a rank on cards `0..world` and makes all plans ready. `programs` has, for each program, the
-    /// plans of all ranks; the programs share weights and states.
+    /// Starts one thread a rank and makes all plans ready. `programs` has, for each program, the plans of all ranks; the programs
+    /// share weights and states. In a world of several processes all start with the same plans, at the same time, each for its own
+    /// rank.
     ///
     /// # Errors
-    /// Before any card is opened: fewer cards than ranks, plans that share nothing, an operator or a capture that the library does
-    /// not offer, or too little memory on a card, all at once. Then whatever a rank's card refuses.
-    pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>) -> Result<Self, Error> {
-        Self::start_with(cann, programs, &EngineOptions::default())
+    /// Before any card is opened: fewer cards than ranks, plans that share nothing or lay given weights out otherwise, an operator or
+    /// a capture that the library does not offer, or too little memory on a card, all at once. Then whatever a rank's card refuses,
+    /// other plans in another process, or the failure of one.
+    pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
+        Self::start_here(cann, programs, options).inspect_err(|error| tell_peers(&options.group, error))
     }
 
-    /// As [`Engine::start`], for the ranks of this process in a world of several. All processes start with the same plans,
-    /// at the same time.
-    ///
-    /// # Errors
-    /// As for [`Engine::start`]; and other plans in another process, or the failure of one.
-    pub fn start_with(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
-        let started = Self::start_here(cann, programs, options, None);
-        if let Err(error) = &started {
-            tell_peers(&options.group, error);
-        }
-        started
-    }
-
-    /// As [`Engine::start_with`], on the weights of another engine on the same cards, which stay where they are. There is nothing
-    /// to load; either engine may go first.
-    ///
-    /// # Errors
-    /// As for [`Engine::start_with`]; and plans that lay weights out otherwise.
-    pub fn start_beside(
-        cann: &Arc<Cann>,
-        programs: Vec<Vec<Plan>>,
-        options: &EngineOptions,
-        other: &Self,
-    ) -> Result<Self, Error> {
-        let started = Self::start_here(cann, programs, options, Some(other));
-        if let Err(error) = &started {
-            tell_peers(&options.group, error);
-        }
-        started
-    }
-
-    fn start_here(
-        cann: &Arc<Cann>,
-        programs: Vec<Vec<Plan>>,
-        options: &EngineOptions,
-        weights_of: Option<&Self>,
-    ) -> Result<Self, Error> {
+    fn start_here(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let mut problems = shared_problems(&programs);
         let launches =
             Launches { cann: Arc::clone(cann), kernels: options.kernels.kernels(), launching: options.launching };
         problems.append(launches.problems(&programs));
-        if let Some((other, first)) = weights_of.zip(programs.first()) {
-            weights_problems(&other.programs[0], first).into_iter().for_each(|problem| problems.push(problem));
+        if let Some((weights, first)) = options.weights.as_ref().zip(programs.first()) {
+            weights_problems(&weights.plans, first).into_iter().for_each(|problem| problems.push(problem));
         }
         let local = local_ranks(programs.first().map_or(0, Vec::len), cann.device_count()?, options, &mut problems);
         problems.into_result(())?;
         let devices = local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
-        let weights = shared_weights(&programs, &local, &devices, weights_of)?;
-        let (sender, news) = unbounded();
+        let weights = shared_weights(&programs, &local, &devices, options.weights.as_ref())?;
+        let (sender, events) = unbounded();
         let mut gate = Gate::default();
         let shared = Shared {
             groups: Arc::new(groups(&programs).into_iter().cloned().collect()),
             how: (options.marks, options.launching),
             kernels: options.kernels.clone(),
             clock: options.clock.clone(),
-            news: sender,
+            events: sender,
         };
         let ranks = local.iter().zip(&devices).zip(weights).map(|(((rank, _), device), weights)| {
             let plans = programs.iter().map(|plans| Arc::clone(&plans[*rank])).collect();
             RankThread::start(Arc::clone(device), plans, weights, gate.entrance(), &shared)
         });
         let mut engine = Self {
-            ends: Ends { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
+            stop_signal: StopSignal { stop: Arc::clone(&options.stop), group: Arc::clone(&options.group) },
             ranks: ranks.collect(),
             shards: Vec::new(),
-            news,
+            events,
             programs,
             workspace_bytes: Vec::new(),
             run_times: Vec::new(),
@@ -288,10 +271,10 @@ impl Engine {
 
     /// Lets the ranks here meet those of the other processes, and learns what memory they have taken.
     fn open(&mut self, gate: Gate, shared: Shared, devices: Vec<Arc<Device>>) -> Result<(), Error> {
-        let listening = shared.news.clone();
-        self.ends.group.on_failure(move |failure| {
+        let listening = shared.events.clone();
+        self.stop_signal.group.on_failure(move |failure| {
             // An engine that is gone need not know.
-            let _unheard = listening.send(News::Peer(failure.clone()));
+            let _unheard = listening.send(EngineEvent::Peer(failure.clone()));
         });
         let met = if gate.wait() {
             self.meet(&shared.groups, &devices).map(|meetings| gate.open(meetings))
@@ -305,7 +288,10 @@ impl Engine {
         met?;
         let opened = opened?;
         let workspaces = workspace_bytes(&opened);
-        let memories = opened.into_iter().filter_map(|answer| answer.kept);
+        let memories = opened.into_iter().filter_map(|answer| match answer {
+            Answer::Opened { kept, .. } => Some(kept),
+            Answer::Prepared { .. } | Answer::Ran(_) => None,
+        });
         let shard = |(thread, [weights, states]): (&RankThread, [Buffer; 2])| Shard {
             plan: Arc::clone(&self.programs[0][thread.rank]),
             card: thread.card,
@@ -316,13 +302,13 @@ impl Engine {
         self.share_workspaces(workspaces)
     }
 
-    /// Makes one more program ready on all ranks, on the memory of the others; gives its number. All processes do so at the
+    /// Makes one more program ready on all ranks, on the memory of the others; gives its id. All processes do so at the
     /// same time.
     ///
     /// # Errors
     /// Plans that lay weights or states out otherwise, launch what the cards have not, want more memory than the others were given
     /// or meet in other groups; other plans in another process; or the failure of a rank, after which the engine is stopped.
-    pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<usize, Error> {
+    pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<ProgramId, Error> {
         self.check_open()?;
         let added = [plans.into_iter().map(Arc::new).collect::<Vec<Arc<Plan>>>()];
         let mut problems = shared_problems(&[self.programs[0].clone(), added[0].clone()]);
@@ -331,14 +317,14 @@ impl Engine {
         }
         problems.append(self.launches.problems(&added));
         problems.into_result(())?;
-        let all = self.ends.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
+        let all = self.stop_signal.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
         same_plans(&all)?;
         let ranks: Vec<usize> = self.ranks.iter().map(|thread| thread.rank).collect();
         self.tell(|at| Command::Prepare(Arc::clone(&added[0][ranks[at]])))?;
         let workspaces = workspace_bytes(&self.collect(drop)?);
         self.share_workspaces(workspaces)?;
         self.programs.extend(added);
-        Ok(self.programs.len() - 1)
+        Ok(ProgramId(self.programs.len() - 1))
     }
 
     /// Whether the memory that was taken at the start does for further plans.
@@ -372,7 +358,7 @@ impl Engine {
 
     /// Tells the other processes of the workspaces here, and learns theirs.
     fn share_workspaces(&mut self, own: Vec<u8>) -> Result<(), Error> {
-        let all = self.ends.group.exchange("the workspaces", own)?.concat();
+        let all = self.stop_signal.group.exchange("the workspaces", own)?.concat();
         let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
         self.workspace_bytes = all.chunks(8).map(bytes).collect();
         Ok(())
@@ -387,7 +373,7 @@ impl Engine {
                 mine.extend(RootInfo::create(&devices[at])?.to_bytes());
             }
         }
-        let all = self.ends.group.exchange("the plans", mine)?;
+        let all = self.stop_signal.group.exchange("the plans", mine)?;
         same_plans(&all)?;
         let mut roots: Vec<Option<RootInfo>> = vec![None; groups.len()];
         for bytes in &all {
@@ -408,16 +394,17 @@ impl Engine {
         groups.iter().zip(roots).map(meeting).collect()
     }
 
-    /// Kernels that the cards have, which plans may launch.
+    /// The weights here, which another engine on the same cards may run on.
     #[must_use]
-    pub const fn kernels(&self) -> Kernels {
-        self.launches.kernels
+    pub fn weights(&self) -> SharedWeights {
+        let memories = self.shards.iter().map(|shard| (shard.card, shard.weights.clone()));
+        SharedWeights { plans: self.programs[0].clone(), memories: memories.collect() }
     }
 
     /// The plans of a program, by rank; none of a program that there is not.
     #[must_use]
-    pub fn plans(&self, program: usize) -> &[Arc<Plan>] {
-        self.programs.get(program).map_or(&[], Vec::as_slice)
+    pub fn plans(&self, program: ProgramId) -> &[Arc<Plan>] {
+        self.programs.get(program.0).map_or(&[], Vec::as_slice)
     }
 
     /// Bytes on a rank's card: each region, and the operators' workspace; none of a rank that there is not.
@@ -437,9 +424,9 @@ impl Engine {
     /// What `fill` or a card refuses; after it the engine is stopped.
     pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.check_open()?;
-        fill(&Shards::new(&self.shards, &self.ends)).inspect_err(|error| {
+        fill(&Shards::new(&self.shards, &self.stop_signal)).inspect_err(|error| {
             self.stopped = true;
-            tell_peers(&self.ends.group, error);
+            tell_peers(&self.stop_signal.group, error);
         })
     }
 
@@ -448,7 +435,7 @@ impl Engine {
     /// # Errors
     /// No such program, or inputs that are not those of its plan, all of them, before anything runs. Else the failure of any
     /// rank; after it the engine is stopped.
-    pub fn run(&mut self, program: usize, inputs: Inputs) -> Result<Outputs, Error> {
+    pub fn run(&mut self, program: ProgramId, inputs: Inputs) -> Result<Outputs, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
 
@@ -456,7 +443,7 @@ impl Engine {
     ///
     /// # Errors
     /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
-    pub fn begin(&mut self, program: usize, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
+    pub fn begin(&mut self, program: ProgramId, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
         self.start_run(program, inputs, Shown::Times(timed))?;
         Ok(Run { engine: self, program, is_open: true })
     }
@@ -481,7 +468,7 @@ impl Engine {
     /// As [`Engine::run`].
     pub fn run_observed(
         &mut self,
-        program: usize,
+        program: ProgramId,
         inputs: Inputs,
         observe: impl FnMut(Observation),
     ) -> Result<Outputs, Error> {
@@ -490,26 +477,30 @@ impl Engine {
     }
 
     /// Waits for the run that was started.
-    fn finish_run(&mut self, program: usize, observe: impl FnMut(Observation)) -> Result<Outputs, Error> {
-        let mut answers = self.collect(observe)?;
-        self.run_times = answers.iter().filter_map(|answer| answer.run_time.clone()).collect();
-        self.spans = answers.iter_mut().flat_map(|answer| std::mem::take(&mut answer.spans)).collect();
+    fn finish_run(&mut self, program: ProgramId, observe: impl FnMut(Observation)) -> Result<Outputs, Error> {
+        let runs = self.collect(observe)?.into_iter().filter_map(|answer| match answer {
+            Answer::Ran(run) => Some(run),
+            Answer::Opened { .. } | Answer::Prepared { .. } => None,
+        });
+        let mut runs: Vec<RankRun> = runs.collect();
+        self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
+        self.spans = runs.iter_mut().flat_map(|run| std::mem::take(&mut run.spans)).collect();
         // Outputs are whole on every rank, and the first one here gives them.
-        let names = self.programs[program][0].outputs.iter().map(|tensor| tensor.name.clone());
-        Ok(names.zip(answers.into_iter().next().unwrap_or_default().outputs).collect())
+        let names = self.programs[program.0][0].outputs.iter().map(|tensor| tensor.name.clone());
+        Ok(names.zip(runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs)).collect())
     }
 
-    fn start_run(&mut self, program: usize, inputs: Inputs, shown: Shown) -> Result<(), Error> {
+    fn start_run(&mut self, program: ProgramId, inputs: Inputs, shown: Shown) -> Result<(), Error> {
         self.check_open()?;
-        let plans = self.programs.get(program).ok_or_else(|| {
+        let plans = self.programs.get(program.0).ok_or_else(|| {
             let problem = Diagnostic::new("program", "there is no such one");
-            Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program))
+            Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program.0))
         })?;
         // Wrong inputs are refused here, before any rank has begun.
         let inputs = Arc::new(in_order(&plans[0].inputs, inputs)?);
         self.tell(move |at| {
             let wanted = if at == 0 { Wanted::Outputs } else { Wanted::Nothing };
-            Command::Run { program, inputs: Arc::clone(&inputs), shown, wanted }
+            Command::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
         })
     }
 
@@ -525,7 +516,7 @@ impl Engine {
         if self.stopped {
             return Err(Error::Stopped);
         }
-        self.ends.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
+        self.stop_signal.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
     }
 
     /// The answers of all ranks here, by rank, and until then the values that they show.
@@ -533,18 +524,18 @@ impl Engine {
         let mut answers: Vec<Option<Result<Answer, RankError>>> = self.ranks.iter().map(|_| None).collect();
         let (mut peer, mut grace) = (None, never());
         while answers.iter().any(Option::is_none) {
-            let news = select_biased! {
-                recv(self.news) -> news => news,
+            let event = select_biased! {
+                recv(self.events) -> event => event,
                 recv(grace) -> _over => break,
             };
-            match news {
-                Ok(News::Value(observation)) => observe(observation),
-                Ok(News::Answer(rank, answer)) => {
+            match event {
+                Ok(EngineEvent::Value(observation)) => observe(observation),
+                Ok(EngineEvent::Answer(rank, answer)) => {
                     if let Some(at) = self.ranks.iter().position(|thread| thread.rank == rank) {
                         answers[at] = Some(answer);
                     }
                 }
-                Ok(News::Peer(failure)) => {
+                Ok(EngineEvent::Peer(failure)) => {
                     (peer, grace) = (Some(failure), after(GRACE));
                 }
                 Err(_) => break,
@@ -563,9 +554,9 @@ impl Engine {
         }
         self.stopped = true;
         let is_caused_here = failed.iter().any(|error| !error.is_consequence());
-        if !is_caused_here && self.ends.group.size() > 1 {
+        if !is_caused_here && self.stop_signal.group.size() > 1 {
             // The cause is elsewhere, and its process is about to say so.
-            let known = peer.or_else(|| self.ends.group.failure_within(GRACE));
+            let known = peer.or_else(|| self.stop_signal.group.failure_within(GRACE));
             if let Some(failure) = known {
                 return Err(Error::Peer { failure, here: failed });
             }
@@ -578,7 +569,7 @@ impl Engine {
             at: Instant::now(),
         }));
         let error = Error::of_ranks(failed);
-        tell_peers(&self.ends.group, &error);
+        tell_peers(&self.stop_signal.group, &error);
         Err(error)
     }
 }
@@ -588,7 +579,7 @@ impl Engine {
 #[derive(Debug)]
 pub struct Run<'a> {
     engine: &'a mut Engine,
-    program: usize,
+    program: ProgramId,
     /// The ranks' answers are still to come.
     is_open: bool,
 }
@@ -645,7 +636,11 @@ fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
 
 /// The workspaces of the ranks that answered, for other processes.
 fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
-    answers.iter().flat_map(|answer| (answer.workspace_bytes as u64).to_le_bytes()).collect()
+    let bytes = answers.iter().filter_map(|answer| match answer {
+        Answer::Opened { workspace_bytes, .. } | Answer::Prepared { workspace_bytes } => Some(*workspace_bytes as u64),
+        Answer::Ran(_) => None,
+    });
+    bytes.flat_map(u64::to_le_bytes).collect()
 }
 
 /// A number that processes with the same plans have in common, and others do not.

@@ -5,7 +5,8 @@
 //! [`BLOCK`] keys a sequence. So numbers never depend on it, and operators are made ready anew once in `BLOCK` steps, of all
 //! sequences at once.
 
-use crate::schedule::plan::{Action, Plan, View};
+use crate::call::View;
+use crate::schedule::plan::{Action, Plan};
 
 /// Tokens for which operators that are made ready do: reading a block of keys takes a card less time than that takes its host.
 pub const BLOCK: usize = 128;
@@ -80,7 +81,7 @@ fn shown(mask: &[u8], room: usize) -> usize {
 mod tests {
     use super::*;
     use crate::base::{DType, Id};
-    use crate::schedule::plan::BufferId;
+    use crate::call::BufferId;
 
     fn keys(batch: usize, rows: usize, room: usize) -> Keys {
         let mask = View::contiguous(BufferId::from_index(0), DType::Bool, [batch, 1, rows, room].into());

@@ -1,10 +1,10 @@
 //! One call of a plan, ready to run.
 
 use crate::base::{Argument, Diagnostic, KERNEL_BLOCKS};
+use crate::call::{Call, View};
 use crate::device::{
     BufferSlice, Communicator, KernelArgument, LoadedKernels, Prepared, PreparedKernel, Result, Tensor, operator,
 };
-use crate::schedule::plan::{Call, View};
 
 /// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's memory of a view. `keys`, of attention
 /// that can be told, are how many keys of each sequence it reads; all without them.

@@ -1,6 +1,6 @@
 //! One rank's thread: opens its card, then obeys commands.
 //!
-//! Input → output: [`Command`]s → [`News`], one answer a command, whatever happens: a panic is an answer too. Invariant: a
+//! Input → output: [`Command`]s → [`EngineEvent`], one answer a command, whatever happens: a panic is an answer too. Invariant: a
 //! rank that fails leaves its communicators before it answers, so that ranks that wait for it end.
 
 use std::any::Any;
@@ -50,22 +50,35 @@ pub(super) enum Wanted {
 }
 
 /// What a rank says when it has done what it was told.
-#[derive(Default)]
-pub(super) struct Answer {
-    /// Bytes of each output of a run.
+pub(super) enum Answer {
+    /// Its card is open.
+    Opened {
+        /// Bytes of the operators' workspace.
+        workspace_bytes: usize,
+        /// The memory of the weights and of the states.
+        kept: [Buffer; 2],
+    },
+    /// It has one more program.
+    Prepared {
+        /// As of [`Answer::Opened`], now.
+        workspace_bytes: usize,
+    },
+    /// A run is over.
+    Ran(RankRun),
+}
+
+/// A run as one rank saw it.
+pub(super) struct RankRun {
+    /// Bytes of each output, if the rank was to give them back.
     pub(super) outputs: Vec<Vec<u8>>,
     /// When what was, if the run was timed.
     pub(super) spans: Vec<Span>,
-    /// Bytes of the operators' workspace, once the card is open or has one more program.
-    pub(super) workspace_bytes: usize,
-    /// The memory of the weights and of the states, once the card is open.
-    pub(super) kept: Option<[Buffer; 2]>,
-    /// When a run began and ended, if the rank has a clock or the run was timed.
-    pub(super) run_time: Option<std::ops::Range<u64>>,
+    /// When the run began and ended, if the rank has a clock or the run was timed.
+    pub(super) time: Option<std::ops::Range<u64>>,
 }
 
-/// What the engine hears.
-pub(super) enum News {
+/// What reaches the engine from its ranks and from other processes.
+pub(super) enum EngineEvent {
     /// A rank of this process has done what it was told, or failed.
     Answer(usize, Result<Answer, RankError>),
     /// A named value of a run, before the rank's answer to it.
@@ -89,7 +102,7 @@ pub(super) struct Shared {
     pub(super) how: (Marks, Launching),
     pub(super) kernels: KernelSource,
     pub(super) clock: Option<Clock>,
-    pub(super) news: Sender<News>,
+    pub(super) events: Sender<EngineEvent>,
 }
 
 impl RankThread {
@@ -111,7 +124,7 @@ impl RankThread {
             let source = format!("no thread can be started: {error}").into();
             let failed = RankError { rank, card, place: None, source, at: Instant::now() };
             // The engine holds the other end.
-            let _heard = shared.news.send(News::Answer(rank, Err(failed)));
+            let _heard = shared.events.send(EngineEvent::Answer(rank, Err(failed)));
         }
         Self { rank, card, commands: Some(commands), thread: thread.ok() }
     }
@@ -151,7 +164,7 @@ fn serve(
     let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.how, &shared.kernels);
     let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(panicked(panic)));
     // The engine is gone if it does not hear; then there is nothing more to do.
-    let say = |answer| shared.news.send(News::Answer(rank, answer)).is_ok();
+    let say = |answer| shared.events.send(EngineEvent::Answer(rank, answer)).is_ok();
     let mut card = match opened {
         Ok(card) => card,
         Err(error) => {
@@ -159,8 +172,7 @@ fn serve(
             return;
         }
     };
-    let (workspace_bytes, kept) = (card.workspace_bytes(), Some(card.kept()));
-    if !say(Ok(Answer { workspace_bytes, kept, ..Answer::default() })) {
+    if !say(Ok(Answer::Opened { workspace_bytes: card.workspace_bytes(), kept: card.kept() })) {
         return;
     }
     for command in inbox {
@@ -180,13 +192,13 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
     match command {
         Command::Prepare(plan) => {
             card.add(&plan, shared.how)?;
-            Ok(Answer { workspace_bytes: card.workspace_bytes(), ..Answer::default() })
+            Ok(Answer::Prepared { workspace_bytes: card.workspace_bytes() })
         }
         Command::Run { program, inputs, shown, wanted } => {
             let (rank, mut spans) = (card.rank(), Vec::new());
             let mut visit = |tap, bytes| {
                 // Nobody listens any more: the engine has failed elsewhere.
-                let _unheard = shared.news.send(News::Value(Observation { rank, tap, bytes }));
+                let _unheard = shared.events.send(EngineEvent::Value(Observation { rank, tap, bytes }));
             };
             let timed = match shown {
                 Shown::Times(timed) => timed,
@@ -202,8 +214,8 @@ fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, Ra
             let began = now();
             card.run(program, &inputs, watch)?;
             let outputs = if wanted == Wanted::Outputs { card.outputs(program)? } else { Vec::new() };
-            let run_time = began.zip(now()).map(|(began, ended)| began..ended);
-            Ok(Answer { outputs, spans, run_time, ..Answer::default() })
+            let time = began.zip(now()).map(|(began, ended)| began..ended);
+            Ok(Answer::Ran(RankRun { outputs, spans, time }))
         }
     }
 }

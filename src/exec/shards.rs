@@ -22,14 +22,14 @@ pub(super) struct Shard {
     pub(super) states: Buffer,
 }
 
-/// When writing ends early.
+/// What ends writing early: the caller, or the failure of another process.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct StopSignal {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) group: Arc<ProcessGroup>,
 }
 
-impl Ends {
+impl StopSignal {
     /// Fails if there is to be no more work.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
@@ -53,14 +53,14 @@ pub struct Part<'a> {
     slot: Slot,
     shard: &'a Shard,
     memory: &'a Buffer,
-    ends: &'a Ends,
+    stop_signal: &'a StopSignal,
 }
 
 impl<'a> Shards<'a> {
-    pub(super) fn new(shards: &'a [Shard], ends: &'a Ends) -> Self {
+    pub(super) fn new(shards: &'a [Shard], stop_signal: &'a StopSignal) -> Self {
         let part = |shard: &'a Shard, tensor: &'a Tensor, memory| {
             let slot = shard.plan.slot(tensor);
-            Part { tensor, slot, shard, memory, ends }
+            Part { tensor, slot, shard, memory, stop_signal }
         };
         // The ranks have the same weights and states.
         let all = |of: fn(&Plan) -> &[Tensor], memory: fn(&Shard) -> &Buffer| {
@@ -133,7 +133,7 @@ impl Part<'_> {
     /// # Errors
     /// The part has no such bytes, or there is no need any more.
     pub(super) fn place(&self, offset: usize, len_bytes: usize) -> Result<BufferSlice, Error> {
-        self.ends.check()?;
+        self.stop_signal.check()?;
         let end = (offset as u64).saturating_add(len_bytes as u64);
         if end > self.slot.bytes.0 {
             let what = format!("bytes {offset}..{end} of a part of {}", self.slot.bytes.0);
@@ -149,7 +149,7 @@ impl Part<'_> {
     /// # Errors
     /// The card refuses, or there is no need any more.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
-        self.ends.check()?;
+        self.stop_signal.check()?;
         let elems: usize = self.tensor.ranges.iter().map(std::ops::Range::len).product();
         let mut bytes = vec![0; elems * self.tensor.dtype.size_bytes()];
         let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, Shape};
-use crate::exec::{Inputs, Outputs, Timed};
+use crate::exec::{Inputs, Outputs, ProgramId, Timed};
 use crate::program::models::{Head, RunShape};
 use crate::program::{HostTensor, OpId};
 use crate::schedule::plan::StreamKind;
@@ -250,7 +250,12 @@ impl Session {
     }
 
     /// The next token of each sequence that goes on. `ran` is what was run, and with what.
-    fn choose(&mut self, running: &mut [Running<'_>], outputs: Outputs, ran: (usize, Inputs)) -> Result<Step, Error> {
+    fn choose(
+        &mut self,
+        running: &mut [Running<'_>],
+        outputs: Outputs,
+        ran: (ProgramId, Inputs),
+    ) -> Result<Step, Error> {
         let (batch, vocabulary) = (self.deployment.batch, self.config.vocab_size);
         let dtype = self.deployment.precision.activations;
         let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
@@ -291,7 +296,7 @@ impl Session {
     }
 
     /// The first value of a run, in the order of the program, that has an element which is no finite number.
-    fn first_not_finite(&mut self, program: usize, inputs: Inputs) -> Result<Option<String>, Error> {
+    fn first_not_finite(&mut self, program: ProgramId, inputs: Inputs) -> Result<Option<String>, Error> {
         let plans = self.engine.plans(program).to_vec();
         // Ranks of one stage have the same ops, those of several in the order of the program too.
         let mut first: Option<((OpId, usize), String)> = None;

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels, Precision};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, Engine, EngineOptions, Shards, exchanges_on};
+use crate::exec::{self, Engine, EngineOptions, ProgramId, Shards, exchanges_on};
 use crate::placement::Residual;
 use crate::program::models::Head;
 use crate::schedule::{Exchanges, Plan};
@@ -37,14 +37,14 @@ pub struct Session {
     /// Or why there is none.
     pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
     /// The programs that read prompts, by the tokens they have room for.
-    prompt_programs: BTreeMap<usize, usize>,
+    prompt_programs: BTreeMap<usize, ProgramId>,
 }
 
-/// Index of the program that reads the prompts, of a session's engine.
-pub const PREFILL: usize = 0;
+/// The program that reads the prompts, of a session's engine.
+pub const PREFILL: ProgramId = ProgramId(0);
 
-/// Index of the program that makes one token a sequence.
-pub const DECODE: usize = 1;
+/// The program that makes one token a sequence.
+pub const DECODE: ProgramId = ProgramId(1);
 
 /// What makes a [`Session`]; what is not said follows from the model.
 #[must_use = "nothing is done before `start`"]
@@ -148,20 +148,15 @@ impl<'a> SessionBuilder<'a> {
             None if world > 1 => world,
             None => self.cann.device_count().map_err(exec::Error::from)?,
         };
-        self.deployment = on_cards(self.cann, &self.deployment, &self.engine);
+        if let Some(other) = self.weights_of {
+            self.engine.weights = Some(other.engine.weights());
+        }
         let (model, progress) = (self.model, self.progress);
-        let started = Instant::now();
-        let mut session = match self.weights_of {
-            Some(other) => {
-                let programs = compiled(&self.deployment, &model.config, self.engine.kernels.kernels())?;
-                let engine = Engine::start_beside(self.cann, programs, &self.engine, &other.engine)?;
-                Session::around(engine, &model.config, &self.deployment, &self.engine, started)
-            }
-            None => Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
-                let total = shards.bytes();
-                fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
-            })?,
-        };
+        let is_filled = self.engine.weights.is_some();
+        let mut session = Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
+            let total = shards.bytes();
+            if is_filled { Ok(()) } else { fill_from(&model.checkpoint, shards, &|piece| progress(piece, total)) }
+        })?;
         session.tokenizer = model.tokenizer();
         session.stop_ids = model.stop_ids();
         Ok(session)
@@ -195,24 +190,21 @@ impl Session {
     ) -> Result<Self, Error> {
         let started = Instant::now();
         let deployment = &on_cards(cann, deployment, engine);
-        let programs = compiled(deployment, config, engine.kernels.kernels())?;
-        let mut ranks = Engine::start_with(cann, programs, engine)?;
+        let programs = compiled(deployment, config)?;
+        let mut ranks = Engine::start(cann, programs, engine)?;
         ranks.load(fill)?;
-        Ok(Self::around(ranks, config, deployment, engine, started))
-    }
-
-    fn around(
-        engine: Engine,
-        config: &ModelConfig,
-        deployment: &Deployment,
-        engine_options: &EngineOptions,
-        started: Instant,
-    ) -> Self {
         let load_seconds = started.elapsed().as_secs_f64();
         let prompt_programs = BTreeMap::from([(deployment.longest_prompt, PREFILL)]);
-        let (config, deployment, group) = (config.clone(), *deployment, Arc::clone(&engine_options.group));
-        let tokenizer = Err(Diagnostic::new("session", "was made without a tokenizer").into());
-        Self { config, deployment, engine, group, load_seconds, stop_ids: Vec::new(), tokenizer, prompt_programs }
+        Ok(Self {
+            config: config.clone(),
+            deployment: *deployment,
+            engine: ranks,
+            group: Arc::clone(&engine.group),
+            load_seconds,
+            stop_ids: Vec::new(),
+            tokenizer: Err(Diagnostic::new("session", "was made without a tokenizer").into()),
+            prompt_programs,
+        })
     }
 
     /// What the session was made for.
@@ -229,12 +221,12 @@ impl Session {
     }
 
     /// The program that reads prompts of up to `longest` tokens, and how many tokens it has room for.
-    pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(usize, usize), Error> {
+    pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(ProgramId, usize), Error> {
         let tokens = bucket::rounded_up(longest, self.deployment.longest_prompt);
         if let Some(program) = self.prompt_programs.get(&tokens) {
             return Ok((*program, tokens));
         }
-        let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens, self.engine.kernels());
+        let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens);
         let mut plans = compile(&self.deployment)?;
         if !self.engine.has_room(&plans) {
             // Where the cards have as many rows each, and of the longest prompt had not, the matrices of a gather live longer.
@@ -252,16 +244,16 @@ fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> De
         Exchanges::Apart => Exchanges::Apart,
         Exchanges::WithProducts => exchanges_on(cann, &options.group),
     };
-    Deployment { exchanges, ..*deployment }
+    Deployment { exchanges, kernels: options.kernels.kernels(), ..*deployment }
 }
 
 /// The programs in the order of [`PREFILL`] and [`DECODE`].
-fn compiled(deployment: &Deployment, config: &ModelConfig, kernels: Kernels) -> Result<Vec<Vec<Plan>>, Diagnostics> {
+fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Diagnostics> {
     if deployment.head == Head::AllLogits {
         let problem = Diagnostic::new("head", "a session looks at the last position alone");
         return Err(problem.expected("the last logits, or the last token").found("all logits").into());
     }
-    Ok(deployment.compile_with(config, kernels)?.into_vec())
+    Ok(deployment.compile(config)?.into_vec())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::base::{DType, Diagnostic, Diagnostics, Precision};
 use crate::compile::{Deployment, check_order, compile_with, pins};
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions};
+use crate::exec::{Engine, EngineOptions, ProgramId};
 use crate::placement::{Grid, Residual};
 use crate::program::models::{Head, Sees, decoder_of_layers};
 use crate::program::tree::SumOrder;
@@ -236,20 +236,20 @@ impl Setup<'_> {
             }
             _ => deployment.compile_over_stages(config, program, layers)?,
         };
-        let mut engine = Engine::start_with(self.cann, vec![plans], self.engine)?;
+        let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
-        let plans = engine.plans(0).to_vec();
+        let plans = engine.plans(ProgramId(0)).to_vec();
         let row = |ids| Row { ids, start: 0, prompt_length: reference.sequence };
         let rows: Vec<Row<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
         let inputs = inputs(config, reference.run(), precision.activations, Head::AllLogits, &rows);
         let outputs = match values {
-            None => engine.run(0, inputs)?,
+            None => engine.run(ProgramId(0), inputs)?,
             Some(values) if group.size() == 1 => {
-                engine.run_observed(0, inputs, |observation| values.add(&plans, &observation))?
+                engine.run_observed(ProgramId(0), inputs, |observation| values.add(&plans, &observation))?
             }
             Some(values) => {
                 let mut seen = Vec::new();
-                let outputs = engine.run_observed(0, inputs, |observation| put(&mut seen, &observation))?;
+                let outputs = engine.run_observed(ProgramId(0), inputs, |observation| put(&mut seen, &observation))?;
                 let sent = group.exchange("the values", seen).map_err(crate::exec::Error::from)?;
                 values.add_sent(&plans, &sent);
                 outputs

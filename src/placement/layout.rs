@@ -5,14 +5,13 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::base::{AxisId, Dims, Id, Shape, balanced};
-use crate::program::Reduce;
+use crate::base::{AxisId, Dims, Id, Reduce, Remainder, Shape};
 
 use super::mesh::Mesh;
 
 /// How a value lies on the cards. Axes that are not named hold it whole.
 ///
-/// The axes of a dim cut it one within the other, the first outermost, together into [`balanced`] parts; they stand in the
+/// The axes of a dim cut it one within the other, the first outermost, together into parts of [`Remainder::Balanced`]; they stand in the
 /// mesh's order. An axis occurs once in a layout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
@@ -95,7 +94,7 @@ impl Layout {
                 (parts * mesh.size(*axis), at * mesh.size(*axis) + mesh.coordinate(rank, *axis))
             };
             let (parts, at) = axes.iter().fold((1, 0), within);
-            balanced(*size, parts, at)
+            Remainder::Balanced.range(*size, parts, at)
         })
     }
 

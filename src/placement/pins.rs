@@ -2,9 +2,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{AxisId, Diagnostic, Id};
+use crate::base::{AxisId, Diagnostic, Id, Reduce};
 
-use crate::program::{Program, Reduce, Role};
+use crate::program::{Program, Role};
 
 use super::layout::Layout;
 use super::mesh::{COLUMNS, DEPTH, Mesh, ROWS, TENSOR};

@@ -19,10 +19,10 @@ use std::fmt::Write as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::base::{AxisId, Bytes, Diagnostic, Diagnostics, Id};
+use crate::base::{AxisId, Bytes, Diagnostic, Diagnostics, Id, Reduce};
 use crate::program::op::{Linear, rule_of};
 use crate::program::text::op_text;
-use crate::program::{Factor, Op, OpId, Program, Reduce, Role, Rule, ValueId};
+use crate::program::{Factor, Op, OpId, Program, Role, Rule, ValueId};
 
 use self::choice::{Choice, OnAxis, Score};
 use super::layout::Layout;

@@ -4,43 +4,21 @@
 //! Input → output: a size, a number of parts and a [`Remainder`] give ranges; a [`TensorView`] gives one [`Shard`] a rank.
 //! Invariants: the ranges of [`partition`] follow each other without gap or overlap from 0 to the size, and
 //! `gather(split_axis(x)) == x` for every tensor of rank 1 or more, every axis, every world size and every remainder.
-//! This module knows no mesh, no file and no card: who owns which part, and where the bytes lie, is decided elsewhere. Layouts take
-//! their parts from it ([`part`], balanced), and weights and checkpoints are cut into the same runs as shards are.
+//! This module knows no mesh, no file and no card: who owns which part, and where the bytes lie, is decided elsewhere. It shares both
+//! halves of a cut with the runtime: layouts, and so weights and checkpoints, have their ranges from [`Remainder::range`] too, balanced,
+//! and all are cut into the runs of `shard/runs.rs`.
 //!
 //! The dim of the tensor that is cut is called `axis` here, as array libraries call it.
 
 pub(crate) mod runs;
 mod view;
 
-use std::fmt;
 use std::ops::Range;
 
-use crate::base::{Diagnostic, Diagnostics, Shape, balanced};
+pub use crate::base::Remainder;
+use crate::base::{Diagnostic, Diagnostics, Shape};
 use view::checked_elems;
 pub use view::{Tensor, TensorView, ViewError};
-
-/// Where the elements go that are left when the number of parts does not divide a size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Remainder {
-    /// `size / parts` elements each; the last part has the rest as well. 10 in 4 parts: 2, 2, 2, 4.
-    #[default]
-    Last,
-    /// Parts differ by one element at most, and parts of parts are parts of the whole ([`balanced`]). 10 in 4 parts: 3, 2, 3, 2.
-    Balanced,
-    /// Every part has `ceil(size / parts)` elements; where the tensor ends early, zeros follow.
-    /// 10 in 4 parts: 3, 3, 3, and 1 with two zeros.
-    ZeroPadded,
-}
-
-impl fmt::Display for Remainder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Last => "last",
-            Self::Balanced => "balanced",
-            Self::ZeroPadded => "zero-padded",
-        })
-    }
-}
 
 /// A tensor or a size that cannot be split as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -148,7 +126,7 @@ pub fn partition(size: usize, parts: usize, remainder: Remainder) -> Result<Vec<
     if parts == 0 {
         return Err(SplitError::ZeroParts { size });
     }
-    Ok((0..parts).map(|index| owned_range(size, parts, index, remainder)).collect())
+    Ok((0..parts).map(|index| remainder.range(size, parts, index)).collect())
 }
 
 /// Element `index` of [`partition`], in constant time.
@@ -157,7 +135,7 @@ pub fn partition(size: usize, parts: usize, remainder: Remainder) -> Result<Vec<
 /// [`SplitError::ZeroParts`] if `parts` is 0, [`SplitError::PartOutOfBounds`] if `index` is not below `parts`.
 pub fn part(size: usize, parts: usize, index: usize, remainder: Remainder) -> Result<Range<usize>, SplitError> {
     check_part(size, parts, index)?;
-    Ok(owned_range(size, parts, index, remainder))
+    Ok(remainder.range(size, parts, index))
 }
 
 /// The size of the dim in part `index`'s own tensor: what [`part`] owns, and with [`Remainder::ZeroPadded`] the zeros
@@ -256,7 +234,7 @@ pub fn split_axis<'a, T: Clone + Default>(
     }
     let size = shape[axis];
     let shard = |index| {
-        let real = view.cut(axis, owned_range(size, world, index, remainder));
+        let real = view.cut(axis, remainder.range(size, world, index));
         let stored = stored_size(size, world, index, remainder);
         if real.shape()[axis] == stored { Shard::View(real) } else { Shard::Padded(zero_padded(&real, axis, stored)) }
     };
@@ -309,7 +287,7 @@ pub fn gather<T: Clone>(
     let elems = checked_elems(&shape).ok_or_else(|| GatherError::TooLarge { shape: shape.clone() })?;
     let mut data = Vec::with_capacity(elems);
     if elems > 0 {
-        let real_size = |index| owned_range(original_size, world, index, remainder).len();
+        let real_size = |index| remainder.range(original_size, world, index).len();
         let parts: Vec<_> =
             shards.iter().enumerate().map(|(index, shard)| shard.view().cut(axis, 0..real_size(index))).collect();
         for row in 0..rows_before(&shape, axis) {
@@ -331,28 +309,10 @@ const fn check_part(size: usize, parts: usize, index: usize) -> Result<(), Split
     Ok(())
 }
 
-/// The range of [`part`]. `parts` is not 0 and `index` is below it. No step overflows: a start is at most `size`, save
-/// in `ZeroPadded`, where it saturates first.
-fn owned_range(size: usize, parts: usize, index: usize, remainder: Remainder) -> Range<usize> {
-    match remainder {
-        Remainder::Last => {
-            let quotient = size / parts;
-            let start = quotient * index;
-            start..if index + 1 == parts { size } else { start + quotient }
-        }
-        Remainder::Balanced => balanced(size, parts, index),
-        Remainder::ZeroPadded => {
-            let padded = size.div_ceil(parts);
-            let start = padded.saturating_mul(index).min(size);
-            start..start.saturating_add(padded).min(size)
-        }
-    }
-}
-
-/// The size of [`part_size`], on the same conditions as [`owned_range`].
+/// The size of [`part_size`], on the same conditions as [`Remainder::range`].
 fn stored_size(size: usize, parts: usize, index: usize, remainder: Remainder) -> usize {
     match remainder {
-        Remainder::Last | Remainder::Balanced => owned_range(size, parts, index, remainder).len(),
+        Remainder::Last | Remainder::Balanced => remainder.range(size, parts, index).len(),
         Remainder::ZeroPadded => size.div_ceil(parts),
     }
 }

@@ -4,8 +4,8 @@
 //! that what follows is smaller, then `reduce_scatter`, `all_reduce` over the joint group of all axes that need it,
 //! `all_to_all`, and `all_gather` last. Every step names fewer axes that are in the way, so the loop ends.
 
-use crate::base::{AxisId, Shape};
-use crate::program::{Kind, Reduce};
+use crate::base::{AxisId, Reduce, Shape};
+use crate::program::Kind;
 
 use super::layout::Layout;
 use super::mesh::Mesh;

@@ -8,11 +8,10 @@ pub(super) mod training;
 
 use std::collections::BTreeMap;
 
-use crate::base::{DType, Id, Shape};
+use crate::base::{DType, Id, Reduce, Shape};
 
 use super::graph::{Form, Op, Program, Role, Value, ValueId};
 use super::op::{Host, Kind};
-use super::rule::Reduce;
 use half::{bf16, f16};
 
 /// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their type.

@@ -1,9 +1,9 @@
 //! Calls that are kernels of this project.
 //!
-//! A kernel's row of [`call`](super::call) has the name of its file in `kernels/`, which has an entry function for each element type.
+//! A kernel's row of [`call`](crate::call) has the name of its file in `kernels/`, which has an entry function for each element type.
 
-use super::call::{Call, View};
 use crate::base::{DType, Kernels};
+use crate::call::{Call, View};
 
 impl Call {
     /// Whether a text begins with the name of a call.

@@ -4,10 +4,9 @@
 //! host, [`text`] prints and parses it. The op table in [`op`] is the one place that knows what an op is; every pass
 //! asks it. Invariants: a value is defined before it is used and by one op; an in-place op is the last use of what it
 //! overwrites. This module knows no card, no mesh and no file; it knows the names of aclnn operators only as the data
-//! of [`call`].
+//! of [`call`](crate::call).
 
 pub mod build;
-pub mod call;
 pub mod compress;
 pub mod grad;
 pub mod graph;
@@ -27,4 +26,4 @@ pub use interpret::{HostTensor, interpret};
 pub use npu::tree::by_pairs;
 pub use npu::{Emit, Known, Local};
 pub use op::Kind;
-pub use rule::{Einsum, Factor, Reduce, Rule};
+pub use rule::{Einsum, Factor, Rule};

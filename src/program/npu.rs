@@ -12,10 +12,10 @@ pub(super) mod tree;
 
 use smallvec::SmallVec;
 
-use crate::base::{Bytes, DType, Dims, KERNEL_BLOCKS, Kernels, Shape};
+use crate::base::{Bytes, DType, Dims, KERNEL_BLOCKS, Kernels, Number, Shape};
 
-use super::call::{BufferId, Call, Number, View};
 use super::op::Kind;
+use crate::call::{BufferId, Call, View};
 
 /// A tensor of one card, and its place in the whole.
 #[derive(Clone, Debug)]

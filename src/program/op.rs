@@ -8,14 +8,14 @@ mod table;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, DType, Id, Shape};
+use crate::base::{AxisId, DType, Id, Reduce, Shape};
 
 use super::compress::Compression;
 use super::grad::GradFn;
 use super::graph::{Op, Value};
 use super::interpret::{self as host, HostTensor};
 use super::npu::{self, Emit};
-use super::rule::{Einsum, Factor, Reduce, Rule, any_rank};
+use super::rule::{Einsum, Factor, Rule, any_rank};
 use super::tree::{BLOCK_LEVELS, Halved};
 pub use table::{Kind, rows};
 

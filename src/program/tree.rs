@@ -4,12 +4,12 @@
 //! A dim is cut into two balanced parts, these into two, until it is in so many blocks as wanted or in single elements; what lies in
 //! a block is summed by whatever one operator takes, the blocks by pairs. Of several dims the first is halved first. A card that
 //! holds a range that is a node of the tree sums that node by itself, and cards join their nodes by pairs: who holds what
-//! decides where an addition happens, never which. As parts of parts are parts of the whole ([`balanced`]), any size has its nodes on
+//! decides where an addition happens, never which. As parts of parts are parts of the whole ([`Remainder::Balanced`]), any size has its nodes on
 //! 1, 2, 4, … cards.
 
 use std::ops::Range;
 
-use crate::base::balanced;
+use crate::base::Remainder;
 
 /// Into as many blocks as this many halvings make, the dims of weights and vocabularies are cut: over as many cards they can be.
 pub const BLOCK_LEVELS: usize = 4;
@@ -82,7 +82,7 @@ struct HalvedNode {
 
 impl HalvedNode {
     fn range(&self) -> Range<usize> {
-        balanced(self.dim.size, 1 << self.level, self.index)
+        Remainder::Balanced.range(self.dim.size, 1 << self.level, self.index)
     }
 
     /// Its halves, unless it is a block.
@@ -207,7 +207,8 @@ mod tests {
             let dim = Halved::blocks(&[size]);
             let whole = blocks(&Node::of_part(&dim, &[0], &[size]));
             for cards in [2, 4, 8, 16] {
-                let parts: Vec<Range<usize>> = (0..cards).map(|at| balanced(size, cards, at)).collect();
+                let parts: Vec<Range<usize>> =
+                    (0..cards).map(|at| Remainder::Balanced.range(size, cards, at)).collect();
                 let problem = node_problem(&[(dim[0], parts.clone(), cards)]);
                 // A card without elements has no node.
                 assert_eq!(problem.is_some(), size < cards && size > 0, "{size} over {cards}: {problem:?}");

@@ -15,14 +15,13 @@ pub use stages::{Place, Staged, StagedStep, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, Bytes, DType, Id, IdVec, Shape};
+use crate::base::{AxisId, Bytes, DType, Id, IdVec, Reduce, Remainder, Shape};
+use crate::call::{BufferId, Call, View};
 use crate::collective::SMALL_BYTES;
-use crate::placement::shard::{Remainder, part};
 use crate::placement::{Layout, Placed};
-use crate::program::call::{BufferId, Call, View};
 use crate::program::models::layer_of;
 use crate::program::op::Kind;
-use crate::program::{Known, Local, Op, OpId, Reduce, Role, ValueId, by_pairs};
+use crate::program::{Known, Local, Op, OpId, Role, ValueId, by_pairs};
 
 use super::join::Joins;
 use super::overlap::Emitted;
@@ -380,7 +379,7 @@ impl<'a> Emitter<'a> {
             self.add_by_pairs(op, parts, recv);
             return;
         }
-        let share = |at: usize| part(elems, cards, at, Remainder::Balanced).map_or(0, |range| range.len());
+        let share = |at: usize| Remainder::Balanced.range(elems, cards, at).len();
         let counts: Vec<usize> = (0..cards).map(share).collect();
         let own = self.temporary(dtype, [counts[self.position(axes)]].into());
         self.reduce_scatter_in_tree(op, axes, counts.clone(), send, &own);

@@ -8,7 +8,8 @@ use ascend_tp_machine::launch::{Access, OperandLayout};
 use ascend_tp_machine::{Element, Exchange, Launch, LaunchOperand, kernel};
 
 use crate::base::{Argument, DType};
-use crate::schedule::plan::{Call, Collective, CollectiveKind, Plan, StreamKind, View};
+use crate::call::{Call, View};
+use crate::schedule::plan::{Collective, CollectiveKind, Plan, StreamKind};
 
 /// What aclnn's library rounds the parts of a workspace up to, in bytes.
 const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
@@ -185,7 +186,7 @@ const fn element(dtype: DType) -> Element {
 mod tests {
     use super::*;
     use crate::base::{Id, Shape};
-    use crate::schedule::plan::BufferId;
+    use crate::call::BufferId;
 
     fn view(index: usize, sizes: &[usize]) -> View {
         View::contiguous(BufferId::from_index(index), DType::BF16, Shape::new(sizes.to_vec()))

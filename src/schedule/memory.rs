@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::base::{Bytes, Id, IdVec};
-use crate::program::call::BufferId;
+use crate::call::BufferId;
 
 use super::plan::{ALIGNMENT_BYTES, Plan, Region, Slot};
 

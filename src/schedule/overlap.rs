@@ -22,7 +22,7 @@ use ascend_tp_machine::{Launch, Profile, Work};
 use rustc_hash::FxHashMap;
 
 use crate::base::IdVec;
-use crate::program::call::BufferId;
+use crate::call::BufferId;
 
 use super::launch::launch;
 use super::memory::{Reserved, arena_bytes};
@@ -406,13 +406,13 @@ fn move_taps(plan: &mut Plan, places: &[usize]) {
 mod tests {
     use super::*;
     use crate::base::{DType, Kernels};
+    use crate::call::Call;
     use crate::collective::parallelize;
     use crate::placement::{Mesh, Pins, Placed};
     use crate::program::op::Kind;
     use crate::program::{Builder, ValueId};
     use crate::schedule::emit::emit;
     use crate::schedule::join::Joins;
-    use crate::schedule::plan::Call;
 
     /// Products in a chain whose weights are stored cut and cast for use; in between a state is read, and then overwritten.
     fn chain() -> Placed {

@@ -6,10 +6,9 @@ use std::ops::Range;
 
 use smallvec::smallvec;
 
-use crate::base::{Bytes, DType, Id, IdVec, Shape, define_id};
+use crate::base::{Bytes, DType, Id, IdVec, Reduce, Shape, define_id};
+use crate::call::{BufferId, Call, View, Views};
 use crate::placement::shard::runs::Runs;
-pub use crate::program::Reduce;
-pub use crate::program::call::{BufferId, Call, Number, View, Views};
 use crate::program::{OpId, Source, ValueId};
 
 define_id!(

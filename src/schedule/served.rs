@@ -5,8 +5,7 @@
 //! fewest bytes so far; each takes the memory it had; nothing else changes. What comes back is the sum and not the weight that it moves,
 //! which has as many bytes: all cards move their copies alike. Does not: serve what is no sum, or move weights on the server alone.
 
-use crate::base::{Diagnostics, Id};
-use crate::program::Reduce;
+use crate::base::{Diagnostics, Id, Reduce};
 
 use super::plan::{Action, Collective, CollectiveKind, GroupId, Plan, Step};
 use super::verify;

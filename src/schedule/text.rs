@@ -6,14 +6,15 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::base::{Bytes, Diagnostic, Diagnostics, Id, IdVec, Shape};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Id, IdVec, Reduce, Shape};
 use crate::program::op::Kind;
 use crate::program::{Form, OpId, Source, ValueId};
 
 use super::plan::{
-    Action, BufferId, Call, Collective, CollectiveKind, EventId, GroupId, Launched, OpNote, Plan, Reduce, Region, Slot,
-    Step, StreamKind, Tap, Tensor, View,
+    Action, Collective, CollectiveKind, EventId, GroupId, Launched, OpNote, Plan, Region, Slot, Step, StreamKind, Tap,
+    Tensor,
 };
+use crate::call::{BufferId, Call, View};
 
 /// What stands between an exchange and the call of its product.
 const WITH: &str = " with ";

@@ -16,13 +16,13 @@ use std::ops::Range;
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Id};
-use crate::program::{OpId, Reduce};
+use crate::base::{DType, Diagnostic, Diagnostics, Id, Reduce};
+use crate::call::{BufferId, Call, View};
+use crate::program::OpId;
 
 use super::memory::lifetimes;
 use super::plan::{
-    Action, BufferId, Call, Collective, CollectiveKind, GroupId, Plan, Region, Slot, Step, StreamKind, View,
-    groups_are_sound,
+    Action, Collective, CollectiveKind, GroupId, Plan, Region, Slot, Step, StreamKind, groups_are_sound,
 };
 
 /// Checks the plans of all ranks together.

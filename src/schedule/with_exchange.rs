@@ -15,12 +15,13 @@ use ascend_tp_machine::operator::OperatorCost;
 use ascend_tp_machine::{CollectiveCost, Launch, Profile, Soc, Topology, Work};
 use rayon::prelude::*;
 
-use crate::base::{DType, Id, IdVec};
-use crate::program::{OpId, Reduce};
+use crate::base::{DType, Id, IdVec, Reduce};
+use crate::call::{BufferId, Call, View};
+use crate::program::OpId;
 
 use super::launch::{exchange, product};
 use super::parts::CHIP;
-use super::plan::{Action, BufferId, Call, Collective, CollectiveKind, GroupId, Launched, Plan, Region, Step, View};
+use super::plan::{Action, Collective, CollectiveKind, GroupId, Launched, Plan, Region, Step};
 
 /// Why a product and its exchange are not one call though that hides more than it costs.
 const BESIDE_OTHERS: &str = "other operators run beside it, which hides more than one call with its product";

@@ -8,7 +8,8 @@ pub mod trace;
 
 pub use span::{Phase, Shares, Span, SpanWork, TimedCall, side_by_side};
 
-use crate::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, Tensor, View};
+use crate::call::View;
+use crate::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, Tensor};
 
 /// What a step is about, without the layer's number; `+2`: and two more weights, behind the one that is named.
 #[must_use]

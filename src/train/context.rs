@@ -5,7 +5,7 @@
 //! Invariants: every token is there once; a card's share is a run of the first tokens and one of the last, as a token attends to
 //! all before it, so that all cards have as much to attend to.
 
-use crate::placement::shard::{Remainder, part};
+use crate::base::Remainder;
 
 /// The axis over which the tokens of a sequence are dealt.
 pub const CONTEXT: &str = "cp";
@@ -17,7 +17,7 @@ pub fn order(tokens: usize, cards: usize) -> Vec<usize> {
     let (mut front, mut back) = (0, tokens);
     let mut order = Vec::with_capacity(tokens);
     for card in 0..cards {
-        let own = part(tokens, cards, card, Remainder::Balanced).unwrap_or_default().len();
+        let own = Remainder::Balanced.range(tokens, cards, card).len();
         let (first, last) = (own.div_ceil(2), own / 2);
         order.extend((front..front + first).chain(back - last..back));
         (front, back) = (front + first, back - last);
@@ -54,7 +54,7 @@ mod tests {
         // Where runs differ by a token, no card has more than the others by what one token attends to.
         let (tokens, cards) = (103, 4);
         let order = order(tokens, cards);
-        let own = |card: usize| part(tokens, cards, card, Remainder::Balanced).unwrap();
+        let own = |card: usize| Remainder::Balanced.range(tokens, cards, card);
         let attended: Vec<usize> =
             (0..cards).map(|card| order[own(card)].iter().map(|token| token + 1).sum()).collect();
         let spread = attended.iter().max().unwrap() - attended.iter().min().unwrap();

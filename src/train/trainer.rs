@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
-use crate::exec::{self, Engine, EngineOptions, Inputs, Outputs, Shards, Timed, memory_wanted};
+use crate::exec::{self, Engine, EngineOptions, Inputs, Outputs, ProgramId, Shards, Timed, memory_wanted};
 use crate::program::HostTensor;
 use crate::program::models::{COPY, input};
 use crate::program::tree::SumOrder;
@@ -168,10 +168,10 @@ pub struct Trainer {
     recipe: Recipe,
     layout: Layout,
     sharding: Sharding,
-    /// The parts of a step with the number of the engine's program, in order.
-    parts: Vec<(Part, usize)>,
+    /// The parts of a step with the engine's program, in order.
+    parts: Vec<(Part, ProgramId)>,
     /// Where gradients are compressed: behind how many updates, and the parts of a step before.
-    warmup: Option<(usize, Vec<(Part, usize)>)>,
+    warmup: Option<(usize, Vec<(Part, ProgramId)>)>,
     progress: Progress,
     times: Times,
     /// Seconds of the last step in which operators ran, by rank of this process.
@@ -204,11 +204,11 @@ impl Trainer {
         }
         let Compiled { plans, sharding, .. } = compiled;
         let kinds: Vec<Part> = plans.iter().map(|(part, _)| *part).collect();
-        let mut engine = Engine::start_with(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
+        let mut engine = Engine::start(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
         let number = |part: Part| {
             let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
-            kinds.iter().position(|kind| *kind == part).map(|number| (part, number)).ok_or_else(missing)
+            kinds.iter().position(|kind| *kind == part).map(|number| (part, ProgramId(number))).ok_or_else(missing)
         };
         let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
         let parts = layout.programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
@@ -298,7 +298,7 @@ impl Trainer {
                 // Ranks are not in step: what one is ahead of the others counts in the run before.
                 let start_ns = self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
                 let spans = self.engine.spans().to_vec();
-                phases.push(Phase { name, program, start_ns, end_ns: run.end, spans, calls: Vec::new() });
+                phases.push(Phase { name, program: program.0, start_ns, end_ns: run.end, spans, calls: Vec::new() });
             }
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
             for (name, value) in numbers(&outputs) {
@@ -351,7 +351,7 @@ impl Trainer {
     }
 
     /// The parts of the next step.
-    fn parts_now(&self) -> &[(Part, usize)] {
+    fn parts_now(&self) -> &[(Part, ProgramId)] {
         let warmup = self.warmup.as_ref().filter(|_| !self.is_compressed());
         warmup.map_or(&self.parts, |(_, parts)| parts)
     }
@@ -443,8 +443,8 @@ impl Trainer {
     #[must_use]
     pub fn programs(&self) -> Vec<Vec<Arc<Plan>>> {
         let all = self.parts.iter().chain(self.warmup.iter().flat_map(|(_, parts)| parts));
-        let count = all.map(|(_, program)| program + 1).max().unwrap_or(0);
-        (0..count).map(|program| self.engine.plans(program).to_vec()).collect()
+        let count = all.map(|(_, program)| program.0 + 1).max().unwrap_or(0);
+        (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
     /// What the fullest card holds throughout the run: everything is taken before the first step.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::checkpoint::Checkpoint;
-use super::weight::{Room, Weight};
+use super::weight::{Scratch, Weight};
 use crate::base::Bytes;
 use crate::exec::{Error, Shards, Uploads};
 use crate::schedule::plan::Tensor;
@@ -38,7 +38,7 @@ pub fn fill_from(checkpoint: &Checkpoint, shards: &Shards<'_>, progress: &(dyn F
     }
     let next = AtomicUsize::new(0);
     let read = || {
-        let (mut room, mut uploads) = (Room::default(), Uploads::default());
+        let (mut scratch, mut uploads) = (Scratch::default(), Uploads::default());
         loop {
             let piece = next.fetch_add(1, Ordering::Relaxed);
             if piece >= pieces {
@@ -48,7 +48,7 @@ pub fn fill_from(checkpoint: &Checkpoint, shards: &Shards<'_>, progress: &(dyn F
             // A weight without elements begins where the next one does, and has no piece.
             let at = firsts.partition_point(|first| *first <= piece) - 1;
             let (weight, parts) = &weights[at];
-            let given = weight.give(piece - firsts[at], &mut room, &mut |part, offset, len_bytes, write| {
+            let given = weight.give(piece - firsts[at], &mut scratch, &mut |part, offset, len_bytes, write| {
                 progress(uploads.write(&parts[part], offset, len_bytes, write)?);
                 Ok(())
             });

@@ -38,7 +38,7 @@ pub(super) struct Weight<'a> {
 
 /// Memory that pieces of any weight pass through.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct Scratch {
     /// Elements as they are stored.
     raw: Vec<u8>,
     /// Elements of a piece, from the first wanted one to the last.
@@ -76,7 +76,7 @@ impl<'a> Weight<'a> {
     }
 
     /// Reads a piece and gives each rank what it holds of it.
-    pub(super) fn give(&self, piece: usize, room: &mut Room, give: &mut Give<'_>) -> Result<(), Error> {
+    pub(super) fn give(&self, piece: usize, scratch: &mut Scratch, give: &mut Give<'_>) -> Result<(), Error> {
         let start = piece * self.piece_elems;
         let piece = start..(start + self.piece_elems).min(self.shape.elems());
         let size = self.dtype.size_bytes();
@@ -87,7 +87,7 @@ impl<'a> Weight<'a> {
         else {
             return Ok(());
         };
-        let Room { raw, whole } = room;
+        let Scratch { raw, whole } = scratch;
         if let [alone] = held.as_slice()
             && alone.runs.gap().is_none_or(|gap| gap * size >= page_size())
             && self.unit == 1
@@ -181,8 +181,8 @@ mod tests {
 
     use super::*;
     use crate::base::Id;
+    use crate::call::BufferId;
     use crate::program::Source;
-    use crate::schedule::plan::BufferId;
 
     /// Rows of 2 · 3 numbers, of which the last has only zeros; the first is 1000 elements into its tensor.
     const ROWS: usize = 5;
@@ -227,14 +227,14 @@ mod tests {
         let bytes = |ranges: &Vec<Range<usize>>| ranges.iter().map(Range::len).product::<usize>() * dtype.size_bytes();
         let mut found: Vec<Vec<u8>> = parts.iter().map(|ranges| vec![0; bytes(ranges)]).collect();
         let mut counts = vec![0; parts.len()];
-        let (mut room, references) = (Room::default(), tensors.iter().collect::<Vec<_>>());
+        let (mut scratch, references) = (Scratch::default(), tensors.iter().collect::<Vec<_>>());
         let weight = Weight::new(checkpoint, &references).map_err(|error| error.to_string())?;
         for piece in (0..weight.pieces()).rev() {
             let mut give = |at: usize, offset: usize, len_bytes: usize, write: &mut Write<'_>| {
                 counts[at] += len_bytes;
                 write(&mut found[at][offset..offset + len_bytes])
             };
-            weight.give(piece, &mut room, &mut give).map_err(|error| error.to_string())?;
+            weight.give(piece, &mut scratch, &mut give).map_err(|error| error.to_string())?;
         }
         assert_eq!(counts, found.iter().map(Vec::len).collect::<Vec<_>>(), "each byte once");
         Ok(found)

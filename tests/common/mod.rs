@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Engine, EngineOptions, Error, Inputs, Part};
+use ascend_tp::exec::{Engine, EngineOptions, Error, Inputs, Part, ProgramId};
 use ascend_tp::program::{HostTensor, ValueId};
 use ascend_tp::schedule::Plan;
 use ascend_tp_emulator::{Config, Emulator};
@@ -38,7 +38,7 @@ pub(crate) fn start_with(
     params: &Tensors,
     options: &EngineOptions,
 ) -> Result<Engine, Error> {
-    let mut engine = Engine::start_with(cann, vec![plans], options)?;
+    let mut engine = Engine::start(cann, vec![plans], options)?;
     let bytes: BTreeMap<String, Vec<u8>> =
         params.iter().map(|(name, tensor)| (name.clone(), tensor.to_bytes())).collect();
     let whole = |part: &Part<'_>| part.write(0, &part.tensor().cut(&bytes[&part.tensor().name]));
@@ -56,10 +56,10 @@ pub(crate) struct Run {
 
 /// Runs the only program of an engine and watches every value.
 pub(crate) fn run(engine: &mut Engine, inputs: &Tensors) -> Result<Run, Error> {
-    let plans = engine.plans(0).to_vec();
+    let plans = engine.plans(ProgramId(0)).to_vec();
     let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes()))).collect();
     let mut parts: Vec<Vec<Option<HostTensor>>> = vec![vec![None; plans.len()]; plans[0].taps.len()];
-    let outputs = engine.run_observed(0, inputs, |seen| {
+    let outputs = engine.run_observed(ProgramId(0), inputs, |seen| {
         let view = &plans[seen.rank].taps[seen.tap].view;
         let part = HostTensor::from_bytes(view.shape.clone(), view.dtype, &seen.bytes);
         parts[seen.tap][seen.rank] = Some(part);

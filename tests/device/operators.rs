@@ -1,9 +1,9 @@
 //! Operators by their C names, each once, against numbers worked out by hand.
 
 use ascend_tp::base::{Argument, DType, Id, Number};
+use ascend_tp::call::{BufferId, Call, View};
 use ascend_tp::device::Tensor;
 use ascend_tp::device::operator::prepare;
-use ascend_tp::program::call::{BufferId, Call, View};
 
 use super::{Card, close, read, read_bool, read_f16, read_f32, read_i64};
 

@@ -1,9 +1,9 @@
 //! The parts that the ranks hold, put together to the whole that they mean.
 
-use ascend_tp::base::{AxisId, DType, Shape};
+use ascend_tp::base::{AxisId, DType, Reduce, Shape};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::interpret::HostData;
-use ascend_tp::program::{HostTensor, Reduce, ValueId};
+use ascend_tp::program::{HostTensor, ValueId};
 
 /// A value as the ranks hold it together.
 pub(crate) struct Whole {

@@ -130,7 +130,7 @@ fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor
 ///
 /// Cards add the `n` parts in f32 and store the sum once, or, between steps of a ring, n - 1 times.
 pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f64> {
-    use ascend_tp::program::Reduce;
+    use ascend_tp::base::Reduce;
     let rounds = match kind {
         Kind::AllReduce { reduce, .. } | Kind::ReduceScatter { reduce, .. } => *reduce == Reduce::Sum,
         _ => false,

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ascend_tp::base::{AxisId, DType, IdVec, Shape};
+use ascend_tp::base::{AxisId, DType, IdVec, Reduce, Shape};
 use ascend_tp::collective::verify;
 use ascend_tp::device::Cann;
 use ascend_tp::placement::{self, Layout, Placed};
-use ascend_tp::program::{Builder, HostTensor, Kind, Reduce, Role, ValueId};
+use ascend_tp::program::{Builder, HostTensor, Kind, Role, ValueId};
 use ascend_tp::{Mesh, Pins, parallelize};
 
 use super::random::Random;

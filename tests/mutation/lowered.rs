@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Id, IdVec};
+use ascend_tp::base::{Id, IdVec, Reduce};
 use ascend_tp::placement::{Layout, Placed};
-use ascend_tp::program::{Kind, Op, OpId, Program, Reduce, Role, Value, ValueId};
+use ascend_tp::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
 
 use super::{How, Mutant};
 

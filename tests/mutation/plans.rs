@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ascend_tp::base::Id;
+use ascend_tp::base::{Id, Number, Reduce};
+use ascend_tp::call::{BufferId, Call, View};
 use ascend_tp::schedule::Plan;
-use ascend_tp::schedule::plan::{
-    Action, BufferId, Call, Collective, CollectiveKind, Number, Reduce, Region, Step, StreamKind, View,
-};
+use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Region, Step, StreamKind};
 
 use super::{How, Mutant};
 

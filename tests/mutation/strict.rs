@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use ascend_tp::emulator::{Config, Emulator, Mode, ReportKind};
-use ascend_tp::exec::Inputs;
+use ascend_tp::exec::{Inputs, ProgramId};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::HostTensor;
 use ascend_tp::program::models::Head;
@@ -34,7 +34,7 @@ fn run(seed: u64, plans: Vec<Plan>, fixture: &Fixture) -> (Vec<(ReportKind, Stri
         let cann = Cann::new(emulator.table())?;
         let of = plans[0].outputs[0].clone();
         let mut engine = start(&cann, plans, &fixture.params)?;
-        let outputs = engine.run(0, inputs)?;
+        let outputs = engine.run(ProgramId(0), inputs)?;
         Ok::<_, ascend_tp::exec::Error>(HostTensor::from_bytes(of.shape.clone(), of.dtype, &outputs[0].1))
     })();
     let reports = emulator.reports().iter().map(|report| (report.kind(), report.to_string())).collect();

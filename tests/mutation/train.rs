@@ -9,11 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ascend_tp::base::Number;
+use ascend_tp::call::Call;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::{Placed, Residual};
 use ascend_tp::program::{Kind, OpId};
-use ascend_tp::schedule::plan::{Action, Call, Number, Tensor};
+use ascend_tp::schedule::plan::{Action, Tensor};
 use ascend_tp::schedule::{self, Plan, schedule};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::program::Part;

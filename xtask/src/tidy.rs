@@ -14,19 +14,21 @@ use crate::project::source::{Source, words};
 use paths::{children, root_names_by_super};
 
 /// The top-level modules of the library in the order data flows, and what each may import besides itself.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("base", &[]),
+    // What a card is asked to do: data that both sides of the fence know.
+    ("call", &["base"]),
     ("config", &["base"]),
-    ("program", &["base", "config"]),
+    ("program", &["base", "call", "config"]),
     ("placement", &["base", "config", "program"]),
     ("collective", &["base", "config", "program", "placement"]),
-    ("schedule", &["base", "config", "program", "placement", "collective"]),
+    ("schedule", &["base", "call", "config", "program", "placement", "collective"]),
     ("compile", &["base", "config", "program", "placement", "collective", "schedule"]),
     // Below the fence: running knows no Transformer, so neither the device nor the executor sees how a plan came about.
     ("device", &["base"]),
     ("world", &["base"]),
-    ("timeline", &["base", "schedule"]),
-    ("exec", &["base", "schedule", "timeline", "device", "world"]),
+    ("timeline", &["base", "call", "schedule"]),
+    ("exec", &["base", "call", "schedule", "timeline", "device", "world"]),
     ("weights", &["base", "config", "program", "placement", "collective", "schedule", "device", "exec"]),
     (
         "generate",
@@ -119,7 +121,7 @@ const EMULATOR: &str = "emulator/src/";
 const LARGEST_CIRCLE: usize = 2;
 
 /// The modules above the fence: pure and deterministic.
-const PURE: [&str; 7] = ["base", "config", "program", "placement", "collective", "schedule", "compile"];
+const PURE: [&str; 8] = ["base", "call", "config", "program", "placement", "collective", "schedule", "compile"];
 
 /// The planner is as pure, but for its rehearsals, which run on emulated cards, and its calibrations, which run on any.
 const PURE_FOLDER: &str = "planner/src/";
@@ -274,6 +276,7 @@ fn emulator_violations(sources: &[Source]) -> Vec<String> {
 fn violations(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     check_layers(source, &mut found);
+    check_fence(source, &mut found);
     check_purity(source, &mut found);
     check_unsafe(source, &mut found);
     check_header_and_length(source, &mut found);
@@ -310,6 +313,25 @@ fn check_layers(source: &Source, found: &mut Found) {
             format!("`crate::{name}` is no top-level module: import the item from the module that defines it")
         };
         found.push((source.line(at), what));
+    }
+}
+
+/// What `exec` may not import must not come to it under the name of `schedule`, which it may.
+fn check_fence(source: &Source, found: &mut Found) {
+    let module = source.module();
+    if module.first() != Some(&"schedule") {
+        return;
+    }
+    let seen = LAYERS.iter().find(|(layer, _)| *layer == "exec").map_or(&[][..], |(_, allowed)| allowed);
+    for at in words(&source.code, "use").filter(|at| !source.is_test(*at)) {
+        let before = source.code[..at].rsplit('\n').next().unwrap_or_default().trim_start();
+        let statement = source.code[at..].split(';').next().unwrap_or_default();
+        let roots = children(statement, "crate").into_iter().chain(root_names_by_super(statement, module.len()));
+        for (_, name) in roots.filter(|(_, name)| before.starts_with("pub") && !seen.contains(name)) {
+            let what =
+                format!("`schedule` re-exports `{name}`, which `exec` must not see: move the type to `base` or `call`");
+            found.push((source.line(at), what));
+        }
     }
 }
 
@@ -472,7 +494,7 @@ mod rules {
         assert_found(
             "src/program/op.rs",
             "use crate::schedule::Plan;",
-            &["src/program/op.rs:2: `program` imports `schedule`: it may import base, config"],
+            &["src/program/op.rs:2: `program` imports `schedule`: it may import base, call, config"],
         );
         assert_found(
             "src/exec/trace.rs",
@@ -480,6 +502,22 @@ mod rules {
             &[":4: `exec` imports `program`", ":5: `exec` imports `weights`"],
         );
         assert_found("src/base/shape.rs", "fn f(x: crate :: config::Rope) {}", &["it may import nothing"]);
+    }
+
+    #[test]
+    fn nothing_passes_the_fence_by_a_re_export() {
+        assert_clean(
+            "src/schedule/plan.rs",
+            "pub use crate::base::Reduce;\nuse crate::program::OpId;\npub use self::a::B;",
+        );
+        let expected = &["plan.rs:2: `schedule` re-exports `program`, which `exec` must not see"];
+        assert_found("src/schedule/plan.rs", "pub use crate::program::Reduce;", expected);
+        assert_found(
+            "src/schedule/plan.rs",
+            "pub(crate) use crate::{\n    base::Bytes,\n    program::OpId,\n};",
+            expected,
+        );
+        assert_found("src/schedule/plan.rs", "pub use super::super::program::OpId;", expected);
     }
 
     #[test]

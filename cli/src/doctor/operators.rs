@@ -16,7 +16,7 @@ use ascend_tp::base::{DType, Diagnostics, Id, Kernels, Precision};
 use ascend_tp::compile::compile_with;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::{self, Engine, EngineOptions, Part, Shards};
+use ascend_tp::exec::{self, Engine, EngineOptions, Part, ProgramId, Shards};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::models::{Head, RunShape, decoder, input};
@@ -234,14 +234,14 @@ fn run(cann: &Arc<Cann>, of: &Use, kernels: &KernelSource) -> Result<Vec<Option<
         id.map(|id| given(&program.values[id]).to_bytes()).unwrap_or_default()
     };
     let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
-    let mut engine = Engine::start_with(cann, vec![vec![of.plan.clone()]], &options)?;
+    let mut engine = Engine::start(cann, vec![vec![of.plan.clone()]], &options)?;
     engine.load(|shards: &Shards<'_>| {
         let write = |role| move |part: &Part<'_>| part.write(0, &bytes(role, &part.tensor().name));
         shards.parts().try_for_each(write(Role::Param))?;
         shards.states().iter().flatten().try_for_each(write(Role::State))
     })?;
     let inputs = of.plan.inputs.iter().map(|tensor| (tensor.name.clone(), Arc::new(bytes(Role::Input, &tensor.name))));
-    let _outputs = engine.run_observed(0, inputs.collect(), |observation| {
+    let _outputs = engine.run_observed(ProgramId(0), inputs.collect(), |observation| {
         let id = of.plan.taps[observation.tap].value;
         let value = &program.values[id];
         values[id.index()] = Some(HostTensor::from_bytes(value.shape.clone(), value.dtype, &observation.bytes));

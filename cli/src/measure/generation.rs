@@ -16,6 +16,7 @@ use super::random;
 use super::report::{Axes, Column, Form, Table, column};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
+use ascend_tp::call::{Call, View};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{EngineOptions, Launching};
@@ -24,7 +25,7 @@ use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
-use ascend_tp::schedule::plan::{Call, Region, Step, View};
+use ascend_tp::schedule::plan::{Region, Step};
 
 /// What to generate.
 #[derive(Clone, Debug)]

@@ -60,7 +60,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
             let name = launching.name();
             let clock = Clock(Arc::new(|| now_ns(ClockId::ThreadCPUTime)));
             let options = EngineOptions { launching, clock: Some(clock), ..EngineOptions::default() };
-            let mut engine = Engine::start_with(&cann, plans.clone(), &options)?;
+            let mut engine = Engine::start(&cann, plans.clone(), &options)?;
             let inputs = inputs(&engine.plans(DECODE)[0]);
             for _ in 0..WARMUP {
                 engine.run(DECODE, inputs.clone())?;

@@ -51,7 +51,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     for cards in &setting.cards {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();
         let shards: u64 = plans[0].iter().map(|plan| plan.region_bytes(Region::Weights).0).sum();
-        let start = || Engine::start_with(&bench.cann, plans.clone(), &EngineOptions::default());
+        let start = || Engine::start(&bench.cann, plans.clone(), &EngineOptions::default());
         // The host of a virtual machine gives memory when it is first touched, which takes longer than anything here: an
         // engine that is gone leaves pages that it has given.
         start()?.load(|shards| fill_from(&checkpoint, shards, &|_| ()))?;

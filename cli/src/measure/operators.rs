@@ -18,12 +18,13 @@ use super::random;
 use super::report::{Column, Form, Table, column};
 use super::{Bench, Limits, Samples};
 use ascend_tp::base::{Bytes, DType, Id};
+use ascend_tp::call::{Call, View};
 use ascend_tp::device::{Buffer, Device, Prepared, Stream, Tensor, operator};
 use ascend_tp::exec::prepare;
 use ascend_tp::generate::{DECODE, PREFILL};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
-use ascend_tp::schedule::plan::{Action, Call, Region, View};
+use ascend_tp::schedule::plan::{Action, Region};
 
 /// Bytes of a weight and its repetitions, at least: several times the caches of a processor.
 const OUT_OF_CACHE: usize = 256 << 20;
@@ -71,7 +72,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     setting.check()?;
     let cards = setting.cards.first().copied().unwrap_or(1);
     let plans = setting.deployment(cards).compile(&setting.model)?.into_vec();
-    let plans: Vec<&Plan> = [DECODE, PREFILL].into_iter().map(|program| &plans[program][0]).collect();
+    let plans: Vec<&Plan> = [DECODE, PREFILL].into_iter().map(|program| &plans[program.0][0]).collect();
     let of = if cards > 1 { format!("{}, one of {cards} cards", setting.name) } else { setting.name.clone() };
     calls(bench, format!("Operators of {of}"), &plans)
 }

@@ -4,7 +4,7 @@
 //! by it, or by nothing but it and what others say alone.
 
 use ascend_tp::base::{DType, Id, Shape};
-use ascend_tp::schedule::plan::{BufferId, Call, View};
+use ascend_tp::call::{BufferId, Call, View};
 
 use crate::validate::Class;
 

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use ascend_tp::base::DType;
+use ascend_tp::call::View;
 use ascend_tp::device::{Buffer, Device, Event, Prepared, Result, Tensor};
 use ascend_tp::exec::{Clock, prepare};
-use ascend_tp::schedule::plan::View;
 use ascend_tp_machine::profile::HostProfile;
 
 use super::kernels::{Bench, Ready};

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use ascend_tp::base::{DType, Id};
+use ascend_tp::call::{Call, View};
 use ascend_tp::device::{Buffer, BufferSlice, Device, Event, Prepared, Result, Stream, Tensor};
 use ascend_tp::exec::prepare;
 use ascend_tp::schedule::launch::launch;
-use ascend_tp::schedule::plan::{Call, View};
 use ascend_tp_machine::{OperatorCost, Profile, Work};
 
 use super::calls::{self, Timed};

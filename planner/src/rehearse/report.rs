@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ascend_tp_machine::Soc;
 use serde::Serialize;
 
+use ascend_tp::exec::ProgramId;
 use ascend_tp::generate::{DECODE, PREFILL};
 use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
@@ -126,11 +127,12 @@ impl RehearsalReport {
     #[must_use]
     pub fn new(setting: &Setting, recorded: &Recorded) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
-        let of = |program: usize, at: usize| recorded.phases.iter().filter(|phase| phase.program == program).nth(at);
+        let of =
+            |program: ProgramId, at: usize| recorded.phases.iter().filter(|phase| phase.program == program.0).nth(at);
         // The first decode step follows the prefill's wake-ups; the second is like all others.
         let shown = [of(PREFILL, 0), of(DECODE, 1).or_else(|| of(DECODE, 0))];
         let phase = |phase: &Phase| {
-            let is_prefill = phase.program == PREFILL;
+            let is_prefill = phase.program == PREFILL.0;
             let tokens = setting.batch * if is_prefill { setting.input } else { 1 };
             let name = if is_prefill { "prefill" } else { "decode" };
             phase_report(name, tokens, &recorded.programs[phase.program], phase)
@@ -148,7 +150,7 @@ impl RehearsalReport {
         let soc = setting.site.profile.soc;
         Self {
             model: setting.name.clone(),
-            parameters: parameters(&recorded.programs[PREFILL]),
+            parameters: parameters(&recorded.programs[PREFILL.0]),
             layers: setting.model.layers,
             cards: setting.site.cards,
             servers: setting.site.servers,

@@ -152,6 +152,7 @@ impl Setting {
             context: self.input + self.output,
             head: Head::LastToken,
             exchanges: Exchanges::on(self.site.profile.soc),
+            kernels: self.site.kernels.kernels(),
             ..Deployment::of(&self.model, self.site.cards)
         }
     }
@@ -161,6 +162,6 @@ impl Setting {
     /// # Errors
     /// What the compiler refuses.
     pub fn compile(&self) -> Result<Vec<Vec<Plan>>, Error> {
-        Ok(self.deployment().compile_with(&self.model, self.site.kernels.kernels())?.into_vec())
+        Ok(self.deployment().compile(&self.model)?.into_vec())
     }
 }

@@ -11,7 +11,7 @@ use ascend_tp::emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
 use ascend_tp_machine::HostCall;
 
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, Launching};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, Launching, ProgramId};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, StreamKind, Tensor};
 use ascend_tp::timeline::{Phase, Span, SpanWork, TimedCall};
@@ -53,7 +53,7 @@ impl<'a> Stage<'a> {
             clock: Some(Clock(Arc::new(move || machine.thread_now_ns()))),
             ..EngineOptions::default()
         };
-        let engine = Engine::start_with(&cann, programs, &options)?;
+        let engine = Engine::start(&cann, programs, &options)?;
         emulator.record_timeline(Recording::Nothing);
         Ok(Self { site, placement, emulator, engine, phases: Vec::new() })
     }
@@ -64,7 +64,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Inputs of a program, of the right lengths; without numbers their contents are nobody's.
-    pub(super) fn inputs(&self, program: usize) -> Inputs {
+    pub(super) fn inputs(&self, program: ProgramId) -> Inputs {
         let whole = |tensor: &Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
         let plan = self.engine.plans(program).first();
         let tensors = plan.iter().flat_map(|plan| &plan.inputs);
@@ -73,14 +73,14 @@ impl<'a> Stage<'a> {
 
     /// The plans, by program and rank.
     pub(super) fn programs(&self, count: usize) -> Vec<Vec<Arc<Plan>>> {
-        (0..count).map(|program| self.engine.plans(program).to_vec()).collect()
+        (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
     /// Runs a program: from when to when, in nanoseconds.
     ///
     /// # Errors
     /// What the emulated cards refuse.
-    pub(super) fn run(&mut self, program: usize, inputs: &Inputs) -> Result<Range<u64>, Error> {
+    pub(super) fn run(&mut self, program: ProgramId, inputs: &Inputs) -> Result<Range<u64>, Error> {
         self.engine.run(program, inputs.clone())?;
         // From when the last rank began to when the last had its outputs: between runs ranks are not in step, and what one is
         // ahead of the others counts in the run before.
@@ -95,7 +95,7 @@ impl<'a> Stage<'a> {
     pub(super) fn keep(
         &mut self,
         name: String,
-        program: usize,
+        program: ProgramId,
         inputs: &Inputs,
         is_replayed: bool,
     ) -> Result<Range<u64>, Error> {
@@ -153,7 +153,7 @@ impl<'a> Stage<'a> {
                 }
             }
         }
-        self.phases.push(Phase { name, program, start_ns: ns.start, end_ns: ns.end, spans, calls });
+        self.phases.push(Phase { name, program: program.0, start_ns: ns.start, end_ns: ns.end, spans, calls });
         Ok(ns)
     }
 }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use ascend_tp::schedule::plan::{Action, Plan, Step, View, Views};
+use ascend_tp::call::{View, Views};
+use ascend_tp::schedule::plan::{Action, Plan, Step};
 use ascend_tp::timeline::{Span, step_name};
 
 /// Steps of one kind on one card, in one phase.

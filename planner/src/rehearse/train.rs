@@ -16,7 +16,7 @@ use crate::train::job::peak_flops_per_s;
 use crate::validate::{Bar, Class};
 use ascend_tp::base::{Bytes, Diagnostics};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::exec::Launching;
+use ascend_tp::exec::{Launching, ProgramId};
 use ascend_tp::schedule::{Exchanges, Plan};
 use ascend_tp::timeline::Phase;
 use ascend_tp::timeline::trace::Trace;
@@ -192,10 +192,10 @@ impl TrainingRehearsal {
         let mut step: Option<std::ops::Range<u64>> = None;
         for part in layout.programs(recipe) {
             let Some(program) = kinds.iter().position(|kind| *kind == part) else { continue };
-            let inputs = stage.inputs(program);
+            let inputs = stage.inputs(ProgramId(program));
             let ns = match ran[program].times {
-                0 => stage.keep(name(part, layout).to_owned(), program, &inputs, false)?,
-                _ => stage.run(program, &inputs)?,
+                0 => stage.keep(name(part, layout).to_owned(), ProgramId(program), &inputs, false)?,
+                _ => stage.run(ProgramId(program), &inputs)?,
             };
             ran[program].times += 1;
             ran[program].total_ns += ns.end - ns.start;

@@ -73,11 +73,11 @@ fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<
 
 /// Whether two steps touch bytes of one buffer, one of them writing.
 fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
-    let overlaps = |x: &ascend_tp::schedule::plan::View, y: &ascend_tp::schedule::plan::View| {
+    let overlaps = |x: &ascend_tp::call::View, y: &ascend_tp::call::View| {
         let (x_range, y_range) = (plan.span(x).1, plan.span(y).1);
         x.buffer == y.buffer && x_range.start < y_range.end && y_range.start < x_range.end
     };
-    let any = |xs: &[&ascend_tp::schedule::plan::View], ys: &[&ascend_tp::schedule::plan::View]| {
+    let any = |xs: &[&ascend_tp::call::View], ys: &[&ascend_tp::call::View]| {
         xs.iter().any(|x| ys.iter().any(|y| overlaps(x, y)))
     };
     let (a_writes, b_writes) = (a.writes(), b.writes());

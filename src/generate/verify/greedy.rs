@@ -14,7 +14,7 @@ use super::{Choice, Greedy, Verification};
 use crate::base::{DType, Precision};
 use crate::compile::Deployment;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions};
+use crate::exec::{Engine, EngineOptions, ProgramId};
 use crate::generate::error::Error;
 use crate::generate::inputs::{Row, inputs};
 use crate::generate::model::Model;
@@ -83,6 +83,7 @@ impl Setup<'_> {
             longest_prompt,
             context: longest_prompt + reference.ids.len(),
             head,
+            kernels: self.engine.kernels.kernels(),
             ..self.deployment
         }
     }
@@ -103,15 +104,11 @@ impl Setup<'_> {
         let Continuation { prompt, ids } = reference;
         let config = &self.model.config;
         let deployment = self.deployment(precision, reference, Head::LastLogits);
-        let mut engine = Engine::start_with(
-            self.cann,
-            deployment.compile_with(config, self.engine.kernels.kernels())?.into_vec(),
-            self.engine,
-        )?;
+        let mut engine = Engine::start(self.cann, deployment.compile(config)?.into_vec(), self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let run = |sequence, cache_length| RunShape { batch: 1, sequence, cache_length };
         let (dtype, mut bytes) = (precision.activations, Vec::new());
-        let mut step = |program: usize, ids: &[u32], start: usize| -> Result<(), Error> {
+        let mut step = |program: ProgramId, ids: &[u32], start: usize| -> Result<(), Error> {
             let row = Row { ids, start, prompt_length: prompt.len() };
             let run = run(ids.len(), if program == PREFILL { ids.len() } else { deployment.context });
             let outputs = engine.run(program, inputs(config, run, dtype, Head::LastLogits, &[row]))?;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::bound::{magnitude, relative};
 use super::{Difference, Verification};
-use crate::base::{DType, Id, Precision, Shape};
+use crate::base::{DType, Id, Precision, Reduce, Shape};
 use crate::exec::Observation;
 use crate::program::interpret::HostData;
 use crate::program::text::op_text;
 use crate::program::tree::SumOrder;
-use crate::program::{HostTensor, Program, Reduce, ValueId};
+use crate::program::{HostTensor, Program, ValueId};
 use crate::schedule::Plan;
 
 /// Whole values, put together from what each rank holds.

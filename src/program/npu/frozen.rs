@@ -1,7 +1,8 @@
 //! The ops of training with compressed gradients, as aclnn calls on one card's shards. Those that exchange are in `schedule`, which
 //! knows the groups.
 
-use crate::program::call::{Call, Number};
+use crate::base::Number;
+use crate::call::Call;
 use crate::program::op::Kind;
 
 use super::Emit;

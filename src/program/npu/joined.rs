@@ -5,7 +5,7 @@
 
 use super::{Emit, Local};
 use crate::base::{DType, Dims, Shape};
-use crate::program::call::{Call, View};
+use crate::call::{Call, View};
 use crate::program::op::Kind;
 
 /// What the operators name a head size of: aclnnApplyRotaryPosEmb takes no other.

@@ -1,7 +1,7 @@
 //! The loss of logits whose vocabulary may be cut, as aclnn calls on one card's shards or by the kernel of this project.
 
-use crate::base::DType;
-use crate::program::call::{Call, Number, View};
+use crate::base::{DType, Number};
+use crate::call::{Call, View};
 use crate::program::op::Kind;
 
 use super::training::{blanked, column, zeros};

@@ -1,7 +1,7 @@
 //! The ops that only training has, as aclnn calls on one card's shards.
 
-use crate::base::{DType, Shape};
-use crate::program::call::{Call, Number, View};
+use crate::base::{DType, Number, Shape};
+use crate::call::{Call, View};
 use crate::program::op::Kind;
 
 use super::{COPIES, Emit, attention_operands, local_index};

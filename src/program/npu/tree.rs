@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::base::{DType, Dims, Kernels, Shape};
-use crate::program::call::{Call, View};
+use crate::call::{Call, View};
 use crate::program::op::Kind;
 use crate::program::tree::{Halved, Node};
 

@@ -5,8 +5,8 @@
 
 use smallvec::smallvec;
 
-use crate::base::{AxisId, DType};
-use crate::program::rule::{Einsum, Reduce, Rule, any_rank};
+use crate::base::{AxisId, DType, Reduce};
+use crate::program::rule::{Einsum, Rule, any_rank};
 use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 

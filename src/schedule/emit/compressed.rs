@@ -5,8 +5,8 @@
 
 use smallvec::smallvec;
 
-use crate::base::{AxisId, DType, Id, KERNEL_BLOCKS, Shape};
-use crate::program::call::{Call, Number, View};
+use crate::base::{AxisId, DType, Id, KERNEL_BLOCKS, Number, Shape};
+use crate::call::{Call, View};
 use crate::program::compress::{Compression, Dealt};
 use crate::program::{Op, OpId};
 

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Emitter;
 use crate::base::{DType, Id, Shape};
-use crate::program::call::{Call, View};
+use crate::call::{Call, View};
 use crate::program::npu::joined;
 use crate::program::{Emit, OpId, ValueId};
 use crate::schedule::join::{Group, Product};

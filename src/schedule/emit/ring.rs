@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::base::{AxisId, DType, Id, Shape};
-use crate::program::call::{Call, View};
+use crate::call::{Call, View};
 use crate::program::npu::COPIES;
 use crate::program::{Op, OpId, ValueId};
 

@@ -12,11 +12,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Reduce, Shape};
+use crate::call::{BufferId, Call, View};
 use crate::placement::Placed;
-use crate::program::call::{BufferId, Call, View};
 use crate::program::op::Kind;
-use crate::program::{OpId, Program, Reduce, Role, Value, ValueId};
+use crate::program::{OpId, Program, Role, Value, ValueId};
 
 use super::super::memory::Reserved;
 use super::super::overlap::Emitted;

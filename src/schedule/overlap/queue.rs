@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::program::call::BufferId;
+use crate::call::BufferId;
 
 /// Units among which the next is looked for.
 const WINDOW: usize = 1024;

@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use super::cover;
 use super::writer::PartBytes;
-use crate::base::{DType, Diagnostic, Diagnostics, Shape};
+use crate::base::{DType, Diagnostic, Diagnostics, Reduce, Shape};
 use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
-use crate::program::{Form, Reduce, Source};
+use crate::program::{Form, Source};
 use crate::schedule::Plan;
 use crate::schedule::plan::Tensor;
 

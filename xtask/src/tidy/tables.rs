@@ -7,7 +7,7 @@ use crate::project::source::{Source, words};
 use crate::tidy::paths::children;
 
 const OPS: &str = "src/program/op/table.rs";
-const CALLS: &str = "src/program/call/table.rs";
+const CALLS: &str = "src/call/table.rs";
 
 /// Files of the library that may name ops beside the table: those that hold their bodies, and those that write programs.
 const MAY_NAME_OPS: [&str; 13] = [

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ascend_tp::base::{DType, Diagnostics, Kernels};
 use ascend_tp::compile::compile_with;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::{self, Engine, EngineOptions};
+use ascend_tp::exec::{self, Engine, EngineOptions, ProgramId};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
@@ -82,13 +82,13 @@ impl Sum {
     /// Runs it on the first two cards.
     fn run(&self, cann: &Arc<Cann>, plans: Vec<Plan>, source: &KernelSource) -> Result<Had, exec::Error> {
         let options = EngineOptions { kernels: source.clone(), ..EngineOptions::default() };
-        let mut engine = Engine::start_with(cann, vec![plans], &options)?;
+        let mut engine = Engine::start(cann, vec![plans], &options)?;
         let tensors = [("x", parts().concat()), ("whole", whole())];
         let inputs = tensors.map(|(name, data)| {
             let shape = if name == "x" { vec![CARDS, ELEMS] } else { vec![ELEMS] };
             (name.to_owned(), Arc::new(HostTensor::float(shape, DType::F32, data).to_bytes()))
         });
-        let outputs = engine.run(0, inputs.to_vec())?;
+        let outputs = engine.run(ProgramId(0), inputs.to_vec())?;
         let floats = |bytes: &[u8]| HostTensor::from_bytes([ELEMS], DType::F32, bytes).floats().to_vec();
         let mut kept = [(); CARDS].map(|()| Vec::new());
         engine.load(|shards| {

@@ -1,7 +1,7 @@
 //! What a card is asked to do: one aclnn operator a [`Call`], on views of buffers.
 //!
-//! Calls are data: `npu` makes them from an op, `schedule` places their buffers, `exec` hands them to `device`. Each is one
-//! entry of `call/table.rs`. A call is legal on a 910B for the element types and shapes it is made with.
+//! Calls are data, known on both sides of the fence: `program::npu` makes them from an op, `schedule` places their buffers, `exec` hands
+//! them to `device`. Each is one entry of `call/table.rs`. A call is legal on a 910B for the element types and shapes it is made with.
 
 mod late;
 mod table;
@@ -10,8 +10,7 @@ mod text;
 use ascend_tp_machine::launch::Access;
 use smallvec::{SmallVec, smallvec};
 
-pub use crate::base::Number;
-use crate::base::{Argument, DType, Dims, Shape, define_id};
+use crate::base::{Argument, DType, Dims, Number, Shape, define_id};
 pub use table::Call;
 
 define_id!(
