@@ -15,7 +15,7 @@ use super::grad::GradFn;
 use super::graph::{Op, Value};
 use super::interpret::{self as host, HostTensor};
 use super::npu::{self, Emit};
-use super::rule::{Einsum, Factor, Rule, any_rank};
+use super::rule::{Einsum, Factor, Rule, any_rank, letters};
 use super::tree::{BLOCK_LEVELS, Halved};
 pub use table::{Kind, rows};
 
@@ -189,30 +189,27 @@ fn tree_sum(text: &str) -> Result<Rule, String> {
 
 /// Rule of an elementwise op: operands are aligned at the last dim, dims of size 1 broadcast.
 fn elementwise(_: &Kind, shapes: &[&Shape]) -> Result<Rule, String> {
-    let rank = shapes[0].rank();
-    let result = any_rank(rank);
-    let mut operands = Vec::with_capacity(shapes.len());
-    for shape in shapes {
-        let Some(skipped) = rank.checked_sub(shape.rank()) else {
-            return Err(format!("operand of shape {shape} has more dims than {}", shapes[0]));
+    let whole = shapes[0];
+    let operand = |shape: &&Shape| {
+        let Some(skipped) = whole.rank().checked_sub(shape.rank()) else {
+            return Err(format!("operand of shape {shape} has more dims than {whole}"));
         };
-        let dims: String = result[skipped..]
-            .chars()
-            .zip(shape.iter().zip(&shapes[0][skipped..]))
-            .map(|(letter, (size, whole))| if *size == 1 && *whole != 1 { '1' } else { letter })
-            .collect();
-        operands.push(dims);
-    }
-    sum(&format!("{}->{result}", operands.join(",")))
+        let dims = letters(whole.rank()).zip(whole.iter()).skip(skipped).zip(shape.iter());
+        Ok(dims.map(|((letter, whole), size)| if *size == 1 && *whole != 1 { Factor::One } else { letter }).collect())
+    };
+    Ok(Rule {
+        operands: shapes.iter().map(operand).collect::<Result<_, _>>()?,
+        results: smallvec![letters(whole.rank()).collect()],
+        reduce: Reduce::Sum,
+    })
 }
 
 fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
-    let operand = any_rank(rank);
     if dim >= rank {
         return Err(format!("dim {dim} of a tensor of {rank} dims"));
     }
-    let result: String = operand.chars().enumerate().filter(|(index, _)| *index != dim).map(|(_, c)| c).collect();
-    Rule::parse(&format!("{operand}->{result}"), reduce)
+    let kept = letters(rank).enumerate().filter(|(index, _)| *index != dim).map(|(_, letter)| letter);
+    Ok(Rule { operands: smallvec![letters(rank).collect()], results: smallvec![kept.collect()], reduce })
 }
 
 fn first(_: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {

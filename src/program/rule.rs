@@ -303,6 +303,11 @@ pub fn any_rank(rank: usize) -> String {
     (b'a'..=b'z').take(rank).map(char::from).collect()
 }
 
+/// The factors of [`any_rank`].
+pub(crate) fn letters(rank: usize) -> impl Iterator<Item = Factor> {
+    (b'a'..=b'z').take(rank).map(Factor::Letter)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
