@@ -236,7 +236,7 @@ const BANS: [Ban; 15] = [
 /// # Errors
 /// All places where it does not.
 pub(crate) fn check() -> anyhow::Result<String> {
-    let sources = project::read();
+    let sources = project::read(&project::root())?;
     let mut violations = project_violations(&sources);
     violations.extend(house::unused_functions()?);
     anyhow::ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
@@ -424,7 +424,7 @@ mod rules {
 
     #[test]
     fn the_project_is_tidy() {
-        let sources = project::read();
+        let sources = project::read(&root()).expect("the project's files");
         assert!(sources.iter().any(|source| source.path == "src/lib.rs"), "the walk found no sources");
         let mut violations = project_violations(&sources);
         violations.extend(house::unused_functions().expect("committed files"));

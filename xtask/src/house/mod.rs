@@ -41,7 +41,7 @@ pub(crate) fn count() -> Result<String> {
     text.push_str(&items.long_functions());
     text.push_str(&items.public(&sources));
     text.push_str(&items.spread());
-    let files = project::read();
+    let files = project::read(&root)?;
     for folder in CIRCLES {
         let circles = Imports::new(&files, folder).circles();
         let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();

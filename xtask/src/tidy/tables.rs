@@ -80,7 +80,7 @@ fn named<'a>(sources: &'a [Source], root: &'a str) -> impl Iterator<Item = (&'a 
 
 #[test]
 fn ops_and_calls_are_listed_in_their_tables_alone() {
-    let sources = project::read();
+    let sources = project::read(&project::root()).expect("the project's files");
     let (ops, calls) = (entries(&sources, OPS, "ops! {"), entries(&sources, CALLS, "calls! {"));
     assert!(ops.len() > 40 && calls.len() > 30, "{} ops, {} calls", ops.len(), calls.len());
     let mut violations = Vec::new();
@@ -113,7 +113,7 @@ fn ops_and_calls_are_listed_in_their_tables_alone() {
 /// An op is an entry, a meaning, its calls and its gradient; a call is an entry, and stands where ops become calls.
 #[test]
 fn an_op_and_a_call_stand_in_few_files() {
-    let sources = project::read();
+    let sources = project::read(&project::root()).expect("the project's files");
     let library = || sources.iter().filter(|source| source.path.starts_with("src/"));
     let naming = |word: &str| -> Vec<&str> {
         let has = |source: &&Source| words(&source.code, word).any(|at| !source.is_test(at));
