@@ -199,12 +199,6 @@ impl TrainingTime {
     }
 }
 
-/// Bytes each of `cards` sends in an exchange of `bytes` that wastes nothing.
-#[must_use]
-pub fn all_reduce_volume(bytes: f64, cards: f64) -> f64 {
-    2.0 * (cards - 1.0) / cards * bytes
-}
-
 /// What of a difference between form and figure is the figure's own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
@@ -512,6 +506,5 @@ mod tests {
         assert!((StateBytes::MEGATRON_F16.per_parameter(ZeroStage::Stage1, 8.0) - 6.0).abs() < 1e-12);
         assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage0, 8.0) - 16.0).abs() < 1e-12);
         assert!((bytes.per_parameter_with_reuse(ZeroStage::Stage1, 8.0) - 7.25).abs() < 1e-12);
-        assert!((all_reduce_volume(64.0, 8.0) - 112.0).abs() < 1e-12);
     }
 }
