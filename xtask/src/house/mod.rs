@@ -4,6 +4,7 @@
 //! is shipped, that is `src/` and `build.rs` of each package without items and files of tests, unless a heading says else.
 //! Does not: expand macros or resolve names, so what macros make is not counted and a word is a use.
 
+pub(crate) mod figures;
 pub(crate) mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,6 +214,8 @@ struct Items<'a> {
     blocks_of: Vec<String>,
     /// Whether the innermost of them is of a trait.
     is_in_trait: bool,
+    /// Enums with a variant for a sum over cards.
+    all_reduces: usize,
     /// Package and type: the files with blocks of its own methods, one entry a block.
     blocks: BTreeMap<(&'a str, String), Vec<&'a str>>,
 }
@@ -389,6 +392,7 @@ impl<'ast> Visit<'ast> for Items<'_> {
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
         self.declare_type(&item.vis, &item.ident);
         self.declare(&item.vis, &item.ident);
+        self.all_reduces += usize::from(item.variants.iter().any(|variant| variant.ident == "AllReduce"));
         if is_public(&item.vis) {
             let fields = item.variants.iter().flat_map(|variant| &variant.fields);
             self.sign(&item.ident, |names| fields.for_each(|field| names.visit_type(&field.ty)));

@@ -125,6 +125,18 @@ pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
     lines
 }
 
+/// How many blocks of unsafe code there are, those in macros too.
+pub(crate) fn unsafe_blocks(tokens: &TokenStream) -> usize {
+    let (mut count, mut opens) = (0, false);
+    for token in tokens.clone() {
+        if let TokenTree::Group(group) = &token {
+            count += usize::from(opens && group.delimiter() == Delimiter::Brace) + unsafe_blocks(&group.stream());
+        }
+        opens = matches!(&token, TokenTree::Ident(word) if word == "unsafe");
+    }
+    count
+}
+
 /// The identifiers of a file but for those it exports again by `pub use`.
 pub(crate) fn words(tokens: &TokenStream) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
@@ -187,5 +199,7 @@ pub(crate) use inner::Name;
         let docs: Vec<(usize, usize)> =
             doc_comments(&whole).iter().map(|(line, text)| (*line, text.split_whitespace().count())).collect();
         assert_eq!(docs, [(1, 5), (3, 2), (16, 1)]);
+        let blocks = "unsafe fn f() { unsafe { g() } m! { unsafe { h() } } }".parse().unwrap();
+        assert_eq!(unsafe_blocks(&blocks), 2);
     }
 }
