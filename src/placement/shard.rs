@@ -4,8 +4,8 @@
 //! Input → output: a size, a number of parts and a [`Remainder`] give ranges; a [`TensorView`] gives one [`Shard`] a rank.
 //! Invariants: the ranges of [`partition`] follow each other without gap or overlap from 0 to the size, and
 //! `gather(split_axis(x)) == x` for every tensor of rank 1 or more, every axis, every world size and every remainder.
-//! This module knows no mesh, no file and no card: who owns which part, and where the bytes lie, is decided elsewhere. Layouts take
-//! their parts from it ([`part`], balanced), and weights and checkpoints are cut into the same runs as shards are.
+//! This module knows no mesh, no file and no card: who owns which part, and where the bytes lie, is decided elsewhere. Layouts have
+//! the parts of [`Remainder::Balanced`], and weights and checkpoints are cut into the same runs as shards are.
 //!
 //! The dim of the tensor that is cut is called `axis` here, as array libraries call it.
 
