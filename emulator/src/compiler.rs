@@ -29,7 +29,7 @@ pub const HEADERS: [(&str, &str); 12] = [
 ];
 
 /// The variable that names the compiler; without it [`COMPILERS`] are tried.
-pub const COMPILER_VARIABLE: &str = "CXX";
+const COMPILER_VARIABLE: &str = "CXX";
 
 /// Compilers in the order they are tried.
 pub const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];

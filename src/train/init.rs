@@ -14,7 +14,7 @@ use crate::weights::{Checkpoint, fill_from};
 /// What a weight begins as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
-    /// Normal, of deviation [`DEVIATION`]: what is multiplied or looked up.
+    /// Normal, of deviation `DEVIATION`: what is multiplied or looked up.
     Normal,
     /// What scales: norms.
     Ones,
@@ -25,7 +25,7 @@ pub enum Init {
 }
 
 /// Standard deviation of [`Init::Normal`], as GPT-2, Llama and Qwen have it.
-pub const DEVIATION: f64 = 0.02;
+const DEVIATION: f64 = 0.02;
 
 /// What each param of a program begins as, by what is done with it.
 #[must_use]

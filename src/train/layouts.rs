@@ -29,7 +29,7 @@ pub const SHARDS: &str = "dp_shard";
 /// What stands before a param's name in the name of its gradient.
 pub const GRADIENT: &str = "grad.";
 /// … of what the gradients of earlier micro-batches sum to.
-pub const ACCUMULATED: &str = "accumulated.";
+const ACCUMULATED: &str = "accumulated.";
 /// … of the gradient of one of several micro-batches.
 pub const MICRO: &str = "micro.";
 /// … of its whole gradient, kept until it is known to be finite.

@@ -54,7 +54,7 @@ pub mod input {
     /// `[]` f32: the updates made before; for [`super::Optimizer::Adamw`], whose moments are corrected by it.
     pub const STEP: &str = "step";
     /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once its second moments stay.
-    pub const CORRECTED: &str = "corrected_rate";
+    pub(super) const CORRECTED: &str = "corrected_rate";
 }
 
 /// What stands before a param's name in the names of its states.

@@ -29,7 +29,7 @@ pub mod name {
     pub const LOSS: &str = "loss";
     /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone. Of [`super::Part::Compressed`] the norm
     /// of the first moments of what is compressed, and of the gradients of the others.
-    pub const NORM: &str = "norm";
+    pub(super) const NORM: &str = "norm";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
     /// Input `[]` f32 of [`super::Part::Update`] and [`super::Part::Compressed`]: what gradients are multiplied by.

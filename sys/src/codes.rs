@@ -7,8 +7,7 @@ use crate::bindings::{HcclResult, aclError, aclnnStatus};
 use crate::names::{ACL_ERRORS, HCCL_RESULTS};
 
 /// The C name of a status of AscendCL, such as `ACL_ERROR_RT_MEMORY_ALLOCATION`.
-#[must_use]
-pub const fn acl_error_name(code: aclError) -> Option<&'static str> {
+const fn acl_error_name(code: aclError) -> Option<&'static str> {
     name_of(code as i64, ACL_ERRORS)
 }
 

@@ -31,6 +31,6 @@ mod table;
 pub use core::ffi::{c_char, c_void};
 
 pub use bindings::*;
-pub use codes::{acl_error_name, aclnn_status_name, hccl_result_name};
+pub use codes::{aclnn_status_name, hccl_result_name};
 pub use load::{LoadError, USUAL_FOLDER, library_folder, load, toolkit_folders};
 pub use table::{DROPIN_SYMBOLS, Library, MissingSymbol, Owner, Table};

@@ -31,8 +31,9 @@ chores:
                        DIR/set_env.sh), and pack the folder as FILE, a .tar.gz
   house                count the code: lines by package, names of several types, short doc comments, long functions, public
                        items nobody uses, types spread over files, circles of imports, packages of the library
-  tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, words; a test of
-                       xtask does the same
+  house --since COMMIT the figures of the house at a commit and now, side by side, as a table in Markdown
+  tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, words, files and public
+                       items that nothing names; a test of xtask does the same
   kernels --host --out DIR
                        write DIR/libascend_tp_kernels_host.so, the kernels of kernels/ as the emulator loads them; needs a C++
                        compiler (CXX, else c++, g++ or clang++)
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         ["emulator", "--out", folder] => emulator::write(folder, None),
         ["emulator", "--out", folder, "--tar", archive] => emulator::write(folder, Some(archive)),
         ["house"] => house::count(),
+        ["house", "--since", commit] => house::figures::since(commit),
         ["tidy"] => tidy::check(),
         ["kernels", "--host", "--out", folder] => kernels::write(folder),
         ["aarch64"] => aarch64::check(),

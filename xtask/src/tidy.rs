@@ -3,6 +3,7 @@
 //! Every rule is a function from a file to its violations; one run lists all of them as `file:line: what, and what to do`.
 //! What a rule allows is a constant at the top of this file, and nowhere else.
 
+mod dead;
 mod paths;
 #[cfg(test)]
 mod tables;
@@ -238,9 +239,10 @@ const BANS: [Ban; 15] = [
 /// # Errors
 /// All places where it does not.
 pub(crate) fn check() -> anyhow::Result<String> {
-    let sources = project::read();
+    let sources = project::read(&project::root())?;
     let mut violations = project_violations(&sources);
-    violations.extend(house::unused_functions()?);
+    violations.extend(house::unused_items(&sources)?);
+    violations.extend(dead::files(&project::root())?);
     anyhow::ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
     Ok(format!("{} files keep the rules", sources.len()))
 }
@@ -446,11 +448,8 @@ mod rules {
 
     #[test]
     fn the_project_is_tidy() {
-        let sources = project::read();
-        assert!(sources.iter().any(|source| source.path == "src/lib.rs"), "the walk found no sources");
-        let mut violations = project_violations(&sources);
-        violations.extend(house::unused_functions().expect("committed files"));
-        assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
+        let said = super::check().unwrap_or_else(|error| panic!("{error}"));
+        assert_ne!(said, "0 files keep the rules");
     }
 
     /// A translation has words of its own, and the same commands, options and code.

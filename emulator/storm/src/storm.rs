@@ -46,8 +46,7 @@ pub struct Storm {
 }
 
 /// The seed of a storm's program; the first is the storm's own.
-#[must_use]
-pub const fn program_seed(seed: u64, index: u64) -> u64 {
+const fn program_seed(seed: u64, index: u64) -> u64 {
     if index == 0 { seed } else { scramble(seed.wrapping_add(index)) >> 16 }
 }
 

@@ -15,7 +15,7 @@ use std::fmt;
 
 use ascend_tp_machine::{Profile, Spread, Topology};
 
-pub use reason::{TERMS, Term, difference, terms_us};
+pub use reason::{difference, terms_us};
 
 use super::fit_memory::CardMemory;
 use super::simulate::{Breakdown, Simulator};

@@ -3,36 +3,23 @@
 use super::Candidate;
 use crate::simulate::Breakdown;
 
-/// A part of the time of a program that adds up with the others to all of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Term {
-    /// What it is, in a sentence.
-    pub name: &'static str,
-    part_us: fn(&Breakdown) -> f64,
-}
+/// What a term is, in a sentence, and its share of a program, in microseconds.
+type Term = (&'static str, fn(&Breakdown) -> f64);
 
 /// The terms; together they are the whole duration.
-pub const TERMS: [Term; 6] = [
-    Term { name: "products at the rate of the cube units", part_us: |parts| parts.cube_us },
-    Term { name: "reading weights and caches", part_us: |parts| parts.memory_us },
-    Term { name: "operators at the rate of the vector units", part_us: |parts| parts.vector_us },
-    Term { name: "operators too small for the card", part_us: |parts| parts.launch_us },
-    Term { name: "collectives that nothing hides", part_us: |parts| parts.exposed_us },
-    Term { name: "the card waiting for its host", part_us: |parts| parts.idle_us },
+const TERMS: [Term; 6] = [
+    ("products at the rate of the cube units", |parts| parts.cube_us),
+    ("reading weights and caches", |parts| parts.memory_us),
+    ("operators at the rate of the vector units", |parts| parts.vector_us),
+    ("operators too small for the card", |parts| parts.launch_us),
+    ("collectives that nothing hides", |parts| parts.exposed_us),
+    ("the card waiting for its host", |parts| parts.idle_us),
 ];
-
-impl Term {
-    /// Its share of a program, in microseconds.
-    #[must_use]
-    pub fn of(&self, parts: &Breakdown) -> f64 {
-        (self.part_us)(parts)
-    }
-}
 
 /// The terms of a program, the longest first.
 #[must_use]
 pub fn terms_us(parts: &Breakdown) -> Vec<(&'static str, f64)> {
-    let mut terms: Vec<(&str, f64)> = TERMS.iter().map(|term| (term.name, term.of(parts))).collect();
+    let mut terms = TERMS.map(|(name, part_us)| (name, part_us(parts))).to_vec();
     terms.sort_by(|a, b| b.1.total_cmp(&a.1));
     terms
 }
@@ -44,10 +31,10 @@ pub fn difference(winner: &Candidate, loser: &Candidate) -> String {
     let phases = [("prefill", &winner.prefill, &loser.prefill, 1.0), ("decode", &winner.decode, &loser.decode, steps)];
     let mut best: Option<(f64, String)> = None;
     for (phase, won, lost, times) in phases {
-        for term in TERMS {
-            let more_us = term.of(lost) - term.of(won);
+        for (name, part_us) in TERMS {
+            let more_us = part_us(lost) - part_us(won);
             if more_us > 0.0 && best.as_ref().is_none_or(|(known, _)| more_us * times > *known) {
-                let text = format!("{phase} +{} for {}", milliseconds(more_us), term.name);
+                let text = format!("{phase} +{} for {name}", milliseconds(more_us));
                 best = Some((more_us * times, text));
             }
         }

@@ -86,8 +86,7 @@ pub fn layers_of_parts(job: &Job, setting: &JobSplit) -> Vec<usize> {
 /// | greatest score and sum of exponentials (8 f32 each for a head and token: `aclnnFlashAttentionScore`) | 32 heads | yes |
 /// | stored scores: softmax and its input, 2 f16 a visible and a hidden token | 2 heads × s | yes, if they are kept |
 /// | gate, up and their product (plain: two) | 3 f | yes |
-#[must_use]
-pub fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
+fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
     let tp = setting.tp as f64;
     let stream = hidden as f64 / if setting.sequence_parallel { tp } else { 1.0 };

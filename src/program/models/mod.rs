@@ -70,14 +70,6 @@ pub mod input {
     pub const LAST: &str = "last";
 }
 
-/// Names of the outputs of a decoder.
-pub mod output {
-    /// See [`super::Head`].
-    pub const LOGITS: &str = "logits";
-    /// See [`super::Head`].
-    pub const TOKEN: &str = "token";
-}
-
 /// The program of one forward pass in a precision: an element type, or one with quantised linear layers, whose params
 /// are then two: `….weight`, 8-bit integers, and `….weight_scale`, one f32 an output channel.
 ///
@@ -160,9 +152,9 @@ pub fn decoder_of_layers(
     if head == Head::LastToken {
         let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
         let token = build.op(Kind::IndexOf, &[logits, largest]);
-        build.output(output::TOKEN, token);
+        build.output("token", token);
     } else {
-        build.output(output::LOGITS, logits);
+        build.output("logits", logits);
     }
     Ok((build.finish()?, layers))
 }

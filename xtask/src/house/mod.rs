@@ -4,7 +4,8 @@
 //! is shipped, that is `src/` and `build.rs` of each package without items and files of tests, unless a heading says else.
 //! Does not: expand macros or resolve names, so what macros make is not counted and a word is a use.
 
-mod source;
+pub(crate) mod figures;
+pub(crate) mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,6 +17,7 @@ use syn::visit::{self, Visit};
 use crate::built::cargo;
 use crate::project;
 use crate::project::imports::Imports;
+use crate::project::source::{Source, is_word};
 use source::RustFile;
 
 /// Lines above which a function is listed.
@@ -30,20 +32,19 @@ const CIRCLES: [&str; 2] = ["src/", "emulator/src/"];
 /// The tables.
 ///
 /// # Errors
-/// Git or cargo cannot be run, or a committed file is not Rust.
+/// Git or cargo cannot be run, or a file is not Rust.
 pub(crate) fn count() -> Result<String> {
     let root = project::root();
     let sources = source::read(&root)?;
     let items = Items::of(&sources)?;
     let mut text = lines(&sources);
     text.push_str(&items.type_names());
-    text.push_str(&short_docs(&sources));
+    let short = short_docs(&sources);
+    text.push_str(&list(&format!("{} doc comments of one or two words", short.len()), &short));
     text.push_str(&items.long_functions());
     text.push_str(&items.public(&sources));
     text.push_str(&items.spread());
-    let files = project::read();
-    for folder in CIRCLES {
-        let circles = Imports::new(&files, folder).circles();
+    for (folder, circles) in CIRCLES.iter().zip(circles(&root)?) {
         let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
         let _ =
             writeln!(text, "\n{folder}: {} circles of files that import each other: {}", sizes.len(), sizes.join(", "));
@@ -56,8 +57,15 @@ pub(crate) fn count() -> Result<String> {
     Ok(text)
 }
 
-const TREE: [&str; 9] =
-    ["tree", "-e", "normal", "--no-default-features", "--locked", "--prefix", "none", "-p", "ascend-tp"];
+/// The circles of each of [`CIRCLES`], largest first.
+fn circles(root: &Path) -> Result<[Vec<Vec<String>>; 2]> {
+    let files = project::read(root)?;
+    Ok(CIRCLES.map(|folder| Imports::new(&files, folder).circles()))
+}
+
+/// What the library is built from without its features. Nothing is asked of a network: what is not there was never built.
+const TREE: [&str; 10] =
+    ["tree", "-e", "normal", "--no-default-features", "--locked", "--offline", "--prefix", "none", "-p", "ascend-tp"];
 
 /// The number of packages the library is built from, itself among them.
 fn packages(root: &Path) -> Result<usize> {
@@ -70,22 +78,27 @@ fn packages(root: &Path) -> Result<usize> {
     Ok(names.len())
 }
 
-/// Lines by package.
-fn lines(sources: &[RustFile]) -> String {
+/// Of each package the lines of code, of code of tests, examples and benches, and all lines. The root's is `.`.
+fn lines_by_package(sources: &[RustFile]) -> BTreeMap<&str, [usize; 3]> {
     let mut packages: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for source in sources {
-        let shipped = source::code_lines(&source.shipped);
+        let shipped = source::code_lines(&source.shipped).len();
         let all_code = source::code_lines(&source.whole).len();
-        let row = packages.entry(&source.package).or_default();
-        let found = [shipped.len(), all_code - shipped.len(), source.lines];
-        row.iter_mut().zip(found).for_each(|(sum, count)| *sum += count);
+        let package = if source.package.is_empty() { "." } else { &source.package };
+        let found = [shipped, all_code - shipped, source.lines];
+        packages.entry(package).or_default().iter_mut().zip(found).for_each(|(sum, count)| *sum += count);
     }
+    packages
+}
+
+/// Lines by package.
+fn lines(sources: &[RustFile]) -> String {
+    let packages = lines_by_package(sources);
     let mut text =
         format!("{:<20}{:>9}{:>26}{:>11}\n", "lines of Rust", "code", "tests, examples, benches", "all lines");
     let mut together = [0; 3];
     for (package, row) in &packages {
-        let name = if package.is_empty() { "." } else { package };
-        let _ = writeln!(text, "{name:<20}{:>9}{:>26}{:>11}", row[0], row[1], row[2]);
+        let _ = writeln!(text, "{package:<20}{:>9}{:>26}{:>11}", row[0], row[1], row[2]);
         together.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
     }
     let _ = writeln!(text, "{:<20}{:>9}{:>26}{:>11}", "together", together[0], together[1], together[2]);
@@ -93,14 +106,14 @@ fn lines(sources: &[RustFile]) -> String {
 }
 
 /// Doc comments of one or two words, those of tests too.
-fn short_docs(sources: &[RustFile]) -> String {
+fn short_docs(sources: &[RustFile]) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources {
         let docs = source::doc_comments(&source.whole).into_iter();
         let short = docs.filter(|(_, text)| text.split_whitespace().count() <= 2);
         found.extend(short.map(|(line, text)| format!("{}:{line}: {}", source.path, text.trim())));
     }
-    list(&format!("{} doc comments of one or two words", found.len()), &found)
+    found
 }
 
 /// A heading and a line for each entry.
@@ -112,26 +125,30 @@ fn list(heading: &str, entries: &[String]) -> String {
     text
 }
 
-/// A public item of the library.
+/// A public item of shipped code.
 struct PublicItem<'a> {
     name: String,
     file: &'a str,
-    /// Whether it is a function or a method. Types stand in signatures, constants are names of values and figures: those may
-    /// be for who embeds the library.
-    is_function: bool,
 }
 
-/// Public functions and methods of the library that no other file of the workspace names, tests and examples among them.
+/// Public items that nobody names: no other file of the workspace, tests and examples among them; no code of the documents; and
+/// no public signature of another item in its own file, by which one has a value without naming its type.
 ///
 /// # Errors
-/// Git cannot be run, or a committed file is not Rust.
-pub(crate) fn unused_functions() -> Result<Vec<String>> {
+/// Git cannot be run, or a file is not Rust.
+pub(crate) fn unused_items(files: &[Source]) -> Result<Vec<String>> {
     let sources = source::read(&project::root())?;
     let items = Items::of(&sources)?;
     let uses = Uses::of(&sources);
-    let unused = items.public.iter().filter(|item| item.is_function && uses.of_item(item) == Use::Nowhere);
+    let documents = files.iter().filter(|document| document.path.ends_with(".md"));
+    // Every second piece between marks of code is code.
+    let code = documents.flat_map(|document| document.text.split('`').skip(1).step_by(2));
+    let documented: BTreeSet<&str> = code.flat_map(|code| code.split(|c: char| !is_word(c))).collect();
+    let unused = items.public.iter().filter(|item| {
+        uses.of_item(item) == Use::Nowhere && !documented.contains(item.name.as_str()) && !items.is_in_signature(item)
+    });
     Ok(unused
-        .map(|item| format!("{}: nothing else names the public function `{}`: take its `pub`", item.file, item.name))
+        .map(|item| format!("{}: nothing else names the public `{}`: take its `pub`", item.file, item.name))
         .collect())
 }
 
@@ -189,8 +206,16 @@ struct Items<'a> {
     public_types: BTreeMap<String, BTreeSet<String>>,
     /// Functions with too many lines: lines, name, file.
     long: Vec<(usize, String, &'a str)>,
-    /// Public items of the library.
+    /// Public items: types, functions, methods, constants.
     public: Vec<PublicItem<'a>>,
+    /// File and name: the types whose public signatures, or whose traits' methods, have it; functions and constants by their own names.
+    signatures: BTreeMap<(&'a str, String), BTreeSet<String>>,
+    /// Types of the open blocks of methods.
+    blocks_of: Vec<String>,
+    /// Whether the innermost of them is of a trait.
+    is_in_trait: bool,
+    /// Enums with a variant for a sum over cards.
+    all_reduces: usize,
     /// Package and type: the files with blocks of its own methods, one entry a block.
     blocks: BTreeMap<(&'a str, String), Vec<&'a str>>,
 }
@@ -210,6 +235,12 @@ impl<'a> Items<'a> {
         self.of.map_or("", |source| &source.path)
     }
 
+    /// Whether who has another item of the file has this one without a name.
+    fn is_in_signature(&self, item: &PublicItem<'_>) -> bool {
+        let owners = self.signatures.get(&(item.file, item.name.clone()));
+        owners.is_some_and(|owners| owners.iter().any(|owner| *owner != item.name))
+    }
+
     fn type_names(&self) -> String {
         let mut several: Vec<(&String, usize)> =
             self.types.iter().map(|(name, places)| (name, places.len())).filter(|(_, count)| *count > 1).collect();
@@ -227,20 +258,25 @@ impl<'a> Items<'a> {
         list(&format!("{} functions of more than {LONG_FUNCTION} lines", entries.len()), &entries)
     }
 
-    fn public(&self, sources: &[RustFile]) -> String {
-        let uses = Uses::of(sources);
-        let (mut unused, mut for_tests) = (Vec::new(), 0);
-        for item in &self.public {
+    /// Of the library's public items how many there are, which stand in no other file, and how many only in those of tests.
+    fn public_uses(&self, uses: &Uses<'_>) -> (usize, Vec<String>, usize) {
+        let (mut unused, mut for_tests, mut count) = (Vec::new(), 0, 0);
+        for item in self.public.iter().filter(|item| item.file.starts_with(LIBRARY)) {
+            count += 1;
             match uses.of_item(item) {
                 Use::Shipped => {}
                 Use::TestsOnly => for_tests += 1,
                 Use::Nowhere => unused.push(format!("{} ({})", item.name, item.file)),
             }
         }
+        (count, unused, for_tests)
+    }
+
+    fn public(&self, sources: &[RustFile]) -> String {
+        let (count, unused, for_tests) = self.public_uses(&Uses::of(sources));
         let heading = format!(
-            "{} public items of {LIBRARY} (functions, methods, types, constants); by word search over the workspace {} stand in \
+            "{count} public items of {LIBRARY} (functions, methods, types, constants); by word search over the workspace {} stand in \
              no other file, and {for_tests} only in tests, examples and benches. In no other file:",
-            self.public.len(),
             unused.len()
         );
         list(&heading, &unused)
@@ -268,10 +304,21 @@ impl<'a> Items<'a> {
         self.types.entry(name.to_string()).or_default().insert(place);
     }
 
-    fn declare(&mut self, visibility: &syn::Visibility, name: &syn::Ident, is_function: bool) {
-        let Some(source) = self.of else { return };
-        if matches!(visibility, syn::Visibility::Public(_)) && source.path.starts_with(LIBRARY) {
-            self.public.push(PublicItem { name: name.to_string(), file: &source.path, is_function });
+    fn declare(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {
+        if let (syn::Visibility::Public(_), Some(source)) = (visibility, self.of) {
+            self.public.push(PublicItem { name: name.to_string(), file: &source.path });
+        }
+    }
+
+    /// Notes what a signature names; in a block of methods its owner is the block's type.
+    fn sign(&mut self, name: &syn::Ident, names: impl FnOnce(&mut Names)) {
+        let mut found = Names::default();
+        names(&mut found);
+        let owner = self.blocks_of.last().cloned().unwrap_or_else(|| name.to_string());
+        if let Some(source) = self.of {
+            for name in found.0 {
+                self.signatures.entry((&source.path, name)).or_default().insert(owner.clone());
+            }
         }
     }
 
@@ -283,50 +330,97 @@ impl<'a> Items<'a> {
     }
 }
 
+/// The names in a part of a file.
+#[derive(Default)]
+struct Names(BTreeSet<String>);
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_ident(&mut self, name: &'ast syn::Ident) {
+        self.0.insert(name.to_string());
+    }
+}
+
+fn is_public(visibility: &syn::Visibility) -> bool {
+    matches!(visibility, syn::Visibility::Public(_))
+}
+
+/// Items that are types and what of each others can see.
 macro_rules! visit_types {
-    ($($method:ident $item:ident;)*) => { $(
-        fn $method(&mut self, item: &'ast syn::$item) {
-            self.declare_type(&item.vis, &item.ident);
-            self.declare(&item.vis, &item.ident, false);
-            visit::$method(self, item);
+    ($($method:ident $item:ident |$names:ident, $of:ident| $see:expr;)*) => { $(
+        fn $method(&mut self, $of: &'ast syn::$item) {
+            self.declare_type(&$of.vis, &$of.ident);
+            self.declare(&$of.vis, &$of.ident);
+            if is_public(&$of.vis) {
+                self.sign(&$of.ident, |$names| $see);
+            }
+            visit::$method(self, $of);
         }
     )* };
 }
 
+/// Items that are none, with the same.
+macro_rules! visit_values {
+    ($($method:ident $item:ident |$names:ident, $of:ident| $see:expr;)*) => { $(
+        fn $method(&mut self, $of: &'ast syn::$item) {
+            self.declare(&$of.vis, &$of.ident);
+            if is_public(&$of.vis) {
+                self.sign(&$of.ident, |$names| $see);
+            }
+            visit::$method(self, $of);
+        }
+    )* };
+}
+
+fn see_fields(names: &mut Names, fields: &syn::Fields) {
+    fields.iter().filter(|field| is_public(&field.vis)).for_each(|field| names.visit_type(&field.ty));
+}
+
 impl<'ast> Visit<'ast> for Items<'_> {
     visit_types! {
-        visit_item_struct ItemStruct;
-        visit_item_enum ItemEnum;
-        visit_item_union ItemUnion;
-        visit_item_trait ItemTrait;
-        visit_item_type ItemType;
+        visit_item_struct ItemStruct |names, item| see_fields(names, &item.fields);
+        visit_item_union ItemUnion |names, item| names.visit_fields_named(&item.fields);
+        visit_item_trait ItemTrait |names, item| item.items.iter().for_each(|item| names.visit_trait_item(item));
+        visit_item_type ItemType |names, item| names.visit_type(&item.ty);
     }
 
-    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        self.declare(&item.vis, &item.ident, false);
-        visit::visit_item_const(self, item);
+    visit_values! {
+        visit_item_const ItemConst |names, item| names.visit_type(&item.ty);
+        visit_item_static ItemStatic |names, item| names.visit_type(&item.ty);
+        visit_impl_item_const ImplItemConst |names, item| names.visit_type(&item.ty);
     }
 
-    fn visit_item_static(&mut self, item: &'ast syn::ItemStatic) {
-        self.declare(&item.vis, &item.ident, false);
-        visit::visit_item_static(self, item);
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.declare_type(&item.vis, &item.ident);
+        self.declare(&item.vis, &item.ident);
+        self.all_reduces += usize::from(item.variants.iter().any(|variant| variant.ident == "AllReduce"));
+        if is_public(&item.vis) {
+            let fields = item.variants.iter().flat_map(|variant| &variant.fields);
+            self.sign(&item.ident, |names| fields.for_each(|field| names.visit_type(&field.ty)));
+        }
+        visit::visit_item_enum(self, item);
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.declare(&item.vis, &item.sig.ident, true);
+        self.declare(&item.vis, &item.sig.ident);
+        if is_public(&item.vis) {
+            self.sign(&item.sig.ident, |names| visit::visit_signature(names, &item.sig));
+        }
         self.measure(&item.sig, &item.block);
         visit::visit_item_fn(self, item);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.declare(&item.vis, &item.sig.ident, true);
+        self.declare(&item.vis, &item.sig.ident);
+        if is_public(&item.vis) || self.is_in_trait {
+            self.sign(&item.sig.ident, |names| visit::visit_signature(names, &item.sig));
+        }
         self.measure(&item.sig, &item.block);
         visit::visit_impl_item_fn(self, item);
     }
 
-    fn visit_impl_item_const(&mut self, item: &'ast syn::ImplItemConst) {
-        self.declare(&item.vis, &item.ident, false);
-        visit::visit_impl_item_const(self, item);
+    fn visit_impl_item_type(&mut self, item: &'ast syn::ImplItemType) {
+        self.sign(&item.ident, |names| names.visit_type(&item.ty));
+        visit::visit_impl_item_type(self, item);
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
@@ -343,12 +437,18 @@ impl<'ast> Visit<'ast> for Items<'_> {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        if let (None, syn::Type::Path(of), Some(source)) = (&item.trait_, item.self_ty.as_ref(), self.of)
-            && let Some(name) = of.path.segments.last()
-        {
-            self.blocks.entry((&source.package, name.ident.to_string())).or_default().push(&source.path);
+        let of = match item.self_ty.as_ref() {
+            syn::Type::Path(of) => of.path.segments.last().map(|name| name.ident.to_string()),
+            _ => None,
+        };
+        if let (None, Some(name), Some(source)) = (&item.trait_, &of, self.of) {
+            self.blocks.entry((&source.package, name.clone())).or_default().push(&source.path);
         }
+        self.blocks_of.push(of.unwrap_or_default());
+        let outside = std::mem::replace(&mut self.is_in_trait, item.trait_.is_some());
         visit::visit_item_impl(self, item);
+        self.is_in_trait = outside;
+        self.blocks_of.pop();
     }
 }
 
@@ -375,9 +475,18 @@ mod tests {
         ("Tokenizer", 2),
     ];
 
+    /// The most packages that the library without its features is built from, itself among them.
+    const MOST_PACKAGES: usize = 60;
+
+    #[test]
+    fn the_library_alone_needs_few_packages() {
+        let packages = packages(&project::root()).expect("cargo");
+        assert!((10..=MOST_PACKAGES).contains(&packages), "{packages} packages, at most {MOST_PACKAGES}");
+    }
+
     #[test]
     fn the_name_of_a_public_type_means_one_thing() {
-        let sources = source::read(&project::root()).expect("committed files");
+        let sources = source::read(&project::root()).expect("the project's files");
         let items = Items::of(&sources).expect("Rust");
         let shared: BTreeMap<&str, usize> = SHARED.into_iter().collect();
         let found: BTreeMap<&str, usize> =

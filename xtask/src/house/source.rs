@@ -1,18 +1,20 @@
-//! The Rust files git has, as tokens: what is shipped, what is for tests, what is said about either.
+//! The Rust files of the workspace, as tokens: what is shipped, what is for tests, what is said about either.
 //!
-//! Input: the folder of the workspace. Output: a [`RustFile`] for each committed `.rs` file that no chore has made. Invariant:
+//! Input: the folder of the workspace. Output: a [`RustFile`] for each `.rs` file that no chore has made. Invariant:
 //! shipped tokens are those outside items that only tests compile, with the places they have in the file. Does not: expand
 //! macros; what they make is not counted.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use anyhow::{Context as _, Result};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// One committed file of Rust.
+use crate::project;
+use crate::project::source::without_tests;
+
+/// One file of Rust that is written by hand.
 pub(crate) struct RustFile {
     /// From the root of the workspace, with `/`.
     pub(crate) path: String,
@@ -26,14 +28,9 @@ pub(crate) struct RustFile {
     pub(crate) lines: usize,
 }
 
-/// Every committed Rust file of the workspace in `root` that is written by hand.
+/// Every Rust file of the workspace in `root` that is written by hand.
 pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
-    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("cannot run git")?;
-    if !listed.status.success() {
-        bail!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr).trim());
-    }
-    let listed = String::from_utf8(listed.stdout).context("git names a file that is not UTF-8")?;
-    let files: Vec<&str> = listed.split_terminator('\0').collect();
+    let files = project::files(root)?;
     let packages: Vec<&str> = files
         .iter()
         .filter_map(|file| file.strip_suffix("Cargo.toml"))
@@ -53,53 +50,10 @@ pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
         let in_package = path[package.len()..].trim_start_matches('/');
         let is_shipped = in_package.starts_with("src/") || in_package == "build.rs";
         let is_shipped = is_shipped && !in_package.contains("/tests/") && !in_package.ends_with("/tests.rs");
-        let shipped = if is_shipped { without_tests(whole.clone()) } else { TokenStream::new() };
-        sources.push(RustFile { path: (*path).to_owned(), package, shipped, whole, lines: text.lines().count() });
+        let shipped = if is_shipped { without_tests(whole.clone(), &mut Vec::new()) } else { TokenStream::new() };
+        sources.push(RustFile { path: path.clone(), package, shipped, whole, lines: text.lines().count() });
     }
     Ok(sources)
-}
-
-/// The tokens outside items marked `#[cfg(test)]`.
-fn without_tests(tokens: TokenStream) -> TokenStream {
-    let mut kept = TokenStream::new();
-    let mut rest = tokens.into_iter().peekable();
-    while let Some(token) = rest.next() {
-        match (&token, rest.peek()) {
-            (TokenTree::Punct(hash), Some(TokenTree::Group(attribute)))
-                if hash.as_char() == '#' && is_of_tests(attribute) =>
-            {
-                // The item ends with its block, or with `;` where braces are part of what it says.
-                let mut ends_with_block = true;
-                for token in rest.by_ref() {
-                    match token {
-                        TokenTree::Ident(word)
-                            if ["use", "const", "static", "type"].iter().any(|item| word == item) =>
-                        {
-                            ends_with_block = false;
-                        }
-                        TokenTree::Ident(word) if word == "fn" => ends_with_block = true,
-                        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && ends_with_block => break,
-                        TokenTree::Punct(end) if end.as_char() == ';' => break,
-                        _ => {}
-                    }
-                }
-            }
-            (TokenTree::Group(group), _) => {
-                let mut inner = Group::new(group.delimiter(), without_tests(group.stream()));
-                inner.set_span(group.span());
-                kept.extend([TokenTree::Group(inner)]);
-            }
-            _ => kept.extend([token]),
-        }
-    }
-    kept
-}
-
-/// Whether an attribute's brackets say `cfg(test)`, or a `cfg` of which `test` is a condition.
-fn is_of_tests(attribute: &Group) -> bool {
-    let text = attribute.stream().to_string();
-    let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    text.starts_with("cfg") && !text.starts_with("cfg_attr") && words.contains("test") && !words.contains("not")
 }
 
 /// The doc comments among tokens, each a run of `#[doc = "…"]`: line, and text.
@@ -171,6 +125,18 @@ pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
     lines
 }
 
+/// How many blocks of unsafe code there are, those in macros too.
+pub(crate) fn unsafe_blocks(tokens: &TokenStream) -> usize {
+    let (mut count, mut opens) = (0, false);
+    for token in tokens.clone() {
+        if let TokenTree::Group(group) = &token {
+            count += usize::from(opens && group.delimiter() == Delimiter::Brace) + unsafe_blocks(&group.stream());
+        }
+        opens = matches!(&token, TokenTree::Ident(word) if word == "unsafe");
+    }
+    count
+}
+
 /// The identifiers of a file but for those it exports again by `pub use`.
 pub(crate) fn words(tokens: &TokenStream) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
@@ -225,7 +191,7 @@ pub(crate) use inner::Name;
     #[test]
     fn what_is_for_tests_is_not_shipped() {
         let whole: TokenStream = FILE.parse().unwrap();
-        let shipped = without_tests(whole.clone());
+        let shipped = without_tests(whole.clone(), &mut Vec::new());
         let words = words(&shipped);
         assert!(words.contains("shipped") && words.contains("KEPT"), "{words:?}");
         assert!(["io", "tests", "inner", "Name"].iter().all(|gone| !words.contains(*gone)), "{words:?}");
@@ -233,5 +199,7 @@ pub(crate) use inner::Name;
         let docs: Vec<(usize, usize)> =
             doc_comments(&whole).iter().map(|(line, text)| (*line, text.split_whitespace().count())).collect();
         assert_eq!(docs, [(1, 5), (3, 2), (16, 1)]);
+        let blocks = "unsafe fn f() { unsafe { g() } m! { unsafe { h() } } }".parse().unwrap();
+        assert_eq!(unsafe_blocks(&blocks), 2);
     }
 }

@@ -5,14 +5,16 @@ pub(crate) mod source;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use anyhow::{Context as _, Result, bail};
 use source::Source;
 
 /// Made by a program from other files of the project; checked by that program.
 const GENERATED: [&str; 3] = ["sys/src/bindings.rs", "sys/src/names.rs", "sys/src/symbols.rs"];
 
-/// Folders that are no sources: build products, version control, model files, fixtures.
-const SKIPPED_FOLDERS: [&str; 4] = ["target", ".git", "models", "tests/fixtures"];
+/// Folders that are no sources: model files, fixtures.
+const SKIPPED_FOLDERS: [&str; 2] = ["models/", "tests/fixtures/"];
 const TEXT_EXTENSIONS: [&str; 9] = ["rs", "toml", "md", "h", "hpp", "c", "cpp", "asc", "sh"];
 
 /// The folder of the workspace.
@@ -20,31 +22,38 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every text file of the project, in the order of their paths.
-pub(crate) fn read() -> Vec<Source> {
-    let root = root();
-    let mut sources = Vec::new();
-    read_folder(&root, "", &mut sources);
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
-    sources
+/// Every file of the workspace in `root` that git has or would add, in the order of their paths, which are from `root` with `/`.
+///
+/// # Errors
+/// Git cannot be run.
+pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let listed = Command::new("git").args(arguments).current_dir(root).output().context("cannot run git")?;
+    if !listed.status.success() {
+        bail!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr).trim());
+    }
+    let listed = String::from_utf8(listed.stdout).context("git names a file that is not UTF-8")?;
+    // A file that was removed stays listed until git is told; a link to a folder is no file.
+    let mut files: Vec<String> =
+        listed.split_terminator('\0').filter(|file| root.join(file).is_file()).map(str::to_owned).collect();
+    files.sort();
+    Ok(files)
 }
 
-fn read_folder(root: &Path, folder: &str, sources: &mut Vec<Source>) {
-    let entries = fs::read_dir(root.join(folder)).unwrap_or_else(|error| panic!("folder {folder}: {error}"));
-    for entry in entries {
-        let entry = entry.unwrap_or_else(|error| panic!("folder {folder}: {error}"));
-        let name =
-            entry.file_name().into_string().unwrap_or_else(|name| panic!("{folder}: {} is not UTF-8", name.display()));
-        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-        let kind = entry.file_type().unwrap_or_else(|error| panic!("{path}: {error}"));
-        if kind.is_dir() && !SKIPPED_FOLDERS.contains(&path.as_str()) {
-            read_folder(root, &path, sources);
-        }
+/// Every text file of the workspace in `root`, in the order of their paths.
+///
+/// # Errors
+/// Git cannot be run, or a file cannot be read.
+pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for path in files(root)? {
         let extension = Path::new(&path).extension().and_then(|extension| extension.to_str());
         let is_text = extension.is_some_and(|extension| TEXT_EXTENSIONS.contains(&extension)) || path == ".ci/run";
-        if kind.is_file() && is_text && !GENERATED.contains(&path.as_str()) {
-            let text = fs::read_to_string(root.join(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let is_skipped = SKIPPED_FOLDERS.iter().any(|folder| path.starts_with(folder));
+        if is_text && !is_skipped && !GENERATED.contains(&path.as_str()) {
+            let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read {path}"))?;
             sources.push(Source::new(&path, &text));
         }
     }
+    Ok(sources)
 }

@@ -1,6 +1,9 @@
 //! A text file of the project as the rules see it: its lines, its code without comments and literals, its test code.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// One text file.
 pub(crate) struct Source {
@@ -15,12 +18,31 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// # Panics
+    /// A file of Rust is none: its brackets or quotes do not close.
     pub(crate) fn new(path: &str, text: &str) -> Self {
-        let code = if path.ends_with(".rs") { blank_comments_and_literals(text) } else { String::new() };
+        let tokens: TokenStream = if path.ends_with(".rs") {
+            text.parse().unwrap_or_else(|error| panic!("{path}: {error}"))
+        } else {
+            TokenStream::new()
+        };
+        let mut code: Vec<u8> = text.bytes().map(|byte| if byte == b'\n' { byte } else { b' ' }).collect();
+        copy_code(&tokens, text, &mut code);
+        let code = if path.ends_with(".rs") { code } else { Vec::new() };
+        let mut test_code = Vec::new();
+        if is_test_file(path) {
+            test_code.push(Range { start: 0, end: text.len() });
+        }
+        without_tests(tokens, &mut test_code);
         let line_starts =
             std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(i, _)| i + 1));
-        let test_code = if is_test_file(path) { std::iter::once(0..text.len()).collect() } else { test_items(&code) };
-        Self { path: path.to_owned(), text: text.to_owned(), line_starts: line_starts.collect(), test_code, code }
+        Self {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            code: String::from_utf8(code).expect("whole characters are copied"),
+            line_starts: line_starts.collect(),
+            test_code,
+        }
     }
 
     /// Line of a byte, from 1.
@@ -51,104 +73,81 @@ fn is_test_file(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// The items marked `#[cfg(test)]`, from the attribute to the closing brace or semicolon.
-fn test_items(code: &str) -> Vec<Range<usize>> {
-    let mut items = Vec::new();
-    let attribute = "#[cfg(test)]";
-    for (start, _) in code.match_indices(attribute) {
-        let mut depth = 0;
-        let mut end = code.len();
-        for (at, byte) in code.bytes().enumerate().skip(start + attribute.len()) {
-            match byte {
-                b'(' | b'[' | b'{' => depth += 1,
-                b')' | b']' | b'}' => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 && matches!(byte, b'}' | b';') {
-                end = at + 1;
-                break;
-            }
+/// Copies names, signs and brackets to the places they have in the text. A doc comment is tokens too, but none of them stands there.
+fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
+    let copy = |code: &mut [u8], place: Range<usize>, token: &str| {
+        if text.get(place.clone()) == Some(token) {
+            code[place].copy_from_slice(token.as_bytes());
         }
-        items.push(start..end);
-    }
-    items
-}
-
-/// The text with the bytes of comments, strings and characters replaced by spaces, line ends kept.
-fn blank_comments_and_literals(text: &str) -> String {
-    let mut code = text.to_owned().into_bytes();
-    let mut at = 0;
-    while at < text.len() {
-        let length = literal_length(text, at);
-        if length == 0 {
-            at += 1;
-            continue;
-        }
-        for byte in &mut code[at..at + length] {
-            if *byte != b'\n' {
-                *byte = b' ';
-            }
-        }
-        at += length;
-    }
-    String::from_utf8(code).expect("whole characters are blanked")
-}
-
-/// Bytes of the comment, string or character that starts at `at`; 0 if none does.
-fn literal_length(text: &str, at: usize) -> usize {
-    let bytes = text.as_bytes();
-    let until = |from: usize, end: &str| {
-        text.get(from..).and_then(|rest| rest.find(end)).map_or(text.len() - at, |found| from + found + end.len() - at)
     };
-    match bytes[at] {
-        b'/' if bytes[at..].starts_with(b"//") => text[at..].find('\n').unwrap_or(text.len() - at),
-        b'/' if bytes[at..].starts_with(b"/*") => block_comment_length(&bytes[at..]),
-        b'"' => string_length(&bytes[at..]),
-        b'r' if at == 0 || !is_word(char::from(bytes[at - 1])) || is_literal_prefix(bytes, at - 1) => {
-            let hashes = bytes[at + 1..].iter().take_while(|byte| **byte == b'#').count();
-            let open = at + 1 + hashes;
-            if bytes.get(open) == Some(&b'"') { until(open + 1, &format!("\"{}", "#".repeat(hashes))) } else { 0 }
-        }
-        // An escape always is a character; otherwise the quote must close right behind, else it opens a lifetime.
-        b'\'' if bytes.get(at + 1) == Some(&b'\\') => until(at + 3, "'"),
-        b'\'' => {
-            let character = text[at + 1..].chars().next().map_or(0, char::len_utf8);
-            if bytes.get(at + 1 + character) == Some(&b'\'') { character + 2 } else { 0 }
-        }
-        _ => 0,
-    }
-}
-
-/// Whether the byte is the `b` or `c` of `br"…"` or `cr"…"`.
-fn is_literal_prefix(bytes: &[u8], at: usize) -> bool {
-    matches!(bytes[at], b'b' | b'c') && (at == 0 || !is_word(char::from(bytes[at - 1])))
-}
-
-fn block_comment_length(bytes: &[u8]) -> usize {
-    let (mut at, mut depth) = (0, 0);
-    while at < bytes.len() {
-        if bytes[at..].starts_with(b"/*") {
-            (at, depth) = (at + 2, depth + 1);
-        } else if bytes[at..].starts_with(b"*/") {
-            (at, depth) = (at + 2, depth - 1);
-            if depth == 0 {
-                return at;
+    for token in tokens.clone() {
+        match token {
+            TokenTree::Ident(name) => copy(code, name.span().byte_range(), &name.to_string()),
+            TokenTree::Punct(sign) => copy(code, sign.span().byte_range(), sign.as_char().encode_utf8(&mut [0; 4])),
+            TokenTree::Literal(literal) if !text[literal.span().byte_range()].contains(['"', '\'']) => {
+                copy(code, literal.span().byte_range(), &literal.to_string());
             }
-        } else {
-            at += 1;
+            TokenTree::Literal(_) => {}
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::None => ("", ""),
+                };
+                if text.get(group.span_open().byte_range()) == Some(open) {
+                    copy(code, group.span_open().byte_range(), open);
+                    copy(code, group.span_close().byte_range(), close);
+                    copy_code(&group.stream(), text, code);
+                }
+            }
         }
     }
-    bytes.len()
 }
 
-fn string_length(bytes: &[u8]) -> usize {
-    let mut at = 1;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 2,
-            b'"' => return at + 1,
-            _ => at += 1,
+/// The tokens outside items that only tests compile. Where those stand, from their attribute to the closing brace or semicolon,
+/// is added to `tests`.
+pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) -> TokenStream {
+    let mut kept = TokenStream::new();
+    let mut rest = tokens.into_iter().peekable();
+    while let Some(token) = rest.next() {
+        match (&token, rest.peek()) {
+            (TokenTree::Punct(hash), Some(TokenTree::Group(attribute)))
+                if hash.as_char() == '#' && is_of_tests(attribute) =>
+            {
+                let Range { start, mut end } = hash.span().byte_range();
+                // The item ends with its block, or with `;` where braces are part of what it says.
+                let mut ends_with_block = true;
+                for token in rest.by_ref() {
+                    end = token.span().byte_range().end;
+                    match token {
+                        TokenTree::Ident(word)
+                            if ["use", "const", "static", "type"].iter().any(|item| word == item) =>
+                        {
+                            ends_with_block = false;
+                        }
+                        TokenTree::Ident(word) if word == "fn" => ends_with_block = true,
+                        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && ends_with_block => break,
+                        TokenTree::Punct(sign) if sign.as_char() == ';' => break,
+                        _ => {}
+                    }
+                }
+                tests.push(start..end);
+            }
+            (TokenTree::Group(group), _) => {
+                let mut inner = Group::new(group.delimiter(), without_tests(group.stream(), tests));
+                inner.set_span(group.span());
+                kept.extend([TokenTree::Group(inner)]);
+            }
+            _ => kept.extend([token]),
         }
     }
-    bytes.len()
+    kept
+}
+
+/// Whether an attribute's brackets say `cfg(test)`, or a `cfg` of which `test` is a condition.
+fn is_of_tests(attribute: &Group) -> bool {
+    let text = attribute.stream().to_string();
+    let words: BTreeSet<&str> = text.split(|c: char| !is_word(c)).collect();
+    text.starts_with("cfg") && !text.starts_with("cfg_attr") && words.contains("test") && !words.contains("not")
 }

@@ -1,9 +1,12 @@
 //! That an op and a call of an operator are one entry each: nothing beside the tables and the bodies lists them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use proc_macro2::{TokenStream, TokenTree};
+
+use crate::house;
 use crate::project;
-use crate::project::source::{Source, words};
+use crate::project::source::{Source, is_word, words};
 use crate::tidy::paths::children;
 
 const OPS: &str = "src/program/op/table.rs";
@@ -80,7 +83,7 @@ fn named<'a>(sources: &'a [Source], root: &'a str) -> impl Iterator<Item = (&'a 
 
 #[test]
 fn ops_and_calls_are_listed_in_their_tables_alone() {
-    let sources = project::read();
+    let sources = project::read(&project::root()).expect("the project's files");
     let (ops, calls) = (entries(&sources, OPS, "ops! {"), entries(&sources, CALLS, "calls! {"));
     assert!(ops.len() > 40 && calls.len() > 30, "{} ops, {} calls", ops.len(), calls.len());
     let mut violations = Vec::new();
@@ -110,10 +113,96 @@ fn ops_and_calls_are_listed_in_their_tables_alone() {
     assert_eq!(unused, [] as [&str; 0], "these name none; take them off the lists");
 }
 
+/// The list of C functions that `cargo xtask bindings` makes of the headers.
+fn symbols() -> String {
+    std::fs::read_to_string(project::root().join("sys/src/symbols.rs")).expect("the list of C functions")
+}
+
+/// The operators of CANN that the headers declare: what stands before the name of a first phase.
+fn operators() -> BTreeSet<String> {
+    let symbols = symbols();
+    let first_phases = symbols.lines().filter_map(|line| line.split_once("GetWorkspaceSize(")?.0.rsplit_once(", "));
+    first_phases.map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The other C functions that they declare.
+fn functions() -> BTreeSet<String> {
+    let symbols = symbols();
+    let declared = symbols.lines().filter_map(|line| line.trim_start().strip_prefix('[')?.split_once("] fn "));
+    declared.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())).collect()
+}
+
+/// What names C functions because it calls them, as any program does, and not because there is one more.
+const CALLERS: [&str; 8] = [
+    "src/device/",
+    "cli/",
+    "planner/",
+    "emulator/src/abi/aclnn/joined.rs",
+    "emulator/dropin/",
+    "emulator/storm/",
+    "emulator/unit/",
+    "xtask/",
+];
+
+/// Lists of C functions with something of their own, which most have not.
+const OF_THEIR_OWN: [&str; 14] = [
+    // What a call costs the host that is no ordinary one, and what an exchange needs.
+    "machine/src/host.rs",
+    "emulator/src/hccl/mod.rs",
+    "emulator/src/hccl/rules.rs",
+    "src/schedule/mod.rs",
+    // Calls that order nothing, that give back what else leaks, and that are answered when all others fail.
+    "emulator/src/strict/mod.rs",
+    "emulator/src/strict/leaks.rs",
+    "emulator/src/faults/overlay.rs",
+    "emulator/src/faults/strike.rs",
+    // Messages that say which call it was.
+    "emulator/src/nn/objects.rs",
+    "emulator/src/runtime/events.rs",
+    "emulator/src/runtime/graph/",
+    "emulator/src/runtime/profile.rs",
+    // Operators that are told from others.
+    "emulator/src/nn/operator/blocked.rs",
+    "emulator/src/timed/load.rs",
+];
+
+/// The files that have an entry for each C name: its prototype in a header, or in code that is no test an identifier or a whole text.
+fn places(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut add = |name: &str, path: &str| {
+        let name = name.strip_suffix("GetWorkspaceSize").unwrap_or(name);
+        places.entry(name.to_owned()).or_default().insert(path.to_owned());
+    };
+    for file in house::source::read(&project::root()).expect("the project's files") {
+        if !CALLERS.iter().any(|caller| file.path.starts_with(caller)) {
+            names(&file.shipped, &mut |name| add(name, &file.path));
+        }
+    }
+    for header in sources.iter().filter(|source| source.path.starts_with("sys/include/")) {
+        let code = header.text.lines().filter(|line| !line.trim_start().starts_with(['/', '*']));
+        let code = code.flat_map(|line| line.split("//").next());
+        code.flat_map(|line| line.split(|c: char| !is_word(c))).for_each(|name| add(name, &header.path));
+    }
+    places
+}
+
+/// The identifiers and texts of tokens that are no doc comments.
+fn names(tokens: &TokenStream, add: &mut dyn FnMut(&str)) {
+    let is_doc = matches!(tokens.clone().into_iter().next(), Some(TokenTree::Ident(word)) if word == "doc");
+    for token in tokens.clone().into_iter().filter(|_| !is_doc) {
+        match token {
+            TokenTree::Ident(name) => add(&name.to_string()),
+            TokenTree::Literal(text) => add(text.to_string().trim_matches('"')),
+            TokenTree::Group(group) => names(&group.stream(), add),
+            TokenTree::Punct(_) => {}
+        }
+    }
+}
+
 /// An op is an entry, a meaning, its calls and its gradient; a call is an entry, and stands where ops become calls.
 #[test]
 fn an_op_and_a_call_stand_in_few_files() {
-    let sources = project::read();
+    let sources = project::read(&project::root()).expect("the project's files");
     let library = || sources.iter().filter(|source| source.path.starts_with("src/"));
     let naming = |word: &str| -> Vec<&str> {
         let has = |source: &&Source| words(&source.code, word).any(|at| !source.is_test(at));
@@ -129,4 +218,33 @@ fn an_op_and_a_call_stand_in_few_files() {
             library().filter(|source| source.text.contains(&literal)).map(|source| source.path.as_str()).collect();
         assert_eq!(files, [CALLS], "{call}");
     }
+}
+
+/// In the whole workspace, of all C functions that the headers declare: one is a prototype and a method of the emulator; an operator
+/// a prototype and a row of the emulator, with a cost class unless it is one pass over its tensors, and an entry in the table of calls
+/// if programs call it.
+#[test]
+fn a_c_function_stands_in_two_files_and_an_operator_in_four() {
+    let sources = project::read(&project::root()).expect("the project's files");
+    let places = places(&sources);
+    let (operators, functions) = (operators(), functions());
+    assert!(operators.len() > 500 && functions.len() > 200, "{} and {}", operators.len(), functions.len());
+    let calls = sources.iter().find(|source| source.path == CALLS).expect(CALLS);
+    let mut wrong = Vec::new();
+    let mut used = BTreeSet::new();
+    let limits = operators.iter().map(|name| (name, if calls.text.contains(&format!("\"{name}\"")) { 4 } else { 3 }));
+    for (name, limit) in limits.chain(functions.iter().map(|name| (name, 2))) {
+        let (lists, files): (Vec<&str>, Vec<&str>) = places[name]
+            .iter()
+            .map(String::as_str)
+            .partition(|file| OF_THEIR_OWN.iter().any(|list| file.starts_with(list)));
+        used.extend(lists);
+        if files.len() > limit {
+            wrong.push(format!("{name} stands in {files:?}, at most {limit}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let unused: Vec<&&str> =
+        OF_THEIR_OWN.iter().filter(|list| !used.iter().any(|file| file.starts_with(**list))).collect();
+    assert_eq!(unused, [] as [&&str; 0], "these name none; take them off the list");
 }

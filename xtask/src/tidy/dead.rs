@@ -1,0 +1,184 @@
+//! Files that nothing reaches.
+//!
+//! Input: the files git has. Output: a finding for each file of Rust that is no root of a target and that no `mod`, `#[path]` or
+//! `include!` names, and for each other file whose name stands in no other and whose folder is read by none. Does not: follow what
+//! a program computes; a text with the beginning of a name and a brace or a star behind it names all files that begin so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::project;
+use crate::project::source::words;
+
+/// What tools look for by themselves.
+const READ_BY_TOOLS: [&str; 7] = [
+    ".cargo/config.toml",
+    ".dockerignore",
+    ".gitignore",
+    "clippy.toml",
+    "kernels/.clang-format",
+    "rustfmt.toml",
+    "tests/torch/conftest.py",
+];
+
+/// Cases that trybuild reads by the pattern `*.rs`, each with what the compiler says of it.
+const READ_BY_PATTERN: &str = "tests/compile_fail/";
+
+/// The folders of a package of which each file, or each folder's `main.rs`, is a target of its own.
+const TARGET_FOLDERS: [&str; 4] = ["src/bin/", "tests/", "benches/", "examples/"];
+
+/// The findings.
+///
+/// # Errors
+/// Git cannot be run.
+pub(super) fn files(root: &Path) -> Result<Vec<String>> {
+    let paths = project::files(root)?;
+    // Weights and pictures are no texts, and name nothing.
+    let texts: BTreeMap<&str, String> =
+        paths.iter().filter_map(|path| Some((path.as_str(), fs::read_to_string(root.join(path)).ok()?))).collect();
+    Ok(dead(&paths, &texts))
+}
+
+fn dead(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
+    let roots = roots(paths, texts);
+    let is_dead = |path: &&String| {
+        let is_reached = if path.ends_with(".rs") {
+            roots.contains(*path) || is_module(path, &roots, texts) || is_included(path, texts)
+        } else {
+            READ_BY_TOOLS.contains(&path.as_str()) || is_named(path, texts)
+        };
+        !is_reached && !path.starts_with(READ_BY_PATTERN)
+    };
+    let mut found: Vec<String> =
+        paths.iter().filter(is_dead).map(|path| format!("{path}: nothing names this file: remove it")).collect();
+    let gone = READ_BY_TOOLS.iter().filter(|tool| !paths.iter().any(|path| path == *tool));
+    found.extend(gone.map(|tool| format!("READ_BY_TOOLS: there is no {tool}: take it off the list")));
+    found
+}
+
+/// The files of Rust that are a target's first.
+fn roots(paths: &[String], texts: &BTreeMap<&str, String>) -> BTreeSet<String> {
+    let mut roots = BTreeSet::new();
+    for (path, text) in texts {
+        let Some(folder) = path.strip_suffix("Cargo.toml").filter(|folder| folder.is_empty() || folder.ends_with('/'))
+        else {
+            continue;
+        };
+        let given = text.lines().filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix(".rs\""));
+        roots.extend(given.map(|given| up(&format!("{folder}{given}.rs"))));
+        for path in paths {
+            let Some(inside) = path.strip_prefix(folder).filter(|inside| inside.ends_with(".rs")) else { continue };
+            let first = ["src/lib.rs", "src/main.rs", "build.rs"].contains(&inside);
+            if first || TARGET_FOLDERS.iter().any(|folder| is_target(inside, folder, text)) {
+                roots.insert(path.clone());
+            }
+        }
+    }
+    roots
+}
+
+/// Whether a file is a target of the folder, in a package with this manifest.
+fn is_target(file: &str, folder: &str, manifest: &str) -> bool {
+    let Some(name) = file.strip_prefix(folder).map(|file| file.trim_end_matches("/main.rs").trim_end_matches(".rs"))
+    else {
+        return false;
+    };
+    let is_found = folder != "tests/" || !manifest.contains("autotests = false");
+    !name.contains('/') && (is_found || manifest.contains(&format!("name = \"{name}\"")))
+}
+
+/// The path without `..`.
+fn up(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// The folder and the name of a path.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+/// Whether a file of Rust that may declare it as a module does.
+fn is_module(path: &str, roots: &BTreeSet<String>, texts: &BTreeMap<&str, String>) -> bool {
+    let (mut folder, mut name) = split(path.trim_end_matches(".rs"));
+    if name == "mod" {
+        (folder, name) = split(folder);
+    }
+    let declares = |parent: &str| {
+        texts.get(parent).is_some_and(|text| {
+            words(text, name).any(|at| text[..at].ends_with("mod ") && text[at + name.len()..].starts_with(';'))
+        })
+    };
+    let in_folder = roots.iter().filter(|root| split(root).0 == folder);
+    in_folder.map(String::as_str).any(declares)
+        || declares(&format!("{folder}/mod.rs"))
+        || declares(&format!("{folder}.rs"))
+}
+
+/// Whether another file of Rust takes it in by its path.
+fn is_included(path: &str, texts: &BTreeMap<&str, String>) -> bool {
+    texts.iter().filter(|(other, _)| other.ends_with(".rs")).any(|(other, text)| {
+        let mut lines = text.lines().filter(|line| line.contains("#[path = ") || line.contains("include!("));
+        lines.any(|line| line.split('"').any(|literal| up(&format!("{}/{literal}", split(other).0)) == path))
+    })
+}
+
+/// Whether another file has its name, its folder's as one that is joined to a path, or its folder's with the beginning of its name.
+fn is_named(path: &str, texts: &BTreeMap<&str, String>) -> bool {
+    let (folder, name) = split(path);
+    let folder = split(folder).1;
+    let (joined, below) = (format!("join(\"{folder}\")"), format!("{folder}/"));
+    texts.iter().filter(|(other, _)| **other != path).any(|(_, text)| {
+        let is_pattern = || {
+            text.match_indices(&below).any(|(at, _)| {
+                let rest = &text[at + below.len()..];
+                rest.find(['{', '*']).is_some_and(|end| name.starts_with(&rest[..end]))
+            })
+        };
+        text.contains(name) || (!folder.is_empty() && (text.contains(&joined) || is_pattern()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_reached_by_what_names_it() {
+        let files = [
+            ("Cargo.toml", "autotests = false\n[[test]]\nname = \"one\"\n[[test]]\npath = \"tests/suite/all.rs\"\n"),
+            ("src/lib.rs", "mod a;\n// mod gone;x\n"),
+            ("src/a.rs", "mod b;\nconst T: &str = include_str!(\"t/one.txt\");"),
+            ("src/a/b.rs", "fn f(part: &str) { read(format!(\"data/b-{part}.json\")) }"),
+            ("src/c.rs", ""),
+            ("src/t/one.txt", ""),
+            ("src/t/two.txt", ""),
+            ("src/data/b-1.json", ""),
+            ("src/data/c-1.json", ""),
+            ("tests/suite/all.rs", "#[path = \"../common/given.rs\"]\nmod given;"),
+            ("tests/common/given.rs", ""),
+            ("tests/common/other.rs", ""),
+            ("tests/one.rs", ""),
+            ("tests/two.rs", ""),
+        ];
+        let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();
+        let texts = files.iter().map(|(path, text)| (*path, (*text).to_owned())).collect();
+        let found = dead(&paths, &texts);
+        let found: Vec<&str> =
+            found.iter().filter_map(|line| line.strip_suffix(": nothing names this file: remove it")).collect();
+        assert_eq!(
+            found,
+            ["Cargo.toml", "src/c.rs", "src/t/two.txt", "src/data/c-1.json", "tests/common/other.rs", "tests/two.rs"]
+        );
+    }
+}
