@@ -93,7 +93,7 @@ pub struct Deployment {
     /// them apart.
     pub exchanges: Exchanges,
     /// Kernels that the cards have, which programs launch in the place of calls that they do the work of. Stages of a pipeline launch
-    /// none.
+    /// none. A session takes those of its engine.
     pub kernels: Kernels,
 }
 

@@ -213,6 +213,20 @@ fn a_weight_that_cannot_be_read_ends_all() {
 }
 
 #[test]
+fn weights_of_another_engine_are_not_written_again() {
+    let (_emulator, cann) = emulator(Config::with_cards(2));
+    let first = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
+    let options = EngineOptions { weights: Some(first.weights()), ..EngineOptions::default() };
+    let mut second = Engine::start(&cann, vec![plans(2)], &options).unwrap();
+    second
+        .load(|shards| {
+            assert!(shards.weights().is_empty());
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
 fn bytes_beyond_a_part_are_refused_by_rank_and_weight() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
     let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();

@@ -130,7 +130,7 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Emulator
     for word in parted(words.unwrap_or_default()) {
         let found = match word.strip_prefix('@') {
             Some(path) => asked.take_file(path),
-            None => asked.take(word).map_err(|problem| vec![problem]),
+            None => asked.take(word, |_| true).map_err(|problem| vec![problem]),
         };
         problems.extend(found.err().into_iter().flatten().map(|problem| format!("{VARIABLE}: {problem}")));
     }
@@ -204,16 +204,18 @@ impl Asked {
     /// Takes the words of a file, which names no other file.
     fn take_file(&mut self, path: &str) -> Result<(), Vec<String>> {
         let text = std::fs::read_to_string(path).map_err(|error| vec![format!("@{path}: {error}")])?;
-        let problem = |word: &str| match word.starts_with('@') {
-            true => Some(format!("`{word}`: a file names no other file")),
-            false => self.take(word).err(),
+        let is_of_file = |form: &str| !form.starts_with('@');
+        let problem = |word: &str| match is_of_file(word) {
+            true => self.take(word, is_of_file).err(),
+            false => Some(format!("`{word}`: a file names no other file")),
         };
         let problems: Vec<String> =
             parted(&text).filter_map(problem).map(|problem| format!("@{path}: {problem}")).collect();
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    fn take(&mut self, word: &str) -> Result<(), String> {
+    /// Takes a word; one that is unknown is answered by the forms that may stand in its place.
+    fn take(&mut self, word: &str, may_stand: impl Fn(&str) -> bool) -> Result<(), String> {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         match (name, value) {
             ("strict", None) => once(&mut self.strict, name, Some(()), ""),
@@ -251,7 +253,7 @@ impl Asked {
                 Ok(())
             }
             _ => {
-                let known: Vec<&str> = WORDS.iter().map(|word| word.form).collect();
+                let known: Vec<&str> = WORDS.iter().map(|word| word.form).filter(|form| may_stand(form)).collect();
                 Err(format!("`{word}` is not a word it knows; expected {}", known.join(", ")))
             }
         }
@@ -379,7 +381,7 @@ mod tests {
                 .replace("baseline=1", "baseline=/dev/null")
                 .replace("cann=1", "cann=8.1")
                 .replace("fault=1", "fault=out-of-memory:at=1");
-            assert_eq!(Asked::default().take(&example), Ok(()), "{}", word.form);
+            assert_eq!(Asked::default().take(&example, |_| true), Ok(()), "{}", word.form);
         }
     }
 
@@ -394,9 +396,10 @@ mod tests {
         std::fs::write(path, format!("card=3,@{path}")).expect("written");
         let wrong = problems(&format!("cards=2,@{path},@/no/such/file"));
         assert_eq!(wrong.len(), 3, "{wrong:?}");
-        assert!(wrong[0].contains("`card=3`") && wrong[0].contains(", @…"), "{wrong:?}");
+        assert!(wrong[0].contains("`card=3`") && !wrong[0].contains("@…"), "{wrong:?}");
         assert!(wrong[1].contains("a file names no other file"), "{wrong:?}");
         assert!(wrong[2].contains("/no/such/file"), "{wrong:?}");
+        assert!(problems("card=3")[0].contains(", @…"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Reduce {
     /// The whole is the sum of the parts.
     Sum,
-    /// As `Sum`, in the one order of [`tree`](crate::program::tree): cards join their parts by pairs.
+    /// As `Sum`, in one order: cards join their parts by pairs.
     Tree,
     /// The whole is the largest part.
     Max,

@@ -133,7 +133,9 @@ impl Device {
 
     /// Waits as [`synchronize`](Self::synchronize) does, before something is torn down that the work may use.
     pub(super) fn synchronize_teardown(&self) {
-        self.queues().iter().for_each(|queue| queue.synchronize_teardown());
+        for queue in self.queues() {
+            queue.synchronize_teardown();
+        }
     }
 
     /// A stream was made.

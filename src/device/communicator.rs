@@ -336,7 +336,7 @@ impl Communicator {
         let root = self.peer("broadcast", root)?;
         // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
         self.enqueue("HcclBroadcast", &call, |table, c| unsafe {
-            (table.HcclBroadcast)(c.send, c.received, c.dtype, root, c.comm, c.stream)
+            (table.HcclBroadcast)(c.recv, c.received, c.dtype, root, c.comm, c.stream)
         })
     }
 
@@ -420,7 +420,7 @@ impl Communicator {
         let from = self.peer("recv", from)?;
         // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
         self.enqueue("HcclRecv", &call, |table, c| unsafe {
-            (table.HcclRecv)(c.send, c.received, c.dtype, from, c.comm, c.stream)
+            (table.HcclRecv)(c.recv, c.received, c.dtype, from, c.comm, c.stream)
         })
     }
 

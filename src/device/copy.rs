@@ -19,7 +19,8 @@ use crate::base::{Bytes, Diagnostic};
 
 /// Page-locked host memory, readable and writable as `[u8]`, zeroed at first.
 ///
-/// Copies of it run beside the host, from and to any card; while one is under way the memory belongs to the [`Transfer`].
+/// Copies of it run beside the host, from and to any card, as those of `torch_npu`'s pinned tensors do: `aclrtMallocHost` is told
+/// none. While one is under way the memory belongs to the [`Transfer`].
 pub struct HostBuffer {
     /// The card that was current when it was allocated.
     device: Arc<Device>,
@@ -175,10 +176,9 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         // The whole stream, not the event alone: the event may be what could not be recorded.
-        match self.host.queue.as_ref().map_or(Ok(()), |queue| queue.synchronize()) {
+        if self.host.queue.as_ref().is_none_or(|queue| queue.synchronize_teardown()) {
             // SAFETY: the value is taken once, as this is its owner's drop; no copy is under way.
-            Ok(()) => drop(unsafe { ManuallyDrop::take(&mut self.host) }),
-            Err(error) => self.host.device.park_error(error),
+            drop(unsafe { ManuallyDrop::take(&mut self.host) });
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ascend_tp_sys::{ACL_STOP_ON_FAILURE, aclrtMemcpyKind, aclrtStreamStatus};
+use ascend_tp_sys::{ACL_STOP_ON_FAILURE, ACL_SUCCESS, aclrtMemcpyKind, aclrtStreamStatus};
 
 use super::buffer::BufferSlice;
 use super::card::{Device, same_device};
@@ -35,12 +35,14 @@ impl Queue {
         self.device.check("aclrtSynchronizeStream", code)
     }
 
-    /// Waits before something is torn down; what fails is parked, unless a call has returned it already.
-    pub(super) fn synchronize_teardown(&self) {
-        let Some(table) = self.device.enter_teardown() else { return };
+    /// Waits before something is torn down, and tells whether all work is done; what fails is parked, unless a call has returned it
+    /// already.
+    pub(super) fn synchronize_teardown(&self) -> bool {
+        let Some(table) = self.device.enter_teardown() else { return false };
         // SAFETY: the stream is alive and its card is current.
         let code = unsafe { (table.aclrtSynchronizeStream)(self.handle.0) };
         self.device.park_wait("aclrtSynchronizeStream", code);
+        code == ACL_SUCCESS
     }
 }
 
@@ -193,7 +195,7 @@ impl Stream {
     /// [`Transfer::wait`].
     ///
     /// # Errors
-    /// The host memory is shorter than `to`, or of another card; or the library refuses. The host memory is then freed.
+    /// The host memory is shorter than `to`, `to` is of another card, or the library refuses. The host memory is then freed.
     pub fn enqueue_upload(&self, to: &BufferSlice, host: HostBuffer) -> Result<Transfer> {
         host.transfer(self, to, aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE)
     }
@@ -201,7 +203,7 @@ impl Stream {
     /// Copies `from` to the first bytes of `host`. The host memory comes back from [`Transfer::wait`].
     ///
     /// # Errors
-    /// The host memory is shorter than `from`, or of another card; or the library refuses. The host memory is then freed.
+    /// The host memory is shorter than `from`, `from` is of another card, or the library refuses. The host memory is then freed.
     pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
         host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)
     }

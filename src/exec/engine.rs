@@ -92,18 +92,24 @@ pub struct EngineOptions {
     pub clock: Option<Clock>,
     /// Set to true from any thread, ends loading and refuses further runs; a run that has begun comes to its end.
     pub stop: Arc<AtomicBool>,
-    /// The weights of another engine on the same cards, which stay where they are: there is nothing to load, and either engine may go
-    /// first.
+    /// The weights of another engine on the same cards, which stay where they are: [`Engine::load`] is shown the states alone, and
+    /// either engine may go first.
     pub weights: Option<SharedWeights>,
 }
 
 /// Weights that an engine has on its cards, from [`Engine::weights`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SharedWeights {
     /// Of a program that has them, by rank of the world.
     plans: Vec<Arc<Plan>>,
     /// By rank of a process: its card, and the memory there.
     memories: Vec<(usize, Buffer)>,
+}
+
+impl std::fmt::Debug for SharedWeights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SharedWeights")
+    }
 }
 
 impl Default for EngineOptions {
@@ -142,6 +148,8 @@ pub struct Engine {
     /// Ranks that will never answer.
     lost: Vec<usize>,
     launches: Launches,
+    /// Or those of another engine.
+    has_own_weights: bool,
 }
 
 /// What the cards can launch, and how they are told to.
@@ -264,6 +272,7 @@ impl Engine {
             stopped: false,
             lost: Vec::new(),
             launches,
+            has_own_weights: options.weights.is_none(),
         };
         engine.open(gate, shared, devices)?;
         Ok(engine)
@@ -418,13 +427,15 @@ impl Engine {
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
     }
 
-    /// Lets `fill` write the weights and states of all ranks here, or read them.
+    /// Lets `fill` write the weights and states of all ranks here, or read them. Weights of another engine are not among them.
     ///
     /// # Errors
     /// What `fill` or a card refuses; after it the engine is stopped.
     pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.check_open()?;
-        fill(&Shards::new(&self.shards, &self.stop_signal)).inspect_err(|error| {
+        let all = Shards::new(&self.shards, &self.stop_signal);
+        let own = if self.has_own_weights { all } else { all.only(|_| false) };
+        fill(&own).inspect_err(|error| {
             self.stopped = true;
             tell_peers(&self.stop_signal.group, error);
         })

@@ -27,7 +27,11 @@ impl Exchange {
             CollectiveKind::AllGather { counts } => [Vec::new(), starts(counts)],
             CollectiveKind::ReduceScatter { counts, .. } => [starts(counts), Vec::new()],
             CollectiveKind::AllToAll { send_counts, recv_counts } => [starts(send_counts), starts(recv_counts)],
-            _ => Default::default(),
+            CollectiveKind::AllReduce { .. }
+            | CollectiveKind::Reduce { .. }
+            | CollectiveKind::Broadcast { .. }
+            | CollectiveKind::Send { .. }
+            | CollectiveKind::Receive { .. } => Default::default(),
         };
         Self { communicator, kind, starts, send, recv, dtype: exchange.send.dtype }
     }

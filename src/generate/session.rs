@@ -152,10 +152,9 @@ impl<'a> SessionBuilder<'a> {
             self.engine.weights = Some(other.engine.weights());
         }
         let (model, progress) = (self.model, self.progress);
-        let is_filled = self.engine.weights.is_some();
         let mut session = Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
             let total = shards.bytes();
-            if is_filled { Ok(()) } else { fill_from(&model.checkpoint, shards, &|piece| progress(piece, total)) }
+            fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
         })?;
         session.tokenizer = model.tokenizer();
         session.stop_ids = model.stop_ids();

@@ -224,9 +224,9 @@ impl Setup<'_> {
         values: Option<&mut Values>,
     ) -> Result<HostTensor, Error> {
         let (config, group) = (&self.model.config, &self.engine.group);
-        let deployment = Deployment { precision, batch: reference.batch, ..self.deployment };
-        let mesh = deployment.mesh(config)?;
         let kernels = self.engine.kernels.kernels();
+        let deployment = Deployment { precision, batch: reference.batch, kernels, ..self.deployment };
+        let mesh = deployment.mesh(config)?;
         let plans = match deployment.stages {
             1 => {
                 let pins = pins(config, program, &mesh, deployment.residual);

@@ -304,7 +304,7 @@ pub fn any_rank(rank: usize) -> String {
 }
 
 /// The factors of [`any_rank`].
-pub(crate) fn letters(rank: usize) -> impl Iterator<Item = Factor> {
+pub(super) fn letters(rank: usize) -> impl Iterator<Item = Factor> {
     (b'a'..=b'z').take(rank).map(Factor::Letter)
 }
 

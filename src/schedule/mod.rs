@@ -175,6 +175,7 @@ fn finished(plans: Vec<(Plan, Vec<Reserved>)>) -> Result<Vec<Plan>, Diagnostics>
 mod tests {
     use super::*;
     use crate::base::{DType, Precision};
+    use crate::call::Call;
     use crate::collective::parallelize;
     use crate::config::ModelConfig;
     use crate::placement::{Mesh, Pins, Residual};
@@ -234,13 +235,13 @@ mod tests {
     #[test]
     fn what_several_products_read_is_quantised_once() {
         for plan in plans("qwen2-72b", 4, Precision::w8a8(DType::BF16), Residual::Replicate) {
-            let calls = |wanted: fn(&crate::call::Call) -> bool| {
+            let calls = |wanted: fn(&Call) -> bool| {
                 let launched = |step: &&plan::Step| matches!(&step.action, plan::Action::Launch(call) if wanted(call));
                 plan.steps.iter().filter(launched).count()
             };
             // Two layers: q, k and v of one norm, gate and up of the other; attention's and the hidden layer's outputs.
-            assert_eq!(calls(|call| matches!(call, crate::call::Call::QuantMatmul { .. })), 2 * 7);
-            assert_eq!(calls(|call| matches!(call, crate::call::Call::DynamicQuant { .. })), 2 * 4);
+            assert_eq!(calls(|call| matches!(call, Call::QuantMatmul { .. })), 2 * 7);
+            assert_eq!(calls(|call| matches!(call, Call::DynamicQuant { .. })), 2 * 4);
         }
     }
 }

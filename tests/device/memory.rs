@@ -2,7 +2,7 @@
 
 use ascend_tp::device::{Buffer, HostBuffer};
 
-use super::Card;
+use super::{Card, cann};
 
 #[test]
 fn what_is_written_is_read() {
@@ -96,4 +96,30 @@ fn a_host_buffer_serves_many_transfers() {
         buffer.read(0, &mut found).unwrap();
         assert_eq!(found, [round; 8]);
     }
+}
+
+#[test]
+fn page_locked_memory_goes_from_card_to_card() {
+    let cann = cann(2);
+    let cards = [0, 1].map(|ordinal| Card::open(&cann, ordinal));
+    let buffers = cards.each_ref().map(|card| Buffer::new(&card.device, 4096).unwrap());
+    let mut host = HostBuffer::new(&cards[0].device, 4096).unwrap();
+    for (at, value) in [(1, 5), (0, 6), (1, 7)] {
+        host.fill(value);
+        host = cards[at].stream.enqueue_upload(&buffers[at].whole(), host).unwrap().wait().unwrap();
+    }
+    let mut found = [[0; 4096]; 2];
+    for (buffer, found) in buffers.iter().zip(&mut found) {
+        buffer.read(0, found).unwrap();
+    }
+    assert_eq!(found, [[6; 4096], [7; 4096]]);
+    // Memory outlives the opening of the card that it was allocated by way of.
+    let [first, second] = cards;
+    let [buffer_of_first, buffer] = buffers;
+    drop((buffer_of_first, first));
+    host.fill(8);
+    let up = second.stream.enqueue_upload(&buffer.whole(), host).unwrap();
+    drop(second.stream.enqueue_download(up.wait().unwrap(), &buffer.whole()).unwrap());
+    buffer.read(0, &mut found[1]).unwrap();
+    assert_eq!(found[1], [8; 4096]);
 }

@@ -448,8 +448,7 @@ mod rules {
 
     #[test]
     fn the_project_is_tidy() {
-        let said = super::check().unwrap_or_else(|error| panic!("{error}"));
-        assert_ne!(said, "0 files keep the rules");
+        super::check().unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// A translation has words of its own, and the same commands, options and code.

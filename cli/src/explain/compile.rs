@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Diagnostic, Diagnostics, Kernels};
+use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
@@ -28,8 +28,6 @@ pub(super) struct Request<'a> {
     pub(super) mesh: Mesh,
     /// New tokens of each sequence of the pass that is shown.
     sequence: usize,
-    /// Kernels that the cards have.
-    kernels: Kernels,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +77,7 @@ impl<'a> Request<'a> {
                     .found(options.sequence),
             );
         }
+        let kernels = cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
         let divided = options.step.serving("explain", options.cards, &[TENSOR]).map_err(|found| problems.append(found));
         let deployed = divided.and_then(|(_, grid)| {
             let deployment = Deployment {
@@ -87,14 +86,14 @@ impl<'a> Request<'a> {
                 residual: options.layout.residual(),
                 batch: options.batch,
                 context,
+                kernels,
                 ..Deployment::of(config, options.cards)
             };
             let mesh = deployment.mesh(config).map_err(|found| problems.append(found))?;
             Ok((deployment, mesh))
         });
-        let kernels = cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
         let Ok((deployment, mesh)) = deployed else { return Err(problems) };
-        problems.into_result(Self { config, deployment, mesh, sequence: options.sequence, kernels })
+        problems.into_result(Self { config, deployment, mesh, sequence: options.sequence })
     }
 
     /// How the residual stream lies in a program. A session keeps it whole in a decode step, which has one token a
@@ -127,7 +126,7 @@ impl<'a> Request<'a> {
     }
 
     fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
-        let Deployment { batch, context, precision, exchanges, .. } = self.deployment;
+        let Deployment { batch, context, precision, exchanges, kernels, .. } = self.deployment;
         let run = RunShape { batch, sequence: pass.sequence, cache_length: context };
         let program = match pass.sequence {
             1 => decoder(self.config, run, precision, pass.head)?,
@@ -136,7 +135,7 @@ impl<'a> Request<'a> {
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
         let compile::CompiledProgram { split, plans } =
-            compile::compile_with(&program, &self.mesh, &pins, self.kernels, exchanges)?;
+            compile::compile_with(&program, &self.mesh, &pins, kernels, exchanges)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(Compiled { pass, program, split, reasons, plans })

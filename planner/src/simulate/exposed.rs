@@ -6,6 +6,7 @@
 //! because memory is used again.
 
 use ascend_tp::base::Id;
+use ascend_tp::call::View;
 use ascend_tp::schedule::plan::{Action, Plan, Step, StreamKind};
 
 use super::SimulatedSpan;
@@ -73,13 +74,11 @@ fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<
 
 /// Whether two steps touch bytes of one buffer, one of them writing.
 fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
-    let overlaps = |x: &ascend_tp::call::View, y: &ascend_tp::call::View| {
+    let overlaps = |x: &View, y: &View| {
         let (x_range, y_range) = (plan.span(x).1, plan.span(y).1);
         x.buffer == y.buffer && x_range.start < y_range.end && y_range.start < x_range.end
     };
-    let any = |xs: &[&ascend_tp::call::View], ys: &[&ascend_tp::call::View]| {
-        xs.iter().any(|x| ys.iter().any(|y| overlaps(x, y)))
-    };
+    let any = |xs: &[&View], ys: &[&View]| xs.iter().any(|x| ys.iter().any(|y| overlaps(x, y)));
     let (a_writes, b_writes) = (a.writes(), b.writes());
     any(&a_writes, &b.reads()) || any(&a_writes, &b_writes) || any(&a.reads(), &b_writes)
 }

@@ -1,4 +1,4 @@
-//! Tables of what is known of training.
+//! Closed forms as a table, and how any table is laid out.
 //!
 //! Input → output: rows → text in columns, which is Markdown as well. Does not: print.
 

@@ -72,8 +72,7 @@ const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none
                       sum over the first extent); the result has one element unless it is 0, and of aclnnMseLoss, aclnnL1Loss and \
                       aclnnSoftMarginLoss no dims";
 
-/// The row of a loss: its weights, its result, how many dims of one a sum may have, and
-/// which loss a call means.
+/// The row of a loss: its weights, its result, how many dims of one a sum may have, and which loss a call means.
 macro_rules! loss {
     ($name:literal, [$($weight:ident),*] -> $out:ident, $dims:literal, $chosen:expr) => {
         Operator {

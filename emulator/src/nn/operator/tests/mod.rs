@@ -25,6 +25,7 @@ mod signs;
 
 use super::row::Parameter;
 use super::*;
+use crate::base::prototypes::ArgumentKind;
 use crate::nn::Serial;
 use crate::nn::dtype::DType;
 use crate::nn::lane::Lane;
@@ -310,6 +311,20 @@ fn rows_say_in_the_order_of_the_prototype_what_it_does_not() {
         {
             let declared = format!("{:?}", Parameter::declared(argument, kind));
             assert_ne!(format!("{parameter:?}"), declared, "{} says what its prototype says", operator.name);
+        }
+    }
+}
+
+/// A tensor that a row says nothing of may not be given: a result that one forgets would be none.
+#[test]
+fn no_row_forgets_a_result() {
+    for prototype in PROTOTYPES {
+        let signature = find(prototype.name).unwrap_or_else(|| panic!("{} has no row", prototype.name));
+        for (parameter, (argument, kind)) in signature.parameters().zip(prototype.arguments) {
+            let is_result =
+                *kind == ArgumentKind::Tensors && argument.contains("out") && !argument.ends_with("optional");
+            let is_refused = matches!(parameter.kind, ParameterKind::Unmodelled);
+            assert!(!(is_result && is_refused), "{}: {argument}", prototype.name);
         }
     }
 }
