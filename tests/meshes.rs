@@ -25,7 +25,7 @@ use crate::training::Golden;
 /// `RUNS SEED`: how many runs, and the number that names the first.
 const ASKED: &str = "ASCEND_TP_MESHES";
 /// Runs of each test of the suite.
-const FEW: u64 = 12;
+const FEW: u64 = 8;
 /// Threads of the host take turns, so more cards show no more orders of any two.
 const MOST_CARDS: usize = 8;
 
