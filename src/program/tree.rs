@@ -4,8 +4,8 @@
 //! A dim is cut into two balanced parts, these into two, until it is in so many blocks as wanted or in single elements; what lies in
 //! a block is summed by whatever one operator takes, the blocks by pairs. Of several dims the first is halved first. A card that
 //! holds a range that is a node of the tree sums that node by itself, and cards join their nodes by pairs: who holds what
-//! decides where an addition happens, never which. As parts of parts are parts of the whole ([`Remainder::Balanced`]), any size has its nodes on
-//! 1, 2, 4, … cards.
+//! decides where an addition happens, never which. As parts of parts are parts of the whole ([`Remainder::Balanced`]), any size has
+//! its nodes on 1, 2, 4, … cards.
 
 use std::ops::Range;
 
