@@ -148,7 +148,7 @@ pub struct Engine {
     /// Ranks that will never answer.
     lost: Vec<usize>,
     launches: Launches,
-    /// Or those of another engine.
+    /// Whether its weights are not those of another engine.
     has_own_weights: bool,
 }
 
