@@ -11,6 +11,7 @@ use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{self, EngineOptions, ProgramId};
 use ascend_tp::placement::{self, Residual};
 use ascend_tp::program::{Builder, HostTensor, Kind, Role, interpret};
+use ascend_tp::schedule::Target;
 use ascend_tp::{Cann, Engine, Mesh, Pins, collective};
 
 fn main() -> anyhow::Result<()> {
@@ -29,7 +30,7 @@ fn main() -> anyhow::Result<()> {
     // Data parallel on one axis, tensor parallel on the other; 21 does not divide by 3 cards' worth of 2, and need not.
     let mesh = Mesh::new(&[("dp", 2), ("tp", 3)])?;
     let pins = Pins::auto(Residual::Replicate).value("x", &[(0, "dp")]);
-    let CompiledProgram { split, plans } = compile(&program, &mesh, &pins)?;
+    let CompiledProgram { split, plans } = compile(&program, &mesh, &pins, Target::ANY)?;
     println!("{}", placement::print(&split.lowered));
     for exchange in collective::exchanges(&split.lowered) {
         println!("{} on {} of {}: {}", exchange.kind, exchange.axes, exchange.bytes, exchange.reason);

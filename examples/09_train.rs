@@ -15,6 +15,7 @@ use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{EngineOptions, Inputs, Part, ProgramId};
 use ascend_tp::program::grad::gradients;
 use ascend_tp::program::{Builder, HostTensor, Kind};
+use ascend_tp::schedule::Target;
 use ascend_tp::train::optimizer::Optimizer;
 use ascend_tp::{Cann, Engine, Mesh, Pins};
 
@@ -53,7 +54,7 @@ fn main() -> anyhow::Result<()> {
     let mesh = Mesh::new(&[("dp", 4)])?;
     let pins = ["x", "target"].into_iter().fold(Pins::default(), |pins, name| pins.value(name, &[(0, "dp")]));
     let pins = ["first", "bias", "second"].into_iter().fold(pins, |pins, name| pins.value(name, &[]));
-    let plans = compile(&program, &mesh, &pins)?.plans;
+    let plans = compile(&program, &mesh, &pins, Target::ANY)?.plans;
     let emulator = Emulator::new(Config::with_cards(4))?;
     let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans], &EngineOptions::default())?;
     engine.load(|shards| {

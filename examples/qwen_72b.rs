@@ -16,6 +16,7 @@ use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::{Model, Request, Session};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::{Head, RunShape, decoder};
+use ascend_tp::schedule::Target;
 use ascend_tp::schedule::plan::Region;
 use ascend_tp::{Cann, Mesh, Pins};
 
@@ -43,7 +44,7 @@ fn explain(preset: &str) -> anyhow::Result<()> {
     let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
     let program = decoder(&config, run, DType::BF16, Head::LastToken)?;
     let mesh = Mesh::tensor_parallel(CARDS, config.kv_heads, config.heads_per_kv_head())?;
-    let CompiledProgram { split, plans } = compile(&program, &mesh, &Pins::auto(Residual::Replicate))?;
+    let CompiledProgram { split, plans } = compile(&program, &mesh, &Pins::auto(Residual::Replicate), Target::ANY)?;
     for kind in ["all_reduce", "all_gather"] {
         let all = exchanges(&split.lowered).into_iter().filter(|exchange| exchange.kind == kind);
         let (count, bytes) = all.fold((0, Bytes(0)), |(count, bytes), exchange| (count + 1, bytes + exchange.bytes));

@@ -18,7 +18,9 @@ use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
-use crate::schedule::{Exchanges, Plan, Staged, StagedStep, StepOrder, schedule_joined_like, schedule_stages};
+use crate::schedule::{
+    Exchanges, Joining, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
+};
 
 pub(crate) use order::{check_axes, check_order};
 
@@ -35,23 +37,9 @@ pub struct CompiledProgram {
 ///
 /// # Errors
 /// What the first pass that finds a problem finds, all of it.
-pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<CompiledProgram, Diagnostics> {
-    compile_with(program, mesh, pins, Kernels::NONE, Exchanges::Apart)
-}
-
-/// As [`compile`], for cards that have these kernels, and where `exchanges` says so the operators that multiply and exchange.
-///
-/// # Errors
-/// As [`compile`].
-pub fn compile_with(
-    program: &Program,
-    mesh: &Mesh,
-    pins: &Pins,
-    kernels: Kernels,
-    exchanges: Exchanges,
-) -> Result<CompiledProgram, Diagnostics> {
+pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins, target: Target) -> Result<CompiledProgram, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
-    let plans = schedule_joined_like(&split.lowered, None, kernels, exchanges)?;
+    let plans = schedule(&split.lowered, Scheduling { joining: Joining::SideBySide, target, ..Scheduling::default() })?;
     Ok(CompiledProgram { split, plans })
 }
 
@@ -89,12 +77,8 @@ pub struct Deployment {
     /// In which order sums are added that cards hold parts of. As trees, the logits of a sequence have the same bits on any number of
     /// cards and in any batch, and what cannot be so added is refused.
     pub order: SumOrder,
-    /// Whether products may be one call with the exchanges beside them, which only cards of an Atlas A2 have. Stages of a pipeline keep
-    /// them apart.
-    pub exchanges: Exchanges,
-    /// Kernels that the cards have, which programs launch in the place of calls that they do the work of. Stages of a pipeline launch
-    /// none. A session takes those of its engine.
-    pub kernels: Kernels,
+    /// What the cards have. A session takes the kernels of its engine, and joins products and exchanges if this says so and its cards can.
+    pub target: Target,
 }
 
 /// The plans of both programs, by rank.
@@ -115,6 +99,13 @@ impl Programs {
     }
 }
 
+/// A program with its collectives, and which stage has what of it.
+struct LoweredProgram {
+    placed: Placed,
+    /// None are set where there is one stage.
+    marks: Marks,
+}
+
 impl Deployment {
     /// One sequence at a time in the model's own type, of prompt and continuation up to 4096 tokens or what the model has room
     /// for; the logits of the last position come back.
@@ -132,8 +123,7 @@ impl Deployment {
             context,
             head: Head::LastLogits,
             order: SumOrder::AsTheyCome,
-            exchanges: Exchanges::WithProducts,
-            kernels: Kernels::NONE,
+            target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
         }
     }
 
@@ -155,12 +145,17 @@ impl Deployment {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let prefill = (self.longest_prompt, Sees::Run);
-        let prefill = self.program(config, &mesh, prefill, (self.residual, None), &parts)?;
-        let longest = &prefill.split.lowered;
-        let residual = Residual::Replicate;
-        let decode = self.program(config, &mesh, (1, Sees::Cache), (residual, Some(longest)), &parts)?;
-        Ok(Programs { prefill: prefill.plans, decode: decode.plans })
+        let prefill = self.lower(config, &mesh, (self.longest_prompt, Sees::Run), (self.residual, None), &parts)?;
+        let longest = Some(&prefill.placed);
+        // What decides of decode is how prefill lies, not when it runs: one is placed while the other is scheduled.
+        let (prompts, decode) = rayon::join(
+            || self.schedule(&prefill, None),
+            || {
+                let decode = self.lower(config, &mesh, (1, Sees::Cache), (Residual::Replicate, longest), &parts)?;
+                self.schedule(&decode, longest)
+            },
+        );
+        Ok(Programs { prefill: prompts?, decode: decode? })
     }
 
     /// The plans of a program that reads prompts of fewer tokens, on the memory of the others.
@@ -170,43 +165,49 @@ impl Deployment {
     pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let longest = match self.stages {
-            1 => {
-                let program = self.decoder(config, (self.longest_prompt, Sees::Run), &parts)?.0;
-                parallelize(&program, &mesh, &pins(config, &program, &mesh, self.residual))?.lowered
-            }
-            // Stages exchange apart from each other, so it is lowered as they have it.
-            _ => {
-                let tokens = (self.longest_prompt, Sees::Run);
-                self.program(config, &mesh, tokens, (self.residual, None), &parts)?.split.lowered
-            }
-        };
-        Ok(self.program(config, &mesh, (tokens, Sees::Run), (self.residual, Some(&longest)), &parts)?.plans)
+        let longest = self.lower(config, &mesh, (self.longest_prompt, Sees::Run), (self.residual, None), &parts)?;
+        let longest = Some(&longest.placed);
+        let shorter = self.lower(config, &mesh, (tokens, Sees::Run), (self.residual, longest), &parts)?;
+        self.schedule(&shorter, longest)
     }
 
-    fn program(
+    /// A program of so many tokens a sequence, with its collectives, on weights and caches that lie as those of another.
+    fn lower(
         &self,
         config: &ModelConfig,
         mesh: &Mesh,
         (sequence, sees): (usize, Sees),
         (residual, memory_of): (Residual, Option<&Placed>),
         parts: &Cut,
-    ) -> Result<CompiledProgram, Diagnostics> {
+    ) -> Result<LoweredProgram, Diagnostics> {
         let (program, layers) = self.decoder(config, (sequence, sees), parts)?;
         let pins = pins(config, &program, mesh, residual);
         let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
-        if self.stages == 1 {
-            let split = parallelize(&program, mesh, &pins)?;
-            check_order(self.order, &split.lowered)?;
-            let plans = schedule_joined_like(&split.lowered, memory_of, self.kernels, self.exchanges)?;
-            return Ok(CompiledProgram { split, plans });
-        }
-        self.over_stages(mesh, (&program, &layers), (pins, memory_of), parts)
+        self.lower_with(mesh, (&program, &layers), &pins, parts)
     }
 
-    /// The plans of all ranks of a program of the model over the stages, on memory of its own. The ops of each layer are given; a tied
+    fn lower_with(
+        &self,
+        mesh: &Mesh,
+        (program, layers): (&Program, &[Range<usize>]),
+        pins: &Pins,
+        parts: &Cut,
+    ) -> Result<LoweredProgram, Diagnostics> {
+        let (placed, marks) = match self.stages {
+            1 => (parallelize(program, mesh, pins)?.lowered, Marks::default()),
+            _ => {
+                let marks = Marks::of_forward(program, layers, program.ops.len(), parts);
+                // What runs on other stages shares no collective.
+                (parallelize_apart(program, mesh, pins, |program| marks.apart(program))?.lowered, marks)
+            }
+        };
+        check_order(self.order, &placed)?;
+        Ok(LoweredProgram { placed, marks })
+    }
+
+    /// The plans of all ranks of a program of the model, on memory of its own. The ops of each layer are given; with several stages a tied
     /// head is a copy of the embedding.
-    pub(crate) fn compile_over_stages(
+    pub(crate) fn compile_program(
         &self,
         config: &ModelConfig,
         program: &Program,
@@ -215,35 +216,28 @@ impl Deployment {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
         let pins = pins(config, program, &mesh, self.residual);
-        Ok(self.over_stages(&mesh, (program, layers), (pins, None), &parts)?.plans)
+        self.schedule(&self.lower_with(&mesh, (program, layers), &pins, &parts)?, None)
     }
 
-    fn over_stages(
-        &self,
-        mesh: &Mesh,
-        (program, layers): (&Program, &[Range<usize>]),
-        (pins, memory_of): (Pins, Option<&Placed>),
-        parts: &Cut,
-    ) -> Result<CompiledProgram, Diagnostics> {
-        let marks = Marks::of_forward(program, layers, program.ops.len(), parts);
-        // What runs on other stages shares no collective.
-        let split = parallelize_apart(program, mesh, &pins, |program| marks.apart(program))?;
-        check_order(self.order, &split.lowered)?;
-        let places = marks.places(&split.lowered.program);
+    fn schedule(&self, of: &LoweredProgram, memory_of: Option<&Placed>) -> Result<Vec<Plan>, Diagnostics> {
+        let LoweredProgram { placed, marks } = of;
+        if self.stages == 1 {
+            let joining = memory_of.map_or(Joining::SideBySide, Joining::Like);
+            return schedule(placed, Scheduling { joining, target: self.target, ..Scheduling::default() });
+        }
         let step = StagedStep {
-            name: &format!("{} in {} stages", program.name, self.stages),
+            name: &format!("{} in {} stages", placed.program.name, self.stages),
             pipeline: Pipeline::GPipe,
             stages: self.stages,
             programs: &[Staged {
-                placed: &split.lowered,
-                places: &places,
-                like: Some(memory_of.unwrap_or(&split.lowered)),
+                placed,
+                places: &marks.places(&placed.program),
+                like: Some(memory_of.unwrap_or(placed)),
             }],
-            homes: &marks.homes(program),
+            homes: &marks.homes(&placed.program),
             micro_batches: &[0],
         };
-        let plans = schedule_stages(&step, StepOrder::Program, self.exchanges)?;
-        Ok(CompiledProgram { split, plans })
+        schedule_stages(&step, StepOrder::Program, self.target.exchanges)
     }
 
     /// Which stage has which layers: all programs of a deployment the same, so that steps of one token take as long on each.

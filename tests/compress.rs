@@ -10,7 +10,7 @@ use ascend_tp::exec::{Engine, EngineOptions, Error, ProgramId};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, Kind};
-use ascend_tp::schedule::{Exchanges, Plan, StepOrder, schedule, schedule_partly_joined};
+use ascend_tp::schedule::{Joining, Plan, Scheduling, Target, schedule};
 use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compress, Layout, Progress, Trainer, Zero, compile, lower};
@@ -59,7 +59,11 @@ impl Case {
         let mesh = Mesh::new(&[("dp", self.cards), ("tp", self.across)]).unwrap();
         let program = build.finish().unwrap();
         let lowered = parallelize(&program, &mesh, &pins).unwrap().lowered;
-        schedule_partly_joined(&lowered, kernels, StepOrder::Program, Exchanges::Apart).unwrap()
+        schedule(
+            &lowered,
+            Scheduling { joining: Joining::InPlace, target: Target::with_kernels(kernels), ..Scheduling::default() },
+        )
+        .unwrap()
     }
 
     /// The sum on all cards, and by card of `dp` what it kept back.
@@ -298,7 +302,7 @@ impl Lying {
         let lowered = self.lowered();
         let cards = lowered.mesh.cards();
         let emulator = Emulator::new(Config::with_cards(cards)).unwrap();
-        let plans = schedule(&lowered).unwrap();
+        let plans = schedule(&lowered, Scheduling::default()).unwrap();
         let mut engine =
             Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
         // By rank: its part, and the elements of its piece.
@@ -387,7 +391,7 @@ fn bytes_on_the_wire_are_a_sixteenth_of_f16_or_what_the_share_says() {
     build.output("sum", sum);
     let (mesh, pins) = (Mesh::new(&[("dp", cards)]).unwrap(), Pins::default().value("x", &[(0, "dp")]));
     let lowered = parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered;
-    let f16 = wire_bytes(schedule(&lowered).unwrap(), cards, input(DType::F16));
+    let f16 = wire_bytes(schedule(&lowered, Scheduling::default()).unwrap(), cards, input(DType::F16));
     assert_eq!(f16, 2.0 * 7.0 / 8.0 * 2.0 * elems as f64);
     let of = |by| {
         let case = Case { by, cards, across: 1, rows, columns };
@@ -558,7 +562,7 @@ fn what_cannot_be_compressed_is_said_before_anything_runs() {
     golden.recipe.exact = true;
     golden.recipe.precision = Precision::F16;
     let layout = Layout { data: 2, zero: Zero::Moments, ..ONE };
-    let text = compile(&golden.model.config, &golden.recipe, &layout).unwrap_err().to_string();
+    let text = compile(&golden.model.config, &golden.recipe, &layout, Target::ANY).unwrap_err().to_string();
     for part in
         ["no sum has one order", "expected --zero 0, found --zero 1", "found f16", "a share below 0.5, found 0.5"]
     {
@@ -602,7 +606,8 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
     // The moment lies cut, so that what is written over it is no output; each step moves by it.
     let pins = ["w", "v", "g", "m"].iter().fold(Pins::default(), |pins, name| pins.value(name, &[(1, "tp")]));
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
-    let plans = schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered).unwrap();
+    let plans =
+        schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap();
     let emulator = Emulator::new(Config::with_cards(2)).unwrap();
     let mut engine =
         Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();

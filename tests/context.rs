@@ -6,6 +6,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::Kind;
+use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Step};
 use ascend_tp::train::data::Batch;
@@ -168,7 +169,9 @@ fn in_a_ring_cards_exchange_keys_and_values_two_by_two() {
         let kinds: Vec<&str> = of(&ring).iter().map(|exchange| exchange.kind).collect();
         let each = |kind| vec![kind; config.layers];
         assert_eq!(kinds, [each("ring_attention"), each("ring_attention_grad")].concat());
-        let plan = |layout: &Layout| compile(&config, &recipe, layout).unwrap().plans.swap_remove(0).1.swap_remove(1);
+        let plan = |layout: &Layout| {
+            compile(&config, &recipe, layout, Target::ANY).unwrap().plans.swap_remove(0).1.swap_remove(1)
+        };
         let shifts = |kind: &str| {
             let plan = plan(&ring);
             let is_shift = |step: &&Step| {
@@ -256,9 +259,9 @@ fn checkpoints_go_on_with_and_without_parts_of_sequences() {
 
 #[test]
 fn more_cards_than_tokens_are_refused_before_anything_runs() {
-    let text = compile(&model(), &recipe(), &Layout { context: 14, ..ONE }).unwrap_err().to_string();
+    let text = compile(&model(), &recipe(), &Layout { context: 14, ..ONE }, Target::ANY).unwrap_err().to_string();
     let refused = |recipe: &Recipe, layout: &Layout, part: &str| {
-        let text = compile(&model(), recipe, layout).unwrap_err().to_string();
+        let text = compile(&model(), recipe, layout, Target::ANY).unwrap_err().to_string();
         assert!(text.contains(part), "{text}");
     };
     refused(&recipe(), &Layout { context: 1, ..RING }, "layout: ring: keys and values go from card to card");

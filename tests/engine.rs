@@ -14,7 +14,7 @@ use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Region};
-use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::schedule::{Plan, Scheduling, schedule};
 use ascend_tp::world::{MeetingPlace, ProcessGroup, World};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_sys::Table;
@@ -41,7 +41,7 @@ fn plans_of(cards: usize, ids: usize) -> Vec<Plan> {
     let program = build.finish().unwrap();
     let pins = Pins::default().replicate("table").split_axis("layers.0.w", 1);
     let mesh = Mesh::new(&[("tp", cards)]).unwrap();
-    schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
+    schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap()
 }
 
 fn elems(part: &Part<'_>) -> usize {
@@ -121,7 +121,7 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let program = build.finish().unwrap();
     let pins = Pins::default().replicate("table").value("ids", &[(0, "dp")]);
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
-    let plans = schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap();
+    let plans = schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap();
     let (_emulator, cann) = emulator(Config::with_cards(3));
     let mut engine = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap();
     ones(&mut engine);

@@ -23,7 +23,7 @@ use ascend_tp::emulator::{self, Emulator, Mode};
 use ascend_tp::placement::{self, Placed};
 use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{HostTensor, Program, Role, ValueId, interpret, text};
-use ascend_tp::schedule::schedule;
+use ascend_tp::schedule::{Scheduling, schedule};
 use ascend_tp::{Mesh, Pins, parallelize};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
@@ -44,7 +44,7 @@ pub(crate) struct Data {
 /// none.
 pub(crate) fn check(cann: &Arc<Cann>, lowered: &Placed, data: &Data) -> Result<(), String> {
     let mut states = zero_states(&lowered.program);
-    let plans = schedule(lowered).map_err(|problems| format!("schedule: {problems}"))?;
+    let plans = schedule(lowered, Scheduling::default()).map_err(|problems| format!("schedule: {problems}"))?;
     let mut engine = start(cann, plans, &data.params).map_err(|error| format!("start: {error}"))?;
     for inputs in &data.inputs {
         let run = run(&mut engine, inputs).map_err(|error| format!("run: {error}"))?;
@@ -147,7 +147,8 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
 fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &Pins) -> Result<Placed, String> {
     let lowered = parallelize(program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"))?.lowered;
     let in_lowered = |message: String| format!("{message}\n{}", placement::print(&lowered));
-    let plans = schedule(&lowered).map_err(|problems| in_lowered(format!("schedule: {problems}")))?;
+    let plans =
+        schedule(&lowered, Scheduling::default()).map_err(|problems| in_lowered(format!("schedule: {problems}")))?;
     let mut engine = start(cann, plans, &data.params).map_err(|error| in_lowered(format!("start: {error}")))?;
     let mut states = zero_states(program);
     for inputs in &data.inputs {

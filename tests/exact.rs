@@ -8,6 +8,7 @@ use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::Residual;
+use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::data::Batch;
@@ -62,7 +63,8 @@ pub(crate) fn recipe(precision: Precision) -> Recipe {
 }
 
 fn start(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
-    let compiled = compile(config, recipe, &layout).unwrap_or_else(|problems| panic!("{layout:?}: {problems}"));
+    let compiled =
+        compile(config, recipe, &layout, Target::ANY).unwrap_or_else(|problems| panic!("{layout:?}: {problems}"));
     start_with(config, recipe, layout, compiled, KernelSource::None)
 }
 
@@ -260,7 +262,7 @@ fn exact_runs_follow_torch_within_the_usual_bounds() {
 #[test]
 fn what_has_no_one_order_is_said_before_anything_runs() {
     let said = |config: &ModelConfig, layout: Layout| {
-        compile(config, &recipe(Precision::F32), &layout).unwrap_err().to_string()
+        compile(config, &recipe(Precision::F32), &layout, Target::ANY).unwrap_err().to_string()
     };
     let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, context: 5, ..ONE });
     for part in ["found cp=5", "dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"]

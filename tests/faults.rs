@@ -8,7 +8,7 @@ use ascend_tp::base::DType;
 use ascend_tp::emulator::{Calls, Config, Emulator, Fault};
 use ascend_tp::exec::{Engine, EngineOptions, Error, Part, ProgramId};
 use ascend_tp::program::{Builder, HostTensor, Kind};
-use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::schedule::{Plan, Scheduling, schedule};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 const CARDS: usize = 2;
@@ -25,7 +25,7 @@ fn plans() -> Vec<Plan> {
     let program = build.finish().unwrap();
     let pins = Pins::default().replicate("table").split_axis("layers.0.w", 1);
     let mesh = Mesh::new(&[("tp", CARDS)]).unwrap();
-    schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered).unwrap()
+    schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap()
 }
 
 /// Starts an engine, loads ones, and runs two steps.

@@ -13,7 +13,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{self, Residual};
 use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::program::{Program, text};
-use ascend_tp::schedule::{self, Plan, schedule};
+use ascend_tp::schedule::{self, Plan, Scheduling, schedule};
 use ascend_tp::{Mesh, Parallelized, Pins, parallelize};
 
 /// One split and the text files it is compared with.
@@ -46,7 +46,7 @@ impl Case {
         let logical = decoder(&config, run, DType::F32, self.head).unwrap();
         let mesh = Mesh::tensor_parallel(self.cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
         let split = parallelize(&logical, &mesh, &Pins::auto(self.residual)).unwrap();
-        let plans = schedule(&split.lowered).unwrap();
+        let plans = schedule(&split.lowered, Scheduling::default()).unwrap();
         Stages { logical, split, plans }
     }
 }

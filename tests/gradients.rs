@@ -12,7 +12,7 @@ use ascend_tp::program::grad::gradients;
 use ascend_tp::program::models::{self, input};
 use ascend_tp::program::op::{Kind, rows};
 use ascend_tp::program::{Builder, HostTensor, Operand, Program, Role, ValueId, interpret};
-use ascend_tp::schedule::schedule;
+use ascend_tp::schedule::{Scheduling, schedule};
 use ascend_tp::weights::Checkpoint;
 use ascend_tp::{Mesh, Pins, parallelize};
 
@@ -332,7 +332,8 @@ fn fixture(name: &str) {
             let place = format!("{name} on {mesh}, {residual:?}");
             let split = parallelize(&fixture.program, &mesh, &pins(&fixture.program, residual))
                 .unwrap_or_else(|problems| panic!("{place}: {problems}"));
-            let plans = schedule(&split.lowered).unwrap_or_else(|problems| panic!("{place}: {problems}"));
+            let plans = schedule(&split.lowered, Scheduling::default())
+                .unwrap_or_else(|problems| panic!("{place}: {problems}"));
             let mut engine = start(&cann, plans, &fixture.params).unwrap();
             let Run { outputs: found, parts } =
                 run(&mut engine, &fixture.inputs).unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -13,6 +13,7 @@ use ascend_tp::generate::Model;
 use ascend_tp::generate::verify::{Reference, verify_on};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
+use ascend_tp::schedule::Target;
 use ascend_tp::schedule::launch::exchange;
 use ascend_tp::schedule::plan::Action;
 use ascend_tp::train::recipe::Precision as TrainedIn;
@@ -154,7 +155,7 @@ fn a_card_holds_its_share_of_every_matrix() {
     let golden = Golden::read("llama3-sgd");
     for (zero, parts) in [(Zero::None, 4), (Zero::Moments, 4), (Zero::Weights, 8)] {
         let layout = Layout { zero, ..grid(2, 2, 2) };
-        let compiled = compile(&golden.model.config, &golden.recipe, &layout).unwrap();
+        let compiled = compile(&golden.model.config, &golden.recipe, &layout, Target::ANY).unwrap();
         for tensor in compiled.sharding.tensors().iter().filter(|tensor| tensor.shape.rank() > 1) {
             let parts = if tensor.source.is_some() || zero == Zero::None { parts } else { 8 };
             for rank in 0..8 {
@@ -224,7 +225,7 @@ fn the_cards_send_the_bytes_of_the_plans() {
         let sums = found.entry((span.card, span.group.as_deref().unwrap().to_vec())).or_default();
         *sums = (sums.0 + 1, sums.1 + span.bytes);
     }
-    let compiled = compile(&golden.model.config, &golden.recipe, &layout).unwrap();
+    let compiled = compile(&golden.model.config, &golden.recipe, &layout, Target::ANY).unwrap();
     let mut expected: BTreeMap<(u32, Vec<u32>), (u32, f64)> = BTreeMap::new();
     for plan in compiled.plans.iter().flat_map(|(_, plans)| plans) {
         for step in &plan.steps {
@@ -245,7 +246,7 @@ fn what_a_grid_does_not_take_is_refused() {
     let golden = Golden::read("qwen2-gqa-adamw");
     let refused = |exact: bool, layout: Layout| {
         let recipe = Recipe { exact, ..golden.recipe.clone() };
-        compile(&golden.model.config, &recipe, &layout).unwrap_err().to_string()
+        compile(&golden.model.config, &recipe, &layout, Target::ANY).unwrap_err().to_string()
     };
     for (exact, layout, part) in [
         (false, Layout { context: 2, ..grid(2, 2, 1) }, "layout: context: weights that two axes cut"),

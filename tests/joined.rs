@@ -11,7 +11,7 @@ use ascend_tp::placement::{Placed, Residual};
 use ascend_tp::program::models::{Head, RunShape, decoder};
 use ascend_tp::program::{HostTensor, Program, Role, Value, ValueId};
 use ascend_tp::schedule::plan::{Action, Launched, Plan, Step};
-use ascend_tp::schedule::{Exchanges, StepOrder, schedule, schedule_joined, schedule_partly_joined};
+use ascend_tp::schedule::{Joining, Scheduling, Target, schedule};
 use ascend_tp::train::{Layout, Recipe, lower, recipe};
 use ascend_tp::{Mesh, Pins, parallelize};
 
@@ -121,8 +121,13 @@ fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
                 let lowered = lowered(&config, run, precision, cards, residual);
                 let place = format!("{preset}, {precision:?}, {batch} of {sequence} tokens on {cards} cards");
                 let program = &lowered.program;
-                let joined = runs(&cann, schedule_joined(&lowered).unwrap(), program, sequence);
-                let alone = runs(&cann, schedule(&lowered).unwrap(), program, sequence);
+                let joined = runs(
+                    &cann,
+                    schedule(&lowered, Scheduling { joining: Joining::SideBySide, ..Scheduling::default() }).unwrap(),
+                    program,
+                    sequence,
+                );
+                let alone = runs(&cann, schedule(&lowered, Scheduling::default()).unwrap(), program, sequence);
                 // In 16 bits one rounding takes the place of two where a bias is added to a product, and in a gate.
                 let rounded = |name: &str| program.ops.values().iter().find(|op| op.kind.row().name == name);
                 let first = if precision.activations == DType::F32 {
@@ -154,8 +159,8 @@ fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
         for (part, lowered) in lower(&config, &recipe, &layout).unwrap().parts {
             let program = &lowered.program;
             let (joined, alone) = (
-                schedule_partly_joined(&lowered, Kernels::NONE, StepOrder::Program, Exchanges::Apart).unwrap(),
-                schedule(&lowered).unwrap(),
+                schedule(&lowered, Scheduling { joining: Joining::InPlace, ..Scheduling::default() }).unwrap(),
+                schedule(&lowered, Scheduling::default()).unwrap(),
             );
             let launches = |plans: &[Plan]| {
                 let is_launch = |step: &&Step| matches!(step.action, Action::Launch(_));
@@ -219,7 +224,13 @@ fn with_kernels_a_layer_is_as_many_launches_at_any_batch() {
         config.layers = 3;
         for batch in [1, 7, 64] {
             let of = Deployment::of(&config, cards);
-            let deployment = Deployment { batch, longest_prompt: 2048, context: 4096, kernels: Kernels::ALL, ..of };
+            let deployment = Deployment {
+                batch,
+                longest_prompt: 2048,
+                context: 4096,
+                target: Target { kernels: Kernels::ALL, ..of.target },
+                ..of
+            };
             for plan in deployment.compile(&config).unwrap().decode {
                 let found = launches(&plan);
                 assert_eq!(found.values().sum::<usize>(), 12, "{preset}, batch {batch}: {found:?}");
@@ -250,7 +261,8 @@ fn what_keeps_a_launch_apart_is_said() {
     config.layers = 1;
     let reasons = |run: RunShape, cards: usize| -> BTreeSet<String> {
         let lowered = lowered(&config, run, DType::BF16.into(), cards, Residual::Replicate);
-        let plan = schedule_joined(&lowered).unwrap().remove(0);
+        let plan =
+            schedule(&lowered, Scheduling { joining: Joining::SideBySide, ..Scheduling::default() }).unwrap().remove(0);
         let reason = |launch: &Launched| if let Launched::Apart(reason) = launch { Some(reason.clone()) } else { None };
         plan.notes.values().iter().filter_map(|note| reason(&note.launch)).collect()
     };

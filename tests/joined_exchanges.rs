@@ -10,7 +10,7 @@ use ascend_tp::exec::{EngineOptions, Launching, ProgramId};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
 use ascend_tp::schedule::plan::{Action, Collective, Launched, Plan, Region};
-use ascend_tp::schedule::{Exchanges, StepOrder, schedule_joined_like, schedule_partly_joined, text, verify};
+use ascend_tp::schedule::{Exchanges, Joining, Scheduling, StepOrder, Target, schedule, text, verify};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 use crate::common::{Tensors, cann, start_with};
@@ -59,7 +59,15 @@ fn lowered(program: &Program, cards: usize, rows: Rows) -> Placed {
 
 fn plans(of: Sizes, dtype: DType, cards: usize, rows: Rows, exchanges: Exchanges) -> Vec<Plan> {
     let program = program(of, dtype);
-    schedule_joined_like(&lowered(&program, cards, rows), None, Kernels::NONE, exchanges).unwrap()
+    schedule(
+        &lowered(&program, cards, rows),
+        Scheduling {
+            joining: Joining::SideBySide,
+            target: Target { kernels: Kernels::NONE, exchanges },
+            ..Scheduling::default()
+        },
+    )
+    .unwrap()
 }
 
 /// The exchanges that multiply too.
@@ -177,8 +185,17 @@ fn a_step_of_training_joins_them_in_any_order_with_the_same_bits() {
     for (rows, calls) in CASES {
         let lowered = lowered(&program(of, DType::BF16), 2, rows);
         for order in [StepOrder::Program, StepOrder::Overlapped] {
-            let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts]
-                .map(|exchanges| schedule_partly_joined(&lowered, Kernels::NONE, order, exchanges).unwrap());
+            let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts].map(|exchanges| {
+                schedule(
+                    &lowered,
+                    Scheduling {
+                        joining: Joining::InPlace,
+                        order,
+                        target: Target { kernels: Kernels::NONE, exchanges },
+                    },
+                )
+                .unwrap()
+            });
             assert_eq!((names(&apart[0]), names(&one[0])), (vec![], calls.to_vec()), "{rows:?}, {order:?}");
             if order == StepOrder::Overlapped {
                 // The first run is eager, the last a replay.
@@ -207,8 +224,15 @@ fn beside(of: Sizes) -> Placed {
 #[test]
 fn no_operator_runs_beside_a_call_that_multiplies_and_exchanges() {
     let lowered = beside(LARGE);
-    let sound =
-        schedule_partly_joined(&lowered, Kernels::NONE, StepOrder::Overlapped, Exchanges::WithProducts).unwrap();
+    let sound = schedule(
+        &lowered,
+        Scheduling {
+            joining: Joining::InPlace,
+            order: StepOrder::Overlapped,
+            target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
+        },
+    )
+    .unwrap();
     assert_eq!(names(&sound[0]), ["aclnnMatmulAllReduce"]);
     let mut plans = sound;
     for plan in &mut plans {

@@ -13,6 +13,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::compress::Compression;
+use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
@@ -59,7 +60,7 @@ impl Drawn {
             if !(2..=MOST_CARDS).contains(&drawn.layout.cards()) {
                 continue;
             }
-            match compile(&drawn.config, &drawn.recipe, &drawn.layout) {
+            match compile(&drawn.config, &drawn.recipe, &drawn.layout, Target::ANY) {
                 Ok(compiled) => return Step { drawn, compiled, refused },
                 Err(_) => refused += 1,
             }
@@ -152,7 +153,8 @@ impl Drawn {
     /// What one card leaves, where that is to have the same bits.
     fn alone(&self) -> Option<Left> {
         let layout = Layout { micro_batch: self.recipe.global_batch.next_power_of_two(), ..Layout::ONE };
-        let run = || self.run(Mode::Parallel, layout, compile(&self.config, &self.recipe, &layout).unwrap());
+        let run =
+            || self.run(Mode::Parallel, layout, compile(&self.config, &self.recipe, &layout, Target::ANY).unwrap());
         self.recipe.exact.then(run)
     }
 }

@@ -22,7 +22,7 @@ use ascend_tp::exec::Error;
 use ascend_tp::placement::{Placed, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Role, ValueId};
-use ascend_tp::schedule::{self, Plan, schedule};
+use ascend_tp::schedule::{self, Plan, Scheduling, schedule};
 use ascend_tp::{Mesh, Pins, collective, parallelize, program};
 
 use crate::common::{cann, run, start};
@@ -70,7 +70,7 @@ impl Bench<'_> {
                 if program::verify::verify(&placed.program).is_err() || collective::verify(&placed).is_err() {
                     return Some(Checker::CollectiveVerify);
                 }
-                match schedule(&placed) {
+                match schedule(&placed, Scheduling::default()) {
                     Ok(plans) => plans,
                     Err(_) => return Some(Checker::ScheduleVerify),
                 }
@@ -157,7 +157,7 @@ impl Kills {
 fn mutate(fixture: &Fixture, cards: usize, residual: Residual, from: &str, kills: &mut Kills) {
     let mesh = Mesh::tensor_parallel(cards, fixture.config.kv_heads, fixture.config.heads_per_kv_head()).unwrap();
     let lowered = parallelize(&fixture.program, &mesh, &Pins::auto(residual)).unwrap().lowered;
-    let plans = schedule(&lowered).unwrap();
+    let plans = schedule(&lowered, Scheduling::default()).unwrap();
     let making =
         |value: ValueId| lowered.program.ops.values().iter().position(|op| op.results.contains(&value)).unwrap();
     let first = lowered.program.find(Role::Result, from).map(making).unwrap();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp::base::{Bytes, Kernels};
+use ascend_tp::base::Bytes;
 use ascend_tp::call::View;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
@@ -11,7 +11,7 @@ use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind};
-use ascend_tp::schedule::{Exchanges, StepOrder, schedule, verify};
+use ascend_tp::schedule::{Scheduling, StepOrder, Target, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
 use ascend_tp_planner::simulate::{Awaited, Exposed, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us};
 
@@ -97,10 +97,8 @@ fn exchanges_are_hidden_but_for_what_no_order_hides() {
         let lowered = lower(&model(), &recipe, &layout).unwrap();
         let (mut step_us, mut least, mut exposed_us, mut before_us) = (0.0, 0.0, 0.0, 0.0);
         for run in lowered.runs(&recipe, &layout).unwrap() {
-            let seen = Seen::of(run.schedule(&recipe, &layout, Kernels::NONE, Exchanges::Apart).unwrap());
-            let before = Seen::of(
-                run.schedule_in(StepOrder::Program, &recipe, &layout, Kernels::NONE, Exchanges::Apart).unwrap(),
-            );
+            let seen = Seen::of(run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::ANY).unwrap());
+            let before = Seen::of(run.schedule(StepOrder::Program, &recipe, &layout, Target::ANY).unwrap());
             step_us += seen.run.duration_us;
             least += least_us(&seen.plan, &seen.run.spans);
             exposed_us += seen.exposed_us();
@@ -154,8 +152,7 @@ fn exchanges_of_stages_are_hidden_and_no_step_is_longer() {
         let recipe = Recipe { pipeline, ..recipe(&layout) };
         let lowered = lower(&model(), &recipe, &layout).unwrap();
         let runs = lowered.runs(&recipe, &layout).unwrap();
-        let of =
-            |order| Seen::all(runs[0].schedule_in(order, &recipe, &layout, Kernels::NONE, Exchanges::Apart).unwrap());
+        let of = |order| Seen::all(runs[0].schedule(order, &recipe, &layout, Target::ANY).unwrap());
         let [before, now] = [StepOrder::Program, StepOrder::Overlapped].map(of);
         let step_us = |seen: &[Seen]| seen.iter().map(|seen| seen.run.duration_us).fold(0.0, f64::max);
         let exposed_us = |seen: &[Seen]| seen.iter().map(Seen::exposed_us).sum::<f64>() / seen.len() as f64;
@@ -180,9 +177,7 @@ fn small(order: StepOrder, pipeline: Pipeline) -> Vec<Plan> {
     let layout = Layout { stages: 2, tensor: 2, residual: Residual::Seq, ..Layout::ONE };
     let recipe = Recipe { seq: 16, global_batch: 4, pipeline, ..Recipe::default() };
     let lowered = lower(&config, &recipe, &layout).unwrap();
-    lowered.runs(&recipe, &layout).unwrap()[0]
-        .schedule_in(order, &recipe, &layout, Kernels::NONE, Exchanges::Apart)
-        .unwrap()
+    lowered.runs(&recipe, &layout).unwrap()[0].schedule(order, &recipe, &layout, Target::ANY).unwrap()
 }
 
 const PIPELINES: [Pipeline; 5] = [
@@ -297,7 +292,7 @@ fn what_is_exposed_has_the_reason_that_events_give() {
     let (_, layout, ..) = LAYOUTS[1];
     let recipe = recipe(&layout);
     let lowered = lower(&model(), &recipe, &layout).unwrap();
-    let Seen { plan, run } = Seen::of(schedule(&lowered.parts[0].1).unwrap());
+    let Seen { plan, run } = Seen::of(schedule(&lowered.parts[0].1, Scheduling::default()).unwrap());
     let found = exposed(&plan, &run.spans);
     assert!(!found.is_empty());
     let end = |at: usize| run.spans[at].unwrap().end_us;

@@ -10,7 +10,7 @@ use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step};
-use ascend_tp::schedule::{Exchanges, Staged, StagedStep, StepOrder, schedule_stages, verify};
+use ascend_tp::schedule::{Exchanges, Staged, StagedStep, StepOrder, Target, schedule_stages, verify};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::verify::{Gradients, gradients};
@@ -108,7 +108,7 @@ fn recipe(pipeline: Pipeline) -> Recipe {
 
 fn gradients_of(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Gradients {
     let (_emulator, cann) = cards(Mode::Parallel, layout.cards());
-    let inits = compile(config, recipe, &layout).unwrap().inits;
+    let inits = compile(config, recipe, &layout, Target::ANY).unwrap().inits;
     let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 5);
     gradients(&cann, config, recipe, layout, &EngineOptions::default(), fill).unwrap()
 }
@@ -214,8 +214,9 @@ fn adapters_alone_are_trained_over_stages() {
 #[test]
 fn what_no_pipeline_can_be_is_said_before_anything_runs() {
     let config = deep(3, false);
-    let said =
-        |pipeline: Pipeline, layout: Layout| compile(&config, &recipe(pipeline), &layout).unwrap_err().to_string();
+    let said = |pipeline: Pipeline, layout: Layout| {
+        compile(&config, &recipe(pipeline), &layout, Target::ANY).unwrap_err().to_string()
+    };
     let usual = Pipeline::OneForwardOneBackward;
     let text = said(usual, Layout { stages: 4, ..ONE });
     assert!(text.contains("pipeline: stages: need a layer each") && text.contains("at most 3 parts"), "{text}");
@@ -223,14 +224,18 @@ fn what_no_pipeline_can_be_is_said_before_anything_runs() {
     assert!(text.contains("pipeline: micro-batches: are fewer than the stages"), "{text}");
     let text = said(Pipeline::Interleaved { chunks: 2 }, TWO);
     assert!(text.contains("at most 3 parts") && text.contains("found 4 of 2 stages"), "{text}");
-    let text =
-        compile(&deep(4, false), &recipe(Pipeline::Interleaved { chunks: 2 }), &Layout { micro_batch: 4, ..TWO });
+    let text = compile(
+        &deep(4, false),
+        &recipe(Pipeline::Interleaved { chunks: 2 }),
+        &Layout { micro_batch: 4, ..TWO },
+        Target::ANY,
+    );
     let text = text.unwrap_err().to_string();
     assert!(text.contains("in rounds of as many as stages") && text.contains("a multiple of 2, found 3"), "{text}");
 }
 
 fn plans(recipe: &Recipe, layout: Layout) -> Vec<Plan> {
-    compile(&deep(4, false), recipe, &layout).unwrap().plans.swap_remove(0).1
+    compile(&deep(4, false), recipe, &layout, Target::ANY).unwrap().plans.swap_remove(0).1
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, Shards};
 use ascend_tp::schedule::plan::{Action, CollectiveKind};
 use ascend_tp::schedule::served::{sent_bytes, served};
-use ascend_tp::schedule::{Plan, text};
+use ascend_tp::schedule::{Plan, Target, text};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::{Layout, Recipe, Trainer, compile, init};
 
@@ -25,7 +25,7 @@ fn run(mode: Mode, by_servers: bool) -> (Vec<u64>, BTreeMap<String, Vec<u8>>, Ve
     let (config, recipe) = job();
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(LAYOUT.cards()) }).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    let mut compiled = compile(&config, &recipe, &LAYOUT).unwrap();
+    let mut compiled = compile(&config, &recipe, &LAYOUT, Target::ANY).unwrap();
     for (_, plans) in compiled.plans.iter_mut().filter(|_| by_servers) {
         *plans = served(plans).unwrap();
     }
@@ -58,7 +58,7 @@ fn count(plan: &Plan, is_wanted: impl Fn(&CollectiveKind) -> bool) -> usize {
 fn every_sum_has_a_server_and_no_byte_is_sent_twice() {
     let (config, recipe) = job();
     let (mut roots, mut sent) = (Vec::new(), [0.0; 2]);
-    for (_, plans) in compile(&config, &recipe, &LAYOUT).unwrap().plans {
+    for (_, plans) in compile(&config, &recipe, &LAYOUT, Target::ANY).unwrap().plans {
         let by_servers = served(&plans).unwrap();
         for (plan, found) in plans.iter().zip(&by_servers) {
             let sums = count(plan, |kind| matches!(kind, CollectiveKind::AllReduce { .. }));

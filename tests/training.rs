@@ -12,6 +12,7 @@ use ascend_tp::device::Device;
 use ascend_tp::exec::{Clock, EngineOptions, Part, Timed};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Residual;
+use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Region, StreamKind};
 use ascend_tp::timeline::side_by_side;
@@ -117,7 +118,7 @@ impl Golden {
 
     pub(crate) fn start_on(&self, cann: &Arc<Cann>, layout: Layout, options: &EngineOptions) -> Result<Trainer, Error> {
         let (config, checkpoint) = (&self.model.config, Arc::clone(&self.model.checkpoint));
-        let compiled = compile(config, &self.recipe, &layout)?;
+        let compiled = compile(config, &self.recipe, &layout, Target::ANY)?;
         Trainer::start(cann, config, &self.recipe, layout, compiled, options, |shards| {
             fill_from(&checkpoint, shards, &|_| ())
         })
@@ -324,7 +325,7 @@ fn a_gradient_that_is_not_finite_is_named_with_its_rank() {
     let golden = Golden::read("llama3-sgd");
     let layout = Layout { data: 2, tensor: 2, zero: Zero::Moments, ..ONE };
     let (config, recipe) = (&golden.model.config, &golden.recipe);
-    let compiled = compile(config, recipe, &layout).unwrap();
+    let compiled = compile(config, recipe, &layout, Target::ANY).unwrap();
     let options = EngineOptions::default();
     let mut trainer = Trainer::start(&cards(4), config, recipe, layout, compiled, &options, |shards| {
         fill_from(&golden.model.checkpoint, shards, &|_| ())?;
@@ -346,7 +347,7 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
         Layout { data: 2, tensor: 2, micro_batch: 4, residual: Residual::Seq, zero: Zero::Weights, ..ONE },
     ] {
         let arena = |recompute: Recompute| {
-            let compiled = compile(&config, &golden.recipe, &Layout { recompute, ..layout }).unwrap();
+            let compiled = compile(&config, &golden.recipe, &Layout { recompute, ..layout }, Target::ANY).unwrap();
             compiled.plans[0].1[0].region_bytes(Region::Arena).0
         };
         let kinds = [Recompute::None, Recompute::Selective, Recompute::Layers(4), Recompute::Full];
@@ -400,7 +401,7 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
         Layout { micro_batch: 4, ..ONE },
         Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Weights, recompute: Recompute::Selective, ..ONE },
     ] {
-        let compiled = compile(&config, &recipe, &layout).unwrap();
+        let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();
         let parts = memory::wanted(&compiled);
         let buffers: u64 = parts.iter().filter(|(part, _)| part.contains("HCCL")).map(|(_, bytes)| bytes.0).sum();
         let expected: u64 = parts.iter().map(|(_, bytes)| bytes.0).sum::<u64>() - buffers;
@@ -421,12 +422,12 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
     }
     // A card that lacks half of what lies between the ops.
     let layout = Layout { data: 2, micro_batch: 4, ..ONE };
-    let wanted = memory::wanted(&compile(&config, &recipe, &layout).unwrap());
+    let wanted = memory::wanted(&compile(&config, &recipe, &layout, Target::ANY).unwrap());
     let lacks = wanted.iter().find(|(part, _)| *part == "arena").unwrap().1.0 / 2;
     let all: u64 = wanted.iter().map(|(_, bytes)| bytes.0).sum();
     let small = Config { hbm_bytes: all - lacks, ..Config::with_cards(2) };
     let cann = Cann::new(Emulator::new(small).unwrap().table()).unwrap();
-    let compiled = compile(&config, &recipe, &layout).unwrap();
+    let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();
     let refused = Trainer::start(&cann, &config, &recipe, layout, compiled, &EngineOptions::default(), |_| Ok(()));
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("memory of a card: the run does not fit") && text.contains("--recompute full"), "{text}");
@@ -464,7 +465,7 @@ fn weights_cut_for_storage_are_gathered_by_each_use_for_itself() {
     config.layers = 12;
     let region = |zero: Zero, region: Region| {
         let layout = Layout { data: 4, micro_batch: 2, zero, ..ONE };
-        let compiled = compile(&config, &golden.recipe, &layout).unwrap();
+        let compiled = compile(&config, &golden.recipe, &layout, Target::ANY).unwrap();
         let (_, plans) = compiled.plans.into_iter().next().unwrap();
         plans[0].region_bytes(region).0
     };

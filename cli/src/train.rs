@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::Cann;
-use ascend_tp::base::{Diagnostic, Diagnostics, Kernels};
+use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
-use ascend_tp::exec::{EngineOptions, Shards, Timed, exchanges_on};
+use ascend_tp::exec::{EngineOptions, Shards, Timed, target};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Mesh;
-use ascend_tp::schedule::Exchanges;
+use ascend_tp::schedule::Target;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
 use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
 use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
 use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, compile_with, init};
+use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, init};
 use ascend_tp::world::{Launcher, ProcessGroup, World};
 use ascend_tp_planner::decoder::Decoder;
 use clap::Args;
@@ -215,8 +215,8 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
     let kernels = cards.kernels()?;
-    let (site, exchanges) = (cards.site(), exchanges_on(&cards.cann, group));
-    let made = Job::new(options, &folder, (wanted, site.as_ref()), (kernels.kernels(), exchanges), group);
+    let (site, target) = (cards.site(), target(&cards.cann, group, &kernels));
+    let made = Job::new(options, &folder, (wanted, site.as_ref()), target, group);
     let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
     if options.step.is_planned() && group.is_first() {
         note(&format!("--mesh auto: {}", planned::words(&job.layout)));
@@ -281,7 +281,7 @@ impl<'a> Job<'a> {
         options: &'a TrainOptions,
         folder: &Path,
         (cards, site): (usize, Option<&Site>),
-        (kernels, exchanges): (Kernels, Exchanges),
+        target: Target,
         group: &ProcessGroup,
     ) -> Result<(Self, Compiled), Diagnostics> {
         let mut problems = Diagnostics::new();
@@ -305,8 +305,7 @@ impl<'a> Job<'a> {
             let problem = Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
             problems.push(problem.help("leave --init-seed out"));
         }
-        let compiled =
-            compile_with(&config, &recipe, &layout, kernels, exchanges).map_err(|found| problems.append(found)).ok();
+        let compiled = compile(&config, &recipe, &layout, target).map_err(|found| problems.append(found)).ok();
         let checkpoint = checkpoint_of(options, &mut problems);
         let first =
             checkpoint.as_ref().map_or(0, |(found, _)| usize::try_from(found.index().step).unwrap_or(usize::MAX));
@@ -575,7 +574,7 @@ pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result
     let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
     // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order takes.
     recipe.global_batch = layout.batch() * stages;
-    Ok(compile(&Model::open_config(&model)?, &recipe, &layout)?.sharding)
+    Ok(compile(&Model::open_config(&model)?, &recipe, &layout, Target::ANY)?.sharding)
 }
 
 fn sources(

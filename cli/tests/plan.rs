@@ -3,15 +3,15 @@
 use std::process::Output;
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Kernels, Precision};
+use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
 use ascend_tp::exec::{EngineOptions, Launching, ProgramId};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::Exchanges;
 use ascend_tp::schedule::plan::{Action, Plan, Step, Tensor};
+use ascend_tp::schedule::{Exchanges, StepOrder, Target};
 use ascend_tp::train::{Layout, Recipe, StepProgram, Zero, lower, recipe};
 use ascend_tp::{Cann, Engine};
 use ascend_tp_machine::{Profile, Soc, Topology};
@@ -91,7 +91,9 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
     for residual in [Residual::Replicate, Residual::Seq] {
         let (longest_prompt, context) = (4096, 4100);
         let deployment = Deployment { residual, longest_prompt, context, ..Deployment::of(&config, 8) };
-        let plans = |exchanges| Deployment { exchanges, ..deployment }.compile(&config).unwrap().prefill;
+        let plans = |exchanges| {
+            Deployment { target: Target { exchanges, ..Target::ANY }, ..deployment }.compile(&config).unwrap().prefill
+        };
         let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts].map(plans);
         // Of each layer both sums, or both gathers and both sums of parts.
         let of_layer = if residual == Residual::Seq { 4 } else { 2 };
@@ -422,7 +424,7 @@ fn a_depth_is_no_faster_than_copies() {
             let lowered = lower(&config, &recipe, &layout).unwrap();
             let on: Vec<usize> = (0..layout.cards()).collect();
             let of_run = |run: &StepProgram<'_>| {
-                let plans = run.schedule(&recipe, &layout, Kernels::NONE, Exchanges::Apart).unwrap();
+                let plans = run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::ANY).unwrap();
                 Simulator::new(&profile, &topology, &plans, &on, None).run(Launching::Eager).breakdown.duration_us
             };
             lowered.runs(&recipe, &layout).unwrap().iter().map(of_run).sum()

@@ -11,7 +11,7 @@ use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::schedule::{Exchanges, StepOrder, schedule_partly_joined};
+use ascend_tp::schedule::{Exchanges, Joining, Scheduling, StepOrder, Target, schedule};
 use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile, recipe};
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{Rehearsal, RehearsalMemory, RehearsalReport, Setting, Site, html, train};
@@ -277,8 +277,15 @@ fn a_step_of_training_takes_what_its_programs_take() {
             .iter()
             .map(|(_, lowered)| {
                 let (plans, Site { profile, topology, .. }) = (
-                    schedule_partly_joined(lowered, Kernels::NONE, StepOrder::Overlapped, Exchanges::WithProducts)
-                        .unwrap(),
+                    schedule(
+                        lowered,
+                        Scheduling {
+                            joining: Joining::InPlace,
+                            order: StepOrder::Overlapped,
+                            target: Target { kernels: Kernels::NONE, exchanges: Exchanges::WithProducts },
+                        },
+                    )
+                    .unwrap(),
                     &setting.site,
                 );
                 let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
@@ -308,7 +315,8 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
         setting.recipe.seq = 2048;
         setting.layout = Layout { context, tensor, ring: true, zero: Zero::Moments, micro_batch: 6, ..Layout::ONE };
         let found = step_rehearsal(&setting).report();
-        let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
+        let plans =
+            compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
         let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
@@ -330,7 +338,8 @@ fn a_step_of_stages_takes_what_its_plans_take() {
             found.phases.iter().map(|phase| (phase.first.name.as_str(), phase.times)).collect();
         assert_eq!(names, [("all micro-batches", 1)]);
         assert_eq!((found.micro_batches, found.phases[0].first.tokens), (6, 6 * 512));
-        let plans = compile(&setting.model, &setting.recipe, &setting.layout).unwrap().plans.swap_remove(0).1;
+        let plans =
+            compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY).unwrap().plans.swap_remove(0).1;
         let Site { profile, topology, .. } = &setting.site;
         let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);

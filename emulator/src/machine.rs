@@ -205,6 +205,22 @@ impl Machine {
         translate: fn(i32) -> i32,
         call: impl FnOnce(&Self) -> Result<R, Failure>,
     ) -> Result<R, i32> {
+        let mut call = Some(call);
+        let mut value = None;
+        // The compiler makes one of this for each C function, and one of the rest for all.
+        self.run_call(name, translate, &mut || {
+            value = call.take().map(|call| call(self)).transpose()?;
+            Ok(())
+        })?;
+        value.ok_or_else(|| translate(code::INTERNAL))
+    }
+
+    fn run_call(
+        &self,
+        name: &'static str,
+        translate: fn(i32) -> i32,
+        call: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<(), i32> {
         let is_unordered = self.strict.is_some() && strict::is_unordered(name);
         if let Some(strict) = &self.strict
             && !is_unordered
@@ -219,7 +235,7 @@ impl Machine {
         // What no order of calls decides is not counted among them: their numbers are the same in every run.
         let number = self.calls.fetch_add(u64::from(!is_unordered), Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
-        let guarded = || self.before_call(name).map_err(Failure::quiet).and_then(|()| call(self));
+        let guarded = || self.before_call(name).map_err(Failure::quiet).and_then(|()| call());
         let outcome = catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {
             let what = format!("the emulator broke an invariant: {}", panic_text(panic.as_ref()));
             Err(Failure::new(code::INTERNAL, what))

@@ -3,6 +3,8 @@
 //! All chips share the coefficients of `profiles/coefficients.toml`, which were fitted on measurements of several: chips
 //! differ by facts. A chip's own file may have others in their place; its `origin` says what was measured on it.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
@@ -215,8 +217,12 @@ impl Profile {
     /// Never: every shipped text is checked by a test.
     #[must_use]
     pub fn of(soc: Soc) -> Self {
-        let text = SHIPPED[soc as usize];
-        Self::parse(soc.short_name(), text).unwrap_or_else(|problems| panic!("{problems}"))
+        static PARSED: [OnceLock<Profile>; SHIPPED.len()] = [const { OnceLock::new() }; SHIPPED.len()];
+        let parse = || {
+            let text = SHIPPED[soc as usize];
+            Self::parse(soc.short_name(), text).unwrap_or_else(|problems| panic!("{problems}"))
+        };
+        PARSED[soc as usize].get_or_init(parse).clone()
     }
 
     /// The profile of a TOML text; `place` names the text in problems.

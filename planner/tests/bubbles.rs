@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ascend_tp::base::{Id, Kernels};
+use ascend_tp::base::Id;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 use ascend_tp::schedule::plan::{Action, EventId, Plan};
-use ascend_tp::schedule::{Exchanges, Place, StepOrder, When};
+use ascend_tp::schedule::{Place, StepOrder, Target, When};
 use ascend_tp::timeline::Span;
 use ascend_tp::train::{Layout, Recipe, lower};
 use ascend_tp_machine::{Profile, Soc, Topology};
@@ -98,9 +98,7 @@ impl Seen {
     fn predicted(&self, order: StepOrder) -> Self {
         let train::TrainingSetting { model, recipe, layout, site, .. } = &self.setting;
         let lowered = lower(model, recipe, layout).unwrap();
-        let plans = lowered.runs(recipe, layout).unwrap()[0]
-            .schedule_in(order, recipe, layout, Kernels::NONE, Exchanges::Apart)
-            .unwrap();
+        let plans = lowered.runs(recipe, layout).unwrap()[0].schedule(order, recipe, layout, Target::ANY).unwrap();
         let cards: Vec<usize> = (0..plans.len()).collect();
         let run = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
         let span = |rank: usize, step: usize, at: &simulate::SimulatedSpan| {

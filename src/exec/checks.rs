@@ -12,9 +12,9 @@ use super::engine::Inputs;
 use super::error::Error;
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
 use crate::call::Call;
-use crate::device::{Cann, Communicator, Device};
-use crate::schedule::Exchanges;
+use crate::device::{Cann, Communicator, Device, KernelSource};
 use crate::schedule::plan::{Plan, Region, Step, Tensor};
+use crate::schedule::{Exchanges, Target};
 use crate::world::ProcessGroup;
 
 /// The bytes of a plan's inputs, in its order.
@@ -138,16 +138,16 @@ pub(super) fn kernel_problems<P: Borrow<Plan>>(has: Kernels, programs: &[impl As
     missing.into_iter().map(problem).collect()
 }
 
-/// Whether these cards multiply and exchange in one call: cards of one host that have the operators.
+/// What these cards have, with the kernels of `source`: those of one host may multiply and exchange in one call.
 #[must_use]
-pub fn exchanges_on(cann: &Cann, group: &ProcessGroup) -> Exchanges {
+pub fn target(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Target {
     let chip = cann.soc_name().and_then(|name| Soc::find(&name));
     let lacks = cann.missing_operators().iter().any(|operator| Exchanges::OPERATORS.contains(operator));
     let peers = group.peers();
     let is_one_host = peers.iter().all(|peer| peer.host_id == peers[0].host_id);
     match chip {
-        Some(chip) if !lacks && is_one_host => Exchanges::on(chip),
-        _ => Exchanges::Apart,
+        Some(chip) if !lacks && is_one_host => Target::of(chip, source.kernels()),
+        _ => Target::with_kernels(source.kernels()),
     }
 }
 

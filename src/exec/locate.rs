@@ -86,7 +86,7 @@ mod tests {
     use crate::collective::parallelize;
     use crate::placement::{Mesh, Pins};
     use crate::program::{Builder, Kind};
-    use crate::schedule::schedule;
+    use crate::schedule::{Scheduling, schedule};
 
     /// Rows of a table by id, a product that is summed over two cards, and a sum with itself.
     fn plan() -> Plan {
@@ -102,7 +102,7 @@ mod tests {
         let program = build.finish().unwrap();
         let pins = Pins::default().replicate("table").split_axis("layers.5.w", 1).value("layers.5.out", &[]);
         let placed = parallelize(&program, &Mesh::new(&[("tp", 2)]).unwrap(), &pins).unwrap();
-        schedule(&placed.lowered).unwrap().remove(0)
+        schedule(&placed.lowered, Scheduling::default()).unwrap().remove(0)
     }
 
     fn stopped(plan: &Plan, stream: StreamKind, done: &[usize], issued: usize, failure: &str) -> Option<String> {

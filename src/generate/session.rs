@@ -12,7 +12,7 @@ use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, Engine, EngineOptions, ProgramId, Shards, exchanges_on};
+use crate::exec::{self, Engine, EngineOptions, ProgramId, Shards, target};
 use crate::placement::Residual;
 use crate::program::models::Head;
 use crate::schedule::{Exchanges, Plan};
@@ -229,7 +229,7 @@ impl Session {
         let mut plans = compile(&self.deployment)?;
         if !self.engine.has_room(&plans) {
             // Where the cards have as many rows each, and of the longest prompt had not, the matrices of a gather live longer.
-            plans = compile(&Deployment { exchanges: Exchanges::Apart, ..self.deployment })?;
+            plans = compile(&Deployment { target: self.deployment.target.apart(), ..self.deployment })?;
         }
         let program = self.engine.add_program(plans)?;
         self.prompt_programs.insert(tokens, program);
@@ -239,11 +239,12 @@ impl Session {
 
 /// The deployment as these cards run it.
 fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> Deployment {
-    let exchanges = match deployment.exchanges {
-        Exchanges::Apart => Exchanges::Apart,
-        Exchanges::WithProducts => exchanges_on(cann, &options.group),
+    let has = target(cann, &options.group, &options.kernels);
+    let target = match deployment.target.exchanges {
+        Exchanges::Apart => has.apart(),
+        Exchanges::WithProducts => has,
     };
-    Deployment { exchanges, kernels: options.kernels.kernels(), ..*deployment }
+    Deployment { target, ..*deployment }
 }
 
 /// The programs in the order of [`PREFILL`] and [`DECODE`].

@@ -23,14 +23,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{DType, Diagnostic, Diagnostics, Precision};
-use crate::compile::{Deployment, check_order, compile_with, pins};
+use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, ProgramId};
 use crate::placement::{Grid, Residual};
 use crate::program::models::{Head, Sees, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program};
-use crate::schedule::Exchanges;
+use crate::schedule::Target;
 use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
@@ -224,18 +224,9 @@ impl Setup<'_> {
         values: Option<&mut Values>,
     ) -> Result<HostTensor, Error> {
         let (config, group) = (&self.model.config, &self.engine.group);
-        let kernels = self.engine.kernels.kernels();
-        let deployment = Deployment { precision, batch: reference.batch, kernels, ..self.deployment };
-        let mesh = deployment.mesh(config)?;
-        let plans = match deployment.stages {
-            1 => {
-                let pins = pins(config, program, &mesh, deployment.residual);
-                let compiled = compile_with(program, &mesh, &pins, kernels, Exchanges::Apart)?;
-                check_order(deployment.order, &compiled.split.lowered)?;
-                compiled.plans
-            }
-            _ => deployment.compile_over_stages(config, program, layers)?,
-        };
+        let target = Target::with_kernels(self.engine.kernels.kernels());
+        let deployment = Deployment { precision, batch: reference.batch, target, ..self.deployment };
+        let plans = deployment.compile_program(config, program, layers)?;
         let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(ProgramId(0)).to_vec();

@@ -35,25 +35,6 @@ use join::Joins;
 use memory::Reserved;
 use overlap::Emitted;
 
-/// The plans of all ranks, each op launched by itself.
-///
-/// # Errors
-/// What `verify` finds.
-pub fn schedule(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    planned(vec![emitted(lowered, &Joins::default())], StepOrder::Program, Exchanges::Apart)
-}
-
-/// The plans of all ranks, in which ops share launches where one operator of the card computes several: the products of one
-/// activation, a sum and its norm, rotary embeddings of queries and keys, the cache writes of a layer. Their weights and caches lie
-/// side by side for it, so all programs that share weights are scheduled so, or none. Numbers are those of [`schedule`], but that a
-/// bias and a gate are rounded with what they are combined with, once.
-///
-/// # Errors
-/// As [`schedule`].
-pub fn schedule_joined(lowered: &Placed) -> Result<Vec<Plan>, Diagnostics> {
-    schedule_joined_like(lowered, None, Kernels::NONE, Exchanges::Apart)
-}
-
 /// Whether a product and the exchange beside it may be one call of the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Exchanges {
@@ -75,48 +56,96 @@ impl Exchanges {
     }
 }
 
+/// What cards have besides what all have: programs call it, so they are compiled for cards that have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Kernels that are launched in the place of calls that they do the work of. Stages of a pipeline launch none.
+    pub kernels: Kernels,
+    /// Whether products may be one call with the exchanges beside them.
+    pub exchanges: Exchanges,
+}
+
+impl Target {
+    /// Any cards: programs of it run on all.
+    pub const ANY: Self = Self::with_kernels(Kernels::NONE);
+
+    /// All cards, with these kernels.
+    #[must_use]
+    pub const fn with_kernels(kernels: Kernels) -> Self {
+        Self { kernels, exchanges: Exchanges::Apart }
+    }
+
+    /// The same with products and exchanges in calls of their own.
+    #[must_use]
+    pub const fn apart(self) -> Self {
+        Self::with_kernels(self.kernels)
+    }
+
+    /// Cards of a chip, with these kernels.
+    #[must_use]
+    pub fn of(chip: Soc, kernels: Kernels) -> Self {
+        Self { kernels, exchanges: Exchanges::on(chip) }
+    }
+}
+
+/// Which ops share a launch, where one operator of the card computes several. Numbers are those of ops by themselves, but that a bias and
+/// a gate are rounded with what they are combined with, once.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Joining<'a> {
+    /// Each op is a launch by itself, or several.
+    #[default]
+    None,
+    /// Those that read params and states one by one, wherever they lie: a sum and its norm, rotary embeddings of queries and keys.
+    InPlace,
+    /// Also the products of one activation and the cache writes of a layer. Their weights and caches lie side by side for it, so all
+    /// programs that share weights are scheduled so, or none.
+    SideBySide,
+    /// As side by side, on weights and caches that lie as this other program of the same model has them.
+    Like(&'a Placed),
+}
+
 /// The order of a rank's steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepOrder {
     /// That of the program, and of a pipeline's passes.
+    #[default]
     Program,
     /// Operators run while data is exchanged, for at most 1/32 more of a card's bytes.
     Overlapped,
 }
 
-/// As [`schedule_joined`], but params and states lie by themselves, so that only ops share launches that read them one by one: a sum
-/// and its norm, rotary embeddings of queries and keys; with kernels in the place of calls that they do the work of. Of the orders with and
-/// without what `exchanges` joins the one counts that ends first by the cost model.
-///
-/// # Errors
-/// As [`schedule`].
-pub fn schedule_partly_joined(
-    lowered: &Placed,
-    kernels: Kernels,
-    order: StepOrder,
-    exchanges: Exchanges,
-) -> Result<Vec<Plan>, Diagnostics> {
-    planned(vec![emitted(lowered, &Joins::of_any_memory(lowered, kernels))], order, exchanges)
+/// How a program is scheduled; by default so that it shows the program best: each op by itself, in the program's order, on any cards.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheduling<'a> {
+    /// Which ops share a launch.
+    pub joining: Joining<'a>,
+    /// The order of the steps.
+    pub order: StepOrder,
+    /// What the cards have. Of the orders with and without what [`Target::exchanges`] joins the one counts that ends first by the cost
+    /// model. In a program's order what is joined takes no less memory than it does apart, so that the programs of a deployment can be
+    /// joined or not.
+    pub target: Target,
 }
 
-/// As [`schedule_joined`], with kernels in the place of calls that they do the work of, and if another program of the same model is
-/// given, on weights and caches that lie as its own. What `exchanges` joins takes no less memory than it does apart, so that the programs
-/// of a deployment can be joined or not.
+impl Default for Scheduling<'_> {
+    fn default() -> Self {
+        Self { joining: Joining::None, order: StepOrder::Program, target: Target::ANY }
+    }
+}
+
+/// The plans of all ranks.
 ///
 /// # Errors
-/// As [`schedule`].
-pub fn schedule_joined_like(
-    lowered: &Placed,
-    other: Option<&Placed>,
-    kernels: Kernels,
-    exchanges: Exchanges,
-) -> Result<Vec<Plan>, Diagnostics> {
-    let joins = Joins::of(lowered, kernels);
-    let joins = match other {
-        Some(other) => joins.on_memory_of(lowered, other),
-        None => joins,
+/// What `verify` finds.
+pub fn schedule(lowered: &Placed, how: Scheduling<'_>) -> Result<Vec<Plan>, Diagnostics> {
+    let Target { kernels, exchanges } = how.target;
+    let joins = match how.joining {
+        Joining::None => Joins::default(),
+        Joining::InPlace => Joins::of_any_memory(lowered, kernels),
+        Joining::SideBySide => Joins::of(lowered, kernels),
+        Joining::Like(other) => Joins::of(lowered, kernels).on_memory_of(lowered, other),
     };
-    planned(vec![emitted(lowered, &joins)], StepOrder::Program, exchanges)
+    planned(vec![emitted(lowered, &joins)], how.order, exchanges)
 }
 
 /// What each rank does, of one stage.
@@ -191,7 +220,7 @@ mod tests {
         let program = decoder(&config, run, precision, Head::LastToken).unwrap();
         let mesh = Mesh::tensor_parallel(cards, config.kv_heads, config.heads_per_kv_head()).unwrap();
         let found = parallelize(&program, &mesh, &Pins::auto(residual)).unwrap();
-        schedule(&found.lowered).unwrap_or_else(|problems| panic!("{problems}"))
+        schedule(&found.lowered, Scheduling::default()).unwrap_or_else(|problems| panic!("{problems}"))
     }
 
     #[test]

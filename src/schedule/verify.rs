@@ -558,7 +558,7 @@ mod tests {
     use crate::collective::parallelize;
     use crate::placement::{Mesh, Pins};
     use crate::program::{Builder, Kind};
-    use crate::schedule::schedule;
+    use crate::schedule::{Scheduling, schedule};
 
     /// Four ranks with sums over pairs and over all.
     fn plans() -> Vec<Plan> {
@@ -571,7 +571,7 @@ mod tests {
         build.output("all", of_all);
         let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
         let pins = Pins::default().value("x", &[(0, "b")]).value("y", &[(0, "a"), (0, "b")]);
-        schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered).unwrap()
+        schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap()
     }
 
     #[test]

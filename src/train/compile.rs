@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::base::{Diagnostic, Diagnostics, Kernels};
+use crate::base::{Diagnostic, Diagnostics};
 use crate::collective::{parallelize, parallelize_apart};
 use crate::compile::check_order;
 use crate::config::ModelConfig;
@@ -16,7 +16,9 @@ use crate::program::models::trained;
 use crate::program::tree::SumOrder;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
-use crate::schedule::{Exchanges, Place, Plan, Staged, StagedStep, StepOrder, schedule_partly_joined, schedule_stages};
+use crate::schedule::{
+    Joining, Place, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
+};
 
 use super::checkpoint::{ShardedTensor, Sharding};
 use super::compress;
@@ -318,30 +320,20 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
     problems.into_result(())
 }
 
-/// Compiles the programs of a run, of the operators that all cards have.
+/// Compiles the programs of a run.
 ///
 /// # Errors
 /// As [`lower`].
-pub fn compile(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Compiled, Diagnostics> {
-    compile_with(config, recipe, layout, Kernels::NONE, Exchanges::Apart)
-}
-
-/// As [`compile`], for cards that have these kernels and, if so `exchanges` says, the operators that multiply and exchange. Stages of a
-/// pipeline launch no kernels.
-///
-/// # Errors
-/// As [`lower`].
-pub fn compile_with(
+pub fn compile(
     config: &ModelConfig,
     recipe: &Recipe,
     layout: &Layout,
-    kernels: Kernels,
-    exchanges: Exchanges,
+    target: Target,
 ) -> Result<Compiled, Diagnostics> {
     let lowered = lower(config, recipe, layout)?;
     let mut plans = Vec::new();
     for run in lowered.runs(recipe, layout)? {
-        plans.push((run.part, run.schedule(recipe, layout, kernels, exchanges)?));
+        plans.push((run.part, run.schedule(StepOrder::Overlapped, recipe, layout, target)?));
     }
     // All parts have the same weights and states.
     let kept = kept(&lowered.parts[0].1);
@@ -369,35 +361,20 @@ pub struct StepProgram<'a> {
 }
 
 impl StepProgram<'_> {
-    /// The plans of all ranks.
+    /// The plans of all ranks; a run is [`StepOrder::Overlapped`].
     ///
     /// # Errors
     /// Programs that stages cannot share out, or what the scheduler's verification finds.
     pub fn schedule(
         &self,
-        recipe: &Recipe,
-        layout: &Layout,
-        kernels: Kernels,
-        exchanges: Exchanges,
-    ) -> Result<Vec<Plan>, Diagnostics> {
-        self.schedule_in(StepOrder::Overlapped, recipe, layout, kernels, exchanges)
-    }
-
-    /// As [`StepProgram::schedule`], with the steps of each rank in this order.
-    ///
-    /// # Errors
-    /// As [`StepProgram::schedule`].
-    pub fn schedule_in(
-        &self,
         order: StepOrder,
         recipe: &Recipe,
         layout: &Layout,
-        kernels: Kernels,
-        exchanges: Exchanges,
+        target: Target,
     ) -> Result<Vec<Plan>, Diagnostics> {
         let programs: Vec<Staged<'_>> = self.programs.iter().map(|(_, staged)| *staged).collect();
         if let (1, [only]) = (layout.stages, programs.as_slice()) {
-            return schedule_partly_joined(only.placed, kernels, order, exchanges);
+            return schedule(only.placed, Scheduling { joining: Joining::InPlace, order, target });
         }
         let step = StagedStep {
             name: &format!("train {:?} of {} in {} stages", self.part, layout.micro_batches(recipe), layout.stages),
@@ -407,7 +384,7 @@ impl StepProgram<'_> {
             homes: self.homes,
             micro_batches: &self.micro_batches,
         };
-        schedule_stages(&step, order, exchanges)
+        schedule_stages(&step, order, target.exchanges)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::config::ModelConfig;
 use crate::exec::memory_wanted;
 use crate::schedule::launch::largest_workspaces;
 
-use crate::schedule::Plan;
+use crate::schedule::{Plan, Target};
 
 use super::compile::{Compiled, Layout, compile};
 use super::layouts::Zero;
@@ -46,7 +46,7 @@ pub fn problem(
         return None;
     }
     let fits = |(options, layout): &(String, Layout)| {
-        let bytes = total(&wanted(&compile(config, recipe, layout).ok()?));
+        let bytes = total(&wanted(&compile(config, recipe, layout, Target::ANY).ok()?));
         (bytes <= free).then(|| format!("{options} ({bytes})"))
     };
     let all = alternatives(recipe, layout);

@@ -28,7 +28,7 @@ pub mod stages;
 mod trainer;
 pub mod verify;
 
-pub use compile::{Compiled, Layout, Lowered, StepProgram, check, compile, compile_with, lower};
+pub use compile::{Compiled, Layout, Lowered, StepProgram, check, compile, lower};
 pub use compress::Compress;
 pub use layouts::Zero;
 pub use loss_scale::{LossScale, LossScaling};

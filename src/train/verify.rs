@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::checkpoint::PartBytes;
-use super::compile::{Layout, compile_with};
+use super::compile::{Layout, compile};
 use super::data::Batch;
 use super::layouts::GRADIENT;
 use super::optimizer::{Optimizer, STATES};
@@ -16,7 +16,7 @@ use super::recipe::{Precision, Recipe};
 use super::trainer::{Error, Trainer};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, EngineOptions, Shards, exchanges_on};
+use crate::exec::{self, EngineOptions, Shards, target};
 
 /// What a step computes before any weight moves.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,10 +116,7 @@ pub fn gradients(
     fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
 ) -> Result<Gradients, Error> {
     let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..recipe.clone() };
-    let compiled = {
-        let exchanges = exchanges_on(cann, &options.group);
-        compile_with(config, &recipe, &layout, options.kernels.kernels(), exchanges)?
-    };
+    let compiled = compile(config, &recipe, &layout, target(cann, &options.group, &options.kernels))?;
     let is_trained = |name: &String| compiled.sharding.has(name);
     let params = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone());
     let names: Vec<String> = params.filter(is_trained).collect();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
+use ascend_tp::schedule::Target;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init};
@@ -21,7 +22,7 @@ pub(crate) fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
 }
 
 pub(crate) fn start(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
-    start_compiled(cann, config, recipe, layout, compile(config, recipe, &layout).unwrap())
+    start_compiled(cann, config, recipe, layout, compile(config, recipe, &layout, Target::ANY).unwrap())
 }
 
 pub(crate) fn start_compiled(

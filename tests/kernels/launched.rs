@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use ascend_tp::base::{DType, Kernels};
-use ascend_tp::compile::compile_with as compile_program;
+use ascend_tp::compile::compile as compile_program;
 use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::exec::{EngineOptions, Launching};
@@ -13,9 +13,9 @@ use ascend_tp::program::compress::Compression;
 use ascend_tp::program::models::RunShape;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Plan};
-use ascend_tp::schedule::{Exchanges, schedule_joined_like};
+use ascend_tp::schedule::{Joining, Scheduling, Target, schedule};
 use ascend_tp::train::recipe::Precision;
-use ascend_tp::train::{Layout, Zero, compile_with};
+use ascend_tp::train::{Layout, Zero, compile};
 use ascend_tp::{Mesh, Pins};
 
 use crate::common::{Tensors, cann, run, start_with};
@@ -61,7 +61,15 @@ fn keys_turned_where_they_are_written_have_the_bits_of_calls() {
                 let params = joined::params(&lowered.program);
                 let found = [Launching::Eager, Launching::Captured].map(|launching| {
                     [KernelSource::None, kernels.clone()].map(|kernels| {
-                        let plans = schedule_joined_like(&lowered, None, kernels.kernels(), Exchanges::Apart).unwrap();
+                        let plans = schedule(
+                            &lowered,
+                            Scheduling {
+                                joining: Joining::SideBySide,
+                                target: Target::with_kernels(kernels.kernels()),
+                                ..Scheduling::default()
+                            },
+                        )
+                        .unwrap();
                         let written = count(&plans, "cache_write");
                         assert_eq!(written, if kernels == KernelSource::None { 0 } else { 2 }, "a launch a layer");
                         let options = EngineOptions { kernels, launching, ..EngineOptions::default() };
@@ -103,7 +111,7 @@ fn sums_of_an_exact_run_have_the_bits_of_calls() {
                 } else {
                     Kernels::named(["ordered_sum", "grad_stats"])
                 };
-                let compiled = compile_with(&config, &recipe, &layout, launched, Exchanges::Apart).unwrap();
+                let compiled = compile(&config, &recipe, &layout, Target::with_kernels(launched)).unwrap();
                 let sums: usize = compiled.plans.iter().map(|(_, plans)| count(plans, "ordered_sum")).sum();
                 assert_eq!(sums > 0, source != KernelSource::None, "{layout:?}: {sums} sums");
                 exact::run_with(&config, &recipe, layout, compiled, source)
@@ -128,7 +136,7 @@ fn squares_are_summed_within_the_bound_of_a_kernel_and_flaws_show() {
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(1, 1, 1).unwrap();
         let plans =
-            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), kernels.kernels(), Exchanges::Apart)
+            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), Target::with_kernels(kernels.kernels()))
                 .unwrap()
                 .plans;
         assert_eq!((count(&plans, "grad_stats"), count(&plans, "aclnnMatmul")), (1, 0));
@@ -160,7 +168,7 @@ fn an_exact_run_with_every_kernel_has_one_result_for_every_layout() {
         Layout { tensor: 4, micro_batch: 4, ..Layout::ONE },
     ];
     let found = layouts.map(|layout| {
-        let compiled = compile_with(&config, &recipe, &layout, kernels.kernels(), Exchanges::Apart).unwrap();
+        let compiled = compile(&config, &recipe, &layout, Target::with_kernels(kernels.kernels())).unwrap();
         let losses: usize = compiled.plans.iter().map(|(_, plans)| count(plans, "vocab_ce_backward")).sum();
         assert!(losses > 0, "{layout:?}");
         exact::run_with(&config, &recipe, layout, compiled, kernels.clone())
@@ -199,7 +207,7 @@ fn a_loss_over_a_cut_vocabulary_is_within_the_bound_of_its_kernel() {
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(cards, 1, 1).unwrap();
         let pins = Pins::default().value("x", &[(2, "tp")]);
-        let plans = compile_program(&program, &mesh, &pins, kernels.kernels(), Exchanges::Apart).unwrap().plans;
+        let plans = compile_program(&program, &mesh, &pins, Target::with_kernels(kernels.kernels())).unwrap().plans;
         for name in ["vocab_ce_forward", "vocab_ce_backward"] {
             assert_eq!(count(&plans, name), 1, "{name} on {cards} cards");
         }
@@ -261,7 +269,15 @@ fn a_plan_with_kernels_that_cards_have_not_is_refused() {
     let config = joined::small("llama-3-70b", 16);
     let shape = RunShape { batch: 1, sequence: 1, cache_length: 4 };
     let lowered = joined::lowered(&config, shape, DType::BF16.into(), 1, Residual::Replicate);
-    let plans = schedule_joined_like(&lowered, None, Kernels::ALL, Exchanges::Apart).unwrap();
+    let plans = schedule(
+        &lowered,
+        Scheduling {
+            joining: Joining::SideBySide,
+            target: Target::with_kernels(Kernels::ALL),
+            ..Scheduling::default()
+        },
+    )
+    .unwrap();
     let table = Emulator::new(Config::with_cards(1)).unwrap().table();
     let cann: Arc<ascend_tp::Cann> = ascend_tp::Cann::new(table).unwrap();
     let refused = start_with(&cann, plans, &joined::params(&lowered.program), &EngineOptions::default());

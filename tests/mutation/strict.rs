@@ -11,7 +11,7 @@ use ascend_tp::placement::Residual;
 use ascend_tp::program::HostTensor;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Action;
-use ascend_tp::schedule::{Plan, schedule};
+use ascend_tp::schedule::{Plan, Scheduling, schedule};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 use super::fixture::{BOUND, Fixture, distance};
@@ -21,7 +21,8 @@ const CARDS: usize = 3;
 
 fn plans(fixture: &Fixture, residual: Residual) -> Vec<Plan> {
     let mesh = Mesh::new(&[("tp", CARDS)]).unwrap();
-    schedule(&parallelize(&fixture.program, &mesh, &Pins::auto(residual)).unwrap().lowered).unwrap()
+    schedule(&parallelize(&fixture.program, &mesh, &Pins::auto(residual)).unwrap().lowered, Scheduling::default())
+        .unwrap()
 }
 
 /// What strict mode finds, and the output unless the program ended with an error.

@@ -16,7 +16,7 @@ use ascend_tp::exec::EngineOptions;
 use ascend_tp::placement::{Placed, Residual};
 use ascend_tp::program::{Kind, OpId};
 use ascend_tp::schedule::plan::{Action, Tensor};
-use ascend_tp::schedule::{self, Plan, schedule};
+use ascend_tp::schedule::{self, Plan, Scheduling, Target, schedule};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::program::Part;
 use ascend_tp::train::{Compiled, Layout, Lowered, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero};
@@ -213,7 +213,7 @@ impl Structure {
                 }
             }
         }
-        let mut plans = schedule(lowered).unwrap();
+        let mut plans = schedule(lowered, Scheduling::default()).unwrap();
         if let Err(problems) = schedule::verify(&plans) {
             panic!("{place}: {problems}");
         }
@@ -377,7 +377,7 @@ fn layouts_of_training_are_one_curve() {
     for optimizer in [ADAMW, SGD] {
         let recipe = recipe(optimizer);
         let run = |layout: Layout| {
-            curve(&cards, &config, &recipe, layout, compile(&config, &recipe, &layout).unwrap()).unwrap()
+            curve(&cards, &config, &recipe, layout, compile(&config, &recipe, &layout, Target::ANY).unwrap()).unwrap()
         };
         let one = run(Layout { micro_batch: SEQUENCES, ..Layout::ONE });
         let is_of_optimizer = |(at, _): &(usize, Row)| (at % 4 == 3) == (optimizer == SGD);
@@ -395,7 +395,7 @@ fn layouts_of_training_are_one_curve() {
 /// Leaves each factor out: of the ops, on all ranks, and of the calls of rank 0, which has a part of everything.
 fn scales(optimizer: Optimizer, layout: Layout) {
     let (config, cards, recipe) = (config(), cann(8), recipe(optimizer));
-    let compiled = compile(&config, &recipe, &layout).unwrap();
+    let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();
     let run = |compiled: Compiled| curve(&cards, &config, &recipe, layout, compiled);
     let right = run(compiled.clone()).unwrap();
     let (mut count, mut survivors) = (0, Vec::new());
@@ -410,7 +410,7 @@ fn scales(optimizer: Optimizer, layout: Layout) {
         for (id, op) in lowered.program.ops.iter() {
             for kind in without_scales(&op.kind) {
                 let what = format!("{part:?}: {}: {kind:?}", program::text::op_text(&lowered.program, op));
-                let plans = schedule(&with_kind(lowered, id, kind)).unwrap();
+                let plans = schedule(&with_kind(lowered, id, kind), Scheduling::default()).unwrap();
                 judge(what, with_plans(&compiled, *part, &plans));
             }
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ascend_tp::base::{DType, Diagnostics, Id, Kernels, Precision};
-use ascend_tp::compile::compile_with;
+use ascend_tp::compile::compile;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::{self, Engine, EngineOptions, Part, ProgramId, Shards};
@@ -22,7 +22,7 @@ use ascend_tp::program::interpret::{HostData, meaning};
 use ascend_tp::program::models::{Head, RunShape, decoder, input};
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, OpId, Program, Role, Value};
 use ascend_tp::schedule::plan::Action;
-use ascend_tp::schedule::{Exchanges, Plan, StepOrder, schedule_partly_joined};
+use ascend_tp::schedule::{Joining, Plan, Scheduling, StepOrder, Target, schedule};
 use ascend_tp::train::{self, Layout, Optimizer, Recipe, recipe};
 use ascend_tp::{Cann, Mesh, Pins};
 
@@ -84,7 +84,7 @@ fn on_one_card(
 ) -> Result<Use, Diagnostics> {
     let mesh = Mesh::tensor_parallel(1, kv_heads, group)
         .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
-    let mut compiled = compile_with(program, &mesh, &Pins::auto(Residual::Replicate), kernels, Exchanges::Apart)?;
+    let mut compiled = compile(program, &mesh, &Pins::auto(Residual::Replicate), Target::with_kernels(kernels))?;
     Ok(Use { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) })
 }
 
@@ -120,7 +120,15 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnost
         let recipe =
             Recipe { steps: 1, global_batch: 2, seq: TOKENS, precision, optimizer, exact, ..Recipe::default() };
         for (_, placed) in train::lower(config, &recipe, &Layout::ONE)?.parts {
-            let plan = schedule_partly_joined(&placed, kernels, StepOrder::Overlapped, Exchanges::Apart)?.remove(0);
+            let plan = schedule(
+                &placed,
+                Scheduling {
+                    joining: Joining::InPlace,
+                    order: StepOrder::Overlapped,
+                    target: Target::with_kernels(kernels),
+                },
+            )?
+            .remove(0);
             uses.push(Use { command, program: placed.program, plan });
         }
     }

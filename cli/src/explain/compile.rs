@@ -8,7 +8,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::{Residual, TENSOR};
 use ascend_tp::program::Program;
 use ascend_tp::program::models::{Head, RunShape, decoder, prefill};
-use ascend_tp::schedule::Plan;
+use ascend_tp::schedule::{Plan, Target};
 use ascend_tp::{Mesh, Parallelized, compile};
 
 use crate::arguments::ExplainOptions;
@@ -80,14 +80,15 @@ impl<'a> Request<'a> {
         let kernels = cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
         let divided = options.step.serving("explain", options.cards, &[TENSOR]).map_err(|found| problems.append(found));
         let deployed = divided.and_then(|(_, grid)| {
+            let of = Deployment::of(config, options.cards);
             let deployment = Deployment {
                 grid,
                 precision: options.dtype.map_or(config.dtype.into(), |name| name.of(config.dtype)),
                 residual: options.layout.residual(),
                 batch: options.batch,
                 context,
-                kernels,
-                ..Deployment::of(config, options.cards)
+                target: Target { kernels, ..of.target },
+                ..of
             };
             let mesh = deployment.mesh(config).map_err(|found| problems.append(found))?;
             Ok((deployment, mesh))
@@ -126,7 +127,7 @@ impl<'a> Request<'a> {
     }
 
     fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
-        let Deployment { batch, context, precision, exchanges, kernels, .. } = self.deployment;
+        let Deployment { batch, context, precision, target, .. } = self.deployment;
         let run = RunShape { batch, sequence: pass.sequence, cache_length: context };
         let program = match pass.sequence {
             1 => decoder(self.config, run, precision, pass.head)?,
@@ -134,8 +135,7 @@ impl<'a> Request<'a> {
         };
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let compile::CompiledProgram { split, plans } =
-            compile::compile_with(&program, &self.mesh, &pins, kernels, exchanges)?;
+        let compile::CompiledProgram { split, plans } = compile::compile(&program, &self.mesh, &pins, target)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(Compiled { pass, program, split, reasons, plans })

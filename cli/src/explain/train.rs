@@ -14,7 +14,7 @@ use ascend_tp::collective::exchanges;
 use ascend_tp::exec::Launching;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
-use ascend_tp::schedule::{Exchanges, Plan};
+use ascend_tp::schedule::{Plan, StepOrder, Target};
 use ascend_tp::train::program::Part;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
@@ -198,7 +198,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let lowered = lower(&config, &recipe, &layout)?;
     let micro_batches = layout.micro_batches(&recipe);
     let held = |recipe: &Recipe| -> Result<u64, Diagnostics> {
-        Ok(memory::wanted(&compile(&config, recipe, &layout)?).iter().map(|(_, bytes)| bytes.0).sum())
+        Ok(memory::wanted(&compile(&config, recipe, &layout, Target::ANY)?).iter().map(|(_, bytes)| bytes.0).sum())
     };
     let memory = match recipe.exact {
         true => Some(Memory { exact: held(&recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }),
@@ -229,7 +229,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         if times == 0 {
             continue;
         }
-        let plans = run.schedule(&recipe, &layout, kernels, Exchanges::on(site.profile.soc))?;
+        let plans = run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::of(site.profile.soc, kernels))?;
         let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
         let duration_us = |rank: usize| found.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));

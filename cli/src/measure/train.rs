@@ -16,6 +16,7 @@ use super::{Bench, Samples};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
+use ascend_tp::schedule::Target;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::Precision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init, memory};
@@ -74,7 +75,7 @@ impl Running {
         let config = ModelConfig::from_json(ModelConfig::SHIPPED)?;
         let (global_batch, seq) = BATCH;
         let recipe = Recipe { steps: STEPS, global_batch, seq, precision, exact, ..Recipe::default() };
-        let mut compiled = compile(&config, &recipe, &layout)?;
+        let mut compiled = compile(&config, &recipe, &layout, Target::ANY)?;
         change(&mut compiled)?;
         let (inits, bytes) = (compiled.inits.clone(), memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum());
         let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 0);

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use super::thread;
 use super::turnstile::Turnstile;
-use super::watch;
+use super::watch::{self, ThreadList};
 
 /// The running thread; dropping it closes the turnstile and joins the thread.
 #[derive(Debug)]
@@ -31,9 +31,10 @@ impl Conductor {
             begun.begin();
             conduct();
         };
-        let before = watch::threads();
+        let mut list = ThreadList::open();
+        let before = list.threads();
         let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
-        let began = if watch::is_possible() { watch::threads() } else { BTreeSet::new() };
+        let began = if watch::is_possible() { list.threads() } else { BTreeSet::new() };
         turnstile.is_begun_by(began.difference(&before).copied().collect());
         Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::turnstile::{Host, Stand, Turnstile, TurnstileView};
-use super::watch::{self, Doing, Look, Tid, Watcher};
+use super::watch::{self, Doing, Look, ThreadList, Tid, Watcher};
 use crate::machine::Machine;
 use crate::strict::Strict;
 use crate::strict::trace::{Actor, What};
@@ -59,6 +59,7 @@ pub(crate) struct Quiet {
     residents: BTreeSet<Tid>,
     /// Younger threads that have not called yet, and when each was first seen.
     strangers: BTreeMap<Tid, Instant>,
+    threads: ThreadList,
     watcher: Watcher,
     /// Threads that wait for a lock: how they looked, and when that was first seen.
     locked: BTreeMap<Tid, (Look, Instant)>,
@@ -69,13 +70,15 @@ pub(crate) struct Quiet {
 impl Quiet {
     /// For a machine that is new.
     pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
+        let mut threads = ThreadList::open();
         Self {
             turnstile,
             machine: Arc::downgrade(machine),
             strict,
             can_see: watch::is_possible(),
-            residents: watch::strangers().into_iter().collect(),
+            residents: threads.strangers().into_iter().collect(),
             strangers: BTreeMap::new(),
+            threads,
             watcher: Watcher::default(),
             locked: BTreeMap::new(),
             asleep: BTreeMap::new(),
@@ -127,7 +130,7 @@ impl Quiet {
             return;
         }
         let now = Instant::now();
-        let present: BTreeSet<Tid> = watch::strangers().into_iter().collect();
+        let present: BTreeSet<Tid> = self.threads.strangers().into_iter().collect();
         self.strangers.retain(|tid, _| present.contains(tid));
         self.residents.retain(|tid| present.contains(tid));
         for tid in present {

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+
+use rustix::fs::Dir;
 
 /// Id of a thread in the operating system.
 pub(crate) type Tid = u32;
@@ -158,34 +160,52 @@ pub(crate) fn this_thread() -> Tid {
     link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
 }
 
-/// All threads of the process, and perhaps some that have just ended; none where they cannot be seen.
-pub(crate) fn threads() -> BTreeSet<Tid> {
-    /// Times the list is read at most.
-    const READS: usize = 8;
-    const FOLDER: &str = "/proc/self/task";
-    // A link each, and two of the folder's own.
-    let count = || fs::metadata(FOLDER).map_or(0, |folder| folder.nlink().saturating_sub(2));
-    let mut all = BTreeSet::new();
-    for _ in 0..READS {
-        let before = count();
-        let Ok(entries) = fs::read_dir(FOLDER) else { return BTreeSet::new() };
-        let found: BTreeSet<Tid> =
-            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        // A thread that ends while the list is read ends the list, though younger ones are there.
-        let is_whole = [before, count()] == [found.len() as u64; 2];
-        all.extend(found);
-        if is_whole {
-            break;
-        }
-    }
-    all
+/// The list of the process's threads, to be read as often as wanted.
+#[derive(Debug)]
+pub(crate) struct ThreadList {
+    /// None where threads cannot be seen.
+    folder: Option<Dir>,
 }
 
-/// All threads of the process nobody has claimed, in ascending order.
-pub(crate) fn strangers() -> Vec<Tid> {
-    let all = threads();
-    let claimed = claimed();
-    all.difference(&claimed).copied().collect()
+impl ThreadList {
+    /// Times the list is read at most for one answer.
+    const READS: usize = 8;
+
+    pub(crate) fn open() -> Self {
+        let folder = File::open("/proc/self/task").ok();
+        Self { folder: folder.and_then(|folder| Dir::new(folder).ok()) }
+    }
+
+    /// All threads, and perhaps some that have just ended; none where they cannot be seen.
+    pub(crate) fn threads(&mut self) -> BTreeSet<Tid> {
+        let Some(folder) = &mut self.folder else { return BTreeSet::new() };
+        // A link each, and two of the folder's own.
+        let count = |folder: &Dir| {
+            folder.stat().map_or(0, |stat| usize::try_from(stat.st_nlink).unwrap_or(0).saturating_sub(2))
+        };
+        let mut all = BTreeSet::new();
+        for _ in 0..Self::READS {
+            let before = count(folder);
+            folder.rewind();
+            let names = folder.by_ref().flatten();
+            let found: BTreeSet<Tid> =
+                names.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect();
+            // A thread that ends while the list is read ends the list, though younger ones are there.
+            let is_whole = [before, count(folder)] == [found.len(); 2];
+            all.extend(found);
+            if is_whole {
+                break;
+            }
+        }
+        all
+    }
+
+    /// All threads nobody has claimed, in ascending order.
+    pub(crate) fn strangers(&mut self) -> Vec<Tid> {
+        let all = self.threads();
+        let claimed = claimed();
+        all.difference(&claimed).copied().collect()
+    }
 }
 
 /// When a thread was started, in ticks since the host was; threads of one tick compare by id.
@@ -319,6 +339,7 @@ mod tests {
             println!("skipped no_thread_is_overlooked_while_older_ones_end: {hidden}");
             return;
         }
+        let mut list = ThreadList::open();
         for _ in 0..200 {
             let end = Arc::new(Barrier::new(OLDER + 1));
             let older = [(); OLDER].map(|()| {
@@ -335,7 +356,7 @@ mod tests {
             });
             let tid = told.recv().expect("the thread tells");
             end.wait();
-            assert!((0..20).all(|_| threads().contains(&tid)));
+            assert!((0..20).all(|_| list.threads().contains(&tid)));
             drop(go);
             youngest.join().expect("the thread ends");
             older.into_iter().for_each(|thread| thread.join().expect("the thread ends"));
@@ -359,9 +380,10 @@ mod tests {
         while look(tid).doing != Doing::Waits {
             std::thread::yield_now();
         }
-        assert!(strangers().contains(&tid));
+        let mut list = ThreadList::open();
+        assert!(list.strangers().contains(&tid));
         claim(tid);
-        assert!(!strangers().contains(&tid));
+        assert!(!list.strangers().contains(&tid));
         unclaim(tid);
         let mut watcher = Watcher::default();
         let mark = watcher.look(tid);

@@ -7,7 +7,7 @@ use ascend_tp::device::KernelSource;
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::{Exchanges, Plan};
+use ascend_tp::schedule::{Plan, Target};
 use ascend_tp_machine::{Profile, Topology};
 
 use super::error::Error;
@@ -151,8 +151,7 @@ impl Setting {
             longest_prompt: self.input,
             context: self.input + self.output,
             head: Head::LastToken,
-            exchanges: Exchanges::on(self.site.profile.soc),
-            kernels: self.site.kernels.kernels(),
+            target: Target::of(self.site.profile.soc, self.site.kernels.kernels()),
             ..Deployment::of(&self.model, self.site.cards)
         }
     }

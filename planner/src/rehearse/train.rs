@@ -17,12 +17,12 @@ use crate::validate::{Bar, Class};
 use ascend_tp::base::{Bytes, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{Launching, ProgramId};
-use ascend_tp::schedule::{Exchanges, Plan};
+use ascend_tp::schedule::{Plan, Target};
 use ascend_tp::timeline::Phase;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::train::memory;
 use ascend_tp::train::program::Part;
-use ascend_tp::train::{Compiled, Layout, Recipe, compile_with};
+use ascend_tp::train::{Compiled, Layout, Recipe, compile};
 
 use super::error::Error;
 use super::memory::RehearsalMemory;
@@ -173,7 +173,7 @@ impl TrainingRehearsal {
     pub fn run(setting: &TrainingSetting) -> Result<Self, Error> {
         setting.check()?;
         let TrainingSetting { model, recipe, layout, site, .. } = setting;
-        let compiled = compile_with(model, recipe, layout, site.kernels.kernels(), Exchanges::on(site.profile.soc))?;
+        let compiled = compile(model, recipe, layout, Target::of(site.profile.soc, site.kernels.kernels()))?;
         let mesh = layout.mesh(model)?.to_string();
         let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
         let fullest = RehearsalMemory::fullest(&programs, &site.profile);

@@ -19,13 +19,13 @@ pub use reason::{difference, terms_us};
 
 use super::fit_memory::CardMemory;
 use super::simulate::{Breakdown, Simulator};
-use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
+use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Kernels, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::{Grid, ROWS, Residual};
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::{Exchanges, Plan};
+use ascend_tp::schedule::{Plan, Target};
 
 /// Most cards and sequences a search takes: beyond them every rank's plans would take minutes.
 const MOST_CARDS: usize = 1024;
@@ -377,7 +377,7 @@ impl ServingRequest<'_> {
             longest_prompt: self.input_tokens,
             context: self.input_tokens + self.output_tokens,
             head: Head::LastToken,
-            exchanges: Exchanges::on(self.profile.soc),
+            target: Target::of(self.profile.soc, Kernels::NONE),
             ..Deployment::of(self.config, cards)
         }
     }

@@ -8,6 +8,7 @@ use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::placement::Residual;
 use ascend_tp::program::models::Head;
+use ascend_tp::schedule::Target;
 use ascend_tp::train::{self, Layout, Recipe};
 
 fn compiled(layers: usize, cards: usize) -> Programs {
@@ -139,7 +140,7 @@ fn a_step_without_one_order_of_sums_is_the_shorter() {
     let config = ModelConfig { layers: 2, ..ModelConfig::preset("qwen2.5-72b").unwrap() };
     let us = |exact| {
         let layout = Layout { data: 8, ..Layout::ONE };
-        let compiled = train::compile(&config, &Recipe { exact, ..Recipe::default() }, &layout).unwrap();
+        let compiled = train::compile(&config, &Recipe { exact, ..Recipe::default() }, &layout, Target::ANY).unwrap();
         run(&compiled.plans[0].1, Launching::Eager).breakdown.duration_us
     };
     let (usual, exact) = (us(false), us(true));

@@ -6,7 +6,7 @@
 use ascend_tp::base::{Diagnostics, Kernels};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
-use ascend_tp::schedule::Exchanges;
+use ascend_tp::schedule::{StepOrder, Target};
 use ascend_tp::train::{Layout, Recipe, lower, recipe};
 
 use super::job::Job;
@@ -54,7 +54,8 @@ pub fn cost(config: &ModelConfig, job: &Job, layout: &Layout) -> Result<LayerCos
         let config = ModelConfig { layers, ..config.clone() };
         let lowered = lower(&config, &recipe, layout)?;
         let runs = lowered.runs(&recipe, layout)?;
-        let plans = runs[0].schedule(&recipe, layout, Kernels::NONE, Exchanges::on(job.profile.soc))?;
+        let plans =
+            runs[0].schedule(StepOrder::Overlapped, &recipe, layout, Target::of(job.profile.soc, Kernels::NONE))?;
         let run = Simulator::new(&job.profile, &job.topology, &plans, &on, None).run(Launching::Eager).breakdown;
         Ok::<_, Diagnostics>([run.duration_us, run.exposed_us])
     };

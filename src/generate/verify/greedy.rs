@@ -22,6 +22,7 @@ use crate::generate::request::Request;
 use crate::generate::session::{DECODE, PREFILL, Session};
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, decoder};
+use crate::schedule::Target;
 use crate::weights::fill_from;
 
 /// What both comparisons run.
@@ -83,7 +84,7 @@ impl Setup<'_> {
             longest_prompt,
             context: longest_prompt + reference.ids.len(),
             head,
-            kernels: self.engine.kernels.kernels(),
+            target: Target { kernels: self.engine.kernels.kernels(), ..self.deployment.target },
             ..self.deployment
         }
     }

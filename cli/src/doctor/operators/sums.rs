@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ascend_tp::base::{DType, Diagnostics, Kernels};
-use ascend_tp::compile::compile_with;
+use ascend_tp::compile::compile;
 use ascend_tp::device::KernelSource;
 use ascend_tp::exec::{self, Engine, EngineOptions, ProgramId};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
-use ascend_tp::schedule::{Exchanges, Plan};
+use ascend_tp::schedule::{Plan, Target};
 use ascend_tp::{Cann, Mesh, Pins};
 
 use super::{Group, calls};
@@ -64,7 +64,7 @@ impl Sum {
         );
         let mesh =
             Mesh::new(&[("dp", CARDS)]).map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
-        Ok(compile_with(&self.program()?, &mesh, &pins, kernels, Exchanges::Apart)?.plans)
+        Ok(compile(&self.program()?, &mesh, &pins, Target::with_kernels(kernels))?.plans)
     }
 
     /// Whether what was said and what is kept back is all that there was, as the interpreter adds it up.
