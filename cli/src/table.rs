@@ -1,4 +1,4 @@
-//! Aligned columns.
+//! Tables for a terminal: rows under a heading, in columns as wide as their widest cell.
 
 use std::fmt;
 

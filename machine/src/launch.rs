@@ -7,21 +7,21 @@
 pub enum Element {
     /// 64-bit float or complex numbers of 32 bits.
     F64,
-    /// 32-bit float.
+    /// Float of 32 bits: 8 of exponent, 23 of fraction.
     F32,
-    /// 16-bit float.
+    /// Float of 16 bits: 5 of exponent, 10 of fraction.
     F16,
     /// 16-bit float with the exponent of 32.
     Bf16,
-    /// 64-bit integer.
+    /// Integer of 64 bits, with or without a sign.
     I64,
-    /// 32-bit integer.
+    /// Integer of 32 bits, with or without a sign.
     I32,
-    /// 16-bit integer.
+    /// Integer of 16 bits, with or without a sign.
     I16,
     /// 8-bit integer or truth value.
     I8,
-    /// 4-bit integer.
+    /// Integer of 4 bits, two in a byte.
     I4,
 }
 

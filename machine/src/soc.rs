@@ -73,7 +73,7 @@ const ROWS: [Row; 8] = [
 ];
 
 impl Soc {
-    /// Every chip.
+    /// Every chip, in the order they are declared in.
     pub const ALL: [Self; 8] = [
         Self::Ascend910B1,
         Self::Ascend910B2,

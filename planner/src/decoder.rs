@@ -9,7 +9,7 @@ use ascend_tp::config::ModelConfig;
 pub enum FeedForward {
     /// `down(silu(gate(x)) · up(x))`.
     Gated,
-    /// `down(gelu(up(x)))`.
+    /// `down(gelu(up(x)))`, with one matrix less.
     Plain,
 }
 

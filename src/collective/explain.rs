@@ -10,7 +10,7 @@ use crate::program::{Kind, Op, OpId, Program, ValueId};
 pub struct ExplainedExchange {
     /// The movement in the lowered program.
     pub op: OpId,
-    /// `all_reduce`, …
+    /// The name of its op: `all_reduce`, `all_gather` and so on.
     pub kind: &'static str,
     /// Mesh axes it runs over, for people.
     pub axes: String,

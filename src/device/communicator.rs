@@ -64,7 +64,7 @@ pub struct Communicator {
     comm: Handle,
     rank: usize,
     world: usize,
-    /// Not `Sync`.
+    /// Keeps this from being `Sync`, as a `Cell` is not.
     _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 

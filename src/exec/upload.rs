@@ -24,7 +24,7 @@ const LEAST_BYTES: usize = 512 << 10;
 pub struct Uploads<'a> {
     under_way: VecDeque<(Transfer, Part<'a>, usize)>,
     idle: Vec<HostBuffer>,
-    /// By rank.
+    /// By rank, each opened for its first piece.
     streams: BTreeMap<usize, Stream>,
 }
 

@@ -13,7 +13,7 @@ use super::tokenizer::Tokenizer;
 /// A model as it lies on disk.
 #[derive(Debug)]
 pub struct Model {
-    /// `config.json`.
+    /// What `config.json` says.
     pub config: ModelConfig,
     /// `generation_config.json`, or what `config.json` says of it.
     pub generation: GenerationConfig,

@@ -21,7 +21,7 @@ pub struct HostTensor {
     pub shape: Shape,
     /// Type of its elements.
     pub dtype: DType,
-    /// Elements, row-major.
+    /// As many elements as `shape` has, row-major.
     pub data: HostData,
 }
 

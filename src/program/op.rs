@@ -85,7 +85,7 @@ impl WeightOperands {
 /// What launches of an op can be one with, on a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// Nothing.
+    /// Nothing: each is a launch by itself.
     Never,
     /// Products of what its first operand is, by further weights; its second operand, and those behind it, lie one behind the
     /// other with theirs.

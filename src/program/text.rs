@@ -272,7 +272,7 @@ impl<'a> Cursor<'a> {
         Ok((id, Value { name, shape, dtype, role, source: None }))
     }
 
-    /// `bf16[1,4]`
+    /// An element type and sizes: `bf16[1,4]`.
     fn typed(&mut self) -> Result<(DType, Shape), String> {
         let bracket = self.rest.find('[').ok_or_else(|| format!("expected a type before `{}`", self.rest))?;
         let dtype = self.rest[..bracket].parse().map_err(|error| format!("{error}"))?;

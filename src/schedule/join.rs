@@ -127,7 +127,7 @@ impl Joins {
 struct Search<'a> {
     placed: &'a Placed,
     program: &'a Program,
-    /// By value.
+    /// By value: the ops that read it.
     readers: Vec<SmallVec<[OpId; 3]>>,
     /// By value; none for what is given.
     makers: Vec<Option<OpId>>,

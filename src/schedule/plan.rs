@@ -65,7 +65,7 @@ pub struct Slot {
     pub region: Region,
     /// First byte in the region.
     pub offset: Bytes,
-    /// Its length.
+    /// How many bytes it has from there on.
     pub bytes: Bytes,
 }
 

@@ -68,7 +68,7 @@ pub fn is_of_one_step(state: &str) -> bool {
 /// How much of what belongs to a weight is cut over the cards of [`DATA`] and [`CONTEXT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Zero {
-    /// Nothing.
+    /// Nothing: each of these cards has all of it.
     #[default]
     None,
     /// Moments; gradients once they are summed.

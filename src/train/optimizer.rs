@@ -33,7 +33,7 @@ pub enum Optimizer {
         #[serde(default = "Optimizer::weight_decay")]
         weight_decay: f64,
     },
-    /// Gradient descent.
+    /// Gradient descent, with momentum where that is above 0.
     Sgd {
         /// Share of the old update.
         #[serde(default)]

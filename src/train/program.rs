@@ -43,13 +43,13 @@ pub enum Part {
     Only,
     /// The first of several; where sums are trees, each that ends no subtree.
     First,
-    /// One between.
+    /// One between the first and the last, where sums are no trees.
     Middle,
     /// The last of several.
     Last,
     /// One between, where sums are trees: it ends so many subtrees, each of twice as many micro-batches as the one before.
     Join {
-        /// How many.
+        /// How many subtrees it ends, at least one.
         levels: usize,
     },
     /// In the place of [`Part::Only`] or [`Part::Last`] once gradients are compressed.
@@ -99,7 +99,7 @@ impl Part {
 /// What is computed again for the gradients rather than kept until then. On one card it changes no bit of any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Recompute {
-    /// Nothing.
+    /// Nothing: all that the gradients need is kept.
     #[default]
     None,
     /// All but products and attention: norms, rotations, activations and casts, of weights too.
@@ -158,7 +158,7 @@ impl FromStr for Recompute {
 /// What the programs of one run have in common.
 #[derive(Clone, Debug)]
 pub struct Parts<'a> {
-    /// The model.
+    /// Sizes and kinds of the layers of the model.
     pub config: &'a ModelConfig,
     /// Sequences of a micro-batch, over all cards.
     pub batch: usize,

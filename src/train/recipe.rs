@@ -47,9 +47,9 @@ pub struct Recipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// f32
+    /// f32, as weights are kept in.
     F32,
-    /// bf16
+    /// bf16, whose exponent is that of f32: losses need no scale.
     Bf16,
     /// f16, with a scale of the loss that moves; see [`LossScaling`].
     F16,
@@ -103,7 +103,7 @@ impl Default for Recipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleKind {
-    /// `lr`.
+    /// `lr` at every step.
     Constant,
     /// From `lr` to `min_lr` along a line.
     Linear,

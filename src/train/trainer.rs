@@ -111,7 +111,7 @@ pub struct Progress {
     pub next: usize,
     /// How often weights moved: as often as steps, but for those that were skipped.
     pub updates: usize,
-    /// Of f16.
+    /// Of a run in f16; none in other precisions.
     pub loss_scale: Option<LossScale>,
     /// After how many updates second moments stay as they are; none before a compressed step.
     #[serde(default)]
@@ -149,7 +149,7 @@ pub enum Error {
         .spoiled.as_ref().map_or_else(String::new, |first| format!("the first gradient that is not finite is that of {first}; "))
     )]
     NotFinite {
-        /// The step.
+        /// Which step it is, from 0.
         step: usize,
         /// `loss` or `norm of the gradients`.
         what: &'static str,

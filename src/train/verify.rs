@@ -32,7 +32,7 @@ pub struct Gradients {
 /// How far the gradient of a weight is from what it should be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deviation {
-    /// The weight.
+    /// The name of the weight in the program.
     pub weight: String,
     /// Its largest gradient by absolute value.
     pub largest: f32,

@@ -21,7 +21,7 @@ pub(super) struct Delta {
     /// Columns of the matrix.
     width: usize,
     rank: usize,
-    /// `[rank, width]`.
+    /// The inner factor, `[rank, width]`.
     a: Vec<f32>,
     /// `[out, rank]`, times what the product counts.
     b: Vec<f32>,

@@ -20,7 +20,7 @@ use super::variables::{Said, Variables};
 pub enum Launcher {
     /// Nobody: one process is the whole world.
     Alone,
-    /// PyTorch's `torchrun`.
+    /// PyTorch's `torchrun`, which sets `TORCHELASTIC_RUN_ID`.
     Torchrun,
     /// `RANK` and `WORLD_SIZE`, set by a shell or a Kubernetes operator.
     Shell,
@@ -28,7 +28,7 @@ pub enum Launcher {
     OpenMpi,
     /// The Hydra of MPICH and Intel MPI, or Slurm's PMI.
     Hydra,
-    /// Slurm's `srun`.
+    /// Slurm's `srun`, one task a rank.
     Slurm,
     /// Volcano without its pytorch plugin: one rank a pod.
     Volcano,

@@ -26,7 +26,7 @@ pub enum Library {
     Hccl,
     /// `libnnopbase.so`: tensors and executors.
     NnopBase,
-    /// `libopapi.so`: operators.
+    /// `libopapi.so`: operators of aclnn.
     OpApi,
 }
 

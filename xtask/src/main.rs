@@ -29,11 +29,11 @@ chores:
                        write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
                        of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR, or source
                        DIR/set_env.sh), and pack the folder as FILE, a .tar.gz
-  house                count the code: lines by package, names of several types, short doc comments, long functions, public
+  house                count the code: lines by package, names of several types, long functions, public
                        items nobody uses, types spread over files, circles of imports, packages of the library
   house --since COMMIT the figures of the house at a commit and now, side by side, as a table in Markdown
-  tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, words, files and public
-                       items that nothing names; a test of xtask does the same
+  tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, short doc comments,
+                       words, files and public items that nothing names; a test of xtask does the same
   kernels --host --out DIR
                        write DIR/libascend_tp_kernels_host.so, the kernels of kernels/ as the emulator loads them; needs a C++
                        compiler (CXX, else c++, g++ or clang++)

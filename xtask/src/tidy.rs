@@ -1,4 +1,4 @@
-//! The style guide as a test: layers, purity, the fence around unsafe code, headers, lengths, banned words, printing.
+//! The style guide as a test: layers, purity, the fence around unsafe code, headers, lengths, short doc comments, banned words, printing.
 //!
 //! Every rule is a function from a file to its violations; one run lists all of them as `file:line: what, and what to do`.
 //! What a rule allows is a constant at the top of this file, and nowhere else.
@@ -186,6 +186,9 @@ const TABLES: [&str; 1] = ["src/program/op/table.rs"];
 /// The widest line of a comment in Rust. Code is rustfmt's; a row of a table is as wide as it is.
 const MAX_COLUMNS: usize = 140;
 
+/// The fewest words of a doc comment: fewer say no more than the name they stand at.
+const LEAST_DOC_WORDS: usize = 3;
+
 /// A word or text that must not stand in the project, and what to write instead.
 struct Ban {
     text: &'static str,
@@ -283,6 +286,7 @@ fn violations(source: &Source) -> Vec<String> {
     check_unsafe(source, &mut found);
     check_header_and_length(source, &mut found);
     check_bans(source, &mut found);
+    check_docs(source, &mut found);
     check_whitespace(source, &mut found);
     check_printing(source, &mut found);
     found.sort();
@@ -400,6 +404,15 @@ fn check_bans(source: &Source, found: &mut Found) {
     }
 }
 
+fn check_docs(source: &Source, found: &mut Found) {
+    for (line, _) in source.docs.iter().filter(|(_, text)| text.split_whitespace().count() < LEAST_DOC_WORDS) {
+        let what = format!(
+            "a doc comment of fewer than {LEAST_DOC_WORDS} words: say what the name does not, or remove it, and the `pub` that asks for it"
+        );
+        found.push((*line, what));
+    }
+}
+
 fn check_whitespace(source: &Source, found: &mut Found) {
     for (index, line) in source.text.split('\n').enumerate() {
         if line.ends_with(|c: char| c.is_whitespace()) {
@@ -467,7 +480,7 @@ mod rules {
     }
 
     fn check(path: &str, body: &str) -> Vec<String> {
-        let header = if path.ends_with(".rs") { "//! Header.\n" } else { "" };
+        let header = if path.ends_with(".rs") { "//! What it is for.\n" } else { "" };
         violations(&Source::new(path, &format!("{header}{body}\n")))
     }
 
@@ -543,7 +556,7 @@ mod rules {
     fn comments_strings_and_tests_import_nothing() {
         assert_clean(
             "src/base/ids.rs",
-            "/// See [`crate::exec`].\n// crate::exec\n/* /* */ crate::exec */ const A: u8 = 0;",
+            "/// As it is in [`crate::exec`].\n// crate::exec\n/* /* */ crate::exec */ const A: u8 = 0;",
         );
         assert_clean("src/base/ids.rs", "const A: &str = \"\\\" crate::exec\";\nconst B: &str = r#\"crate::\"exec\"#;");
         assert_clean(
@@ -616,6 +629,25 @@ mod rules {
         assert_found("src/exec/mod.rs", "const A: &str = \"/tmp/a\";", &["`/tmp/`: use tempfile"]);
         assert_clean("src/exec/mod.rs", "const A: &str = \"target/tmp/a\"; // shacks, for nowhere");
         assert_clean("src/exec/mod.rs", "fn f() { std::thread::sleep(d) }");
+    }
+
+    #[test]
+    fn doc_comments_say_more_than_names() {
+        assert_clean("src/base/a.rs", "/// Bytes, padding included.\nstruct A; // size\n// a size\n");
+        assert_clean("src/base/a.rs", "/// Its\n/// size in\n/// bytes.\nstruct A;");
+        assert_found(
+            "src/base/a.rs",
+            "/// Size.\nstruct A {\n    /// Its bytes.\n    b: u8,\n}\n#[cfg(test)]\n/// For\n/// tests.\n#[doc = \" alone.\"]\nstruct C;",
+            &["src/base/a.rs:2: a doc comment of fewer than 3 words", "src/base/a.rs:4: a doc comment"],
+        );
+        assert_found(
+            "src/base/a.rs",
+            "#[cfg(test)]\nmod tests {\n    #[doc = \"x\"]\n    fn f() {}\n}",
+            &["a.rs:4: a doc"],
+        );
+        // The header is no part of what is said of the first item.
+        let found = violations(&Source::new("src/base/a.rs", "//! Bytes.\n/// One byte of memory.\nstruct A;\n"));
+        assert!(found.len() == 1 && found[0].starts_with("src/base/a.rs:1: a doc comment"), "{found:?}");
     }
 
     #[test]

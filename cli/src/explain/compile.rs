@@ -24,7 +24,6 @@ pub(super) struct Request<'a> {
     config: &'a ModelConfig,
     /// How the model is to be run.
     pub(super) deployment: Deployment,
-    /// Its cards.
     pub(super) mesh: Mesh,
     /// New tokens of each sequence of the pass that is shown.
     sequence: usize,

@@ -146,7 +146,7 @@ impl fmt::Display for Launches {
 /// What the fullest card holds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Memory {
-    /// In bytes.
+    /// Bytes with every sum in one order.
     exact: u64,
     /// The same run without one order of sums.
     usual: u64,
@@ -261,7 +261,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
 /// What a card did in a run.
 struct Seen<'a> {
     plan: &'a Plan,
-    /// By step.
+    /// By step of the plan; records and waits have none.
     spans: &'a [Option<SimulatedSpan>],
 }
 

@@ -80,7 +80,7 @@ struct CheckOptions {
 
 #[derive(Debug, Args)]
 struct BuildOptions {
-    /// The sources
+    /// The C++ sources of the kernels
     #[arg(value_name = "FILE.cpp", required = true)]
     files: Vec<PathBuf>,
     /// Where the library is written

@@ -31,7 +31,7 @@ const SHARE_OF_OPERATORS: u64 = 16 << 20;
 
 type Found<T = ()> = Result<T, (c_int, String)>;
 
-/// `atb::TensorDesc`.
+/// `atb::TensorDesc`: element type, format and dims, of which the first `rank` count.
 #[repr(C)]
 #[derive(Debug)]
 struct Description {
@@ -41,7 +41,7 @@ struct Description {
     rank: u64,
 }
 
-/// `atb::Tensor`.
+/// `atb::Tensor`: a description, and where its bytes are on the card and on the host.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Tensor {
@@ -51,7 +51,7 @@ pub(crate) struct Tensor {
     bytes: u64,
 }
 
-/// `atb::SVector<atb::Tensor>`.
+/// `atb::SVector<atb::Tensor>`: the elements lie in it, unless `heap` says where else.
 #[repr(C)]
 #[derive(Debug)]
 struct Tensors {
@@ -61,7 +61,7 @@ struct Tensors {
     heap: *const Tensor,
 }
 
-/// `atb::VariantPack`.
+/// `atb::VariantPack`: the tensors of one call.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Pack {
@@ -103,7 +103,7 @@ pub(crate) struct Operation {
     kind: Kind,
 }
 
-/// An `atb::Context`.
+/// An `atb::Context` with the stream that its operations run on.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Context {

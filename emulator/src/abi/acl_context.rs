@@ -10,7 +10,7 @@ use crate::runtime::context::Reset;
 use crate::runtime::state_callback::Watched;
 use crate::runtime::thread;
 
-/// `aclrtDeviceState`.
+/// `aclrtDeviceState`: what a callback of the program is told of a device.
 #[derive(Debug, Clone, Copy)]
 enum DeviceState {
     SetPre = 0,

@@ -22,7 +22,7 @@ static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCa
 /// Packages of one CANN; they have one version.
 const PACKAGES: [&str; 7] = ["cann", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel"];
 
-/// `ACL_PKG_VERSION_MAX_SIZE`.
+/// `ACL_PKG_VERSION_MAX_SIZE`: characters of the caller's buffer.
 const VERSION_BYTES: usize = 128;
 
 fn unsupported(what: String) -> Failure {

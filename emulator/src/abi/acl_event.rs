@@ -1,4 +1,4 @@
-//! AscendCL: events.
+//! AscendCL: events: making, recording and awaiting them, their state, and the time between two.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::strict::order::Waited;
 /// Flags of an event that add up: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
 
-/// `ACL_EVENT_DEVICE_USE_ONLY`.
+/// `ACL_EVENT_DEVICE_USE_ONLY`, which is refused.
 const DEVICE_USE_ONLY: u32 = 0x10;
 
 impl Machine {

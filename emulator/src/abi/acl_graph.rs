@@ -14,7 +14,7 @@ use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 use crate::runtime::thread::CaptureMode;
 
-/// `ACL_MODEL_STREAM_FLAG_DEFAULT`.
+/// `ACL_MODEL_STREAM_FLAG_DEFAULT`, which is refused.
 const STREAM_FLAG_DEFAULT: u32 = 0x7FFF_FFFF;
 
 fn parse_mode(mode: aclmdlRICaptureMode) -> Result<CaptureMode, Failure> {

@@ -16,9 +16,9 @@ use crate::runtime::event::{self, Event, EventKind};
 use crate::runtime::notify::Notify;
 use crate::runtime::signal::SharedWord;
 
-/// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`.
+/// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`: any process may import it.
 const NO_LIST: u64 = 2;
-/// `ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS`.
+/// `ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS`: the card that imports gets access to the other.
 const WITH_PEER_ACCESS: u64 = 2;
 
 fn check_flags(flags: u64, other: u64, name: &str) -> Result<(), Failure> {

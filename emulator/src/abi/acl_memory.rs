@@ -37,7 +37,7 @@ enum Side {
     ByPointer,
 }
 
-/// (destination, source)
+/// The destination's side, then the source's.
 fn sides(kind: aclrtMemcpyKind) -> Result<(Side, Side), Failure> {
     Ok(match kind {
         aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST => (Side::Host, Side::Host),

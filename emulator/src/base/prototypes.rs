@@ -16,13 +16,9 @@ pub(crate) struct Prototype {
 pub(crate) enum ArgumentKind {
     /// `aclTensor` or `aclTensorList`.
     Tensors,
-    /// `aclScalar`.
     Scalar,
-    /// `aclScalarList`.
     Scalars,
-    /// `aclIntArray`.
     Ints,
-    /// `aclBoolArray`.
     Flags,
     /// A number, truth value, text or element type.
     Value,
@@ -65,7 +61,7 @@ macro_rules! prototypes {
         prototypes! { $( $run $arguments; )* $( $dropin_run $dropin_arguments; )* }
     };
     ($( $run:ident($($arg:ident: $(*$pointer:tt)? $of:ident),* $(,)?); )*) => {
-        /// All operators.
+        /// All operators, those of the drop-in libraries last.
         pub(crate) const PROTOTYPES: &[Prototype] = &[ $( Prototype {
             name: stringify!($run),
             arguments: &[ $( (stringify!($arg), kind!($of)) ),* ],

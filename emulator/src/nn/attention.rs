@@ -49,7 +49,7 @@ pub(crate) struct Batch {
     pub(crate) blocks: Option<Vec<usize>>,
     /// Valid query rows; the rest of the output is zeros.
     pub(crate) query_len: usize,
-    /// Valid keys.
+    /// Valid keys; no row sees those behind them.
     pub(crate) key_len: usize,
     /// `[Sq, Skv]` of one-byte elements; not zero means masked. May be larger than the lengths.
     pub(crate) mask: Option<View>,
@@ -77,7 +77,6 @@ pub(crate) struct Attention {
 /// What is kept of the softmax of each row, in f32.
 #[derive(Clone, Debug)]
 pub(crate) enum Statistics {
-    /// Nothing.
     None,
     /// `[B, N, Sq]`: log of the sum of the exponentials; +inf for a row that sees nothing.
     LogSumExp(View),
@@ -320,7 +319,7 @@ impl Weighed {
 /// Room for a block of keys, kept from tile to tile.
 #[derive(Default)]
 struct Scratch {
-    /// Padded rows.
+    /// Rows of queries, each padded with zeros to a multiple of `PADDING`.
     query: Vec<f32>,
     scores: Vec<f32>,
     keys: Vec<f32>,

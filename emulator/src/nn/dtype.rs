@@ -14,7 +14,7 @@ pub(crate) enum DType {
     F32,
     /// IEEE half precision.
     F16,
-    /// bfloat16.
+    /// The upper half of an IEEE single: 8 bits of exponent, 7 of fraction.
     BF16,
     /// IEEE double precision.
     F64,

@@ -183,7 +183,7 @@ impl Executor {
         Self { name, tensors, kernel, workspace_bytes, life, load, joined, passed }
     }
 
-    /// The operator.
+    /// The operator, as `aclnnAdd`.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }

@@ -10,7 +10,7 @@ use super::Tiles;
 use super::dtype::DType;
 use super::raw::Span;
 
-/// Its `aclFormat`.
+/// Its code in `aclFormat`.
 pub(crate) const FRACTAL_NZ: i32 = 29;
 
 /// Rows of a block.

@@ -334,7 +334,7 @@ pub(crate) fn add_at<L: Arithmetic>(
 /// What [`embedding_grad`] makes of the sum of a row that was gathered several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frequency {
-    /// Nothing.
+    /// It stays as it is.
     Ignored,
     /// It is divided by how often.
     Divides,

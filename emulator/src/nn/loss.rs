@@ -18,7 +18,6 @@ use super::view::View;
 pub(crate) enum Reduction {
     /// Each is a result.
     None,
-    /// Their sum.
     Sum,
     /// Their sum over that of the weights of their labels.
     Mean,

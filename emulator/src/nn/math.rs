@@ -117,7 +117,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Sum.
     pub(crate) fn sum(values: &[f32]) -> f32 {
         let mut sums = [0f32; WIDTH];
         let chunks = values.chunks_exact(WIDTH);

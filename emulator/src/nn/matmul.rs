@@ -43,7 +43,7 @@ pub(crate) enum Precision {
     Keep,
     /// The cube's 19-bit float: 8 bits of exponent, 10 of fraction.
     HalfFloat32,
-    /// f16.
+    /// f16: 5 bits of exponent, 10 of fraction.
     Half,
 }
 
@@ -124,12 +124,12 @@ impl Sum<'_> {
 
 /// One matrix product of the batch.
 struct Part {
-    /// `[m, k]`.
+    /// `[m, k]`: the left operand.
     a: View,
     /// `[n, k]`: the right operand, the contracted dim last.
     b: View,
     c: Option<View>,
-    /// `[m, n]`.
+    /// `[m, n]`, as `c` is.
     out: View,
 }
 
@@ -173,7 +173,7 @@ fn batch_of(view: &View, mut batch: usize) -> View {
 enum Path {
     /// Rows of the right operand in place, of this type, with the few rows of the left one.
     Dots(dot::Element),
-    /// Packed blocks.
+    /// Packed blocks of both operands.
     Blocks,
 }
 

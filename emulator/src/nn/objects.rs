@@ -71,7 +71,7 @@ pub(crate) struct Live {
     objects: HashMap<usize, Object, BuildHasherDefault<ByNumber>>,
 }
 
-/// One object.
+/// What a handle of the aclnn interface stands for.
 #[derive(Debug)]
 pub(crate) enum Object {
     /// Boxed, so that a table of many objects stays near.
@@ -166,7 +166,6 @@ impl Live {
         std::ptr::without_provenance_mut(handle)
     }
 
-    /// A tensor.
     pub(crate) fn tensor(&self, name: &str, handle: *const aclTensor) -> Result<&TensorDesc, Failure> {
         look_up!(self, name, handle, Tensor)
     }
@@ -196,7 +195,6 @@ impl Live {
         members.iter().map(member).collect()
     }
 
-    /// A scalar.
     pub(crate) fn scalar(&self, name: &str, handle: *const aclScalar) -> Result<Scalar, Failure> {
         look_up!(self, name, handle, Scalar).copied()
     }

@@ -17,7 +17,7 @@ pub(crate) struct AdamW {
     pub(crate) keep: f32,
     /// `1 - beta1`.
     pub(crate) first: f32,
-    /// `beta2`.
+    /// `beta2`: the share of the second moment that stays.
     pub(crate) second_kept: f32,
     /// `1 - beta2`.
     pub(crate) second: f32,
@@ -34,7 +34,6 @@ pub(crate) struct AdamW {
 /// What an optimizer calls its scalars.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdamWRates {
-    /// Learning rate.
     pub(crate) lr: f64,
     /// Share of the first moment that stays.
     pub(crate) beta1: f64,

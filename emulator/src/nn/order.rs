@@ -14,9 +14,7 @@ use super::view::View;
 /// Which end of the order comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Smallest first.
     Ascending,
-    /// Greatest first.
     Descending,
 }
 

@@ -208,7 +208,6 @@ pub(crate) fn max<L: Lane>(tiles: &dyn Tiles, x: &View, row_len: usize, values: 
 /// Whether [`softmax`] gives probabilities or their logarithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Probabilities.
     Plain,
     /// Natural logarithms of the probabilities.
     Log,

@@ -102,7 +102,6 @@ impl View {
         Ok(Self { span, dtype, dims: PerDim::from_slice(dims), strides: PerDim::from_slice(strides), offset })
     }
 
-    /// Element type.
     pub(crate) const fn dtype(&self) -> DType {
         self.dtype
     }

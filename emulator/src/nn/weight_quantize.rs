@@ -18,7 +18,7 @@ const PER_WORD: usize = 8;
 /// How weights lie in the elements of their tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// One each.
+    /// One weight an element.
     None,
     /// Eight of 4 bits, neighbours along the columns.
     Columns,
@@ -36,7 +36,7 @@ pub(crate) struct Dequantised<'a> {
     pub(crate) group: usize,
     /// `[ceil(k / group), n]`.
     pub(crate) scale: &'a View,
-    /// As `scale`.
+    /// In the shape of `scale`; without it nothing is added.
     pub(crate) offset: Option<View>,
     /// What a weight is rounded to.
     pub(crate) dtype: DType,

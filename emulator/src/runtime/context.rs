@@ -37,7 +37,7 @@ pub(crate) struct Context {
     pub(crate) default_stream: u64,
     /// A failure on one of its streams stops them all (`aclrtSetStreamFailureMode` of any of them).
     pub(crate) stops_on_failure: bool,
-    /// `aclrtCtxSetSysParamOpt`.
+    /// What `aclrtCtxSetSysParamOpt` has set.
     pub(crate) parameters: Parameters,
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Runtime {
     pub(crate) exceptions: Exceptions,
     /// `aclSetCompileopt`, by the option's number.
     pub(crate) compile_options: BTreeMap<u32, String>,
-    /// `aclrtSetSysParamOpt`.
+    /// What `aclrtSetSysParamOpt` has set.
     pub(crate) parameters: Parameters,
     /// How long an `aclrtStreamWaitEvent` holds its stream at most (`aclrtSetOpWaitTimeout`).
     pub(crate) wait_limit: Option<Duration>,

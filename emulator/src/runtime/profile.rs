@@ -28,7 +28,7 @@ struct ProfileConfig {
 }
 
 impl Profiling {
-    /// `aclprofInit`.
+    /// `aclprofInit`, refused while a session is open.
     pub(crate) fn open(&mut self) -> Result<(), Failure> {
         if self.is_open {
             let what = "aclprofInit was called before; call aclprofFinalize first";
@@ -38,7 +38,7 @@ impl Profiling {
         Ok(())
     }
 
-    /// `aclprofFinalize`.
+    /// `aclprofFinalize`, refused while a configuration runs.
     pub(crate) fn close(&mut self) -> Result<(), Failure> {
         self.require_open("aclprofFinalize")?;
         if let Some((id, config)) = self.configs.iter().find(|(_, config)| config.running) {
@@ -67,7 +67,7 @@ impl Profiling {
         Ok(())
     }
 
-    /// `aclprofStart`.
+    /// `aclprofStart`, refused where one that runs has a card of this configuration.
     pub(crate) fn start(&mut self, id: u64) -> Result<(), Failure> {
         self.require_open("aclprofStart")?;
         let cards = self.config(id)?.cards.clone();
@@ -84,7 +84,7 @@ impl Profiling {
         Ok(())
     }
 
-    /// `aclprofStop`.
+    /// `aclprofStop` of a configuration that runs.
     pub(crate) fn stop(&mut self, id: u64) -> Result<(), Failure> {
         self.require_open("aclprofStop")?;
         let config = self.config(id)?;

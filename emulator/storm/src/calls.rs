@@ -82,14 +82,11 @@ pub(crate) struct Api {
     pub(crate) table: Arc<Table>,
 }
 
-/// How an event is made.
+/// How an event is made: by `aclrtCreateEvent`, `aclrtCreateEventWithFlag` or `aclrtCreateEventExWithFlag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Making {
-    /// `aclrtCreateEvent`
     Plain,
-    /// `aclrtCreateEventWithFlag`
     WithFlag,
-    /// `aclrtCreateEventExWithFlag`
     ExWithFlag,
 }
 
@@ -97,7 +94,7 @@ impl Making {
     pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::WithFlag, Self::ExWithFlag];
 }
 
-/// `ACL_EVENT_SYNC`
+/// `ACL_EVENT_SYNC`: an event that streams wait for.
 const SYNC: u32 = 1;
 
 impl Api {

@@ -27,7 +27,7 @@ pub(crate) enum Held {
 /// How the host waits for a limit to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// In `aclrtSynchronizeStream`.
+    /// By `aclrtSynchronizeStream`, which returns when it has passed.
     Synchronizes,
     /// By `aclrtStreamQuery`, again and again.
     PollsStream,

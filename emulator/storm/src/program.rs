@@ -46,7 +46,7 @@ pub(crate) enum Operator {
 /// One step; `rank` does it, or all ranks of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// `aclrtMemsetAsync`.
+    /// `aclrtMemsetAsync` of `bytes` bytes to `value`.
     Fill {
         rank: u32,
         /// On which of its streams.

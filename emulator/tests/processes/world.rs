@@ -71,7 +71,7 @@ impl Process {
         }
     }
 
-    /// `kill -9`.
+    /// Kills it as `kill -9` does.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child");
     }

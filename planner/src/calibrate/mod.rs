@@ -42,7 +42,7 @@ pub enum CalibrateError {
 /// Cards to measure.
 #[derive(Debug)]
 pub struct MeasuredCards<'a> {
-    /// Their library.
+    /// The CANN library that opens them.
     pub cann: &'a Arc<Cann>,
     /// How many: those with the first ordinals, which are their places in the topology.
     pub count: usize,

@@ -22,7 +22,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// One row.
+/// One row: by the name of its column the text of each field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Point(BTreeMap<String, String>);
 

@@ -23,7 +23,7 @@ pub enum GapKind {
 pub struct Gap {
     /// Of which kind it is.
     pub kind: GapKind,
-    /// In words.
+    /// What it is in words, as `the machine is not named`.
     pub why: &'static str,
 }
 

@@ -35,7 +35,7 @@ struct Data<R> {
 #[derive(Serialize)]
 struct PhaseData {
     name: String,
-    /// In nanoseconds.
+    /// Of the whole phase, in nanoseconds.
     duration: u64,
     /// By rank: spans of the compute stream, and of exchanges.
     ranks: Vec<[Vec<u64>; 2]>,

@@ -25,7 +25,7 @@ const PASSES_BACKWARD: f64 = 2.0;
 /// Microseconds of one pass through something, by what takes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
-    /// Matrix products.
+    /// Matrix products, those within attention aside.
     pub products_us: f64,
     /// Attention, without its projections.
     pub attention_us: f64,

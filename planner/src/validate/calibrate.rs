@@ -16,9 +16,9 @@ use crate::points::{rounded, weight};
 /// What a fit says of one coefficient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Confidence {
-    /// The coefficient.
+    /// Which coefficient it is, with its unit and plausible range.
     pub meaning: Meaning,
-    /// Its value.
+    /// Its value when no page is left out, in the unit of `meaning`.
     pub value: f64,
     /// Least and largest value when any one page is left out.
     pub range: (f64, f64),

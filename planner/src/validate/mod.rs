@@ -56,7 +56,7 @@ pub const TRAINING: [&str; 2] =
 pub enum Class {
     /// Products of matrices.
     Products,
-    /// Fused attention.
+    /// Kernels of fused attention.
     Attention,
     /// Products of experts.
     Grouped,
@@ -68,14 +68,14 @@ pub enum Class {
     Steps,
     /// A serving stack in a steady state.
     Serving,
-    /// Training.
+    /// The throughput of a training job.
     Training,
     /// Bytes of a card's memory.
     Memory,
 }
 
 impl Class {
-    /// Every class.
+    /// Every class, in the order they are declared in.
     pub const ALL: [Self; 9] = [
         Self::Products,
         Self::Attention,
@@ -113,11 +113,11 @@ impl Class {
 /// One measured point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidationRow {
-    /// Its kind.
+    /// What kind of measurement it is.
     pub class: Class,
     /// Where it was published.
     pub source: String,
-    /// The model.
+    /// The model that ran, or the operator where one alone was measured.
     pub model: String,
     /// Split, batch and lengths, as published.
     pub setting: String,
@@ -164,7 +164,7 @@ pub struct Statistics {
     pub worst: f64,
 }
 
-/// All rows.
+/// Measured points beside their predictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Validation {
     /// In the order of the files.
@@ -219,7 +219,7 @@ impl Lacks {
 pub struct LeftOut {
     /// Who lacks what.
     pub lacks: Lacks,
-    /// The reason.
+    /// What these rows or the model lack, in words.
     pub why: String,
     /// How many rows.
     pub rows: usize,
@@ -228,7 +228,7 @@ pub struct LeftOut {
 /// Every class by its name, as JSON has it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summaries {
-    /// By [`Class::name`].
+    /// By [`Class::name`], `products` for one.
     pub kinds: BTreeMap<&'static str, ValidationSummary>,
 }
 

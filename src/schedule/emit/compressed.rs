@@ -33,7 +33,6 @@ struct Parts {
     kept: View,
     /// A summand that all cards have.
     whole: View,
-    /// The sum.
     out: View,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Cut<'a> {
     pub(super) maker: Vec<Option<OpId>>,
     /// By value: the stages that read it, and when first.
     pub(super) readers: Vec<SmallVec<[(usize, When); 2]>>,
-    /// By op.
+    /// By op: its results that other stages read.
     pub(super) crossings: Vec<SmallVec<[Crossing; 1]>>,
     /// Ops of a part that run in a pass, in order.
     ops: FxHashMap<Place, Vec<OpId>>,

@@ -41,7 +41,7 @@ impl Ring {
 struct Pair {
     /// One behind the other.
     all: View,
-    /// `[b,t,k,d]` each.
+    /// The two by themselves, `[b,t,k,d]` each.
     each: [View; 2],
 }
 

@@ -56,11 +56,11 @@ const CODE: &str = "py";
 /// What an export wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// The folder.
+    /// The folder it has written.
     pub path: PathBuf,
-    /// Weights.
+    /// How many weights there are in it.
     pub tensors: usize,
-    /// Their bytes.
+    /// Bytes of the weights, without the files' headers.
     pub bytes: Bytes,
     /// All files, by name.
     pub files: Vec<String>,

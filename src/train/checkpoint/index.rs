@@ -38,15 +38,15 @@ pub struct Index {
     pub format: u32,
     /// XXH3-128 of this text with zeros for the digest.
     digest: String,
-    /// Steps done.
+    /// How many steps the run had done.
     pub step: u64,
     /// The mesh it was written on: `mesh dp=2, tp=4`.
     pub mesh: String,
-    /// Its ranks.
+    /// How many ranks that mesh has.
     pub world: usize,
-    /// By rank.
+    /// The files of all ranks, by rank.
     pub files: Vec<FileRecord>,
-    /// By name.
+    /// By the name that a tensor has in the run.
     pub tensors: BTreeMap<String, TensorRecord>,
     /// What else the run needs to go on; its own form.
     pub state: Value,
@@ -58,7 +58,7 @@ pub struct Index {
 pub struct FileRecord {
     /// In the checkpoint's folder.
     pub name: String,
-    /// Length.
+    /// How many bytes the file has.
     pub bytes: u64,
     /// XXH3-128, in hexadecimal digits.
     pub digest: String,
@@ -104,7 +104,7 @@ pub struct PartRecord {
 }
 
 impl TensorRecord {
-    /// The sizes.
+    /// The whole tensor's sizes, as a shape.
     #[must_use]
     pub fn shape(&self) -> Shape {
         Shape::from(self.shape.as_slice())

@@ -40,7 +40,6 @@ struct Description {
     rank: usize,
     world: usize,
     mesh: String,
-    /// By name.
     tensors: BTreeMap<String, Place>,
 }
 
@@ -58,7 +57,7 @@ struct Place {
 /// A rank's file before it is written.
 #[derive(Debug)]
 pub(super) struct RankFile<'a> {
-    /// Its name.
+    /// Its name, as `rank-00003-of-00008.safetensors`.
     pub(super) name: String,
     rank: usize,
     /// With its length before it.

@@ -103,7 +103,7 @@ impl Checkpoint {
         }
     }
 
-    /// Its folder.
+    /// The folder it was opened from.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

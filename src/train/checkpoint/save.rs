@@ -43,9 +43,9 @@ pub(super) struct Place<'a> {
 /// A checkpoint that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Its step.
+    /// How many steps the run had done.
     pub step: u64,
-    /// Its folder.
+    /// Its folder, which is named after the step: `step-00000100`.
     pub path: PathBuf,
     /// Bytes of the files of all ranks.
     pub bytes: Bytes,

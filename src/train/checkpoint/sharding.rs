@@ -24,7 +24,7 @@ pub struct ShardedTensor {
     pub name: String,
     /// The whole tensor's sizes.
     pub shape: Shape,
-    /// Element type.
+    /// Type of its elements, in files as on cards.
     pub dtype: DType,
     /// Its layout on the mesh, as [`Layout::text`] has it.
     pub layout: String,
@@ -117,7 +117,7 @@ impl ShardedTensor {
         }
     }
 
-    /// Its layout.
+    /// Its layout, if `mesh` has the axes that this names.
     fn layout_on(&self, mesh: &Mesh) -> Option<Layout> {
         Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()).ok()
     }
@@ -153,7 +153,7 @@ pub(super) fn add(sum: &mut [u8], summand: &[u8]) {
 #[derive(Clone, Debug)]
 pub struct Sharding {
     mesh: Mesh,
-    /// By name.
+    /// Sorted by their names.
     tensors: Vec<ShardedTensor>,
     /// By rank: which tensors it writes its part of.
     written: Vec<Vec<usize>>,
@@ -179,7 +179,7 @@ impl Sharding {
         Ok(Self { mesh, tensors, written })
     }
 
-    /// The cards.
+    /// The mesh whose ranks hold the tensors.
     #[must_use]
     pub const fn mesh(&self) -> &Mesh {
         &self.mesh

@@ -16,7 +16,7 @@ pub(super) trait Output: Write {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// The effects.
+/// A file system, as far as writing a checkpoint needs one.
 pub(super) trait Storage: Send + Sync + fmt::Debug {
     /// A new folder, and those above it.
     fn create_folder(&self, path: &Path) -> io::Result<()>;

@@ -24,9 +24,9 @@ use crate::world::ProcessGroup;
 /// A rank's part of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartBytes {
-    /// Which rank's.
+    /// The rank that holds it.
     pub rank: usize,
-    /// The tensor.
+    /// The name of the whole tensor.
     pub tensor: String,
     /// The part's elements, row-major, little-endian.
     pub bytes: Vec<u8>,

@@ -31,7 +31,7 @@ const LARGEST_TEXT: Bytes = Bytes(64 << 20);
 /// The token ids of one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// The ids.
+    /// All its token ids, in the order of the text.
     pub ids: Vec<u32>,
     /// For each id 1 if it counts nothing as a label, else 0; empty if all count.
     pub ignore: Vec<u8>,
@@ -68,7 +68,7 @@ impl Encoder {
         Ok(Self { tokenizer, template: ChatTemplate::open(dir), end_of_text })
     }
 
-    /// The tokenizer.
+    /// The tokenizer that the ids are of.
     #[must_use]
     pub const fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer

@@ -30,7 +30,7 @@ pub enum Error {
         step: u64,
         /// File, document and token.
         place: String,
-        /// The id.
+        /// The id in the file.
         token: i64,
         /// Rows of the model's embedding.
         vocabulary: usize,
@@ -38,7 +38,7 @@ pub enum Error {
     /// A loss over no labels is no number.
     #[error("step {step}: no label of the whole batch counts; a longer sequence or a larger global batch has some")]
     NoLabels {
-        /// The step.
+        /// The step of that batch, from 0.
         step: u64,
     },
     /// More batches were asked for than the run has.

@@ -23,7 +23,7 @@ pub struct Summary {
     pub documents: u64,
     /// Sequences; Megatron can make a document of several.
     pub sequences: u64,
-    /// Tokens.
+    /// Tokens of all documents together.
     pub tokens: u64,
     /// Element type of the tokens.
     pub dtype: TokenType,
@@ -44,7 +44,7 @@ pub struct Summary {
 /// How long documents are, in tokens. Of 100 documents `p90` says that 90 are no longer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lengths {
-    /// The shortest.
+    /// Tokens of the shortest document.
     pub shortest: u64,
     /// 10 in 100 are no longer.
     pub p10: u64,
@@ -54,7 +54,7 @@ pub struct Lengths {
     pub p90: u64,
     /// 99 in 100 are no longer.
     pub p99: u64,
-    /// The longest.
+    /// Tokens of the longest document.
     pub longest: u64,
     /// Tokens by documents.
     pub mean: f64,

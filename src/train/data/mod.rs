@@ -72,7 +72,7 @@ pub struct DataOptions {
 pub struct Batch {
     /// The step, from 0.
     pub step: u64,
-    /// Samples.
+    /// Samples of the step, over all cards.
     pub global_batch: usize,
     /// Labels of a sample.
     pub sequence: usize,

@@ -15,7 +15,7 @@ use crate::base::Diagnostic;
 pub enum Source {
     /// Texts, which become token ids when the run begins and stay in memory.
     Text {
-        /// The file.
+        /// The file, and how documents stand in it.
         file: TextFile,
         /// What makes ids of it.
         encoder: Arc<Encoder>,
@@ -29,7 +29,7 @@ pub enum Source {
     /// A safetensors file with `tokens` i32 `[steps, global_batch, sequence + 1]`, taken batch by batch as they stand, and perhaps
     /// `ignore` u8 `[steps, global_batch, sequence]`: 1 where a label counts nothing. It is all the data there is.
     Tokens {
-        /// The file.
+        /// Where the safetensors file is.
         path: PathBuf,
     },
 }
@@ -37,7 +37,7 @@ pub enum Source {
 /// A file of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextFile {
-    /// The file.
+    /// Where it is; the name ends in `.txt` or `.jsonl`.
     pub path: PathBuf,
     /// How documents stand in it.
     pub format: TextFormat,

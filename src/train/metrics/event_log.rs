@@ -15,7 +15,7 @@ use crc::{CRC_32_ISCSI, Crc};
 
 use crate::base::Diagnostic;
 
-/// CRC-32C.
+/// CRC-32C, which the crate names after iSCSI.
 const CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// What a rotated checksum is shifted by.

@@ -24,7 +24,7 @@ pub struct Paces {
 /// How long a rank computes beside the others of its stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Which rank.
+    /// Which rank of the run it is, from 0.
     pub rank: usize,
     /// Its seconds over the median of its stage, in three of four steps at least.
     pub over_median: f64,

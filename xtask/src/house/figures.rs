@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::source::{self, RustFile};
-use super::{CIRCLES, Items, LIBRARY, LONG_FUNCTION, Uses, circles, lines_by_package, packages, short_docs};
+use super::{CIRCLES, Items, LIBRARY, LONG_FUNCTION, Uses, circles, lines_by_package, packages};
 use crate::project;
 
 /// The emulator's sources, of which the table says more.
@@ -77,7 +77,6 @@ fn figures(root: &Path) -> Result<Vec<Figure>> {
     add(&format!("public items of `{LIBRARY}`"), public);
     add("of them named in no other file", unused.len());
     add("of them named in tests, examples and benches alone", for_tests);
-    add("doc comments of one or two words", short_docs(&sources).len());
     add(&format!("functions of more than {LONG_FUNCTION} lines"), items.long.len());
     add("enums with a variant `AllReduce`", items.all_reduces);
     for (folder, circles) in CIRCLES.iter().zip(circles(root)?) {

@@ -39,8 +39,6 @@ pub(crate) fn count() -> Result<String> {
     let items = Items::of(&sources)?;
     let mut text = lines(&sources);
     text.push_str(&items.type_names());
-    let short = short_docs(&sources);
-    text.push_str(&list(&format!("{} doc comments of one or two words", short.len()), &short));
     text.push_str(&items.long_functions());
     text.push_str(&items.public(&sources));
     text.push_str(&items.spread());
@@ -103,17 +101,6 @@ fn lines(sources: &[RustFile]) -> String {
     }
     let _ = writeln!(text, "{:<20}{:>9}{:>26}{:>11}", "together", together[0], together[1], together[2]);
     text
-}
-
-/// Doc comments of one or two words, those of tests too.
-fn short_docs(sources: &[RustFile]) -> Vec<String> {
-    let mut found = Vec::new();
-    for source in sources {
-        let docs = source::doc_comments(&source.whole).into_iter();
-        let short = docs.filter(|(_, text)| text.split_whitespace().count() <= 2);
-        found.extend(short.map(|(line, text)| format!("{}:{line}: {}", source.path, text.trim())));
-    }
-    found
 }
 
 /// A heading and a line for each entry.

@@ -1,4 +1,4 @@
-//! The Rust files of the workspace, as tokens: what is shipped, what is for tests, what is said about either.
+//! The Rust files of the workspace, as tokens: what is shipped, and what is for tests.
 //!
 //! Input: the folder of the workspace. Output: a [`RustFile`] for each `.rs` file that no chore has made. Invariant:
 //! shipped tokens are those outside items that only tests compile, with the places they have in the file. Does not: expand
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::project;
-use crate::project::source::without_tests;
+use crate::project::source::{Doc, without_tests};
 
 /// One file of Rust that is written by hand.
 pub(crate) struct RustFile {
@@ -54,52 +54,6 @@ pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
         sources.push(RustFile { path: path.clone(), package, shipped, whole, lines: text.lines().count() });
     }
     Ok(sources)
-}
-
-/// The doc comments among tokens, each a run of `#[doc = "…"]`: line, and text.
-pub(crate) fn doc_comments(tokens: &TokenStream) -> Vec<(usize, String)> {
-    let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
-    let mut found: Vec<(usize, String)> = Vec::new();
-    // A file's header and its first item's comment are two, which the number of tokens tells apart.
-    let (mut at, mut open) = (0, None);
-    while at < tokens.len() {
-        if let Some(doc) = Doc::at(&tokens[at..]) {
-            match found.last_mut().filter(|_| open == Some(doc.tokens)) {
-                Some((_, before)) => before.push_str(&doc.text),
-                None => found.push((doc.line, doc.text)),
-            }
-            (at, open) = (at + doc.tokens, Some(doc.tokens));
-            continue;
-        }
-        if let TokenTree::Group(group) = &tokens[at] {
-            found.extend(doc_comments(&group.stream()));
-        }
-        (at, open) = (at + 1, None);
-    }
-    found
-}
-
-/// One `#[doc = "…"]` or `#![doc = "…"]`, which is what a line of a doc comment is.
-struct Doc {
-    line: usize,
-    text: String,
-    /// How many tokens it has: two or three.
-    tokens: usize,
-}
-
-impl Doc {
-    /// The one that these tokens begin with.
-    fn at(tokens: &[TokenTree]) -> Option<Self> {
-        let (hash, attribute, count) = match tokens {
-            [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] => (hash, attribute, 2),
-            [TokenTree::Punct(hash), TokenTree::Punct(_), TokenTree::Group(attribute), ..] => (hash, attribute, 3),
-            _ => return None,
-        };
-        let text = attribute.stream().to_string();
-        let said = text.strip_prefix("doc").map(str::trim_start)?.strip_prefix('=')?;
-        let text = said.trim().trim_matches(['"', 'r', '#']).to_owned();
-        (hash.as_char() == '#').then(|| Self { line: hash.span().start().line, text, tokens: count })
-    }
 }
 
 /// The lines on which there is code: a token that is no doc comment.
@@ -196,9 +150,6 @@ pub(crate) use inner::Name;
         assert!(words.contains("shipped") && words.contains("KEPT"), "{words:?}");
         assert!(["io", "tests", "inner", "Name"].iter().all(|gone| !words.contains(*gone)), "{words:?}");
         assert_eq!(code_lines(&shipped).into_iter().collect::<Vec<_>>(), [4, 6, 7, 8, 9, 12, 13, 19]);
-        let docs: Vec<(usize, usize)> =
-            doc_comments(&whole).iter().map(|(line, text)| (*line, text.split_whitespace().count())).collect();
-        assert_eq!(docs, [(1, 5), (3, 2), (16, 1)]);
         let blocks = "unsafe fn f() { unsafe { g() } m! { unsafe { h() } } }".parse().unwrap();
         assert_eq!(unsafe_blocks(&blocks), 2);
     }

@@ -1,4 +1,4 @@
-//! A text file of the project as the rules see it: its lines, its code without comments and literals, its test code.
+//! A text file of the project as the rules see it: its lines, its code without comments and literals, its doc comments, its test code.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,6 +13,8 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// The text of the same length with comments, strings and characters blanked; empty if this is not Rust.
     pub(crate) code: String,
+    /// Its doc comments: the line of each, from 1, and the text; none if this is not Rust.
+    pub(crate) docs: Vec<(usize, String)>,
     line_starts: Vec<usize>,
     test_code: Vec<Range<usize>>,
 }
@@ -29,6 +31,7 @@ impl Source {
         let mut code: Vec<u8> = text.bytes().map(|byte| if byte == b'\n' { byte } else { b' ' }).collect();
         copy_code(&tokens, text, &mut code);
         let code = if path.ends_with(".rs") { code } else { Vec::new() };
+        let docs = doc_comments(&tokens);
         let mut test_code = Vec::new();
         if is_test_file(path) {
             test_code.push(Range { start: 0, end: text.len() });
@@ -40,6 +43,7 @@ impl Source {
             path: path.to_owned(),
             text: text.to_owned(),
             code: String::from_utf8(code).expect("whole characters are copied"),
+            docs,
             line_starts: line_starts.collect(),
             test_code,
         }
@@ -102,6 +106,52 @@ fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
                 }
             }
         }
+    }
+}
+
+/// The doc comments among tokens, each a run of `#[doc = "…"]`: line, and text.
+fn doc_comments(tokens: &TokenStream) -> Vec<(usize, String)> {
+    let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    // A file's header and its first item's comment are two, which the number of tokens tells apart.
+    let (mut at, mut open) = (0, None);
+    while at < tokens.len() {
+        if let Some(doc) = Doc::at(&tokens[at..]) {
+            match found.last_mut().filter(|_| open == Some(doc.tokens)) {
+                Some((_, before)) => before.push_str(&doc.text),
+                None => found.push((doc.line, doc.text)),
+            }
+            (at, open) = (at + doc.tokens, Some(doc.tokens));
+            continue;
+        }
+        if let TokenTree::Group(group) = &tokens[at] {
+            found.extend(doc_comments(&group.stream()));
+        }
+        (at, open) = (at + 1, None);
+    }
+    found
+}
+
+/// One `#[doc = "…"]` or `#![doc = "…"]`, which is what a line of a doc comment is.
+pub(crate) struct Doc {
+    line: usize,
+    text: String,
+    /// How many tokens it has: two or three.
+    pub(crate) tokens: usize,
+}
+
+impl Doc {
+    /// The one that these tokens begin with.
+    pub(crate) fn at(tokens: &[TokenTree]) -> Option<Self> {
+        let (hash, attribute, count) = match tokens {
+            [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] => (hash, attribute, 2),
+            [TokenTree::Punct(hash), TokenTree::Punct(_), TokenTree::Group(attribute), ..] => (hash, attribute, 3),
+            _ => return None,
+        };
+        let text = attribute.stream().to_string();
+        let said = text.strip_prefix("doc").map(str::trim_start)?.strip_prefix('=')?;
+        let text = said.trim().trim_matches(['"', 'r', '#']).to_owned();
+        (hash.as_char() == '#').then(|| Self { line: hash.span().start().line, text, tokens: count })
     }
 }
 

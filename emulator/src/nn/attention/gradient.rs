@@ -132,9 +132,8 @@ struct Head<'a> {
     out: View,
     out_grad: View,
     statistics: [View; 2],
-    /// `[Skv, D]`.
+    /// `[Skv, D]`, as `value_grad` is.
     key_grad: View,
-    /// `[Skv, D]`.
     value_grad: View,
 }
 

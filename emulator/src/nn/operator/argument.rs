@@ -12,9 +12,7 @@ use crate::nn::view::{extent, is_contiguous};
 /// Direction of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Read.
     Input,
-    /// Written.
     Output,
     /// Read and written; for address updates it counts as an input.
     InPlace,
@@ -33,11 +31,11 @@ impl fmt::Display for Role {
 /// An `aclTensor` as the host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TensorDesc {
-    /// `aclDataType`.
+    /// A code of `aclDataType`.
     pub(crate) dtype: i32,
-    /// `aclFormat`.
+    /// A code of `aclFormat`.
     pub(crate) format: i32,
-    /// View dims.
+    /// Dims of the view.
     pub(crate) dims: Vec<i64>,
     /// View strides in elements.
     pub(crate) strides: Vec<i64>,
@@ -51,7 +49,7 @@ pub(crate) struct TensorDesc {
     pub(crate) handle: usize,
 }
 
-/// An `aclScalar`.
+/// What an `aclScalar` holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     /// A floating point value of the given type.
@@ -98,30 +96,24 @@ impl Scalar {
     }
 }
 
-/// One argument of a first-phase call.
+/// One argument of a first-phase call, by its C type: pointers to `aclTensor`, `aclTensorList`, `aclScalar`, `aclIntArray`,
+/// `aclScalarList` and `aclBoolArray`, none where they are NULL; then what is passed by value.
 #[derive(Clone, Debug)]
 pub(crate) enum Argument {
-    /// `aclTensor*`.
     Tensor(Option<TensorDesc>),
-    /// `aclTensorList*`.
     Tensors(Option<Vec<TensorDesc>>),
-    /// `aclScalar*`.
     Scalar(Option<Scalar>),
-    /// `aclIntArray*`.
     Ints(Option<Vec<i64>>),
-    /// `aclScalarList*`.
     Scalars(Option<Vec<Scalar>>),
-    /// `aclBoolArray*`.
     Flags(Option<Vec<bool>>),
     /// Any integer type.
     Int(i64),
     /// `double` or `float`.
     Float(f64),
-    /// `bool`.
     Flag(bool),
-    /// `char*`.
+    /// `char*`, none for NULL.
     Text(Option<String>),
-    /// `aclDataType`.
+    /// A code of `aclDataType`.
     DataType(i32),
 }
 
@@ -130,13 +122,11 @@ pub(crate) enum Argument {
 pub(crate) struct Tensor {
     /// Which of the views of the plan it is.
     pub(crate) slot: ViewIndex,
-    /// Element type.
     pub(crate) dtype: DType,
     /// `aclFormat`, one of those whose elements lie as in ND unless `fractal` is given.
     pub(crate) format: i32,
     /// How its memory lies in blocks; strides then are those of its elements without them.
     pub(crate) fractal: Option<Fractal>,
-    /// Extents.
     pub(crate) dims: Vec<usize>,
     /// Strides in elements.
     pub(crate) strides: Vec<isize>,
@@ -146,7 +136,6 @@ pub(crate) struct Tensor {
     pub(crate) address: usize,
     /// Its number among the library's objects.
     pub(crate) handle: usize,
-    /// Direction.
     pub(crate) role: Role,
 }
 

@@ -332,7 +332,7 @@ impl OperatorCall {
         }
     }
 
-    /// A text.
+    /// A text that is not NULL.
     pub(crate) fn text(&self, name: Name<str>) -> Result<&str, Refusal> {
         match self.argument(name)? {
             Checked::Other(Argument::Text(Some(value))) => Ok(value),
@@ -465,7 +465,6 @@ pub(crate) struct Placed<'a> {
     pub(crate) parameter: usize,
     /// Position in the list; 0 for a single tensor.
     pub(crate) place: usize,
-    /// The tensor.
     pub(crate) tensor: &'a Tensor,
 }
 

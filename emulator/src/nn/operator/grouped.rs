@@ -11,7 +11,6 @@ use crate::nn::lane::Lane;
 use crate::nn::matmul::{self, Precision};
 use crate::nn::view::View;
 
-/// Most groups.
 const MOST_GROUPS: usize = 1024;
 
 const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupType 0: one x [M, K] whose rows the groups share, a \

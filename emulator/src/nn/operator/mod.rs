@@ -139,7 +139,7 @@ static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
     PROTOTYPES.iter().filter_map(|prototype| signature(prototype.name)).collect()
 });
 
-/// Every row.
+/// The rows of all families.
 fn operators() -> impl Iterator<Item = &'static Operator> {
     FAMILIES.iter().copied().flatten()
 }

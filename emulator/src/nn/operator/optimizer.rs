@@ -109,7 +109,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 enum Ternary {
     /// The product of the others.
     Product,
-    /// Their quotient.
+    /// The second over the third.
     Quotient,
 }
 

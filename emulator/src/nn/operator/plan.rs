@@ -16,7 +16,7 @@ pub(crate) const INVALID: i32 = 161_002;
 /// Why a first-phase call was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// `aclnnStatus`.
+    /// A code of `aclnnStatus`.
     pub(crate) code: i32,
     /// One sentence for the reader.
     pub(crate) message: String,
@@ -66,7 +66,6 @@ pub(crate) type Kernel = Arc<dyn Fn(&Views<'_>, &dyn Tiles) -> Result<(), String
 
 /// A checked call.
 pub(crate) struct Plan {
-    /// Computes it.
     pub(crate) kernel: Kernel,
     /// Device memory the second phase needs, besides that for making strided tensors contiguous.
     pub(crate) workspace_bytes: usize,
@@ -154,7 +153,6 @@ impl JoinedExchange {
 /// A tensor of whose first dim each index has a length of its own: along `dim` nothing behind it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PartRead {
-    /// Which tensor.
     pub(crate) slot: ViewIndex,
     /// The dim that the lengths are along.
     pub(crate) dim: usize,
@@ -165,7 +163,6 @@ pub(crate) struct PartRead {
 /// What attention is over, whatever the layout of its tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attended {
-    /// Queries.
     pub(crate) query: ViewIndex,
     /// Keys and values: a tensor each, or one for each sequence.
     pub(crate) keys: Vec<[ViewIndex; 2]>,
@@ -193,7 +190,7 @@ pub(crate) struct Sequence {
 /// Which strided tensors an operator reads without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strides {
-    /// None.
+    /// None: each is copied to contiguous memory first.
     Copied,
     /// Matrices whose last two dims are swapped: the cube loads them either way round.
     Transposed,
@@ -271,15 +268,15 @@ pub(crate) mod sets {
     pub(crate) const WIDE: &[DType] = &[F32, F64];
     /// What the fused attention operators take without quantisation.
     pub(crate) const HALVES: &[DType] = &[F16, BF16];
-    /// Quantised numbers.
+    /// Quantised numbers of 8 bits.
     pub(crate) const BYTES: &[DType] = &[I8];
     /// Eight bits each.
     pub(crate) const OCTETS: &[DType] = &[U8];
     /// What has a sign worth a bit.
     pub(crate) const HALF_OR_SINGLE: &[DType] = &[F32, F16];
-    /// Statistics.
+    /// What statistics and scales are in.
     pub(crate) const SINGLE: &[DType] = &[F32];
-    /// Indices.
+    /// Indices of 32 and of 64 bits.
     pub(crate) const INDEXES: &[DType] = &[I32, I64];
     /// Labels of classes.
     pub(crate) const LABELS: &[DType] = &[I32, I64, U8];
@@ -287,9 +284,8 @@ pub(crate) mod sets {
     pub(crate) const WHOLE32: &[DType] = &[I32];
     /// 64-bit indices only.
     pub(crate) const INDEX64: &[DType] = &[I64];
-    /// Truth values.
     pub(crate) const BOOL: &[DType] = &[Bool];
-    /// One-byte masks.
+    /// Masks of one byte an element.
     pub(crate) const MASKS: &[DType] = &[Bool, I8, U8];
     /// Conditions of a selection.
     pub(crate) const CONDITIONS: &[DType] = &[Bool, U8];

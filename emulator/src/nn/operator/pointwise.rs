@@ -24,7 +24,6 @@ type Form<L, const N: usize> = fn([L; N], &[L]) -> L;
 pub(super) struct Function<const N: usize> {
     /// Of FLOAT, FLOAT16 and BFLOAT16.
     pub(super) single: Form<f32, N>,
-    /// Of DOUBLE.
     pub(super) double: Form<f64, N>,
     /// Of integers and truth values; None computes them as FLOAT.
     pub(super) whole: Option<Form<i64, N>>,
@@ -117,7 +116,7 @@ pub(super) use {numbers, of_scalar_first, reals, sign, with_scalar};
 pub(super) const PLUS: Function<2> = numbers!(|[x, y], _| x + y, |[x, y], _| x.wrapping_add(y));
 /// `x - y`.
 pub(super) const MINUS: Function<2> = numbers!(|[x, y], _| x - y, |[x, y], _| x.wrapping_sub(y));
-/// `x y`.
+/// `x * y`.
 pub(super) const TIMES: Function<2> = numbers!(|[x, y], _| x * y, |[x, y], _| x.wrapping_mul(y));
 /// `x / y`.
 pub(super) const DIVIDE: Function<2> = reals!(|[x, y], _| x / y);
@@ -517,7 +516,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 pub(super) enum Widens {
     /// The first scalar of the row may.
     Yes,
-    /// None may.
+    /// No scalar may.
     No,
 }
 

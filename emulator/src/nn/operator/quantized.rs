@@ -18,7 +18,7 @@ const LAST_DIM: usize = 65_535;
 const COLUMN_SCALES: &[DType] = &[F32, BF16, U64, I64];
 /// What is added to a product: before it is scaled, or to the result.
 const BIASES: &[DType] = &[I32, BF16, F32, F16];
-/// Results.
+/// What scaled products are rounded to.
 const RESULTS: &[DType] = &[F16, BF16, I8];
 
 const LIMITS: &str = "x1 and x2 contiguous or with their last dims swapped, last dims at most 65535; dims before broadcast; scale of 1 or n \

@@ -9,7 +9,7 @@ use super::sets::FLOATING;
 use super::{Plan, Refusal};
 use crate::nn::resample::{Grid, Taps, resample, resample_grad};
 
-/// `ACL_FORMAT_NHWC`.
+/// `ACL_FORMAT_NHWC`: channels are the last dim.
 const CHANNELS_LAST: i32 = 1;
 
 /// Most times that a grid without aliases may be as long as what it is made of.

@@ -32,7 +32,6 @@ pub(crate) struct Operator {
 pub(crate) struct Signature {
     /// Name of the second-phase function.
     pub(crate) name: &'static str,
-    /// The row.
     pub(crate) operator: &'static Operator,
     /// All parameters of the operator that writes elsewhere, in the order of the C prototype.
     pub(super) row: Vec<Parameter>,
@@ -97,9 +96,7 @@ pub(crate) struct Parameter {
 /// What may be passed for a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ParameterKind {
-    /// `aclTensor`.
     Tensor {
-        /// Direction.
         role: Role,
         /// Whether NULL is legal.
         need: Need,
@@ -110,9 +107,8 @@ pub(crate) enum ParameterKind {
         /// Whether strided tensors are accepted.
         layout: Layout,
     },
-    /// `aclTensorList`.
+    /// A list of tensors, `aclTensorList`.
     Tensors {
-        /// Direction.
         role: Role,
         /// Whether NULL is legal; it counts as an empty list.
         need: Need,
@@ -125,13 +121,12 @@ pub(crate) enum ParameterKind {
     },
     /// An optional tensor, list or array of a feature the emulator does not model: only NULL and empty lists are accepted.
     Unmodelled,
-    /// `aclScalar`.
     Scalar(Need),
-    /// `aclIntArray`.
+    /// An array of integers, `aclIntArray`.
     Ints(Need),
-    /// `aclScalarList`.
+    /// A list of scalars, `aclScalarList`.
     Scalars,
-    /// `aclBoolArray`.
+    /// An array of truth values, `aclBoolArray`.
     Flags,
     /// A number, truth value, text or element type passed by value.
     Attribute,
@@ -151,7 +146,6 @@ pub(crate) enum Need {
 /// Whether strided tensors are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Any strides.
     Strided,
     /// Row-major without gaps.
     Contiguous,
@@ -220,7 +214,7 @@ pub(crate) const fn ints(name: Name<[i64]>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Ints(Need::Required) }
 }
 
-/// A value.
+/// A parameter that is passed by value.
 pub(crate) const fn attribute<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Attribute }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Packed<'a, T> {
     /// Lines, `line_stride` elements apart.
     pub(crate) lines: &'a [T],
     pub(crate) line_stride: usize,
-    /// `[words][WIDTH]` words.
+    /// `[words][WIDTH]`: one word of each column, then the next of each.
     pub(crate) slab: &'a [T],
     pub(crate) words: usize,
 }

@@ -37,11 +37,8 @@ const STEP_WORDS: usize = QUAD * PARTS;
 /// A type that rows of a matrix may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
-    /// f32.
     Single,
-    /// f16.
     Half,
-    /// bf16.
     Brain,
 }
 
@@ -68,7 +65,6 @@ impl Element {
 /// The vectors that rows are multiplied with, one after the other, each padded with zeros to a multiple of [`PADDING`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Vectors<'a> {
-    /// Of f32.
     Singles(&'a [f32]),
     /// The bits of bf16, for an instruction set with products of pairs.
     Pairs(&'a [u16]),
@@ -533,7 +529,6 @@ mod aarch64 {
 mod portable {
     use super::{QUAD, QUADS, STEP_WORDS, bf16, f16};
 
-    /// A quad.
     type Quad = [f32; QUAD];
 
     /// The quad of a number, widened.

@@ -11,7 +11,7 @@ use crate::base::failure::{Failure, code};
 use crate::runtime::thread::CaptureMode;
 use crate::state::State;
 
-/// `ACL_STREAM_PERSISTENT`.
+/// `ACL_STREAM_PERSISTENT`: the stream can be bound to a graph.
 const PERSISTENT: u32 = 4;
 
 impl State {

@@ -115,9 +115,9 @@ pub(crate) enum GraphStep {
 /// What a captured stream does with an event of the world outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outside {
-    /// `ACL_EVENT_RECORD_EXTERNAL`.
+    /// `ACL_EVENT_RECORD_EXTERNAL`: a record that others see.
     Record,
-    /// `ACL_EVENT_WAIT_EXTERNAL`.
+    /// `ACL_EVENT_WAIT_EXTERNAL`: a wait for what others recorded last.
     Wait,
 }
 

@@ -331,7 +331,7 @@ fn fused_refusals() {
     with(&|case| (case.heads, case.kv_heads) = (128, 1), "at least a 64th");
 }
 
-/// Absent tensors.
+/// So many absent tensors.
 fn none<'a>(count: usize) -> impl Iterator<Item = Arg<'a>> {
     (0..count).map(|_| Arg::Null)
 }

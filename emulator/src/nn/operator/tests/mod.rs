@@ -114,21 +114,20 @@ fn code_of(dtype: DType) -> i32 {
 
 /// An argument of a test call.
 pub(super) enum Arg<'a> {
-    /// A tensor.
+    /// A tensor that the call reads or writes.
     T(&'a mut Data),
     /// A list of tensors.
     List(Vec<&'a mut Data>),
     /// A tensor, or a list, of which there is a description alone: a call that is prepared, not run.
     Told(TensorDesc),
     Tolds(Vec<Self>),
-    /// No tensor.
+    /// NULL for a tensor.
     Null,
     /// No list of tensors, no scalar, no array, no text.
     NoList,
     NoScalar,
     NoInts,
     NoText,
-    /// A scalar.
     S(Scalar),
     /// An array of integers.
     Ints(&'a [i64]),
@@ -136,7 +135,7 @@ pub(super) enum Arg<'a> {
     Scalars(Vec<Scalar>),
     /// An array of truth values.
     Flags(Vec<bool>),
-    /// Values.
+    /// What is passed by value.
     I(i64),
     F(f64),
     B(bool),

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matrix products over ranks, types and layouts, batched, with something added and in groups, against plain loops.
 
 use super::*;
 use crate::nn::dtype::DType;
