@@ -145,7 +145,7 @@ pub(crate) use inner::Name;
     #[test]
     fn what_is_for_tests_is_not_shipped() {
         let whole: TokenStream = FILE.parse().unwrap();
-        let shipped = without_tests(whole.clone(), &mut Vec::new());
+        let shipped = without_tests(whole, &mut Vec::new());
         let words = words(&shipped);
         assert!(words.contains("shipped") && words.contains("KEPT"), "{words:?}");
         assert!(["io", "tests", "inner", "Name"].iter().all(|gone| !words.contains(*gone)), "{words:?}");
