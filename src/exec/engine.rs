@@ -19,8 +19,8 @@ use crate::world::ProcessGroup;
 
 use super::card::{Launching, Marks};
 use super::checks::{
-    capture_problem, groups, in_order, kernel_problems, memory_problem, operator_problems, shared_problems,
-    weights_problems,
+    capture_problem, groups, in_order, kernel_problems, memory_problem, operator_problems, regions_wanted,
+    shared_problems, weights_problems,
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
@@ -339,25 +339,23 @@ impl Engine {
     /// Whether the memory that was taken at the start does for further plans.
     #[must_use]
     pub fn has_room(&self, plans: &[Plan]) -> bool {
-        let has = |rank: usize, region| self.programs.iter().map(move |plans| plans[rank].region_bytes(region)).max();
-        let fits = |(rank, plan): (usize, &Plan)| {
-            Region::ALL.into_iter().all(|region| Some(plan.region_bytes(region)) <= has(rank, region))
-        };
-        plans.iter().enumerate().all(fits)
+        plans.iter().enumerate().all(|(rank, plan)| self.too_small(rank, plan).next().is_none())
+    }
+
+    /// Regions of a rank that are too small for a further plan, with what it wants and what there is.
+    fn too_small(&self, rank: usize, plan: &Plan) -> impl Iterator<Item = (Region, Bytes, Bytes)> {
+        let there = Region::ALL.into_iter().zip(regions_wanted(&self.programs, rank));
+        there.map(|(region, has)| (region, plan.region_bytes(region), has)).filter(|(_, wanted, has)| wanted > has)
     }
 
     /// Whether the memory and the groups that there are do for further plans.
     fn memory_problems(&self, plans: &[Arc<Plan>], problems: &mut Diagnostics) {
         let known = groups(&self.programs);
         for (rank, plan) in plans.iter().enumerate() {
-            for region in Region::ALL {
-                let has = self.programs.iter().map(|plans| plans[rank].region_bytes(region)).max().unwrap_or_default();
-                let wanted = plan.region_bytes(region);
-                if wanted > has {
-                    let what = format!("program \"{}\" has no room for its {}", plan.name, region.name());
-                    let problem = Diagnostic::new(format!("rank {rank}"), what);
-                    problems.push(problem.expected(format!("at most {has}, taken at the start")).found(wanted));
-                }
+            for (region, wanted, has) in self.too_small(rank, plan) {
+                let what = format!("program \"{}\" has no room for its {}", plan.name, region.name());
+                let problem = Diagnostic::new(format!("rank {rank}"), what);
+                problems.push(problem.expected(format!("at most {has}, taken at the start")).found(wanted));
             }
             if let Some(ranks) = plan.groups.values().iter().find(|ranks| !known.contains(ranks)) {
                 problems.push(Diagnostic::new(format!("rank {rank}"), format!("ranks {ranks:?} have not met")));
@@ -422,8 +420,7 @@ impl Engine {
         if self.programs[0].len() <= rank {
             return Vec::new();
         }
-        let bytes = |region| self.programs.iter().map(|plans| plans[rank].region_bytes(region)).max();
-        let regions = Region::ALL.into_iter().map(|region| (region.name(), bytes(region).unwrap_or_default()));
+        let regions = Region::ALL.map(Region::name).into_iter().zip(regions_wanted(&self.programs, rank));
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
     }
 
