@@ -77,7 +77,8 @@ pub struct Deployment {
     /// In which order sums are added that cards hold parts of. As trees, the logits of a sequence have the same bits on any number of
     /// cards and in any batch, and what cannot be so added is refused.
     pub order: SumOrder,
-    /// What the cards have. A session takes the kernels of its engine, and joins products and exchanges if this says so and its cards can.
+    /// What the cards have; a pipeline launches no kernels. Programs are compiled for it as it stands; a session takes the kernels of its
+    /// engine, and joins products and exchanges if this says so and its cards can ([`exec::target_of`](crate::exec::target_of)).
     pub target: Target,
 }
 
@@ -147,7 +148,7 @@ impl Deployment {
         let parts = self.parts(config, &mesh)?;
         let prefill = self.lower(config, &mesh, (self.longest_prompt, Sees::Run), (self.residual, None), &parts)?;
         let longest = Some(&prefill.placed);
-        // What decides of decode is how prefill lies, not when it runs: one is placed while the other is scheduled.
+        // Decode needs the layouts of prefill and not its plans, so the one is placed while the other is scheduled.
         let (prompts, decode) = rayon::join(
             || self.schedule(&prefill, None),
             || {
@@ -171,7 +172,7 @@ impl Deployment {
         self.schedule(&shorter, longest)
     }
 
-    /// A program of so many tokens a sequence, with its collectives, on weights and caches that lie as those of another.
+    /// A program of so many tokens a sequence, with its collectives; on weights and caches that lie as those of another, if it is given.
     fn lower(
         &self,
         config: &ModelConfig,
@@ -237,7 +238,7 @@ impl Deployment {
             homes: &marks.homes(&placed.program),
             micro_batches: &[0],
         };
-        schedule_stages(&step, StepOrder::Program, self.target.exchanges)
+        schedule_stages(&step, StepOrder::Program, self.target)
     }
 
     /// Which stage has which layers: all programs of a deployment the same, so that steps of one token take as long on each.

@@ -47,4 +47,5 @@ pub use device::Cann;
 pub use exec::Engine;
 pub use placement::shard::split_axis;
 pub use placement::{Mesh, Pins};
+pub use schedule::Target;
 pub use world::World;

@@ -12,7 +12,7 @@ use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, Kind};
 use ascend_tp::schedule::{Joining, Plan, Scheduling, Target, schedule};
 use ascend_tp::train::checkpoint::Checkpoint;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compress, Layout, Progress, Trainer, Zero, compile, lower};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
 use ascend_tp_emulator::{Lane, Mode, Numbers, Recording};
@@ -560,7 +560,7 @@ fn stages_of_a_pipeline_compress_their_own_and_copies_stay_alike() {
 fn what_cannot_be_compressed_is_said_before_anything_runs() {
     let mut golden = golden("qwen2-gqa-adamw", Some(Compression::TopK { share: 0.5 }));
     golden.recipe.exact = true;
-    golden.recipe.precision = Precision::F16;
+    golden.recipe.precision = TrainingPrecision::F16;
     let layout = Layout { data: 2, zero: Zero::Moments, ..ONE };
     let text = compile(&golden.model.config, &golden.recipe, &layout, Target::ANY).unwrap_err().to_string();
     for part in

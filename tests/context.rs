@@ -11,7 +11,7 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Step};
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::optimizer::STATES;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::verify::Gradients;
 use ascend_tp::train::{Layout, Optimizer, Recipe, Recompute, Zero, compile, lower};
 
@@ -63,7 +63,7 @@ fn sgd_and_16_bits_on_parts_of_sequences() {
     let of_both = [TWO, RING].map(|of| Layout { tensor: 2, micro_batch: 4, zero: Zero::Weights, ..of });
     golden("qwen3-qknorm-bf16", &of_both);
     let mut golden = Golden::read("qwen3-qknorm-bf16");
-    golden.recipe.precision = Precision::F16;
+    golden.recipe.precision = TrainingPrecision::F16;
     let of_both = [TWO, RING].map(|of| Layout { data: 2, micro_batch: 2, residual: Residual::Seq, tensor: 2, ..of });
     follows("in f16", &golden, &of_both);
 }
@@ -129,7 +129,7 @@ fn gradients_of_packed_documents_are_one_cards() {
         let found = gradients(layout);
         let off = expected.deviations(&found).iter().map(|of| of.relative()).fold(0.0, f64::max);
         println!("{layout:?}: off by {off:.1e}");
-        assert!(off <= Gradients::bound(Precision::F32), "{layout:?}: {:?}", expected.deviations(&found)[0]);
+        assert!(off <= Gradients::bound(TrainingPrecision::F32), "{layout:?}: {:?}", expected.deviations(&found)[0]);
         assert!((found.loss - expected.loss).abs() <= 1e-5, "{layout:?}: {} {}", found.loss, expected.loss);
     }
 }

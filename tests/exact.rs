@@ -12,7 +12,7 @@ use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Recompute, Trainer, Zero, compile, init};
 
 use crate::common::trainers::{save, whole_parts};
@@ -58,7 +58,7 @@ pub(crate) fn small(tied_embeddings: bool) -> ModelConfig {
     ModelConfig { layers: 2, hidden_size: 16, intermediate_size: 48, vocab_size: 64, tied_embeddings, ..config }
 }
 
-pub(crate) fn recipe(precision: Precision) -> Recipe {
+pub(crate) fn recipe(precision: TrainingPrecision) -> Recipe {
     Recipe { steps: STEPS, seq: 8, global_batch: 8, precision, exact: true, ..Recipe::default() }
 }
 
@@ -134,29 +134,32 @@ fn are_alike(config: &ModelConfig, recipe: &Recipe, layouts: &[Layout]) {
 
 #[test]
 fn every_layout_has_the_same_bits_in_f32() {
-    are_alike(&small(false), &recipe(Precision::F32), &LAYOUTS);
+    are_alike(&small(false), &recipe(TrainingPrecision::F32), &LAYOUTS);
 }
 
 #[test]
 fn every_layout_has_the_same_bits_in_bf16_with_a_tied_head() {
     let layouts = [0, 1, 5, 9, 11, 13, 14, 17, 19, 24].map(|at| LAYOUTS[at]);
-    are_alike(&small(true), &recipe(Precision::Bf16), &layouts);
+    are_alike(&small(true), &recipe(TrainingPrecision::Bf16), &layouts);
 }
 
 #[test]
 fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
-    let f16 = Recipe { steps: 2, ..recipe(Precision::F16) };
+    let f16 = Recipe { steps: 2, ..recipe(TrainingPrecision::F16) };
     are_alike(&small(false), &f16, &[ONE, LAYOUTS[16], LAYOUTS[24]]);
-    let lora =
-        Recipe { lora: Some("rank=2,alpha=4,targets=all-linear".parse().unwrap()), steps: 2, ..recipe(Precision::F32) };
+    let lora = Recipe {
+        lora: Some("rank=2,alpha=4,targets=all-linear".parse().unwrap()),
+        steps: 2,
+        ..recipe(TrainingPrecision::F32)
+    };
     are_alike(&small(false), &lora, &[ONE, LAYOUTS[16], LAYOUTS[13], LAYOUTS[24]]);
     for pipeline in [Pipeline::GPipe, Pipeline::ZeroBubbleH1] {
-        let staged = Recipe { pipeline, steps: 2, ..recipe(Precision::F32) };
+        let staged = Recipe { pipeline, steps: 2, ..recipe(TrainingPrecision::F32) };
         are_alike(&small(false), &staged, &[ONE, LAYOUTS[21], LAYOUTS[24]]);
     }
     let deep = ModelConfig { layers: 4, ..small(true) };
     for pipeline in [Pipeline::Interleaved { chunks: 2 }, Pipeline::ZeroBubbleV] {
-        let staged = Recipe { pipeline, steps: 2, ..recipe(Precision::F32) };
+        let staged = Recipe { pipeline, steps: 2, ..recipe(TrainingPrecision::F32) };
         are_alike(&deep, &staged, &[ONE, LAYOUTS[20], LAYOUTS[24]]);
     }
 }
@@ -174,18 +177,22 @@ fn tokens_on_several_cards_have_the_same_bits() {
         Layout { context: 4, data: 2, micro_batch: 1, zero: Zero::Gradients, ..ONE },
         Layout { context: 2, stages: 2, tensor: 2, micro_batch: 2, ..ONE },
     ];
-    let several = Recipe { steps: 4, ..recipe(Precision::F32) };
+    let several = Recipe { steps: 4, ..recipe(TrainingPrecision::F32) };
     are_alike(&small(false), &several, &layouts);
     let own = small(true);
     let own = ModelConfig { kv_heads: own.heads, ..own };
-    are_alike(&own, &Recipe { precision: Precision::Bf16, ..several }, &[ONE, layouts[2], layouts[3], layouts[5]]);
+    are_alike(
+        &own,
+        &Recipe { precision: TrainingPrecision::Bf16, ..several },
+        &[ONE, layouts[2], layouts[3], layouts[5]],
+    );
 }
 
 /// Vocabulary, intermediate size, hidden size, tokens and heads that no number of cards divides.
 #[test]
 fn sizes_that_do_not_divide_have_the_same_bits() {
     let config = ModelConfig { hidden_size: 18, intermediate_size: 50, vocab_size: 259, ..small(false) };
-    let several = Recipe { steps: 2, seq: 7, ..recipe(Precision::F32) };
+    let several = Recipe { steps: 2, seq: 7, ..recipe(TrainingPrecision::F32) };
     let layouts = [
         ONE,
         Layout { tensor: 2, residual: SEQ, ..ONE },
@@ -197,20 +204,20 @@ fn sizes_that_do_not_divide_have_the_same_bits() {
     ];
     are_alike(&config, &several, &layouts);
     let heads = ModelConfig { heads: 6, kv_heads: 3, tied_embeddings: true, ..config };
-    let bf16 = Recipe { precision: Precision::Bf16, ..several };
+    let bf16 = Recipe { precision: TrainingPrecision::Bf16, ..several };
     are_alike(&heads, &bf16, &[ONE, layouts[1], Layout { data: 2, tensor: 2, micro_batch: 2, ..ONE }]);
 }
 
 /// A global batch that fills no whole tree, whose sequences the last micro-batches lack.
 #[test]
 fn a_batch_that_is_no_power_of_two_has_the_same_bits() {
-    let recipe = Recipe { steps: 2, global_batch: 6, ..recipe(Precision::F32) };
+    let recipe = Recipe { steps: 2, global_batch: 6, ..recipe(TrainingPrecision::F32) };
     are_alike(&small(false), &recipe, &[ONE, LAYOUTS[1], LAYOUTS[4], LAYOUTS[6], LAYOUTS[18]]);
 }
 
 #[test]
 fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
-    let (config, recipe) = (small(true), recipe(Precision::F32));
+    let (config, recipe) = (small(true), recipe(TrainingPrecision::F32));
     let expected = run(&config, &recipe, ONE);
     let mut numbers = Vec::new();
     let folder = tempfile::tempdir().unwrap();
@@ -237,7 +244,7 @@ fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
 /// What these tests see is what the order of sums does: without it layouts differ.
 #[test]
 fn without_one_order_layouts_have_other_bits() {
-    let recipe = Recipe { exact: false, steps: 2, ..recipe(Precision::F32) };
+    let recipe = Recipe { exact: false, steps: 2, ..recipe(TrainingPrecision::F32) };
     let expected = run(&small(false), &recipe, ONE);
     for layout in [LAYOUTS[1], LAYOUTS[3], LAYOUTS[10], LAYOUTS[16], Layout { context: 2, ..ONE }] {
         assert!(run(&small(false), &recipe, layout) != expected, "{layout:?}");
@@ -262,7 +269,7 @@ fn exact_runs_follow_torch_within_the_usual_bounds() {
 #[test]
 fn what_has_no_one_order_is_said_before_anything_runs() {
     let said = |config: &ModelConfig, layout: Layout| {
-        compile(config, &recipe(Precision::F32), &layout, Target::ANY).unwrap_err().to_string()
+        compile(config, &recipe(TrainingPrecision::F32), &layout, Target::ANY).unwrap_err().to_string()
     };
     let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, context: 5, ..ONE });
     for part in ["found cp=5", "dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"]

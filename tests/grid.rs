@@ -16,7 +16,7 @@ use ascend_tp::program::models::Head;
 use ascend_tp::schedule::Target;
 use ascend_tp::schedule::launch::exchange;
 use ascend_tp::schedule::plan::Action;
-use ascend_tp::train::recipe::Precision as TrainedIn;
+use ascend_tp::train::recipe::TrainingPrecision as TrainedIn;
 use ascend_tp::train::{Layout, Recipe, Recompute, Zero, compile};
 use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
 

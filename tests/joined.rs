@@ -152,7 +152,7 @@ fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
 fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
     let cann = cann(2);
     let config = small("qwen2.5-72b", 128);
-    for precision in [recipe::Precision::F32, recipe::Precision::Bf16] {
+    for precision in [recipe::TrainingPrecision::F32, recipe::TrainingPrecision::Bf16] {
         let recipe = Recipe { seq: 6, global_batch: 4, precision, ..Recipe::default() };
         let layout = Layout { tensor: 2, micro_batch: 2, ..Layout::ONE };
         let mut saved = 0;

@@ -16,7 +16,7 @@ use ascend_tp::program::compress::Compression;
 use ascend_tp::schedule::Target;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Compress, Layout, Recipe, Recompute, Zero, compile};
 
 use crate::common::trainers::{cards, start_compiled, whole_parts};
@@ -109,8 +109,11 @@ impl Drawn {
             seq: one_of(random, &[4, 6, 7]),
             global_batch: one_of(random, &[1, 3, 4, 6]) * layout.batch(),
             precision: match compress {
-                Some(_) => one_of(random, &[Precision::F32, Precision::Bf16]),
-                None => one_of(random, &[Precision::F32, Precision::F32, Precision::Bf16, Precision::F16]),
+                Some(_) => one_of(random, &[TrainingPrecision::F32, TrainingPrecision::Bf16]),
+                None => one_of(
+                    random,
+                    &[TrainingPrecision::F32, TrainingPrecision::F32, TrainingPrecision::Bf16, TrainingPrecision::F16],
+                ),
             },
             pipeline: one_of(random, &pipelines),
             exact,

@@ -35,7 +35,7 @@ fn recipe(layout: &Layout) -> Recipe {
     Recipe {
         seq: 1024,
         global_batch: micro_batches * layout.batch(),
-        precision: recipe::Precision::Bf16,
+        precision: recipe::TrainingPrecision::Bf16,
         ..Recipe::default()
     }
 }

@@ -17,8 +17,8 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Region, StreamKind};
 use ascend_tp::timeline::side_by_side;
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::program::Part as StepPart;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::program::StepPart;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{
     Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Spoiled, Times, Trainer, Zero,
     compile, init, lower, memory,
@@ -134,7 +134,7 @@ fn golden(name: &str, layouts: &[Layout]) {
 
 pub(crate) fn follows(name: &str, golden: &Golden, layouts: &[Layout]) {
     let bounds = match golden.recipe.precision {
-        Precision::F32 => (1e-5, 2e-5),
+        TrainingPrecision::F32 => (1e-5, 2e-5),
         // torch's own run in bf16 is off by 5.0e-3 and, in the norm, by 2.1e-3.
         _ => (2e-2, 1e-2),
     };
@@ -209,7 +209,7 @@ fn products_in_bf16() {
 #[test]
 fn products_in_f16_with_a_scaled_loss() {
     let mut golden = Golden::read("qwen3-qknorm-bf16");
-    golden.recipe.precision = Precision::F16;
+    golden.recipe.precision = TrainingPrecision::F16;
     let layouts = [
         Layout { micro_batch: 8, ..ONE },
         Layout { data: 2, tensor: 2, micro_batch: 1, residual: Residual::Seq, zero: Zero::Weights, ..ONE },
@@ -220,7 +220,7 @@ fn products_in_f16_with_a_scaled_loss() {
 #[test]
 fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls() {
     let mut golden = Golden::read("qwen3-qknorm-bf16");
-    golden.recipe.precision = Precision::F16;
+    golden.recipe.precision = TrainingPrecision::F16;
     golden.recipe.loss_scale = LossScaling { initial: f64::powi(2.0, 30), growth_steps: 1000, hysteresis: 1 };
     let layout = Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Moments, ..ONE };
     let mut trainer = golden.start(layout).unwrap();

@@ -11,16 +11,16 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
-use ascend_tp::exec::{EngineOptions, Shards, Timed, target};
+use ascend_tp::exec::{EngineOptions, Shards, Timed, target_of};
 use ascend_tp::generate::Model;
 use ascend_tp::placement::Mesh;
 use ascend_tp::schedule::Target;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
 use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
-use ascend_tp::train::data::{DataOptions, Encoder, Loader, Source, State, TextFile};
+use ascend_tp::train::data::{CorpusSource, DataOptions, Encoder, Loader, State, TextFile};
 use ascend_tp::train::metrics::straggler::{Pace, Paces};
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, init};
 use ascend_tp::world::{Launcher, ProcessGroup, World};
 use ascend_tp_planner::decoder::Decoder;
@@ -93,7 +93,7 @@ pub(super) struct TrainOptions {
     step: StepOptions,
     /// Element type of products: f32, bf16 or f16; weights, moments and sums stay f32
     #[arg(long, value_name = "TYPE")]
-    dtype: Option<Precision>,
+    dtype: Option<TrainingPrecision>,
     /// Cards [default: what --mesh says, else 1; one a process of a launcher]
     #[arg(long, value_name = "N")]
     cards: Option<usize>,
@@ -215,7 +215,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let cards = cards::open_at_least(options.device, group, if group.size() == 1 { wanted } else { 0 })?;
     cards.require_numbers()?;
     let kernels = cards.kernels()?;
-    let (site, target) = (cards.site(), target(&cards.cann, group, &kernels));
+    let (site, target) = (cards.site(), target_of(&cards.cann, group, &kernels));
     let made = Job::new(options, &folder, (wanted, site.as_ref()), target, group);
     let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
     if options.step.is_planned() && group.is_first() {
@@ -582,7 +582,7 @@ fn sources(
     folder: &Path,
     config: &ModelConfig,
     problems: &mut Diagnostics,
-) -> Option<Vec<Source>> {
+) -> Option<Vec<CorpusSource>> {
     let is_text = |path: &PathBuf| TextFile::of(path, None).is_ok();
     let encoder = options.data.iter().any(is_text).then(|| {
         let folder = options.tokenizer.as_deref().unwrap_or(folder);
@@ -595,7 +595,7 @@ fn sources(
     };
     let mut found = Vec::new();
     for path in &options.data {
-        match Source::of(path, encoder.as_ref(), None) {
+        match CorpusSource::of(path, encoder.as_ref(), None) {
             Ok(source) => found.push(source),
             Err(problem) => problems.push(problem),
         }

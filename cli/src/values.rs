@@ -45,11 +45,11 @@ impl PrecisionName {
     ///
     /// # Errors
     /// It trains in no such type.
-    pub(super) fn of_training(self) -> Result<recipe::Precision, Diagnostic> {
+    pub(super) fn of_training(self) -> Result<recipe::TrainingPrecision, Diagnostic> {
         match self {
-            Self::F32 => Ok(recipe::Precision::F32),
-            Self::F16 => Ok(recipe::Precision::F16),
-            Self::Bf16 => Ok(recipe::Precision::Bf16),
+            Self::F32 => Ok(recipe::TrainingPrecision::F32),
+            Self::F16 => Ok(recipe::TrainingPrecision::F16),
+            Self::Bf16 => Ok(recipe::TrainingPrecision::Bf16),
             Self::W8a8 => {
                 Err(Diagnostic::new("--dtype", "nothing trains in 8 bits").expected("f32, bf16 or f16").found("w8a8"))
             }

@@ -416,7 +416,7 @@ fn a_depth_is_no_faster_than_replicas() {
 #[test]
 fn a_depth_is_no_faster_than_copies() {
     let (config, profile, topology) = (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
-    let recipe = Recipe { seq: 512, global_batch: 4, precision: recipe::Precision::Bf16, ..Recipe::default() };
+    let recipe = Recipe { seq: 512, global_batch: 4, precision: recipe::TrainingPrecision::Bf16, ..Recipe::default() };
     for (rows, zero) in [(1, Zero::None), (1, Zero::Weights), (2, Zero::Moments), (2, Zero::Weights)] {
         let us = |data: usize, depth: usize, micro_batch: usize| -> f64 {
             let of = Layout { tensor: 4, residual: Residual::Seq, zero, ..Layout::ONE };

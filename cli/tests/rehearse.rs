@@ -231,7 +231,12 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
             let setting = train::TrainingSetting {
                 name: name.clone(),
                 model: ModelConfig { layers, ..model.clone() },
-                recipe: Recipe { global_batch: 2, seq: 512, precision: recipe::Precision::Bf16, ..Recipe::default() },
+                recipe: Recipe {
+                    global_batch: 2,
+                    seq: 512,
+                    precision: recipe::TrainingPrecision::Bf16,
+                    ..Recipe::default()
+                },
                 layout: Layout { tensor: 4, grid, residual: on.residual, ..Layout::ONE },
                 site: site.clone(),
             };
@@ -245,7 +250,7 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
 /// A step of two layers of Qwen-72B, of three micro-batches.
 fn step(zero: Zero) -> train::TrainingSetting {
     let Setting { name, model, site, .. } = setting(4);
-    let recipe = Recipe { global_batch: 6, seq: 512, precision: recipe::Precision::Bf16, ..Recipe::default() };
+    let recipe = Recipe { global_batch: 6, seq: 512, precision: recipe::TrainingPrecision::Bf16, ..Recipe::default() };
     let layout = Layout { data: 2, tensor: 2, zero, ..Layout::ONE };
     train::TrainingSetting { name, model, recipe, layout, site }
 }

@@ -28,7 +28,7 @@ use crate::scheduler::timer::Timer;
 use crate::scheduler::watch;
 use crate::strict::conductor;
 use crate::strict::trace::TraceEvent;
-use crate::timed::{self, Recording, Span, Total};
+use crate::timed::{self, LaneSpan, Recording, Total};
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -193,7 +193,7 @@ impl Emulator {
     /// What the cards of a timed machine did, in the order of its end or start, as far as it was recorded; empty in other
     /// modes. The same program, if it is itself deterministic, has the same timeline.
     #[must_use]
-    pub fn timeline(&self) -> Vec<Span> {
+    pub fn timeline(&self) -> Vec<LaneSpan> {
         self.owner.machine.lock().timed.as_ref().map(|schedule| schedule.timeline.spans()).unwrap_or_default()
     }
 

@@ -56,7 +56,7 @@ pub use runtime::compiled::{KernelFinding, KernelRun, KernelTouch};
 pub use runtime::fork;
 pub use runtime::kernel::{KernelCall, KernelMemory};
 pub use strict::trace::TraceEvent;
-pub use timed::{Lane, Recording, Span, Total};
+pub use timed::{Lane, LaneSpan, Recording, Total};
 
 /// The rules of every function of HCCL that moves data.
 #[must_use]

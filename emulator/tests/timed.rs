@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use ascend_tp_emulator::{Config, Emulator, EmulatorError, Fault, Lane, Mode, Numbers, Recording, Soc, Span};
+use ascend_tp_emulator::{Config, Emulator, EmulatorError, Fault, Lane, LaneSpan, Mode, Numbers, Recording, Soc};
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::topology::Fabric;
 use ascend_tp_machine::{
@@ -88,7 +88,7 @@ fn all_reduce(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void, count: u64) 
     hccl_ok(card.table, code);
 }
 
-fn of_lane(spans: &[Span], lane: Lane) -> Vec<Span> {
+fn of_lane(spans: &[LaneSpan], lane: Lane) -> Vec<LaneSpan> {
     spans.iter().filter(|span| span.lane == lane).cloned().collect()
 }
 
@@ -337,7 +337,7 @@ fn a_captured_graph_costs_its_host_one_call() {
 }
 
 /// Four ranks, each with products on one stream and reductions on another, ordered by events; twice.
-fn ranks_at_work(emulator: &Emulator, table: &Table) -> Vec<Span> {
+fn ranks_at_work(emulator: &Emulator, table: &Table) -> Vec<LaneSpan> {
     let (cards, comms) = world(table, 4);
     let count = 1_u64 << 16;
     let gate = Barrier::new(4);

@@ -140,7 +140,7 @@ pub(super) fn kernel_problems<P: Borrow<Plan>>(has: Kernels, programs: &[impl As
 
 /// What these cards have, with the kernels of `source`: those of one host may multiply and exchange in one call.
 #[must_use]
-pub fn target(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Target {
+pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Target {
     let chip = cann.soc_name().and_then(|name| Soc::find(&name));
     let lacks = cann.missing_operators().iter().any(|operator| Exchanges::OPERATORS.contains(operator));
     let peers = group.peers();

@@ -25,7 +25,7 @@ mod timing;
 mod upload;
 
 pub use card::{Launching, Marks};
-pub use checks::{communicators_wanted, memory_wanted, regions_wanted, target};
+pub use checks::{communicators_wanted, memory_wanted, regions_wanted, target_of};
 pub use engine::{Clock, Engine, EngineOptions, Inputs, Observation, Outputs, ProgramId, Run, SharedWeights};
 pub use error::{Error, RankError};
 pub use keys::BLOCK as KEY_BLOCK;

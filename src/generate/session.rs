@@ -12,7 +12,7 @@ use crate::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use crate::compile::Deployment;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, Engine, EngineOptions, ProgramId, Shards, target};
+use crate::exec::{self, Engine, EngineOptions, ProgramId, Shards, target_of};
 use crate::placement::Residual;
 use crate::program::models::Head;
 use crate::schedule::{Exchanges, Plan};
@@ -239,7 +239,7 @@ impl Session {
 
 /// The deployment as these cards run it.
 fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> Deployment {
-    let has = target(cann, &options.group, &options.kernels);
+    let has = target_of(cann, &options.group, &options.kernels);
     let target = match deployment.target.exchanges {
         Exchanges::Apart => has.apart(),
         Exchanges::WithProducts => has,

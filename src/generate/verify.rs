@@ -143,7 +143,8 @@ pub fn verify(
 }
 
 /// As [`verify`], on the cards of a deployment, divided, in the precision and with the residual stream that it says, with the processes
-/// of a world of several. The first computes on one card and has the outcome; the others get none.
+/// of a world of several. Products and exchanges stay calls of their own, so that each value is there to be compared. The first computes on
+/// one card and has the outcome; the others get none.
 ///
 /// # Errors
 /// As for [`verify`]; and the failure of another process.

@@ -36,12 +36,11 @@ use memory::Reserved;
 use overlap::Emitted;
 
 /// Whether a product and the exchange beside it may be one call of the card.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exchanges {
     /// Each is a call of its own, as all cards have them.
     Apart,
     /// They are one where the operators of an Atlas A2 take them and the cost model has it that this is the faster.
-    #[default]
     WithProducts,
 }
 
@@ -115,21 +114,21 @@ pub enum StepOrder {
 }
 
 /// How a program is scheduled; by default so that it shows the program best: each op by itself, in the program's order, on any cards.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Scheduling<'a> {
     /// Which ops share a launch.
     pub joining: Joining<'a>,
     /// The order of the steps.
     pub order: StepOrder,
-    /// What the cards have. Of the orders with and without what [`Target::exchanges`] joins the one counts that ends first by the cost
+    /// What the cards have. Of overlapped steps with and without what [`Target::exchanges`] joins those count that end first by the cost
     /// model. In a program's order what is joined takes no less memory than it does apart, so that the programs of a deployment can be
     /// joined or not.
     pub target: Target,
 }
 
-impl Default for Scheduling<'_> {
+impl Default for Target {
     fn default() -> Self {
-        Self { joining: Joining::None, order: StepOrder::Program, target: Target::ANY }
+        Self::ANY
     }
 }
 
@@ -153,19 +152,16 @@ fn emitted(lowered: &Placed, joins: &Joins) -> Vec<Emitted> {
     (0..lowered.mesh.cards()).into_par_iter().map(|rank| emit::emit(lowered, joins, rank)).collect()
 }
 
-/// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh.
+/// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh. Its steps launch no
+/// kernels.
 ///
 /// # Errors
 /// Programs that stages cannot share out, or what `verify` finds.
-pub fn schedule_stages(
-    step: &StagedStep<'_>,
-    order: StepOrder,
-    exchanges: Exchanges,
-) -> Result<Vec<Plan>, Diagnostics> {
+pub fn schedule_stages(step: &StagedStep<'_>, order: StepOrder, target: Target) -> Result<Vec<Plan>, Diagnostics> {
     // One micro-batch has one order.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     let ranks = emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?;
-    planned(ranks, order, exchanges)
+    planned(ranks, order, target.exchanges)
 }
 
 /// The plans of all ranks of all stages. A program whose steps keep their order may share memory with others, joined or not, and has no

@@ -219,7 +219,7 @@ impl Marks {
     /// The part of each weight and state, by name.
     pub(crate) fn homes(&self, program: &Program) -> BTreeMap<String, usize> {
         let kept = program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State));
-        kept.filter_map(|(id, value)| Some((value.name.clone(), self.parts[id.index()]?))).collect()
+        kept.filter_map(|(id, value)| Some((value.name.clone(), (*self.parts.get(id.index())?)?))).collect()
     }
 
     /// By op of a program with movements, in which the values have the ids that they had without: where it runs. A movement runs where

@@ -26,8 +26,8 @@ use super::context::CONTEXT;
 use super::exact;
 use super::init::{Init, inits};
 use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
-use super::program::{Marked, Part, Parts, Recompute, is_copy};
-use super::recipe::{Precision, Recipe};
+use super::program::{Marked, Parts, Recompute, StepPart, is_copy};
+use super::recipe::{Recipe, TrainingPrecision};
 use super::stages::PIPELINE;
 
 /// How a run lies on cards. It changes no number but by the order of sums.
@@ -95,16 +95,16 @@ impl Layout {
     /// The programs of a step, in order: one a micro-batch, or one of all micro-batches of a pipeline. Where gradients are compressed,
     /// of a step behind [`Layout::warmup_programs`].
     #[must_use]
-    pub fn programs(&self, recipe: &Recipe) -> Vec<Part> {
+    pub fn programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let parts = self.warmup_programs(recipe);
-        if recipe.compress.is_some() { Part::compressed(parts) } else { parts }
+        if recipe.compress.is_some() { StepPart::compressed(parts) } else { parts }
     }
 
     /// As [`Layout::programs`], of a step whose gradients are not compressed.
     #[must_use]
-    pub fn warmup_programs(&self, recipe: &Recipe) -> Vec<Part> {
+    pub fn warmup_programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let count = if self.stages > 1 { 1 } else { self.micro_batches(recipe) };
-        Part::of_step(count, recipe.precision == Precision::F16, recipe.order())
+        StepPart::of_step(count, recipe.precision == TrainingPrecision::F16, recipe.order())
     }
 
     /// The mesh of all cards: stages outermost, then sequences, then their tokens.
@@ -147,7 +147,7 @@ impl Layout {
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// The parts of a step, each once, with the plans of all ranks.
-    pub plans: Vec<(Part, Vec<Plan>)>,
+    pub plans: Vec<(StepPart, Vec<Plan>)>,
     /// Where weights and what the optimizer keeps lie.
     pub sharding: Sharding,
     /// What each weight begins as where there is no checkpoint.
@@ -158,7 +158,7 @@ pub struct Compiled {
 #[derive(Clone, Debug)]
 pub struct Lowered {
     /// The parts of a step, each once, with their collectives.
-    pub parts: Vec<(Part, Placed)>,
+    pub parts: Vec<(StepPart, Placed)>,
     /// What each weight begins as where there is no checkpoint.
     pub inits: BTreeMap<String, Init>,
     /// With several stages, for each of the parts: where each of its ops runs.
@@ -206,8 +206,8 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     let loss = parts.loss()?;
     let pins = pins(config, (&loss, &mesh), lie, (parts.order, parts.levels()))?;
     let mut lowered = Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
-    let usual = Part::of_step(parts.count, parts.is_scaled(), parts.order);
-    let compressed = parts.compress.map(|_| Part::Compressed);
+    let usual = StepPart::of_step(parts.count, parts.is_scaled(), parts.order);
+    let compressed = parts.compress.map(|_| StepPart::Compressed);
     for part in usual.into_iter().chain(compressed) {
         if lowered.parts.iter().any(|(known, _)| *known == part) {
             continue;
@@ -352,9 +352,9 @@ pub fn compile(
 #[derive(Clone, Debug)]
 pub struct StepProgram<'a> {
     /// Which of the step's programs it is.
-    pub part: Part,
+    pub part: StepPart,
     /// The programs it is made of. The notes of its plans are of their ops, one program's behind the other's.
-    pub programs: Vec<(Part, Staged<'a>)>,
+    pub programs: Vec<(StepPart, Staged<'a>)>,
     /// By micro-batch of the run: its program.
     pub micro_batches: Vec<usize>,
     homes: &'a BTreeMap<String, usize>,
@@ -384,7 +384,7 @@ impl StepProgram<'_> {
             homes: self.homes,
             micro_batches: &self.micro_batches,
         };
-        schedule_stages(&step, order, target.exchanges)
+        schedule_stages(&step, order, target)
     }
 }
 
@@ -394,7 +394,7 @@ impl Lowered {
     /// # Errors
     /// A part of the step of this recipe and layout was not lowered.
     pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Result<Vec<StepProgram<'_>>, Diagnostics> {
-        let of_one = |part: &Part| layout.stages == 1 || *part == Part::Update;
+        let of_one = |part: &StepPart| layout.stages == 1 || *part == StepPart::Update;
         let mut found: Vec<StepProgram<'_>> = Vec::new();
         for part in layout.warmup_programs(recipe).into_iter().chain(layout.programs(recipe)) {
             if found.iter().any(|run| run.part == part) {
@@ -403,10 +403,10 @@ impl Lowered {
             let steps = if of_one(&part) {
                 vec![part]
             } else {
-                let steps = Part::of_step(layout.micro_batches(recipe), false, recipe.order());
-                if part == Part::Compressed { Part::compressed(steps) } else { steps }
+                let steps = StepPart::of_step(layout.micro_batches(recipe), false, recipe.order());
+                if part == StepPart::Compressed { StepPart::compressed(steps) } else { steps }
             };
-            let at = |step: &Part| {
+            let at = |step: &StepPart| {
                 let known = || self.parts.iter().map(|(known, _)| format!("{known:?}")).collect::<Vec<_>>().join(", ");
                 let missing = || Diagnostic::new(format!("{step:?}"), "is no part of what was lowered");
                 let help = "lower and run with the same recipe and layout";

@@ -20,7 +20,7 @@ use crate::program::compress::Compression;
 use super::compile::Layout;
 use super::layouts::Zero;
 use super::optimizer::Optimizer;
-use super::recipe::{Precision, Recipe};
+use super::recipe::{Recipe, TrainingPrecision};
 
 /// How gradients are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
         "leave one of the two out",
     );
     refuse(
-        recipe.precision == Precision::F16,
+        recipe.precision == TrainingPrecision::F16,
         "gradients of a scaled loss may overflow, and would spoil what cards keep back",
         "--dtype bf16 or f32",
         "f16".to_owned(),

@@ -38,7 +38,7 @@ pub mod name {
 
 /// Which micro-batch of a step a program is for, or what it does behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum StepPart {
     /// The only one.
     Only,
     /// The first of several; where sums are trees, each that ends no subtree.
@@ -52,13 +52,13 @@ pub enum Part {
         /// How many subtrees it ends, at least one.
         levels: usize,
     },
-    /// In the place of [`Part::Only`] or [`Part::Last`] once gradients are compressed.
+    /// In the place of [`StepPart::Only`] or [`StepPart::Last`] once gradients are compressed.
     Compressed,
     /// Moves the weights by gradients that were left in states.
     Update,
 }
 
-impl Part {
+impl StepPart {
     /// The parts of a step of `count` micro-batches, in order; weights move in the last of them unless the loss `is_scaled`.
     #[must_use]
     pub fn of_step(count: usize, is_scaled: bool, order: SumOrder) -> Vec<Self> {
@@ -259,18 +259,18 @@ impl Parts<'_> {
     }
 
     /// The sums of earlier micro-batches to which a part adds its gradients, and the one that it leaves.
-    fn sums(&self, part: Part) -> (Vec<usize>, Option<usize>) {
+    fn sums(&self, part: StepPart) -> (Vec<usize>, Option<usize>) {
         match part {
-            Part::Compressed if self.count == 1 => (Vec::new(), None),
-            Part::Only | Part::Update => (Vec::new(), None),
-            Part::First => (Vec::new(), Some(0)),
-            Part::Middle => (vec![0], Some(0)),
-            Part::Join { levels } => ((0..levels).collect(), Some(levels)),
+            StepPart::Compressed if self.count == 1 => (Vec::new(), None),
+            StepPart::Only | StepPart::Update => (Vec::new(), None),
+            StepPart::First => (Vec::new(), Some(0)),
+            StepPart::Middle => (vec![0], Some(0)),
+            StepPart::Join { levels } => ((0..levels).collect(), Some(levels)),
             // What would fill the last subtree up is zeros.
-            Part::Last if self.order == SumOrder::Tree => {
+            StepPart::Last if self.order == SumOrder::Tree => {
                 ((0..self.levels()).filter(|level| (self.count - 1) >> level & 1 == 1).collect(), None)
             }
-            Part::Last | Part::Compressed => (vec![0], None),
+            StepPart::Last | StepPart::Compressed => (vec![0], None),
         }
     }
 
@@ -307,7 +307,7 @@ impl Parts<'_> {
         States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled, kept_back }
     }
 
-    /// The program of [`Part::Update`].
+    /// The program of [`StepPart::Update`].
     fn update(&self) -> Result<Marked, Diagnostics> {
         let Marked { program: loss, marks } = self.marked_loss()?;
         let mut build = Builder::new("train Update");
@@ -339,13 +339,13 @@ impl Parts<'_> {
     ///
     /// # Errors
     /// What `verify` finds.
-    pub fn program(&self, part: Part) -> Result<Program, Diagnostics> {
+    pub fn program(&self, part: StepPart) -> Result<Program, Diagnostics> {
         Ok(self.marked(part)?.program)
     }
 
     /// As [`Parts::program`], with where its values are made.
-    pub(super) fn marked(&self, part: Part) -> Result<Marked, Diagnostics> {
-        if part == Part::Update {
+    pub(super) fn marked(&self, part: StepPart) -> Result<Marked, Diagnostics> {
+        if part == StepPart::Update {
             return self.update();
         }
         let mut build = self.builder(format!("train {part:?} b={} s={}", self.batch, self.sequence));
@@ -375,7 +375,14 @@ impl Parts<'_> {
     }
 
     /// Moves the weights by their whole gradients, or leaves these in states.
-    fn finish_step(&self, build: &mut Builder, part: Part, params: &[Operand], whole: Vec<Operand>, states: &States) {
+    fn finish_step(
+        &self,
+        build: &mut Builder,
+        part: StepPart,
+        params: &[Operand],
+        whole: Vec<Operand>,
+        states: &States,
+    ) {
         let pairs = params.iter().copied().zip(whole);
         let (copies, own): (Vec<_>, Vec<_>) = pairs.partition(|(param, _)| is_copy(&name_of(build, *param)));
         let (mut own, mut whole): (Vec<Operand>, Vec<Operand>) = own.into_iter().unzip();
@@ -383,14 +390,14 @@ impl Parts<'_> {
             if let Some(at) = original(build, *copy, &own) {
                 let sum = build.add(whole[at], *gradient);
                 whole[at] = match part {
-                    Part::Compressed => sum,
+                    StepPart::Compressed => sum,
                     _ => build.name(sum, format!("{WITH_COPY}{}", name_of(build, own[at]))),
                 };
             }
         }
         let (mut optimizer, mut scaled) = (states.optimizer.clone(), states.scaled.clone());
         let mut summed = match (part, self.compress) {
-            (Part::Compressed, Some(compress)) => self.compress(build, compress, &own, &mut whole, states),
+            (StepPart::Compressed, Some(compress)) => self.compress(build, compress, &own, &mut whole, states),
             _ => Vec::new(),
         };
         if self.copies_table() {
@@ -455,13 +462,13 @@ impl Parts<'_> {
     fn accumulate(
         &self,
         build: &mut Builder,
-        part: Part,
+        part: StepPart,
         params: &[Operand],
         gradients: Vec<Option<Operand>>,
         accumulated: &[Vec<Operand>],
     ) -> Vec<Operand> {
         let (added, left) = self.sums(part);
-        let compressed = if part == Part::Compressed { matrices(build.program()) } else { BTreeSet::new() };
+        let compressed = if part == StepPart::Compressed { matrices(build.program()) } else { BTreeSet::new() };
         let mut whole = Vec::with_capacity(params.len());
         for (at, gradient) in gradients.into_iter().enumerate() {
             let name = name_of(build, params[at]);

@@ -24,7 +24,7 @@ pub struct Recipe {
     /// Tokens of a sequence that are predicted.
     pub seq: usize,
     /// Element type of products and attention; everything else is f32.
-    pub precision: Precision,
+    pub precision: TrainingPrecision,
     /// The largest norm of all gradients together; 0: none.
     pub clip_norm: f64,
     /// How gradients change weights.
@@ -46,8 +46,8 @@ pub struct Recipe {
 /// Element type of products and attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// f32, as weights are kept in.
+pub enum TrainingPrecision {
+    /// f32, the type that weights are kept in.
     F32,
     /// bf16, whose exponent is that of f32: losses need no scale.
     Bf16,
@@ -55,7 +55,7 @@ pub enum Precision {
     F16,
 }
 
-impl Precision {
+impl TrainingPrecision {
     /// The element type.
     #[must_use]
     pub const fn dtype(self) -> DType {
@@ -67,7 +67,7 @@ impl Precision {
     }
 }
 
-impl FromStr for Precision {
+impl FromStr for TrainingPrecision {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -86,7 +86,7 @@ impl Default for Recipe {
             steps: 300,
             global_batch: 8,
             seq: 256,
-            precision: Precision::F32,
+            precision: TrainingPrecision::F32,
             clip_norm: 1.0,
             optimizer: Optimizer::default(),
             schedule: Schedule::default(),
@@ -103,7 +103,7 @@ impl Default for Recipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleKind {
-    /// `lr` at every step.
+    /// `lr` at every step after the warm-up.
     Constant,
     /// From `lr` to `min_lr` along a line.
     Linear,

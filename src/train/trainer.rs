@@ -29,12 +29,12 @@ use super::data::Batch;
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
-use super::program::{Part, name};
-use super::recipe::{Precision, Recipe};
+use super::program::{StepPart, name};
+use super::recipe::{Recipe, TrainingPrecision};
 
 /// What a step did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct StepOutcome {
     /// Its number, from 0.
     pub step: usize,
     /// The mean over the counted labels of the global batch, before the weights moved.
@@ -169,9 +169,9 @@ pub struct Trainer {
     layout: Layout,
     sharding: Sharding,
     /// The parts of a step with the engine's program, in order.
-    parts: Vec<(Part, ProgramId)>,
+    parts: Vec<(StepPart, ProgramId)>,
     /// Where gradients are compressed: behind how many updates, and the parts of a step before.
-    warmup: Option<(usize, Vec<(Part, ProgramId)>)>,
+    warmup: Option<(usize, Vec<(StepPart, ProgramId)>)>,
     progress: Progress,
     times: Times,
     /// Seconds of the last step in which operators ran, by rank of this process.
@@ -203,14 +203,14 @@ impl Trainer {
             return Err(Diagnostics::from(problem).into());
         }
         let Compiled { plans, sharding, .. } = compiled;
-        let kinds: Vec<Part> = plans.iter().map(|(part, _)| *part).collect();
+        let kinds: Vec<StepPart> = plans.iter().map(|(part, _)| *part).collect();
         let mut engine = Engine::start(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
-        let number = |part: Part| {
+        let number = |part: StepPart| {
             let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
             kinds.iter().position(|kind| *kind == part).map(|number| (part, ProgramId(number))).ok_or_else(missing)
         };
-        let loss_scale = (recipe.precision == Precision::F16).then(|| LossScale::new(&recipe.loss_scale));
+        let loss_scale = (recipe.precision == TrainingPrecision::F16).then(|| LossScale::new(&recipe.loss_scale));
         let parts = layout.programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
         let warmup = match recipe.compress {
             Some(compress) => {
@@ -240,7 +240,7 @@ impl Trainer {
     /// # Errors
     /// A batch of another size, or a token beyond the vocabulary; the failure of a rank; a loss or a norm that is no finite
     /// number.
-    pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
+    pub fn step(&mut self, batch: &Batch) -> Result<StepOutcome, Error> {
         Ok(self.timed_step(batch, Timed::No)?.0)
     }
 
@@ -249,7 +249,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As for [`Trainer::step`].
-    pub fn timed_step(&mut self, batch: &Batch, timed: Timed) -> Result<(Step, Vec<Phase>), Error> {
+    pub fn timed_step(&mut self, batch: &Batch, timed: Timed) -> Result<(StepOutcome, Vec<Phase>), Error> {
         let mut phases = Vec::new();
         let began = Instant::now();
         let mut window: Option<Range<u64>> = None;
@@ -263,19 +263,19 @@ impl Trainer {
         let rate = self.recipe.schedule.rate(updates, steps);
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
         let mut found =
-            Step { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
+            StepOutcome { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
         let given = self.optimizer_inputs(updates, rate);
         let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
         for at in 0..self.parts_now().len() {
             let (part, program) = self.parts_now()[at];
             let mut inputs = match part {
-                Part::Update => Inputs::new(),
+                StepPart::Update => Inputs::new(),
                 _ if self.layout.stages > 1 => self.staged_inputs(batch, labels, loss_scale, of_update()),
                 _ => self.inputs(batch, at * self.layout.batch(), seq, labels, loss_scale),
             };
             match part {
-                Part::Update => {
+                StepPart::Update => {
                     found.loss = total(self.recipe.order(), std::mem::take(&mut losses));
                     if !self.may_move(&mut found)? {
                         break;
@@ -291,7 +291,7 @@ impl Trainer {
             self.time(timed, &run);
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
                 let name = match part {
-                    Part::Update => "update".to_owned(),
+                    StepPart::Update => "update".to_owned(),
                     _ if self.layout.stages > 1 => "all micro-batches".to_owned(),
                     _ => format!("micro-batch {}", at + 1),
                 };
@@ -324,7 +324,7 @@ impl Trainer {
     }
 
     /// Counts a step, and whether weights moved in it.
-    fn advance(&mut self, step: &Step) {
+    fn advance(&mut self, step: &StepOutcome) {
         if !step.is_skipped && !self.is_compressed() {
             let updates = (self.progress.updates + 1).min(10) as f64;
             self.progress.factor += (factor(self.recipe.clip_norm, step.grad_norm) - self.progress.factor) / updates;
@@ -351,7 +351,7 @@ impl Trainer {
     }
 
     /// The parts of the next step.
-    fn parts_now(&self) -> &[(Part, ProgramId)] {
+    fn parts_now(&self) -> &[(StepPart, ProgramId)] {
         let warmup = self.warmup.as_ref().filter(|_| !self.is_compressed());
         warmup.map_or(&self.parts, |(_, parts)| parts)
     }
@@ -372,7 +372,7 @@ impl Trainer {
 
     /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves the scale. All processes
     /// have the same norm, so they decide alike.
-    fn may_move(&mut self, found: &mut Step) -> Result<bool, Error> {
+    fn may_move(&mut self, found: &mut StepOutcome) -> Result<bool, Error> {
         let is_finite = found.grad_norm.is_finite() && found.loss.is_finite();
         let scaling = self.recipe.loss_scale;
         let can_go_on = self.progress.loss_scale.as_mut().is_none_or(|scale| scale.next(is_finite, &scaling));

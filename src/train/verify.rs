@@ -12,11 +12,11 @@ use super::compile::{Layout, compile};
 use super::data::Batch;
 use super::layouts::GRADIENT;
 use super::optimizer::{Optimizer, STATES};
-use super::recipe::{Precision, Recipe};
+use super::recipe::{Recipe, TrainingPrecision};
 use super::trainer::{Error, Trainer};
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{self, EngineOptions, Shards, target};
+use crate::exec::{self, EngineOptions, Shards, target_of};
 
 /// What a step computes before any weight moves.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,11 +82,11 @@ impl Gradients {
     /// gradients of a model are held to against another implementation; in 16 bits, eight roundings, as a product's operands and
     /// results are rounded in each of the layers between.
     #[must_use]
-    pub const fn bound(precision: Precision) -> f64 {
+    pub const fn bound(precision: TrainingPrecision) -> f64 {
         match precision {
-            Precision::F32 => 1e-5,
-            Precision::Bf16 => 8.0 / 256.0,
-            Precision::F16 => 8.0 / 2048.0,
+            TrainingPrecision::F32 => 1e-5,
+            TrainingPrecision::Bf16 => 8.0 / 256.0,
+            TrainingPrecision::F16 => 8.0 / 2048.0,
         }
     }
 }
@@ -116,7 +116,7 @@ pub fn gradients(
     fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
 ) -> Result<Gradients, Error> {
     let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..recipe.clone() };
-    let compiled = compile(config, &recipe, &layout, target(cann, &options.group, &options.kernels))?;
+    let compiled = compile(config, &recipe, &layout, target_of(cann, &options.group, &options.kernels))?;
     let is_trained = |name: &String| compiled.sharding.has(name);
     let params = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone());
     let names: Vec<String> = params.filter(is_trained).collect();

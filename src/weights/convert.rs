@@ -5,6 +5,8 @@
 //! hold is found, never turned into infinity; so is what is no finite number at all. It works on bytes because a file's data need not be
 //! aligned.
 
+use std::slice;
+
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -58,20 +60,24 @@ pub(super) fn convert_changed(
 
 /// Index of the first element that is NaN or infinite, with its value.
 pub(crate) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32)> {
-    // All bits of the exponent are set. Several elements are tested at once, as no test ends the loop.
-    fn first<const N: usize>(bytes: &[u8], is_odd: impl Fn([u8; N]) -> bool) -> Option<usize> {
-        for (block, elements) in bytes.as_chunks::<N>().0.chunks(BLOCK).enumerate() {
-            if elements.iter().fold(false, |any, element| any | is_odd(*element)) {
-                let at = elements.iter().position(|element| is_odd(*element))?;
-                return Some(block * BLOCK + at);
-            }
-        }
-        None
+    // Several elements are tested at once, as no test ends a loop over them.
+    fn first<const N: usize>(bytes: &[u8], has_one: impl Fn(&[[u8; N]]) -> bool) -> Option<usize> {
+        let mut blocks = bytes.as_chunks::<N>().0.chunks(BLOCK).enumerate();
+        let (block, elements) = blocks.find(|(_, elements)| has_one(elements))?;
+        let at = elements.iter().position(|element| has_one(slice::from_ref(element)))?;
+        Some(block * BLOCK + at)
     }
+    // Without its sign a number that is not finite is the largest, as integers are compared.
+    let largest = |elements: &[[u8; 2]]| {
+        elements.iter().fold(0, |largest, element| i16::max(largest, i16::from_le_bytes(*element) & i16::MAX))
+    };
+    let has_all_of = |elements: &[[u8; 4]], exponent: u32| {
+        elements.iter().fold(false, |any, element| any | (u32::from_le_bytes(*element) & exponent == exponent))
+    };
     let index = match dtype {
-        DType::F16 => first(bytes, |element| u16::from_le_bytes(element) & 0x7c00 == 0x7c00),
-        DType::BF16 => first(bytes, |element| u16::from_le_bytes(element) & 0x7f80 == 0x7f80),
-        DType::F32 => first(bytes, |element| u32::from_le_bytes(element) & 0x7f80_0000 == 0x7f80_0000),
+        DType::F16 => first(bytes, |elements| largest(elements) >= 0x7c00),
+        DType::BF16 => first(bytes, |elements| largest(elements) >= 0x7f80),
+        DType::F32 => first(bytes, |elements| has_all_of(elements, 0x7f80_0000)),
         _ => None,
     }?;
     let mut value = [0.0];

@@ -14,7 +14,7 @@ use ascend_tp::program::models::RunShape;
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::plan::{Action, Plan};
 use ascend_tp::schedule::{Joining, Scheduling, Target, schedule};
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Layout, Zero, compile};
 use ascend_tp::{Mesh, Pins};
 
@@ -97,7 +97,7 @@ fn keys_turned_where_they_are_written_have_the_bits_of_calls() {
 fn sums_of_an_exact_run_have_the_bits_of_calls() {
     let Some(kernels) = library() else { return };
     let config = exact::small(false);
-    for precision in [Precision::F32, Precision::Bf16] {
+    for precision in [TrainingPrecision::F32, TrainingPrecision::Bf16] {
         let recipe = ascend_tp::train::Recipe { steps: 2, ..exact::recipe(precision) };
         for layout in [
             Layout { micro_batch: 8, ..Layout::ONE },
@@ -161,7 +161,7 @@ fn squares_are_summed_within_the_bound_of_a_kernel_and_flaws_show() {
 fn an_exact_run_with_every_kernel_has_one_result_for_every_layout() {
     let Some(kernels) = library() else { return };
     let config = exact::small(false);
-    let recipe = ascend_tp::train::Recipe { steps: 2, ..exact::recipe(Precision::F32) };
+    let recipe = ascend_tp::train::Recipe { steps: 2, ..exact::recipe(TrainingPrecision::F32) };
     let layouts = [
         Layout { micro_batch: 8, ..Layout::ONE },
         Layout { data: 4, micro_batch: 2, zero: Zero::Gradients, ..Layout::ONE },

@@ -18,7 +18,7 @@ use ascend_tp::program::{Kind, OpId};
 use ascend_tp::schedule::plan::{Action, Tensor};
 use ascend_tp::schedule::{self, Plan, Scheduling, Target, schedule};
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::program::Part;
+use ascend_tp::train::program::StepPart;
 use ascend_tp::train::{Compiled, Layout, Lowered, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero};
 use ascend_tp::train::{compile, lower, recipe};
 use ascend_tp::{Cann, collective, program};
@@ -98,7 +98,7 @@ fn recipe(optimizer: Optimizer) -> Recipe {
         steps: STEPS,
         global_batch: SEQUENCES,
         seq: 4,
-        precision: recipe::Precision::F32,
+        precision: recipe::TrainingPrecision::F32,
         clip_norm: 0.05,
         optimizer,
         schedule: Schedule { name: ScheduleKind::Constant, lr: 0.05, min_lr: 0.0, warmup_steps: 0 },
@@ -201,7 +201,7 @@ fn is_unread(plans: &[Plan], places: &[(usize, usize)]) -> bool {
 }
 
 impl Structure {
-    fn part(&mut self, place: &str, part: Part, lowered: &Placed) {
+    fn part(&mut self, place: &str, part: StepPart, lowered: &Placed) {
         assert!(collective::verify(lowered).is_ok(), "{place}");
         for (id, op) in lowered.program.ops.iter().filter(|(_, op)| op.kind.is_movement()) {
             let members = 0..if op.operands.len() > 1 { op.operands.len() } else { 0 };
@@ -220,7 +220,7 @@ impl Structure {
         // They are for looking on, and would have to move with the steps.
         plans.iter_mut().for_each(|plan| plan.taps.clear());
         // A micro-batch between is the last without the update: what it exchanges and waits for is left out there.
-        if part != Part::Middle {
+        if part != StepPart::Middle {
             self.steps_of_ranks(place, &mut plans);
             self.exchanges(place, &plans);
         }
@@ -364,7 +364,7 @@ fn calls_without_scales(call: &Call) -> Vec<Call> {
 }
 
 /// The compiled run with other plans for one part.
-fn with_plans(compiled: &Compiled, part: Part, plans: &[Plan]) -> Compiled {
+fn with_plans(compiled: &Compiled, part: StepPart, plans: &[Plan]) -> Compiled {
     let mut mutant = compiled.clone();
     mutant.plans.iter_mut().filter(|(known, _)| *known == part).for_each(|slot| slot.1 = plans.to_vec());
     mutant

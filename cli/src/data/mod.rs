@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::generate::tokenizer::Tokenizer;
 use ascend_tp::train::data::{
-    Encoder, Error, IGNORE, Index, Summary, TextFile, TokenType, bin_path, idx_path, inspect, learn_tokenizer,
+    Encoder, Error, IGNORE, Summary, TextFile, TokenIndex, TokenType, bin_path, idx_path, inspect, learn_tokenizer,
     prefix_of, prepare,
 };
 use clap::{Args, Subcommand};
@@ -187,7 +187,7 @@ fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
     if options.json { print_json(&report) } else { print(&text::prepared(&report)) }
 }
 
-fn write_index(path: &Path, index: &Index) -> Result<(), Failure> {
+fn write_index(path: &Path, index: &TokenIndex) -> Result<(), Failure> {
     files::write("--out", path, |out| index.write(out))
 }
 

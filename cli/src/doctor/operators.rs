@@ -110,11 +110,11 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnost
     let mut uses = Vec::new();
     let sgd = Optimizer::Sgd { momentum: 0.9 };
     let recipes = [
-        ("train", recipe::Precision::F32, Optimizer::default(), false),
-        ("train --exact", recipe::Precision::F32, Optimizer::default(), true),
-        ("train --optimizer sgd", recipe::Precision::F32, sgd, false),
-        ("train --dtype bf16", recipe::Precision::Bf16, Optimizer::default(), false),
-        ("train --dtype f16", recipe::Precision::F16, Optimizer::default(), false),
+        ("train", recipe::TrainingPrecision::F32, Optimizer::default(), false),
+        ("train --exact", recipe::TrainingPrecision::F32, Optimizer::default(), true),
+        ("train --optimizer sgd", recipe::TrainingPrecision::F32, sgd, false),
+        ("train --dtype bf16", recipe::TrainingPrecision::Bf16, Optimizer::default(), false),
+        ("train --dtype f16", recipe::TrainingPrecision::F16, Optimizer::default(), false),
     ];
     for (command, precision, optimizer, exact) in recipes {
         let recipe =

@@ -15,7 +15,7 @@ use ascend_tp::exec::Launching;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
 use ascend_tp::schedule::{Plan, StepOrder, Target};
-use ascend_tp::train::program::Part;
+use ascend_tp::train::program::StepPart;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
 use ascend_tp_planner::simulate::{Awaited, Limit, SimulatedSpan, Simulator, exposed, least_us};
@@ -363,15 +363,15 @@ fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Ti
     found
 }
 
-const fn micro_batch(part: Part) -> &'static str {
+const fn micro_batch(part: StepPart) -> &'static str {
     match part {
-        Part::Only => "only",
-        Part::First => "first",
-        Part::Middle => "middle",
-        Part::Join { .. } => "join",
-        Part::Last => "last",
-        Part::Compressed => "last, compressed",
-        Part::Update => "update",
+        StepPart::Only => "only",
+        StepPart::First => "first",
+        StepPart::Middle => "middle",
+        StepPart::Join { .. } => "join",
+        StepPart::Last => "last",
+        StepPart::Compressed => "last, compressed",
+        StepPart::Update => "update",
     }
 }
 

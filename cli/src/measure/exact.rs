@@ -3,7 +3,7 @@
 //! Input → output: layouts → seconds of a step of the shipped model's shape, as [`train`](super::train) takes them, and their ratio.
 
 use ascend_tp::train::Layout;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 
 use super::error::Error;
 use super::report::{Column, Form, Table, column};
@@ -11,13 +11,13 @@ use super::train::{BATCH, Running};
 use super::{Bench, Effort, Samples};
 
 /// Type of the products, data-parallel and tensor-parallel cards, and sequences that a card passes at once.
-const CASES: [(Precision, usize, usize, usize); 6] = [
-    (Precision::F32, 1, 1, 8),
-    (Precision::F32, 1, 1, 2),
-    (Precision::F32, 2, 4, 4),
-    (Precision::F32, 8, 1, 1),
-    (Precision::Bf16, 1, 1, 8),
-    (Precision::Bf16, 2, 4, 4),
+const CASES: [(TrainingPrecision, usize, usize, usize); 6] = [
+    (TrainingPrecision::F32, 1, 1, 8),
+    (TrainingPrecision::F32, 1, 1, 2),
+    (TrainingPrecision::F32, 2, 4, 4),
+    (TrainingPrecision::F32, 8, 1, 1),
+    (TrainingPrecision::Bf16, 1, 1, 8),
+    (TrainingPrecision::Bf16, 2, 4, 4),
 ];
 
 /// Steps of each, in turns, of which the median counts: all cases in less than a minute.

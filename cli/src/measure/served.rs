@@ -16,7 +16,7 @@ use ascend_tp::base::Diagnostics;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
 use ascend_tp::schedule::served::{sent_bytes, served};
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout};
 use ascend_tp_planner::simulate::Simulator;
 
@@ -106,7 +106,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             clock = Some(OnClock::of(compiled));
             Ok::<_, Diagnostics>(())
         };
-        let mut running = Running::start_with(bench, Precision::F32, layout, sums == Sums::Trees, change)?;
+        let mut running = Running::start_with(bench, TrainingPrecision::F32, layout, sums == Sums::Trees, change)?;
         // The first step warms up.
         let mut times = (0..=rounds).map(|_| running.step()).collect::<Result<Vec<f64>, _>>()?;
         times.remove(0);

@@ -18,7 +18,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::schedule::Target;
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init, memory};
 use ascend_tp_planner::decoder::Decoder;
 
@@ -32,13 +32,17 @@ const PEER_STEPS: usize = 8;
 const STEPS: usize = 1000;
 
 /// What is measured: type of the products, data-parallel and tensor-parallel cards.
-pub(crate) const CASES: [(Precision, usize, usize); 4] =
-    [(Precision::F32, 1, 1), (Precision::F32, 2, 4), (Precision::Bf16, 1, 1), (Precision::Bf16, 2, 4)];
+pub(crate) const CASES: [(TrainingPrecision, usize, usize); 4] = [
+    (TrainingPrecision::F32, 1, 1),
+    (TrainingPrecision::F32, 2, 4),
+    (TrainingPrecision::Bf16, 1, 1),
+    (TrainingPrecision::Bf16, 2, 4),
+];
 
 /// Cards that the largest case has.
 pub(crate) const CARDS: usize = 8;
 
-const fn layout((_, data, tensor): (Precision, usize, usize)) -> Layout {
+const fn layout((_, data, tensor): (TrainingPrecision, usize, usize)) -> Layout {
     Layout { data, tensor, micro_batch: BATCH.0.div_ceil(data), ..Layout::ONE }
 }
 
@@ -46,7 +50,7 @@ const fn layout((_, data, tensor): (Precision, usize, usize)) -> Layout {
 ///
 /// # Errors
 /// What a card refuses.
-pub(crate) fn ours(bench: &Bench, case: (Precision, usize, usize)) -> Result<Samples, Error> {
+pub(crate) fn ours(bench: &Bench, case: (TrainingPrecision, usize, usize)) -> Result<Samples, Error> {
     let mut running = Running::start(bench, case.0, layout(case), false)?;
     Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
 }
@@ -60,14 +64,19 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn start(bench: &Bench, precision: Precision, layout: Layout, exact: bool) -> Result<Self, Error> {
+    pub(super) fn start(
+        bench: &Bench,
+        precision: TrainingPrecision,
+        layout: Layout,
+        exact: bool,
+    ) -> Result<Self, Error> {
         Self::start_with(bench, precision, layout, exact, |_| Ok(()))
     }
 
     /// As [`Self::start`], with other plans than `train` compiles.
     pub(super) fn start_with(
         bench: &Bench,
-        precision: Precision,
+        precision: TrainingPrecision,
         layout: Layout,
         exact: bool,
         change: impl FnOnce(&mut Compiled) -> Result<(), Diagnostics>,
@@ -192,7 +201,7 @@ pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<T
         let ratio = |of: fn(&Samples) -> f64| Cell::from(theirs.map(|_| of(&ratios)));
         let version = rounds.last().and_then(|(_, theirs)| Some(theirs.as_ref()?.version.clone()));
         let rate = (sequences * tokens) as f64 / ours;
-        let peak = if precision == Precision::F32 { bench.limits.f32_flops } else { bench.limits.bf16_flops };
+        let peak = if precision == TrainingPrecision::F32 { bench.limits.f32_flops } else { bench.limits.bf16_flops };
         table.row([
             dtype.name().into(),
             (data * tensor).into(),

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::train::metrics::straggler::Paces;
 use ascend_tp::train::metrics::{self, EventLog, StepLog};
-use ascend_tp::train::{Step, Times};
+use ascend_tp::train::{StepOutcome, Times};
 use serde_json::Value;
 
 use super::super::failure::Failure;
@@ -89,7 +89,7 @@ impl Logs {
     /// A file cannot be written.
     pub(super) fn write(
         &mut self,
-        step: &Step,
+        step: &StepOutcome,
         times: Times,
         memory_peak: Bytes,
         paces: &Paces,
@@ -127,7 +127,7 @@ impl Logs {
                 measured.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
             let stragglers: Vec<usize> = paces.stragglers().iter().map(|pace| pace.rank).collect();
             more.extend((!stragglers.is_empty()).then(|| ("stragglers".to_owned(), Value::from(stragglers))));
-            let line = metrics::Step {
+            let line = metrics::StepRecord {
                 step: step.step as u64,
                 loss: step.loss,
                 grad_norm: step.grad_norm,

@@ -7,7 +7,7 @@
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::placement::{Grid, Residual};
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Layout, Recipe, Recompute, check};
 use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::search::Search;
@@ -76,7 +76,7 @@ impl StepOptions {
     ///
     /// # Errors
     /// As for [`StepOptions::planned`], or a mesh that is not of the cards or that `train` refuses.
-    pub(super) fn price(&self, on: StepContext<'_>, dtype: Option<Precision>) -> Result<f64, Diagnostics> {
+    pub(super) fn price(&self, on: StepContext<'_>, dtype: Option<TrainingPrecision>) -> Result<f64, Diagnostics> {
         let mut problems = Diagnostics::new();
         if !self.is_planned() {
             mesh(self.mesh.as_deref(), on.cards)?;

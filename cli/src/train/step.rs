@@ -9,7 +9,7 @@ use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::schedule::pipeline::Pipeline;
-use ascend_tp::train::recipe::Precision;
+use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compress, Layout, Optimizer, Recipe, Recompute, ScheduleKind, Zero};
 use ascend_tp::weights::file;
 use clap::{Args, ValueEnum};
@@ -110,7 +110,7 @@ impl StepOptions {
     }
 
     /// The recipe with what is said on the command line; `None` if `problems` has got why not.
-    pub(super) fn recipe(&self, dtype: Option<Precision>, problems: &mut Diagnostics) -> Option<Recipe> {
+    pub(super) fn recipe(&self, dtype: Option<TrainingPrecision>, problems: &mut Diagnostics) -> Option<Recipe> {
         let read = |path: &PathBuf| {
             let text = file::read_text(path)
                 .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
@@ -127,7 +127,7 @@ impl StepOptions {
     pub(crate) fn resolve(
         &self,
         on: StepContext<'_>,
-        dtype: Option<Precision>,
+        dtype: Option<TrainingPrecision>,
         problems: &mut Diagnostics,
     ) -> Option<(Recipe, Layout)> {
         let recipe = self.recipe(dtype, problems);

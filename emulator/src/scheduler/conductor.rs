@@ -31,7 +31,7 @@ impl Conductor {
             begun.begin();
             conduct();
         };
-        let mut list = ThreadList::open();
+        let mut list = ThreadList::default();
         let before = list.threads();
         let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
         let began = if watch::is_possible() { list.threads() } else { BTreeSet::new() };

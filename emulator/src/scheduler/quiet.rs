@@ -70,7 +70,7 @@ pub(crate) struct Quiet {
 impl Quiet {
     /// For a machine that is new.
     pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
-        let mut threads = ThreadList::open();
+        let mut threads = ThreadList::default();
         Self {
             turnstile,
             machine: Arc::downgrade(machine),

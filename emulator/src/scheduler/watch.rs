@@ -7,11 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use rustix::fs::Dir;
+#[cfg(target_os = "linux")]
+use {
+    rustix::fs::{RawDir, SeekFrom},
+    std::mem::MaybeUninit,
+};
 
 /// Id of a thread in the operating system.
 pub(crate) type Tid = u32;
@@ -161,43 +166,84 @@ pub(crate) fn this_thread() -> Tid {
 }
 
 /// The list of the process's threads, to be read as often as wanted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ThreadList {
-    /// None where threads cannot be seen.
-    folder: Option<Dir>,
+    folder: Option<Folder>,
+}
+
+/// The system's list, open, with the numbers of its device and file: descriptors are the program's, which may close those it does not
+/// know, or give their numbers to files of its own.
+#[derive(Debug)]
+struct Folder {
+    file: File,
+    numbers: (u64, u64),
+}
+
+impl Folder {
+    fn open() -> Option<Self> {
+        let file = File::open("/proc/self/task").ok()?;
+        let found = file.metadata().ok()?;
+        Some(Self { file, numbers: (found.dev(), found.ino()) })
+    }
+
+    /// Threads there are; none if it is not the list any more.
+    fn count(&self) -> Option<usize> {
+        let found = self.file.metadata().ok().filter(|found| (found.dev(), found.ino()) == self.numbers)?;
+        // A link each, and two of the folder's own.
+        usize::try_from(found.nlink()).ok()?.checked_sub(2).filter(|count| *count > 0)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read(&self) -> io::Result<BTreeSet<Tid>> {
+        // One call of the system gives a thousand threads, so that none begins or ends between two.
+        let mut room = [MaybeUninit::uninit(); 32 << 10];
+        rustix::fs::seek(&self.file, SeekFrom::Start(0))?;
+        let mut entries = RawDir::new(&self.file, &mut room);
+        let mut found = BTreeSet::new();
+        while let Some(entry) = entries.next() {
+            found.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<Tid>().ok()));
+        }
+        Ok(found)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read(&self) -> io::Result<BTreeSet<Tid>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 impl ThreadList {
     /// Times the list is read at most for one answer.
     const READS: usize = 8;
 
-    pub(crate) fn open() -> Self {
-        let folder = File::open("/proc/self/task").ok();
-        Self { folder: folder.and_then(|folder| Dir::new(folder).ok()) }
-    }
-
     /// All threads, and perhaps some that have just ended; none where they cannot be seen.
     pub(crate) fn threads(&mut self) -> BTreeSet<Tid> {
-        let Some(folder) = &mut self.folder else { return BTreeSet::new() };
-        // A link each, and two of the folder's own.
-        let count = |folder: &Dir| {
-            folder.stat().map_or(0, |stat| usize::try_from(stat.st_nlink).unwrap_or(0).saturating_sub(2))
-        };
         let mut all = BTreeSet::new();
         for _ in 0..Self::READS {
-            let before = count(folder);
-            folder.rewind();
-            let names = folder.by_ref().flatten();
-            let found: BTreeSet<Tid> =
-                names.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect();
-            // A thread that ends while the list is read ends the list, though younger ones are there.
-            let is_whole = [before, count(folder)] == [found.len(); 2];
+            let Some((found, is_whole)) = self.read() else { return BTreeSet::new() };
             all.extend(found);
             if is_whole {
                 break;
             }
         }
         all
+    }
+
+    /// The list, and whether nobody is missing.
+    fn read(&mut self) -> Option<(BTreeSet<Tid>, bool)> {
+        let before = self.folder.as_ref().and_then(Folder::count).or_else(|| {
+            if let Some(lost) = self.folder.take() {
+                // Its number is the program's now, or nobody's.
+                let _ = lost.file.into_raw_fd();
+            }
+            self.folder = Folder::open();
+            self.folder.as_ref()?.count()
+        })?;
+        let folder = self.folder.as_ref()?;
+        let found = folder.read().ok()?;
+        // A thread that ends while the list is read ends the list, though younger ones are there.
+        let is_whole = before == found.len() && folder.count() == Some(found.len());
+        Some((found, is_whole))
     }
 
     /// All threads nobody has claimed, in ascending order.
@@ -313,6 +359,7 @@ fn doing_of_call(line: &str) -> Doing {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Seek, Write};
     use std::sync::{Arc, Barrier};
 
     use super::*;
@@ -339,7 +386,7 @@ mod tests {
             println!("skipped no_thread_is_overlooked_while_older_ones_end: {hidden}");
             return;
         }
-        let mut list = ThreadList::open();
+        let mut list = ThreadList::default();
         for _ in 0..200 {
             let end = Arc::new(Barrier::new(OLDER + 1));
             let older = [(); OLDER].map(|()| {
@@ -363,6 +410,22 @@ mod tests {
         }
     }
 
+    /// A program may close descriptors that it does not know, and have their numbers for its own files.
+    #[test]
+    fn a_file_of_the_program_is_not_taken_for_the_list() {
+        if let Err(hidden) = try_to_see() {
+            println!("skipped a_file_of_the_program_is_not_taken_for_the_list: {hidden}");
+            return;
+        }
+        let mut list = ThreadList::default();
+        assert!(list.threads().contains(&this_thread()));
+        let (mut file, numbers) = (tempfile::tempfile().unwrap(), list.folder.as_ref().unwrap().numbers);
+        file.write_all(b"of the program").unwrap();
+        list.folder = Some(Folder { file: file.try_clone().unwrap(), numbers });
+        assert!(list.threads().contains(&this_thread()));
+        assert_eq!(file.stream_position().unwrap(), 14);
+    }
+
     #[test]
     fn a_thread_is_seen_to_run_to_wait_and_to_end() {
         if let Err(hidden) = try_to_see() {
@@ -380,7 +443,7 @@ mod tests {
         while look(tid).doing != Doing::Waits {
             std::thread::yield_now();
         }
-        let mut list = ThreadList::open();
+        let mut list = ThreadList::default();
         assert!(list.strangers().contains(&tid));
         claim(tid);
         assert!(!list.strangers().contains(&tid));

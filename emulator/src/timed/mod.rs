@@ -32,7 +32,7 @@ use crate::config::Config;
 use crate::memory::copy::Copy;
 use crate::runtime::thread;
 use crate::scheduler::turnstile::Turnstile;
-pub use timeline::{Lane, Recording, Span, Total};
+pub use timeline::{Lane, LaneSpan, Recording, Total};
 
 /// Microseconds as whole nanoseconds.
 pub(crate) fn nanoseconds(us: f64) -> u64 {

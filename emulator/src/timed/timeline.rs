@@ -1,6 +1,6 @@
 //! What the cards of a timed machine did and when.
 //!
-//! Input: every load as it starts, every exchange as it ends. Output: [`Span`]s in the order in which they were noted, and a
+//! Input: every load as it starts, every exchange as it ends. Output: [`LaneSpan`]s in the order in which they were noted, and a
 //! [`Total`] for each name and bound. Invariant: what is recorded never changes what happens. Does not: interpret.
 
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ impl From<ComputeUnit> for Lane {
 /// One load of one stream. Times are nanoseconds of the machine's clock, which begins at 0.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Span {
+pub struct LaneSpan {
     /// The card that was busy.
     pub card: u32,
     /// The stream, counted on its card in the order of their making.
@@ -100,7 +100,7 @@ pub struct Span {
 pub struct Total {
     /// The C function.
     pub name: &'static str,
-    /// What bounds them, as in [`Span::bound`].
+    /// What bounds them, as in [`LaneSpan::bound`].
     pub bound: &'static str,
     /// What they keep busy.
     pub lane: Lane,
@@ -114,7 +114,7 @@ pub struct Total {
     pub starved_ns: u64,
     /// Operations of the cube units.
     pub flops: f64,
-    /// Bytes, as in [`Span::bytes`].
+    /// Bytes, as in [`LaneSpan::bytes`].
     pub bytes: f64,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Run<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) recording: Recording,
-    spans: Vec<Span>,
+    spans: Vec<LaneSpan>,
     totals: Vec<Total>,
     by_name: HashMap<(&'static str, &'static str), usize>,
 }
@@ -180,7 +180,7 @@ impl Timeline {
             total.bytes += kind.bytes;
         }
         if self.recording == Recording::Everything {
-            self.spans.push(Span {
+            self.spans.push(LaneSpan {
                 card: run.card,
                 stream: run.stream,
                 lane: kind.lane,
@@ -199,7 +199,7 @@ impl Timeline {
     }
 
     /// The spans so far.
-    pub(crate) fn spans(&self) -> Vec<Span> {
+    pub(crate) fn spans(&self) -> Vec<LaneSpan> {
         self.spans.clone()
     }
 

@@ -21,7 +21,7 @@ use ascend_tp::schedule::{Plan, Target};
 use ascend_tp::timeline::Phase;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::train::memory;
-use ascend_tp::train::program::Part;
+use ascend_tp::train::program::StepPart;
 use ascend_tp::train::{Compiled, Layout, Recipe, compile};
 
 use super::error::Error;
@@ -48,7 +48,7 @@ pub struct TrainingSetting {
 /// A program of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ran {
-    part: Part,
+    part: StepPart,
     /// How often a step has it.
     times: usize,
     /// All of them, in nanoseconds.
@@ -151,16 +151,16 @@ impl TrainingSetting {
 }
 
 /// What a program is called.
-const fn name(part: Part, layout: &Layout) -> &'static str {
+const fn name(part: StepPart, layout: &Layout) -> &'static str {
     match part {
-        Part::Only if layout.stages > 1 => "all micro-batches",
-        Part::Only => "only micro-batch",
-        Part::First => "first micro-batch",
-        Part::Middle => "micro-batch between",
-        Part::Join { .. } => "micro-batch that ends a subtree",
-        Part::Last => "last micro-batch",
-        Part::Compressed => "last micro-batch, compressed",
-        Part::Update => "update",
+        StepPart::Only if layout.stages > 1 => "all micro-batches",
+        StepPart::Only => "only micro-batch",
+        StepPart::First => "first micro-batch",
+        StepPart::Middle => "micro-batch between",
+        StepPart::Join { .. } => "micro-batch that ends a subtree",
+        StepPart::Last => "last micro-batch",
+        StepPart::Compressed => "last micro-batch, compressed",
+        StepPart::Update => "update",
     }
 }
 
@@ -185,7 +185,7 @@ impl TrainingRehearsal {
             return Err(Error::Refused(problem.into()));
         }
         let Compiled { plans, .. } = compiled;
-        let (kinds, programs): (Vec<Part>, Vec<Vec<Plan>>) = plans.into_iter().unzip();
+        let (kinds, programs): (Vec<StepPart>, Vec<Vec<Plan>>) = plans.into_iter().unzip();
         let mut stage = Stage::open(site, programs, Launching::Eager)?;
         let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
         let mut ran: Vec<Ran> = kinds.iter().map(|part| Ran { part: *part, times: 0, total_ns: 0 }).collect();
@@ -218,7 +218,7 @@ impl TrainingRehearsal {
         let phase = |phase: &Phase| {
             let ran = self.ran[phase.program];
             let tokens = match ran.part {
-                Part::Update => 0,
+                StepPart::Update => 0,
                 _ if layout.stages > 1 => recipe.global_batch * recipe.seq,
                 _ => layout.batch() * recipe.seq,
             };

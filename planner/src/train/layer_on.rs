@@ -46,7 +46,7 @@ pub fn cost(config: &ModelConfig, job: &Job, layout: &Layout) -> Result<LayerCos
         seq: job.sequence,
         // Of two micro-batches the first moves no weight.
         global_batch: 2 * layout.micro_batch,
-        precision: recipe::Precision::Bf16,
+        precision: recipe::TrainingPrecision::Bf16,
         ..Recipe::default()
     };
     let on: Vec<usize> = (0..layout.cards()).collect();

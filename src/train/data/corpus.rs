@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::digest::Digest;
 use super::encoder::Document;
 use super::indexed::IndexedFile;
-use super::source::Source;
+use super::source::CorpusSource;
 use super::{MOST_PROBLEMS, reader};
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 
@@ -57,7 +57,7 @@ impl Corpus {
     ///
     /// # Errors
     /// Every problem of every file, tokens beyond the vocabulary among them.
-    pub(super) fn open(sources: &[Source], vocabulary: usize) -> Result<Self, Diagnostics> {
+    pub(super) fn open(sources: &[CorpusSource], vocabulary: usize) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut corpus = Self { parts: Vec::new(), starts: vec![0] };
         for source in sources {
@@ -209,18 +209,18 @@ fn indices(range: &Range<u64>) -> Range<usize> {
 }
 
 /// The name of a source, where its documents begin, and its tokens.
-fn open(source: &Source) -> Result<(String, Vec<u64>, Store), Diagnostics> {
+fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, Store), Diagnostics> {
     match source {
-        Source::Indexed { prefix } => {
+        CorpusSource::Indexed { prefix } => {
             let file = IndexedFile::open(prefix)?;
             Ok((file.name.clone(), file.index.starts(), Store::File(file)))
         }
-        Source::Tokens { path } => {
+        CorpusSource::Tokens { path } => {
             let problem =
                 Diagnostic::new(path.display().to_string(), "batches that are ready are all the data of a run");
             Err(problem.help("give this file alone").into())
         }
-        Source::Text { file, encoder } => {
+        CorpusSource::Text { file, encoder } => {
             let mut problems = Diagnostics::new();
             let (mut starts, mut ids, mut ignore) = (vec![0], Vec::new(), Vec::new());
             let mut take = |document: Document| {

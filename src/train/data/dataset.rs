@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::corpus::Corpus;
 use super::digest::Digest;
 use super::pack::Packed;
-use super::source::Source;
+use super::source::CorpusSource;
 use super::tokens::ReadyBatches;
 use super::{Batch, DataOptions, Error, MOST_PROBLEMS};
 use crate::base::{Diagnostic, Diagnostics};
@@ -35,7 +35,7 @@ impl Dataset {
         let has_sizes = problems.is_empty();
         let opened = match options.sources.as_slice() {
             [] => Err(Diagnostic::new("data", "no files").into()),
-            [Source::Tokens { path }] => ReadyBatches::open(path, options).map(Self::Ready),
+            [CorpusSource::Tokens { path }] => ReadyBatches::open(path, options).map(Self::Ready),
             sources => Corpus::open(sources, options.vocabulary).and_then(|corpus| {
                 if has_sizes { Ok(Self::Packed(Packed::new(corpus, options)?)) } else { Err(Diagnostics::new()) }
             }),

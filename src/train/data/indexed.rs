@@ -1,7 +1,7 @@
 //! Megatron's indexed data: `PREFIX.bin` holds tokens one after another, `PREFIX.idx` says where sequences and documents end.
 //!
 //! Input → output: lengths and an element type ↔ the bytes of an `.idx`; a prefix → [`IndexedFile`], which gives any range of the
-//! tokens. Invariants: an [`Index`] that was read fits its `.bin` to the byte, and its sequences lie one after another, so a token's
+//! tokens. Invariants: a [`TokenIndex`] that was read fits its `.bin` to the byte, and its sequences lie one after another, so a token's
 //! place in the file is its number times its size.
 //!
 //! The `.idx`, all little-endian: `MMIDIDX\0\0`, u64 version 1, u8 element type, u64 sequences, u64 length of the document index (the
@@ -146,7 +146,7 @@ impl TokenType {
 
 /// What an `.idx` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Index {
+pub struct TokenIndex {
     /// Element type of the tokens.
     pub dtype: TokenType,
     /// Tokens of each sequence.
@@ -155,7 +155,7 @@ pub struct Index {
     pub documents: Vec<i64>,
 }
 
-impl Index {
+impl TokenIndex {
     /// One of documents that are each one sequence.
     #[must_use]
     pub fn of_documents(dtype: TokenType, lengths: Vec<i32>) -> Self {
@@ -325,7 +325,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = i64> {
 pub(super) struct IndexedFile {
     /// Names the file in messages.
     pub(super) name: String,
-    pub(super) index: Index,
+    pub(super) index: TokenIndex,
     pub(super) bin_bytes: Bytes,
     bin: File,
     /// For each token a byte, if there is such a file.
@@ -352,7 +352,7 @@ impl IndexedFile {
         };
         let name = bin_path(prefix).display().to_string();
         if let Some((found, ..)) = &ignore {
-            let expected = Index { dtype: TokenType::U8, ..index.clone() };
+            let expected = TokenIndex { dtype: TokenType::U8, ..index.clone() };
             if *found != expected {
                 problems.push(
                     Diagnostic::new(
@@ -402,7 +402,7 @@ impl IndexedFile {
     }
 }
 
-fn described(index: &Index) -> String {
+fn described(index: &TokenIndex) -> String {
     let tokens: i64 = index.lengths.iter().map(|length| i64::from(*length)).sum();
     let (sequences, documents) = (index.lengths.len(), index.documents.len() - 1);
     format!(
@@ -412,7 +412,7 @@ fn described(index: &Index) -> String {
 }
 
 /// An index and its tokens.
-fn open_pair(prefix: &Path, digest: &mut Digest) -> Result<(Index, File, Bytes), Diagnostics> {
+fn open_pair(prefix: &Path, digest: &mut Digest) -> Result<(TokenIndex, File, Bytes), Diagnostics> {
     let (idx, bin) = (idx_path(prefix), bin_path(prefix));
     let name = |path: &Path| path.display().to_string();
     let unreadable = |path: &Path, error: io::Error| Diagnostic::new(name(path), "cannot be read").found(error);
@@ -430,7 +430,7 @@ fn open_pair(prefix: &Path, digest: &mut Digest) -> Result<(Index, File, Bytes),
     digest.add(&bytes);
     digest.add_number(length);
     digest.add(&first);
-    Ok((Index::parse(&name(&idx), &bytes, length)?, file, Bytes(length)))
+    Ok((TokenIndex::parse(&name(&idx), &bytes, length)?, file, Bytes(length)))
 }
 
 fn read_at(file: &File, range: &Range<u64>, size: usize) -> io::Result<Vec<u8>> {

@@ -131,7 +131,7 @@ fn lengths(starts: &[u64]) -> Option<Lengths> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::indexed::{Index, bin_path, idx_path};
+    use super::super::indexed::{TokenIndex, bin_path, idx_path};
     use super::*;
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let prefix = folder.path().join("a");
         // 100 documents of 1 to 100 tokens.
-        let index = Index::of_documents(TokenType::I32, (1..=100).collect());
+        let index = TokenIndex::of_documents(TokenType::I32, (1..=100).collect());
         let mut idx = Vec::new();
         index.write(&mut idx).unwrap();
         std::fs::write(idx_path(&prefix), idx).unwrap();

@@ -1,6 +1,6 @@
 //! The training data: files → the tokens, labels and document borders of each step.
 //!
-//! Input → output: [`Source`]s and [`DataOptions`] → [`Loader`] → one [`Batch`] a step. Everything that can be wrong with the files
+//! Input → output: [`CorpusSource`]s and [`DataOptions`] → [`Loader`] → one [`Batch`] a step. Everything that can be wrong with the files
 //! is found by [`Loader::start`], all of it at once.
 //!
 //! | file | what |
@@ -39,11 +39,11 @@ mod vocabulary;
 
 pub use encoder::{Document, END_OF_TEXT, Encoder};
 pub use error::Error;
-pub use indexed::{IGNORE, Index, TokenType, bin_path, idx_path, prefix_of};
+pub use indexed::{IGNORE, TokenIndex, TokenType, bin_path, idx_path, prefix_of};
 pub use inspect::{FirstDocument, Lengths, Summary, inspect};
 pub use loader::{Loader, State};
-pub use prepare::{Prepared, prepare};
-pub use source::{Source, TextFile, TextFormat};
+pub use prepare::{PreparedCorpus, prepare};
+pub use source::{CorpusSource, TextFile, TextFormat};
 #[cfg(feature = "text")]
 pub use vocabulary::{LearnedTokenizer, learn_tokenizer};
 
@@ -51,7 +51,7 @@ pub use vocabulary::{LearnedTokenizer, learn_tokenizer};
 #[derive(Clone, Debug)]
 pub struct DataOptions {
     /// The files, one after another.
-    pub sources: Vec<Source>,
+    pub sources: Vec<CorpusSource>,
     /// Labels of a sample; it has one token more.
     pub sequence: usize,
     /// Samples of a step, over all cards and micro-batches.

@@ -1,23 +1,23 @@
 //! Texts → indexed data.
 //!
-//! Input → output: files of texts and an encoder → the tokens of all documents, written as they come, and their [`Index`]. Invariant:
+//! Input → output: files of texts and an encoder → the tokens of all documents, written as they come, and their [`TokenIndex`]. Invariant:
 //! memory holds some MiB of text and one number a document, never the corpus.
 
 use std::io::{self, Write};
 
 use super::encoder::{Document, Encoder};
-use super::indexed::{Index, TokenType};
+use super::indexed::{TokenIndex, TokenType};
 use super::source::TextFile;
 use super::{Error, reader};
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 
 /// What was prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedCorpus {
     /// What goes into the `.idx`.
-    pub index: Index,
+    pub index: TokenIndex,
     /// What goes into the `.ignore.idx`, if some labels count nothing.
-    pub ignore: Option<Index>,
+    pub ignore: Option<TokenIndex>,
     /// Tokens in all.
     pub tokens: u64,
     /// Tokens that count nothing as labels.
@@ -35,7 +35,7 @@ pub fn prepare(
     tokens: &mut dyn Write,
     ignore: &mut dyn Write,
     progress: &dyn Fn(Bytes),
-) -> Result<Prepared, Error> {
+) -> Result<PreparedCorpus, Error> {
     let dtype = TokenType::of_vocabulary(encoder.tokenizer().size());
     let mut problems = Diagnostics::new();
     let mut lengths = Vec::new();
@@ -68,9 +68,9 @@ pub fn prepare(
         problems.push(Diagnostic::new("all texts", "there is no document in them"));
     }
     problems.into_result(())?;
-    let index = Index::of_documents(dtype, lengths);
-    let ignore = has_ignored.then(|| Index { dtype: TokenType::U8, ..index.clone() });
-    Ok(Prepared { index, ignore, tokens: count, ignored })
+    let index = TokenIndex::of_documents(dtype, lengths);
+    let ignore = has_ignored.then(|| TokenIndex { dtype: TokenType::U8, ..index.clone() });
+    Ok(PreparedCorpus { index, ignore, tokens: count, ignored })
 }
 
 fn zeros(count: u64, out: &mut dyn Write) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Which files there are, and how each is to be read.
 //!
-//! Input → output: a path → a [`Source`]: by its name, and by nothing else, so that a file that is broken is reported as what it
+//! Input → output: a path → a [`CorpusSource`]: by its name, and by nothing else, so that a file that is broken is reported as what it
 //! was to be.
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::base::Diagnostic;
 
 /// Something that samples are made of.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum CorpusSource {
     /// Texts, which become token ids when the run begins and stay in memory.
     Text {
         /// The file, and how documents stand in it.
@@ -78,7 +78,7 @@ impl TextFile {
     }
 }
 
-impl Source {
+impl CorpusSource {
     /// The source that a path names. `encoder` is for texts, and `separator` stands between the documents of a `.txt`.
     ///
     /// # Errors
@@ -120,11 +120,14 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("corpus.v1.idx"), "").unwrap();
         std::fs::write(path("table.csv"), "").unwrap();
-        let of = |name: &str| Source::of(&path(name), None, None);
+        let of = |name: &str| CorpusSource::of(&path(name), None, None);
         for name in ["corpus.v1", "corpus.v1.idx", "corpus.v1.bin"] {
-            assert!(matches!(of(name).unwrap(), Source::Indexed { prefix } if prefix == path("corpus.v1")), "{name}");
+            assert!(
+                matches!(of(name).unwrap(), CorpusSource::Indexed { prefix } if prefix == path("corpus.v1")),
+                "{name}"
+            );
         }
-        assert!(matches!(of("a.safetensors").unwrap(), Source::Tokens { .. }));
+        assert!(matches!(of("a.safetensors").unwrap(), CorpusSource::Tokens { .. }));
         assert!(of("a.txt").unwrap_err().to_string().contains("a text needs a tokenizer"));
         assert!(of("table.csv").unwrap_err().to_string().ends_with("found a file of another name"));
         assert!(of("absent").unwrap_err().to_string().ends_with("found nothing there"));

@@ -9,4 +9,4 @@ mod step_log;
 pub mod straggler;
 
 pub use event_log::EventLog;
-pub use step_log::{Step, StepLog};
+pub use step_log::{StepLog, StepRecord};

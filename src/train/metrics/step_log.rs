@@ -16,7 +16,7 @@ use crate::base::{Diagnostic, Diagnostics};
 
 /// What a step has to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Step {
+pub struct StepRecord {
     /// Its number, from 0.
     pub step: u64,
     /// Mean over the labels that count, of the whole global batch.
@@ -66,7 +66,7 @@ impl StepLog {
     ///
     /// # Errors
     /// The step has a line already, one of its names is given twice, or the file cannot be written.
-    pub fn write(&mut self, step: &Step) -> Result<(), Diagnostic> {
+    pub fn write(&mut self, step: &StepRecord) -> Result<(), Diagnostic> {
         let problem = |what: &str| Diagnostic::new(format!("{}: step {}", self.path.display(), step.step), what);
         if step.step < self.next {
             return Err(problem("the step has a line already").expected(format!("step {} or a later one", self.next)));
@@ -126,9 +126,9 @@ mod tests {
 
     use super::*;
 
-    fn step(step: u64) -> Step {
+    fn step(step: u64) -> StepRecord {
         let loss = 1.0 / (step as f64 + 3.0);
-        Step { step, loss, grad_norm: 0.1 + 0.2, lr: 1e-3, tokens: 256, seconds: 0.25, ..Step::default() }
+        StepRecord { step, loss, grad_norm: 0.1 + 0.2, lr: 1e-3, tokens: 256, seconds: 0.25, ..StepRecord::default() }
     }
 
     fn run(path: &Path, steps: std::ops::Range<u64>) {
@@ -147,8 +147,8 @@ mod tests {
         let path = folder.path().join("m.jsonl");
         let mut log = StepLog::begin(&path, 0).unwrap();
         let more = [("mfu".to_owned(), Value::from(0.5)), ("memory_peak_bytes".to_owned(), Value::from(7))].into();
-        log.write(&Step { more, ..step(0) }).unwrap();
-        log.write(&Step { loss: f64::NAN, ..step(1) }).unwrap();
+        log.write(&StepRecord { more, ..step(0) }).unwrap();
+        log.write(&StepRecord { loss: f64::NAN, ..step(1) }).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(
             text,
@@ -164,7 +164,7 @@ mod tests {
             "{again}"
         );
         let more = [("lr".to_owned(), Value::Null)].into();
-        let twice = log.write(&Step { more, ..step(2) }).unwrap_err().to_string();
+        let twice = log.write(&StepRecord { more, ..step(2) }).unwrap_err().to_string();
         assert!(twice.ends_with("step 2: two numbers have one name: found lr"), "{twice}");
     }
 

@@ -9,11 +9,11 @@ use tempfile::TempDir;
 use super::*;
 
 /// Two documents, the second of two sequences.
-fn index() -> Index {
-    Index { dtype: TokenType::U16, lengths: vec![3, 1, 2], documents: vec![0, 1, 3] }
+fn index() -> TokenIndex {
+    TokenIndex { dtype: TokenType::U16, lengths: vec![3, 1, 2], documents: vec![0, 1, 3] }
 }
 
-fn written(index: &Index) -> Vec<u8> {
+fn written(index: &TokenIndex) -> Vec<u8> {
     let mut bytes = Vec::new();
     index.write(&mut bytes).unwrap();
     bytes
@@ -33,7 +33,7 @@ fn the_index_has_the_documented_bytes() {
         &[0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0, 0], &[3, 0, 0, 0, 0, 0, 0, 0],
     ].concat();
     assert_eq!(written(&index()), expected);
-    assert_eq!(Index::parse("a.idx", &expected, 12).unwrap(), index());
+    assert_eq!(TokenIndex::parse("a.idx", &expected, 12).unwrap(), index());
     assert_eq!(index().starts(), [0, 3, 6]);
 }
 
@@ -61,9 +61,9 @@ proptest! {
 
     #[test]
     fn an_index_comes_back(lengths in proptest::collection::vec(0..1000_i32, 0..40)) {
-        let index = Index::of_documents(TokenType::I32, lengths.clone());
+        let index = TokenIndex::of_documents(TokenType::I32, lengths.clone());
         let tokens: u64 = lengths.iter().map(|length| u64::from(length.unsigned_abs())).sum();
-        prop_assert_eq!(Index::parse("a.idx", &written(&index), 4 * tokens).unwrap(), index);
+        prop_assert_eq!(TokenIndex::parse("a.idx", &written(&index), 4 * tokens).unwrap(), index);
     }
 }
 
@@ -77,7 +77,7 @@ fn signs_of_stored_tokens_are_kept() {
 }
 
 fn refused(bytes: &[u8], bin_bytes: u64, expected: &[&str]) {
-    let lines = Index::parse("a.idx", bytes, bin_bytes).unwrap_err().lines();
+    let lines = TokenIndex::parse("a.idx", bytes, bin_bytes).unwrap_err().lines();
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
     for (line, expected) in lines.iter().zip(expected) {
         assert!(line.contains(expected), "expected {expected}: {line}");
@@ -123,7 +123,7 @@ fn broken_indexes_say_what_is_wrong() {
         &["a.idx: document 1: ends before it begins: expected an end from sequence 4 on, found 3"],
     );
     refused(&with(86, 2), 12, &["a.idx: document index: ends with another sequence: expected 3, found 2"]);
-    let mut none = written(&Index::of_documents(TokenType::U16, Vec::new()));
+    let mut none = written(&TokenIndex::of_documents(TokenType::U16, Vec::new()));
     none.truncate(34);
     none[26] = 0;
     refused(&none, 0, &["begins with another sequence: expected 0, found nothing", "ends with another sequence"]);
@@ -155,7 +155,7 @@ fn any_range_of_the_tokens_is_read() {
     assert_eq!((tokens, ignore, file.has_ignored()), (vec![11, 12, 13], vec![0, 0, 0], false));
     assert_eq!(file.read(5..7, &mut Vec::new()).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 
-    let marks = Index { dtype: TokenType::U8, ..index() };
+    let marks = TokenIndex { dtype: TokenType::U8, ..index() };
     let masked = folder(&[
         ("a.idx", &idx),
         ("a.bin", &bin),
@@ -179,7 +179,7 @@ fn files_that_do_not_belong_together_are_refused() {
     assert!(message.contains("\na.bin: cannot be read: found No such file"), "{message}");
     let message = open(folder(&[("a.idx", &idx), ("a.bin", &[0; 12]), ("a.ignore.bin", &[0; 6])]).path()).unwrap_err();
     assert!(message.starts_with("a.ignore.idx: cannot be read"), "{message}");
-    let other = Index::of_documents(TokenType::U8, vec![6]);
+    let other = TokenIndex::of_documents(TokenType::U8, vec![6]);
     let files: [(&str, &[u8]); 4] =
         [("a.idx", &idx), ("a.bin", &[0; 12]), ("a.ignore.idx", &written(&other)), ("a.ignore.bin", &[0; 6])];
     let message = open(folder(&files).path()).unwrap_err();

@@ -8,10 +8,10 @@ use safetensors::tensor::TensorView;
 use tempfile::TempDir;
 
 use super::super::pack::tests::{options, write};
-use super::super::source::Source;
+use super::super::source::CorpusSource;
 use super::*;
 
-fn documents(folder: &TempDir) -> Source {
+fn documents(folder: &TempDir) -> CorpusSource {
     let ids: Vec<Vec<i32>> = (0..12).map(|length| (0..length * 3).map(|id| (length + id) % 100).collect()).collect();
     write(&folder.path().join("corpus"), &ids.iter().map(Vec::as_slice).collect::<Vec<_>>(), None)
 }
@@ -82,7 +82,7 @@ fn other_data_is_noticed_all_at_once() {
     let mut bytes = fs::read(&bin).unwrap();
     bytes[0] ^= 1;
     fs::write(&bin, bytes).unwrap();
-    let changed = DataOptions { sources: vec![Source::Indexed { prefix: moved.path().join("corpus") }], ..base };
+    let changed = DataOptions { sources: vec![CorpusSource::Indexed { prefix: moved.path().join("corpus") }], ..base };
     assert!(state(changed).check_continues(&saved).is_err());
 }
 
@@ -110,8 +110,8 @@ fn a_failure_on_the_thread_comes_with_its_step_and_is_the_last_thing() {
 
 #[test]
 fn options_and_files_are_refused_together() {
-    let absent = Source::Indexed { prefix: "absent".into() };
-    let ready = Source::Tokens { path: "ready.safetensors".into() };
+    let absent = CorpusSource::Indexed { prefix: "absent".into() };
+    let ready = CorpusSource::Tokens { path: "ready.safetensors".into() };
     let message = refused(&options(vec![absent.clone(), ready], 0, 0));
     for part in
         ["sequence: nothing to train on", "global batch: nothing", "absent.idx: cannot be read", "give this file alone"]
@@ -149,12 +149,12 @@ fn steps_of_which_no_label_counts_are_known_before() {
 }
 
 /// A file of named tensors.
-fn safetensors(path: &Path, tensors: &[(&str, Dtype, Vec<usize>, Vec<u8>)]) -> Source {
+fn safetensors(path: &Path, tensors: &[(&str, Dtype, Vec<usize>, Vec<u8>)]) -> CorpusSource {
     let views = tensors
         .iter()
         .map(|(name, dtype, shape, bytes)| (*name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
     fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
-    Source::Tokens { path: path.to_path_buf() }
+    CorpusSource::Tokens { path: path.to_path_buf() }
 }
 
 fn tokens(ids: impl IntoIterator<Item = i32>) -> Vec<u8> {
@@ -186,7 +186,7 @@ fn ready_batches_are_taken_as_they_stand() {
 fn ready_batches_of_another_run_are_refused_all_at_once() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("data.safetensors");
-    let refused = |source: Source, sequence, global_batch| {
+    let refused = |source: CorpusSource, sequence, global_batch| {
         let run = DataOptions { steps: 5, vocabulary: 20, ..options(vec![source], sequence, global_batch) };
         refused(&run).replace(&format!("{}/", folder.path().display()), "")
     };
@@ -241,7 +241,7 @@ fn ready_batches_of_another_run_are_refused_all_at_once() {
         refused(safetensors(&path, &[("tokens", Dtype::I32, vec![20], tokens(0..20))]), 3, 1).contains("three dims")
     );
     fs::write(&path, "no header").unwrap();
-    assert!(refused(Source::Tokens { path: path.clone() }, 3, 1).contains("data.safetensors: truncated"));
+    assert!(refused(CorpusSource::Tokens { path: path.clone() }, 3, 1).contains("data.safetensors: truncated"));
     fs::remove_file(&path).unwrap();
-    assert!(refused(Source::Tokens { path }, 3, 1).contains("data.safetensors: cannot be read"));
+    assert!(refused(CorpusSource::Tokens { path }, 3, 1).contains("data.safetensors: cannot be read"));
 }

@@ -6,16 +6,16 @@ use proptest::prelude::{ProptestConfig, any};
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use tempfile::TempDir;
 
-use super::super::indexed::{IGNORE, Index, TokenType, bin_path, idx_path};
-use super::super::source::Source;
+use super::super::indexed::{IGNORE, TokenIndex, TokenType, bin_path, idx_path};
+use super::super::source::CorpusSource;
 use super::*;
 
 /// Writes documents, of which `ignore` says for each token whether it counts nothing.
-pub(in super::super) fn write(prefix: &Path, documents: &[&[i32]], ignore: Option<&[u8]>) -> Source {
+pub(in super::super) fn write(prefix: &Path, documents: &[&[i32]], ignore: Option<&[u8]>) -> CorpusSource {
     let lengths: Vec<i32> = documents.iter().map(|document| i32::try_from(document.len()).unwrap()).collect();
     let pair = |prefix: &Path, dtype, bytes: Vec<u8>| {
         let mut idx = Vec::new();
-        Index::of_documents(dtype, lengths.clone()).write(&mut idx).unwrap();
+        TokenIndex::of_documents(dtype, lengths.clone()).write(&mut idx).unwrap();
         std::fs::write(idx_path(prefix), idx).unwrap();
         std::fs::write(bin_path(prefix), bytes).unwrap();
     };
@@ -23,10 +23,10 @@ pub(in super::super) fn write(prefix: &Path, documents: &[&[i32]], ignore: Optio
     if let Some(ignore) = ignore {
         pair(Path::new(&format!("{}{IGNORE}", prefix.display())), TokenType::U8, ignore.to_vec());
     }
-    Source::Indexed { prefix: prefix.to_path_buf() }
+    CorpusSource::Indexed { prefix: prefix.to_path_buf() }
 }
 
-pub(in super::super) fn options(sources: Vec<Source>, sequence: usize, global_batch: usize) -> DataOptions {
+pub(in super::super) fn options(sources: Vec<CorpusSource>, sequence: usize, global_batch: usize) -> DataOptions {
     DataOptions { sources, sequence, global_batch, seed: 5, vocabulary: 100, steps: 10 }
 }
 

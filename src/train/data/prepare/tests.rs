@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::super::indexed::{IGNORE, bin_path, idx_path};
 use super::super::pack::tests::options;
-use super::super::source::{Source, TextFormat};
+use super::super::source::{CorpusSource, TextFormat};
 use super::super::{Batch, DataOptions, Loader};
 use super::*;
 
@@ -41,10 +41,10 @@ fn written(folder: &TempDir, name: &str, text: &str) -> TextFile {
 }
 
 /// The files that `prepare` gives, beside each other; whether there is one of ignored labels.
-fn write(prefix: &Path, from: &[TextFile], encoder: &Encoder) -> Result<Prepared, Error> {
+fn write(prefix: &Path, from: &[TextFile], encoder: &Encoder) -> Result<PreparedCorpus, Error> {
     let (mut tokens, mut ignore) = (Vec::new(), Vec::new());
     let prepared = prepare(from, encoder, &mut tokens, &mut ignore, &|_: Bytes| {})?;
-    let pair = |prefix: &Path, index: &Index, bytes: &[u8]| {
+    let pair = |prefix: &Path, index: &TokenIndex, bytes: &[u8]| {
         let mut idx = Vec::new();
         index.write(&mut idx).unwrap();
         fs::write(idx_path(prefix), idx).unwrap();
@@ -58,7 +58,7 @@ fn write(prefix: &Path, from: &[TextFile], encoder: &Encoder) -> Result<Prepared
     Ok(prepared)
 }
 
-fn batches(source: Source) -> Vec<Batch> {
+fn batches(source: CorpusSource) -> Vec<Batch> {
     let options = DataOptions { vocabulary: 5000, steps: 6, ..options(vec![source], 12, 2) };
     let mut loader = Loader::start(&options, 0).unwrap();
     (0..6).map(|_| loader.next().unwrap()).collect()
@@ -89,8 +89,8 @@ fn texts_are_the_same_read_and_prepared() {
         let expected: Vec<u32> =
             text.split("\n\n").flat_map(|text| [encoder.tokenizer().encode(text).unwrap(), vec![0]].concat()).collect();
         assert_eq!(ids, expected, "each document, and the token that ends it");
-        let direct = Source::Text { file, encoder: Arc::clone(&encoder) };
-        assert_eq!(batches(direct), batches(Source::Indexed { prefix }));
+        let direct = CorpusSource::Text { file, encoder: Arc::clone(&encoder) };
+        assert_eq!(batches(direct), batches(CorpusSource::Indexed { prefix }));
     }
 }
 
