@@ -168,18 +168,18 @@ pub(crate) fn this_thread() -> Tid {
 /// The list of the process's threads, to be read as often as wanted.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadList {
-    folder: Option<Folder>,
+    folder: Option<TaskFolder>,
 }
 
 /// The system's list, open, with the numbers of its device and file: descriptors are the program's, which may close those it does not
 /// know, or give their numbers to files of its own.
 #[derive(Debug)]
-struct Folder {
+struct TaskFolder {
     file: File,
     numbers: (u64, u64),
 }
 
-impl Folder {
+impl TaskFolder {
     fn open() -> Option<Self> {
         let file = File::open("/proc/self/task").ok()?;
         let found = file.metadata().ok()?;
@@ -231,12 +231,12 @@ impl ThreadList {
 
     /// The list, and whether nobody is missing.
     fn read(&mut self) -> Option<(BTreeSet<Tid>, bool)> {
-        let before = self.folder.as_ref().and_then(Folder::count).or_else(|| {
+        let before = self.folder.as_ref().and_then(TaskFolder::count).or_else(|| {
             if let Some(lost) = self.folder.take() {
                 // Its number is the program's now, or nobody's.
                 let _ = lost.file.into_raw_fd();
             }
-            self.folder = Folder::open();
+            self.folder = TaskFolder::open();
             self.folder.as_ref()?.count()
         })?;
         let folder = self.folder.as_ref()?;
@@ -421,7 +421,7 @@ mod tests {
         assert!(list.threads().contains(&this_thread()));
         let (mut file, numbers) = (tempfile::tempfile().unwrap(), list.folder.as_ref().unwrap().numbers);
         file.write_all(b"of the program").unwrap();
-        list.folder = Some(Folder { file: file.try_clone().unwrap(), numbers });
+        list.folder = Some(TaskFolder { file: file.try_clone().unwrap(), numbers });
         assert!(list.threads().contains(&this_thread()));
         assert_eq!(file.stream_position().unwrap(), 14);
     }
