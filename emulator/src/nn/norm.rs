@@ -63,10 +63,10 @@ fn normed(
         f32::load(&x, start, buffer);
         if let Some((other, sum)) = &residual {
             f32::load(other, start, addend);
-            for (value, add) in buffer.iter_mut().zip(&*addend) {
-                *value = (*value + add).rounded(sum.dtype());
-            }
+            math::add(buffer, addend);
+            // What is normalised is the sum as it is stored, which rows are converted to and from at a time.
             f32::store(sum, start, buffer);
+            f32::load(sum, start, buffer);
         }
         let inverse = 1.0 / (math::sum_of_squares(buffer) / row_len as f32 + epsilon).sqrt();
         math::normalise(buffer, inverse, gamma);
