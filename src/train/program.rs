@@ -27,12 +27,12 @@ use super::optimizer::{Optimizer, Summed, matrices, squares};
 pub mod name {
     /// Output `[]` f32: what the labels of the micro-batch add to the loss.
     pub const LOSS: &str = "loss";
-    /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone. Of [`super::Part::Compressed`] the norm
-    /// of the first moments of what is compressed, and of the gradients of the others.
+    /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone. Of [`super::StepPart::Compressed`]
+    /// the norm of the first moments of what is compressed, and of the gradients of the others.
     pub(super) const NORM: &str = "norm";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
-    /// Input `[]` f32 of [`super::Part::Update`] and [`super::Part::Compressed`]: what gradients are multiplied by.
+    /// Input `[]` f32 of [`super::StepPart::Update`] and [`super::StepPart::Compressed`]: what gradients are multiplied by.
     pub const FACTOR: &str = "factor";
 }
 
