@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use super::thread;
 use super::turnstile::Turnstile;
-use super::watch::{self, ThreadList};
+use super::watch;
 
 /// The running thread; dropping it closes the turnstile and joins the thread.
 #[derive(Debug)]
@@ -31,10 +31,9 @@ impl Conductor {
             begun.begin();
             conduct();
         };
-        let mut list = ThreadList::default();
-        let before = list.threads();
+        let before = watch::threads();
         let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
-        let began = if watch::is_possible() { list.threads() } else { BTreeSet::new() };
+        let began = if watch::is_possible() { watch::threads() } else { BTreeSet::new() };
         turnstile.is_begun_by(began.difference(&before).copied().collect());
         Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::turnstile::{Host, Stand, Turnstile, TurnstileView};
-use super::watch::{self, Doing, Look, ThreadList, Tid, Watcher};
+use super::watch::{self, Doing, Look, Tid, Watcher};
 use crate::machine::Machine;
 use crate::strict::Strict;
 use crate::strict::trace::{Actor, What};
@@ -59,7 +59,6 @@ pub(crate) struct Quiet {
     residents: BTreeSet<Tid>,
     /// Younger threads that have not called yet, and when each was first seen.
     strangers: BTreeMap<Tid, Instant>,
-    threads: ThreadList,
     watcher: Watcher,
     /// Threads that wait for a lock: how they looked, and when that was first seen.
     locked: BTreeMap<Tid, (Look, Instant)>,
@@ -70,15 +69,13 @@ pub(crate) struct Quiet {
 impl Quiet {
     /// For a machine that is new.
     pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
-        let mut threads = ThreadList::default();
         Self {
             turnstile,
             machine: Arc::downgrade(machine),
             strict,
             can_see: watch::is_possible(),
-            residents: threads.strangers().into_iter().collect(),
+            residents: watch::strangers().into_iter().collect(),
             strangers: BTreeMap::new(),
-            threads,
             watcher: Watcher::default(),
             locked: BTreeMap::new(),
             asleep: BTreeMap::new(),
@@ -130,7 +127,7 @@ impl Quiet {
             return;
         }
         let now = Instant::now();
-        let present: BTreeSet<Tid> = self.threads.strangers().into_iter().collect();
+        let present: BTreeSet<Tid> = watch::strangers().into_iter().collect();
         self.strangers.retain(|tid, _| present.contains(tid));
         self.residents.retain(|tid| present.contains(tid));
         for tid in present {

@@ -7,16 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::IntoRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-
-#[cfg(target_os = "linux")]
-use {
-    rustix::fs::{RawDir, SeekFrom},
-    std::mem::MaybeUninit,
-};
 
 /// Id of a thread in the operating system.
 pub(crate) type Tid = u32;
@@ -165,93 +158,34 @@ pub(crate) fn this_thread() -> Tid {
     link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
 }
 
-/// The list of the process's threads, to be read as often as wanted.
-#[derive(Debug, Default)]
-pub(crate) struct ThreadList {
-    folder: Option<TaskFolder>,
-}
-
-/// The system's list, open, with the numbers of its device and file: descriptors are the program's, which may close those it does not
-/// know, or give their numbers to files of its own.
-#[derive(Debug)]
-struct TaskFolder {
-    file: File,
-    numbers: (u64, u64),
-}
-
-impl TaskFolder {
-    fn open() -> Option<Self> {
-        let file = File::open("/proc/self/task").ok()?;
-        let found = file.metadata().ok()?;
-        Some(Self { file, numbers: (found.dev(), found.ino()) })
-    }
-
-    /// Threads there are; none if it is not the list any more.
-    fn count(&self) -> Option<usize> {
-        let found = self.file.metadata().ok().filter(|found| (found.dev(), found.ino()) == self.numbers)?;
-        // A link each, and two of the folder's own.
-        usize::try_from(found.nlink()).ok()?.checked_sub(2).filter(|count| *count > 0)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn read(&self) -> io::Result<BTreeSet<Tid>> {
-        // One call of the system gives a thousand threads, so that none begins or ends between two.
-        let mut room = [MaybeUninit::uninit(); 32 << 10];
-        rustix::fs::seek(&self.file, SeekFrom::Start(0))?;
-        let mut entries = RawDir::new(&self.file, &mut room);
-        let mut found = BTreeSet::new();
-        while let Some(entry) = entries.next() {
-            found.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<Tid>().ok()));
-        }
-        Ok(found)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn read(&self) -> io::Result<BTreeSet<Tid>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-impl ThreadList {
-    /// Times the list is read at most for one answer.
+/// All threads of the process, and perhaps some that have just ended; none where they cannot be seen.
+pub(crate) fn threads() -> BTreeSet<Tid> {
+    /// Times the list is read at most.
     const READS: usize = 8;
-
-    /// All threads, and perhaps some that have just ended; none where they cannot be seen.
-    pub(crate) fn threads(&mut self) -> BTreeSet<Tid> {
-        let mut all = BTreeSet::new();
-        for _ in 0..Self::READS {
-            let Some((found, is_whole)) = self.read() else { return BTreeSet::new() };
-            all.extend(found);
-            if is_whole {
-                break;
-            }
-        }
-        all
-    }
-
-    /// The list, and whether nobody is missing.
-    fn read(&mut self) -> Option<(BTreeSet<Tid>, bool)> {
-        let before = self.folder.as_ref().and_then(TaskFolder::count).or_else(|| {
-            if let Some(lost) = self.folder.take() {
-                // Its number is the program's now, or nobody's.
-                let _ = lost.file.into_raw_fd();
-            }
-            self.folder = TaskFolder::open();
-            self.folder.as_ref()?.count()
-        })?;
-        let folder = self.folder.as_ref()?;
-        let found = folder.read().ok()?;
+    const FOLDER: &str = "/proc/self/task";
+    // A link each, and two of the folder's own.
+    let count = || fs::metadata(FOLDER).map_or(0, |folder| folder.nlink().saturating_sub(2));
+    let mut all = BTreeSet::new();
+    for _ in 0..READS {
+        let before = count();
+        let Ok(entries) = fs::read_dir(FOLDER) else { return BTreeSet::new() };
+        let found: BTreeSet<Tid> =
+            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         // A thread that ends while the list is read ends the list, though younger ones are there.
-        let is_whole = before == found.len() && folder.count() == Some(found.len());
-        Some((found, is_whole))
+        let is_whole = [before, count()] == [found.len() as u64; 2];
+        all.extend(found);
+        if is_whole {
+            break;
+        }
     }
+    all
+}
 
-    /// All threads nobody has claimed, in ascending order.
-    pub(crate) fn strangers(&mut self) -> Vec<Tid> {
-        let all = self.threads();
-        let claimed = claimed();
-        all.difference(&claimed).copied().collect()
-    }
+/// All threads of the process nobody has claimed, in ascending order.
+pub(crate) fn strangers() -> Vec<Tid> {
+    let all = threads();
+    let claimed = claimed();
+    all.difference(&claimed).copied().collect()
 }
 
 /// When a thread was started, in ticks since the host was; threads of one tick compare by id.
@@ -359,7 +293,6 @@ fn doing_of_call(line: &str) -> Doing {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Seek, Write};
     use std::sync::{Arc, Barrier};
 
     use super::*;
@@ -386,7 +319,6 @@ mod tests {
             println!("skipped no_thread_is_overlooked_while_older_ones_end: {hidden}");
             return;
         }
-        let mut list = ThreadList::default();
         for _ in 0..200 {
             let end = Arc::new(Barrier::new(OLDER + 1));
             let older = [(); OLDER].map(|()| {
@@ -403,27 +335,11 @@ mod tests {
             });
             let tid = told.recv().expect("the thread tells");
             end.wait();
-            assert!((0..20).all(|_| list.threads().contains(&tid)));
+            assert!((0..20).all(|_| threads().contains(&tid)));
             drop(go);
             youngest.join().expect("the thread ends");
             older.into_iter().for_each(|thread| thread.join().expect("the thread ends"));
         }
-    }
-
-    /// A program may close descriptors that it does not know, and have their numbers for its own files.
-    #[test]
-    fn a_file_of_the_program_is_not_taken_for_the_list() {
-        if let Err(hidden) = try_to_see() {
-            println!("skipped a_file_of_the_program_is_not_taken_for_the_list: {hidden}");
-            return;
-        }
-        let mut list = ThreadList::default();
-        assert!(list.threads().contains(&this_thread()));
-        let (mut file, numbers) = (tempfile::tempfile().unwrap(), list.folder.as_ref().unwrap().numbers);
-        file.write_all(b"of the program").unwrap();
-        list.folder = Some(TaskFolder { file: file.try_clone().unwrap(), numbers });
-        assert!(list.threads().contains(&this_thread()));
-        assert_eq!(file.stream_position().unwrap(), 14);
     }
 
     #[test]
@@ -443,10 +359,9 @@ mod tests {
         while look(tid).doing != Doing::Waits {
             std::thread::yield_now();
         }
-        let mut list = ThreadList::default();
-        assert!(list.strangers().contains(&tid));
+        assert!(strangers().contains(&tid));
         claim(tid);
-        assert!(!list.strangers().contains(&tid));
+        assert!(!strangers().contains(&tid));
         unclaim(tid);
         let mut watcher = Watcher::default();
         let mark = watcher.look(tid);
