@@ -9,6 +9,8 @@ use std::env;
 use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use crate::common::strict::*;
 use crate::common::*;
@@ -36,7 +38,7 @@ fn four_ranks(seed: u64) -> (Vec<String>, Vec<Vec<u8>>) {
     card.enter();
     let mut root = HcclRootInfo { internal: [0; 4108] };
     hccl_ok(&table, call!(table, HcclGetRootInfo(&raw mut root)));
-    let sums: Vec<std::sync::Mutex<Vec<u8>>> = (0..4).map(|_| std::sync::Mutex::default()).collect();
+    let sums: Vec<Mutex<Vec<u8>>> = (0..4).map(|_| Mutex::default()).collect();
     on_threads(4, |rank| {
         linger();
         let card = Card::new(&table, rank as i32);
@@ -125,4 +127,50 @@ fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
         is_over.store(true, Ordering::Relaxed);
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
+}
+
+/// The order of two threads, of which the first waits for a lock before its second call: a thread that is none of the program's holds it
+/// and runs so long.
+fn two_threads_and_a_lock(seed: u64, held: Duration) -> Vec<String> {
+    let (lock, is_coming) = (Mutex::new(()), AtomicBool::new(false));
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (lock, is_coming) = (&lock, &is_coming);
+        scope.spawn(move || {
+            let _held = lock.lock();
+            tell.send(()).expect("somebody listens");
+            while !is_coming.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            let since = Instant::now();
+            while since.elapsed() < held {
+                std::hint::spin_loop();
+            }
+        });
+        told.recv().expect("the lock is taken");
+        // Younger than the thread that has the lock.
+        let (emulator, table) = strict(1, seed);
+        let card = Card::new(&table, 0);
+        on_threads(2, |thread| {
+            card.enter();
+            if thread == 0 {
+                is_coming.store(true, Ordering::Relaxed);
+                drop(lock.lock());
+            }
+            for _ in 0..3 {
+                let buffer = card.malloc(64);
+                ok(&table, call!(table, aclrtFree(buffer)));
+            }
+        });
+        emulator.trace().iter().map(ToString::to_string).collect()
+    })
+}
+
+/// Longer than a lock is waited for where nobody runs who may have it, as where its holder has no core on a busy host.
+#[test]
+fn who_waits_for_a_lock_while_another_thread_runs_is_not_passed_by() {
+    for seed in 0..6 {
+        let expected = two_threads_and_a_lock(seed, Duration::ZERO);
+        same(&two_threads_and_a_lock(seed, Duration::from_millis(300)), &expected, seed);
+    }
 }

@@ -44,10 +44,14 @@ impl<'a> Uploads<'a> {
         let to = part.place(offset, len_bytes)?;
         let failed = |error: crate::device::Error| part.failed("loading", error.into());
         let mut arrived = Bytes(0);
-        while self.under_way.len() >= MOST_UNDER_WAY {
+        while let Some((oldest, oldest_part, _)) = self.under_way.front()
+            && (self.under_way.len() >= MOST_UNDER_WAY
+                || oldest.is_done().map_err(|error| oldest_part.failed("loading", error.into()))?)
+        {
             arrived += self.wait_for_oldest()?;
         }
-        let fits = self.idle.iter().position(|memory| memory.len() >= len_bytes);
+        // The one that was copied last: where a core did that, it lies in its cache.
+        let fits = self.idle.iter().rposition(|memory| memory.len() >= len_bytes);
         let mut memory = match fits {
             Some(at) => self.idle.swap_remove(at),
             None => {

@@ -58,14 +58,17 @@ pub(super) fn convert_changed(
     Ok(())
 }
 
+/// Elements tested at a time for being finite: so many that to end a test costs nothing beside it.
+const TESTED: usize = 16 << 10;
+
 /// Index of the first element that is NaN or infinite, with its value.
 pub(crate) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32)> {
     // Several elements are tested at once, as no test ends a loop over them.
     fn first<const N: usize>(bytes: &[u8], has_one: impl Fn(&[[u8; N]]) -> bool) -> Option<usize> {
-        let mut blocks = bytes.as_chunks::<N>().0.chunks(BLOCK).enumerate();
+        let mut blocks = bytes.as_chunks::<N>().0.chunks(TESTED).enumerate();
         let (block, elements) = blocks.find(|(_, elements)| has_one(elements))?;
         let at = elements.iter().position(|element| has_one(slice::from_ref(element)))?;
-        Some(block * BLOCK + at)
+        Some(block * TESTED + at)
     }
     // Without its sign a number that is not finite is the largest, as integers are compared.
     let largest = |elements: &[[u8; 2]]| {

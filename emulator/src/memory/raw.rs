@@ -9,6 +9,7 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use half::{bf16, f16};
@@ -19,6 +20,7 @@ use super::pages::{Backing, Range, Store, page_bytes};
 use crate::base::site::Site;
 use crate::memory::location::Location;
 use crate::memory::place::{Parts, PeerBuffer, Place};
+use crate::memory::streaming::copy_streaming;
 
 /// A type any bit pattern of which is a value.
 ///
@@ -44,6 +46,8 @@ pub(crate) struct Allocation {
     size: usize,
     location: Location,
     pages: Pages,
+    /// Bytes from its first one to the last that was uploaded: the system has given the pages there, as far as is known.
+    uploaded: AtomicUsize,
     /// The call that freed it, in strict mode.
     freed: OnceLock<Arc<Site>>,
 }
@@ -83,7 +87,7 @@ impl Allocation {
     }
 
     fn of(address: usize, bytes: NonNull<u8>, size: usize, location: Location, pages: Pages) -> Self {
-        Self { address, bytes, size, location, pages, freed: OnceLock::new() }
+        Self { address, bytes, size, location, pages, uploaded: AtomicUsize::new(0), freed: OnceLock::new() }
     }
 
     /// The `size` bytes at `offset` of a range, which shows memory of `location` there; `parts` is where other processes
@@ -333,6 +337,26 @@ impl RawSpan {
         let from = source.at(source_offset_bytes, len_bytes);
         // SAFETY: both ranges were checked by `at`; `copy` permits overlap.
         unsafe { std::ptr::copy(from.cast_const(), into, len_bytes) };
+    }
+
+    /// As [`Self::copy_from`], of bytes of the host for an allocation, which cannot overlap and are not read soon: past the caches, but
+    /// for the first bytes of a page, which the system clears meanwhile, and which lie in the caches then.
+    ///
+    /// # Panics
+    /// When either range leaves its span, or they overlap.
+    pub(crate) fn upload_from(&self, offset_bytes: usize, source: &Self, source_offset_bytes: usize, len_bytes: usize) {
+        let Some(owner) = &self.owner else {
+            return self.copy_from(offset_bytes, source, source_offset_bytes, len_bytes);
+        };
+        let into = self.at(offset_bytes, len_bytes);
+        let from = source.at(source_offset_bytes, len_bytes);
+        let end = into.addr() - owner.bytes.addr().get() + len_bytes;
+        if owner.uploaded.fetch_max(end, Ordering::Relaxed) < end {
+            return self.copy_from(offset_bytes, source, source_offset_bytes, len_bytes);
+        }
+        assert!(into.addr().abs_diff(from.addr()) >= len_bytes, "overlapping ranges of {len_bytes} bytes");
+        // SAFETY: both ranges were checked by `at`, and share no byte.
+        unsafe { copy_streaming(from.cast_const(), into, len_bytes) };
     }
 
     /// Sets every byte.

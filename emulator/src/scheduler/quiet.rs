@@ -7,7 +7,8 @@
 //! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
 //! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
 //! waited for: only they can wake it. Who has a lock is out of sight, and may be none of the program's threads (all of a process
-//! share the locks of the C library's memory): one that waits for a lock is waited for up to [`Patience::LOCKED`]. A thread that
+//! share the locks of the C library's memory): one that waits for a lock is waited for up to [`Patience::LOCKED`], and while any thread of
+//! the process runs, which may be the one that has it, up to [`Patience::LOCKED_BY_RUNNERS`]. A thread that
 //! has not called yet is given [`Patience::STRANGER`] after it was first seen, and while it runs [`Patience::STRANGER_RUNS`]; in
 //! timed mode, where whoever comes late finds the cards ahead, [`Patience::TIMED_STRANGER_RUNS`]. Where threads cannot be seen (no
 //! `/proc`), each is waited for up to [`Patience::OUTSIDE`].
@@ -31,6 +32,8 @@ impl Patience {
     const OUTSIDE: Duration = Duration::from_millis(20);
     /// Longer than a busy host keeps a thread from its core that has a lock for a moment.
     const LOCKED: Duration = Duration::from_millis(100);
+    /// One without a core for long runs all the same, and so do those that are ahead in the queue for the lock.
+    const LOCKED_BY_RUNNERS: Duration = Duration::from_secs(1);
     const STRANGER: Duration = Duration::from_millis(100);
     /// On a busy host a new thread may take long to come to its first call.
     const STRANGER_RUNS: Duration = Duration::from_secs(1);
@@ -188,7 +191,10 @@ impl Quiet {
             return false;
         }
         match self.locked.get(&tid) {
-            Some((known, since)) if known == look => since.elapsed() < Patience::LOCKED,
+            Some((known, since)) if known == look => {
+                let waits = since.elapsed();
+                waits < Patience::LOCKED || waits < Patience::LOCKED_BY_RUNNERS && watch::does_another_run()
+            }
             _ => {
                 self.locked.insert(tid, (look.clone(), Instant::now()));
                 true

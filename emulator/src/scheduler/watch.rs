@@ -188,6 +188,12 @@ pub(crate) fn strangers() -> Vec<Tid> {
     all.difference(&claimed).copied().collect()
 }
 
+/// Whether any thread of the process runs but the calling one.
+pub(crate) fn does_another_run() -> bool {
+    let own = this_thread();
+    threads().into_iter().any(|tid| tid != own && look(tid).doing == Doing::Runs)
+}
+
 /// When a thread was started, in ticks since the host was; threads of one tick compare by id.
 pub(crate) fn started(tid: Tid) -> (u64, Tid) {
     (stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX), tid)

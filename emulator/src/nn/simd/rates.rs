@@ -6,6 +6,7 @@
 
 use std::hint::black_box;
 
+use crate::memory::streaming;
 use crate::nn::simd::isa::{Isa, dispatched};
 
 /// Elements that the loops over memory take at a time.
@@ -78,27 +79,11 @@ dispatched! {
     }
 }
 
-/// Copies past the caches where the processor can: what is written is not read first.
+/// Copies past the caches where the processor can.
 pub(crate) fn copy_streaming(from: &[f32], to: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_mm_loadu_ps, _mm_sfence, _mm_stream_ps};
-        for (from, to) in from.chunks_exact(BLOCK).zip(to.chunks_exact_mut(BLOCK)) {
-            let (from, to) = (from.as_ptr(), to.as_mut_ptr());
-            for at in (0..BLOCK).step_by(4) {
-                let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
-                assert!(to.addr().is_multiple_of(16));
-                // SAFETY: `at + 4` elements are within the block.
-                let value = unsafe { _mm_loadu_ps(from) };
-                // SAFETY: as above, aligned to 16 bytes.
-                unsafe { _mm_stream_ps(to, value) };
-            }
-        }
-        // SAFETY: part of every x86-64; orders the stores above before those that follow.
-        unsafe { _mm_sfence() };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    to.copy_from_slice(from);
+    assert_eq!(from.len(), to.len());
+    // SAFETY: two slices of one length, one of them exclusive.
+    unsafe { streaming::copy_streaming(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(to)) };
 }
 
 /// Vectors that are multiplied and added independently of each other, where there are 32 registers: two units with
