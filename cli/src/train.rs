@@ -317,17 +317,8 @@ impl<'a> Job<'a> {
             vocabulary: config.vocab_size,
             steps: recipe.steps as u64,
         });
-        let loader = data.and_then(|data| match Loader::start(&data, first as u64) {
-            Ok(loader) => Some(loader),
-            Err(ascend_tp::train::data::Error::Refused(found)) => {
-                problems.append(found);
-                None
-            }
-            Err(error) => {
-                problems.push(Diagnostic::new("--data", "cannot be read").found(error));
-                None
-            }
-        });
+        let loader =
+            data.and_then(|data| start_loader(&data, first as u64).map_err(|found| problems.append(found)).ok());
         if let (Some(loader), Some((_, kept))) = (&loader, &checkpoint)
             && let Err(found) = loader.state().check_continues(&kept.data)
         {
@@ -405,6 +396,8 @@ impl<'a> Job<'a> {
         interrupt::end_in_order();
         let mut saved = first;
         let mut is_asked_to_end = false;
+        let is_logged = self.options.metrics.is_some() || self.options.tensorboard.is_some();
+        let untraced = if is_logged || has_clock { Timed::Streams } else { Timed::No };
         while trainer.next_step() < self.recipe.steps {
             is_asked_to_end = before_step(group, trainer, &mut paces)?;
             self.tell_of_stragglers(group, &paces, &mut slow);
@@ -413,12 +406,7 @@ impl<'a> Job<'a> {
             }
             let batch = self.loader.next()?;
             let traced = self.options.trace.as_ref().filter(|_| trainer.next_step() == traced_step);
-            let is_logged = self.options.metrics.is_some() || self.options.tensorboard.is_some();
-            let timed = match traced {
-                Some(_) => Timed::Steps,
-                None if is_logged || has_clock => Timed::Streams,
-                None => Timed::No,
-            };
+            let timed = traced.map_or(untraced, |_| Timed::Steps);
             let (step, phases) = trainer.timed_step(&batch, timed)?;
             if has_clock {
                 efficiency.add(phases.clone(), &trainer.programs(), self.layout.cards());
@@ -448,12 +436,7 @@ impl<'a> Job<'a> {
             if saved < trainer.next_step() && (self.options.save.is_some() || !is_asked_to_end) {
                 self.save(trainer, writer)?;
             }
-            if let Some(found) = writer.finish()? {
-                if speaks && self.options.save.is_some() {
-                    note(&format!("saved {}", found.path.display()));
-                }
-                last = Some(found.path);
-            }
+            last = self.finish(writer, group)?.or(last);
         }
         // One that is asked for while the last checkpoint is written is an end before the sample.
         if is_asked_to_end || before_step(group, trainer, &mut paces)? { Err(Failure::Interrupted) } else { Ok(last) }
@@ -509,6 +492,15 @@ impl<'a> Job<'a> {
         logs::Pace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
     }
 
+    /// Where the last checkpoint is, once it is written; None where none was saved.
+    fn finish(&self, writer: &mut Writer, group: &ProcessGroup) -> Result<Option<PathBuf>, Failure> {
+        let Some(found) = writer.finish()? else { return Ok(None) };
+        if group.is_first() && self.options.save.is_some() {
+            note(&format!("saved {}", found.path.display()));
+        }
+        Ok(Some(found.path))
+    }
+
     fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
         let kept = Kept {
             model: self.folder.clone(),
@@ -533,6 +525,14 @@ fn before_step(group: &ProcessGroup, trainer: &Trainer, paces: &mut Paces) -> Re
     let (asked, seconds): (Vec<bool>, Vec<Vec<f64>>) = all.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     paces.add(seconds.concat());
     Ok(asked.contains(&true))
+}
+
+/// Batches of the data from step `first` on.
+fn start_loader(data: &DataOptions, first: u64) -> Result<Loader, Diagnostics> {
+    Loader::start(data, first).map_err(|error| match error {
+        ascend_tp::train::data::Error::Refused(found) => found,
+        error => Diagnostic::new("--data", "cannot be read").found(error).into(),
+    })
 }
 
 /// The newest checkpoint of the folder to save in, and what it says of its run; what is wrong with it is a problem.

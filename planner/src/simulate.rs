@@ -288,6 +288,20 @@ impl<'a> Simulator<'a> {
         SimulatedRun { ranks, breakdown }
     }
 
+    /// Time of the host for what launches a step.
+    fn launch_us(&self, priced: &Priced) -> f64 {
+        match priced {
+            Priced::Kernel(_, Repeats::Yes) => self.host_us("aclnnMatmul", 0),
+            Priced::Kernel(_, Repeats::No) => {
+                self.host_us("aclnnMatmulGetWorkspaceSize", 0) + self.host_us("aclnnMatmul", 0)
+            }
+            Priced::Exchange { product: None, .. } => self.host_us("HcclAllReduce", 0),
+            Priced::Exchange { product: Some(_), .. } => self.host_us("aclnnMatmulAllReduce", 0),
+            Priced::Record(_) => self.host_us("aclrtRecordEvent", 0),
+            Priced::Wait(_) => self.host_us("aclrtStreamWaitEvent", 0),
+        }
+    }
+
     fn host_us(&self, function: &str, bytes: u64) -> f64 {
         self.profile.host_us(HostCall::of(function), bytes as f64)
     }
@@ -331,16 +345,7 @@ impl<'a> Simulator<'a> {
         let priced = &self.steps[rank][walk.next];
         let stream = self.plans[rank].steps[walk.next].stream as usize;
         if launching == Launching::Eager && !walk.waits {
-            walk.host_us += match priced {
-                Priced::Kernel(_, Repeats::Yes) => self.host_us("aclnnMatmul", 0),
-                Priced::Kernel(_, Repeats::No) => {
-                    self.host_us("aclnnMatmulGetWorkspaceSize", 0) + self.host_us("aclnnMatmul", 0)
-                }
-                Priced::Exchange { product: None, .. } => self.host_us("HcclAllReduce", 0),
-                Priced::Exchange { product: Some(_), .. } => self.host_us("aclnnMatmulAllReduce", 0),
-                Priced::Record(_) => self.host_us("aclrtRecordEvent", 0),
-                Priced::Wait(_) => self.host_us("aclrtStreamWaitEvent", 0),
-            };
+            walk.host_us += self.launch_us(priced);
         }
         let ready_us = walk.ends_us[stream].max(walk.host_us);
         let node_us = match launching {

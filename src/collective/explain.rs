@@ -1,8 +1,8 @@
 //! What the cards exchange, one row a collective, with the reason.
 
 use crate::base::{Bytes, Id};
-use crate::placement::Placed;
 use crate::placement::transition::step_cost;
+use crate::placement::{Layout, Mesh, Placed};
 use crate::program::{Kind, Op, OpId, Program, ValueId};
 
 /// One collective of a lowered program.
@@ -72,11 +72,7 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
         let needs = match reader(result) {
             (_, None) => "the output is whole".to_owned(),
             (value, Some(user)) => {
-                let layout = &placed.layouts[value];
-                let wanted = match layout.is_replicated() {
-                    true => "it whole".to_owned(),
-                    false => format!("it as {{{}}}", layout.text(&mesh.axis_names())),
-                };
+                let wanted = as_wanted(&placed.layouts[value], mesh);
                 format!("{}{} needs {wanted}", user.kind.row().name, name(user.result()))
             }
         };
@@ -104,6 +100,14 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
         }
     };
     program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
+}
+
+/// How an op needs its operand.
+fn as_wanted(layout: &Layout, mesh: &Mesh) -> String {
+    match layout.is_replicated() {
+        true => "it whole".to_owned(),
+        false => format!("it as {{{}}}", layout.text(&mesh.axis_names())),
+    }
 }
 
 /// The reason of an op that lets operands go around.

@@ -607,12 +607,13 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[OnAxis], now: &State) -> Option<Choice> {
-        let op = &self.program.ops[id];
+    /// Layouts of the operands and of what is produced, where each axis does what is said.
+    fn laid(&self, op: &Op, rule: &Rule, on_axis: &[OnAxis]) -> (Vec<Layout>, SmallVec<[Layout; 1]>) {
         let mut operands: Vec<Layout> = rule.operands.iter().map(|dims| Layout::replicated(dims.len())).collect();
         let whole = rule.results[..op.results.len()].iter().map(|dims| Layout::replicated(dims.len()));
         let mut produced: SmallVec<[Layout; 1]> = whole.collect();
         for (axis, what) in self.mesh.ids().into_iter().zip(on_axis) {
+            let sum = |layout: &mut Layout| layout.partial.push((axis, Reduce::Sum));
             match *what {
                 OnAxis::Whole => {}
                 OnAxis::Letter(letter) => {
@@ -628,23 +629,22 @@ impl<'a> Pass<'a> {
                         }
                     }
                 }
-                OnAxis::Pass(operand) => {
-                    operands[operand].partial.push((axis, Reduce::Sum));
-                    produced.iter_mut().for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
-                }
+                OnAxis::Pass(operand) => produced.iter_mut().chain([&mut operands[operand]]).for_each(sum),
                 OnAxis::Join => {
                     let count = op.kind.row().in_place.len();
                     let kept = produced.iter_mut().take(count);
                     // The parts themselves, and what was kept back of them.
-                    let parts = operands.iter_mut().take(1 + count).chain(kept);
-                    parts.for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
+                    operands.iter_mut().take(1 + count).chain(kept).for_each(sum);
                 }
-                OnAxis::PassAll => {
-                    let all = operands.iter_mut().chain(&mut produced);
-                    all.for_each(|layout| layout.partial.push((axis, Reduce::Sum)));
-                }
+                OnAxis::PassAll => operands.iter_mut().chain(&mut produced).for_each(sum),
             }
         }
+        (operands, produced)
+    }
+
+    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[OnAxis], now: &State) -> Option<Choice> {
+        let op = &self.program.ops[id];
+        let (mut operands, produced) = self.laid(op, rule, on_axis);
         // Parts of a sum pass only where nothing but sums is reduced.
         if produced.iter().any(|layout| layout.partial.iter().any(|(_, reduce)| *reduce != layout.partial[0].1)) {
             return None;

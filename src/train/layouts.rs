@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 use crate::config::ModelConfig;
-use crate::placement::{COLUMNS, DEPTH, Layout, Mesh, Pins, ROWS, Residual, TENSOR, place};
+use crate::placement::{COLUMNS, DEPTH, Layout, Mesh, Pins, Placement, ROWS, Residual, TENSOR, place};
 use crate::program::grad::AGAIN;
 use crate::program::models::{COPY, trained};
 use crate::program::tree::SumOrder;
@@ -108,14 +108,8 @@ pub fn pins(
     (residual, zero): (Residual, Zero),
     (order, levels): (SumOrder, usize),
 ) -> Result<Pins, Diagnostics> {
-    let mut base = activations(config, (loss, mesh), residual);
     let names = mesh.axis_names();
-    let mut placed = place(loss, mesh, &base)?;
-    let adapters = adapters(loss, &placed.stored, &names);
-    if !adapters.is_empty() {
-        base = adapters.iter().fold(base, |pins, (name, dims)| pins.value(name, dims));
-        placed = place(loss, mesh, &base)?;
-    }
+    let (base, placed) = with_adapters(activations(config, (loss, mesh), residual), loss, mesh)?;
     let has_replicas = !mesh.named(REPLICAS).is_empty();
     let data: Vec<&str> = dealt(mesh).map(|(_, axis)| axis).collect();
     let is_cut = |axis: &&str| !has_replicas || *axis != DATA;
@@ -196,6 +190,18 @@ fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: 
     ["", "grad.", AGAIN]
         .into_iter()
         .fold(pins, |pins, stands_before| pins.value(&format!("{stands_before}residual.*"), &stream))
+}
+
+/// The pins with those of adapters, of which a program may have none, and where it lies by them.
+fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Placement), Diagnostics> {
+    let (placed, names) = (place(loss, mesh, &base)?, mesh.axis_names());
+    let adapters = adapters(loss, &placed.stored, &names);
+    if adapters.is_empty() {
+        return Ok((base, placed));
+    }
+    let base = adapters.iter().fold(base, |pins, (name, dims)| pins.value(name, dims));
+    let placed = place(loss, mesh, &base)?;
+    Ok((base, placed))
 }
 
 /// Where adapters lie: each factor as the weight that it stands beside, along the dims that it shares with it. The rank is not cut:

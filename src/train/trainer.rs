@@ -290,11 +290,7 @@ impl Trainer {
             let run = run_window(&self.engine);
             self.time(timed, &run);
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
-                let name = match part {
-                    StepPart::Update => "update".to_owned(),
-                    _ if self.layout.stages > 1 => "all micro-batches".to_owned(),
-                    _ => format!("micro-batch {}", at + 1),
-                };
+                let name = self.phase_name(part, at);
                 // Ranks are not in step: what one is ahead of the others counts in the run before.
                 let start_ns = self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
                 let spans = self.engine.spans().to_vec();
@@ -321,6 +317,15 @@ impl Trainer {
             None => began.elapsed().as_secs_f64(),
         };
         Ok((found, phases))
+    }
+
+    /// What a run of a step's program is called, the `at`-th of the step.
+    fn phase_name(&self, part: StepPart, at: usize) -> String {
+        match part {
+            StepPart::Update => "update".to_owned(),
+            _ if self.layout.stages > 1 => "all micro-batches".to_owned(),
+            _ => format!("micro-batch {}", at + 1),
+        }
     }
 
     /// Counts a step, and whether weights moved in it.

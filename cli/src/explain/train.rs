@@ -11,13 +11,14 @@ use std::ops::Range;
 
 use ascend_tp::base::{Diagnostics, Id};
 use ascend_tp::collective::exchanges;
+use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Launched, Step, StreamKind};
 use ascend_tp::schedule::{Plan, StepOrder, Target};
 use ascend_tp::train::program::StepPart;
 use ascend_tp::train::stages::PIPELINE;
-use ascend_tp::train::{Recipe, StepProgram, compile, lower, memory};
+use ascend_tp::train::{Layout, Recipe, StepProgram, compile, lower, memory};
 use ascend_tp_planner::simulate::{Awaited, Limit, SimulatedSpan, Simulator, exposed, least_us};
 use serde::Serialize;
 
@@ -184,6 +185,17 @@ struct Timed {
     apart: Option<String>,
 }
 
+/// What sums in one order cost in memory; None where they are made as they come.
+fn price_of_exactness(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Option<Memory>, Diagnostics> {
+    if !recipe.exact {
+        return Ok(None);
+    }
+    let held = |recipe: &Recipe| -> Result<u64, Diagnostics> {
+        Ok(memory::wanted(&compile(config, recipe, layout, Target::ANY)?).iter().map(|(_, bytes)| bytes.0).sum())
+    };
+    Ok(Some(Memory { exact: held(recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }))
+}
+
 /// Runs the command.
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let (name, config) = model::config(&options.model)?;
@@ -197,13 +209,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let Some((recipe, layout)) = problems.into_result(step)? else { return Ok(Outcome::Done) };
     let lowered = lower(&config, &recipe, &layout)?;
     let micro_batches = layout.micro_batches(&recipe);
-    let held = |recipe: &Recipe| -> Result<u64, Diagnostics> {
-        Ok(memory::wanted(&compile(&config, recipe, &layout, Target::ANY)?).iter().map(|(_, bytes)| bytes.0).sum())
-    };
-    let memory = match recipe.exact {
-        true => Some(Memory { exact: held(&recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }),
-        false => None,
-    };
+    let memory = price_of_exactness(&config, &recipe, &layout)?;
     let cards: Vec<usize> = (0..layout.cards()).collect();
     let mut report = Report {
         model: name,

@@ -76,9 +76,9 @@ impl Machine {
         })?;
         let member = self.joined_member(name, joined, card)?;
         let bound = |kernel| self.bind(planned, kernel, workspace, workspace_bytes, card);
-        let of_task = |(task, accesses): (Option<Task>, Vec<Access>), load| {
-            let entry = Entry::Task { name, task, load, is_brief: false };
-            Beside { entry, accesses }
+        let of_task = |(task, accesses): (Option<Task>, Vec<Access>), load| Beside {
+            entry: Entry::Task { name, task, load, is_brief: false },
+            accesses,
         };
         let kernel = of_task(bound(planned.kernel())?, planned.load());
         let behind = joined.behind.clone().map(|behind| bound(behind).map(|bound| of_task(bound, None))).transpose()?;
@@ -91,10 +91,9 @@ impl Machine {
             self.memory_of(slot.0, bound, card).map(|span| span.map(|span| elements(&span, &bound.tensor)))
         };
         let count = |slot: ViewIndex| planned.tensors()[slot.0].tensor.len() as u64;
-        let op = ReduceOp::Sum;
         let (function, kind, send, recv) = match joined.exchange {
             JoinedExchange::AllReduce(out) => {
-                let kind = CollectiveKind::AllReduce { count: count(out), op };
+                let kind = CollectiveKind::AllReduce { count: count(out), op: ReduceOp::Sum };
                 ("HcclAllReduce", kind, buffer(out)?, buffer(out)?)
             }
             JoinedExchange::AllGather([part, gathered], _) => {
@@ -102,7 +101,7 @@ impl Machine {
                 ("HcclAllGather", kind, buffer(part)?, buffer(gathered)?)
             }
             JoinedExchange::ReduceScatter(out, _) => {
-                let kind = CollectiveKind::ReduceScatter { blocks: Blocks::Uniform(count(out)), op };
+                let kind = CollectiveKind::ReduceScatter { blocks: Blocks::Uniform(count(out)), op: ReduceOp::Sum };
                 let product = self.workspace(planned, workspace, workspace_bytes, card)?;
                 ("HcclReduceScatter", kind, product, buffer(out)?)
             }
@@ -129,11 +128,6 @@ impl Machine {
             JoinedExchange::AllGather(..) => (None, Some(kernel)),
             _ => (Some(kernel), behind),
         };
-        // HCCL numbers its own failures from 1 on; a status of aclnn has six digits.
-        let of_aclnn = |failure: Failure| match failure.code {
-            ..100_000 => Failure { code: code::RUNTIME_ACLNN, ..failure },
-            _ => failure,
-        };
         self.enqueue_joined(function, (member, stream), call, (before, behind)).map_err(of_aclnn)
     }
 }
@@ -146,4 +140,12 @@ fn elements(span: &RawSpan, tensor: &Tensor) -> RawSpan {
 
 fn in_group(name: &str, failure: Failure) -> Failure {
     Failure { message: format!("{name}: group: {}", failure.message), ..failure }
+}
+
+/// A failure of HCCL, which numbers its own from 1 on, as a status of aclnn, which has six digits.
+fn of_aclnn(failure: Failure) -> Failure {
+    match failure.code {
+        ..100_000 => Failure { code: code::RUNTIME_ACLNN, ..failure },
+        _ => failure,
+    }
 }

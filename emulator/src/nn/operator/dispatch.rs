@@ -493,6 +493,17 @@ fn normed(call: &OperatorCall) -> Result<Normed, Refusal> {
     Ok(Normed { residual: slot(RESIDUAL_X)?, gamma: slot(GAMMA)?, epsilon, y: slot(Y_OUT)?, rstd: slot(RSTD_OUT)? })
 }
 
+/// Options of which only the first choice is offered.
+fn expect_zeros(call: &OperatorCall, names: &[Name<i64>]) -> Result<(), Refusal> {
+    for name in names {
+        let found = call.int(*name)?;
+        if found != 0 {
+            return Err(call.refuse(*name, format!("expected 0, found {found}")));
+        }
+    }
+    Ok(())
+}
+
 fn combine_plan(
     call: &OperatorCall,
     version: Version,
@@ -523,12 +534,7 @@ fn combine_plan(
     if normed.is_none() {
         call.expect_shape(out, &[own, of.width], "the tokens of expertIds, of the width of expandX")?;
     }
-    for name in [OUT_DTYPE, COMM_QUANT_MODE, GROUP_LIST_TYPE] {
-        let found = call.int(name)?;
-        if found != 0 {
-            return Err(call.refuse(name, format!("expected 0, found {found}")));
-        }
-    }
+    expect_zeros(call, &[OUT_DTYPE, COMM_QUANT_MODE, GROUP_LIST_TYPE])?;
     let counts = [of.local];
     let given = [of.most_rows(), of.width];
     let block = Block::of(&[4 * of.local, x.dtype.size() * given[0] * given[1]]);
