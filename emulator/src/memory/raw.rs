@@ -46,7 +46,7 @@ pub(crate) struct Allocation {
     size: usize,
     location: Location,
     pages: Pages,
-    /// Bytes from its first one to the last that was uploaded: the system has given the pages there, as far as is known.
+    /// Bytes from its first one to the last that an upload has reached: most of the pages there are in memory.
     uploaded: AtomicUsize,
     /// The call that freed it, in strict mode.
     freed: OnceLock<Arc<Site>>,
@@ -340,7 +340,7 @@ impl RawSpan {
     }
 
     /// As [`Self::copy_from`], of bytes of the host for an allocation, which cannot overlap and are not read soon: past the caches, but
-    /// for the first bytes of a page, which the system clears meanwhile, and which lie in the caches then.
+    /// for where no upload has been, as the system clears a page when it is first written, and it lies in the caches then.
     ///
     /// # Panics
     /// When either range leaves its span, or they overlap.
