@@ -116,10 +116,7 @@ impl Quiet {
     /// Gives threads that came since the last step their places, in the order they were started.
     fn number_newcomers(&self, view: &TurnstileView) -> bool {
         let newcomers = view.hosts.iter().filter(|host| host.number.is_none());
-        let mut newcomers: Vec<((u64, Tid), u64)> =
-            newcomers.map(|host| (watch::started(host.tid), host.thread)).collect();
-        newcomers.sort_unstable();
-        let threads: Vec<u64> = newcomers.into_iter().map(|(_, thread)| thread).collect();
+        let threads = watch::in_order_of_start(newcomers.map(|host| (host.tid, host.thread)));
         self.turnstile.number(&threads);
         !threads.is_empty()
     }

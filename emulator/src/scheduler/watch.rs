@@ -194,9 +194,40 @@ pub(crate) fn does_another_run() -> bool {
     threads().into_iter().any(|tid| tid != own && look(tid).doing == Doing::Runs)
 }
 
-/// When a thread was started, in ticks since the host was; threads of one tick compare by id.
-pub(crate) fn started(tid: Tid) -> (u64, Tid) {
-    (stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX), tid)
+/// Threads in the order they were started, each given with its id.
+pub(crate) fn in_order_of_start<T>(threads: impl Iterator<Item = (Tid, T)>) -> Vec<T> {
+    let mut dated: Vec<(u64, Tid, T)> = threads.map(|(tid, thread)| (started(tid), tid, thread)).collect();
+    dated.sort_unstable_by_key(|(tick, tid, _)| (*tick, *tid));
+    let limit = id_limit();
+    for of_one_tick in dated.chunk_by_mut(|one, next| one.0 == next.0) {
+        let ids: Vec<Tid> = of_one_tick.iter().map(|(_, tid, _)| *tid).collect();
+        of_one_tick.rotate_left(eldest(&ids, limit));
+    }
+    dated.into_iter().map(|(_, _, thread)| thread).collect()
+}
+
+/// The place of the thread that was started first among those of one tick, whose ids are in ascending order. Ids are given one after
+/// the other, and after the highest below `limit` the lowest that are free: the longest run of ids none of them has lies before the
+/// first.
+fn eldest(ids: &[Tid], limit: Tid) -> usize {
+    let gap_before = |at: usize| match at {
+        0 => ids.last().map_or(0, |last| limit.saturating_sub(*last)) + ids[0],
+        _ => ids[at] - ids[at - 1],
+    };
+    (1..ids.len()).fold(0, |first, at| if gap_before(at) > gap_before(first) { at } else { first })
+}
+
+/// What all ids are below.
+fn id_limit() -> Tid {
+    /// The highest there can be.
+    const HIGHEST: Tid = 1 << 22;
+    let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    text.trim().parse().unwrap_or(HIGHEST)
+}
+
+/// When a thread was started, in ticks since the host was.
+fn started(tid: Tid) -> u64 {
+    stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// A field of the thread's `stat`, counted from 1 as proc(5) does. The name, field 2, may contain anything.
@@ -315,6 +346,21 @@ mod tests {
         assert_eq!(doing_of_call(&lock("0x7f00")), Doing::WaitsAWhile);
         assert_eq!(doing_of_call(&format!("{} 0x0 0x0", number::SLEEPS[0])), Doing::Pauses);
         assert_eq!(doing_of_call("7 0x0 0x0"), Doing::Outside);
+    }
+
+    /// Where ids end at 32,767, that is after some hours of work.
+    #[test]
+    fn threads_with_the_lowest_ids_are_the_younger_ones_where_ids_have_begun_anew() {
+        let ordered = |mut ids: Vec<Tid>, limit: Tid| {
+            let first = eldest(&ids, limit);
+            ids.rotate_left(first);
+            ids
+        };
+        assert_eq!(ordered(vec![5], 32_768), [5]);
+        assert_eq!(ordered(vec![7, 8, 9], 32_768), [7, 8, 9]);
+        assert_eq!(ordered(vec![300, 32_767], 32_768), [32_767, 300]);
+        assert_eq!(ordered(vec![300, 301, 32_765, 32_767], 32_768), [32_765, 32_767, 300, 301]);
+        assert_eq!(ordered(vec![300, 32_767], 1 << 22), [300, 32_767]);
     }
 
     /// The system ends its list at a thread that ends meanwhile: read once, it lacks the youngest thread once in a thousand times here.
