@@ -117,8 +117,7 @@ impl Machine {
         let id = self.stream(stream)?;
         self.update(|state| {
             let task = state.end_update(id)?;
-            let entry =
-                Entry::Task { name: "aclmdlRICaptureTaskUpdateEnd", task: Some(task), load: None, is_brief: true };
+            let entry = Entry::Task { name: "aclmdlRICaptureTaskUpdateEnd", task, load: None, is_brief: true };
             let queued = self.queued(state, id, entry, Vec::new());
             state.enqueue(id, queued)
         })

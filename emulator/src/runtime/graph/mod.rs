@@ -241,7 +241,8 @@ pub(crate) fn captured(stream: u64, call: &str) -> Failure {
 pub(super) struct GroupSlot {
     name: &'static str,
     node: usize,
-    current: Arc<Mutex<Option<Task>>>,
+    /// What it does now; None on a machine without numbers, where no operator does anything.
+    current: Option<Arc<Mutex<Task>>>,
 }
 
 /// Operators of a graph under one handle.
@@ -279,12 +280,12 @@ impl std::fmt::Debug for GroupSlot {
 
 impl GroupSlot {
     /// Runs whatever the slot holds when the stream gets there.
-    fn task(&self) -> Task {
-        let current = Arc::clone(&self.current);
-        Arc::new(move |workers: &Workers| {
-            let task = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            task.map_or(Ok(()), |task| task(workers))
-        })
+    fn task(&self) -> Option<Task> {
+        let current = Arc::clone(self.current.as_ref()?);
+        Some(Arc::new(move |workers: &Workers| {
+            let task = Arc::clone(&current.lock().unwrap_or_else(PoisonError::into_inner));
+            task(workers)
+        }))
     }
 }
 

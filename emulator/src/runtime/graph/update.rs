@@ -39,8 +39,8 @@ impl Graph {
         };
         match step {
             GraphStep::Work(Entry::Task { name, task, load, is_brief }) if name.starts_with(OPERATOR) => {
-                let slot = GroupSlot { name, node, current: Arc::new(Mutex::new(task)) };
-                let task = Some(slot.task());
+                let slot = GroupSlot { name, node, current: task.map(|task| Arc::new(Mutex::new(task))) };
+                let task = slot.task();
                 slots.push(slot);
                 Ok(GraphStep::Work(Entry::Task { name, task, load, is_brief }))
             }
@@ -139,9 +139,9 @@ impl State {
         Ok(())
     }
 
-    /// Ends an update; gives the work by which the stream exchanges the operators. Replays launched from now on are
-    /// checked with the new operators' memory, and cost what the new operators do.
-    pub(crate) fn end_update(&mut self, stream: u64) -> Result<Task, Failure> {
+    /// Ends an update; gives the work by which the stream exchanges the operators, if they do anything. Replays launched from now
+    /// on are checked with the new operators' memory, and cost what the new operators do.
+    pub(crate) fn end_update(&mut self, stream: u64) -> Result<Option<Task>, Failure> {
         let Some(update) = self.runtime.graphs.updates.remove(&stream) else {
             let what = format!("stream {stream} is in no update; call aclmdlRICaptureTaskUpdateBegin first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
@@ -166,14 +166,17 @@ impl State {
             if let GraphStep::Work(Entry::Task { load, .. }) = &mut node.step {
                 *load = replacement.load;
             }
-            exchanges.push((slot.current, replacement.task));
+            exchanges.extend(slot.current.zip(replacement.task));
         }
-        Ok(Arc::new(move |_: &Workers| {
+        if exchanges.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(move |_: &Workers| {
             for (current, task) in &exchanges {
-                current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(task);
+                *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(task);
             }
             Ok(())
-        }))
+        })))
     }
 }
 
