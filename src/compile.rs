@@ -14,7 +14,7 @@ use crate::collective::{Parallelized, parallelize, parallelize_apart};
 use crate::config::ModelConfig;
 use crate::placement::{Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
-use crate::program::models::{Head, RunShape, Sees, decoder_of_layers};
+use crate::program::models::{AttentionScope, Head, RunShape, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::schedule::parts::{Cut, Marks, cut};
 use crate::schedule::pipeline::Pipeline;
@@ -146,13 +146,15 @@ impl Deployment {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let prefill = self.lower(config, &mesh, (self.longest_prompt, Sees::Run), (self.residual, None), &parts)?;
+        let prefill =
+            self.lower(config, &mesh, (self.longest_prompt, AttentionScope::Run), (self.residual, None), &parts)?;
         let longest = Some(&prefill.placed);
         // Decode needs the layouts of prefill and not its plans, so the one is placed while the other is scheduled.
         let (prompts, decode) = rayon::join(
             || self.schedule(&prefill, None),
             || {
-                let decode = self.lower(config, &mesh, (1, Sees::Cache), (Residual::Replicate, longest), &parts)?;
+                let decode =
+                    self.lower(config, &mesh, (1, AttentionScope::Cache), (Residual::Replicate, longest), &parts)?;
                 self.schedule(&decode, longest)
             },
         );
@@ -166,9 +168,10 @@ impl Deployment {
     pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let longest = self.lower(config, &mesh, (self.longest_prompt, Sees::Run), (self.residual, None), &parts)?;
+        let longest =
+            self.lower(config, &mesh, (self.longest_prompt, AttentionScope::Run), (self.residual, None), &parts)?;
         let longest = Some(&longest.placed);
-        let shorter = self.lower(config, &mesh, (tokens, Sees::Run), (self.residual, longest), &parts)?;
+        let shorter = self.lower(config, &mesh, (tokens, AttentionScope::Run), (self.residual, longest), &parts)?;
         self.schedule(&shorter, longest)
     }
 
@@ -177,7 +180,7 @@ impl Deployment {
         &self,
         config: &ModelConfig,
         mesh: &Mesh,
-        (sequence, sees): (usize, Sees),
+        (sequence, sees): (usize, AttentionScope),
         (residual, memory_of): (Residual, Option<&Placed>),
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
@@ -247,7 +250,7 @@ impl Deployment {
             return Ok(Cut::whole(config.layers));
         }
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
-        let (program, layers) = self.decoder(config, (1, Sees::Cache), &each)?;
+        let (program, layers) = self.decoder(config, (1, AttentionScope::Cache), &each)?;
         let marks = Marks::of_forward(&program, &layers, program.ops.len(), &each);
         let lowered = parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
         Ok(cut(&lowered, &marks, config.layers, self.stages))
@@ -258,7 +261,7 @@ impl Deployment {
     fn decoder(
         &self,
         config: &ModelConfig,
-        (sequence, sees): (usize, Sees),
+        (sequence, sees): (usize, AttentionScope),
         parts: &Cut,
     ) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
         let run = RunShape { batch: self.batch, sequence, cache_length: self.context };

@@ -244,14 +244,14 @@ enum Does {
 
 /// A matrix on a mesh of up to three axes, each of which does something else to it or the same.
 #[derive(Debug)]
-struct Lying {
+struct MeshMatrix {
     by: Compression,
     axes: Vec<(&'static str, usize, Does)>,
     rows: usize,
     columns: usize,
 }
 
-impl Lying {
+impl MeshMatrix {
     fn drawn(random: &mut Random) -> Self {
         let mut axes = Vec::new();
         let mut cards = 1;
@@ -360,10 +360,10 @@ impl Lying {
 #[test]
 fn matrices_that_lie_anyhow_follow_the_loops() {
     let mut random = Random(1);
-    let drawn: Vec<Lying> = (0..60).map(|_| Lying::drawn(&mut random)).collect();
+    let drawn: Vec<MeshMatrix> = (0..60).map(|_| MeshMatrix::drawn(&mut random)).collect();
     let with_parts = |count| drawn.iter().filter(|lying| lying.named(Does::Parts).len() == count).count();
     assert!((0..3).all(|count| with_parts(count) > 5), "each number of axes on which a matrix is a part");
-    drawn.iter().for_each(Lying::follows);
+    drawn.iter().for_each(MeshMatrix::follows);
 }
 
 /// Bytes that a card sends: of all collectives of a run, as the emulator's clock counts them.

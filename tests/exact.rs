@@ -85,7 +85,7 @@ fn start_with(
 
 /// All that a run leaves: bits of losses and norms, and whole tensors.
 #[derive(PartialEq)]
-pub(crate) struct Left {
+pub(crate) struct RunResult {
     numbers: Vec<(u64, u64)>,
     tensors: BTreeMap<String, Vec<u8>>,
 }
@@ -100,7 +100,7 @@ fn steps(trainer: &mut Trainer, config: &ModelConfig, recipe: &Recipe, to: usize
     numbers
 }
 
-fn run(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Left {
+fn run(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> RunResult {
     left(start(config, recipe, layout), config, recipe)
 }
 
@@ -111,13 +111,13 @@ pub(crate) fn run_with(
     layout: Layout,
     compiled: Compiled,
     kernels: KernelSource,
-) -> Left {
+) -> RunResult {
     left(start_with(config, recipe, layout, compiled, kernels), config, recipe)
 }
 
-fn left(mut trainer: Trainer, config: &ModelConfig, recipe: &Recipe) -> Left {
+fn left(mut trainer: Trainer, config: &ModelConfig, recipe: &Recipe) -> RunResult {
     let numbers = steps(&mut trainer, config, recipe, recipe.steps);
-    Left { numbers, tensors: whole_parts(&mut trainer) }
+    RunResult { numbers, tensors: whole_parts(&mut trainer) }
 }
 
 fn are_alike(config: &ModelConfig, recipe: &Recipe, layouts: &[Layout]) {
@@ -234,7 +234,7 @@ fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
         save(&mut trainer, folder.path());
         if end == STEPS {
             assert!(
-                Left { numbers: numbers.clone(), tensors: whole_parts(&mut trainer) } == expected,
+                RunResult { numbers: numbers.clone(), tensors: whole_parts(&mut trainer) } == expected,
                 "after six resumes"
             );
         }

@@ -142,7 +142,7 @@ impl Drawn {
     }
 
     /// The losses and the bytes of all that is kept behind the steps, and what the cards report.
-    fn run(&self, mode: Mode, layout: Layout, compiled: Compiled) -> Left {
+    fn run(&self, mode: Mode, layout: Layout, compiled: Compiled) -> StepsResult {
         let Self { config, recipe, .. } = self;
         let (emulator, cann) = cards(mode, layout.cards());
         let mut trainer = start_compiled(&cann, config, recipe, layout, compiled);
@@ -150,11 +150,11 @@ impl Drawn {
         let losses = (0..self.steps()).map(|at| trainer.step(&batch(at)).unwrap().loss.to_bits()).collect();
         let kept = whole_parts(&mut trainer);
         drop((trainer, cann));
-        Left { losses, kept, reports: emulator.reports().iter().map(ToString::to_string).collect() }
+        StepsResult { losses, kept, reports: emulator.reports().iter().map(ToString::to_string).collect() }
     }
 
     /// What one card leaves, where that is to have the same bits.
-    fn alone(&self) -> Option<Left> {
+    fn alone(&self) -> Option<StepsResult> {
         let layout = Layout { micro_batch: self.recipe.global_batch.next_power_of_two(), ..Layout::ONE };
         let run =
             || self.run(Mode::Parallel, layout, compile(&self.config, &self.recipe, &layout, Target::ANY).unwrap());
@@ -181,14 +181,14 @@ impl Step {
 }
 
 /// What steps leave.
-struct Left {
+struct StepsResult {
     /// Bits of the loss of each.
     losses: Vec<u64>,
     kept: BTreeMap<String, Vec<u8>>,
     reports: Vec<String>,
 }
 
-impl Left {
+impl StepsResult {
     fn has_bits_of(&self, other: &Self) -> bool {
         (&self.losses, &self.kept) == (&other.losses, &other.kept)
     }

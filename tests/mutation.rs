@@ -35,11 +35,11 @@ pub(crate) struct Mutant {
     pub(crate) what: String,
     /// The op of the lowered program that it is in; the first for a weight.
     pub(crate) op: usize,
-    pub(crate) how: How,
+    pub(crate) how: Defect,
 }
 
 /// What is wrong: the program of all ranks, or plans.
-pub(crate) enum How {
+pub(crate) enum Defect {
     Lowered(Box<Placed>),
     Plans(Vec<Plan>),
 }
@@ -63,10 +63,10 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Who catches a mutant first; `None` if it survives.
-    fn judge(&self, how: How) -> Option<Checker> {
+    fn judge(&self, how: Defect) -> Option<Checker> {
         let plans = match how {
-            How::Plans(plans) => plans,
-            How::Lowered(placed) => {
+            Defect::Plans(plans) => plans,
+            Defect::Lowered(placed) => {
                 if program::verify::verify(&placed.program).is_err() || collective::verify(&placed).is_err() {
                     return Some(Checker::CollectiveVerify);
                 }

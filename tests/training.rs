@@ -20,8 +20,8 @@ use ascend_tp::train::data::Batch;
 use ascend_tp::train::program::StepPart;
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{
-    Error, Layout, LossScaling, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Spoiled, Times, Trainer, Zero,
-    compile, init, lower, memory,
+    Error, Layout, LossScaling, NonFiniteGradient, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Times,
+    Trainer, Zero, compile, init, lower, memory,
 };
 use ascend_tp::weights::fill_from;
 use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
@@ -227,7 +227,7 @@ fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls(
     let before = trainer.parts().unwrap();
     let step = trainer.step(&golden.batches[0]).unwrap();
     assert!(step.is_skipped);
-    let Spoiled { weight, rank } = step.spoiled.unwrap();
+    let NonFiniteGradient { weight, rank } = step.spoiled.unwrap();
     assert!(weight.starts_with("model.") && rank < 4, "{weight} {rank}");
     assert_eq!(trainer.parts().unwrap(), before);
     let mut scale = step.loss_scale;

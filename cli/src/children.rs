@@ -62,7 +62,7 @@ pub(super) fn run_beside(options: &BesideOptions) -> Failure {
 
 /// What becomes of what children print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Prints {
+pub(super) enum ChildOutput {
     /// The first one's output is this process' output.
     Through,
     /// The first one's output is [`Children::finish`]'s.
@@ -81,12 +81,17 @@ pub(super) struct Job {
     pub(super) processes: usize,
     /// The cards that they see, by their numbers; none: as this process does.
     pub(super) cards: Option<Vec<usize>>,
-    pub(super) prints: Prints,
+    pub(super) prints: ChildOutput,
 }
 
 impl Job {
     /// This program with other arguments.
-    pub(super) fn own(name: &str, processes: usize, arguments: &[OsString], prints: Prints) -> Result<Self, Failure> {
+    pub(super) fn own(
+        name: &str,
+        processes: usize,
+        arguments: &[OsString],
+        prints: ChildOutput,
+    ) -> Result<Self, Failure> {
         let program = std::env::current_exe()?.into_os_string();
         let command = [program].into_iter().chain(arguments.iter().cloned()).collect();
         Ok(Self { name: name.to_owned(), command, processes, cards: None, prints })
@@ -114,11 +119,11 @@ impl Job {
             }
             beside.envs(cards.iter().map(|cards| (VISIBLE_CARDS, cards)));
             beside.stdin(Stdio::null()).stdout(match (rank, prints) {
-                (0, Prints::Through) => Stdio::inherit(),
+                (0, ChildOutput::Through) => Stdio::inherit(),
                 (0, _) => Stdio::piped(),
                 _ => Stdio::null(),
             });
-            if prints == Prints::OutputAndErrors {
+            if prints == ChildOutput::OutputAndErrors {
                 beside.stderr(Stdio::piped());
             }
             let mut child = beside.spawn().with_context(|| children.who(rank)).map_err(Failure::Run)?;
@@ -332,6 +337,6 @@ pub(super) fn start_ranks(wanted: Option<usize>) -> Result<Option<Outcome>, Fail
     }
     interrupt::end_at_once(&Arc::new(ProcessGroup::alone()));
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    Job::own("the measurement", wanted, &arguments, Prints::Through)?.start()?.finish(None)?;
+    Job::own("the measurement", wanted, &arguments, ChildOutput::Through)?.start()?.finish(None)?;
     Ok(Some(Outcome::Done))
 }

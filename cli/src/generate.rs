@@ -25,7 +25,7 @@ use super::cards::{self, Cards};
 use super::failure::{Failure, Outcome};
 use super::numbers::counted;
 use super::progress::Progress;
-use super::prompts::{self, Asked};
+use super::prompts::{self, PromptInput};
 use super::{bind, detail, interrupt, model, note, print, print_json, processes, train};
 
 mod report;
@@ -93,7 +93,7 @@ struct Job<'a> {
     stages: usize,
     grid: Grid,
     model: Model,
-    prompts: Vec<Asked>,
+    prompts: Vec<PromptInput>,
     precision: Precision,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Job<'a> {
         };
         let tokenizer = tokenizer.and_then(|found| found.map_err(|found| problems.append(found)).ok());
         let prompts = prompts::read_all(options, folder, tokenizer.as_deref(), &mut problems);
-        for Asked { place, ids, .. } in &prompts {
+        for PromptInput { place, ids, .. } in &prompts {
             let config = config.as_ref();
             let problem = config.and_then(|config| prompt_problem(place, ids.len(), options.max_new_tokens, config));
             problem.into_iter().for_each(|problem| problems.push(problem));

@@ -1,6 +1,6 @@
 //! The prompts of a command: from options, files or standard input, as they are or as messages.
 //!
-//! Input → output: options and a model's folder → [`Asked`] prompts. Everything that is wrong with any of them is reported together.
+//! Input → output: options and a model's folder → [`PromptInput`] prompts. Everything that is wrong with any of them is reported together.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::arguments::GenerateOptions;
 const DEFAULT: &str = "In the beginning";
 
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PromptInput {
     /// As it was given.
     pub(super) text: String,
     /// What the model sees.
@@ -58,7 +58,7 @@ pub(super) fn read_all(
     folder: &Path,
     tokenizer: Option<&Tokenizer>,
     problems: &mut Diagnostics,
-) -> Vec<Asked> {
+) -> Vec<PromptInput> {
     let template = options.chat.then(|| ChatTemplate::open(folder)).transpose();
     let template = template.unwrap_or_else(|found| {
         problems.append(found);
@@ -78,7 +78,7 @@ pub(super) fn read_all(
             }
         };
         match encoded {
-            Ok(ids) => asked.push(Asked { text, ids, place }),
+            Ok(ids) => asked.push(PromptInput { text, ids, place }),
             Err(found) => found.items().iter().for_each(|problem| {
                 problems.push(Diagnostic { place: format!("{place}: {}", problem.place), ..problem.clone() });
             }),

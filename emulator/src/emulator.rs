@@ -15,7 +15,7 @@ use crate::config::{Config, Mode};
 use crate::faults::fault::{Fault, FaultError};
 use crate::faults::injected::Injected;
 use crate::machine::Machine;
-use crate::memory::book::CardUsage;
+use crate::memory::allocation_table::CardUsage;
 use crate::nn::simd::isa;
 use crate::runtime::compiled::KernelRun;
 use crate::runtime::kernel::KernelCall;

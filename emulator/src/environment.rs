@@ -125,7 +125,7 @@ impl Config {
 
 /// As [`Config::from_env`], from the variables' text.
 fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, EmulatorEnvironmentError> {
-    let mut asked = Asked::default();
+    let mut asked = RequestedConfig::default();
     let mut problems = Vec::new();
     for word in parted(words.unwrap_or_default()) {
         let found = match word.strip_prefix('@') {
@@ -171,7 +171,7 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Emulator
 
 /// What the words so far have asked for.
 #[derive(Debug, Default)]
-struct Asked {
+struct RequestedConfig {
     strict: Option<()>,
     timed: Option<Numbers>,
     seed: Option<u64>,
@@ -188,7 +188,7 @@ struct Asked {
     faults: Vec<Fault>,
 }
 
-impl Asked {
+impl RequestedConfig {
     /// What is wrong with words of strict mode where `strict` is not given.
     fn without_strict(&self) -> impl Iterator<Item = String> {
         let given = [
@@ -381,7 +381,7 @@ mod tests {
                 .replace("baseline=1", "baseline=/dev/null")
                 .replace("cann=1", "cann=8.1")
                 .replace("fault=1", "fault=out-of-memory:at=1");
-            assert_eq!(Asked::default().take(&example, |_| true), Ok(()), "{}", word.form);
+            assert_eq!(RequestedConfig::default().take(&example, |_| true), Ok(()), "{}", word.form);
         }
     }
 

@@ -50,7 +50,7 @@ pub use environment::{EmulatorEnvironmentError, WORDS, Word};
 pub use faults::fault::{Calls, Checksum, Fault, FaultError};
 pub use faults::injected::Injected;
 pub use hccl::rules::{CollectiveRule, InPlace, Named};
-pub use memory::book::CardUsage;
+pub use memory::allocation_table::CardUsage;
 pub use nn::simd::isa::{ISA_VARIABLE, Isa, isa};
 pub use runtime::compiled::{KernelFinding, KernelRun, KernelTouch};
 pub use runtime::fork;

@@ -157,7 +157,7 @@ impl CollectiveCost {
     #[must_use]
     pub fn by_copies(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, cards: &[usize]) -> Self {
         let spread = &Spread::of(topology, cards);
-        let ground = Ground { profile, topology, spread };
+        let ground = CostContext { profile, topology, spread };
         let way = match exchange {
             Exchange::AllReduce
             | Exchange::AllGather
@@ -176,7 +176,7 @@ impl CollectiveCost {
     /// The same for a group of which only the spread over the levels is known.
     #[must_use]
     pub fn of_spread(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, spread: &Spread) -> Self {
-        Self::of_way(Ground { profile, topology, spread }.way(exchange, bytes), spread)
+        Self::of_way(CostContext { profile, topology, spread }.way(exchange, bytes), spread)
     }
 
     fn of_way(way: Way, spread: &Spread) -> Self {
@@ -309,14 +309,14 @@ impl Way {
 const GATHERED: f64 = 0.5;
 
 /// Where an exchange takes place.
-struct Ground<'a> {
+struct CostContext<'a> {
     profile: &'a Profile,
     topology: &'a Topology,
     /// How the group lies.
     spread: &'a Spread,
 }
 
-impl Ground<'_> {
+impl CostContext<'_> {
     fn way(&self, exchange: Exchange, bytes: f64) -> Way {
         match exchange {
             Exchange::SendRecv => return self.copy(bytes),

@@ -159,7 +159,7 @@ impl<'a> Fields<'a> {
 
     /// Reports a value that is not what the field holds.
     pub(super) fn wrong_type(&mut self, name: &str, expected: &str, found: &Value) {
-        self.report(Diagnostic::new(self.place(name), "wrong value").expected(expected).found(Short(found)));
+        self.report(Diagnostic::new(self.place(name), "wrong value").expected(expected).found(ShortJson(found)));
     }
 
     /// Reports the field as missing when it is absent (and not merely of a wrong type, which is reported already).
@@ -175,9 +175,9 @@ impl<'a> Fields<'a> {
 }
 
 /// A JSON value, cut to one readable line.
-pub(super) struct Short<'a>(pub(super) &'a Value);
+pub(super) struct ShortJson<'a>(pub(super) &'a Value);
 
-impl fmt::Display for Short<'_> {
+impl fmt::Display for ShortJson<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 80;
         let text = self.0.to_string();

@@ -10,7 +10,7 @@
 
 use serde_json::Value;
 
-use super::fields::{Fields, Short};
+use super::fields::{Fields, ShortJson};
 use super::model::{Family, ModelConfig};
 use super::rope::RopeScaling;
 use crate::base::Diagnostic;
@@ -387,7 +387,8 @@ pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&Mod
         if neutral.is(value, family, config) {
             continue;
         }
-        let problem = Diagnostic::new(fields.place(name), message).expected(neutral.text(config)).found(Short(value));
+        let problem =
+            Diagnostic::new(fields.place(name), message).expected(neutral.text(config)).found(ShortJson(value));
         fields.report(problem.help(help(name)));
     }
 }
@@ -412,7 +413,7 @@ fn refuse_other_programs(fields: &mut Fields<'_>, family: Family) {
         fields.report(
             Diagnostic::new(fields.place(&format!("auto_map.{class}")), "the model has a program of its own")
                 .expected(format!("none, {family} as transformers has it"))
-                .found(Short(program))
+                .found(ShortJson(program))
                 .help("remove it if that program computes the same"),
         );
     }

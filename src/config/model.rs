@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::fields::{Fields, LARGEST_SIZE, Short, parse_object};
+use super::fields::{Fields, LARGEST_SIZE, ShortJson, parse_object};
 use super::keys;
 use super::rope::{Rope, RopeScaling};
 use super::rope_fields::{self, AbsentTheta};
@@ -345,7 +345,7 @@ fn layer_count(fields: &mut Fields<'_>) -> Option<usize> {
         fields.report(
             Diagnostic::new(fields.place("layer_types"), "unsupported kind of layer")
                 .expected("\"full_attention\" in every layer")
-                .found(Short(other)),
+                .found(ShortJson(other)),
         );
     }
     if let Some(layers) = layers.filter(|layers| *layers != list.len()) {

@@ -5,7 +5,7 @@
 //! not use is a problem, because a file that scales in a way unknown here would give wrong text and no error. It computes
 //! no angle.
 
-use super::fields::{Fields, Short};
+use super::fields::{Fields, ShortJson};
 use super::rope::{Rope, RopeScaling};
 use crate::base::Diagnostic;
 
@@ -263,7 +263,7 @@ fn rotates_whole_head(fields: &mut Fields<'_>) -> bool {
     fields.report(
         Diagnostic::new(fields.place("partial_rotary_factor"), "not supported")
             .expected("1, the whole head is rotated")
-            .found(Short(value)),
+            .found(ShortJson(value)),
     );
     false
 }

@@ -27,7 +27,7 @@ use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, ProgramId};
 use crate::placement::{Grid, Residual};
-use crate::program::models::{Head, Sees, decoder_of_layers};
+use crate::program::models::{AttentionScope, Head, decoder_of_layers};
 use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Program};
 use crate::schedule::Target;
@@ -201,7 +201,7 @@ impl Setup<'_> {
     /// The program that reads the reference's tokens and gives the logits of each, with the ops of each layer.
     fn program(&self, precision: Precision, reference: &Reference) -> Result<(Program, Vec<Range<usize>>), Error> {
         let (config, run, Deployment { stages, order, .. }) = (&self.model.config, reference.run(), self.deployment);
-        Ok(decoder_of_layers(config, run, Sees::Cache, precision, Head::AllLogits, order, stages > 1)?)
+        Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision, Head::AllLogits, order, stages > 1)?)
     }
 
     /// Every value of the program, and its logits.

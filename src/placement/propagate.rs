@@ -24,7 +24,7 @@ use crate::program::op::{Linear, rule_of};
 use crate::program::text::op_text;
 use crate::program::{Factor, Op, OpId, Program, Role, Rule, ValueId};
 
-use self::choice::{Choice, OnAxis, Score};
+use self::choice::{AxisRole, Choice, Score};
 use super::layout::Layout;
 use super::mesh::Mesh;
 use super::pins::Pins;
@@ -502,12 +502,12 @@ impl<'a> Pass<'a> {
     /// The best way to run one op.
     fn choose(&self, id: OpId, now: &State) -> Option<Choice> {
         let rule = self.rules[id.index()].as_ref()?;
-        let candidates: Vec<SmallVec<[OnAxis; 4]>> =
+        let candidates: Vec<SmallVec<[AxisRole; 4]>> =
             self.mesh.ids().into_iter().map(|axis| self.candidates(id, rule, axis, now)).collect();
         let mut best: Option<Choice> = None;
         let mut digits: SmallVec<[usize; 4]> = SmallVec::from_elem(0, candidates.len());
         loop {
-            let combination: SmallVec<[OnAxis; 4]> = digits.iter().zip(&candidates).map(|(d, c)| c[*d]).collect();
+            let combination: SmallVec<[AxisRole; 4]> = digits.iter().zip(&candidates).map(|(d, c)| c[*d]).collect();
             if let Some(choice) = self.try_combination(id, rule, &combination, now)
                 && best.as_ref().is_none_or(|best| choice.score() < best.score())
             {
@@ -520,11 +520,11 @@ impl<'a> Pass<'a> {
     }
 
     /// What an axis may do in an op, given where the operands are sharded now.
-    fn candidates(&self, id: OpId, rule: &Rule, axis: AxisId, now: &State) -> SmallVec<[OnAxis; 4]> {
+    fn candidates(&self, id: OpId, rule: &Rule, axis: AxisId, now: &State) -> SmallVec<[AxisRole; 4]> {
         let op = &self.program.ops[id];
-        let mut found: SmallVec<[OnAxis; 4]> = SmallVec::new();
+        let mut found: SmallVec<[AxisRole; 4]> = SmallVec::new();
         if self.mesh.size(axis) == 1 {
-            found.push(OnAxis::Whole);
+            found.push(AxisRole::Whole);
             return found;
         }
         let mut add = |candidate| {
@@ -541,7 +541,7 @@ impl<'a> Pass<'a> {
             let seen = now.layouts[operand.index()].iter().chain(now.copies.get(operand).into_iter().flatten());
             for layout in seen {
                 if let Some(Factor::Letter(letter)) = layout.dim_of(axis).map(|dim| factors[dim]) {
-                    add(OnAxis::Letter(letter));
+                    add(AxisRole::Letter(letter));
                 }
             }
         }
@@ -549,13 +549,13 @@ impl<'a> Pass<'a> {
             let pinned = self.pinned[result.index()].as_ref();
             if let Some(Factor::Letter(letter)) = pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| factors[dim])
             {
-                add(OnAxis::Letter(letter));
+                add(AxisRole::Letter(letter));
             }
             if let Some((dim, axes)) = &self.along[result.index()]
                 && let Factor::Letter(letter) = factors[*dim]
                 && axes.contains(&axis)
             {
-                add(OnAxis::Letter(letter));
+                add(AxisRole::Letter(letter));
             }
         }
         let is_sum = |operand: &ValueId| {
@@ -565,58 +565,58 @@ impl<'a> Pass<'a> {
             Linear::No => {}
             // What is written over a part of a sum becomes a part.
             Linear::Jointly if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) => {
-                add(OnAxis::PassAll);
+                add(AxisRole::PassAll);
             }
-            Linear::Jointly if op.operands.iter().all(is_sum) => add(OnAxis::PassAll),
+            Linear::Jointly if op.operands.iter().all(is_sum) => add(AxisRole::PassAll),
             Linear::Parts if op.operands.iter().any(is_sum) => {
                 // What is whole becomes a part without an exchange, and the sum waits for its last summand.
-                add(OnAxis::PassAll);
+                add(AxisRole::PassAll);
                 return found;
             }
             Linear::Joins if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) => {
-                add(OnAxis::Join);
+                add(AxisRole::Join);
             }
             Linear::Jointly | Linear::Parts | Linear::Joins => {}
             Linear::InEach(operands) => {
                 for operand in operands.iter().filter(|operand| is_sum(&op.operands[**operand])) {
-                    add(OnAxis::Pass(*operand));
+                    add(AxisRole::Pass(*operand));
                 }
             }
         }
-        add(OnAxis::Whole);
+        add(AxisRole::Whole);
         self.cut_heads_for_tokens(op, rule, axis, &mut found);
         found
     }
 
     /// Over an axis that deals no work keys and values do not go around, as a card more would be a round more: there what is cut along
     /// tokens is cut along any other dim of the queries that is long enough, heads above all.
-    fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[OnAxis; 4]>) {
+    fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[AxisRole; 4]>) {
         let Some(around) = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis)) else { return };
         let Factor::Letter(tokens) = rule.operands[around.operands[0]][around.dim] else { return };
-        let Some(place) = found.iter().position(|on_axis| *on_axis == OnAxis::Letter(tokens)) else { return };
+        let Some(place) = found.iter().position(|on_axis| *on_axis == AxisRole::Letter(tokens)) else { return };
         found.remove(place);
         let queries = &self.program.values[op.operands[0]].shape;
         for (factor, size) in rule.operands[0].iter().zip(queries.sizes()) {
             if let Factor::Letter(letter) = *factor
                 && letter != tokens
                 && *size >= self.mesh.size(axis)
-                && !found.contains(&OnAxis::Letter(letter))
+                && !found.contains(&AxisRole::Letter(letter))
             {
-                found.push(OnAxis::Letter(letter));
+                found.push(AxisRole::Letter(letter));
             }
         }
     }
 
     /// Layouts of the operands and of what is produced, where each axis does what is said.
-    fn laid(&self, op: &Op, rule: &Rule, on_axis: &[OnAxis]) -> (Vec<Layout>, SmallVec<[Layout; 1]>) {
+    fn laid(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole]) -> (Vec<Layout>, SmallVec<[Layout; 1]>) {
         let mut operands: Vec<Layout> = rule.operands.iter().map(|dims| Layout::replicated(dims.len())).collect();
         let whole = rule.results[..op.results.len()].iter().map(|dims| Layout::replicated(dims.len()));
         let mut produced: SmallVec<[Layout; 1]> = whole.collect();
         for (axis, what) in self.mesh.ids().into_iter().zip(on_axis) {
             let sum = |layout: &mut Layout| layout.partial.push((axis, Reduce::Sum));
             match *what {
-                OnAxis::Whole => {}
-                OnAxis::Letter(letter) => {
+                AxisRole::Whole => {}
+                AxisRole::Letter(letter) => {
                     for (index, layout) in operands.iter_mut().enumerate() {
                         if let Some(dim) = rule.operand_dim(index, letter) {
                             layout.dims[dim].push(axis);
@@ -629,20 +629,20 @@ impl<'a> Pass<'a> {
                         }
                     }
                 }
-                OnAxis::Pass(operand) => produced.iter_mut().chain([&mut operands[operand]]).for_each(sum),
-                OnAxis::Join => {
+                AxisRole::Pass(operand) => produced.iter_mut().chain([&mut operands[operand]]).for_each(sum),
+                AxisRole::Join => {
                     let count = op.kind.row().in_place.len();
                     let kept = produced.iter_mut().take(count);
                     // The parts themselves, and what was kept back of them.
                     operands.iter_mut().take(1 + count).chain(kept).for_each(sum);
                 }
-                OnAxis::PassAll => operands.iter_mut().chain(&mut produced).for_each(sum),
+                AxisRole::PassAll => operands.iter_mut().chain(&mut produced).for_each(sum),
             }
         }
         (operands, produced)
     }
 
-    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[OnAxis], now: &State) -> Option<Choice> {
+    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[AxisRole], now: &State) -> Option<Choice> {
         let op = &self.program.ops[id];
         let (mut operands, produced) = self.laid(op, rule, on_axis);
         // Parts of a sum pass only where nothing but sums is reduced.
@@ -683,14 +683,14 @@ impl<'a> Pass<'a> {
     }
 
     /// On how many axes over which work is dealt an op makes operands whole that it could take in parts.
-    fn repeated(&self, op: &Op, rule: &Rule, on_axis: &[OnAxis], now: &State) -> usize {
+    fn repeated(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole], now: &State) -> usize {
         let is_in_parts = |axis: AxisId| {
             op.operands.iter().zip(&rule.operands).any(|(operand, factors)| {
                 let dim = now.layouts[operand.index()].as_ref().and_then(|layout| layout.dim_of(axis));
                 dim.is_some_and(|dim| matches!(factors[dim], Factor::Letter(_)))
             })
         };
-        let whole = |axis: &AxisId| on_axis[axis.index()] == OnAxis::Whole && is_in_parts(*axis);
+        let whole = |axis: &AxisId| on_axis[axis.index()] == AxisRole::Whole && is_in_parts(*axis);
         self.dealt_axes.iter().filter(|axis| whole(axis)).count()
     }
 }

@@ -21,7 +21,7 @@ use super::tree::{BLOCK_LEVELS, Halved};
 /// The adjoint of one op of a program, while it is written.
 pub struct Adjoint<'a, 'b> {
     build: &'a mut Builder,
-    again: &'a mut Again<'b>,
+    again: &'a mut Recomputation<'b>,
     op: OpId,
     cotangents: Vec<Option<Operand>>,
     wanted: Vec<bool>,
@@ -47,14 +47,14 @@ pub struct Segment {
 }
 
 /// Writes ops once more, when a gradient asks for what they make.
-struct Again<'a> {
+struct Recomputation<'a> {
     segments: &'a [Segment],
     /// By value of the program that is differentiated.
     maker: Vec<Option<OpId>>,
     ops: FxHashMap<OpId, OpId>,
 }
 
-impl<'a> Again<'a> {
+impl<'a> Recomputation<'a> {
     fn new(program: &Program, segments: &'a [Segment]) -> Self {
         let mut maker = vec![None; program.values.len()];
         for (id, op) in program.ops.iter() {
@@ -217,7 +217,7 @@ pub fn gradients_with(
     segments: &[Segment],
 ) -> Written {
     let mut adjoint_of: Vec<OpId> = Vec::new();
-    let mut again = Again::new(build.program(), segments);
+    let mut again = Recomputation::new(build.program(), segments);
     let forward = build.program().ops.len();
     let mut depends = vec![false; build.program().values.len()];
     wanted.iter().for_each(|operand| depends[operand.id().index()] = true);

@@ -48,13 +48,13 @@ pub struct Emit<'a> {
 #[derive(Clone, Debug)]
 pub struct Known {
     of: View,
-    what: Made,
+    what: TwoResults,
     results: [View; 2],
 }
 
 /// What is made of a tensor, in two results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum TwoResults {
     /// 8-bit integers and the scales of rows.
     Quantised,
     /// The largest elements over a dim, and where they are first.
@@ -109,14 +109,14 @@ impl Emit<'_> {
 
     /// The 8-bit integers and the scales of the rows of `x[m,k]`.
     fn quantise(&mut self, x: View) -> [View; 2] {
-        if let Some(known) = self.known(&x, Made::Quantised) {
+        if let Some(known) = self.known(&x, TwoResults::Quantised) {
             return known;
         }
         let bytes = self.temporary(DType::I8, x.shape.clone());
         let scales = self.temporary(DType::F32, [x.shape[0]]);
         self.calls.push(Call::DynamicQuant { x: x.clone(), out: bytes.clone(), scales: scales.clone() });
         let results = [bytes, scales];
-        self.known.push(Known { of: x, what: Made::Quantised, results: results.clone() });
+        self.known.push(Known { of: x, what: TwoResults::Quantised, results: results.clone() });
         results
     }
 
@@ -125,12 +125,12 @@ impl Emit<'_> {
         let indices = self.temporary(DType::I64, values.shape.clone());
         self.calls.push(Call::MaxDim { x: x.clone(), values: values.clone(), indices: indices.clone(), dim });
         let results = [values, indices];
-        self.known.push(Known { of: x, what: Made::Largest(dim), results: results.clone() });
+        self.known.push(Known { of: x, what: TwoResults::Largest(dim), results: results.clone() });
         results
     }
 
     /// What was made of a tensor before.
-    fn known(&self, of: &View, what: Made) -> Option<[View; 2]> {
+    fn known(&self, of: &View, what: TwoResults) -> Option<[View; 2]> {
         let known = self.known.iter().rev().find(|known| known.what == what && known.of == *of);
         known.map(|known| known.results.clone())
     }
@@ -443,7 +443,7 @@ pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
     // The callers ask for the largest element, so that this card's candidate is where its own largest is.
     let start = Number::Int(emit.operands[0].starts[dim] as i64);
     let own = emit.temporary(x.dtype, out.shape.clone());
-    let [largest, first] = match emit.known(&x, Made::Largest(dim)) {
+    let [largest, first] = match emit.known(&x, TwoResults::Largest(dim)) {
         Some(known) => known,
         None => emit.largest(x, dim, own.clone()),
     };

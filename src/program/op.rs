@@ -104,7 +104,7 @@ pub enum Join {
 
 /// What of an op that computes goes from card to card, where cards have parts of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Around {
+pub struct OperandExchange {
     /// Operands of which each card needs all parts, one after the other.
     pub operands: &'static [usize],
     /// Results of which each card makes a summand for all parts.
@@ -144,7 +144,7 @@ pub struct Row {
     /// Whether ranks exchange data.
     pub is_collective: bool,
     /// What goes from card to card while it computes.
-    pub around: Option<Around>,
+    pub around: Option<OperandExchange>,
     /// Whether its result is its operand in another type. A param's copy lies as the param does.
     pub is_copy: bool,
     /// Which of its operands may be weights.

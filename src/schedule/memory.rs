@@ -19,7 +19,7 @@ pub(super) struct Reserved {
 const LARGE_PART: u64 = 128;
 
 /// A buffer of the arena: its life in steps, both ends included, and its bytes.
-struct Lived {
+struct LiveBuffer {
     id: BufferId,
     life: (usize, usize),
     bytes: u64,
@@ -46,7 +46,7 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     let mut arena = Vec::new();
     for (id, slot) in plan.buffers.iter().filter(|(_, slot)| slot.region == Region::Arena) {
         let bytes = slot.bytes.0.next_multiple_of(ALIGNMENT_BYTES);
-        arena.extend(lives[id].map(|life| Lived { id, life, bytes }));
+        arena.extend(lives[id].map(|life| LiveBuffer { id, life, bytes }));
     }
     arena.sort_by_key(|lived| (lived.life.0, lived.id.index()));
     let (mut offsets, mut end) = placed(&arena, u64::MAX);
@@ -58,7 +58,7 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     }
     let mut ends = [0_u64; Region::ALL.len()];
     ends[Region::Arena as usize] = end;
-    for (Lived { id, .. }, offset) in arena.iter().zip(offsets) {
+    for (LiveBuffer { id, .. }, offset) in arena.iter().zip(offsets) {
         plan.buffers[*id].offset = Bytes(offset);
     }
     for id in plan.buffers.ids() {
@@ -77,7 +77,7 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
 
 /// The offset of each buffer, and the bytes that all take. Those of `large` bytes and more come first, the largest of them before the
 /// others; the others in the order given, which is that of their lives.
-fn placed(arena: &[Lived], large: u64) -> (Vec<u64>, u64) {
+fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; arena.len()];
     let mut first: Vec<usize> = (0..arena.len()).filter(|at| arena[*at].bytes >= large).collect();
     first.sort_by_key(|at| (std::cmp::Reverse(arena[*at].bytes), *at));
@@ -96,7 +96,7 @@ fn placed(arena: &[Lived], large: u64) -> (Vec<u64>, u64) {
 }
 
 /// The lowest offset that none of `others` has while the buffer lives, which then is one of them.
-fn place(lived: &Lived, offset: &mut u64, others: &mut Vec<(Range<u64>, (usize, usize))>) {
+fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (usize, usize))>) {
     let mut lowest = 0;
     for (range, life) in others.iter() {
         if life.0 > lived.life.1 || life.1 < lived.life.0 {

@@ -20,7 +20,7 @@ type Touched = Vec<(usize, Range<u64>)>;
 
 /// What one stream did with one region, as far as another stream is not ordered after it.
 #[derive(Default)]
-struct Past {
+struct RegionAccesses {
     reads: Touched,
     writes: Touched,
 }
@@ -40,7 +40,7 @@ fn last_conflict(past: &mut Touched, seen: Option<usize>, range: &Range<u64>) ->
 fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     let used = plan.streams();
     // By asking stream, then by the stream that did something, and region.
-    let mut past: [[[Past; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
+    let mut past: [[[RegionAccesses; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
     // By waiting stream.
     let mut seen = [Seen::default(); STREAMS];
     // By step: what its stream had seen when it ran.

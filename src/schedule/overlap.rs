@@ -28,7 +28,7 @@ use super::launch::launch;
 use super::memory::{Reserved, arena_bytes};
 use super::parts::{CHIP, exchange_us};
 use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, StreamKind, Tap};
-use super::with_exchange::{Found, left};
+use super::with_exchange::{JoinCandidates, left};
 use queue::{Cost, Filling, Ordered, Queue, UnitKind, live, order};
 
 /// One part in so many of a card's bytes may be spent on what runs ahead and on memory that is reserved.
@@ -52,9 +52,9 @@ pub(super) struct Emitted {
 /// The plans of all stages, by stage and rank, with products and exchanges in one call where that is faster; none if nowhere. Those
 /// that are given say of each exchange why it stays apart from the product beside it.
 pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitted>>> {
-    let find = |stage: &Vec<Emitted>| Found::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
-    let found: Vec<Found> = ranks.iter().map(find).collect();
-    let joined = (!found.iter().all(Found::is_empty)).then(|| ranks.to_vec());
+    let find = |stage: &Vec<Emitted>| JoinCandidates::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
+    let found: Vec<JoinCandidates> = ranks.iter().map(find).collect();
+    let joined = (!found.iter().all(JoinCandidates::is_empty)).then(|| ranks.to_vec());
     for (stage, found) in ranks.iter_mut().zip(&found) {
         found.note(stage.iter_mut().map(|rank| &mut rank.plan));
     }
@@ -148,7 +148,7 @@ impl Stage {
     }
 
     /// Whether the arena of the first rank is no larger than it may be.
-    fn fits(&self, first: &Emitted, ordered: &Ordered<'_>, beside: &[Beside]) -> bool {
+    fn fits(&self, first: &Emitted, ordered: &Ordered<'_>, beside: &[OverlapWindow]) -> bool {
         let (plan, reserved) = moved(first.clone(), &self.units[0], ordered, beside);
         arena_bytes(plan, &reserved).0 <= self.before + self.spare
     }
@@ -180,7 +180,7 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let stages: Vec<Stage> = ranks.iter().map(|ranks| Stage::new(ranks)).collect();
     let ways: &[Filling] = if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
     let found = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
-    let last_us = |all: &[(Ordered<'_>, Vec<Beside>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
+    let last_us = |all: &[(Ordered<'_>, Vec<OverlapWindow>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
     let found = found.map(|found| (last_us(&found), found)).min_by(|(a, _), (b, _)| a.total_cmp(b));
     let in_passes_us = in_passes_us(&stages);
     let Some((end_us, found)) = found.filter(|(end_us, _)| stages.len() == 1 || *end_us < in_passes_us) else {
@@ -205,13 +205,13 @@ fn arranged<'a>(
     stages: &'a [Stage],
     ranks: &[Vec<Emitted>],
     filling: Filling,
-) -> Option<Vec<(Ordered<'a>, Vec<Beside>)>> {
+) -> Option<Vec<(Ordered<'a>, Vec<OverlapWindow>)>> {
     // By stage: how much is spent, as a place in the list of what is tried.
     let mut tried = vec![0; stages.len()];
     loop {
         let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<_>>>()?;
         let queues = stages.iter().zip(spent).map(|(stage, spent)| stage.queue(filling, spent)).collect();
-        let found: Vec<(Ordered<'a>, Vec<Beside>)> = order(queues)
+        let found: Vec<(Ordered<'a>, Vec<OverlapWindow>)> = order(queues)
             .into_iter()
             .map(|ordered| {
                 let beside = ordered.reserved();
@@ -296,7 +296,7 @@ fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
 }
 
 /// An exchange has its memory while what stands beside it runs.
-struct Beside {
+struct OverlapWindow {
     /// Its place in the order.
     exchange: usize,
     /// What it writes is reserved from the first of these places on, what it reads up to the last.
@@ -305,7 +305,7 @@ struct Beside {
 
 impl Ordered<'_> {
     /// Of exchanges: what runs beside them, as far as there is memory for it.
-    fn reserved(&self) -> Vec<Beside> {
+    fn reserved(&self) -> Vec<OverlapWindow> {
         let (mut live, lives) = live(self.order.iter().map(|unit| &self.costs[*unit]));
         let of_kind = |kind: UnitKind| -> Vec<usize> {
             (0..self.order.len()).filter(|place| self.costs[self.order[*place]].kind == kind).collect()
@@ -333,14 +333,14 @@ impl Ordered<'_> {
                 live[places.end] += read;
                 places.end += 1;
             }
-            found.push(Beside { exchange, places });
+            found.push(OverlapWindow { exchange, places });
         }
         found
     }
 }
 
 /// A rank's steps in the order of their units, and what is reserved, also for what runs `beside` exchanges.
-fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Beside]) -> (Plan, Vec<Reserved>) {
+fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[OverlapWindow]) -> (Plan, Vec<Reserved>) {
     let Emitted { mut plan, reserved, .. } = rank;
     let mut of_unit: Vec<Vec<usize>> = vec![Vec::new(); ordered.order.len()];
     for (step, unit) in units.iter().enumerate() {
@@ -367,7 +367,7 @@ fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Beside
         Reserved { buffer: *buffer, steps: place(steps.start).min(end)..end }
     };
     let mut found: Vec<Reserved> = reserved.iter().map(kept).collect();
-    for Beside { exchange, places } in beside {
+    for OverlapWindow { exchange, places } in beside {
         let own = begins[*exchange]..begins[exchange + 1];
         for step in &plan.steps[own.clone()] {
             let Action::Exchange(exchange) = &step.action else { continue };

@@ -127,7 +127,7 @@ impl Pipeline {
         micro_batches: usize,
         takes: impl Fn(usize, Pass) -> f64,
         transfer: f64,
-    ) -> Vec<Vec<Walked>> {
+    ) -> Vec<Vec<TimedTask>> {
         let orders = self.tasks(stages, micro_batches);
         let parts = stages * self.chunks();
         let hop =
@@ -135,7 +135,7 @@ impl Pipeline {
         // NaN: not done. By part and micro-batch.
         let mut forward = vec![f64::NAN; parts * micro_batches];
         let mut backward = forward.clone();
-        let mut walked: Vec<Vec<Walked>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
+        let mut walked: Vec<Vec<TimedTask>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
         let mut left: usize = orders.iter().map(Vec::len).sum();
         while left > 0 {
             let before = left;
@@ -162,7 +162,7 @@ impl Pipeline {
                         Pass::Backward | Pass::InputGrad => backward[place + micro_batch] = end,
                         Pass::WeightGrad => {}
                     }
-                    walked[rank].push(Walked { task, start, end });
+                    walked[rank].push(TimedTask { task, start, end });
                     left -= 1;
                 }
             }
@@ -192,7 +192,7 @@ impl Pipeline {
             .map(|own| own.iter().map(|walked| ((walked.start, true, usize::MAX), Entry::Run(walked.task))).collect())
             .collect();
         for (rank, own) in walked.iter().enumerate() {
-            for Walked { task: made_by, end, .. } in own.iter().copied() {
+            for TimedTask { task: made_by, end, .. } in own.iter().copied() {
                 let part = self.part(stages, rank, made_by);
                 let reader = match made_by.pass {
                     Pass::Forward if part + 1 < parts => part + 1,
@@ -290,7 +290,7 @@ pub struct Task {
 
 /// A task, and when it ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Walked {
+pub struct TimedTask {
     /// What ran then.
     pub task: Task,
     /// When it began.

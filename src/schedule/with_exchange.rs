@@ -1,7 +1,7 @@
 //! Products that are one call with the exchange beside them: the card exchanges rows while it multiplies others.
 //!
-//! Input → output: the plans of all ranks, without offsets and events → [`Found`]: which products and exchanges are one call on all
-//! ranks of their group, and of the others why not. A sum takes the product that makes what is summed, a gather the first product of
+//! Input → output: the plans of all ranks, without offsets and events → [`JoinCandidates`]: which products and exchanges are one call
+//! on all ranks of their group, and of the others why not. A sum takes the product that makes what is summed, a gather the first product of
 //! what it gives. They are joined where the operator takes them (ops-transformer, `mc2/*/docs`) and the cost model has it that they hide
 //! more of each other than it costs to do rows in two parts, which read the weights and wait for the links twice: so neither in a decode
 //! step nor in a short prompt.
@@ -42,13 +42,13 @@ struct Pair {
 
 /// What is found of one rank's exchanges.
 #[derive(Debug, Default)]
-struct OfRank {
+struct RankPairs {
     pairs: Vec<Pair>,
     /// Exchanges that stay apart from the product beside them, and why.
     apart: Vec<(OpId, String)>,
 }
 
-impl OfRank {
+impl RankPairs {
     /// Whether the product of a pair is in another already.
     fn has_product_of(&self, outcome: &Result<Pair, String>) -> bool {
         matches!(outcome, Ok(pair) if self.pairs.iter().any(|known| known.product == pair.product))
@@ -57,16 +57,16 @@ impl OfRank {
 
 /// What may be one call, by rank.
 #[derive(Debug)]
-pub(super) struct Found(Vec<OfRank>);
+pub(super) struct JoinCandidates(Vec<RankPairs>);
 
 /// By group and turn of its exchanges.
 type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 
-impl Found {
+impl JoinCandidates {
     /// Of the plans of all ranks, or of those of a stage, in the order of ranks.
     pub(super) fn of(plans: &[&Plan]) -> Self {
         let mut outcomes: Vec<Outcomes> = plans.par_iter().map(|plan| outcomes(plan)).collect();
-        let mut found: Vec<OfRank> = plans.iter().map(|_| OfRank::default()).collect();
+        let mut found: Vec<RankPairs> = plans.iter().map(|_| RankPairs::default()).collect();
         let (profile, turns) = (Profile::of(CHIP), turns(&outcomes));
         let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
         for (group, turn) in turns {
@@ -101,7 +101,7 @@ impl Found {
 
     /// Says of every exchange beside a product why both stay apart, of plans in which nothing is joined.
     pub(super) fn note<'a>(&self, plans: impl IntoIterator<Item = &'a mut Plan>) {
-        for (plan, OfRank { pairs, apart }) in plans.into_iter().zip(&self.0) {
+        for (plan, RankPairs { pairs, apart }) in plans.into_iter().zip(&self.0) {
             let hidden = pairs.iter().map(|pair| (plan.steps[pair.exchange].op, BESIDE_OTHERS.to_owned()));
             for (op, reason) in hidden.collect::<Vec<_>>().into_iter().chain(apart.iter().cloned()) {
                 plan.notes[op].launch = Launched::Apart(reason);
@@ -111,7 +111,7 @@ impl Found {
 
     /// Joins what was found, and says of the rest why not. The answer are the steps of each rank that are gone, ascending.
     pub(super) fn join<'a>(self, plans: impl IntoIterator<Item = &'a mut Plan>) -> Vec<Vec<usize>> {
-        let join_all = |(plan, OfRank { pairs, apart }): (&mut Plan, OfRank)| {
+        let join_all = |(plan, RankPairs { pairs, apart }): (&mut Plan, RankPairs)| {
             for (op, reason) in apart {
                 plan.notes[op].launch = Launched::Apart(reason);
             }

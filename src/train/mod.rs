@@ -35,4 +35,4 @@ pub use loss_scale::{LossScale, LossScaling};
 pub use optimizer::Optimizer;
 pub use program::Recompute;
 pub use recipe::{Recipe, Schedule, ScheduleKind};
-pub use trainer::{Error, Progress, Spoiled, StepOutcome, Times, Trainer};
+pub use trainer::{Error, NonFiniteGradient, Progress, StepOutcome, Times, Trainer};

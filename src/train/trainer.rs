@@ -50,7 +50,7 @@ pub struct StepOutcome {
     /// Whether gradients were not finite at that scale, so that no weight moved.
     pub is_skipped: bool,
     /// Then: the first gradient that was not, if a rank of this process has it.
-    pub spoiled: Option<Spoiled>,
+    pub spoiled: Option<NonFiniteGradient>,
 }
 
 /// How a step's time divides, in seconds. What streams did is by the events of their cards, a mean over the ranks of this process.
@@ -91,14 +91,14 @@ fn run_window(engine: &Engine) -> Range<u64> {
 
 /// A gradient that is not finite.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spoiled {
+pub struct NonFiniteGradient {
     /// Its weight: the first in the order of the program.
     pub weight: String,
     /// A rank that has such a part of it.
     pub rank: usize,
 }
 
-impl fmt::Display for Spoiled {
+impl fmt::Display for NonFiniteGradient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` on rank {}", self.weight, self.rank)
     }
@@ -156,7 +156,7 @@ pub enum Error {
         /// NaN or an infinity.
         value: f64,
         /// The first gradient that is not finite, if a rank of this process has it.
-        spoiled: Option<Spoiled>,
+        spoiled: Option<NonFiniteGradient>,
     },
 }
 
@@ -397,7 +397,7 @@ impl Trainer {
 
     /// The first gradient that was not finite: by the gradients that are kept, else by a moment, which only its own gradient can
     /// spoil, else by the weight.
-    fn spoiled(&mut self) -> Result<Option<Spoiled>, Error> {
+    fn spoiled(&mut self) -> Result<Option<NonFiniteGradient>, Error> {
         let kept = [SCALED].into_iter().chain(self.recipe.optimizer.states().iter().copied());
         let mut found = None;
         self.engine.load(|shards| {
@@ -411,7 +411,7 @@ impl Trainer {
                 let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
                 if !part.read()?.as_chunks().0.iter().all(is_finite) {
                     let weight = part.tensor().name.strip_prefix(prefix).unwrap_or_default().to_owned();
-                    found = Some(Spoiled { weight, rank: part.rank() });
+                    found = Some(NonFiniteGradient { weight, rank: part.rank() });
                     break;
                 }
             }

@@ -1,6 +1,6 @@
 //! What each launcher's variables say about this process, and whether they agree.
 //!
-//! Input → output: variables → [`Said`] numbers by quantity, from every launcher that counts. Launchers run inside one
+//! Input → output: variables → [`VariableValue`] numbers by quantity, from every launcher that counts. Launchers run inside one
 //! another, and the inner one starts the ranks: torchrun (`TORCHELASTIC_RUN_ID`) inside anything; Open MPI's and
 //! Hydra's mpirun inside a Slurm allocation, whose variables then number mpirun's daemons; any of them inside a Volcano
 //! or Kubernetes pod. Launchers of one level must agree.
@@ -12,7 +12,7 @@
 use super::error::EnvironmentError;
 use super::nodelist::tasks_by_node;
 use super::rank_table::RankTable;
-use super::variables::{Said, Variables};
+use super::variables::{VariableValue, Variables};
 
 /// Who starts the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +58,14 @@ impl Launcher {
 struct Claim {
     launcher: Launcher,
     /// Rank, size, local rank, local size, as [`QUANTITIES`] lists them.
-    said: [Option<Said>; 4],
+    said: [Option<VariableValue>; 4],
 }
 
 const QUANTITIES: [&str; 4] = ["rank", "world size", "local rank", "local world size"];
 
 /// Everything that the launchers say, agreed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Agreed {
+pub(super) struct LaunchIdentity {
     pub(super) launcher: Launcher,
     pub(super) rank: usize,
     pub(super) size: usize,
@@ -76,13 +76,13 @@ pub(super) struct Agreed {
 }
 
 /// What the variables say, or everything that is wrong with them.
-pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<Agreed, EnvironmentError> {
+pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<LaunchIdentity, EnvironmentError> {
     let mut problems = Vec::new();
     let claims = claims(variables, table, &mut problems);
     let card = variables.number("DEVICE_ID", &mut problems);
     if problems.is_empty() {
         for (index, quantity) in QUANTITIES.iter().enumerate() {
-            let said: Vec<&Said> = claims.iter().filter_map(|claim| claim.said[index].as_ref()).collect();
+            let said: Vec<&VariableValue> = claims.iter().filter_map(|claim| claim.said[index].as_ref()).collect();
             if said.iter().any(|other| other.value != said[0].value) {
                 let texts: Vec<String> = said.iter().map(|s| format!("{} says {}", s.variable, s.value)).collect();
                 problems.push(format!("{quantity}: {}", texts.join(", ")));
@@ -111,7 +111,7 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
     if !problems.is_empty() {
         return Err(EnvironmentError { problems, variables: read_variables(variables) });
     }
-    Ok(Agreed {
+    Ok(LaunchIdentity {
         launcher: claims.first().map_or(Launcher::Alone, |claim| claim.launcher),
         rank: found.0,
         size: found.1,
@@ -121,7 +121,7 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
     })
 }
 
-fn incomplete(rank: Option<&Said>, size: Option<&Said>, problems: &mut Vec<String>) {
+fn incomplete(rank: Option<&VariableValue>, size: Option<&VariableValue>, problems: &mut Vec<String>) {
     match (rank, size) {
         (Some(rank), None) => problems.push(format!(
             "{} is {} and nothing says how many ranks there are: set WORLD_SIZE",
@@ -134,7 +134,7 @@ fn incomplete(rank: Option<&Said>, size: Option<&Said>, problems: &mut Vec<Strin
     }
 }
 
-fn below(rank: Option<&Said>, size: Option<&Said>, problems: &mut Vec<String>) {
+fn below(rank: Option<&VariableValue>, size: Option<&VariableValue>, problems: &mut Vec<String>) {
     if let (Some(rank), Some(size)) = (rank, size)
         && rank.value >= size.value
     {
@@ -193,7 +193,7 @@ fn slurm(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
     let lists = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"];
     let local_size = lists.iter().find_map(|name| {
         let value = *tasks_by_node(variables.text(name)?)?.get(node.unwrap_or(0))?;
-        Some(Said { variable: (*name).to_owned(), value })
+        Some(VariableValue { variable: (*name).to_owned(), value })
     });
     // A job's list does not fit a step of other tasks.
     let local_size = local_size.filter(|local| size.as_ref().is_none_or(|size| local.value <= size.value));
@@ -220,7 +220,7 @@ fn rank_table(
         problems.push("RANK_TABLE_FILE is set and nothing says which rank this is: set RANK_ID".to_owned());
     }
     let local = table.local(is.unwrap_or(0));
-    let said = |value| Said { variable: named.clone(), value };
+    let said = |value| VariableValue { variable: named.clone(), value };
     // What the launcher counts as local it knows better than the table, whose servers may be pods.
     let local_rank = local.filter(|_| other.is_none_or(|claim| claim.said[2].is_none())).map(|(rank, _)| said(rank));
     let local_size = local.filter(|_| other.is_none_or(|claim| claim.said[3].is_none())).map(|(_, size)| said(size));
@@ -235,7 +235,7 @@ fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
         [(name, _)] => variables.number(name, problems),
         _ => None,
     };
-    let one = |variable: &str, value| Some(Said { variable: variable.to_owned(), value });
+    let one = |variable: &str, value| Some(VariableValue { variable: variable.to_owned(), value });
     // One process a pod: it is alone on its host, as far as it can see.
     Some(Claim { launcher: Launcher::Volcano, said: [Some(rank), size, one("VC_TASK_INDEX (pod)", 0), None] })
 }
@@ -275,7 +275,7 @@ mod tests {
     use super::super::variables::tests::variables;
     use super::*;
 
-    fn agreed(text: &str) -> Agreed {
+    fn agreed(text: &str) -> LaunchIdentity {
         agree(&variables(text), None).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 

@@ -29,7 +29,7 @@ pub use place::MeetingPlace;
 pub use store::Peer;
 pub use visible::visible_cards;
 
-use launcher::{Agreed, agree};
+use launcher::{LaunchIdentity, agree};
 use rank_table::RankTable;
 use variables::Variables;
 
@@ -158,7 +158,7 @@ impl World {
 }
 
 /// The number by which this process knows its card, where that follows from the variables.
-fn card(agreed: &Agreed, visible: Option<&[usize]>) -> Result<Option<usize>, String> {
+fn card(agreed: &LaunchIdentity, visible: Option<&[usize]>) -> Result<Option<usize>, String> {
     let Some(visible) = visible else { return Ok(agreed.card.or(agreed.local_rank)) };
     if let Some(physical) = agreed.card {
         let found = visible.iter().position(|card| *card == physical);

@@ -9,7 +9,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
-use super::launcher::{Agreed, Launcher};
+use super::launcher::{LaunchIdentity, Launcher};
 use super::nodelist::hosts;
 use super::rank_table::RankTable;
 use super::variables::Variables;
@@ -51,7 +51,11 @@ impl std::fmt::Display for MeetingPlace {
 }
 
 /// The place, or why there is none.
-pub(super) fn find(variables: &Variables, table: Option<&RankTable>, agreed: &Agreed) -> Result<MeetingPlace, String> {
+pub(super) fn find(
+    variables: &Variables,
+    table: Option<&RankTable>,
+    agreed: &LaunchIdentity,
+) -> Result<MeetingPlace, String> {
     if agreed.size == 1 {
         return Ok(MeetingPlace::Nowhere);
     }
@@ -116,7 +120,11 @@ fn slurm_step(variables: &Variables) -> Option<String> {
 }
 
 /// Ranks on several hosts, or on who knows how many, and nobody said where rank 0 is.
-fn without_address(variables: &Variables, table: Option<&RankTable>, agreed: &Agreed) -> Result<MeetingPlace, String> {
+fn without_address(
+    variables: &Variables,
+    table: Option<&RankTable>,
+    agreed: &LaunchIdentity,
+) -> Result<MeetingPlace, String> {
     let port = |job: &str| FIRST_PORT + (number(job) % u64::from(FIRST_PORT)) as u16;
     match agreed.launcher {
         Launcher::Slurm => {

@@ -11,7 +11,7 @@ pub(super) struct Variables(BTreeMap<String, String>);
 
 /// A number that a variable gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct VariableValue {
     pub(super) variable: String,
     pub(super) value: usize,
 }
@@ -33,10 +33,10 @@ impl Variables {
     }
 
     /// A whole number from 0 on; what else it is becomes a problem.
-    pub(super) fn number(&self, name: &str, problems: &mut Vec<String>) -> Option<Said> {
+    pub(super) fn number(&self, name: &str, problems: &mut Vec<String>) -> Option<VariableValue> {
         let text = self.text(name)?;
         match text.parse() {
-            Ok(value) => Some(Said { variable: name.to_owned(), value }),
+            Ok(value) => Some(VariableValue { variable: name.to_owned(), value }),
             Err(_) => {
                 problems.push(format!("{name} is \"{text}\": expected a whole number from 0 on"));
                 None
@@ -74,7 +74,7 @@ pub(super) mod tests {
         let set = variables("A= B=7 C=-1 D=0,1");
         let mut problems = Vec::new();
         assert!(!set.has("A") && set.has("B") && !set.has("E"));
-        assert_eq!(set.number("B", &mut problems), Some(Said { variable: "B".to_owned(), value: 7 }));
+        assert_eq!(set.number("B", &mut problems), Some(VariableValue { variable: "B".to_owned(), value: 7 }));
         assert_eq!((set.number("A", &mut problems), set.number("C", &mut problems)), (None, None));
         assert_eq!(set.number("D", &mut problems), None);
         assert_eq!(

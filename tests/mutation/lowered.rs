@@ -6,7 +6,7 @@ use ascend_tp::base::{Id, IdVec, Reduce};
 use ascend_tp::placement::{Layout, Placed};
 use ascend_tp::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
 
-use super::{How, Mutant};
+use super::{Defect, Mutant};
 
 /// Every mutant of a lowered program.
 pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
@@ -15,7 +15,7 @@ pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
         let what = ascend_tp::program::text::op_text(&placed.program, op);
         let mut add = |class, detail: String, mutant: Placed| {
             let what = format!("{what}: {detail}");
-            found.push(Mutant { class, what, op: id.index(), how: How::Lowered(Box::new(mutant)) });
+            found.push(Mutant { class, what, op: id.index(), how: Defect::Lowered(Box::new(mutant)) });
         };
         if op.kind.is_collective() {
             add("collective deleted", "gone".to_owned(), without(placed, id));

@@ -7,7 +7,7 @@ use ascend_tp::call::{BufferId, Call, View};
 use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Region, Step, StreamKind};
 
-use super::{How, Mutant};
+use super::{Defect, Mutant};
 
 /// Every mutant of the plans of all ranks, and how many were left out because [`live`] or
 /// [`reads_only_zeros`] says they are equivalent.
@@ -86,7 +86,7 @@ impl Found<'_> {
         let mut plans = self.plans.to_vec();
         change(&mut plans);
         assert!(plans != self.plans, "{class}: {what} changes nothing");
-        self.mutants.push(Mutant { class, what, op, how: How::Plans(plans) });
+        self.mutants.push(Mutant { class, what, op, how: Defect::Plans(plans) });
     }
 
     /// Whether a mutant's step is not live, or reads nothing but zeros; such mutants are counted only.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ascend_tp::world::visible_cards;
 
 use super::report::Group;
-use super::system::{System, Told, said, tool, variable};
+use super::system::{System, ToolOutcome, said, tool, variable};
 
 /// The driver's own description.
 pub(super) const VERSION: &str = "/usr/local/Ascend/driver/version.info";
@@ -118,7 +118,7 @@ fn visible(system: &System, group: &mut Group) {
 fn health(system: &System, group: &mut Group) {
     const TOOL: &str = "npu-smi";
     let counted = match tool(TOOL, &["info", "-l"]) {
-        Told::Answer(text) => text,
+        ToolOutcome::Answer(text) => text,
         told => return trouble(group, TOOL, &told),
     };
     let cards = system.cards();
@@ -135,7 +135,7 @@ fn health(system: &System, group: &mut Group) {
     for card in cards {
         let subject = format!("card {card}");
         match tool(TOOL, &["info", "-t", "health", "-i", &card.to_string()]) {
-            Told::Answer(text) => match said(&text, "Health").as_deref() {
+            ToolOutcome::Answer(text) => match said(&text, "Health").as_deref() {
                 Some("OK") => group.well(subject, "healthy"),
                 found => {
                     let remedy =
@@ -146,7 +146,7 @@ fn health(system: &System, group: &mut Group) {
             told => {
                 trouble(group, TOOL, &told);
                 // A tool that hangs on one card hangs on all.
-                if told == Told::Hung {
+                if told == ToolOutcome::Hung {
                     break;
                 }
             }
@@ -155,18 +155,18 @@ fn health(system: &System, group: &mut Group) {
 }
 
 /// A tool that gave no answer.
-pub(super) fn trouble(group: &mut Group, name: &str, told: &Told) {
+pub(super) fn trouble(group: &mut Group, name: &str, told: &ToolOutcome) {
     let expected = "an answer within 5 s";
     match told {
-        Told::Answer(_) => {}
-        Told::Absent => {
+        ToolOutcome::Answer(_) => {}
+        ToolOutcome::Absent => {
             let remedy = "it comes with the driver: mount it into the container, or add its folder to PATH";
             group.finding(name, "not on the search path", expected, remedy);
         }
-        Told::Failed(why) => {
+        ToolOutcome::Failed(why) => {
             group.finding(name, why.as_str(), expected, "run it by hand; a driver that is not loaded fails so");
         }
-        Told::Hung => {
+        ToolOutcome::Hung => {
             let remedy = "a card does not answer the driver: see dmesg, then reset the card or restart the host";
             group.finding(name, "no answer in 5 s", expected, remedy);
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::driver::trouble;
 use super::report::Group;
-use super::system::{System, Told, said, tool, variable};
+use super::system::{System, ToolOutcome, said, tool, variable};
 
 const TOOL: &str = "hccn_tool";
 const TABLE: &str = "RANK_TABLE_FILE";
@@ -37,7 +37,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
         let number = card.to_string();
         let ask = |what: &str| tool(TOOL, &["-i", &number, what, "-g"]);
         let link = match ask("-link") {
-            Told::Answer(text) => said(&text, "link status").unwrap_or_default(),
+            ToolOutcome::Answer(text) => said(&text, "link status").unwrap_or_default(),
             told => {
                 trouble(group, TOOL, &told);
                 break;
@@ -51,7 +51,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
                 format!("see the cable, the optical module and the switch's port; `{TOOL} -i {card} -optical -g`");
             group.finding(&subject, link, "UP", remedy);
         }
-        if let Told::Answer(text) = ask("-net_health") {
+        if let ToolOutcome::Answer(text) = ask("-net_health") {
             let health = said(&text, "net health status").unwrap_or_default();
             if health != "Success" {
                 let remedy = format!(
@@ -60,7 +60,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
                 group.finding(format!("network of card {card}"), health, "Success", remedy);
             }
         }
-        if let Told::Answer(text) = ask("-ip") {
+        if let ToolOutcome::Answer(text) = ask("-ip") {
             match said(&text, "ipaddr").and_then(|address| address.parse().ok()) {
                 Some(address) => {
                     addresses.insert(card, address);
@@ -72,7 +72,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
                 }
             }
         }
-        if let Told::Answer(text) = ask("-tls") {
+        if let ToolOutcome::Answer(text) = ask("-tls") {
             let switch = text.split("tls switch[").nth(1).and_then(|rest| rest.split(']').next());
             encrypted.extend(switch.map(|switch| (card, switch == "1")));
         }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use probe::{Behind, Probe, here, in_child};
+use probe::{CardSource, Probe, here, in_child};
 use report::{Group, Line, Report, Verdict};
 use system::System;
 pub(super) use system::{TOOL_LIMIT, run as run_limited};
@@ -66,7 +66,7 @@ pub(super) struct DoctorOptions {
 /// Runs the command.
 pub(super) fn run(options: &DoctorOptions) -> Result<Outcome, Failure> {
     if let Some(probe) = options.probe {
-        let behind = options.toolkit.as_deref().map_or(Behind::Emulator, Behind::Toolkit);
+        let behind = options.toolkit.as_deref().map_or(CardSource::Emulator, CardSource::Toolkit);
         print_json(&here(probe, behind)?)?;
         return Ok(Outcome::Done);
     }
@@ -92,7 +92,7 @@ fn examine(options: &DoctorOptions) -> Vec<Line> {
         }
         lines.extend(group.lines);
         if let Some(folder) = &folder {
-            lines.extend(in_child(Probe::Toolkit, Behind::Toolkit(folder)));
+            lines.extend(in_child(Probe::Toolkit, CardSource::Toolkit(folder)));
         }
         folder
     } else {
@@ -103,8 +103,8 @@ fn examine(options: &DoctorOptions) -> Vec<Line> {
         return lines;
     }
     let behind = match (&toolkit, has_cards) {
-        (Some(folder), _) => Behind::Toolkit(folder),
-        (None, false) => Behind::Emulator,
+        (Some(folder), _) => CardSource::Toolkit(folder),
+        (None, false) => CardSource::Emulator,
         (None, true) => return lines,
     };
     for probe in Probe::OF_CARDS {

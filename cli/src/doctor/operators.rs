@@ -295,7 +295,7 @@ fn given(value: &Value) -> HostTensor {
 
 /// What a value is compared by, where the card does not show it because one call makes what several ops mean.
 #[derive(Clone, Debug, Default)]
-struct Hidden {
+struct HiddenOps {
     /// Calls whose results are seen further on alone.
     calls: Vec<&'static str>,
     /// Ops behind it that are not seen.
@@ -309,10 +309,10 @@ fn compare(of: &Use, mut values: Vec<Option<HostTensor>>, found: &mut BTreeMap<&
     for (op, name) in calls(&of.plan) {
         by_op.entry(op.index()).or_default().push(name);
     }
-    let mut hidden: BTreeMap<usize, Hidden> = BTreeMap::new();
+    let mut hidden: BTreeMap<usize, HiddenOps> = BTreeMap::new();
     for (index, op) in program.ops.values().iter().enumerate() {
         let operands: Vec<&HostTensor> = op.operands.iter().filter_map(|id| values[id.index()].as_ref()).collect();
-        let mut behind = Hidden { calls: by_op.remove(&index).unwrap_or_default(), ops: 0 };
+        let mut behind = HiddenOps { calls: by_op.remove(&index).unwrap_or_default(), ops: 0 };
         for operand in op.operands.iter().filter_map(|id| hidden.get(&id.index())) {
             behind.calls.extend(&operand.calls);
             behind.ops += operand.ops;

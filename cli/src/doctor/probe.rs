@@ -58,16 +58,16 @@ impl Probe {
 
 /// Where the cards are.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Behind<'a> {
+pub(super) enum CardSource<'a> {
     Emulator,
     Toolkit(&'a Path),
 }
 
 /// Tries a probe in a process of its own.
-pub(super) fn in_child(probe: Probe, behind: Behind<'_>) -> Vec<Line> {
+pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<Line> {
     let arguments: Vec<OsString> = match behind {
-        Behind::Emulator => vec!["--emulator".into()],
-        Behind::Toolkit(folder) => vec!["--toolkit".into(), folder.into()],
+        CardSource::Emulator => vec!["--emulator".into()],
+        CardSource::Toolkit(folder) => vec!["--toolkit".into(), folder.into()],
     };
     let name = probe.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let command = std::env::current_exe().map(|program| {
@@ -95,18 +95,18 @@ pub(super) fn in_child(probe: Probe, behind: Behind<'_>) -> Vec<Line> {
 }
 
 /// The lines of a probe, in this process.
-pub(super) fn here(probe: Probe, behind: Behind<'_>) -> Result<Vec<Line>, Failure> {
-    if let (Probe::Toolkit, Behind::Toolkit(folder)) = (probe, behind) {
+pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<Line>, Failure> {
+    if let (Probe::Toolkit, CardSource::Toolkit(folder)) = (probe, behind) {
         return Ok(toolkit::check_libraries(folder).lines);
     }
     let mut group = Group::new(probe.group());
     let (cann, emulated) = match behind {
-        Behind::Emulator => {
+        CardSource::Emulator => {
             let cards = cards::open(DeviceKind::Emulator, &ProcessGroup::alone())?;
             cards.require_numbers()?;
             (Arc::clone(&cards.cann), Some(cards))
         }
-        Behind::Toolkit(folder) => (Cann::load(Some(folder)).map_err(|error| Failure::Run(error.into()))?, None),
+        CardSource::Toolkit(folder) => (Cann::load(Some(folder)).map_err(|error| Failure::Run(error.into()))?, None),
     };
     let is_emulated = emulated.is_some();
     let done = match probe {

@@ -15,7 +15,7 @@ pub(crate) const TOOL_LIMIT: Duration = Duration::from_secs(5);
 
 /// What became of a tool.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ToolOutcome {
     /// It ended well, and said this.
     Answer(String),
     /// It is not installed.
@@ -85,17 +85,17 @@ pub(super) fn said(text: &str, key: &str) -> Option<String> {
 }
 
 /// Runs a tool of the search path.
-pub(super) fn tool(name: &str, arguments: &[&str]) -> Told {
+pub(super) fn tool(name: &str, arguments: &[&str]) -> ToolOutcome {
     let mut command = Command::new(name);
     command.args(arguments).stdin(Stdio::null());
     match run(command, TOOL_LIMIT) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Told::Absent,
-        Err(error) => Told::Failed(error.to_string()),
-        Ok(None) => Told::Hung,
-        Ok(Some(ended)) if ended.status.success() => Told::Answer(ended.stdout),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => ToolOutcome::Absent,
+        Err(error) => ToolOutcome::Failed(error.to_string()),
+        Ok(None) => ToolOutcome::Hung,
+        Ok(Some(ended)) if ended.status.success() => ToolOutcome::Answer(ended.stdout),
         // posix_spawn may have answered before the system looked for the program: then 127 is what tells.
-        Ok(Some(ended)) if ended.status.code() == Some(127) && ended.is_silent() => Told::Absent,
-        Ok(Some(ended)) => Told::Failed(format!("{}: {}", ended.status, last_words(&ended))),
+        Ok(Some(ended)) if ended.status.code() == Some(127) && ended.is_silent() => ToolOutcome::Absent,
+        Ok(Some(ended)) => ToolOutcome::Failed(format!("{}: {}", ended.status, last_words(&ended))),
     }
 }
 
@@ -182,9 +182,9 @@ mod tests {
 
     #[test]
     fn what_a_tool_says_is_kept_and_one_that_is_not_there_is_told_of() {
-        assert_eq!(tool("echo", &["Health Status : OK"]), Told::Answer("Health Status : OK\n".to_owned()));
-        assert_eq!(tool("no-such-tool-of-a-driver", &[]), Told::Absent);
-        let Told::Failed(why) = tool("ls", &["/no/such/folder"]) else { panic!("it fails") };
+        assert_eq!(tool("echo", &["Health Status : OK"]), ToolOutcome::Answer("Health Status : OK\n".to_owned()));
+        assert_eq!(tool("no-such-tool-of-a-driver", &[]), ToolOutcome::Absent);
+        let ToolOutcome::Failed(why) = tool("ls", &["/no/such/folder"]) else { panic!("it fails") };
         assert!(why.contains("/no/such/folder"), "{why}");
     }
 

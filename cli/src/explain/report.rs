@@ -90,7 +90,7 @@ pub(super) struct Launches {
     /// In the order of the first of each.
     pub(super) calls: Vec<Launch>,
     /// Ops that might share the launch of another.
-    pub(super) apart: Vec<Apart>,
+    pub(super) apart: Vec<SeparateLaunch>,
     /// Which keys its attention reads.
     pub(super) keys: Keys,
 }
@@ -118,7 +118,7 @@ pub(super) struct Launch {
 
 /// An op that has a launch of its own, and why.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Apart {
+pub(super) struct SeparateLaunch {
     pub(super) op: String,
     pub(super) reason: String,
 }
@@ -285,7 +285,7 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
     }
     let apart = plan.notes.iter().filter(|(_, note)| note.layer == Some(layer)).filter_map(|(id, note)| {
         let Launched::Apart(reason) = &note.launch else { return None };
-        Some(Apart { op: name(id), reason: reason.clone() })
+        Some(SeparateLaunch { op: name(id), reason: reason.clone() })
     });
     let is_told = |step: &Step| matches!(&step.action, Action::Launch(call) if plan.known_mask(call).is_some());
     let keys = match sequence {

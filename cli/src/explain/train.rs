@@ -52,7 +52,7 @@ struct Report {
     step_us: f64,
     /// What no order of the same operators and exchanges of a card is shorter than, and how much of it no operator of that card runs; of a
     /// pipeline, of the stage for which it is longest.
-    least: Least,
+    least: BestStep,
     /// Of a pipeline: by stage, the part of the step in which no operator of its slowest card runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idle: Vec<f64>,
@@ -68,7 +68,7 @@ struct Report {
 
 /// What a step takes in the best order, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Least {
+struct BestStep {
     step_us: f64,
     exposed_us: f64,
 }
@@ -220,7 +220,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         micro_batches,
         chip: site.profile.soc.name(),
         step_us: 0.0,
-        least: Least::default(),
+        least: BestStep::default(),
         idle: Vec::new(),
         memory,
         launches: Launches { layer: config.layers / 2, ..Launches::default() },
@@ -515,7 +515,7 @@ fn render(report: &Report) -> String {
         counted(rows.iter().map(|row| row.times).sum(), "collective"),
         all_us - hidden_us,
     );
-    let Least { step_us: least_us, exposed_us } = report.least;
+    let BestStep { step_us: least_us, exposed_us } = report.least;
     let of_stages = if report.idle.is_empty() { "" } else { ", were no stage to wait for another" };
     let _ = writeln!(
         text,

@@ -118,7 +118,7 @@ fn setting(name: &str, cards: &[usize]) -> Result<generation::Setting, Error> {
 
 /// Which way a figure is good.
 #[derive(Clone, Copy)]
-enum Aim {
+enum FigureGoal {
     AtLeast(f64),
     AtMost(f64),
 }
@@ -142,10 +142,10 @@ struct Figures(Table);
 
 impl Figures {
     /// A figure, None where it was not measured, with its aim and what is said beside it.
-    fn row(&mut self, what: &str, figure: Option<f64>, aim: Aim, unit: &str, beside: Option<String>) {
+    fn row(&mut self, what: &str, figure: Option<f64>, aim: FigureGoal, unit: &str, beside: Option<String>) {
         let (target, reached, sign) = match aim {
-            Aim::AtLeast(target) => (target, figure.map(|figure| figure / target), "≥"),
-            Aim::AtMost(target) => (target, figure.map(|figure| target / figure), "≤"),
+            FigureGoal::AtLeast(target) => (target, figure.map(|figure| figure / target), "≥"),
+            FigureGoal::AtMost(target) => (target, figure.map(|figure| target / figure), "≤"),
         };
         let met = reached.map_or("not measured", |reached| if reached >= 1.0 { "yes" } else { "no" });
         let unit = format!("{sign} {unit}");
@@ -158,10 +158,10 @@ impl Figures {
             in_process.number(&[("dtype", dtype.name().into()), ("bytes", bytes.into())], key)
         };
         let part = percent(exchange(DType::F32, BYTES[0], "of_copy"));
-        self.row("all_reduce f32 64 MiB, 8 ranks in process", part, Aim::AtLeast(70.0), "% of copy", None);
+        self.row("all_reduce f32 64 MiB, 8 ranks in process", part, FigureGoal::AtLeast(70.0), "% of copy", None);
         let us = exchange(DType::F16, BYTES[1], "time_us");
         let alone = exchange(DType::F16, BYTES[1], "alone_us").map(|us| format!("{us:.1} alone"));
-        self.row("all_reduce f16 16 KiB, 8 ranks in process", us, Aim::AtMost(15.0), "µs", alone);
+        self.row("all_reduce f16 16 KiB, 8 ranks in process", us, FigureGoal::AtMost(15.0), "µs", alone);
     }
 
     fn products(&mut self, products: &Table) {
@@ -173,7 +173,7 @@ impl Figures {
             let of =
                 |key: &str| products.number(&[("dtype", product.dtype.name().into()), ("m", product.m.into())], key);
             let rate = of(key).map(|rate| format!("{rate:.1} {unit_of_rate}"));
-            self.row(name, percent(of("of_limit")), Aim::AtLeast(aim), unit, rate);
+            self.row(name, percent(of("of_limit")), FigureGoal::AtLeast(aim), unit, rate);
         }
     }
 
@@ -181,10 +181,16 @@ impl Figures {
         let rate =
             |table: &Table, cards: usize| of_cards(table, cards, "tokens_s").map(|rate| format!("{rate:.1} tokens/s"));
         let step = percent(of_cards(decode, 1, "of_limit"));
-        self.row(&format!("decode {MODEL}, 1 card"), step, Aim::AtLeast(92.0), "% of read", rate(decode, 1));
+        self.row(&format!("decode {MODEL}, 1 card"), step, FigureGoal::AtLeast(92.0), "% of read", rate(decode, 1));
         for (name, table) in [("decode", decode), ("prefill 512", prefill)] {
             let part = percent(of_cards(table, CARDS, "of_first"));
-            self.row(&format!("{name} {MODEL}, 8 cards"), part, Aim::AtLeast(85.0), "% of 1 card", rate(table, CARDS));
+            self.row(
+                &format!("{name} {MODEL}, 8 cards"),
+                part,
+                FigureGoal::AtLeast(85.0),
+                "% of 1 card",
+                rate(table, CARDS),
+            );
         }
     }
 
@@ -192,9 +198,9 @@ impl Figures {
         let us = |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns").map(|ns| ns / 1e3);
         let captured = us("captured").map(|us| format!("{us:.2} captured"));
         let what = format!("executor, kernels off, {LARGE_MODEL}, 8 ranks");
-        self.row(&what, us("eager"), Aim::AtMost(1.0), "µs a step and rank", captured);
+        self.row(&what, us("eager"), FigureGoal::AtMost(1.0), "µs a step and rank", captured);
         let ms = of_cards(compile, CARDS, "time_ms");
-        self.row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, Aim::AtMost(100.0), "ms", None);
+        self.row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, FigureGoal::AtMost(100.0), "ms", None);
     }
 
     fn load(&mut self, load: &Table) {
@@ -202,10 +208,10 @@ impl Figures {
         for (which, into) in [("first", "new memory"), ("again", "memory in use before")] {
             let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s"));
             let part = percent(loaded(which, "of_copy"));
-            self.row(&format!("load 1 GB on 8 cards, into {into}"), part, Aim::AtLeast(70.0), "% of copy", rate);
+            self.row(&format!("load 1 GB on 8 cards, into {into}"), part, FigureGoal::AtLeast(70.0), "% of copy", rate);
         }
         let over = loaded("first", "over_shards_bytes").map(|bytes| bytes / f64::from(1 << 20));
-        self.row("load, resident over the shards", over, Aim::AtMost(64.0), "MiB", None);
+        self.row("load, resident over the shards", over, FigureGoal::AtMost(64.0), "MiB", None);
     }
 }
 

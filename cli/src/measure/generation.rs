@@ -103,7 +103,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
         Table::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
     let mut decode =
         Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
-    let necessary = Necessary::of(setting)?;
+    let necessary = LeastWork::of(setting)?;
     let launching = setting.launching.name();
     let mut first: Option<(f64, f64)> = None;
     let world = bench.group.size();
@@ -176,14 +176,14 @@ impl Setting {
 }
 
 /// What any implementation has to do, whatever the number of cards.
-struct Necessary {
+struct LeastWork {
     /// Floating-point operations of a prompt.
     prompt_flops: f64,
     /// Bytes read by the step in the middle.
     step_bytes: f64,
 }
 
-impl Necessary {
+impl LeastWork {
     /// Taken from the plans for one card, of which nothing is repeated or exchanged.
     fn of(setting: &Setting) -> Result<Self, Error> {
         let Setting { model, prompt, tokens, .. } = setting;
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_step_reads_every_weight_once_and_the_cache() {
-        let necessary = Necessary::of(&setting(1, 2)).unwrap();
+        let necessary = LeastWork::of(&setting(1, 2)).unwrap();
         // 494.0 million parameters of two bytes, 12 KiB of cache a position, and one row of the shared table.
         let expected = 494_032_768.0 * 2.0 + 2.0 * 12_288.0 + 896.0 * 2.0;
         assert_eq!(necessary.step_bytes, expected);
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_prompt_multiplies_by_every_weight_but_the_table_of_the_last_token() {
-        let necessary = Necessary::of(&setting(512, 2)).unwrap();
+        let necessary = LeastWork::of(&setting(512, 2)).unwrap();
         let linear = 24.0 * (896.0 * (896.0 * 2.0 + 128.0 * 2.0) + 3.0 * 896.0 * 4864.0);
         let attention = 24.0 * 4.0 * 512.0 * 513.0 / 2.0 * 896.0;
         let head = 2.0 * 151_936.0 * 896.0;

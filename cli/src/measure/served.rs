@@ -58,13 +58,13 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// A step on the clock.
-struct OnClock {
+struct TimedStep {
     sent_bytes: usize,
     duration_us: f64,
     exchanges_us: f64,
 }
 
-impl OnClock {
+impl TimedStep {
     fn of(compiled: &Compiled) -> Self {
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let cards: Vec<usize> = (0..CARDS).collect();
@@ -103,7 +103,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             for (_, plans) in compiled.plans.iter_mut().filter(|_| sums == Sums::Servers) {
                 *plans = served(plans)?;
             }
-            clock = Some(OnClock::of(compiled));
+            clock = Some(TimedStep::of(compiled));
             Ok::<_, Diagnostics>(())
         };
         let mut running = Running::start_with(bench, TrainingPrecision::F32, layout, sums == Sums::Trees, change)?;
@@ -113,7 +113,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         let kept = running.kept()?;
         let usual = usual.get_or_insert_with(|| kept.clone());
         let (equal, difference) = agreement(usual, &kept);
-        let Some(OnClock { sent_bytes, duration_us, exchanges_us }) = clock else { continue };
+        let Some(TimedStep { sent_bytes, duration_us, exchanges_us }) = clock else { continue };
         table.row([
             sums.name().into(),
             format!("dp={CARDS}").into(),

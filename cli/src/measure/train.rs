@@ -133,7 +133,7 @@ fn dtypes() -> Vec<&'static str> {
 ///
 /// # Errors
 /// It printed something else, or lacks a type.
-pub(crate) fn read(printed: &str) -> Result<Theirs, Diagnostic> {
+pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
     let mut written = Written::of(PEER, printed)?;
     let mut seconds = BTreeMap::new();
     for dtype in dtypes() {
@@ -144,7 +144,7 @@ pub(crate) fn read(printed: &str) -> Result<Theirs, Diagnostic> {
         }
         seconds.insert(dtype, Samples::new(times));
     }
-    Ok(Theirs { version: written.version, seconds })
+    Ok(PeerTimes { version: written.version, seconds })
 }
 
 /// What the peer is called.
@@ -152,14 +152,14 @@ pub(crate) const PEER: &str = "torch";
 
 /// What the peer's steps took.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Theirs {
+pub(crate) struct PeerTimes {
     /// Its name and version.
     pub(crate) version: String,
     seconds: BTreeMap<&'static str, Samples>,
 }
 
 /// Ours of one round, in the order of [`CASES`], and the peer's, if there is one.
-pub(crate) type Round = (Vec<Samples>, Option<Theirs>);
+pub(crate) type Round = (Vec<Samples>, Option<PeerTimes>);
 
 const COLUMNS: [Column; 13] = [
     column("dtype", "dtype", Form::Text),
@@ -191,7 +191,7 @@ pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<T
         let dtype = precision.dtype();
         let median = |times: Vec<f64>| Samples::new(times).median();
         let ours = median(rounds.iter().map(|(ours, _)| ours[at].median()).collect());
-        let theirs_of = |theirs: &Theirs| theirs.seconds.get(dtype.name()).map(Samples::median);
+        let theirs_of = |theirs: &PeerTimes| theirs.seconds.get(dtype.name()).map(Samples::median);
         let pairs: Vec<(f64, f64)> = rounds
             .iter()
             .filter_map(|(ours, theirs)| Some((ours[at].median(), theirs.as_ref().and_then(theirs_of)?)))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp_planner::serve::{Candidate, Found, ServingRequest, difference, terms_us};
 use ascend_tp_planner::simulate::Breakdown;
-use ascend_tp_planner::validate::{Bar, Class};
+use ascend_tp_planner::validate::{Class, ErrorBar};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -28,7 +28,7 @@ pub(super) struct Entry {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// How far such times are usually off.
-    pub(super) error_bar: Bar,
+    pub(super) error_bar: ErrorBar,
     pub(super) best: Vec<Entry>,
     /// Of every other size of replicas, the best.
     pub(super) beaten: Vec<Entry>,
@@ -44,7 +44,7 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 pub(super) struct Explanation {
     /// How far such times are usually off.
-    pub(super) error_bar: Bar,
+    pub(super) error_bar: ErrorBar,
     pub(super) entry: Entry,
     pub(super) can_run: bool,
     /// Its place among the feasible, from 1 on.
@@ -123,7 +123,7 @@ impl Report {
         let beaten: Vec<Entry> = rest.iter().filter(&mut first_of_its_size).map(entry).collect();
         let refused = found.refused.iter().filter(first_of_its_size).map(entry).collect();
         Self {
-            error_bar: Bar::of(Class::Steps, request.profile.soc),
+            error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
             others: rest.len() - beaten.len(),
             best: best.iter().map(entry).collect(),
             beaten,
@@ -155,7 +155,7 @@ impl Explanation {
         };
         let phase = |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
         Ok(Self {
-            error_bar: Bar::of(Class::Steps, request.profile.soc),
+            error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
             entry: Entry::new(request, candidate, reason(found.feasible.first(), candidate)),
             can_run: candidate.constraint.is_none(),
             place: (*at < found.feasible.len()).then_some(at + 1),

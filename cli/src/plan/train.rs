@@ -15,7 +15,7 @@ use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::ring::{self, KeysOn};
 use ascend_tp_planner::train::search::{FILLED, PredictedSplit, Search, SplitChoice, Verdict, slower_by, usable_bytes};
 use ascend_tp_planner::train::setting::JobSplit;
-use ascend_tp_planner::validate::{Bar, Class};
+use ascend_tp_planner::validate::{Class, ErrorBar};
 use serde::Serialize;
 
 use super::options::PlanOptions;
@@ -102,7 +102,7 @@ struct Report {
     offered_gib: f64,
     usable_gib: f64,
     /// How far such times are usually off.
-    error_bar: Bar,
+    error_bar: ErrorBar,
     best: Vec<Line>,
     /// Of the best, if it has copies.
     gradients: Vec<Sum>,
@@ -111,8 +111,8 @@ struct Report {
     /// Of the same, if several of its cards share a sequence.
     keys: Option<KeysLine>,
     run: Option<Run>,
-    losers: Vec<Loser>,
-    why: Option<Loser>,
+    losers: Vec<LosingChoice>,
+    why: Option<LosingChoice>,
 }
 
 /// One setting and what it takes.
@@ -185,7 +185,7 @@ struct Run {
 
 /// A choice that is not the winner's, and what beat it.
 #[derive(Debug, Serialize)]
-struct Loser {
+struct LosingChoice {
     choice: String,
     /// Its best setting, if one fits.
     best: Option<Line>,
@@ -209,7 +209,7 @@ impl Report {
         let best = search.best(request.top.max(1));
         // Something fits, so there is a best.
         let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
-        let loser = |choice: SplitChoice, verdict| Loser::new(&job, &winner, &choice, verdict);
+        let loser = |choice: SplitChoice, verdict| LosingChoice::new(&job, &winner, &choice, verdict);
         let why = choice.map(|choice| {
             let verdict = search.why(&choice);
             (choice, verdict)
@@ -231,7 +231,7 @@ impl Report {
             fitting: search.fitting(),
             offered_gib: job.profile.hbm_usable_bytes() as f64 / GIB,
             usable_gib: usable_bytes(&job) / GIB,
-            error_bar: Bar::of(Class::Training, job.profile.soc),
+            error_bar: ErrorBar::of(Class::Training, job.profile.soc),
             run: request.tokens.map(|tokens| Run::new(&job, &winner, tokens)),
             losers: search
                 .losers(&winner.setting)
@@ -362,7 +362,7 @@ impl Run {
     }
 }
 
-impl Loser {
+impl LosingChoice {
     fn new(job: &Job, winner: &PredictedSplit, choice: &SplitChoice, verdict: Verdict) -> Self {
         let choice = choice.to_string();
         match verdict {

@@ -17,7 +17,7 @@ use ascend_tp_sys::{
     ACL_SUCCESS, Library, aclError, aclrtStream,
 };
 
-use crate::failure::{Answer, Why};
+use crate::failure::{Answer, NoAnswer};
 use crate::process::{self, Process};
 
 /// What a function found: nothing, or a code and why.
@@ -27,7 +27,7 @@ type Found = Result<(), (aclError, String)>;
 fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> Found) -> aclError {
     match process::current(name) {
         Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),
-        Process::Refusing(_) => Answer::none(name, Library::AscendCl, Why::NoMachine),
+        Process::Refusing(_) => Answer::none(name, Library::AscendCl, NoAnswer::NoMachine),
     }
 }
 
@@ -222,7 +222,7 @@ extern "C" fn aclrtDestroyStreamConfigHandle(handle: *mut c_void) -> aclError {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *const c_void) -> aclError {
     let Process::Machine(_, table) = process::current("aclrtCreateStreamV2") else {
-        return Answer::none("aclrtCreateStreamV2", Library::AscendCl, Why::NoMachine);
+        return Answer::none("aclrtCreateStreamV2", Library::AscendCl, NoAnswer::NoMachine);
     };
     let found = if handle.is_null() { Some(StreamConfig::default()) } else { configs().get(&handle.addr()).copied() };
     match found {

@@ -122,7 +122,7 @@ struct Text {
 
 /// A `std::vector` without elements.
 #[repr(C)]
-struct NoStreams([usize; 3]);
+struct EmptyVector([usize; 3]);
 
 /// The virtual functions of `atb::Operation` in their order, the two destructors first.
 #[repr(C)]
@@ -161,7 +161,7 @@ struct ContextFunctions {
     set_tiling_copy: extern "C" fn() -> c_int,
     tiling_copy: extern "C" fn() -> c_int,
     set_streams: extern "C" fn() -> c_int,
-    streams: extern "C" fn() -> NoStreams,
+    streams: extern "C" fn() -> EmptyVector,
     others: [extern "C" fn() -> c_int; 4],
 }
 
@@ -201,7 +201,7 @@ fn create(name: &'static str, kind: Found<Kind>, operation: *mut *mut Operation)
 
 /// What `RopeParam` and `ReshapeAndCacheParam` hold: two numbers of 32 bits, then reserved bytes.
 #[repr(C)]
-pub(crate) struct TwoNumbers {
+pub(crate) struct TwoIntParam {
     first: i32,
     second: i32,
 }
@@ -217,7 +217,7 @@ pub(crate) struct Linear {
 }
 
 #[unsafe(export_name = "_ZN3atb15CreateOperationINS_5infer9RopeParamEEEiRKT_PPNS_9OperationE")]
-unsafe extern "C" fn create_rotary(param: &TwoNumbers, operation: *mut *mut Operation) -> c_int {
+unsafe extern "C" fn create_rotary(param: &TwoIntParam, operation: *mut *mut Operation) -> c_int {
     let kind = match (param.first, param.second) {
         (2, 0) => Ok(Kind::Rotary),
         found => Err((INVALID_PARAM, format!("expected rotaryCoeff 2 and cosFormat 0, found {found:?}: not modelled"))),
@@ -226,7 +226,7 @@ unsafe extern "C" fn create_rotary(param: &TwoNumbers, operation: *mut *mut Oper
 }
 
 #[unsafe(export_name = "_ZN3atb15CreateOperationINS_5infer20ReshapeAndCacheParamEEEiRKT_PPNS_9OperationE")]
-unsafe extern "C" fn create_reshape_and_cache(param: &TwoNumbers, operation: *mut *mut Operation) -> c_int {
+unsafe extern "C" fn create_reshape_and_cache(param: &TwoIntParam, operation: *mut *mut Operation) -> c_int {
     let kind = match (param.first, param.second) {
         (0, 0) => Ok(Kind::ReshapeAndCache),
         found => {
@@ -417,8 +417,8 @@ extern "C" fn context_nothing() -> c_int {
     0
 }
 
-extern "C" fn context_streams() -> NoStreams {
-    NoStreams([0; 3])
+extern "C" fn context_streams() -> EmptyVector {
+    EmptyVector([0; 3])
 }
 
 extern "C" fn context_not_modelled() -> c_int {

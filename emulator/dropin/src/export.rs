@@ -12,7 +12,7 @@ use ascend_tp_emulator::dropin;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the C ABI"))]
 use ascend_tp_sys::*;
 
-use crate::failure::{self, Answer, Why};
+use crate::failure::{self, Answer, NoAnswer};
 use crate::process::{self, Process};
 
 /// An exported function.
@@ -69,10 +69,10 @@ pub fn exports() -> Vec<Export> {
 pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
     match process::current(name) {
         Process::Machine(emulator, _) => {
-            emulator.refuse(name, failure::status(name, library, Why::NotSupported));
-            R::none(name, library, Why::NotSupported)
+            emulator.refuse(name, failure::status(name, library, NoAnswer::NotSupported));
+            R::none(name, library, NoAnswer::NotSupported)
         }
-        Process::Refusing(_) => R::none(name, library, Why::NoMachine),
+        Process::Refusing(_) => R::none(name, library, NoAnswer::NoMachine),
     }
 }
 
@@ -89,14 +89,14 @@ fn refuse_elsewhere(name: &'static str, chip: &str) -> i32 {
                 format!("{name}: CANN runs this operator on {chip} alone, not on the Atlas A2 and A3 modelled here"),
             ))
         }),
-        Process::Refusing(_) => failure::status(name, Library::OpApi, Why::NoMachine),
+        Process::Refusing(_) => failure::status(name, Library::OpApi, NoAnswer::NoMachine),
     }
 }
 
 /// What a function returns in a process without a machine.
 #[cold]
 fn without_machine<R: Answer>(name: &str, library: Library) -> R {
-    R::none(name, library, Why::NoMachine)
+    R::none(name, library, NoAnswer::NoMachine)
 }
 
 macro_rules! define_exports {

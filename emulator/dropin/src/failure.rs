@@ -14,7 +14,7 @@ const ACLNN_RUNTIME_ERROR: i32 = 361_001;
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum NoAnswer {
     /// The function exists and does nothing here.
     NotSupported,
     /// This process has no machine: its environment asks for an impossible one, or it may not have one.
@@ -22,13 +22,13 @@ pub(crate) enum Why {
 }
 
 /// The code of a function that returns a status.
-pub(crate) fn status(name: &str, library: Library, why: Why) -> i32 {
+pub(crate) fn status(name: &str, library: Library, why: NoAnswer) -> i32 {
     match (library, why) {
-        (Library::AscendCl, Why::NotSupported) if name.starts_with("aclrt") => ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-        (Library::AscendCl, Why::NotSupported) => ACL_ERROR_FEATURE_UNSUPPORTED,
-        (Library::AscendCl, Why::NoMachine) => ACL_ERROR_INTERNAL_ERROR,
-        (Library::Hccl, Why::NotSupported) => HcclResult::HCCL_E_NOT_SUPPORT.0.cast_signed(),
-        (Library::Hccl, Why::NoMachine) => HcclResult::HCCL_E_INTERNAL.0.cast_signed(),
+        (Library::AscendCl, NoAnswer::NotSupported) if name.starts_with("aclrt") => ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+        (Library::AscendCl, NoAnswer::NotSupported) => ACL_ERROR_FEATURE_UNSUPPORTED,
+        (Library::AscendCl, NoAnswer::NoMachine) => ACL_ERROR_INTERNAL_ERROR,
+        (Library::Hccl, NoAnswer::NotSupported) => HcclResult::HCCL_E_NOT_SUPPORT.0.cast_signed(),
+        (Library::Hccl, NoAnswer::NoMachine) => HcclResult::HCCL_E_INTERNAL.0.cast_signed(),
         (Library::NnopBase | Library::OpApi, _) => ACLNN_RUNTIME_ERROR,
     }
 }
@@ -36,17 +36,17 @@ pub(crate) fn status(name: &str, library: Library, why: Why) -> i32 {
 /// A type some C function returns.
 pub(crate) trait Answer {
     /// What a call without an answer returns.
-    fn none(name: &str, library: Library, why: Why) -> Self;
+    fn none(name: &str, library: Library, why: NoAnswer) -> Self;
 }
 
 impl Answer for i32 {
-    fn none(name: &str, library: Library, why: Why) -> Self {
+    fn none(name: &str, library: Library, why: NoAnswer) -> Self {
         status(name, library, why)
     }
 }
 
 impl Answer for HcclResult {
-    fn none(name: &str, library: Library, why: Why) -> Self {
+    fn none(name: &str, library: Library, why: NoAnswer) -> Self {
         Self(status(name, library, why).cast_unsigned())
     }
 }
@@ -54,7 +54,7 @@ impl Answer for HcclResult {
 macro_rules! values {
     ($($value:ty)*) => { $(
         impl Answer for $value {
-            fn none(_: &str, _: Library, _: Why) -> Self {
+            fn none(_: &str, _: Library, _: NoAnswer) -> Self {
                 Self::default()
             }
         }
@@ -63,14 +63,14 @@ macro_rules! values {
 values!(u16 u32 u64 usize f32);
 
 impl Answer for () {
-    fn none(_: &str, _: Library, _: Why) {}
+    fn none(_: &str, _: Library, _: NoAnswer) {}
 }
 
 impl<T> Answer for *const T {
     /// The functions that explain an error explain why there is no machine.
-    fn none(name: &str, _: Library, why: Why) -> Self {
+    fn none(name: &str, _: Library, why: NoAnswer) -> Self {
         match (name, why) {
-            ("aclGetRecentErrMsg" | "HcclGetErrorString", Why::NoMachine) => {
+            ("aclGetRecentErrMsg" | "HcclGetErrorString", NoAnswer::NoMachine) => {
                 process::refusal().map_or(std::ptr::null(), |text| text.as_ptr().cast())
             }
             _ => std::ptr::null(),
@@ -79,7 +79,7 @@ impl<T> Answer for *const T {
 }
 
 impl<T> Answer for *mut T {
-    fn none(_: &str, _: Library, _: Why) -> Self {
+    fn none(_: &str, _: Library, _: NoAnswer) -> Self {
         std::ptr::null_mut()
     }
 }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_library_has_its_own_not_supported() {
-        let not_supported = |name, library| status(name, library, Why::NotSupported);
+        let not_supported = |name, library| status(name, library, NoAnswer::NotSupported);
         assert_eq!(not_supported("aclrtMemcpyBatch", Library::AscendCl), 207_000);
         assert_eq!(not_supported("aclopCompileAndExecute", Library::AscendCl), 200_006);
         assert_eq!(not_supported("HcclGroupStart", Library::Hccl), 5);
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn functions_that_return_values_return_none() {
-        assert!(<*const u8 as Answer>::none("aclrtGetSocName", Library::AscendCl, Why::NoMachine).is_null());
-        assert_eq!(<u32 as Answer>::none("HcclGetCommConfigCapability", Library::Hccl, Why::NoMachine), 0);
+        assert!(<*const u8 as Answer>::none("aclrtGetSocName", Library::AscendCl, NoAnswer::NoMachine).is_null());
+        assert_eq!(<u32 as Answer>::none("HcclGetCommConfigCapability", Library::Hccl, NoAnswer::NoMachine), 0);
     }
 }

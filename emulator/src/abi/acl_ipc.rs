@@ -13,7 +13,7 @@ use crate::config::Sharing;
 use crate::machine::Machine;
 use crate::memory::ipc::{Exported, IpcRecord, KEY_BYTES, Name};
 use crate::memory::location::Location;
-use crate::memory::pages::{PAGE_BYTES, Range, Show};
+use crate::memory::pages::{PAGE_BYTES, PageContent, Range};
 use crate::memory::place::{FilePart, PeerBuffer};
 use crate::memory::raw::{Allocation, load_array, load_text};
 use crate::memory::virtual_memory::Physical;
@@ -124,7 +124,7 @@ impl Machine {
         let (offset, size) = (shared.offset as usize, shared.size as usize);
         let len = (offset + size).next_multiple_of(PAGE_BYTES);
         let range = Range::reserve(len, PAGE_BYTES).map_err(|error| no_memory(&error))?;
-        range.show(0, len, Show::File(&file, shared.at)).map_err(|error| no_memory(&error))?;
+        range.show(0, len, PageContent::File(&file, shared.at)).map_err(|error| no_memory(&error))?;
         record.count_importer(1)?;
         let listed = FilePart { file: &file, at: shared.at, len_bytes: len as u64 };
         let mut memory_of_others = self.memory().virtual_memory();

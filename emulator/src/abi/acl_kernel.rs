@@ -19,7 +19,7 @@ use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
 use crate::memory::raw::{RawSpan, load_array};
 use crate::runtime::compiled::{Compiled, CompiledLibrary, Place};
-use crate::runtime::kernel::{Argument, Body, Function, HostKernel};
+use crate::runtime::kernel::{Argument, Function, HostKernel, KernelBody};
 use crate::runtime::stream::Access;
 use crate::runtime::thread;
 use crate::scheduler::pool::{Task, Without, Workers};
@@ -248,8 +248,8 @@ impl Machine {
             Params::List(_) => Vec::new(),
         };
         let (cost, task) = match function.body.clone() {
-            Body::Registered(kernel) => (Cost::Kernel, self.registered_task(function, kernel, blocks, params)),
-            Body::Compiled(kernel) => (
+            KernelBody::Registered(kernel) => (Cost::Kernel, self.registered_task(function, kernel, blocks, params)),
+            KernelBody::Compiled(kernel) => (
                 Cost::Counted(self.timed().and_then(|_| known(&kernel, &params))),
                 self.compiled_task(kernel, (card, blocks), stream, params)?,
             ),

@@ -14,7 +14,7 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::book::MemoryShare;
+use crate::memory::allocation_table::MemoryShare;
 use crate::memory::raw::load_array;
 use crate::memory::virtual_memory::{GRANULARITY_1G_BYTES, GRANULARITY_BYTES, Physical};
 

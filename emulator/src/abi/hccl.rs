@@ -27,7 +27,7 @@ struct CollectiveCaller<'a> {
 }
 
 /// What an operator that joins it with a collective computes before or behind that.
-pub(super) struct Beside {
+pub(super) struct JoinedCompute {
     pub(super) entry: Entry,
     pub(super) accesses: Vec<Access>,
 }
@@ -196,7 +196,7 @@ impl CollectiveCaller<'_> {
     fn enqueue_beside(
         &self,
         mut calls: Vec<CollectiveCall>,
-        (before, behind): (Option<Beside>, Option<Beside>),
+        (before, behind): (Option<JoinedCompute>, Option<JoinedCompute>),
     ) -> Result<(), Failure> {
         let way = self.machine.lock().hccl.groups.group(self.member.group)?.way;
         if way == Some(Way::Table) {
@@ -209,8 +209,8 @@ impl CollectiveCaller<'_> {
             }
         }
         let accesses = self.machine.watched(|| calls.iter().flat_map(CollectiveCall::accesses).collect());
-        let compute = |state: &mut State, beside: Option<Beside>| {
-            let Some(Beside { entry, accesses }) = beside else { return Ok(()) };
+        let compute = |state: &mut State, beside: Option<JoinedCompute>| {
+            let Some(JoinedCompute { entry, accesses }) = beside else { return Ok(()) };
             let queued = self.machine.queued(state, self.stream, entry, accesses);
             state.enqueue(self.stream, queued)
         };
@@ -245,7 +245,7 @@ impl Machine {
         function: &str,
         (member, stream): (Member, u64),
         call: CollectiveCall,
-        beside: (Option<Beside>, Option<Beside>),
+        beside: (Option<JoinedCompute>, Option<JoinedCompute>),
     ) -> Result<(), Failure> {
         let (world, card) = {
             let state = self.lock();

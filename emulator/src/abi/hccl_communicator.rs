@@ -14,7 +14,7 @@ use crate::hccl::group::Member;
 use crate::hccl::root_info;
 use crate::hccl::rules::check_deterministic;
 use crate::machine::Machine;
-use crate::memory::book::{Charge, MemoryShare};
+use crate::memory::allocation_table::{Charge, MemoryShare};
 use crate::memory::raw::load_array;
 
 /// What `HcclCommConfigInit` writes.

@@ -54,7 +54,7 @@ const REPORTING: &[&str] =
     &["aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError", "HcclGetErrorString", "HcclGetCommAsyncError"];
 
 /// What happens to a call.
-pub(super) enum Strike {
+pub(super) enum CallFault {
     Error(i32),
     Lose(u32),
     Kill,
@@ -108,7 +108,7 @@ impl Faults {
     }
 
     /// Counts a call by a thread on which `card` is current; what strikes it first, and at which event.
-    pub(super) fn count_call(&self, name: &str, card: Option<u32>) -> Option<(Strike, u64)> {
+    pub(super) fn count_call(&self, name: &str, card: Option<u32>) -> Option<(CallFault, u64)> {
         let mut first = None;
         for laid in &mut self.lock().laid {
             let Some(calls) = laid.fault.calls().cloned() else { continue };
@@ -117,12 +117,12 @@ impl Faults {
             }
             if laid.strikes_at(calls.at) && first.is_none() {
                 first = match (&laid.fault, card) {
-                    (Fault::Error { code, .. }, _) => Some((Strike::Error(*code), calls.at)),
+                    (Fault::Error { code, .. }, _) => Some((CallFault::Error(*code), calls.at)),
                     (Fault::CardLost { .. }, Some(card)) => {
                         laid.lost.push(card);
-                        Some((Strike::Lose(card), calls.at))
+                        Some((CallFault::Lose(card), calls.at))
                     }
-                    _ => Some((Strike::Kill, calls.at)),
+                    _ => Some((CallFault::Kill, calls.at)),
                 };
             }
         }

@@ -1,7 +1,7 @@
 //! What a fault does to the machine it strikes.
 
 use crate::base::failure::{Failure, code};
-use crate::faults::overlay::Strike;
+use crate::faults::overlay::CallFault;
 use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::state::State;
@@ -31,11 +31,11 @@ impl Machine {
         };
         match self.faults().count_call(name, card) {
             None => Ok(()),
-            Some((Strike::Error(code), at)) => {
+            Some((CallFault::Error(code), at)) => {
                 Err(Failure::new(code, format!("injected fault: code {code} at event {at}")))
             }
-            Some((Strike::Lose(card), at)) => Err(self.lose(card, name, at)),
-            Some((Strike::Kill, _)) => std::process::abort(),
+            Some((CallFault::Lose(card), at)) => Err(self.lose(card, name, at)),
+            Some((CallFault::Kill, _)) => std::process::abort(),
         }
     }
 

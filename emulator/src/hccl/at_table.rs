@@ -14,12 +14,12 @@ use std::sync::Arc;
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
 use crate::hccl::group::{Group, Way};
-use crate::hccl::home::Home;
 use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Request, Written};
 use crate::hccl::meeting::{Arrival, Meeting};
 use crate::hccl::perform::WorkShare;
+use crate::hccl::rank_location::RankLocation;
 use crate::hccl::shared_work::SharedWork;
 use crate::hccl::table::{SLOTS, Table};
 use crate::machine::Machine;
@@ -46,8 +46,9 @@ impl Group {
 
     /// Which of the processes, in the order of their first ranks, this one is, and how many there are.
     fn share(&self) -> WorkShare {
-        let first_here = self.homes.iter().position(|home| home.link().is_none()).unwrap_or(0);
-        let mut before: Vec<u128> = self.homes[..first_here].iter().filter_map(Home::link).map(|l| l.peer.id).collect();
+        let first_here = self.rank_locations.iter().position(|location| location.link().is_none()).unwrap_or(0);
+        let mut before: Vec<u128> =
+            self.rank_locations[..first_here].iter().filter_map(RankLocation::link).map(|l| l.peer.id).collect();
         before.sort_unstable();
         before.dedup();
         WorkShare { index: before.len(), count: self.links.len() + 1 }
@@ -106,7 +107,7 @@ impl State {
     /// The process of the first rank has made a table.
     pub(crate) fn take_table(&mut self, group_id: u64, link: &Link, place: Place) {
         let Ok(group) = self.hccl.groups.group_mut(group_id) else { return };
-        let (world, is_first) = (group.cards.len(), group.homes.first().and_then(Home::link));
+        let (world, is_first) = (group.cards.len(), group.rank_locations.first().and_then(RankLocation::link));
         if group.table.is_some() || !is_first.is_some_and(|first| std::ptr::eq(Arc::as_ptr(first), link)) {
             return;
         }
@@ -265,7 +266,7 @@ impl State {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
         let Some(meeting) = self.hccl.meetings.open_mut(id) else { return Ok(()) };
         for position in 0..meeting.arrivals.len() {
-            let Some(link) = meeting.home(position) else { continue };
+            let Some(link) = meeting.location(position) else { continue };
             let Some(laid) = table.read(number, position as u32) else { continue };
             let call = Request::read(&laid.bytes)?.into_call(|buffer| link.reach(buffer))?;
             meeting.place_rank_elsewhere(position, call, laid.has_reached);
@@ -279,7 +280,7 @@ impl Meeting {
     fn disagreement_at_table(&self, number: u64, table: &Table, position: usize, written: &Written) -> Option<Failure> {
         let own = self.arrivals[position].as_ref()?;
         let wanted = &written.bytes[..written.wanted_bytes];
-        let others = (0..self.arrivals.len()).filter(|other| *other != position && self.home(*other).is_some());
+        let others = (0..self.arrivals.len()).filter(|other| *other != position && self.location(*other).is_some());
         others.filter_map(|other| Some((other as u32, table.read(number, other as u32)?))).find_map(|(other, laid)| {
             if laid.bytes.starts_with(wanted) && !own.call.is_pairwise() {
                 return None;

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
-use crate::hccl::home::Home;
 use crate::hccl::link::Network;
 use crate::hccl::link::board::EAGER_BYTES;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Address, CHUNK_BYTES, Message};
 use crate::hccl::meeting::Meeting;
+use crate::hccl::rank_location::RankLocation;
 use crate::hccl::reduce::reduce;
 use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
 use crate::machine::{Machine, guarded};
@@ -56,11 +56,11 @@ impl Machine {
     }
 
     fn perform_remote(&self, meeting: &Meeting) -> Result<(), Failure> {
-        let Some((group, homes)) = meeting.elsewhere() else { return Ok(()) };
+        let Some((group, rank_locations)) = meeting.elsewhere() else { return Ok(()) };
         let key = meeting.key();
         let address = Address { group, key, step: 0, from: 0, to: 0 };
-        let exchange = Exchange { network: self.network(), homes, address };
-        let part = OwnPart::of(meeting, homes, exchange);
+        let exchange = Exchange { network: self.network(), rank_locations, address };
+        let part = OwnPart::of(meeting, rank_locations, exchange);
         let outcome = guarded(meeting.name(), || {
             self.faults().before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
             part.perform()?;
@@ -82,15 +82,15 @@ struct Transfer {
 /// One process's way to move blocks between ranks.
 struct Exchange<'a> {
     network: &'a Network,
-    homes: &'a [Home],
+    rank_locations: &'a [RankLocation],
     /// The meeting; steps and ranks are filled in.
     address: Address,
 }
 
 impl Exchange<'_> {
     fn link(&self, rank: u32) -> Result<&Arc<Link>, Failure> {
-        let home = self.homes.get(rank as usize).and_then(Home::link);
-        home.ok_or_else(|| Failure::new(code::HCCL_INTERNAL, format!("rank {rank} is not in another process")))
+        let location = self.rank_locations.get(rank as usize).and_then(RankLocation::link);
+        location.ok_or_else(|| Failure::new(code::HCCL_INTERNAL, format!("rank {rank} is not in another process")))
     }
 
     fn address(&self, transfer: &Transfer) -> Address {
@@ -161,9 +161,9 @@ struct OwnPart<'a> {
 }
 
 impl<'a> OwnPart<'a> {
-    fn of(meeting: &'a Meeting, homes: &[Home], exchange: Exchange<'a>) -> Self {
+    fn of(meeting: &'a Meeting, rank_locations: &[RankLocation], exchange: Exchange<'a>) -> Self {
         let ranks = meeting.ranks();
-        let process = |position: usize| homes[ranks[position] as usize].link().map(|link| link.peer.id);
+        let process = |position: usize| rank_locations[ranks[position] as usize].link().map(|link| link.peer.id);
         let first_of =
             |position| (0..ranks.len()).find(|first| process(*first) == process(position)).unwrap_or(position);
         let processes = (0..ranks.len()).map(first_of).collect();

@@ -13,9 +13,9 @@ use std::time::Instant;
 use crate::base::failure::{Failure, code};
 use crate::hccl::gathering::{Admission, Gathering, LOOK, invalid};
 use crate::hccl::group::Groups;
-use crate::hccl::home::Home;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{self, Answer, Caller, Message, Process, Reason, Roster, Token};
+use crate::hccl::rank_location::RankLocation;
 use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
@@ -246,11 +246,12 @@ impl Machine {
                 }
             };
         }
-        let homes = roster.callers.iter().map(|caller| links.get(&caller.process.id).cloned());
-        let homes: Vec<Home> = homes.map(|link| link.map_or(Home::Here, Home::There)).collect();
+        let rank_locations = roster.callers.iter().map(|caller| links.get(&caller.process.id).cloned());
+        let rank_locations: Vec<RankLocation> =
+            rank_locations.map(|link| link.map_or(RankLocation::Here, RankLocation::There)).collect();
         let cards = roster.callers.iter().map(|caller| caller.card).collect();
         let group = self.update(|state| {
-            let group = state.find_or_create_group(roster.token, &roster.name, cards, homes);
+            let group = state.find_or_create_group(roster.token, &roster.name, cards, rank_locations);
             state.enter_group(group, rank);
             group
         });
@@ -285,15 +286,13 @@ impl Machine {
                 return outcome;
             }
             if state.scheduler.now() >= deadline {
-                let away =
-                    found.homes.iter().enumerate().filter(|(_, home)| {
-                        home.link().is_some_and(|link| !found.ready.contains_key(&Some(link.peer.id)))
+                let away = found.rank_locations.iter().enumerate().filter(|(_, location)| {
+                    location.link().is_some_and(|link| !found.ready.contains_key(&Some(link.peer.id)))
+                });
+                let here =
+                    found.rank_locations.iter().enumerate().filter(|(rank, location)| {
+                        location.link().is_none() && !found.entered.contains(&(*rank as u32))
                     });
-                let here = found
-                    .homes
-                    .iter()
-                    .enumerate()
-                    .filter(|(rank, home)| home.link().is_none() && !found.entered.contains(&(*rank as u32)));
                 let away: Vec<usize> = away.chain(here).map(|(rank, _)| rank).collect();
                 let what = format!(
                     "rank {rank}: ranks {away:?}, or others of their processes, came but have not entered the communicator"

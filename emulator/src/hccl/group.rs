@@ -12,15 +12,15 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::hccl::CollectiveKind;
 use crate::hccl::gathering::Gatherings;
-use crate::hccl::home::Home;
-use crate::hccl::home::Unclaimed;
 use crate::hccl::key::Key;
 use crate::hccl::link::board::Board;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Token;
 use crate::hccl::links::Links;
+use crate::hccl::rank_location::RankLocation;
+use crate::hccl::rank_location::Unclaimed;
 use crate::hccl::table::Table;
-use crate::memory::book::Charge;
+use crate::memory::allocation_table::Charge;
 
 /// How the data of a communicator's collectives travels. All its processes choose the same when it is made, and it stays so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) struct Group {
     /// What names it in other processes; None when it can have no ranks there.
     pub(crate) token: Option<Token>,
     /// Where each rank is.
-    pub(crate) homes: Vec<Home>,
+    pub(crate) rank_locations: Vec<RankLocation>,
     /// Links to the other processes, each once.
     pub(crate) links: Vec<Arc<Link>>,
     /// Ranks whose handle was destroyed or whose device was reset or lost, in the order in which they left: when others

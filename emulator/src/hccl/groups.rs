@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::group::{Child, Group, Member, Way, group_gone};
-use crate::hccl::home::Home;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Token};
-use crate::memory::book::Charge;
+use crate::hccl::rank_location::RankLocation;
+use crate::memory::allocation_table::Charge;
 use crate::state::State;
 
 impl State {
@@ -21,18 +21,24 @@ impl State {
         self.hccl.deterministic.clone()?;
         let id = self.fresh_number();
         let name = name.unwrap_or_else(|| format!("hccl_world_{id}")).into();
-        let homes = vec![Home::Here; cards.len()];
-        self.insert_group(id, name, cards, homes, None, None);
+        let rank_locations = vec![RankLocation::Here; cards.len()];
+        self.insert_group(id, name, cards, rank_locations, None, None);
         Ok(id)
     }
 
     /// The group of a token, which the first rank of this process to ask makes.
-    pub(crate) fn find_or_create_group(&mut self, token: Token, name: &str, cards: Vec<u32>, homes: Vec<Home>) -> u64 {
+    pub(crate) fn find_or_create_group(
+        &mut self,
+        token: Token,
+        name: &str,
+        cards: Vec<u32>,
+        rank_locations: Vec<RankLocation>,
+    ) -> u64 {
         if let Some(id) = self.hccl.groups.id_of(token) {
             return id;
         }
         let id = self.fresh_number();
-        self.insert_group(id, name.into(), cards, homes, Some(token), None);
+        self.insert_group(id, name.into(), cards, rank_locations, Some(token), None);
         self.claim(id, token);
         id
     }
@@ -40,7 +46,7 @@ impl State {
     /// A rank of this process enters a new communicator, or has failed to.
     pub(crate) fn enter_group(&mut self, id: u64, rank: u32) {
         let Ok(group) = self.hccl.groups.group_mut(id) else { return };
-        let here = group.homes.iter().filter(|home| home.link().is_none()).count();
+        let here = group.rank_locations.iter().filter(|location| location.link().is_none()).count();
         if group.entered.insert(rank) && group.entered.len() == here {
             self.say_ready(id);
         }
@@ -51,13 +57,13 @@ impl State {
         id: u64,
         name: Arc<str>,
         cards: Vec<u32>,
-        homes: Vec<Home>,
+        rank_locations: Vec<RankLocation>,
         token: Option<Token>,
         parent: Option<u64>,
     ) {
         let world = cards.len();
         let mut links: Vec<Arc<Link>> = Vec::new();
-        for link in homes.iter().filter_map(Home::link) {
+        for link in rank_locations.iter().filter_map(RankLocation::link) {
             if !links.iter().any(|known| Arc::ptr_eq(known, link)) {
                 links.push(Arc::clone(link));
             }
@@ -74,7 +80,7 @@ impl State {
             name,
             cards,
             token,
-            homes,
+            rank_locations,
             decided,
             links,
             departures: Vec::new(),
@@ -212,12 +218,12 @@ impl State {
         let generation = group.generations.entry((id, ranks.to_vec())).or_default();
         let token = group.token.map(|token| token.of_child(id, ranks, *generation));
         *generation += 1;
-        let pick = |rank: &u32| (group.cards[*rank as usize], group.homes[*rank as usize].clone());
-        let (cards, homes): (Vec<u32>, Vec<Home>) = ranks.iter().map(pick).unzip();
-        let joined = homes.iter().map(|home| home.link().is_some()).collect();
+        let pick = |rank: &u32| (group.cards[*rank as usize], group.rank_locations[*rank as usize].clone());
+        let (cards, rank_locations): (Vec<u32>, Vec<RankLocation>) = ranks.iter().map(pick).unzip();
+        let joined = rank_locations.iter().map(|location| location.link().is_some()).collect();
         group.children.insert(id, Child { group: number, ranks: ranks.to_vec(), joined });
         let name = name.unwrap_or_else(|| format!("{}_sub_{id}", group.name)).into();
-        self.insert_group(number, name, cards, homes, token, Some(parent));
+        self.insert_group(number, name, cards, rank_locations, token, Some(parent));
         if let Some(token) = token {
             self.claim(number, token);
         }

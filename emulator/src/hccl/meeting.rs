@@ -12,10 +12,10 @@ use std::time::Instant;
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
 use crate::hccl::group::Way;
-use crate::hccl::home::Home;
 use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Token;
+use crate::hccl::rank_location::RankLocation;
 
 /// One collective that is being put together.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Meeting {
     /// By rank; for a transfer the sender and then the receiver.
     pub(super) arrivals: Vec<Option<Arrival>>,
     /// Where the ranks of the communicator are, and its name there; None when all are here.
-    pub(super) elsewhere: Option<(Token, Vec<Home>)>,
+    pub(super) elsewhere: Option<(Token, Vec<RankLocation>)>,
     /// How its data travels.
     pub(super) way: Way,
     /// When the first stream arrived, or since when the processes move their shares.
@@ -194,8 +194,8 @@ impl Meeting {
     }
 
     /// The communicator's token and where its ranks are, when some are in other processes.
-    pub(crate) fn elsewhere(&self) -> Option<(Token, &[Home])> {
-        self.elsewhere.as_ref().map(|(token, homes)| (*token, homes.as_slice()))
+    pub(crate) fn elsewhere(&self) -> Option<(Token, &[RankLocation])> {
+        self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
 
     /// How its data travels.
@@ -216,15 +216,15 @@ impl Meeting {
     /// Whether this process is the one that moves data which it reaches: of two ranks the receiver's.
     pub(super) fn moves_here(&self) -> bool {
         match (self.key, self.way) {
-            (Key::Pair { to, .. }, Way::Table) => self.home(to as usize).is_none(),
+            (Key::Pair { to, .. }, Way::Table) => self.location(to as usize).is_none(),
             _ => true,
         }
     }
 
     /// The link to the process of a rank; None when it is this one.
-    pub(super) fn home(&self, rank: usize) -> Option<&Arc<Link>> {
-        let (_, homes) = self.elsewhere()?;
-        homes.get(rank).and_then(Home::link)
+    pub(super) fn location(&self, rank: usize) -> Option<&Arc<Link>> {
+        let (_, rank_locations) = self.elsewhere()?;
+        rank_locations.get(rank).and_then(RankLocation::link)
     }
 
     /// Whether it has failed.

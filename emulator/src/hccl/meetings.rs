@@ -80,7 +80,7 @@ impl State {
             world,
             key,
             arrivals: (0..parts).map(|_| None).collect(),
-            elsewhere: (!group.is_local()).then(|| group.token.zip(Some(group.homes.clone()))).flatten(),
+            elsewhere: (!group.is_local()).then(|| group.token.zip(Some(group.rank_locations.clone()))).flatten(),
             way,
             since: None,
             is_shared_out: false,

@@ -14,7 +14,6 @@ use std::time::Duration;
 use crate::base::failure::{Failure, code};
 use crate::config::{Sharing, Transport};
 use crate::hccl::group::{Group, Way};
-use crate::hccl::home::Home;
 use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::endpoint::Endpoint;
@@ -22,6 +21,7 @@ use crate::hccl::link::host;
 use crate::hccl::link::wire::{Address, Message, Reason, Request, Token};
 use crate::hccl::link::wire::{Caller, Process};
 use crate::hccl::meeting::Meeting;
+use crate::hccl::rank_location::RankLocation;
 use crate::hccl::{CollectiveCall, Places};
 use crate::machine::Machine;
 use crate::memory::pages::Store;
@@ -42,7 +42,7 @@ impl Group {
     /// Tells the other processes with ranks in a meeting.
     fn post_to_meeting(&self, key: Key, message: impl FnOnce(Token) -> Message) {
         let (Key::Pair { from, to, .. }, Some(token)) = (key, self.token) else { return self.post(message) };
-        let link = [from, to].into_iter().find_map(|rank| self.homes.get(rank as usize)?.link());
+        let link = [from, to].into_iter().find_map(|rank| self.rank_locations.get(rank as usize)?.link());
         if let Some(link) = link {
             link.post(&message(token));
         }
@@ -55,16 +55,16 @@ impl Group {
 
     /// Whether a rank is in this process.
     pub(crate) fn is_here(&self, rank: u32) -> bool {
-        matches!(self.homes.get(rank as usize), Some(Home::Here))
+        matches!(self.rank_locations.get(rank as usize), Some(RankLocation::Here))
     }
 
     fn is_at(&self, rank: u32, link: &Arc<Link>) -> bool {
-        let home = self.homes.get(rank as usize).and_then(Home::link);
-        home.is_some_and(|home| Arc::ptr_eq(home, link))
+        let location = self.rank_locations.get(rank as usize).and_then(RankLocation::link);
+        location.is_some_and(|location| Arc::ptr_eq(location, link))
     }
 
     fn ranks_at(&self, link: &Arc<Link>) -> Vec<u32> {
-        (0..self.homes.len() as u32).filter(|rank| self.is_at(*rank, link)).collect()
+        (0..self.rank_locations.len() as u32).filter(|rank| self.is_at(*rank, link)).collect()
     }
 }
 

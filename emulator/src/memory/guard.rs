@@ -38,7 +38,7 @@ const FILLED_END_BYTES: usize = 128 << 20;
 
 /// Where the bytes behind a range of addresses are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum AddressAccess {
     /// Elsewhere: the program faults when it touches the addresses.
     CardOnly,
     /// At the addresses.
@@ -126,7 +126,7 @@ pub(crate) struct Guarded {
     offset: usize,
     /// The pages of a card's memory; None for host memory, whose pages are the arena's.
     backing: Option<Backing>,
-    reach: Reach,
+    reach: AddressAccess,
 }
 
 // SAFETY: the pages belong to this value alone; they are touched by copying bytes, and no references are made.
@@ -148,7 +148,12 @@ impl Guarded {
     ///
     /// # Errors
     /// The system refuses the mapping.
-    pub(crate) fn new(arena: &Arc<Arena>, size: usize, reach: Reach, store: Option<&Arc<Store>>) -> io::Result<Self> {
+    pub(crate) fn new(
+        arena: &Arc<Arena>,
+        size: usize,
+        reach: AddressAccess,
+        store: Option<&Arc<Store>>,
+    ) -> io::Result<Self> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page = page_bytes();
         let step = 2 * arena.alignment;
@@ -161,8 +166,8 @@ impl Guarded {
         // One page before, one behind.
         let first_page = arena.reserve(pages_bytes + 2 * page)? + page;
         let mut backing = match reach {
-            Reach::CardOnly => Some(Backing::new(pages_bytes, store)?),
-            Reach::HostToo => None,
+            AddressAccess::CardOnly => Some(Backing::new(pages_bytes, store)?),
+            AddressAccess::HostToo => None,
         };
         let pages = match &mut backing {
             Some(backing) => backing.base()?,
@@ -256,7 +261,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        if self.reach == Reach::CardOnly {
+        if self.reach == AddressAccess::CardOnly {
             return;
         }
         debug_assert!(self.arena.contains(self.address), "host memory is the arena's");
@@ -279,11 +284,11 @@ mod tests {
         let arena = Arc::new(Arena::new(64));
         let mut last = 0;
         for size in [1, 63, 64, 65, 4000, 4096, 1 << 20, 7] {
-            for reach in [Reach::CardOnly, Reach::HostToo] {
+            for reach in [AddressAccess::CardOnly, AddressAccess::HostToo] {
                 let guarded = Guarded::new(&arena, size, reach, None).expect("mapping");
                 assert_eq!(guarded.address() % 128, 64, "{size}");
                 assert!(guarded.address() > last && arena.contains(guarded.address()), "{size}");
-                assert_eq!(guarded.address() == guarded.bytes().as_ptr().addr(), reach == Reach::HostToo);
+                assert_eq!(guarded.address() == guarded.bytes().as_ptr().addr(), reach == AddressAccess::HostToo);
                 last = guarded.address();
             }
         }
@@ -292,7 +297,7 @@ mod tests {
     #[test]
     fn fresh_bytes_are_not_a_number_of_any_float_type() {
         let arena = Arc::new(Arena::new(64));
-        let guarded = Guarded::new(&arena, 9, Reach::CardOnly, None).expect("mapping");
+        let guarded = Guarded::new(&arena, 9, AddressAccess::CardOnly, None).expect("mapping");
         let found = bytes(&guarded, guarded.offset, 9);
         assert_eq!(found, [0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB, 0xFF, 0xFB]);
         let pattern = |len: usize| found[..len].to_vec();
@@ -305,7 +310,7 @@ mod tests {
     #[test]
     fn writes_beside_the_bytes_are_damage_until_mended() {
         let arena = Arc::new(Arena::new(64));
-        let guarded = Guarded::new(&arena, 100, Reach::HostToo, None).expect("mapping");
+        let guarded = Guarded::new(&arena, 100, AddressAccess::HostToo, None).expect("mapping");
         assert_eq!(guarded.damage(), None);
         for offset in [guarded.offset + 100, guarded.offset + 103] {
             // SAFETY: within the pages, behind the 100 bytes.
@@ -323,7 +328,7 @@ mod tests {
     fn a_large_allocation_is_filled_at_its_ends_only() {
         let arena = Arc::new(Arena::new(64));
         let size = 60 << 30;
-        let guarded = Guarded::new(&arena, size, Reach::CardOnly, None).expect("mapping");
+        let guarded = Guarded::new(&arena, size, AddressAccess::CardOnly, None).expect("mapping");
         let last = guarded.offset + size - 2;
         assert_eq!(bytes(&guarded, last, 2), FRESH.to_le_bytes());
         assert_eq!(bytes(&guarded, guarded.offset + size / 2, 2), [0, 0]);

@@ -6,7 +6,7 @@
 //! by copying bytes or by atomics. Does not: order accesses (see `strict`), or know streams and collectives.
 
 pub(crate) mod access;
-pub(crate) mod book;
+pub(crate) mod allocation_table;
 pub(crate) mod copy;
 pub(crate) mod fault;
 pub(crate) mod footprint;

@@ -43,7 +43,7 @@ unsafe impl Sync for Range {}
 
 /// What a part of a range shall show.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Show<'a> {
+pub(crate) enum PageContent<'a> {
     /// Bytes of a file from an offset on, for reading and writing.
     File(&'a File, u64),
     /// Zero pages of its own, for reading and writing; they cost nothing until they are touched.
@@ -59,7 +59,7 @@ impl Range {
     /// The operating system has no such range left.
     pub(crate) fn reserve(len: usize, alignment: usize) -> io::Result<Self> {
         let wanted = len.checked_add(alignment).ok_or(io::ErrorKind::OutOfMemory)?;
-        let first = map(std::ptr::null_mut(), wanted, Show::Nothing)?;
+        let first = map(std::ptr::null_mut(), wanted, PageContent::Nothing)?;
         let head = first.addr().get().next_multiple_of(alignment) - first.addr().get();
         // SAFETY: `head < alignment`, so the result is within the `len + alignment` bytes just mapped.
         let base = unsafe { first.add(head) };
@@ -86,7 +86,7 @@ impl Range {
     ///
     /// # Panics
     /// When the part leaves the range.
-    pub(crate) fn show(&self, offset: usize, len: usize, what: Show<'_>) -> io::Result<()> {
+    pub(crate) fn show(&self, offset: usize, len: usize, what: PageContent<'_>) -> io::Result<()> {
         assert!(offset <= self.len && len <= self.len - offset, "part {offset}+{len} leaves {} bytes", self.len);
         // SAFETY: `offset <= self.len`, so the address stays within the range.
         let at = unsafe { self.base.add(offset) };
@@ -101,15 +101,15 @@ impl Drop for Range {
 }
 
 /// Maps `len` bytes; over whatever is at `place`, which the caller owns, or anywhere when it is NULL.
-fn map(place: *mut u8, len: usize, what: Show<'_>) -> io::Result<NonNull<u8>> {
+fn map(place: *mut u8, len: usize, what: PageContent<'_>) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let (access, flags, file, at) = match what {
-        Show::File(file, at) => {
+        PageContent::File(file, at) => {
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_raw_fd(), at)
         }
-        Show::Blank => (libc::PROT_READ | libc::PROT_WRITE, anonymous, -1, 0),
-        Show::Nothing => (libc::PROT_NONE, anonymous, -1, 0),
+        PageContent::Blank => (libc::PROT_READ | libc::PROT_WRITE, anonymous, -1, 0),
+        PageContent::Nothing => (libc::PROT_NONE, anonymous, -1, 0),
     };
     let at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: with `MAP_FIXED` the caller owns the addresses, without it the system picks free ones.
@@ -206,7 +206,7 @@ impl Backing {
         // From here on, whatever fails gives the bytes back.
         let backing = Self::Stored { range, store: Arc::clone(store), at };
         if let Self::Stored { range, .. } = &backing {
-            range.show(0, len, Show::File(store.file(), at))?;
+            range.show(0, len, PageContent::File(store.file(), at))?;
             #[cfg(target_os = "linux")]
             if len >= HUGE_FROM_BYTES {
                 advise_huge(range);
@@ -340,11 +340,11 @@ mod tests {
         let (a, b) = (Range::reserve(PAGE_BYTES, 1 << 21), Range::reserve(2 * PAGE_BYTES, PAGE_BYTES));
         let (a, b) = (a.expect("addresses"), b.expect("addresses"));
         assert_eq!(a.base().addr().get() % (1 << 21), 0);
-        a.show(0, PAGE_BYTES, Show::File(store.file(), at)).expect("shows");
-        b.show(PAGE_BYTES, PAGE_BYTES, Show::File(store.file(), at)).expect("shows");
+        a.show(0, PAGE_BYTES, PageContent::File(store.file(), at)).expect("shows");
+        b.show(PAGE_BYTES, PAGE_BYTES, PageContent::File(store.file(), at)).expect("shows");
         store.file().write_all_at(&[7], at + 3).expect("writes");
         assert_eq!((byte(&a, 3), byte(&b, PAGE_BYTES + 3)), (7, 7));
-        b.show(PAGE_BYTES, PAGE_BYTES, Show::Blank).expect("shows");
+        b.show(PAGE_BYTES, PAGE_BYTES, PageContent::Blank).expect("shows");
         assert_eq!((byte(&a, 3), byte(&b, PAGE_BYTES + 3)), (7, 0));
         store.give(at, PAGE_BYTES);
         assert_eq!(byte(&a, 3), 0);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::location::Location;
-use super::pages::{PAGE_BYTES, Range, Show, may_shrink};
+use super::pages::{PAGE_BYTES, PageContent, Range, may_shrink};
 use super::place::FIELDS;
 use super::raw::{Allocation, RawSpan};
 use crate::memory::place::{PeerBuffer, Place};
@@ -95,7 +95,7 @@ impl PeerMemory {
             if file.metadata()?.ino() != *inode || may_shrink(&file)? {
                 return Err(invalid(format!("descriptor {descriptor} is not the memory that its process has listed")));
             }
-            range.show(before, *len as usize, Show::File(&file, *at))?;
+            range.show(before, *len as usize, PageContent::File(&file, *at))?;
             before += *len as usize;
         }
         if listed.len() >= KEPT {
@@ -129,7 +129,7 @@ impl PeerMemory {
             Some(range) if end <= range.len_bytes() => Arc::clone(range),
             _ => {
                 let range = Range::reserve(end.next_multiple_of(AHEAD_BYTES), PAGE_BYTES)?;
-                range.show(0, range.len_bytes(), Show::File(&self.file, 0))?;
+                range.show(0, range.len_bytes(), PageContent::File(&self.file, 0))?;
                 Arc::clone(shown.insert(Arc::new(range)))
             }
         };

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use half::{bf16, f16};
 
 use super::fault::Known;
-use super::guard::{Arena, Damage, FREED, Guarded, Reach};
+use super::guard::{AddressAccess, Arena, Damage, FREED, Guarded};
 use super::pages::{Backing, Range, Store, page_bytes};
 use crate::base::site::Site;
 use crate::memory::location::Location;
@@ -128,7 +128,7 @@ impl Allocation {
         store: Option<&Arc<Store>>,
         site: Arc<Site>,
     ) -> io::Result<Self> {
-        let reach = if location == Location::Host { Reach::HostToo } else { Reach::CardOnly };
+        let reach = if location == Location::Host { AddressAccess::HostToo } else { AddressAccess::CardOnly };
         let pages = Guarded::new(arena, size, reach, store)?;
         let (address, bytes) = (pages.address(), pages.bytes());
         let known = Arc::new(Known::new(address, size, location, site.number, site.call));

@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::book::Charge;
+use super::allocation_table::Charge;
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::config::Sharing;
-use crate::memory::book::Book;
-use crate::memory::book::CardUsage;
-use crate::memory::book::MemoryShare;
-use crate::memory::book::Quarantine;
-use crate::memory::book::bytes;
-use crate::memory::book::damage_report;
-use crate::memory::book::footprint_bytes;
-use crate::memory::book::place;
+use crate::memory::allocation_table::AllocationTable;
+use crate::memory::allocation_table::CardUsage;
+use crate::memory::allocation_table::MemoryShare;
+use crate::memory::allocation_table::Quarantine;
+use crate::memory::allocation_table::bytes;
+use crate::memory::allocation_table::damage_report;
+use crate::memory::allocation_table::footprint_bytes;
+use crate::memory::allocation_table::place;
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
 use crate::memory::pages::Store;
@@ -43,8 +43,8 @@ pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
 /// All allocations of one machine.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    book: Arc<RwLock<Book>>,
-    /// Taken before the book's lock where both are.
+    table: Arc<RwLock<AllocationTable>>,
+    /// Taken before the table's lock where both are.
     virtual_memory: RwLock<Virtual>,
     /// Bytes that more than one mapping can show.
     store: Arc<Store>,
@@ -60,11 +60,11 @@ impl Memory {
     /// The host has no file for memory.
     pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
-        let book = Book { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
+        let table = AllocationTable { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
         let store = Arc::new(Store::new()?);
         let lists = (sharing == Sharing::Host).then(|| Arc::clone(&store));
         Ok(Self {
-            book: Arc::new(RwLock::new(book)),
+            table: Arc::new(RwLock::new(table)),
             virtual_memory: RwLock::new(Virtual::new(lists)),
             store,
             sharing,
@@ -100,15 +100,15 @@ impl Memory {
         if let Some(hook) = &self.hook {
             hook.before_allocation(size, location)?;
         }
-        let mut book = self.write();
+        let mut table = self.write();
         if let Location::Card(card) = location {
-            book.require(card, size as u64, footprint_bytes(size))?;
+            table.require(card, size as u64, footprint_bytes(size))?;
         }
         let store = match (location, self.sharing) {
             (Location::Card(_), Sharing::Host) => Some(&self.store),
             (Location::Host, _) | (_, Sharing::Process) => None,
         };
-        let mapped = match (&book.quarantine, site) {
+        let mapped = match (&table.quarantine, site) {
             (Some(quarantine), Some(site)) => Allocation::guarded(&quarantine.arena, size, location, store, site),
             _ => Allocation::new(size, location, store),
         };
@@ -118,9 +118,9 @@ impl Memory {
         })?;
         let allocation = Arc::new(allocation);
         if let Location::Card(card) = location {
-            book.cards[card as usize].add(MemoryShare::Allocation, footprint_bytes(size));
+            table.cards[card as usize].add(MemoryShare::Allocation, footprint_bytes(size));
         }
-        book.allocations.insert(allocation.base(), Arc::clone(&allocation));
+        table.allocations.insert(allocation.base(), Arc::clone(&allocation));
         Ok(allocation)
     }
 
@@ -129,10 +129,10 @@ impl Memory {
     /// # Errors
     /// The card's memory is exhausted.
     pub(crate) fn charge(&self, card: u32, share: MemoryShare, count: u64) -> Result<Charge, Failure> {
-        let mut book = self.write();
-        book.require(card, count, count)?;
-        book.cards[card as usize].add(share, count);
-        Ok(Charge::new(&self.book, card, share, count))
+        let mut table = self.write();
+        table.require(card, count, count)?;
+        table.cards[card as usize].add(share, count);
+        Ok(Charge::new(&self.table, card, share, count))
     }
 
     /// Returns an allocation, named by its first address; its bytes stay mapped while a task still holds them. `site` is
@@ -151,16 +151,16 @@ impl Memory {
             let what = format!("address {address:#x} is exported under {exports} keys; call aclrtIpcMemClose first");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        let mut book = self.write();
-        let Some(allocation) = book.allocations.get(&address) else {
-            drop(book);
+        let mut table = self.write();
+        let Some(allocation) = table.allocations.get(&address) else {
+            drop(table);
             if let Some(how) = self.mapped().how_to_free(address) {
                 let what = format!("address {address:#x} {how}");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
-            let book = self.read();
-            let what = format!("nothing to free: {}", book.describe(address));
-            return Err(book.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)));
+            let table = self.read();
+            let what = format!("nothing to free: {}", table.describe(address));
+            return Err(table.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)));
         };
         match (by, allocation.location()) {
             (FreedBy::Device, Location::Host) => {
@@ -173,9 +173,9 @@ impl Memory {
             }
             _ => {}
         }
-        let freed = book.remove(address, site);
-        // Unmapping can take long; others need the book.
-        drop(book);
+        let freed = table.remove(address, site);
+        // Unmapping can take long; others need the table.
+        drop(table);
         self.keepers.end_generation();
         if let Some(freed) = &freed
             && Arc::strong_count(freed) > 1
@@ -187,13 +187,13 @@ impl Memory {
 
     /// Returns everything a card has handed out (its last context is gone).
     pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<Site>>) {
-        let mut book = self.write();
+        let mut table = self.write();
         let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
-        let addresses: Vec<usize> = book.allocations.values().filter(|a| of_card(a)).map(|a| a.base()).collect();
+        let addresses: Vec<usize> = table.allocations.values().filter(|a| of_card(a)).map(|a| a.base()).collect();
         for address in addresses {
-            book.remove(address, site);
+            table.remove(address, site);
         }
-        drop(book);
+        drop(table);
         self.virtual_memory().reset_card(card);
     }
 
@@ -205,11 +205,11 @@ impl Memory {
     /// Strict mode: one report for every allocation beside which something was written since this was last asked; `site`
     /// is the call that looked.
     pub(crate) fn take_damage(&self, site: Option<&Arc<Site>>) -> Vec<Report> {
-        let book = self.read();
-        if book.quarantine.is_none() {
+        let table = self.read();
+        if table.quarantine.is_none() {
             return Vec::new();
         }
-        book.allocations.values().filter_map(|allocation| damage_report(allocation, site)).collect()
+        table.allocations.values().filter_map(|allocation| damage_report(allocation, site)).collect()
     }
 
     /// The span of `len` bytes at `address` when it lies in an allocation; None when the address is not known.
@@ -217,15 +217,15 @@ impl Memory {
     /// # Errors
     /// The address is known but the span leaves its allocation.
     pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
-        let book = self.read();
-        let allocation = if let Some(allocation) = book.covering(address) {
+        let table = self.read();
+        let allocation = if let Some(allocation) = table.covering(address) {
             Arc::clone(allocation)
-        } else if book.quarantine.as_ref().is_some_and(|quarantine| quarantine.arena.contains(address)) {
+        } else if table.quarantine.as_ref().is_some_and(|quarantine| quarantine.arena.contains(address)) {
             // In strict mode no memory of the program's own lies among the addresses of cards.
-            let failure = Failure::new(code::PARAM_INVALID, book.describe(address));
-            return Err(book.found(address, ReportKind::OutOfBounds, failure));
+            let failure = Failure::new(code::PARAM_INVALID, table.describe(address));
+            return Err(table.found(address, ReportKind::OutOfBounds, failure));
         } else {
-            drop(book);
+            drop(table);
             let mapped = self.mapped();
             match (mapped.covering(address), mapped.reserved(address)) {
                 (Some(run), _) => Arc::clone(run),
@@ -254,9 +254,9 @@ impl Memory {
         match self.find(address, len)? {
             Some(span) if span.card().is_some() => Ok(span),
             _ => {
-                let book = self.read();
-                let what = format!("device memory expected: {}", book.describe(address));
-                Err(book.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)))
+                let table = self.read();
+                let what = format!("device memory expected: {}", table.describe(address));
+                Err(table.found(address, ReportKind::Misuse, Failure::new(code::PARAM_INVALID, what)))
             }
         }
     }
@@ -277,8 +277,8 @@ impl Memory {
     /// It overlaps memory this machine knows.
     pub(crate) fn register(&self, memory: Allocation) -> Result<(), Failure> {
         let (first, last) = (memory.base(), memory.base() + memory.size() - 1);
-        let book = self.read();
-        let known = book.covering(last).filter(|other| other.base() + other.size() > first);
+        let table = self.read();
+        let known = table.covering(last).filter(|other| other.base() + other.size() > first);
         if let Some(other) = known {
             let what = format!(
                 "ptr: {} bytes at {first:#x} overlap an allocation of {} bytes on {}, which needs no registering",
@@ -288,7 +288,7 @@ impl Memory {
             );
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        drop(book);
+        drop(table);
         self.virtual_memory().register(memory)
     }
 
@@ -319,12 +319,12 @@ impl Memory {
         Some(allocation.place()?.slice(offset, span.len_bytes() as u64))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Book> {
-        self.book.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, AllocationTable> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Book> {
-        self.book.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, AllocationTable> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

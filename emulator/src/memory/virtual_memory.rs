@@ -16,11 +16,11 @@ use std::sync::{Arc, RwLockWriteGuard};
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
-use crate::memory::book::Charge;
+use crate::memory::allocation_table::Charge;
 use crate::memory::ipc::{Exported, IpcRecord, Name};
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
-use crate::memory::pages::{Range, Show, Store};
+use crate::memory::pages::{PageContent, Range, Store};
 use crate::memory::place::{FilePart, Parts};
 use crate::memory::raw::Allocation;
 
@@ -445,7 +445,7 @@ impl Virtual {
             }
         }
         let (file, at) = physical.place();
-        reservation.range.show(address - base, size, Show::File(file, at)).map_err(|error| host(&error))?;
+        reservation.range.show(address - base, size, PageContent::File(file, at)).map_err(|error| host(&error))?;
         reservation.mappings.insert(address, Mapping { handle: number, physical });
         self.rebuild_runs(base);
         Ok(())
@@ -458,7 +458,7 @@ impl Virtual {
         let Some(mapping) = reservation.mappings.get(&address) else {
             return Err(invalid(format!("virPtr: no mapping starts at {address:#x}; it must be that of aclrtMapMem")));
         };
-        let what = if in_use { Show::Blank } else { Show::Nothing };
+        let what = if in_use { PageContent::Blank } else { PageContent::Nothing };
         reservation.range.show(address - base, mapping.physical.size, what).map_err(|error| host(&error))?;
         reservation.mappings.remove(&address);
         self.rebuild_runs(base);

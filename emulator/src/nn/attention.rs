@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use super::lane::Lane;
 use super::math;
 use super::matmul::Precision;
-use super::panel::{Packing, Stage, add_product, line_stride, room};
+use super::panel::{Packing, Stage, add_product, line_stride, sized};
 use super::simd::block::{RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
 use super::view::View;
@@ -116,7 +116,7 @@ impl Statistics {
 
 /// Which keys a query position sees.
 #[derive(Clone, Debug)]
-struct Sight {
+struct VisibleKeys {
     /// From the first to past the last.
     keys: Range<usize>,
     /// Whether the mask hides some of them.
@@ -149,21 +149,21 @@ impl Batch {
     }
 
     /// What each of `rows` positions sees.
-    fn sights(&self, rows: usize) -> Vec<Sight> {
+    fn sights(&self, rows: usize) -> Vec<VisibleKeys> {
         let mut hidden = vec![0u8; if self.mask.is_some() { self.key_len } else { 0 }];
         let limit = self.key_len as i64;
         let sight = |i: usize| {
             if i >= self.query_len {
-                return Sight { keys: 0..0, gaps: false };
+                return VisibleKeys { keys: 0..0, gaps: false };
             }
             let low = (i as i64).saturating_sub(self.before).clamp(0, limit) as usize;
             let high = (i as i64).saturating_add(self.after).saturating_add(1).clamp(0, limit) as usize;
             let band = low..high.max(low);
-            let Some(mask) = &self.mask else { return Sight { keys: band, gaps: false } };
+            let Some(mask) = &self.mask else { return VisibleKeys { keys: band, gaps: false } };
             let hidden = &mut hidden[..band.len()];
             mask.at(0, i).slice(0, band.start, band.len(), 1).read(0, hidden);
             let (seen, count) = math::zeros(hidden);
-            Sight { gaps: count < seen.len(), keys: band.start + seen.start..band.start + seen.end }
+            VisibleKeys { gaps: count < seen.len(), keys: band.start + seen.start..band.start + seen.end }
         };
         (0..rows).map(sight).collect()
     }
@@ -183,7 +183,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     };
     let kv_heads = job.batches[0].kv_heads();
     let group = heads / kv_heads;
-    let sights: Vec<Vec<Sight>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
+    let sights: Vec<Vec<VisibleKeys>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
     // The query heads of one key/value head are consecutive, so their rows form one long matrix.
     let (query, out) = (job.query.split(1, kv_heads, group), job.out.split(1, kv_heads, group));
     let statistics = job.statistics.map(|view| view.split(1, kv_heads, group));
@@ -205,7 +205,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
             statistics: statistics.map(part),
         }
     };
-    let longest = |batch: &Vec<Sight>| batch.iter().map(|sight| sight.keys.len()).max().unwrap_or(0);
+    let longest = |batch: &Vec<VisibleKeys>| batch.iter().map(|sight| sight.keys.len()).max().unwrap_or(0);
     let keys = sights.iter().map(longest).max().unwrap_or(0);
     let pairs = job.batches.len() * kv_heads;
     let tiles = if pairs * group * rows * keys * depth < SMALL { &Serial } else { tiles };
@@ -220,7 +220,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
         return;
     }
     let rows = 0..group * rows;
-    let parts: Vec<Mutex<Option<Weighed>>> = (0..pairs * most_ranges).map(|_| Mutex::new(None)).collect();
+    let parts: Vec<Mutex<Option<WeightedValues>>> = (0..pairs * most_ranges).map(|_| Mutex::new(None)).collect();
     tiles.run(parts.len(), &|tile| {
         let head = head_of(tile / most_ranges);
         let keys = head.keys(&rows);
@@ -232,7 +232,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     let mut parts = parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
     for pair in 0..pairs {
         let head = head_of(pair);
-        head.finish(&rows, Weighed::merged(parts.by_ref().take(most_ranges).flatten(), rows.len(), head.width));
+        head.finish(&rows, WeightedValues::merged(parts.by_ref().take(most_ranges).flatten(), rows.len(), head.width));
     }
 }
 
@@ -247,7 +247,7 @@ fn range_keys(range: usize, keys: &Range<usize>) -> Range<usize> {
 }
 
 /// From the first to past the last key that any of them sees.
-fn union<'a>(sights: impl Iterator<Item = &'a Sight>) -> Range<usize> {
+fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
     let seen = sights.filter(|sight| !sight.keys.is_empty()).map(|sight| sight.keys.clone());
     seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
 }
@@ -257,7 +257,7 @@ struct Head<'a> {
     isa: Isa,
     batch: &'a Batch,
     /// Per query position.
-    sights: &'a [Sight],
+    sights: &'a [VisibleKeys],
     /// Of the keys and values.
     head: usize,
     scale: f32,
@@ -269,13 +269,13 @@ struct Head<'a> {
 }
 
 /// Values weighed by the exponentials of scores of which the greatest is `max`, and the sum of those weights, per row.
-struct Weighed {
+struct WeightedValues {
     max: Vec<f32>,
     sum: Vec<f32>,
     values: Vec<f32>,
 }
 
-impl Weighed {
+impl WeightedValues {
     fn new(rows: usize, width: usize) -> Self {
         Self { max: vec![f32::NEG_INFINITY; rows], sum: vec![0.0; rows], values: vec![0.0; rows * width] }
     }
@@ -333,7 +333,7 @@ thread_local! {
 }
 
 impl Head<'_> {
-    fn sight(&self, row: usize) -> &Sight {
+    fn sight(&self, row: usize) -> &VisibleKeys {
         &self.sights[row % self.sights.len()]
     }
 
@@ -343,17 +343,17 @@ impl Head<'_> {
     }
 
     /// The values of `keys` weighed for each of `rows`.
-    fn weigh(&self, rows: &Range<usize>, keys: &Range<usize>) -> Weighed {
+    fn weigh(&self, rows: &Range<usize>, keys: &Range<usize>) -> WeightedValues {
         SCRATCH.with_borrow_mut(|scratch| {
             let stride = self.depth.next_multiple_of(PADDING);
-            let query = room(&mut scratch.query, rows.len() * stride);
+            let query = sized(&mut scratch.query, rows.len() * stride);
             for (row, line) in rows.clone().zip(query.chunks_exact_mut(stride)) {
                 f32::load(&self.query, row * self.depth, &mut line[..self.depth]);
                 line[self.depth..].fill(0.0);
             }
             let parts = ranges(keys).map(|range| {
                 let keys = range_keys(range, keys);
-                let mut part = Weighed::new(rows.len(), self.width);
+                let mut part = WeightedValues::new(rows.len(), self.width);
                 // Products over keys are taken in runs, which begin at fixed keys as well.
                 let mut start = keys.start / RUN * RUN;
                 while start < keys.end {
@@ -363,12 +363,12 @@ impl Head<'_> {
                 }
                 part
             });
-            Weighed::merged(parts, rows.len(), self.width)
+            WeightedValues::merged(parts, rows.len(), self.width)
         })
     }
 
     /// Adds the values of a block of keys.
-    fn add(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut Weighed) {
+    fn add(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut WeightedValues) {
         let (count, len, isa) = (rows.len(), block.len(), self.isa);
         let packing = Packing { isa, precision: Precision::Keep };
         let [key, value] = [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));
@@ -376,7 +376,7 @@ impl Head<'_> {
         let few = count <= FEW_ROWS && in_place(&key) && in_place(&value);
         let query_stride = self.depth.next_multiple_of(PADDING);
         let stride = if few { len } else { len.next_multiple_of(WIDTH) };
-        let scores = room(&mut scratch.scores, count * stride);
+        let scores = sized(&mut scratch.scores, count * stride);
         if few {
             dot::prefetch_rows(&value.rows(0, len));
             let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
@@ -386,7 +386,7 @@ impl Head<'_> {
                 dot::dots(isa, element, &keys, Vectors::Singles(vectors), scores);
             }
         } else {
-            let keys = room(&mut scratch.keys, stride * line_stride::<f32>(self.depth));
+            let keys = sized(&mut scratch.keys, stride * line_stride::<f32>(self.depth));
             packing.slabs(&key, &mut scratch.stage, keys);
             scores.fill(0.0);
             add_product(isa, (&scratch.query, query_stride), keys, (count, self.depth), scores);
@@ -395,9 +395,9 @@ impl Head<'_> {
             self.weights(rows.start + i, block, &mut line[..len], weighed, i);
         }
         let columns = self.width.next_multiple_of(WIDTH);
-        let values = room(&mut scratch.values, columns * line_stride::<f32>(len));
+        let values = sized(&mut scratch.values, columns * line_stride::<f32>(len));
         packing.slabs(&value.permute(&[1, 0]), &mut scratch.stage, values);
-        let sums = room(&mut scratch.sums, count * columns);
+        let sums = sized(&mut scratch.sums, count * columns);
         sums.fill(0.0);
         let slab_len = WIDTH * line_stride::<f32>(len);
         if scores.chunks_exact(stride).any(|line| math::has_zero(&line[..len]))
@@ -421,7 +421,7 @@ impl Head<'_> {
     }
 
     /// Turns the products of a row with a block of keys into weights, 0 for what it does not see, and counts them.
-    fn weights(&self, row: usize, block: &Range<usize>, line: &mut [f32], weighed: &mut Weighed, i: usize) {
+    fn weights(&self, row: usize, block: &Range<usize>, line: &mut [f32], weighed: &mut WeightedValues, i: usize) {
         let sight = self.sight(row);
         let from = sight.keys.start.clamp(block.start, block.end) - block.start;
         let to = sight.keys.end.clamp(block.start, block.end) - block.start;
@@ -447,8 +447,8 @@ impl Head<'_> {
     }
 
     /// Stores the means of the values.
-    fn finish(&self, rows: &Range<usize>, weighed: Weighed) {
-        let Weighed { max, sum, mut values } = weighed;
+    fn finish(&self, rows: &Range<usize>, weighed: WeightedValues) {
+        let WeightedValues { max, sum, mut values } = weighed;
         let means = values.chunks_exact_mut(self.width);
         for (i, ((mean, &max), &sum)) in means.zip(&max).zip(&sum).enumerate() {
             let blind = self.sight(rows.start + i).keys.is_empty();

@@ -34,7 +34,7 @@ pub(crate) fn blocks_with<B>(
 }
 
 /// Blocks of as many operands.
-pub(crate) fn rooms<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
+pub(crate) fn buffers<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
     [[L::default(); BLOCK]; COUNT]
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn rooms<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
 pub(crate) fn map1<L: Lane>(tiles: &dyn Tiles, x: &View, out: &View, f: impl Fn(&mut [L]) + Sync) {
     let (x, total) = (x.broadcast_to(out.dims()).collapsed(), out.len());
     let out = out.collapsed();
-    blocks_with(tiles, total, rooms, |[a]: &mut [_; 1], start, len| {
+    blocks_with(tiles, total, buffers, |[a]: &mut [_; 1], start, len| {
         L::load(&x, start, &mut a[..len]);
         f(&mut a[..len]);
         L::store(&out, start, &a[..len]);
@@ -54,7 +54,7 @@ pub(crate) fn map2<L: Lane>(tiles: &dyn Tiles, a: &View, b: &View, out: &View, f
     let (a, b) = (a.broadcast_to(out.dims()).collapsed(), b.broadcast_to(out.dims()).collapsed());
     let total = out.len();
     let out = out.collapsed();
-    blocks_with(tiles, total, rooms, |[x, y]: &mut [_; 2], start, len| {
+    blocks_with(tiles, total, buffers, |[x, y]: &mut [_; 2], start, len| {
         L::load(&a, start, &mut x[..len]);
         L::load(&b, start, &mut y[..len]);
         f(&mut x[..len], &y[..len]);
@@ -72,7 +72,7 @@ pub(crate) fn map3<L: Lane>(
     let [a, b, c] = [a, b, c].map(|view| view.broadcast_to(out.dims()).collapsed());
     let total = out.len();
     let out = out.collapsed();
-    blocks_with(tiles, total, rooms, |[x, y, z]: &mut [_; 3], start, len| {
+    blocks_with(tiles, total, buffers, |[x, y, z]: &mut [_; 3], start, len| {
         L::load(&a, start, &mut x[..len]);
         L::load(&b, start, &mut y[..len]);
         L::load(&c, start, &mut z[..len]);
@@ -95,13 +95,13 @@ pub(crate) fn map_all<L: Lane, const N: usize>(
     blocks_with(
         tiles,
         total,
-        || (rooms::<L, N>(), [L::default(); BLOCK]),
-        |(rooms, results), start, len| {
-            for (view, room) in views.iter().zip(rooms.iter_mut()) {
-                L::load(view, start, &mut room[..len]);
+        || (buffers::<L, N>(), [L::default(); BLOCK]),
+        |(buffers, results), start, len| {
+            for (view, buffer) in views.iter().zip(buffers.iter_mut()) {
+                L::load(view, start, &mut buffer[..len]);
             }
             for (i, result) in results[..len].iter_mut().enumerate() {
-                *result = f(std::array::from_fn(|operand| rooms[operand][i]));
+                *result = f(std::array::from_fn(|operand| buffers[operand][i]));
             }
             finish(&mut results[..len]);
             L::store(&out, start, &results[..len]);

@@ -62,7 +62,7 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<i64> {
 
 /// How the copies of rows lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum CopyLayout {
     /// One behind the other, the first of them.
     Dropless(usize),
     /// Each expert has as many.
@@ -84,11 +84,11 @@ pub(crate) struct Dealt {
 ///
 /// # Errors
 /// Names the first expert that there is not. With no `number` all may be, if nothing is dropped.
-pub(crate) fn deal(chosen: &[i64], number: usize, room: Room) -> Result<Dealt, String> {
+pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<Dealt, String> {
     let order = sorted_places(chosen);
-    let length = match room {
-        Room::Dropless(copies) => copies,
-        Room::Capacity(capacity) => number * capacity,
+    let length = match layout {
+        CopyLayout::Dropless(copies) => copies,
+        CopyLayout::Capacity(capacity) => number * capacity,
     };
     let mut dealt = Dealt { places: inverse(&order), counts: vec![0; number], copies: vec![None; length] };
     for (sorted, &place) in order.iter().enumerate() {
@@ -100,8 +100,8 @@ pub(crate) fn deal(chosen: &[i64], number: usize, room: Room) -> Result<Dealt, S
             dealt.counts[expert] += 1;
             (expert, dealt.counts[expert] as usize - 1)
         });
-        let to = match (room, own) {
-            (Room::Capacity(capacity), Some((expert, own))) => {
+        let to = match (layout, own) {
+            (CopyLayout::Capacity(capacity), Some((expert, own))) => {
                 let to = (own < capacity).then_some(expert * capacity + own);
                 dealt.places[place] = to.map_or(-1, |to| to as i64);
                 to

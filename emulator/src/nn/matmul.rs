@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use super::Tiles;
 use super::dtype::DType;
 use super::lane::Lane;
-use super::panel::{Element, Packing, Stage, add_product, line_stride, room};
+use super::panel::{Element, Packing, Stage, add_product, line_stride, sized};
 use super::simd::block::{LINES, RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::View;
@@ -268,7 +268,7 @@ fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part],
         let vectors = &vectors[part * m * stride..][..m * stride];
         let part = &parts[part];
         T::with_scratch(|scratch| {
-            let sums = room(&mut scratch.sums, m * count);
+            let sums = sized(&mut scratch.sums, m * count);
             if k == 0 {
                 sums.fill(0.0);
             } else {
@@ -327,14 +327,14 @@ fn multiply_tile<T: Kind>(isa: Isa, precision: Precision, a: &View, b: &View, sc
     let (height, width, k) = (a.dims()[0], b.dims()[0], a.dims()[1]);
     let Scratch { stage, left, right, sums } = scratch;
     let padded = width.next_multiple_of(WIDTH);
-    let sums = room(sums, height * padded);
+    let sums = sized(sums, height * padded);
     sums.fill(0.0);
     let packing = Packing { isa, precision };
     let most = RUN * T::DEPTH;
     for start in (0..k).step_by(most) {
         let depth = most.min(k - start);
         let stride = line_stride::<T>(depth);
-        let (left, right) = (room(left, height * stride), room(right, padded * stride));
+        let (left, right) = (sized(left, height * stride), sized(right, padded * stride));
         packing.lines(&a.slice(1, start, depth, 1), stage, left);
         packing.slabs(&b.slice(1, start, depth, 1), stage, right);
         add_product(isa, (left, stride), right, (height, depth.div_ceil(T::DEPTH)), sums);

@@ -5,7 +5,7 @@
 //! composition of elementwise operators that it names, with the same bits.
 
 use super::Tiles;
-use super::elementwise::{blocks_with, rooms};
+use super::elementwise::{blocks_with, buffers};
 use super::lane::Lane;
 use super::view::View;
 use crate::nn::simd::isa::dispatched;
@@ -120,8 +120,8 @@ pub(crate) fn adam_w(tiles: &dyn Tiles, adam: &AdamW, state: [&View; 3], greates
     let total = grad.len();
     let [parameter, first, second] = state.map(View::collapsed);
     let (greatest, grad) = (greatest.map(View::collapsed), grad.collapsed());
-    blocks_with(tiles, total, rooms, |[p, m, v, top, g]: &mut [_; 5], start, len| {
-        let [p, m, v, top, g] = [p, m, v, top, g].map(|room| &mut room[..len]);
+    blocks_with(tiles, total, buffers, |[p, m, v, top, g]: &mut [_; 5], start, len| {
+        let [p, m, v, top, g] = [p, m, v, top, g].map(|buffer| &mut buffer[..len]);
         f32::load(&parameter, start, p);
         f32::load(&first, start, m);
         f32::load(&second, start, v);

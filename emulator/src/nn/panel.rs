@@ -100,7 +100,7 @@ pub(super) struct Stage<T> {
 }
 
 /// The first `len` elements of a buffer that only grows.
-pub(super) fn room<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+pub(super) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     if buffer.len() < len {
         buffer.resize(len, T::default());
     }
@@ -117,7 +117,7 @@ impl Packing {
             return;
         }
         let Stage { read, turned } = stage;
-        let turned = room(turned, stride * SIDE);
+        let turned = sized(turned, stride * SIDE);
         for (group, out) in (0..outer).step_by(SIDE).zip(out.chunks_mut(SIDE * stride)) {
             let count = SIDE.min(outer - group);
             self.read_columns(&view.slice(0, group, count, 1), read, turned, SIDE);
@@ -145,7 +145,7 @@ impl Packing {
                 self.read_columns(&part, &mut stage.read, slab, WIDTH);
                 continue;
             }
-            let lines = room(&mut stage.read, WIDTH * stride);
+            let lines = sized(&mut stage.read, WIDTH * stride);
             self.read_lines(&part, lines);
             for group in (0..count).step_by(SIDE) {
                 for word in (0..stride / T::DEPTH).step_by(SIDE) {
@@ -183,7 +183,7 @@ impl Packing {
             T::read(&across, self.precision, &mut out[..k * width]);
             return;
         }
-        let rows = room(stage, k * count);
+        let rows = sized(stage, k * count);
         T::read(&across, self.precision, rows);
         let zeros = [T::default(); WIDTH];
         for (word, out) in out.chunks_exact_mut(width * T::DEPTH).take(k.div_ceil(T::DEPTH)).enumerate() {

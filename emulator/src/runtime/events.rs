@@ -9,7 +9,7 @@ use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
 use crate::runtime::event::{EXTERNAL, Event, EventKind, EventRecord, SYNC, TIME_LINE};
 use crate::runtime::graph::Outside;
-use crate::runtime::signal::Act;
+use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
@@ -78,7 +78,7 @@ impl Machine {
                 state.require_no_ipc_in_capture(event, stream)?;
                 state.require_reach(event, card)?;
                 let value = state.shared_word(event).map_or(1, |word| word.ask_next());
-                let entry = Entry::Signal { event, act: Act::Set(value) };
+                let entry = Entry::Signal { event, act: SignalAction::Set(value) };
                 let queued = self.queued(state, stream, entry, Vec::new());
                 return state.enqueue(stream, queued);
             }
@@ -168,7 +168,7 @@ impl Machine {
             return Ok(());
         }
         let limit = limit.map(Entry::Limit);
-        for entry in limit.into_iter().chain([Entry::Signal { event, act: Act::Await(value) }]) {
+        for entry in limit.into_iter().chain([Entry::Signal { event, act: SignalAction::Await(value) }]) {
             let queued = self.queued(state, stream, entry, Vec::new());
             state.enqueue(stream, queued)?;
         }
@@ -181,7 +181,7 @@ impl Machine {
         self.update(|state| {
             let stream = state.resolve_stream(stream, current)?;
             if state.event(event)?.flags & EXTERNAL != 0 {
-                let entry = Entry::Signal { event, act: Act::Clear };
+                let entry = Entry::Signal { event, act: SignalAction::Clear };
                 let queued = self.queued(state, stream, entry, Vec::new());
                 return state.enqueue(stream, queued);
             }

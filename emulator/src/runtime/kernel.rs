@@ -140,12 +140,12 @@ pub(crate) struct Function {
     binary: u64,
     card: u32,
     name: Arc<str>,
-    pub(crate) body: Body,
+    pub(crate) body: KernelBody,
 }
 
 /// What a kernel runs as.
 #[derive(Clone)]
-pub(crate) enum Body {
+pub(crate) enum KernelBody {
     Registered(HostKernel),
     Compiled(Compiled),
 }
@@ -168,7 +168,7 @@ struct List {
 enum Param {
     Value(Vec<u8>),
     /// Data the program fills in by itself, once it has asked for room.
-    Room(Option<Arc<Allocation>>),
+    Reserved(Option<Arc<Allocation>>),
 }
 
 impl Argument {
@@ -207,8 +207,8 @@ impl Kernels {
             return Ok(*id);
         }
         let body = match (self.registered.get(name), &loaded.library) {
-            (Some(kernel), _) => Body::Registered(Arc::clone(kernel)),
-            (None, Some(library)) => Body::Compiled(find_entry(library, name)?),
+            (Some(kernel), _) => KernelBody::Registered(Arc::clone(kernel)),
+            (None, Some(library)) => KernelBody::Compiled(find_entry(library, name)?),
             (None, None) => {
                 let known: Vec<&String> = self.registered.keys().collect();
                 let what = format!(
@@ -246,7 +246,7 @@ impl Kernels {
 
     /// Appends a place holder; gives its place, counted from 1.
     pub(crate) fn append_place_holder(&mut self, list: u64) -> Result<usize, Failure> {
-        self.append_param(list, Param::Room(None))
+        self.append_param(list, Param::Reserved(None))
     }
 
     fn append_param(&mut self, id: u64, param: Param) -> Result<usize, Failure> {
@@ -254,7 +254,7 @@ impl Kernels {
         if list.is_final {
             return Err(out_of_turn(id, "is finalized and takes no further parameters"));
         }
-        if list.params.iter().any(|param| matches!(param, Param::Room(Some(_)))) {
+        if list.params.iter().any(|param| matches!(param, Param::Reserved(Some(_)))) {
             return Err(out_of_turn(id, "has given room for a place holder already, which follows all parameters"));
         }
         if list.params.len() == MAX_PARAMS {
@@ -268,7 +268,7 @@ impl Kernels {
     pub(crate) fn place_holder_room(&mut self, id: u64, place: usize, size: usize) -> Result<RawSpan, Failure> {
         let list = self.list(id)?;
         let param = place.checked_sub(1).and_then(|at| list.params.get_mut(at));
-        let Some(Param::Room(room)) = param else {
+        let Some(Param::Reserved(room)) = param else {
             return Err(out_of_turn(id, &format!("has no place holder at place {place}")));
         };
         if size == 0 {
@@ -284,7 +284,7 @@ impl Kernels {
     /// The list is complete.
     pub(crate) fn finalize(&mut self, id: u64) -> Result<(), Failure> {
         let list = self.list(id)?;
-        if let Some(at) = list.params.iter().position(|param| matches!(param, Param::Room(None))) {
+        if let Some(at) = list.params.iter().position(|param| matches!(param, Param::Reserved(None))) {
             let what = format!("has no data for its place holder at place {}", at + 1);
             return Err(out_of_turn(id, &what));
         }
@@ -303,8 +303,8 @@ impl Kernels {
         }
         let value = |param: &Param| match param {
             Param::Value(value) => Argument::Value(value.clone()),
-            Param::Room(None) => Argument::Data(Vec::new()),
-            Param::Room(Some(room)) => {
+            Param::Reserved(None) => Argument::Data(Vec::new()),
+            Param::Reserved(Some(room)) => {
                 let mut bytes = vec![0; room.size()];
                 room.span(0, room.size()).read(0, &mut bytes);
                 Argument::Data(bytes)

@@ -2,7 +2,7 @@
 
 use crate::base::failure::Failure;
 use crate::base::handle::HandleKind;
-use crate::runtime::signal::Act;
+use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
@@ -10,7 +10,7 @@ impl State {
     /// A stream has reached a record: releases the stream that waits longest, or keeps the flag.
     pub(crate) fn set_notify(&mut self, id: u64) {
         if self.runtime.signals.contains_key(&id) {
-            return self.discard_signal(id, Act::Set(1));
+            return self.discard_signal(id, SignalAction::Set(1));
         }
         let Some(notify) = self.runtime.notifies.get_mut(&id) else { return };
         match notify.waiting.pop_front() {
@@ -22,7 +22,7 @@ impl State {
     /// A stream has reached a wait.
     pub(crate) fn await_notify(&mut self, id: u64, stream: u64) {
         if self.runtime.signals.contains_key(&id) {
-            return self.reach_signal(id, Act::Take, stream, WaitReason::Notify(id));
+            return self.reach_signal(id, SignalAction::Take, stream, WaitReason::Notify(id));
         }
         match self.runtime.notifies.get_mut(&id) {
             Some(notify) if notify.set => {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::base::failure::{Failure, code};
 use crate::memory::ipc::{Exported, IpcRecord, Name};
 use crate::memory::location::Location;
-use crate::memory::pages::{PAGE_BYTES, Range, Show, nameless_file};
+use crate::memory::pages::{PAGE_BYTES, PageContent, Range, nameless_file};
 use crate::memory::raw::Allocation;
 use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What a stream does with a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum SignalAction {
     /// The word is at least this from now on.
     Set(u32),
     /// The word is 0.
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Recheck {
 #[derive(Debug)]
 pub(crate) struct Signal {
     pub(super) word: SignalWord,
-    pub(super) waiting: VecDeque<(u64, Act)>,
+    pub(super) waiting: VecDeque<(u64, SignalAction)>,
     /// A thread sleeps on the bell.
     pub(super) is_watched: bool,
     recheck: Recheck,
@@ -120,7 +120,7 @@ impl SharedWord {
 
     fn map(file: &File, record: IpcRecord, card: u32) -> Result<Self, Failure> {
         let range = Range::reserve(PAGE_BYTES, PAGE_BYTES).map_err(|error| host(&error))?;
-        range.show(0, PAGE_BYTES, Show::File(file, 0)).map_err(|error| host(&error))?;
+        range.show(0, PAGE_BYTES, PageContent::File(file, 0)).map_err(|error| host(&error))?;
         let memory =
             Arc::new(Allocation::part(&Arc::new(range), 0, BELL_BYTES + WORDS_BYTES, Location::Host, (None, 0)));
         let words = |at: usize, bytes: usize| {
@@ -199,13 +199,13 @@ impl SignalWord {
     }
 
     /// Whether a wait is over, which may take the word.
-    pub(super) fn grants(&mut self, act: Act) -> bool {
+    pub(super) fn grants(&mut self, act: SignalAction) -> bool {
         match (self, act) {
-            (_, Act::Set(_) | Act::Clear) => true,
-            (Self::Own(word), Act::Await(value)) => *word >= value,
-            (Self::Own(word), Act::Take) => std::mem::take(word) != 0,
-            (Self::Shared(word), Act::Await(value)) => word.has(value),
-            (Self::Shared(word), Act::Take) => word.value().swap(0, Ordering::SeqCst) != 0,
+            (_, SignalAction::Set(_) | SignalAction::Clear) => true,
+            (Self::Own(word), SignalAction::Await(value)) => *word >= value,
+            (Self::Own(word), SignalAction::Take) => std::mem::take(word) != 0,
+            (Self::Shared(word), SignalAction::Await(value)) => word.has(value),
+            (Self::Shared(word), SignalAction::Take) => word.value().swap(0, Ordering::SeqCst) != 0,
         }
     }
 }

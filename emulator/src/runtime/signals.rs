@@ -8,21 +8,21 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::ipc::Name;
 use crate::runtime::objects::Runtime;
-use crate::runtime::signal::{Act, Recheck, SharedWord, Signal, SignalWord};
+use crate::runtime::signal::{Recheck, SharedWord, Signal, SignalAction, SignalWord};
 use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
 impl State {
     /// A stream has reached an act.
-    pub(crate) fn reach_signal(&mut self, id: u64, act: Act, stream: u64, by: WaitReason) {
+    pub(crate) fn reach_signal(&mut self, id: u64, act: SignalAction, stream: u64, by: WaitReason) {
         let Some(signal) = self.runtime.signals.get_mut(&id) else {
             self.settle(stream, Err(HandleKind::Event.gone(id)));
             return;
         };
         match act {
-            Act::Set(value) => signal.word.raise(value),
-            Act::Clear => signal.word.clear(),
-            Act::Await(_) | Act::Take if !signal.word.grants(act) => {
+            SignalAction::Set(value) => signal.word.raise(value),
+            SignalAction::Clear => signal.word.clear(),
+            SignalAction::Await(_) | SignalAction::Take if !signal.word.grants(act) => {
                 signal.waiting.push_back((stream, act));
                 match signal.watch(id) {
                     Ok(()) => self.begin_wait(stream, by),
@@ -33,15 +33,15 @@ impl State {
                 }
                 return;
             }
-            Act::Await(_) | Act::Take => self.drop_limit(stream),
+            SignalAction::Await(_) | SignalAction::Take => self.drop_limit(stream),
         }
         self.settle(stream, Ok(()));
         self.recheck_signal(id);
     }
 
     /// An act that its stream will never reach: a record still releases who waits for it.
-    pub(crate) fn discard_signal(&mut self, id: u64, act: Act) {
-        if let (Some(signal), Act::Set(value)) = (self.runtime.signals.get_mut(&id), act) {
+    pub(crate) fn discard_signal(&mut self, id: u64, act: SignalAction) {
+        if let (Some(signal), SignalAction::Set(value)) = (self.runtime.signals.get_mut(&id), act) {
             signal.word.raise(value);
             self.recheck_signal(id);
         }

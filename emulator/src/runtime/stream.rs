@@ -16,7 +16,7 @@ use crate::hccl::meeting::RankPlace;
 pub(crate) use crate::memory::access::{Access, AccessMode};
 use crate::runtime::callback::{Callback, HostFunction};
 use crate::runtime::event::EventRecord;
-use crate::runtime::signal::Act;
+use crate::runtime::signal::SignalAction;
 use crate::scheduler::done::Done;
 use crate::scheduler::pool::Task;
 use crate::scheduler::stream_wait::ValueWait;
@@ -96,7 +96,7 @@ pub(crate) enum Entry {
     /// Holds the queue until a notify is set, and clears it.
     NotifyWait(u64),
     /// What a stream does with an event that is a word (see `signal`).
-    Signal { event: u64, act: Act },
+    Signal { event: u64, act: SignalAction },
     /// The next entry waits no longer than this.
     Limit(Duration),
     /// Holds the queue until a value in memory compares.
@@ -132,9 +132,9 @@ impl Entry {
             Self::Meet(_) => "arrival at a collective",
             Self::NotifyRecord(_) => "notify record",
             Self::NotifyWait(_) => "notify wait",
-            Self::Signal { act: Act::Set(_), .. } => "event record",
-            Self::Signal { act: Act::Clear, .. } => "event reset",
-            Self::Signal { act: Act::Await(_) | Act::Take, .. } => "event wait",
+            Self::Signal { act: SignalAction::Set(_), .. } => "event record",
+            Self::Signal { act: SignalAction::Clear, .. } => "event reset",
+            Self::Signal { act: SignalAction::Await(_) | SignalAction::Take, .. } => "event wait",
             Self::Limit(_) => "limit of the next wait",
             Self::ValueWait(_) => "value wait",
             Self::Callback(_) => "callback",
@@ -146,7 +146,9 @@ impl Entry {
         match self {
             Self::Wait(record) => Some(WaitReason::Record(Arc::clone(record))),
             Self::NotifyWait(notify) => Some(WaitReason::Notify(*notify)),
-            Self::Signal { event, act: Act::Await(_) | Act::Take } => Some(WaitReason::Signal(*event)),
+            Self::Signal { event, act: SignalAction::Await(_) | SignalAction::Take } => {
+                Some(WaitReason::Signal(*event))
+            }
             Self::Meet(rank_places) => Some(WaitReason::Meet(rank_places.clone())),
             Self::Callback(_) | Self::HostFunction(_) => Some(WaitReason::Function),
             Self::ValueWait(wait) => Some(WaitReason::Value(wait.place.address())),

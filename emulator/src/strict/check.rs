@@ -10,7 +10,7 @@ use crate::base::failure::Failure;
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::machine::Machine;
-use crate::memory::book::damage_report;
+use crate::memory::allocation_table::damage_report;
 use crate::memory::raw::Allocation;
 use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
 use crate::state::State;

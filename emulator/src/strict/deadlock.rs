@@ -12,7 +12,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::hccl::meeting::RankPlace;
-use crate::runtime::signal::Act;
+use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::{Entry, WaitReason};
 use crate::scheduler::turnstile::{Host, Stand, Turnstile, TurnstileView};
 use crate::scheduler::wait::Wait;
@@ -210,8 +210,7 @@ impl WaitGraph<'_> {
                 found.map(|(on, site)| (WaitEdge::Notify { notify: *notify, site }, WaitNode::Stream(on))).collect()
             }
             Some(WaitReason::Signal(event)) => {
-                let records =
-                    |entry: &Entry| matches!(entry, Entry::Signal { event: other, act: Act::Set(_) } if other == event);
+                let records = |entry: &Entry| matches!(entry, Entry::Signal { event: other, act: SignalAction::Set(_) } if other == event);
                 let found = self.queued(records).into_iter();
                 found.map(|(on, site)| (WaitEdge::Signal { event: *event, site }, WaitNode::Stream(on))).collect()
             }

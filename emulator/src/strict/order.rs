@@ -17,10 +17,10 @@ use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::hccl::meeting::Meeting;
 use crate::hccl::{CollectiveCall, CollectiveKind};
-use crate::memory::book::place;
+use crate::memory::allocation_table::place;
 use crate::memory::raw::Allocation;
 use crate::runtime::event::EventRecord;
-use crate::runtime::signal::Act;
+use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
 
 /// Length of a value that streams can wait for (`aclrtValueWait`).
@@ -197,12 +197,12 @@ impl HappensBefore {
                 self.notifies.entry(*notify).or_default().join(&clock);
                 Effect::None
             }
-            Entry::Signal { event, act: Act::Set(_) } => {
+            Entry::Signal { event, act: SignalAction::Set(_) } => {
                 self.notifies.entry(*event).or_default().join(&clock);
                 Effect::None
             }
-            Entry::Signal { act: Act::Clear, .. } => Effect::None,
-            Entry::Signal { event, act: Act::Await(_) | Act::Take } => Effect::Notify(*event),
+            Entry::Signal { act: SignalAction::Clear, .. } => Effect::None,
+            Entry::Signal { event, act: SignalAction::Await(_) | SignalAction::Take } => Effect::Notify(*event),
             Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
             Entry::NotifyWait(notify) => Effect::Notify(*notify),
             Entry::ValueWait(wait) => Effect::Value(wait.place.address()),

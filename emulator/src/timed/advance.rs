@@ -14,7 +14,7 @@ use crate::scheduler::ran::Measured;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::timed::load::{LoadId, exchanged, product_ns};
-use crate::timed::schedule::{Blocked, NextEvent, Over, Schedule, Under};
+use crate::timed::schedule::{Blocked, MovingCollective, NextEvent, Schedule, WaitEnd};
 
 impl State {
     /// The time to which a timed machine's cards have come.
@@ -78,7 +78,7 @@ impl State {
         self.set_now(at_ns);
         if let Some(schedule) = &mut self.timed {
             schedule.timed.raise_floor(at_ns);
-            schedule.over.insert(thread, Over { at_ns, is_late: true });
+            schedule.over.insert(thread, WaitEnd { at_ns, is_late: true });
         }
     }
 
@@ -120,7 +120,7 @@ impl State {
         let Some(schedule) = &mut self.timed else { return };
         schedule.blocked = blocked;
         for (place, at_ns) in over {
-            schedule.let_go(place, Over { at_ns, is_late: false });
+            schedule.let_go(place, WaitEnd { at_ns, is_late: false });
         }
     }
 
@@ -171,7 +171,7 @@ impl State {
                 if limit >= horizon_ns {
                     NextEvent::Enough
                 } else {
-                    NextEvent::Over(limit)
+                    NextEvent::LimitOver(limit)
                 }
             }
             (_, None) => NextEvent::None,
@@ -186,7 +186,7 @@ impl State {
             let blocked = &schedule.blocked[place];
             if blocked.over.is_none() && blocked.limit_ns == Some(ns) {
                 let is_late = !matches!(blocked.wait, Wait::Time(_));
-                schedule.let_go(place, Over { at_ns: ns, is_late });
+                schedule.let_go(place, WaitEnd { at_ns: ns, is_late });
             }
         }
     }
@@ -330,7 +330,7 @@ impl State {
         } else {
             make()
         };
-        schedule.queued.push(Under {
+        schedule.queued.push(MovingCollective {
             left_ns: load.duration_ns as f64,
             meeting,
             load,
@@ -344,7 +344,7 @@ impl State {
         schedule.start_exchanges();
     }
 
-    fn end_exchange(&mut self, under: &Under) {
+    fn end_exchange(&mut self, under: &MovingCollective) {
         if let Some(schedule) = &mut self.timed {
             for (_, _, stream) in under.meeting.parts() {
                 let Some(stream) = stream.and_then(|id| self.runtime.streams.get(&id)) else { continue };

@@ -66,7 +66,7 @@ impl TimedConductor {
             state = self.launch(machine, state);
             match state.next_event() {
                 NextEvent::Event(ns) => state.take_event(ns),
-                NextEvent::Over(ns) => state.expire_at(ns),
+                NextEvent::LimitOver(ns) => state.expire_at(ns),
                 NextEvent::Enough | NextEvent::None => break,
             }
             has_moved = true;

@@ -25,12 +25,12 @@ pub(crate) struct Blocked {
     pub(super) wait: Wait,
     /// When it goes on even so.
     pub(super) limit_ns: Option<u64>,
-    pub(super) over: Option<Over>,
+    pub(super) over: Option<WaitEnd>,
 }
 
 /// The end of a wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Over {
+pub(crate) struct WaitEnd {
     pub(crate) at_ns: u64,
     /// The limit was over before what was waited for had come.
     pub(crate) is_late: bool,
@@ -44,7 +44,7 @@ impl Blocked {
 
 /// A collective whose data moves.
 #[derive(Debug)]
-pub(super) struct Under {
+pub(super) struct MovingCollective {
     pub(super) meeting: Box<Meeting>,
     pub(super) load: Arc<Load>,
     pub(super) cards: Vec<u32>,
@@ -63,7 +63,7 @@ pub(crate) enum NextEvent {
     /// An event at this time.
     Event(u64),
     /// The limit of a thread's wait.
-    Over(u64),
+    LimitOver(u64),
     /// A thread that was let go may call before anything else happens.
     Enough,
     None,
@@ -78,9 +78,9 @@ pub(crate) struct Schedule {
     pub(super) due: BinaryHeap<Reverse<(u64, u32, u64)>>,
     /// By card: when each lane is free.
     pub(super) lanes: Vec<[u64; Lane::COUNT]>,
-    under_way: Vec<Under>,
+    under_way: Vec<MovingCollective>,
     /// Complete collectives some card of which still exchanges something else, in the order of their arrival.
-    pub(super) queued: Vec<Under>,
+    pub(super) queued: Vec<MovingCollective>,
     pub(super) exchanges: Exchanges,
     pub(crate) loads: Loads,
     pub(crate) timeline: Timeline,
@@ -93,7 +93,7 @@ pub(crate) struct Schedule {
     /// A thread that was let go calls no earlier.
     pub(super) horizon_ns: u64,
     /// Threads whose waits are over and that have not run since.
-    pub(super) over: BTreeMap<u64, Over>,
+    pub(super) over: BTreeMap<u64, WaitEnd>,
     /// No limit in a queue is over before.
     pub(super) expiry_ns: u64,
 }
@@ -125,7 +125,7 @@ impl Schedule {
     }
 
     /// How the wait of a thread that was let go has ended.
-    pub(crate) fn take_over(&mut self, thread: u64) -> Option<Over> {
+    pub(crate) fn take_over(&mut self, thread: u64) -> Option<WaitEnd> {
         self.over.remove(&thread)
     }
 
@@ -165,7 +165,7 @@ impl Schedule {
     }
 
     /// Takes the collective that ends at `ns` from those under way.
-    pub(super) fn take_ended(&mut self, ns: u64) -> Option<Under> {
+    pub(super) fn take_ended(&mut self, ns: u64) -> Option<MovingCollective> {
         let place = self.under_way.iter().position(|under| under.ends_ns <= ns)?;
         let ended = self.under_way.remove(place);
         ended.cards.iter().for_each(|card| self.lanes[*card as usize][Lane::Communication as usize] = 0);
@@ -197,7 +197,7 @@ impl Schedule {
     }
 
     /// A wait of a blocked thread is over.
-    pub(super) fn let_go(&mut self, place: usize, over: Over) {
+    pub(super) fn let_go(&mut self, place: usize, over: WaitEnd) {
         let blocked = &mut self.blocked[place];
         blocked.over = Some(over);
         // Only who waits for work notices its end after a while.

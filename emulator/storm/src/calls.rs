@@ -84,13 +84,13 @@ pub(crate) struct Api {
 
 /// How an event is made: by `aclrtCreateEvent`, `aclrtCreateEventWithFlag` or `aclrtCreateEventExWithFlag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Making {
+pub(crate) enum EventCreation {
     Plain,
     WithFlag,
     ExWithFlag,
 }
 
-impl Making {
+impl EventCreation {
     pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::WithFlag, Self::ExWithFlag];
 }
 
@@ -154,12 +154,12 @@ impl Api {
         Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
     }
 
-    pub(crate) fn create_event(&self, making: Making) -> Outcome<aclrtEvent> {
+    pub(crate) fn create_event(&self, making: EventCreation) -> Outcome<aclrtEvent> {
         let mut event = null_mut();
         match making {
-            Making::Plain => call!(self, aclrtCreateEvent(&raw mut event)),
-            Making::WithFlag => call!(self, aclrtCreateEventWithFlag(&raw mut event, SYNC)),
-            Making::ExWithFlag => call!(self, aclrtCreateEventExWithFlag(&raw mut event, SYNC)),
+            EventCreation::Plain => call!(self, aclrtCreateEvent(&raw mut event)),
+            EventCreation::WithFlag => call!(self, aclrtCreateEventWithFlag(&raw mut event, SYNC)),
+            EventCreation::ExWithFlag => call!(self, aclrtCreateEventExWithFlag(&raw mut event, SYNC)),
         }?;
         Ok(event)
     }

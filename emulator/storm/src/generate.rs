@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use crate::collective::{Call, Kind};
 use crate::element::{Element, Reduction};
-use crate::probe::{Held, Probe, Waiting};
+use crate::probe::{Probe, StreamBlocker, Waiting};
 use crate::program::{Ending, Operator, Place, Program, Setup, Step, home_stream, note_comm};
 use crate::random::{Random, scramble};
 
@@ -392,8 +392,8 @@ impl Generator {
     fn probe(&mut self) {
         let rank = self.rank();
         let is_strict = self.setup.strict.is_some();
-        let held = self.random.pick(&[Held::Notify, Held::Event, Held::Value]);
-        let limited = self.random.pick(&[Held::Notify, Held::Event]);
+        let held = self.random.pick(&[StreamBlocker::Notify, StreamBlocker::Event, StreamBlocker::Value]);
+        let limited = self.random.pick(&[StreamBlocker::Notify, StreamBlocker::Event]);
         let work_ms = self.random.pick(&[0, 0, 300, 1500]);
         let waiting = self.random.pick(&Waiting::ALL);
         if !is_strict && self.world > 1 && self.random.chance(18) {

@@ -99,7 +99,7 @@ pub(crate) fn buffers(call: &crate::collective::Call, member: usize, send: Place
 type Clock = Vec<u64>;
 
 #[derive(Debug)]
-struct Past {
+struct PastTouch {
     stream: u8,
     number: u64,
     touch: Touch,
@@ -114,7 +114,7 @@ pub(crate) struct Order {
     streams: Vec<Clock>,
     /// What the host comes after.
     host: Clock,
-    past: Vec<Past>,
+    past: Vec<PastTouch>,
 }
 
 impl Order {
@@ -133,7 +133,7 @@ impl Order {
     /// The streams that `on` has to wait for before it may touch all this.
     #[must_use]
     pub(crate) fn needed(&self, on: Option<u8>, touches: &[Touch]) -> Vec<u8> {
-        let knows = |past: &Past| {
+        let knows = |past: &PastTouch| {
             let of = usize::from(past.stream);
             let own = on.map_or(0, |on| self.streams[usize::from(on)][of]);
             Some(past.stream) == on || past.number <= self.host[of].max(own)
@@ -168,7 +168,7 @@ impl Order {
         self.streams[of].iter_mut().zip(host).for_each(|(own, host)| *own = (*own).max(host));
         self.enqueued[of] += 1;
         let number = self.enqueued[of];
-        self.past.extend(touches.iter().map(|touch| Past { stream, number, touch: *touch }));
+        self.past.extend(touches.iter().map(|touch| PastTouch { stream, number, touch: *touch }));
     }
 }
 

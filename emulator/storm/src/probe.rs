@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use ascend_tp_sys::{ACL_ERROR_RT_STREAM_ABORT, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_TASK_TIMEOUT};
 use ascend_tp_sys::{aclError, aclrtStream, c_void};
 
-use crate::calls::{Failed, Making, Outcome, call, young};
+use crate::calls::{EventCreation, Failed, Outcome, call, young};
 use crate::rank::Rank;
 
 /// What a stream is held by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum StreamBlocker {
     /// A notify nobody records.
     Notify,
     /// An event whose stream is held.
@@ -50,7 +50,7 @@ pub(crate) enum Probe {
     /// A stream that waits is aborted.
     Abort {
         /// For what it waits.
-        held: Held,
+        held: StreamBlocker,
     },
     /// A stream that waits for a notify is destroyed by force; the notify is another's then.
     ForcedDestroy,
@@ -61,7 +61,7 @@ pub(crate) enum Probe {
     /// A wait ends at its limit.
     Limit {
         /// For what it waits.
-        held: Held,
+        held: StreamBlocker,
         /// Milliseconds of work that stands before the wait.
         work_ms: u64,
         /// How the host waits.
@@ -122,11 +122,11 @@ impl Probe {
 }
 
 fn unrecorded(rank: &Rank<'_>) -> Finding {
-    for making in Making::ALL {
+    for making in EventCreation::ALL {
         let event = rank.api.create_event(making)?;
         let found = (rank.api.is_recorded(event)?, rank.api.is_waited(event)?);
         call!(rank.api, aclrtDestroyEvent(event))?;
-        let complete = making == Making::ExWithFlag;
+        let complete = making == EventCreation::ExWithFlag;
         if found != (complete, complete) {
             return Err(format!(
                 "an event made {making:?} and never recorded: expected {complete} of aclrtQueryEventStatus and \
@@ -146,29 +146,29 @@ struct Hold {
 }
 
 impl Hold {
-    fn begin(rank: &Rank<'_>, stream: aclrtStream, held: Held, limit_s: u32) -> Outcome<Self> {
+    fn begin(rank: &Rank<'_>, stream: aclrtStream, held: StreamBlocker, limit_s: u32) -> Outcome<Self> {
         let api = rank.api;
         let (notify, helper) = (api.create_notify()?, api.create_stream()?);
-        let event = api.create_event(Making::ExWithFlag)?;
+        let event = api.create_event(EventCreation::ExWithFlag)?;
         let value = api.malloc(64)?;
         api.upload(value, &[0; 64])?;
         match held {
-            Held::Notify => young!(api, aclrtWaitAndResetNotify(notify, stream, limit_s))?,
-            Held::Event => {
+            StreamBlocker::Notify => young!(api, aclrtWaitAndResetNotify(notify, stream, limit_s))?,
+            StreamBlocker::Event => {
                 young!(api, aclrtWaitAndResetNotify(notify, helper, 0))?;
                 call!(api, aclrtRecordEvent(event, helper))?;
                 young!(api, aclrtStreamWaitEventWithFlag(stream, event, limit_s, 0))?;
             }
             // 1: equal.
-            Held::Value => young!(api, aclrtValueWait(value, 1, 1, stream))?,
+            StreamBlocker::Value => young!(api, aclrtValueWait(value, 1, 1, stream))?,
         }
         Ok(Self { notify, event, helper, value })
     }
 
     /// After the stream has gone; a notify that nobody waits for any more must still release the helper.
-    fn end(self, rank: &Rank<'_>, held: Held) -> Outcome {
+    fn end(self, rank: &Rank<'_>, held: StreamBlocker) -> Outcome {
         let api = rank.api;
-        if held == Held::Event {
+        if held == StreamBlocker::Event {
             let recorder = api.create_stream()?;
             young!(api, aclrtRecordNotify(self.notify, recorder))?;
             api.synchronize(recorder)?;
@@ -182,7 +182,7 @@ impl Hold {
     }
 }
 
-fn abort(rank: &Rank<'_>, held: Held) -> Finding {
+fn abort(rank: &Rank<'_>, held: StreamBlocker) -> Finding {
     let api = rank.api;
     let stream = api.create_stream()?;
     let hold = Hold::begin(rank, stream, held, 0)?;
@@ -274,7 +274,7 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     call!(api, aclrtDestroyContext(context)).map_err(String::from)
 }
 
-fn limit(rank: &mut Rank<'_>, held: Held, work_ms: u64, waiting: Waiting) -> Finding {
+fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waiting) -> Finding {
     let stream = rank.api.create_stream()?;
     rank.work(work_ms, stream)?;
     let hold = Hold::begin(rank, stream, held, LIMIT_S)?;
@@ -294,7 +294,7 @@ pub(crate) fn until_limit(
     codes: &[aclError],
 ) -> Finding {
     let api = rank.api;
-    let behind = api.create_event(Making::Plain)?;
+    let behind = api.create_event(EventCreation::Plain)?;
     call!(api, aclrtRecordEvent(behind, stream))?;
     let (due, since) = (Duration::from_millis(work_ms) + limit, Instant::now());
     let latest = due + SLACK;

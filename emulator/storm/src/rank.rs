@@ -13,7 +13,7 @@ use ascend_tp_sys::{
     aclrtNotify, aclrtStream, c_void,
 };
 
-use crate::calls::{Api, Failed, Making, Outcome, call, young};
+use crate::calls::{Api, EventCreation, Failed, Outcome, call, young};
 use crate::collective::{Call, Kind};
 use crate::element::Element;
 use crate::oracle::{first_salt, hashes, noise, small_salt};
@@ -60,7 +60,7 @@ impl<'a> Rank<'a> {
         }
         let values = api.malloc(8 * VALUES)?;
         api.upload(values, &vec![0; 8 * VALUES as usize])?;
-        let events = Making::ALL.iter().map(|making| api.create_event(*making)).collect::<Outcome<Vec<_>>>()?;
+        let events = EventCreation::ALL.iter().map(|making| api.create_event(*making)).collect::<Outcome<Vec<_>>>()?;
         let order = Order::new(setup.streams);
         let (comms, members) = (BTreeMap::new(), BTreeMap::new());
         let (notifies, pinned, keys) = (Vec::new(), Vec::new(), Vec::new());

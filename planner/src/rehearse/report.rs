@@ -11,7 +11,7 @@ use ascend_tp::program::models::COPY;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::{Phase, Shares};
 
-use crate::validate::{Bar, Class};
+use crate::validate::{Class, ErrorBar};
 
 use super::memory::RehearsalMemory;
 use super::run::Recorded;
@@ -61,7 +61,7 @@ pub struct RehearsalReport {
     /// Tokens a second of all sequences together, prefill included.
     pub tokens_per_s_with_prefill: f64,
     /// How far such times are usually off.
-    pub error_bar: Bar,
+    pub error_bar: ErrorBar,
     /// What bounds the card.
     pub limits: StepLimits,
     /// The prefill and one decode step.
@@ -168,7 +168,7 @@ impl RehearsalReport {
             token_us,
             tokens_per_s: per_second(decode_us),
             tokens_per_s_with_prefill: per_second(decode_us + first_token_us),
-            error_bar: Bar::of(Class::Steps, soc),
+            error_bar: ErrorBar::of(Class::Steps, soc),
             limits: StepLimits::of(soc),
             phases,
         }

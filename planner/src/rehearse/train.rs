@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::decoder::Decoder;
 use crate::train::job::peak_flops_per_s;
-use crate::validate::{Bar, Class};
+use crate::validate::{Class, ErrorBar};
 use ascend_tp::base::{Bytes, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{Launching, ProgramId};
@@ -47,7 +47,7 @@ pub struct TrainingSetting {
 
 /// A program of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Ran {
+struct PartTime {
     part: StepPart,
     /// How often a step has it.
     times: usize,
@@ -61,7 +61,7 @@ pub struct TrainingRehearsal {
     setting: TrainingSetting,
     /// By program: every span of the first of each.
     pub(super) phases: Vec<Phase>,
-    ran: Vec<Ran>,
+    ran: Vec<PartTime>,
     step_ns: u64,
     /// The plans, by program and rank.
     pub(super) programs: Vec<Vec<Arc<Plan>>>,
@@ -108,7 +108,7 @@ pub struct TrainingReport {
     /// Part of what the cube units can do that the model's own operations are: (6·P + 12·L·h·s)·T, as `train` has it.
     pub mfu: f64,
     /// How far such times are usually off.
-    pub error_bar: Bar,
+    pub error_bar: ErrorBar,
     /// What bounds the card.
     pub limits: StepLimits,
     /// The programs of a step, each once.
@@ -188,7 +188,7 @@ impl TrainingRehearsal {
         let (kinds, programs): (Vec<StepPart>, Vec<Vec<Plan>>) = plans.into_iter().unzip();
         let mut stage = Stage::open(site, programs, Launching::Eager)?;
         let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
-        let mut ran: Vec<Ran> = kinds.iter().map(|part| Ran { part: *part, times: 0, total_ns: 0 }).collect();
+        let mut ran: Vec<PartTime> = kinds.iter().map(|part| PartTime { part: *part, times: 0, total_ns: 0 }).collect();
         let mut step: Option<std::ops::Range<u64>> = None;
         for part in layout.programs(recipe) {
             let Some(program) = kinds.iter().position(|kind| *kind == part) else { continue };
@@ -243,7 +243,7 @@ impl TrainingRehearsal {
             step_us: seconds * 1e6,
             tokens_per_s: tokens / seconds,
             mfu: flops / seconds / peak,
-            error_bar: Bar::of(Class::Training, soc),
+            error_bar: ErrorBar::of(Class::Training, soc),
             limits: StepLimits::of(soc),
             phases: self.phases.iter().map(phase).collect(),
         }

@@ -1,6 +1,6 @@
 //! The coefficients of training, fitted on measured rows, and what each row is predicted without its page.
 //!
-//! Input → output: texts of measured training → [`Unseen`]. Invariants: pure; a row's prediction has coefficients that never saw
+//! Input → output: texts of measured training → [`CrossValidation`]. Invariants: pure; a row's prediction has coefficients that never saw
 //! its page. Does not: know files.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub const PARAMETERS: [Parameter; 4] = [
 
 /// Rows predicted without their pages, and what fits them all.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unseen {
+pub struct CrossValidation {
     /// In the order of the texts.
     pub rows: Vec<PointRow>,
     /// Fitted on every page.
@@ -43,7 +43,7 @@ fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoeffici
 
 /// Every row of the texts, predicted by coefficients that were fitted without its page.
 #[must_use]
-pub fn unseen(texts: &[&str]) -> Unseen {
+pub fn unseen(texts: &[&str]) -> CrossValidation {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let found: Vec<Result<Sample, &'static str>> = points.iter().map(Sample::of).collect();
     let samples: Vec<(String, &Sample)> =
@@ -66,5 +66,5 @@ pub fn unseen(texts: &[&str]) -> Unseen {
         };
         row(point, outcome)
     });
-    Unseen { rows: rows.collect(), fitted: all, without }
+    CrossValidation { rows: rows.collect(), fitted: all, without }
 }

@@ -1,6 +1,6 @@
 //! How far a prediction is usually off.
 //!
-//! Input → output: what is predicted and for which chip → a [`Bar`]: the errors of measured rows whose page the coefficients
+//! Input → output: what is predicted and for which chip → a [`ErrorBar`]: the errors of measured rows whose page the coefficients
 //! never saw. A chip that no row names has the coefficients of the others: what one chip differs from the others by comes on
 //! top of what one page does, and is taken to be as large, so that its bar is √2 times as wide.
 
@@ -21,7 +21,7 @@ const MEASURED: [Soc; 5] =
 
 /// How far a time is usually off, as a part of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Bar {
+pub struct ErrorBar {
     /// What was measured: the name of a [`Class`].
     pub measured: &'static str,
     /// How many rows say it.
@@ -34,7 +34,7 @@ pub struct Bar {
     pub unmeasured_chip: Option<&'static str>,
 }
 
-impl Bar {
+impl ErrorBar {
     /// That of a class on a chip; a class of single operators has that of steps.
     #[must_use]
     pub fn of(class: Class, soc: Soc) -> Self {
@@ -51,7 +51,7 @@ impl Bar {
     }
 }
 
-impl fmt::Display for Bar {
+impl fmt::Display for ErrorBar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measured, rows, half, nine_of_ten, unmeasured_chip } = self;
         let (half, nine) = (100.0 * half, 100.0 * nine_of_ten);
@@ -92,7 +92,7 @@ mod tests {
         let named: BTreeSet<usize> =
             points.iter().filter_map(|point| Some(Sample::of(point).ok()?.soc as usize)).collect();
         assert_eq!(named, MEASURED.iter().map(|soc| *soc as usize).collect());
-        let (own, other) = (Bar::of(Class::Steps, Soc::Ascend910B3), Bar::of(Class::Steps, Soc::Ascend910B1));
+        let (own, other) = (ErrorBar::of(Class::Steps, Soc::Ascend910B3), ErrorBar::of(Class::Steps, Soc::Ascend910B1));
         assert!(other.nine_of_ten > 1.4 * own.nine_of_ten && own.unmeasured_chip.is_none());
         assert!(other.to_string().contains("none names Ascend910B1"), "{other}");
     }

@@ -25,10 +25,10 @@ use serde::Serialize;
 
 use super::train;
 use super::train::points::{Outcome, PointRow};
-use super::train::unseen::{self, Unseen, unseen};
+use super::train::unseen::{self, CrossValidation, unseen};
 pub use crate::points::settings::{Gap, GapKind};
 use crate::points::{self, Point, settings};
-pub use bar::Bar;
+pub use bar::ErrorBar;
 pub use calibrate::Confidence;
 pub(crate) use calibrate::fit_all as fit_samples;
 pub(crate) use operators::Sample;
@@ -141,12 +141,12 @@ impl ValidationRow {
 
     /// Why it has no prediction, and who lacks what for one.
     #[must_use]
-    pub fn left_out(&self) -> Option<(Lacks, &str)> {
+    pub fn left_out(&self) -> Option<(MissingFrom, &str)> {
         let why = self.predicted.as_ref().err()?;
         Some(match self.gap {
-            Some(Gap { kind: GapKind::Other, why }) => (Lacks::Measurement, why),
-            Some(Gap { kind: GapKind::Setting, why }) => (Lacks::Setting, why),
-            None => (Lacks::Model, why),
+            Some(Gap { kind: GapKind::Other, why }) => (MissingFrom::Measurement, why),
+            Some(Gap { kind: GapKind::Setting, why }) => (MissingFrom::Setting, why),
+            None => (MissingFrom::Model, why),
         })
     }
 }
@@ -187,13 +187,13 @@ pub struct ValidationSummary {
     /// Nine of ten are within this.
     pub p90: Option<f64>,
     /// The others, by why.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<UnpredictedRows>,
 }
 
 /// Whose fault it is that a row has no prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lacks {
+pub enum MissingFrom {
     /// The row measures something else, or is no measurement.
     Measurement,
     /// The row does not say a setting.
@@ -202,7 +202,7 @@ pub enum Lacks {
     Model,
 }
 
-impl Lacks {
+impl MissingFrom {
     /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -216,9 +216,9 @@ impl Lacks {
 
 /// Rows without a prediction, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct LeftOut {
+pub struct UnpredictedRows {
     /// Who lacks what.
-    pub lacks: Lacks,
+    pub lacks: MissingFrom,
     /// What these rows or the model lack, in words.
     pub why: String,
     /// How many rows.
@@ -299,7 +299,7 @@ impl Validation {
     pub fn summary(&self, class: Class) -> ValidationSummary {
         let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
         let statistics = self.statistics(class);
-        let mut left_out: BTreeMap<(Lacks, &str), usize> = BTreeMap::new();
+        let mut left_out: BTreeMap<(MissingFrom, &str), usize> = BTreeMap::new();
         for reason in rows.iter().filter_map(|row| row.left_out()) {
             *left_out.entry(reason).or_default() += 1;
         }
@@ -311,7 +311,7 @@ impl Validation {
             p90: statistics.map(|statistics| statistics.ninetieth),
             left_out: left_out
                 .into_iter()
-                .map(|((lacks, why), rows)| LeftOut { lacks, why: why.to_owned(), rows })
+                .map(|((lacks, why), rows)| UnpredictedRows { lacks, why: why.to_owned(), rows })
                 .collect(),
         }
     }
@@ -417,7 +417,7 @@ fn training(text: &str) -> Vec<ValidationRow> {
 /// Rows of training that ship, each page with the coefficients that fit the others; and what fits all, with its values when any one
 /// page is left out.
 fn training_unseen() -> (Vec<ValidationRow>, Vec<Confidence>) {
-    let Unseen { rows, fitted, without } = unseen(&TRAINING);
+    let CrossValidation { rows, fitted, without } = unseen(&TRAINING);
     let values: Vec<Vec<f64>> = without.values().map(|other| other.values().to_vec()).collect();
     let confidence = Confidence::all("training", &unseen::PARAMETERS, &fitted.values(), &values);
     (rows.into_iter().map(trained).collect(), confidence)

@@ -47,7 +47,7 @@ fn nine_in_ten_of_the_complete_rows_are_predicted() {
         let ValidationSummary { rows, complete, predicted, left_out, .. } = all.summary(class);
         assert!(predicted as f64 >= least * complete as f64, "{class:?}: {predicted} of {complete}");
         assert_eq!(rows, predicted + left_out.iter().map(|reason| reason.rows).sum::<usize>(), "{class:?}");
-        let of_model = left_out.iter().filter(|reason| reason.lacks == Lacks::Model);
+        let of_model = left_out.iter().filter(|reason| reason.lacks == MissingFrom::Model);
         assert_eq!(complete, predicted + of_model.map(|reason| reason.rows).sum::<usize>(), "{class:?}");
     }
 }

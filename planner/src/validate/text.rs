@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Class, Confidence, LeftOut, Statistics, Validation, ValidationRow, ValidationSummary};
+use super::{Class, Confidence, Statistics, UnpredictedRows, Validation, ValidationRow, ValidationSummary};
 
 impl fmt::Display for Validation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,7 +70,7 @@ fn each(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fm
 
 /// How many rows of a class have no prediction, by who lacks what.
 fn left_out(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
-    for LeftOut { lacks, why, rows } in validation.summary(class).left_out {
+    for UnpredictedRows { lacks, why, rows } in validation.summary(class).left_out {
         writeln!(f, "  {rows:>10}  left out, {}: {why}", lacks.name())?;
     }
     Ok(())

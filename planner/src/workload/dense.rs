@@ -3,8 +3,8 @@
 use ascend_tp_machine::{Element, Exchange};
 
 use super::launches::{
-    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm,
-    rotary, swiglu,
+    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul, projection,
+    rms_norm, rotary, swiglu,
 };
 use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 use crate::decoder::{Decoder, FeedForward};
@@ -55,7 +55,7 @@ impl Decoder {
             kv_heads,
             key_dim: self.head_dim,
             value_dim: self.head_dim,
-            sight: Sight::Past,
+            sight: SeenPositions::Past,
         };
         if split.context == 1 {
             return vec![attention.step()];
@@ -63,7 +63,7 @@ impl Decoder {
         // Of s tokens on c cards, dealt out so that all have as many pairs, each of a card's s/c tokens sees s/2 on average.
         let shared = Attention {
             positions: tokens.context + (tokens.query + attention.query) / 2,
-            sight: Sight::Everything,
+            sight: SeenPositions::Everything,
             ..attention
         };
         let part = tokens.batch * attention.query * 2 * kv_heads * self.head_dim;

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
 use super::launches::{
-    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, elementwise, matmul, projection, rms_norm,
-    rotary, swiglu,
+    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul, projection,
+    rms_norm, rotary, swiglu,
 };
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 
@@ -82,7 +82,7 @@ impl Hybrid {
             kv_heads,
             key_dim: width,
             value_dim: width,
-            sight: Sight::Past,
+            sight: SeenPositions::Past,
         };
         steps.push(attention.step());
         let gate = [rows, heads * width];

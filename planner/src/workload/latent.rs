@@ -9,14 +9,14 @@ use serde::Deserialize;
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
 use super::launches::{
-    ACTIVATION, Attention, Operands, Sight, add_rms_norm, cache_write, projection, rms_norm, rotary, swiglu,
+    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, projection, rms_norm, rotary, swiglu,
 };
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, WorkloadTask};
 
 /// Sizes of a decoder with latent attention.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Latent {
+pub struct LatentDecoder {
     /// Width of the residual stream.
     pub hidden: usize,
     /// Number of layers.
@@ -45,7 +45,7 @@ pub struct Latent {
     pub attention: Element,
 }
 
-impl Latent {
+impl LatentDecoder {
     fn attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let (rows, heads) = (tokens.new_tokens(), self.heads.div_ceil(split.tensor));
         let (latent, key) = (self.kv_rank + self.rotary_dim, self.plain_dim + self.rotary_dim);
@@ -68,7 +68,7 @@ impl Latent {
                 kv_heads: heads,
                 key_dim: key,
                 value_dim: self.value_dim,
-                sight: Sight::Past,
+                sight: SeenPositions::Past,
             };
             steps.push(whole.step());
         } else {
@@ -81,7 +81,7 @@ impl Latent {
                 kv_heads: 1,
                 key_dim: latent,
                 value_dim: self.kv_rank,
-                sight: Sight::Past,
+                sight: SeenPositions::Past,
             };
             steps.push(self.over_latent(shared.step()));
             steps.push(by_head(heads, rows, self.kv_rank, self.value_dim));

@@ -141,12 +141,12 @@ pub(super) struct Attention {
     pub(super) key_dim: usize,
     pub(super) value_dim: usize,
     /// Whether each token sees only its past.
-    pub(super) sight: Sight,
+    pub(super) sight: SeenPositions,
 }
 
 /// What a token sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(super) enum SeenPositions {
     /// All positions before it.
     Everything,
     /// Itself and what is before it.
@@ -159,7 +159,7 @@ impl Attention {
         let k = [self.batch, self.positions, self.kv_heads, self.key_dim];
         let v = [self.batch, self.positions, self.kv_heads, self.value_dim];
         let mut operands = Operands::new().read(ACTIVATION, &q).read(ACTIVATION, &k).read(ACTIVATION, &v);
-        if self.sight == Sight::Past && self.query > 1 {
+        if self.sight == SeenPositions::Past && self.query > 1 {
             operands = operands.read(Element::I8, &[COMPRESSED_MASK, COMPRESSED_MASK]);
         }
         operands

@@ -18,7 +18,7 @@ mod vision;
 pub use experts::{Experts, Mixture};
 pub use hybrid::{Block, Hybrid};
 pub(crate) use hybrid::{DELTA_CHUNKS, DELTA_TOKEN};
-pub use latent::Latent;
+pub use latent::LatentDecoder;
 pub use published::Published;
 pub use vision::Vision;
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::{Hybrid, Latent, ParallelSplit, ProductPrecision, Section, Tokens, Vision};
+use super::{Hybrid, LatentDecoder, ParallelSplit, ProductPrecision, Section, Tokens, Vision};
 
 static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
     let text = include_str!("../../points/architectures.json");
@@ -27,7 +27,7 @@ pub struct Published {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum PublishedDecoder {
-    Latent(Latent),
+    Latent(LatentDecoder),
     Hybrid(Hybrid),
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::launches::{ACTIVATION, Attention, Operands, Sight, elementwise, matmul};
+use super::launches::{ACTIVATION, Attention, Operands, SeenPositions, elementwise, matmul};
 use super::{Section, WorkloadStep};
 
 /// Sizes of a vision tower.
@@ -48,7 +48,7 @@ impl Vision {
             kv_heads: self.heads,
             key_dim: self.hidden / self.heads,
             value_dim: self.hidden / self.heads,
-            sight: Sight::Everything,
+            sight: SeenPositions::Everything,
         };
         let layer = vec![
             norm(),

@@ -47,7 +47,7 @@ impl std::ops::Add for Score {
 
 /// What one mesh axis does in an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnAxis {
+pub(super) enum AxisRole {
     /// Every operand is whole on it.
     Whole,
     /// It shards the dim of this letter.

@@ -81,7 +81,7 @@ pub fn decoder(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, Sees::Cache, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
+    Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
 }
 
 /// As [`decoder`], of tokens with nothing before them: attention sees theirs alone, and is none the dearer for a cache that has room
@@ -95,12 +95,12 @@ pub fn prefill(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, Sees::Run, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
+    Ok(decoder_of_layers(config, run, AttentionScope::Run, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
 }
 
 /// Whose keys and values attention sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sees {
+pub enum AttentionScope {
     /// Those of earlier runs too.
     Cache,
     /// Those of the run.
@@ -115,7 +115,7 @@ pub enum Sees {
 pub fn decoder_of_layers(
     config: &ModelConfig,
     run: RunShape,
-    sees: Sees,
+    sees: AttentionScope,
     precision: Precision,
     head: Head,
     order: SumOrder,
@@ -129,7 +129,7 @@ pub fn decoder_of_layers(
 
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let start = build.input(input::START, [b], DType::I64);
-    let seen = if sees == Sees::Cache { t } else { s };
+    let seen = if sees == AttentionScope::Cache { t } else { s };
     let mask = build.input(input::MASK, [b, s, seen], DType::Bool);
     let cos = build.input(input::COS, [b, s, d], dtype);
     let sin = build.input(input::SIN, [b, s, d], dtype);
@@ -210,7 +210,7 @@ fn whole(tensor: &str) -> Source {
 struct Caches {
     start: Operand,
     length: usize,
-    sees: Sees,
+    sees: AttentionScope,
 }
 
 /// What every layer reads.
@@ -348,7 +348,7 @@ impl Shared<'_> {
             let all_keys = build.op(Kind::CacheWrite, &[state, key, start]);
             let state = build.state(&format!("layers.{layer}.values"), cache, self.dtype);
             let all_values = build.op(Kind::CacheWrite, &[state, value, start]);
-            if sees == Sees::Cache {
+            if sees == AttentionScope::Cache {
                 (keys, values) = (all_keys, all_values);
             }
         }

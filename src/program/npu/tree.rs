@@ -77,7 +77,7 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(out, shape(m, n), |emit, out| {
         let is_f32 = [&x, &w, &out].iter().all(|view| view.dtype == DType::F32);
         let at_once = node.runs(&inner_sizes).filter(|_| batch.is_empty());
-        let at_once = at_once.map(|blocks| AtOnce::of(blocks, [m, n, k], is_f32, emit.kernels));
+        let at_once = at_once.map(|blocks| BlocksPerCall::of(blocks, [m, n, k], is_f32, emit.kernels));
         if let Some((at_once, rows)) = at_once.and_then(|at_once| Some((at_once, at_once.rows([m, n])?))) {
             let (x, w) = (emit.shaped(x, [m, k]), emit.shaped(w, [k, n]));
             for first in (0..m).step_by(rows) {
@@ -117,12 +117,12 @@ const LEAST_ROWS: usize = 128;
 /// Products of several blocks, runs of what is summed, made by one call, or those of the first of each pair by one and those of
 /// the second, added to them, by another.
 #[derive(Clone, Copy)]
-struct AtOnce {
+struct BlocksPerCall {
     blocks: usize,
     in_pairs: bool,
 }
 
-impl AtOnce {
+impl BlocksPerCall {
     /// Of products `[m, k] × [k, n]` of so many blocks. Pairs write and read half as much; but every second block of the right operand
     /// does not lie densely and is copied, for each piece of the rows, so it has to be small. The kernel adds all without pairs.
     fn of(blocks: usize, [_, n, k]: [usize; 3], is_f32: bool, kernels: Kernels) -> Self {

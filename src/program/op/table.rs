@@ -11,9 +11,9 @@ use crate::program::tree::Halved;
 use crate::program::{grad, interpret as host, npu};
 
 use super::{
-    Around, Attribute, BASE, Compression, Host, Join, Linear, Row, Stage, WeightOperands, all_equal, all_float,
-    elementwise, elementwise_results, equal_floats, first, floats_with_index, of_one_shape, of_own_tokens, over_last,
-    reduce_dim, singles, sum, tree_sum, with_label, with_numbers,
+    Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
+    all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, of_one_shape, of_own_tokens,
+    over_last, reduce_dim, singles, sum, tree_sum, with_label, with_numbers,
 };
 
 super::ops! {
@@ -183,7 +183,7 @@ super::ops! {
         arity: 4,
         rule: |_, shapes| of_own_tokens("bskgD,bskD,bskD,bsT->bskgD,bkgs,bkgs", shapes),
         is_collective: true,
-        around: Some(Around { operands: &[1, 2], results: &[], dim: 1 }),
+        around: Some(OperandExchange { operands: &[1, 2], results: &[], dim: 1 }),
         dtype: |kind, dtypes| (Kind::Attention { scale: 1.0 }.row().dtype)(kind, dtypes),
         host: Host::Several(host::attention),
         npu: npu::attention,
@@ -394,7 +394,7 @@ super::ops! {
             of_own_tokens("bskgD,bskD,bskD,bsT,bskgD,bskgD,bkgs,bkgs->bskgD,bskD,bskD", shapes)
         },
         is_collective: true,
-        around: Some(Around { operands: &[1, 2], results: &[1, 2], dim: 1 }),
+        around: Some(OperandExchange { operands: &[1, 2], results: &[1, 2], dim: 1 }),
         dtype: |kind, dtypes| (Kind::AttentionGrad { scale: 1.0 }.row().dtype)(kind, dtypes),
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,

@@ -11,7 +11,7 @@ use super::super::pipeline::Pass;
 use super::stages::{Place, Staged, StagedStep, When};
 
 /// What one op's result has to do with other stages.
-pub(super) struct Crossing {
+pub(super) struct StageTransfer {
     pub(super) value: ValueId,
     pub(super) to: usize,
     /// It is read behind the micro-batches alone.
@@ -25,7 +25,7 @@ pub(super) struct Cut<'a> {
     /// By value: the stages that read it, and when first.
     pub(super) readers: Vec<SmallVec<[(usize, When); 2]>>,
     /// By op: its results that other stages read.
-    pub(super) crossings: Vec<SmallVec<[Crossing; 1]>>,
+    pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
     /// Ops of a part that run in a pass, in order.
     ops: FxHashMap<Place, Vec<OpId>>,
     /// What shares a launch: ops of one place.
@@ -62,13 +62,13 @@ impl<'a> Cut<'a> {
                 }
             }
         }
-        let crossings = |(id, op): (OpId, &crate::program::Op)| -> SmallVec<[Crossing; 1]> {
+        let crossings = |(id, op): (OpId, &crate::program::Op)| -> SmallVec<[StageTransfer; 1]> {
             let Some(place) = staged.places[id.index()] else { return SmallVec::new() };
             let own = step.stage(place.part);
             let of = |value: &ValueId| {
                 let value = *value;
                 let readers = readers[value.index()].iter().filter(move |(stage, _)| *stage != own);
-                readers.map(move |(to, when)| Crossing { value, to: *to, is_late: *when == When::Update })
+                readers.map(move |(to, when)| StageTransfer { value, to: *to, is_late: *when == When::Update })
             };
             op.results.iter().flat_map(of).collect()
         };

@@ -15,7 +15,7 @@ use crate::schedule::plan::{Launched, Region};
 const LARGEST_JOINT_BYTES: usize = 1 << 20;
 
 /// Products as this rank has them.
-struct Joint<'a> {
+struct JoinedProducts<'a> {
     members: &'a [Product],
     /// Rows of the activation, `[m,k]`, as it lies.
     x: View,
@@ -95,7 +95,7 @@ impl Emitter<'_> {
         }
         let bytes = m * total * program.values[results[0]].dtype.size_bytes();
         let Some(x) = x.reshape([m, inner]) else { return false };
-        let joint = Joint { members, x, widths, results };
+        let joint = JoinedProducts { members, x, widths, results };
         if gated || m == 1 || bytes <= LARGEST_JOINT_BYTES {
             return self.as_one(&joint, total);
         }
@@ -111,8 +111,8 @@ impl Emitter<'_> {
     }
 
     /// One product with all weights; its results are windows on one buffer.
-    fn as_one(&mut self, joint: &Joint<'_>, total: usize) -> bool {
-        let Joint { members, x, widths, results } = joint;
+    fn as_one(&mut self, joint: &JoinedProducts<'_>, total: usize) -> bool {
+        let JoinedProducts { members, x, widths, results } = joint;
         let placed = self.placed;
         let op = |id: OpId| &placed.program.ops[id];
         let first = op(members[0].op);
@@ -143,7 +143,7 @@ impl Emitter<'_> {
     }
 
     /// A product each, with its bias.
-    fn one_by_one(&mut self, joint: &Joint<'_>) {
+    fn one_by_one(&mut self, joint: &JoinedProducts<'_>) {
         let placed = self.placed;
         for ((product, result), width) in joint.members.iter().zip(&joint.results).zip(&joint.widths) {
             let op = &placed.program.ops[product.op];

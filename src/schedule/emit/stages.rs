@@ -24,7 +24,7 @@ use super::super::pipeline::{Entry, Pass, Pipeline, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
 };
-use super::cut::{Crossing, Cut};
+use super::cut::{Cut, StageTransfer};
 use super::names::numbered;
 use super::{Emitter, groups};
 
@@ -477,7 +477,7 @@ impl<'a> Rank<'a> {
             if when == When::Update && stage == self.stage {
                 self.op(last, id);
             }
-            for Crossing { value, to, is_late } in &cut.crossings[id.index()] {
+            for StageTransfer { value, to, is_late } in &cut.crossings[id.index()] {
                 match (*is_late, stage == self.stage, *to == self.stage) {
                     (true, true, _) => self.send(last, id, *value, *to),
                     (true, _, true) => self.receive(last, id, *value, stage),

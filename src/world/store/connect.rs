@@ -25,11 +25,11 @@ const NEXT_WORD: Duration = Duration::from_secs(30);
 
 /// When it is time to say again who is awaited.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Reminder {
     next: Instant,
 }
 
-impl Told {
+impl Reminder {
     pub(super) fn new(begun: Instant) -> Self {
         Self { next: begun + FIRST_WORD }
     }
@@ -162,7 +162,7 @@ fn listen_at(path: &Path) -> Result<UnixListener, Error> {
 pub(super) fn connect(place: &MeetingPlace, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
     let begun = Instant::now();
     let deadline = begun + timeout;
-    let mut told = Told::new(begun);
+    let mut told = Reminder::new(begun);
     if let MeetingPlace::Tcp { host, port } = place
         && let Err(error) = (host.as_str(), *port).to_socket_addrs()
     {

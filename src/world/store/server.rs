@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::connect::Told;
+use super::connect::Reminder;
 use super::life::{Life, TICK};
 use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket};
 use crate::world::group::Notice;
@@ -216,7 +216,7 @@ impl Shared {
 
     /// Fails the meeting when the time is over; from then on looks who still moves.
     fn watch(&self, begun: Instant, timeout: Duration, place: &str, waker: &Waker, notice: &Notice) {
-        let (deadline, mut told) = (begun + timeout, Told::new(begun));
+        let (deadline, mut told) = (begun + timeout, Reminder::new(begun));
         let mut state = self.lock();
         while state.phase == Phase::Gathering {
             let left = deadline.saturating_duration_since(Instant::now());

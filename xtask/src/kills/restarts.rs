@@ -104,7 +104,7 @@ struct Pace {
 
 /// When a rank is killed.
 #[derive(Debug, PartialEq)]
-struct Moment {
+struct KillTime {
     /// Once so many steps are saved …
     saved: usize,
     /// … so long after that.
@@ -113,13 +113,13 @@ struct Moment {
 
 impl Pace {
     /// A moment of a run that goes on behind `saved` steps: all that is left of it are alike likely.
-    fn draw(&self, saved: usize, random: &mut Random) -> Moment {
+    fn draw(&self, saved: usize, random: &mut Random) -> KillTime {
         let start = self.start.div_duration_f64(self.step);
         let at = random.share() * (start + (STEPS - saved) as f64);
         let more = (at - start).max(0.0) as usize / EVERY * EVERY;
         // Before the first checkpoint that is still to come, a moment counts from the start on.
         let after = if more == 0 { at } else { at - start - more as f64 };
-        Moment { saved: saved + more, after: self.step.mul_f64(after) }
+        KillTime { saved: saved + more, after: self.step.mul_f64(after) }
     }
 }
 
@@ -300,7 +300,7 @@ impl Training {
     }
 
     /// Waits for a moment of a run; whether it came before the run's end.
-    fn comes_to(&self, child: &mut Child, name: &str, moment: &Moment) -> Result<bool> {
+    fn comes_to(&self, child: &mut Child, name: &str, moment: &KillTime) -> Result<bool> {
         let since = Instant::now();
         let is_there = |child: &mut Child| Ok::<_, std::io::Error>(child.try_wait()?.is_none());
         while newest(&self.saved(name)) < moment.saved {
@@ -491,7 +491,7 @@ mod tests {
         let pace = Pace { start: Duration::from_millis(900), step: Duration::from_millis(100) };
         let mut random = Random(7);
         for saved in [0, 10, STEPS - EVERY, STEPS] {
-            let drawn: Vec<Moment> = (0..1000).map(|_| pace.draw(saved, &mut random)).collect();
+            let drawn: Vec<KillTime> = (0..1000).map(|_| pace.draw(saved, &mut random)).collect();
             let one_step_more = pace.step * (EVERY as u32);
             for moment in &drawn {
                 let (of_start, step) = (moment.saved == saved, moment.saved % EVERY == 0);

@@ -37,7 +37,7 @@ const SUMS: [Sum; 2] = [
 
 /// What two cards have of a sum: the sum, and what each keeps back.
 #[derive(PartialEq)]
-struct Had {
+struct SumOutcome {
     sum: Vec<f32>,
     kept: [Vec<f32>; CARDS],
 }
@@ -68,7 +68,7 @@ impl Sum {
     }
 
     /// Whether what was said and what is kept back is all that there was, as the interpreter adds it up.
-    fn is_whole(&self, had: &Had) -> Result<bool, Diagnostics> {
+    fn is_whole(&self, had: &SumOutcome) -> Result<bool, Diagnostics> {
         let program = self.program()?;
         let [first, second] = parts();
         let part = first.iter().zip(&second).map(|(a, b)| a + b).collect();
@@ -80,7 +80,7 @@ impl Sum {
     }
 
     /// Runs it on the first two cards.
-    fn run(&self, cann: &Arc<Cann>, plans: Vec<Plan>, source: &KernelSource) -> Result<Had, exec::Error> {
+    fn run(&self, cann: &Arc<Cann>, plans: Vec<Plan>, source: &KernelSource) -> Result<SumOutcome, exec::Error> {
         let options = EngineOptions { kernels: source.clone(), ..EngineOptions::default() };
         let mut engine = Engine::start(cann, vec![plans], &options)?;
         let tensors = [("x", parts().concat()), ("whole", whole())];
@@ -97,7 +97,7 @@ impl Sum {
             }
             Ok(())
         })?;
-        Ok(Had { sum: outputs.first().map(|(_, bytes)| floats(bytes)).unwrap_or_default(), kept })
+        Ok(SumOutcome { sum: outputs.first().map(|(_, bytes)| floats(bytes)).unwrap_or_default(), kept })
     }
 }
 

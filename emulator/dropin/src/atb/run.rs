@@ -33,7 +33,7 @@ impl<'a> Place<'a> {
 }
 
 /// Heads to turn, as the operator sees them.
-pub(super) struct Turned<'a> {
+pub(super) struct RotaryHeads<'a> {
     pub(super) x: &'a Tensor,
     out: &'a Tensor,
     cos: &'a Tensor,
@@ -42,7 +42,7 @@ pub(super) struct Turned<'a> {
     turns: [i64; 4],
 }
 
-pub(super) fn rotary_shapes(pack: &Pack) -> Found<[Turned<'_>; 2]> {
+pub(super) fn rotary_shapes(pack: &Pack) -> Found<[RotaryHeads<'_>; 2]> {
     let [query, key, cos, sin, _] = pack.inputs.get("input")?;
     let [query_out, key_out] = pack.outputs.get("output")?;
     let turned = |x: &'_ Tensor, out: &'_ Tensor| {
@@ -66,8 +66,8 @@ pub(super) fn rotary_shapes(pack: &Pack) -> Found<[Turned<'_>; 2]> {
     };
     let (of_query, of_key) = (turned(query, query_out)?, turned(key, key_out)?);
     Ok([
-        Turned { x: query, out: query_out, cos, sin, dims: of_query.0, turns: of_query.1 },
-        Turned { x: key, out: key_out, cos, sin, dims: of_key.0, turns: of_key.1 },
+        RotaryHeads { x: query, out: query_out, cos, sin, dims: of_query.0, turns: of_query.1 },
+        RotaryHeads { x: key, out: key_out, cos, sin, dims: of_key.0, turns: of_key.1 },
     ])
 }
 
@@ -209,7 +209,7 @@ impl Run<'_> {
     }
 
     pub(super) fn rotary(&mut self, pack: &Pack) -> Found {
-        for Turned { x, out, cos, sin, dims, turns } in rotary_shapes(pack)? {
+        for RotaryHeads { x, out, cos, sin, dims, turns } in rotary_shapes(pack)? {
             let (workspace, left) = (self.workspace, self.left);
             let turned = self.scratch(x.bytes)?;
             let made = [

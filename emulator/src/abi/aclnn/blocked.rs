@@ -39,35 +39,35 @@ impl Blocks {
         self.becoming.extend(bound.becomes.map(block));
     }
 
-    /// The same views, but those of tensors in blocks show memory of `rooms` with their elements; None if there are no such tensors.
+    /// The same views, but those of tensors in blocks show memory of `buffers` with their elements; None if there are no such tensors.
     pub(super) fn opened(
         &self,
         tiles: &dyn Tiles,
         views: &[View],
-        rooms: &mut Vec<Vec<u8>>,
+        buffers: &mut Vec<Vec<u8>>,
     ) -> Result<Option<Vec<View>>, String> {
         if self.apart.is_empty() {
             return Ok(None);
         }
         let mut views = views.to_vec();
         for block in &self.apart {
-            let mut room = vec![0u8; block.fractal.plain_bytes()];
-            // SAFETY: the memory of the vector stays where it is while it moves into `rooms`, which outlives the views.
-            let span = unsafe { Span::from_raw(room.as_mut_ptr(), room.len()) };
+            let mut buffer = vec![0u8; block.fractal.plain_bytes()];
+            // SAFETY: the memory of the vector stays where it is while it moves into `buffers`, which outlives the views.
+            let span = unsafe { Span::from_raw(buffer.as_mut_ptr(), buffer.len()) };
             if block.is_read {
                 block.fractal.unpack(tiles, block.span, span);
             }
             let seen = &views[block.at];
             views[block.at] = View::new(span, seen.dtype(), seen.dims(), seen.strides(), 0)?;
-            rooms.push(room);
+            buffers.push(buffer);
         }
         Ok(Some(views))
     }
 
     /// Lays into blocks what the operator has written.
-    pub(super) fn close(&self, rooms: &[Vec<u8>]) {
-        for (block, room) in self.apart.iter().zip(rooms).filter(|(block, _)| block.is_written) {
-            block.fractal.pack(room, block.span);
+    pub(super) fn close(&self, buffers: &[Vec<u8>]) {
+        for (block, buffer) in self.apart.iter().zip(buffers).filter(|(block, _)| block.is_written) {
+            block.fractal.pack(buffer, block.span);
         }
         for block in &self.becoming {
             let mut plain = vec![0u8; block.fractal.plain_bytes()];

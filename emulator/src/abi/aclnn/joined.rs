@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use ascend_tp_machine::Soc;
 use ascend_tp_sys::aclrtStream;
 
-use crate::abi::hccl::Beside;
+use crate::abi::hccl::JoinedCompute;
 use crate::base::failure::{Failure, code};
 use crate::hccl::group::Member;
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType, ReduceOp};
@@ -14,14 +14,14 @@ use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::nn::dtype::DType;
 use crate::nn::executor::Executor;
-use crate::nn::operator::{Joined, JoinedExchange, Place, Room, Tensor, ViewIndex};
+use crate::nn::operator::{Joined, JoinedExchange, Place, Tensor, ViewIndex, WorkspaceTensor};
 use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::Task;
 
 /// What of a call lies in its workspace.
-pub(super) fn rooms(planned: &Executor) -> &[Room] {
-    planned.joined().map_or(&[], |joined| &joined.rooms)
+pub(super) fn workspace_tensors(planned: &Executor) -> &[WorkspaceTensor] {
+    planned.joined().map_or(&[], |joined| &joined.tensors)
 }
 
 /// Whether the cards of a chip do so over this many of them; an operator that moves tokens says so itself.
@@ -76,7 +76,7 @@ impl Machine {
         })?;
         let member = self.joined_member(name, joined, card)?;
         let bound = |kernel| self.bind(planned, kernel, workspace, workspace_bytes, card);
-        let of_task = |(task, accesses): (Option<Task>, Vec<Access>), load| Beside {
+        let of_task = |(task, accesses): (Option<Task>, Vec<Access>), load| JoinedCompute {
             entry: Entry::Task { name, task, load, is_brief: false },
             accesses,
         };

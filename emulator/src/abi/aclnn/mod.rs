@@ -42,9 +42,9 @@ fn refused(refusal: Refusal) -> Failure {
 }
 
 /// The pool as kernels see it.
-struct OnWorkers<'a>(&'a Workers);
+struct WorkerTiles<'a>(&'a Workers);
 
-impl Tiles for OnWorkers<'_> {
+impl Tiles for WorkerTiles<'_> {
     fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
         self.0.tiles(count, tile);
     }
@@ -193,11 +193,11 @@ impl Machine {
             blocks.keep(i, bound, span);
             views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
         }
-        for (room, span) in joined::rooms(planned).iter().zip(scratch.iter().cycle()) {
+        for (tensor, span) in joined::workspace_tensors(planned).iter().zip(scratch.iter().cycle()) {
             // SAFETY: as above: the workspace moves into the task below, together with the view.
             let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
-            views.push(View::new(raw, room.dtype, &room.dims, &room.strides, room.offset).map_err(invalid)?);
+            views.push(View::new(raw, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
         }
         if !self.has_numbers() {
             return Ok((None, accesses));
@@ -211,18 +211,18 @@ impl Machine {
         let memory = (spans, scratch);
         let task = move |workers: &Workers| {
             let _mapped = &memory;
-            let (decided, mut rooms) = (Decided::default(), Vec::new());
+            let (decided, mut buffers) = (Decided::default(), Vec::new());
             let failed = |text| Failure::new(code::AICORE_EXCEPTION, text);
-            let apart = blocks.opened(&OnWorkers(workers), &views, &mut rooms).map_err(failed)?;
+            let apart = blocks.opened(&WorkerTiles(workers), &views, &mut buffers).map_err(failed)?;
             let views = apart.as_deref().unwrap_or(&views);
-            kernel(&Views::new(views, &decided), &OnWorkers(workers)).map_err(failed)?;
+            kernel(&Views::new(views, &decided), &WorkerTiles(workers)).map_err(failed)?;
             for (slot, dims) in decided.take() {
                 objects.lock().reshape(handles[slot.0], &dims);
             }
             if saturation.is_on() {
                 outputs.iter().for_each(|output| saturation.pass(&views[*output]));
             }
-            blocks.close(&rooms);
+            blocks.close(&buffers);
             Ok(())
         };
         Ok((Some(Arc::new(task)), accesses))

@@ -30,7 +30,7 @@ struct Notes {
     /// Asked for by receivers elsewhere.
     wanted: BTreeSet<Address>,
     /// Came before it was expected.
-    early: BTreeMap<Address, Early>,
+    early: BTreeMap<Address, EarlyData>,
     /// Meetings that failed while or before their data moved.
     failed: BTreeMap<(Token, Key), Failure>,
     /// Processes that are gone.
@@ -59,7 +59,7 @@ struct Expected {
 }
 
 #[derive(Debug)]
-struct Early {
+struct EarlyData {
     peer: u128,
     bytes: Vec<u8>,
     arrived_bytes: usize,
@@ -112,7 +112,7 @@ impl Board {
             match notes.expected.get(address) {
                 Some(expected) => expected.place.clone(),
                 None if total <= EAGER_BYTES => {
-                    let fresh = || Early { peer, bytes: vec![0; total], arrived_bytes: 0 };
+                    let fresh = || EarlyData { peer, bytes: vec![0; total], arrived_bytes: 0 };
                     let early = notes.early.entry(*address).or_insert_with(fresh);
                     check_length(address, total, early.bytes.len())?;
                     early.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);

@@ -40,7 +40,7 @@ struct Interface {
 
 /// Values of HCCL's variables.
 #[derive(Debug, Default)]
-struct Wishes {
+struct HcclVariables {
     ip: Option<String>,
     names: Option<String>,
     family: Option<String>,
@@ -52,7 +52,7 @@ struct Wishes {
 /// A variable is malformed or names no interface of this host, or the system does not list its interfaces.
 pub(crate) fn addresses() -> Result<Vec<IpAddr>, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let wishes = Wishes {
+    let wishes = HcclVariables {
         ip: variable("HCCL_IF_IP"),
         names: variable("HCCL_SOCKET_IFNAME"),
         family: variable("HCCL_SOCKET_FAMILY"),
@@ -64,7 +64,7 @@ pub(crate) fn addresses() -> Result<Vec<IpAddr>, Failure> {
     choose(&wishes, interfaces)
 }
 
-fn choose(wishes: &Wishes, mut interfaces: Vec<Interface>) -> Result<Vec<IpAddr>, Failure> {
+fn choose(wishes: &HcclVariables, mut interfaces: Vec<Interface>) -> Result<Vec<IpAddr>, Failure> {
     let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
     if let Some(text) = &wishes.ip {
         let address = text.trim().parse();
@@ -131,35 +131,40 @@ mod tests {
         ]
     }
 
-    fn chosen(wishes: &Wishes) -> Vec<String> {
+    fn chosen(wishes: &HcclVariables) -> Vec<String> {
         choose(wishes, host()).expect("addresses").iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn the_documented_order_is_network_then_docker_then_loopback() {
-        let plain = chosen(&Wishes::default());
+        let plain = chosen(&HcclVariables::default());
         assert_eq!(plain, ["10.0.0.1", "10.0.1.1", "172.17.0.1", "127.0.0.1", "fd00::1"]);
-        let v6 = chosen(&Wishes { family: Some("AF_INET6".into()), ..Wishes::default() });
+        let v6 = chosen(&HcclVariables { family: Some("AF_INET6".into()), ..HcclVariables::default() });
         assert_eq!(v6[0], "fd00::1");
     }
 
     #[test]
     fn an_address_wins_over_names_and_names_follow_the_four_rules() {
-        let names = |rule: &str| chosen(&Wishes { names: Some(rule.into()), ..Wishes::default() });
+        let names = |rule: &str| chosen(&HcclVariables { names: Some(rule.into()), ..HcclVariables::default() });
         assert_eq!(names("eth"), ["10.0.0.1", "10.0.1.1", "fd00::1"]);
         assert_eq!(names("=eth1,docker0"), ["10.0.1.1", "172.17.0.1"]);
         assert_eq!(names("^eth,lo"), ["172.17.0.1"]);
         assert_eq!(names("^=eth0,lo"), ["10.0.1.1", "172.17.0.1"]);
-        let both = Wishes { ip: Some("10.9.9.9".into()), names: Some("eth".into()), family: None };
+        let both = HcclVariables { ip: Some("10.9.9.9".into()), names: Some("eth".into()), family: None };
         assert_eq!(chosen(&both), ["10.9.9.9"]);
     }
 
     #[test]
     fn wishes_that_fit_nothing_are_named() {
-        let refused = |wishes: Wishes| choose(&wishes, host()).expect_err("refused").message;
-        let names = refused(Wishes { names: Some("ib".into()), ..Wishes::default() });
+        let refused = |wishes: HcclVariables| choose(&wishes, host()).expect_err("refused").message;
+        let names = refused(HcclVariables { names: Some("ib".into()), ..HcclVariables::default() });
         assert!(names.contains("\"ib\"") && names.contains("docker0"), "{names}");
-        assert!(refused(Wishes { ip: Some("host7".into()), ..Wishes::default() }).contains("HCCL_IF_IP is \"host7\""));
-        assert!(refused(Wishes { family: Some("AF_IB".into()), ..Wishes::default() }).contains("AF_INET6"));
+        assert!(
+            refused(HcclVariables { ip: Some("host7".into()), ..HcclVariables::default() })
+                .contains("HCCL_IF_IP is \"host7\"")
+        );
+        assert!(
+            refused(HcclVariables { family: Some("AF_IB".into()), ..HcclVariables::default() }).contains("AF_INET6")
+        );
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
-use super::wire::{self, Answer, Hello, Reason, Wish};
+use super::wire::{self, Answer, ConnectionPurpose, Hello, Reason};
 use crate::base::failure::{Failure, code};
 
 /// Serves connections until the socket is shut down.
@@ -53,11 +53,11 @@ fn serve(mut socket: TcpStream, secret: u64, weak: &Weak<dyn Endpoint>) -> io::R
         let refused = Answer::Refused(Reason::from(&Failure::new(code::HCCL_PARA, what)));
         return socket.write_all(&wire::frame(&refused, 0));
     }
-    let wish: Wish = wire::read(&mut socket, &mut payload)?;
+    let wish: ConnectionPurpose = wire::read(&mut socket, &mut payload)?;
     let Some(endpoint) = weak.upgrade() else { return Ok(()) };
     match wish {
-        Wish::Link { process, lane } => endpoint.welcome(process, lane, socket),
-        Wish::Join { root, caller, patience_ms } => {
+        ConnectionPurpose::Link { process, lane } => endpoint.welcome(process, lane, socket),
+        ConnectionPurpose::Join { root, caller, patience_ms } => {
             let deadline = Instant::now() + Duration::from_millis(patience_ms);
             let reply = socket.try_clone()?;
             let who = caller.to_string();

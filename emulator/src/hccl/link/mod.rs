@@ -26,7 +26,7 @@ use board::Board;
 use connection::Link;
 use endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
 use serde::Deserialize;
-use wire::{Answer, Caller, Hello, Process, Roster, Welcome, Wish};
+use wire::{Answer, Caller, ConnectionPurpose, Hello, Process, Roster, Welcome};
 
 use crate::base::failure::{Failure, code};
 use crate::memory::pages::Store;
@@ -133,7 +133,7 @@ impl Network {
         let who = format!("rank {}", caller.rank);
         let patience_ms = left(deadline).as_millis() as u64;
         let socket = connect(at, deadline).map_err(|error| unreachable_process(&who, at, &error))?;
-        let wish = Wish::Join { root, caller, patience_ms };
+        let wish = ConnectionPurpose::Join { root, caller, patience_ms };
         let lost = |error: io::Error| {
             let what = format!("{who}: {at}, which made the root info, died or left while the ranks gathered: {error}");
             Failure::new(code::HCCL_REMOTE, what)
@@ -153,7 +153,7 @@ impl Network {
         let own = self.process()?;
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
         let lane = self.offer_lane(peer);
-        let welcome = ask(&socket, peer, &Wish::Link { process: own.clone(), lane }, left(deadline));
+        let welcome = ask(&socket, peer, &ConnectionPurpose::Link { process: own.clone(), lane }, left(deadline));
         match welcome.map_err(|error| unreachable_process(who, peer, &error))? {
             Welcome::Linked { lane } => self.start_link(peer.clone(), socket, lane),
             Welcome::Refused(reason) => Err(reason.into_failure()),
@@ -283,7 +283,7 @@ fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
 fn ask<T: for<'a> Deserialize<'a>>(
     mut socket: &TcpStream,
     to: &Process,
-    wish: &Wish,
+    wish: &ConnectionPurpose,
     patience: Duration,
 ) -> io::Result<T> {
     let hello = Hello { magic: wire::MAGIC, version: wire::VERSION, secret: to.secret };

@@ -103,7 +103,7 @@ pub(crate) struct Hello {
 
 /// What a connection is for: its second words.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Wish {
+pub(crate) enum ConnectionPurpose {
     /// Come to a gathering of the process that listens; the answer is an [`Answer`].
     Join { root: u64, caller: Caller, patience_ms: u64 },
     /// Be the link between two processes; the answer is a [`Welcome`].

@@ -16,12 +16,12 @@ use std::sync::{Mutex, PoisonError};
 use super::super::lane::Lane;
 use super::super::math;
 use super::super::matmul::Precision;
-use super::super::panel::{Packing, Stage, add_product, line_stride, room};
+use super::super::panel::{Packing, Stage, add_product, line_stride, sized};
 use super::super::simd::block::WIDTH;
 use super::super::simd::transpose::{SIDE, transpose};
 use super::super::view::View;
 use super::super::{Serial, Tiles};
-use super::{Batch, COPIES, KEYS, RANGE, ROWS, SMALL, Sight, range_keys, union};
+use super::{Batch, COPIES, KEYS, RANGE, ROWS, SMALL, VisibleKeys, range_keys, union};
 use crate::nn::simd::isa::{Isa, isa};
 
 /// What [`attention_grad`] computes.
@@ -81,7 +81,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
     let Some(batch) = job.batches.first() else { return };
     let (kv_heads, keys) = (batch.key.dims()[0], batch.key.dims()[1]);
     let group = heads / kv_heads;
-    let sights: Vec<Vec<Sight>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
+    let sights: Vec<Vec<VisibleKeys>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
     let ranges = keys.div_ceil(RANGE);
     let pairs = job.batches.len() * kv_heads;
     let gathered: Vec<Mutex<Gathered>> = (0..pairs).map(|_| Mutex::default()).collect();
@@ -122,7 +122,7 @@ struct Head<'a> {
     isa: Isa,
     batch: &'a Batch,
     /// Per query position.
-    sights: &'a [Sight],
+    sights: &'a [VisibleKeys],
     /// Of the keys and values.
     head: usize,
     scale: f32,
@@ -188,12 +188,12 @@ impl Head<'_> {
         let (key, value) = (part(&self.batch.key), part(&self.batch.value));
         let padded = len.next_multiple_of(WIDTH);
         let along = padded * line_stride::<f32>(self.depth);
-        packing.slabs(&key, &mut scratch.stage, room(&mut scratch.key, along));
-        packing.slabs(&value, &mut scratch.stage, room(&mut scratch.value, along));
-        let across = room(&mut scratch.key_across, columns * line_stride::<f32>(len));
+        packing.slabs(&key, &mut scratch.stage, sized(&mut scratch.key, along));
+        packing.slabs(&value, &mut scratch.stage, sized(&mut scratch.value, along));
+        let across = sized(&mut scratch.key_across, columns * line_stride::<f32>(len));
         packing.slabs(&key.permute(&[1, 0]), &mut scratch.stage, across);
-        room(&mut scratch.key_sums, len * columns).fill(0.0);
-        room(&mut scratch.value_sums, len * columns).fill(0.0);
+        sized(&mut scratch.key_sums, len * columns).fill(0.0);
+        sized(&mut scratch.value_sums, len * columns).fill(0.0);
         for first in (0..self.rows).step_by(ROWS) {
             let rows = first..self.rows.min(first + ROWS);
             let seen = union(rows.clone().map(|row| self.sight(row)));
@@ -208,7 +208,7 @@ impl Head<'_> {
         }
     }
 
-    fn sight(&self, row: usize) -> &Sight {
+    fn sight(&self, row: usize) -> &VisibleKeys {
         &self.sights[row % self.sights.len()]
     }
 
@@ -221,10 +221,10 @@ impl Head<'_> {
         let out_grad = self.load(&self.out_grad, rows, &mut scratch.out_grad);
         let out = self.load(&self.out, rows, &mut scratch.out);
         // Whole blocks are turned, of which lines that are not there are never read.
-        let weights = room(&mut scratch.weights, ROWS * stride);
+        let weights = sized(&mut scratch.weights, ROWS * stride);
         weights[..count * stride].fill(0.0);
         add_product(isa, (query, columns), &scratch.key[..along], (count, depth), &mut weights[..count * stride]);
-        let grads = room(&mut scratch.score_grads, ROWS * stride);
+        let grads = sized(&mut scratch.score_grads, ROWS * stride);
         grads[..count * stride].fill(0.0);
         add_product(isa, (out_grad, columns), &scratch.value[..along], (count, depth), &mut grads[..count * stride]);
         let lines = weights.chunks_exact_mut(stride).zip(grads.chunks_exact_mut(stride)).take(count);
@@ -237,13 +237,13 @@ impl Head<'_> {
         for (scores, others, sums) in
             [(weights, out_grad, &mut scratch.value_sums), (grads, query, &mut scratch.key_sums)]
         {
-            let across = room(&mut scratch.across, stride * ROWS);
+            let across = sized(&mut scratch.across, stride * ROWS);
             for row in (0..count).step_by(SIDE) {
                 for key in (0..stride).step_by(SIDE) {
                     transpose(isa, &scores[row * stride + key..], stride, &mut across[key * ROWS + row..], ROWS);
                 }
             }
-            let slabs = room(&mut scratch.slabs, columns * line_stride::<f32>(count));
+            let slabs = sized(&mut scratch.slabs, columns * line_stride::<f32>(count));
             for (slab, words) in slabs.chunks_exact_mut(WIDTH * line_stride::<f32>(count)).enumerate() {
                 for (word, line) in words.chunks_exact_mut(WIDTH).zip(others.chunks_exact(columns)) {
                     word.copy_from_slice(&line[slab * WIDTH..(slab + 1) * WIDTH]);
@@ -255,7 +255,7 @@ impl Head<'_> {
 
     /// Rows of a view `[rows, D]`, padded with zeros.
     fn load<'s>(&self, view: &View, rows: &Range<usize>, into: &'s mut Vec<f32>) -> &'s [f32] {
-        let lines = room(into, rows.len() * self.columns());
+        let lines = sized(into, rows.len() * self.columns());
         for (row, line) in rows.clone().zip(lines.chunks_exact_mut(self.columns())) {
             f32::load(view, row * self.depth, &mut line[..self.depth]);
             line[self.depth..].fill(0.0);

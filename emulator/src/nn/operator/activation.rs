@@ -5,8 +5,8 @@ use super::call::OperatorCall;
 use super::gradient::expect_same;
 use super::names::*;
 use super::pointwise::{
-    DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, TANH_GELU, Widens, X_LOG_Y, function, numbers, of_scalar,
-    of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
+    DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, ScalarPromotion, TANH_GELU, X_LOG_Y, function, numbers,
+    of_scalar, of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
 };
 use super::row::{Operator, in_place, input, output, scalar, text};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL, WHOLE};
@@ -139,7 +139,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnAddRelu",
         plan: |call| {
             // For its checks: the sum is cut to its type before its sign is looked at.
-            pointwise(call, [SELF, OTHER], &[ALPHA], OUT, Widens::No, SCALED_PLUS)?;
+            pointwise(call, [SELF, OTHER], &[ALPHA], OUT, ScalarPromotion::No, SCALED_PLUS)?;
             let computed = call.promote(SELF, OTHER)?;
             let alpha = call.scalar(ALPHA)?.stored_as(computed);
             let slot = |name: Name<Tensor>| call.tensor(name).map(|tensor| tensor.slot);
@@ -165,7 +165,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             if !matches!(common, DType::I16 | DType::I32 | DType::I64) {
                 return Err(call.refuse(OTHER, format!("expected a common type of 16 to 64 bits, found {common}")));
             }
-            pointwise(call, [SELF, OTHER], &[], OUT, Widens::No, whole(|[x, y], _| greatest_divisor(x, y)))
+            pointwise(call, [SELF, OTHER], &[], OUT, ScalarPromotion::No, whole(|[x, y], _| greatest_divisor(x, y)))
         },
     },
     of_scalar!("aclnnXLogYScalarSelf", SELF_SCALAR, OTHER: REAL, of_scalar_first!(X_LOG_Y)),
@@ -223,7 +223,7 @@ pub(super) const OPERATORS: &[Operator] = &[
                 return Err(call.refuse(NEGATIVE_SLOPE, format!("expected at least 0 for a result, found {slope}")));
             }
             let function = reals!(|[g, x], p| if x > 0.0 { g } else { g * p[0] });
-            pointwise(call, [GRAD_OUTPUT, SELF], &[NEGATIVE_SLOPE], OUT, Widens::No, function)
+            pointwise(call, [GRAD_OUTPUT, SELF], &[NEGATIVE_SLOPE], OUT, ScalarPromotion::No, function)
         },
     },
     Operator {
@@ -240,7 +240,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnLogSigmoidForward",
         plan: |call| {
             let function = reals!(|[x], _| x.min(0.0) - (-x.abs()).exp().ln_1p());
-            pointwise(call, [SELF], &[], OUT, Widens::No, function)
+            pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, function)
         },
     },
     Operator {
@@ -339,7 +339,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; mode is 0 (the quotient), 1 (cut off) or 2 (the whole number below)",
         source: "CANN 8.1 aclnn API reference, aclnnDivMod",
-        plan: |call| pointwise(call, [SELF, OTHER], &[], OUT, Widens::No, division(call)?),
+        plan: |call| pointwise(call, [SELF, OTHER], &[], OUT, ScalarPromotion::No, division(call)?),
     },
     Operator {
         name: "aclnnDivMods",
@@ -355,7 +355,7 @@ pub(super) const OPERATORS: &[Operator] = &[
                     with_scalar!(DIVIDE)
                 }
             };
-            pointwise(call, [SELF], &[OTHER_SCALAR], OUT, Widens::Yes, function)
+            pointwise(call, [SELF], &[OTHER_SCALAR], OUT, ScalarPromotion::Yes, function)
         },
     },
     Operator {
@@ -448,7 +448,7 @@ fn elu_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
         return Err(call.refuse(ALPHA, format!("expected at least 0 where isResult is true, found {alpha}")));
     }
     let function = if is_result { of_result } else { of_input };
-    pointwise(call, names, &scalars, GRAD_INPUT, Widens::No, function)
+    pointwise(call, names, &scalars, GRAD_INPUT, ScalarPromotion::No, function)
 }
 
 /// The weight of a parametric unit as a tensor that broadcasts to `self`.

@@ -183,12 +183,12 @@ type Place = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
 /// What is picked of a tensor of `dims`: along the dims named how many places and which, along the others all. Positions are
 /// rules until a call runs, when the memory of as many elements is known to be there.
-pub(super) struct Picks {
+pub(super) struct Selection {
     dims: Vec<usize>,
     along: Vec<(usize, usize, Place)>,
 }
 
-impl Picks {
+impl Selection {
     pub(super) fn all_of(dims: &[usize]) -> Self {
         Self { dims: dims.to_vec(), along: Vec::new() }
     }
@@ -215,7 +215,7 @@ impl Picks {
 }
 
 /// The plan of the elements of `name` that these are.
-pub(super) fn picked(call: &OperatorCall, name: Name<Tensor>, picks: Picks) -> Result<Plan, Refusal> {
+pub(super) fn picked(call: &OperatorCall, name: Name<Tensor>, picks: Selection) -> Result<Plan, Refusal> {
     let x = call.tensor(name)?;
     call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
     call.expect_shape(OUT, &picks.shape(), "of the places")?;
@@ -233,7 +233,7 @@ pub(super) fn picked_grad(
     call: &OperatorCall,
     grad: Name<Tensor>,
     out: Name<Tensor>,
-    picks: Picks,
+    picks: Selection,
 ) -> Result<Plan, Refusal> {
     let g = call.tensor(grad)?;
     call.expect_dtype(out, g.dtype, "that of the gradient")?;
@@ -249,7 +249,7 @@ pub(super) fn picked_grad(
 
 fn flip(call: &OperatorCall) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
-    let mut picks = Picks::all_of(&x.dims);
+    let mut picks = Selection::all_of(&x.dims);
     for &value in call.ints(DIMS)? {
         let dim = call.dim_of(DIMS, value, x.rank())?;
         if let Some(&extent) = x.dims.get(dim) {
@@ -281,7 +281,7 @@ fn roll(call: &OperatorCall) -> Result<Plan, Refusal> {
     if shifts.len() != dims.len() {
         return Err(call.refuse(SHIFTS, format!("expected one a dim, {}, found {}", dims.len(), shifts.len())));
     }
-    let mut picks = Picks::all_of(&x.dims);
+    let mut picks = Selection::all_of(&x.dims);
     for (&dim, &shift) in dims.iter().zip(shifts) {
         let dim = call.dim_of(DIMS, dim, x.rank())?;
         if let Some(&extent) = x.dims.get(dim) {
@@ -301,7 +301,7 @@ enum Border {
 }
 
 /// A tensor with borders around its last `count` dims.
-fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize) -> Result<Picks, Refusal> {
+fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize) -> Result<Selection, Refusal> {
     let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
     if padding.len() != 2 * count || x.rank() < count + 1 || x.rank() > count + 2 {
         let text = format!(
@@ -311,7 +311,7 @@ fn borders(call: &OperatorCall, name: Name<Tensor>, border: Border, count: usize
         );
         return Err(call.refuse(PADDING, text));
     }
-    let mut picks = Picks::all_of(&x.dims);
+    let mut picks = Selection::all_of(&x.dims);
     for (i, pair) in padding.chunks_exact(2).enumerate() {
         let (dim, before) = (x.rank() - 1 - i, pair[0]);
         let extent = x.dims[dim] as i64;
@@ -345,7 +345,7 @@ fn repeat_along(call: &OperatorCall) -> Result<Plan, Refusal> {
         return Err(call.refuse(REPEATS_INT, format!("expected at least 0, found {repeats}")));
     }
     let dim = call.dim(DIM, x.rank())?;
-    let mut picks = Picks::all_of(if x.rank() == 0 { &[1] } else { &x.dims });
+    let mut picks = Selection::all_of(if x.rank() == 0 { &[1] } else { &x.dims });
     let (extent, size) = (picks.dims[dim], call.int(OUTPUT_SIZE_INT)?);
     if (extent as i64).checked_mul(repeats) != Some(size) {
         let text = format!("expected {extent} elements times {repeats}, found {size}");

@@ -17,7 +17,7 @@ use super::sets::{HALVES, MASKS, SINGLE, WHOLE32};
 use super::{Plan, Refusal, Views};
 use crate::nn::attention::{Attention, Batch, Statistics, attention};
 
-use self::keys::{Keys, OfBatch};
+use self::keys::{BatchKeys, Keys};
 pub(crate) use self::mask::COMPRESSED;
 use self::mask::Mask;
 pub(super) use self::mask::check_triangle;
@@ -246,7 +246,7 @@ fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
             Mask::None => None,
         };
         let batch = |b: usize| {
-            let OfBatch { key, value, blocks } = keys.batch(views, b)?;
+            let BatchKeys { key, value, blocks } = keys.batch(views, b)?;
             let (query_len, key_len, (before, after)) = (rows.lengths[b], keys.lengths[b], bands[b]);
             let mask = full.as_ref().map(|full| full.at(0, b));
             Ok(Batch { key, value, blocks, query_len, key_len, mask, before, after })

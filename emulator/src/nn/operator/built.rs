@@ -3,7 +3,7 @@
 use super::argument::Scalar;
 use super::call::OperatorCall;
 use super::names::*;
-use super::pointwise::{FLOOR_DIVIDE, Function, PLUS, Widens, function, pointwise, reals};
+use super::pointwise::{FLOOR_DIVIDE, Function, PLUS, ScalarPromotion, function, pointwise, reals};
 use super::row::{Operator, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal};
@@ -49,7 +49,7 @@ fn of_two(call: &OperatorCall, function: Function<2>) -> Result<Plan, Refusal> {
         call.expect_shape(name, &x.dims, "of x1")?;
         call.expect_dtype(name, x.dtype, "that of x1")?;
     }
-    pointwise(call, [X1, X2], &[], OUT, Widens::No, function)
+    pointwise(call, [X1, X2], &[], OUT, ScalarPromotion::No, function)
 }
 
 fn swiglu_clamp(call: &OperatorCall) -> Result<Plan, Refusal> {

@@ -7,7 +7,7 @@
 
 use super::argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 use super::names::Name;
-use super::row::{Layout, Need, ParameterKind};
+use super::row::{Layout, Nullability, ParameterKind};
 use super::{INVALID, NULL_POINTER, Refusal, Signature, ViewIndex};
 use crate::nn::dtype::{DType, list_names};
 use crate::nn::fractal::{FRACTAL_NZ, Fractal};
@@ -115,10 +115,10 @@ pub(crate) fn check(signature: &'static Signature, arguments: Vec<Argument>) -> 
 const fn is_missing(kind: ParameterKind, argument: &Argument) -> bool {
     matches!(
         (kind, argument),
-        (ParameterKind::Tensor { need: Need::Required, .. }, Argument::Tensor(None))
-            | (ParameterKind::Tensors { need: Need::Required, .. }, Argument::Tensors(None))
-            | (ParameterKind::Scalar(Need::Required), Argument::Scalar(None))
-            | (ParameterKind::Ints(Need::Required), Argument::Ints(None))
+        (ParameterKind::Tensor { need: Nullability::Required, .. }, Argument::Tensor(None))
+            | (ParameterKind::Tensors { need: Nullability::Required, .. }, Argument::Tensors(None))
+            | (ParameterKind::Scalar(Nullability::Required), Argument::Scalar(None))
+            | (ParameterKind::Ints(Nullability::Required), Argument::Ints(None))
             | (ParameterKind::Scalars, Argument::Scalars(None))
             | (ParameterKind::Flags, Argument::Flags(None))
             | (ParameterKind::Attribute, Argument::Text(None))

@@ -8,7 +8,7 @@ use ascend_tp_machine::Soc;
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::*;
-use super::plan::Room;
+use super::plan::WorkspaceTensor;
 use super::row::{Operator, Parameter, input, output};
 use super::sets::HALVES;
 use super::{Joined, JoinedExchange, Plan, Refusal, ViewIndex};
@@ -122,7 +122,7 @@ fn times(call: &OperatorCall, name: Name<Tensor>, whole: usize, part: usize) -> 
 
 fn joined(call: &OperatorCall, exchange: JoinedExchange) -> Result<Joined, Refusal> {
     let group = call.text(GROUP_NAME)?.to_owned();
-    Ok(Joined { group, exchange, rooms: Vec::new(), behind: None, check: None })
+    Ok(Joined { group, exchange, tensors: Vec::new(), behind: None, check: None })
 }
 
 /// The product `x @ x2`, plus a bias if there is one, to `out`.
@@ -180,7 +180,7 @@ fn matmul_reduce_scatter(call: &OperatorCall) -> Result<Plan, Refusal> {
     let made = ViewIndex(call.slots().count());
     let plan = product(x1.slot, x2.slot, None, made)?;
     let (dims, bytes) = (vec![x1.dims[0], columns], x1.dims[0] * columns * out.dtype.size());
-    let room = Room { dtype: out.dtype, strides: contiguous_strides(&dims), dims, offset: 0 };
+    let product = WorkspaceTensor { dtype: out.dtype, strides: contiguous_strides(&dims), dims, offset: 0 };
     let joined = joined(call, JoinedExchange::ReduceScatter(out.slot, cards))?;
-    Ok(plan.with_workspace(bytes).joined(Joined { rooms: vec![room], ..joined }))
+    Ok(plan.with_workspace(bytes).joined(Joined { tensors: vec![product], ..joined }))
 }

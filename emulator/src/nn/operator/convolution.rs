@@ -203,14 +203,14 @@ fn precision(call: &OperatorCall, dtype: DType) -> Result<Precision, Refusal> {
 }
 
 /// How windows lie: numbers a dim.
-struct Lying {
+struct WindowGeometry {
     stride: Vec<usize>,
     padding: Vec<usize>,
     behind: Vec<usize>,
     dilation: Vec<usize>,
 }
 
-impl Lying {
+impl WindowGeometry {
     /// How many windows fit along each dim; None where none does.
     fn count(&self, input: &[usize], kernel: &[usize]) -> Option<Vec<usize>> {
         let extent = |dim: usize| {
@@ -261,7 +261,7 @@ fn quantised(call: &OperatorCall) -> Result<Plan, Refusal> {
     let padding = numbers(call, PADDING, &[3], 3, 0, most(1))?;
     let (stride, dilation) =
         (numbers(call, STRIDE, &[3], 3, 1, most(0))?, numbers(call, DILATION, &[3], 3, 1, most(2))?);
-    let lying = Lying { stride, behind: padding.clone(), padding, dilation };
+    let lying = WindowGeometry { stride, behind: padding.clone(), padding, dilation };
     let (input, kernel) = (x.dims[2..].to_vec(), weight.dims[2..].to_vec());
     let Some(output) = lying.count(&input, &kernel) else {
         return Err(call.refuse(WEIGHT, format!("a window of {kernel:?} does not fit into {:?}", x.dims)));
@@ -272,7 +272,7 @@ fn quantised(call: &OperatorCall) -> Result<Plan, Refusal> {
     if bias.is_some() {
         call.expect_shape(BIAS, &weight.dims[..1], "a number for each channel of output")?;
     }
-    let Lying { stride, padding, dilation, .. } = lying;
+    let WindowGeometry { stride, padding, dilation, .. } = lying;
     let (batch, channels, outputs, precision) = (x.dims[0], x.dims[1], weight.dims[0], Precision::Keep);
     let of =
         Geometry { batch, groups: 1, channels, outputs, input, output, kernel, stride, padding, dilation, precision };
@@ -297,7 +297,7 @@ fn of_planes(call: &OperatorCall, name: Name<[i64]>) -> Result<Vec<usize>, Refus
 fn deformed(call: &OperatorCall) -> Result<Deformed, Refusal> {
     let (x, weight) = (call.tensor(X)?, call.tensor(WEIGHT)?);
     let ends = numbers(call, PADDING, &[4], 4, 0, |_| MOST)?;
-    let lying = Lying {
+    let lying = WindowGeometry {
         stride: of_planes(call, STRIDE)?,
         dilation: of_planes(call, DILATION)?,
         padding: vec![ends[0], ends[2]],
@@ -325,7 +325,7 @@ fn deformed(call: &OperatorCall) -> Result<Deformed, Refusal> {
     let Some(output) = lying.count(&input, &kernel) else {
         return Err(call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {:?}", x.dims)));
     };
-    let Lying { stride, padding, dilation, .. } = lying;
+    let WindowGeometry { stride, padding, dilation, .. } = lying;
     let (batch, precision) = (x.dims[0], Precision::Keep);
     let of = Geometry { batch, groups, channels, outputs, input, output, kernel, stride, padding, dilation, precision };
     Ok(Deformed { of, parts, dtype: x.dtype })

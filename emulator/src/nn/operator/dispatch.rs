@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::*;
-use super::plan::{Place, Room};
+use super::plan::{Place, WorkspaceTensor};
 use super::row::{Operator, attribute, input, output, text};
 use super::sets::{BOOL, HALVES, INDEX64, SINGLE, WHOLE32};
 use super::{Joined, JoinedExchange, Kernel, Plan, Refusal, ViewIndex};
@@ -339,14 +339,14 @@ impl Block {
     }
 
     /// A part of as many blocks one behind the other, the first of which begins at a byte.
-    fn room(&self, part: usize, (first, count): (usize, usize), dtype: DType, dims: &[usize]) -> Room {
+    fn tensor(&self, part: usize, (first, count): (usize, usize), dtype: DType, dims: &[usize]) -> WorkspaceTensor {
         let size = dtype.size();
         let strides = std::iter::once(self.bytes / size)
             .chain((0..dims.len()).map(|dim| dims[dim + 1..].iter().product()))
             .map(|stride: usize| stride as isize)
             .collect();
         let dims = std::iter::once(count).chain(dims.iter().copied()).collect();
-        Room { dtype, dims, strides, offset: ((first + self.starts[part]) / size) as isize }
+        WorkspaceTensor { dtype, dims, strides, offset: ((first + self.starts[part]) / size) as isize }
     }
 }
 
@@ -434,10 +434,10 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<Plan, Refusal>
     let (choices, token) = ([of.tokens, of.choices], [of.tokens, of.width]);
     let parts = [(I32, choices), (F32, choices), (x.dtype, token)];
     let block = Block::of(&parts.map(|(dtype, dims)| dtype.size() * dims[0] * dims[1]));
-    let rooms = [(0, 1), (block.bytes, of.cards)].into_iter().flat_map(|place| {
+    let tensors = [(0, 1), (block.bytes, of.cards)].into_iter().flat_map(|place| {
         parts.iter().enumerate().map(move |(part, (dtype, dims))| (part, place, *dtype, *dims)).collect::<Vec<_>>()
     });
-    let rooms = rooms.map(|(part, place, dtype, dims)| block.room(part, place, dtype, &dims)).collect();
+    let tensors = tensors.map(|(part, place, dtype, dims)| block.tensor(part, place, dtype, &dims)).collect();
     let first = call.slots().count();
     let [given, gathered] = [first, first + 3].map(|first| [first, first + 1, first + 2].map(ViewIndex));
     let (has_factors, with) = (factors.is_some(), factors.map(|factors| factors.slot));
@@ -468,7 +468,7 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<Plan, Refusal>
     };
     let (group, exchange) =
         (call.text(GROUP_EP)?.to_owned(), JoinedExchange::Gathered { block: block.bytes, cards: of.cards });
-    let joined = Joined { group, exchange, rooms, behind: Some(take), check: Some(Arc::new(check)) };
+    let joined = Joined { group, exchange, tensors, behind: Some(take), check: Some(Arc::new(check)) };
     Ok(plan.with_workspace(block.bytes * (1 + of.cards)).joined(joined))
 }
 
@@ -539,10 +539,10 @@ fn combine_plan(
     let given = [of.most_rows(), of.width];
     let block = Block::of(&[4 * of.local, x.dtype.size() * given[0] * given[1]]);
     let half = block.bytes * of.cards;
-    let rooms = [0, half].into_iter().flat_map(|first| {
-        [block.room(0, (first, of.cards), I32, &counts), block.room(1, (first, of.cards), x.dtype, &given)]
+    let tensors = [0, half].into_iter().flat_map(|first| {
+        [block.tensor(0, (first, of.cards), I32, &counts), block.tensor(1, (first, of.cards), x.dtype, &given)]
     });
-    let rooms = rooms.collect();
+    let tensors = tensors.collect();
     let behind = call.slots().count();
     let (sent, came) = ([behind, behind + 1].map(ViewIndex), [behind + 2, behind + 3].map(ViewIndex));
     let (x, ends, ids) = (x.slot, call.tensor(EP_SEND_COUNTS)?.slot, call.tensor(EXPERT_IDS)?.slot);
@@ -570,6 +570,6 @@ fn combine_plan(
     });
     let exchange = JoinedExchange::Dealt { block: block.bytes, cards: of.cards };
     let joined =
-        Joined { group: call.text(GROUP_EP)?.to_owned(), exchange, rooms, behind: Some(join), check: Some(check) };
+        Joined { group: call.text(GROUP_EP)?.to_owned(), exchange, tensors, behind: Some(join), check: Some(check) };
     Ok(plan.with_workspace(2 * half).joined(joined))
 }

@@ -186,16 +186,16 @@ impl Terms {
 
     /// The values of `function` at `start` and behind it.
     fn fill(&self, operands: &[Option<View>; 4], start: usize, out: &mut [f32], function: fn([f32; 4]) -> f32) {
-        let mut rooms = [[0f32; BLOCK]; 4];
+        let mut buffers = [[0f32; BLOCK]; 4];
         // A weight that is not given is 1; the fourth operand may be an attribute.
-        for ((room, operand), absent) in rooms.iter_mut().zip(operands).zip([0.0, 0.0, 1.0, self.absent]) {
+        for ((buffer, operand), absent) in buffers.iter_mut().zip(operands).zip([0.0, 0.0, 1.0, self.absent]) {
             match operand {
-                Some(view) => f32::load(view, start, &mut room[..out.len()]),
-                None => room[..out.len()].fill(absent),
+                Some(view) => f32::load(view, start, &mut buffer[..out.len()]),
+                None => buffer[..out.len()].fill(absent),
             }
         }
         for (i, value) in out.iter_mut().enumerate() {
-            *value = function(rooms.map(|room| room[i]));
+            *value = function(buffers.map(|buffer| buffer[i]));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::names::*;
 use super::row::{Operator, input, ints, output};
 use super::sets::{BOOL, FLOATING, INDEXES, WHOLE32};
 use super::{Plan, Refusal, ViewIndex, Views};
-use crate::nn::experts::{self, Dealt, Room, Share};
+use crate::nn::experts::{self, CopyLayout, Dealt, Share};
 use crate::nn::index;
 use crate::nn::lane::Lane;
 use crate::nn::math;
@@ -246,9 +246,9 @@ fn init_routing_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
         }
     }
     let all = count * choices;
-    let room = match call.int(DROP_PAD_MODE)? {
-        0 => Room::Dropless(if active > 0 { all.min(active as usize) } else { all }),
-        1 if number > 0 && capacity > 0 && width > 0 => Room::Capacity(capacity as usize),
+    let layout = match call.int(DROP_PAD_MODE)? {
+        0 => CopyLayout::Dropless(if active > 0 { all.min(active as usize) } else { all }),
+        1 if number > 0 && capacity > 0 && width > 0 => CopyLayout::Capacity(capacity as usize),
         1 => {
             let text = format!("expected rows with elements for {number} experts of {capacity} each, found {width}");
             return Err(call.refuse(DROP_PAD_MODE, text));
@@ -259,13 +259,15 @@ fn init_routing_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
     if !(0..=2).contains(&flag) {
         return Err(call.refuse(EXPERT_TOKENS_COUNT_OR_CUMSUM_FLAG, format!("expected 0 to 2, found {flag}")));
     }
-    match room {
-        Room::Dropless(copies) => call.expect_shape(EXPANDED_X_OUT, &[copies, width], "the active copies of x")?,
-        Room::Capacity(capacity) => {
+    match layout {
+        CopyLayout::Dropless(copies) => {
+            call.expect_shape(EXPANDED_X_OUT, &[copies, width], "the active copies of x")?;
+        }
+        CopyLayout::Capacity(capacity) => {
             call.expect_shape(EXPANDED_X_OUT, &[number, capacity, width], "[expertNum, expertCapacity, H]")?;
         }
     }
-    let is_dropless = matches!(room, Room::Dropless(_));
+    let is_dropless = matches!(layout, CopyLayout::Dropless(_));
     let counted = is_dropless && flag != 0;
     if counted && number == 0 {
         return Err(call.refuse(EXPERT_NUM, "expected at least 1 where tokens are counted, found 0"));
@@ -287,7 +289,7 @@ fn init_routing_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
     Plan::new(move |views, tiles| {
         let chosen = experts::whole(views.of(chosen));
         let Dealt { places: at, mut counts, copies } =
-            experts::deal(&chosen, if is_dropless && !counted { 0 } else { number }, room)?;
+            experts::deal(&chosen, if is_dropless && !counted { 0 } else { number }, layout)?;
         store(views, places, &at);
         if let Some(slot) = counts_out {
             if is_sum {

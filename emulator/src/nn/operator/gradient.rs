@@ -10,7 +10,7 @@ use super::sets::{FLOATING, INDEXES, SINGLE};
 use super::{Plan, Refusal};
 use crate::nn::Tiles;
 use crate::nn::dtype::DType;
-use crate::nn::elementwise::{blocks_with, map2, rooms};
+use crate::nn::elementwise::{blocks_with, buffers, map2};
 use crate::nn::index::{self, Frequency};
 use crate::nn::lane::Lane;
 use crate::nn::view::View;
@@ -161,8 +161,8 @@ fn swiglu(call: &OperatorCall) -> Result<Plan, Refusal> {
     Plan::new(move |views, tiles| {
         let halves = |slot| [0, half].map(|start| views.of(slot).slice(dim, start, half, 1).collapsed());
         let ([gate, up], [gate_grad, up_grad], grad) = (halves(x), halves(out), views.of(grad).collapsed());
-        blocks_with(tiles, grad.len(), rooms, |[a, b, g]: &mut [_; 3], start, len| {
-            let [a, b, g] = [a, b, g].map(|room| &mut room[..len]);
+        blocks_with(tiles, grad.len(), buffers, |[a, b, g]: &mut [_; 3], start, len| {
+            let [a, b, g] = [a, b, g].map(|buffer| &mut buffer[..len]);
             f32::load(&gate, start, a);
             f32::load(&up, start, b);
             f32::load(&grad, start, g);

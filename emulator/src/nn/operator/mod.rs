@@ -69,10 +69,10 @@ pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use attention::COMPRESSED;
 pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{
-    Attended, Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Place, Plan, Refusal, Room,
-    Sequence, Strides, ViewIndex, Views, sets,
+    Attended, Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Place, Plan, Refusal, Sequence,
+    Strides, ViewIndex, Views, WorkspaceTensor, sets,
 };
-pub(crate) use row::{Need, Operator, ParameterKind, Signature};
+pub(crate) use row::{Nullability, Operator, ParameterKind, Signature};
 
 /// All rows, family by family.
 const FAMILIES: [&[Operator]; 45] = [
@@ -165,7 +165,7 @@ pub(crate) fn markdown() -> String {
             let accepts = match parameter.kind {
                 ParameterKind::Tensor { role, need, dtypes, ranks, layout } => format!(
                     "{role} tensor{}, {}, rank {}–{}{}",
-                    if need == Need::Optional { " or NULL" } else { "" },
+                    if need == Nullability::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,
@@ -173,7 +173,7 @@ pub(crate) fn markdown() -> String {
                 ),
                 ParameterKind::Tensors { role, need, dtypes, ranks, layout } => format!(
                     "list of {role} tensors{}, {}, rank {}–{}{}",
-                    if need == Need::Optional { " or NULL" } else { "" },
+                    if need == Nullability::Optional { " or NULL" } else { "" },
                     list_names(dtypes),
                     ranks.0,
                     ranks.1,
@@ -181,10 +181,10 @@ pub(crate) fn markdown() -> String {
                 ),
                 ParameterKind::Unmodelled => "NULL".to_owned(),
                 ParameterKind::Scalar(need) => {
-                    if need == Need::Optional { "scalar or NULL" } else { "scalar" }.to_owned()
+                    if need == Nullability::Optional { "scalar or NULL" } else { "scalar" }.to_owned()
                 }
                 ParameterKind::Ints(need) => {
-                    if need == Need::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
+                    if need == Nullability::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
                 }
                 ParameterKind::Scalars => "list of scalars".to_owned(),
                 ParameterKind::Flags => "array of BOOL".to_owned(),

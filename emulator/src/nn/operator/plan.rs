@@ -93,7 +93,7 @@ pub(crate) struct Joined {
     /// What is exchanged.
     pub(crate) exchange: JoinedExchange,
     /// What lies in the workspace: views behind those of the tensors.
-    pub(crate) rooms: Vec<Room>,
+    pub(crate) tensors: Vec<WorkspaceTensor>,
     /// What is computed of what the exchange has brought.
     pub(crate) behind: Option<Kernel>,
     /// What the operator asks of the chip and the communicator besides.
@@ -102,7 +102,7 @@ pub(crate) struct Joined {
 
 /// A tensor in a workspace; strides and offset, from its first byte on, in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct WorkspaceTensor {
     pub(crate) dtype: DType,
     pub(crate) dims: Vec<usize>,
     pub(crate) strides: Vec<isize>,

@@ -257,7 +257,7 @@ pub(super) const fn whole<const N: usize>(function: Form<i64, N>) -> Function<N>
 /// A row: its tensors with their types, its scalars, its output with its types, and the function.
 macro_rules! function {
     ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $function:expr) => {
-        function!($name, [$($tensor: $types),*], [$($scalar),*] -> $out: $out_types, Widens::No, $function)
+        function!($name, [$($tensor: $types),*], [$($scalar),*] -> $out: $out_types, ScalarPromotion::No, $function)
     };
     ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $widens:expr,
      $function:expr) => {
@@ -282,7 +282,7 @@ macro_rules! of_scalar {
             parameters: &[input($tensor, $types, 0, 8), output(OUT, $types, 0, 8)],
             limits: "out has the shape of the tensor and can store the common type",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
-            plan: |call| pointwise(call, [$tensor], &[$scalar], OUT, Widens::Yes, $function),
+            plan: |call| pointwise(call, [$tensor], &[$scalar], OUT, ScalarPromotion::Yes, $function),
         }
     };
 }
@@ -337,8 +337,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnBitwiseNot",
         // A truth value is one bit; the inverse of all bits of its byte would be true whatever it was.
         plan: |call| match call.tensor(SELF)?.dtype {
-            DType::Bool => pointwise(call, [SELF], &[], OUT, Widens::No, whole(|[x], _| i64::from(x == 0))),
-            _ => pointwise(call, [SELF], &[], OUT, Widens::No, whole(|[x], _| !x)),
+            DType::Bool => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| i64::from(x == 0))),
+            _ => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| !x)),
         },
     },
     function!("aclnnIsInf", [X: ARITHMETIC], [] -> OUT: BOOL, truth!(|[x]| x.is_infinite(), |_, _| 0)),
@@ -368,7 +368,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         },
         |[x], p| x.max(p[0]).min(p[1])
     )),
-    function!("aclnnClampMax", [SELF: NUMBER], [CLIP_VALUE_MAX] -> OUT: NUMBER, Widens::Yes,
+    function!("aclnnClampMax", [SELF: NUMBER], [CLIP_VALUE_MAX] -> OUT: NUMBER, ScalarPromotion::Yes,
         numbers!(|[x], p| least!(x, p[0]), |[x], p| x.min(p[0]))
     ),
     function!("aclnnSoftplus", [SELF: REAL], [BETA, THRESHOLD] -> OUT: REAL, reals!(|[x], p| if x * p[0] > p[1] {
@@ -393,19 +393,19 @@ pub(super) const OPERATORS: &[Operator] = &[
     // Of two tensors, or a tensor and a scalar.
     function!("aclnnAtan2", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, reals!(|[x, y], _| x.atan2(y))),
     function!("aclnnFloorDivide", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, FLOOR_DIVIDE),
-    function!("aclnnFloorDivides", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: ARITHMETIC, Widens::Yes,
+    function!("aclnnFloorDivides", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: ARITHMETIC, ScalarPromotion::Yes,
         with_scalar!(FLOOR_DIVIDE)
     ),
     function!("aclnnRemainderTensorTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, REMAINDER),
-    function!("aclnnRemainderTensorScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, Widens::Yes,
+    function!("aclnnRemainderTensorScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, ScalarPromotion::Yes,
         with_scalar!(REMAINDER)
     ),
     of_scalar!("aclnnRemainderScalarTensor", SELF_SCALAR, OTHER: NUMBER, of_scalar_first!(REMAINDER)),
     function!("aclnnFmodTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, FMOD),
-    function!("aclnnFmodScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, Widens::Yes, with_scalar!(FMOD)),
+    function!("aclnnFmodScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, ScalarPromotion::Yes, with_scalar!(FMOD)),
     function!("aclnnPowTensorTensor", [SELF: NUMBER, EXPONENT: NUMBER], [] -> OUT: NUMBER, POWER),
     of_scalar!("aclnnPowScalarTensor", SELF_SCALAR, EXPONENT: NUMBER, of_scalar_first!(POWER)),
-    function!("aclnnPowTensorScalar", [SELF: ARITHMETIC], [EXPONENT_SCALAR] -> OUT: NUMBER, Widens::Yes,
+    function!("aclnnPowTensorScalar", [SELF: ARITHMETIC], [EXPONENT_SCALAR] -> OUT: NUMBER, ScalarPromotion::Yes,
         with_scalar!(POWER)
     ),
     function!("aclnnBitwiseAndTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x & y)),
@@ -415,13 +415,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         // As far as there are bits, if it is further, or less than none.
         whole(|[x, y], _| x >> if (0..64).contains(&y) { y } else { 63 })
     ),
-    function!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
+    function!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
         whole(|[x], p| x & p[0])
     ),
-    function!("aclnnBitwiseOrScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
+    function!("aclnnBitwiseOrScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
         whole(|[x], p| x | p[0])
     ),
-    function!("aclnnBitwiseXorScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, Widens::Yes,
+    function!("aclnnBitwiseXorScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
         whole(|[x], p| x ^ p[0])
     ),
     function!("aclnnLogicalXor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, Function {
@@ -432,7 +432,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     function!("aclnnLogAddExp", [SELF: REAL, OTHER: REAL], [] -> OUT: REAL, LOG_ADD_EXP),
     function!("aclnnXLogYTensor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, X_LOG_Y),
-    function!("aclnnXLogYScalarOther", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: REAL, Widens::Yes,
+    function!("aclnnXLogYScalarOther", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: REAL, ScalarPromotion::Yes,
         with_scalar!(X_LOG_Y)
     ),
     function!("aclnnClampMinTensor", [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER], [] -> OUT: NUMBER, numbers!(
@@ -452,7 +452,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnRsub", [SELF: NUMBER, OTHER: NUMBER], [ALPHA] -> OUT: NUMBER, numbers!(
         |[x, y], p| y - p[0] * x, |[x, y], p| y.wrapping_sub(p[0].wrapping_mul(x))
     )),
-    function!("aclnnRsubs", [SELF: NUMBER], [OTHER_SCALAR, ALPHA] -> OUT: NUMBER, Widens::Yes, numbers!(
+    function!("aclnnRsubs", [SELF: NUMBER], [OTHER_SCALAR, ALPHA] -> OUT: NUMBER, ScalarPromotion::Yes, numbers!(
         |[x], p| p[0] - p[1] * x, |[x], p| p[0].wrapping_sub(p[1].wrapping_mul(x))
     )),
     // Gradients: of what came out, and of what went in or came out.
@@ -493,8 +493,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "y has the shape of x; approximate is 0 (by the error function) or 1 (by tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeluV2",
         plan: |call| match call.int(APPROXIMATE_INT)? {
-            0 => pointwise(call, [X], &[], Y, Widens::No, GELU),
-            1 => pointwise(call, [X], &[], Y, Widens::No, TANH_GELU),
+            0 => pointwise(call, [X], &[], Y, ScalarPromotion::No, GELU),
+            1 => pointwise(call, [X], &[], Y, ScalarPromotion::No, TANH_GELU),
             other => Err(call.refuse(APPROXIMATE_INT, format!("expected 0 or 1, found {other}"))),
         },
     },
@@ -504,8 +504,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "gradOutput and self broadcast to gradInput; approximate is none or tanh",
         source: "CANN 8.1 aclnn API reference, aclnnGeluBackwardV2",
         plan: |call| match call.text(APPROXIMATE)? {
-            "none" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, Widens::No, GELU_GRAD),
-            "tanh" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, Widens::No, TANH_GELU_GRAD),
+            "none" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, ScalarPromotion::No, GELU_GRAD),
+            "tanh" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, ScalarPromotion::No, TANH_GELU_GRAD),
             other => Err(call.refuse(APPROXIMATE, format!("expected none or tanh, found {other}"))),
         },
     },
@@ -513,7 +513,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// Whether a scalar may raise the type of the result, as an operand does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Widens {
+pub(super) enum ScalarPromotion {
     /// The first scalar of the row may.
     Yes,
     /// No scalar may.
@@ -565,11 +565,11 @@ pub(super) fn pointwise<const N: usize>(
     names: [Name<Tensor>; N],
     scalars: &[Name<Scalar>],
     out: Name<Tensor>,
-    widens: Widens,
+    widens: ScalarPromotion,
     function: Function<N>,
 ) -> Result<Plan, Refusal> {
     let values = scalars.iter().map(|&name| call.scalar(name)).collect::<Result<Vec<_>, _>>()?;
-    let widening = values.first().filter(|_| widens == Widens::Yes).map(|scalar| scalar.dtype());
+    let widening = values.first().filter(|_| widens == ScalarPromotion::Yes).map(|scalar| scalar.dtype());
     let computed = function.computed_in(common_type(call, names, widening)?);
     for (name, value) in scalars.iter().zip(&values) {
         // A bound is cut to a whole number, as PyTorch does; a factor that is cut would give other numbers.

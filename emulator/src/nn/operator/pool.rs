@@ -7,7 +7,7 @@ use crate::nn::window::{Span, Windows};
 
 /// Windows of as many elements each, `dilation` apart, so far from one another; places before and behind the dim hold nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slide {
+pub(super) struct PoolWindow {
     pub(super) window: usize,
     pub(super) stride: usize,
     pub(super) before: usize,
@@ -15,7 +15,7 @@ pub(super) struct Slide {
     pub(super) dilation: usize,
 }
 
-impl Slide {
+impl PoolWindow {
     /// How many windows an extent has, if one fits. Rounded up, there is one more if it begins before the places behind the dim.
     pub(super) fn count(&self, extent: usize, round_up: bool) -> Option<usize> {
         let reach = self.dilation * (self.window - 1) + 1;
@@ -38,7 +38,7 @@ impl Slide {
 /// How windows lie along a dim.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
-    Sliding(Slide),
+    Sliding(PoolWindow),
     /// As equal parts as there are, which cover the dim.
     Adaptive,
 }

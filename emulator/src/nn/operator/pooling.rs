@@ -3,7 +3,7 @@
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::*;
-use super::pool::{Divisor, Pool, Rule, Slide, per_dim};
+use super::pool::{Divisor, Pool, PoolWindow, Rule, per_dim};
 use super::row::{Operator, input, ints, output, text};
 use super::sets::{BYTES, FLOATING, HALF_OR_SINGLE, INDEXES, WHOLE32};
 use super::{Plan, Refusal, ViewIndex};
@@ -226,7 +226,7 @@ enum Places {
 
 /// Where the places of a call lie, and how.
 #[derive(Clone, Copy, Debug)]
-enum Room {
+enum PlacesLayout {
     Numbers(ViewIndex),
     Bytes(ViewIndex),
     /// Not at all: each is the one element of its window, and the mask of them is too small for numbers.
@@ -241,7 +241,7 @@ fn sliding(call: &OperatorCall, dims: usize, stride: Name<[i64]>, padding: Name<
     let mut pool = Pool::of(&call.tensor(SELF)?.dims, dims);
     for dim in 3 - dims..3 {
         let (extent, window, stride, padding) = (pool.extents[dim], kernel[dim], strides[dim], paddings[dim]);
-        let slide = Slide { window, stride, before: padding, after: padding, dilation: 1 };
+        let slide = PoolWindow { window, stride, before: padding, after: padding, dilation: 1 };
         let fits = 2 * padding <= window && extent > 0;
         pool.counts[dim] = slide.count(extent, round_up).filter(|_| fits).ok_or_else(|| {
             let text = format!(
@@ -332,7 +332,7 @@ fn expect_planes(call: &OperatorCall, names: &[Name<Tensor>]) -> Result<(), Refu
 }
 
 /// Where the places of the greatest elements lie, once what has one a window, and their tensor, are as they must be.
-fn room(call: &OperatorCall, pool: &Pool, out: Name<Tensor>, places: Places) -> Result<Room, Refusal> {
+fn places_layout(call: &OperatorCall, pool: &Pool, out: Name<Tensor>, places: Places) -> Result<PlacesLayout, Refusal> {
     expect_pooled(call, out, pool)?;
     let indices = match places {
         Places::Plain => INDICES,
@@ -343,15 +343,19 @@ fn room(call: &OperatorCall, pool: &Pool, out: Name<Tensor>, places: Places) -> 
             let x = call.tensor(SELF)?;
             let outer = &x.dims[..x.rank() - 2];
             call.expect_shape(INDICES, &[outer, &[kernel, row]].concat(), "of a mask of the windows")?;
-            return Ok(if kernel == 1 { Room::Implied } else { Room::Bytes(call.tensor(INDICES)?.slot) });
+            return Ok(if kernel == 1 {
+                PlacesLayout::Implied
+            } else {
+                PlacesLayout::Bytes(call.tensor(INDICES)?.slot)
+            });
         }
     };
     call.expect_shape(indices, &call.tensor(out)?.dims, "of the windows")?;
-    Ok(Room::Numbers(call.tensor(indices)?.slot))
+    Ok(PlacesLayout::Numbers(call.tensor(indices)?.slot))
 }
 
 fn greatest(call: &OperatorCall, pool: Pool, out: Name<Tensor>, places: Places) -> Result<Plan, Refusal> {
-    let room = room(call, &pool, out, places)?;
+    let layout = places_layout(call, &pool, out, places)?;
     let (x, out) = (call.tensor(SELF)?.slot, call.tensor(out)?.slot);
     Plan::new(move |views, tiles| {
         let (x, out) = (views.of(x), views.of(out));
@@ -359,13 +363,13 @@ fn greatest(call: &OperatorCall, pool: Pool, out: Name<Tensor>, places: Places) 
             return Ok(());
         }
         let windows = pool.windows()?;
-        match room {
-            Room::Implied => window::greatest(tiles, x, &windows, out, |_, _| {}),
-            Room::Numbers(slot) => {
+        match layout {
+            PlacesLayout::Implied => window::greatest(tiles, x, &windows, out, |_, _| {}),
+            PlacesLayout::Numbers(slot) => {
                 let target = views.of(slot).collapsed();
                 window::greatest(tiles, x, &windows, out, |start, found| i64::store(&target, start, found));
             }
-            Room::Bytes(slot) => {
+            PlacesLayout::Bytes(slot) => {
                 let target = views.of(slot).collapsed();
                 window::greatest(tiles, x, &windows, out, |start, found| {
                     let bytes: Vec<u8> = found.iter().flat_map(|&place| (place as i32).to_le_bytes()).collect();
@@ -378,7 +382,7 @@ fn greatest(call: &OperatorCall, pool: Pool, out: Name<Tensor>, places: Places) 
 }
 
 fn greatest_grad(call: &OperatorCall, pool: Pool, places: Places) -> Result<Plan, Refusal> {
-    let room = room(call, &pool, GRAD_OUTPUT, places)?;
+    let layout = places_layout(call, &pool, GRAD_OUTPUT, places)?;
     let (x, grad) = (call.tensor(SELF)?, call.tensor(GRAD_OUTPUT)?);
     call.expect_dtype(GRAD_INPUT, x.dtype, "that of self")?;
     call.expect_shape(GRAD_INPUT, &x.dims, "of self")?;
@@ -388,14 +392,14 @@ fn greatest_grad(call: &OperatorCall, pool: Pool, places: Places) -> Result<Plan
             return Ok(());
         }
         let windows = pool.windows()?;
-        let found = match room {
-            Room::Implied => (0..count).map(|at| windows.first(at % windows.len()) as i64).collect(),
-            Room::Numbers(slot) => {
+        let found = match layout {
+            PlacesLayout::Implied => (0..count).map(|at| windows.first(at % windows.len()) as i64).collect(),
+            PlacesLayout::Numbers(slot) => {
                 let mut found = vec![0i64; count];
                 i64::load(&views.of(slot).collapsed(), 0, &mut found);
                 found
             }
-            Room::Bytes(slot) => packed_places(&views.of(slot).collapsed(), count),
+            PlacesLayout::Bytes(slot) => packed_places(&views.of(slot).collapsed(), count),
         };
         window::greatest_grad(tiles, views.of(grad), &windows, &found, views.of(out))
     })
@@ -441,7 +445,7 @@ fn max_pool(call: &OperatorCall) -> Result<Plan, Refusal> {
             return Err(call.refuse(PADS, text));
         }
         let [before, after] = ends.map(|end| end as usize);
-        let slide = Slide { window, stride: strides[dim], before, after, dilation: 1 };
+        let slide = PoolWindow { window, stride: strides[dim], before, after, dilation: 1 };
         pool.counts[dim] = slide
             .count(extent, round_up)
             .ok_or_else(|| call.refuse(KERNEL_SHAPE, format!("windows of {window} do not fit into {extent}")))?;
@@ -514,7 +518,7 @@ fn max_pool_3d(call: &OperatorCall) -> Result<Plan, Refusal> {
                 return Err(call.refuse(PADDING_TEXT, format!("expected VALID, SAME or CALCULATED, found {other}")));
             }
         };
-        let slide = Slide { window, stride, before, after, dilation };
+        let slide = PoolWindow { window, stride, before, after, dilation };
         let count = slide.count(extent, false);
         let rounded = if padding == "CALCULATED" && call.int(CEIL_MODE_INT)? != 0 {
             // What the operator gives for a window behind all elements is not documented.

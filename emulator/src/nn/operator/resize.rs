@@ -1,7 +1,7 @@
 //! Rows of grids over the last dims of a tensor: the nearest elements, and weighted sums of those around, with their gradients.
 
 use super::argument::Tensor;
-use super::arrange::{Picks, picked, picked_grad};
+use super::arrange::{Selection, picked, picked_grad};
 use super::call::OperatorCall;
 use super::names::*;
 use super::row::{Operator, input, output};
@@ -181,8 +181,8 @@ fn places(
     names: [Name<Tensor>; 2],
     scales: &[Name<f64>],
     nearest: Nearest,
-) -> Result<Picks, Refusal> {
-    let mut picks = Picks::all_of(&call.tensor(names[0])?.dims);
+) -> Result<Selection, Refusal> {
+    let mut picks = Selection::all_of(&call.tensor(names[0])?.dims);
     for Side { dim, own, extent, scale } in sides(call, names, scales)? {
         let step = if scale > 0.0 { (1.0 / scale) as f32 } else { own as f32 / extent as f32 };
         let shift = if nearest == Nearest::Middle { 0.5 } else { 0.0 };
@@ -193,7 +193,7 @@ fn places(
 
 /// How a dim of a grid is made, before a call runs: the extents, the distance of its places and whether the ends coincide.
 #[derive(Clone, Copy, Debug)]
-struct Along {
+struct GridDim {
     own: usize,
     extent: usize,
     step: f64,
@@ -201,7 +201,7 @@ struct Along {
     blend: Blend,
 }
 
-impl Along {
+impl GridDim {
     fn taps(&self) -> Taps {
         (0..self.extent).map(|at| self.parts(at)).collect()
     }
@@ -255,7 +255,7 @@ fn alongs(
     names: [Name<Tensor>; 2],
     scales: &[Name<f64>],
     blend: Blend,
-) -> Result<Vec<Along>, Refusal> {
+) -> Result<Vec<GridDim>, Refusal> {
     let aligned = call.flag(ALIGN_CORNERS)?;
     let is_area = matches!(blend, Blend::LinearArea | Blend::CubicArea);
     if is_area && aligned {
@@ -276,13 +276,13 @@ fn alongs(
             (false, true) => 1.0 / scale,
             (false, false) => own as f64 / extent as f64,
         };
-        Ok(Along { own, extent, step, aligned, blend })
+        Ok(GridDim { own, extent, step, aligned, blend })
     };
     sides(call, names, scales)?.into_iter().map(along).collect()
 }
 
 /// The grid that is made when a call runs, over the last dims but the channels.
-fn grid(alongs: &[Along]) -> Grid {
+fn grid(alongs: &[GridDim]) -> Grid {
     let (mut extents, mut taps) = ([1; 3], [None, None, None]);
     let first = 3 - alongs.len();
     for (at, along) in alongs.iter().enumerate() {
@@ -298,7 +298,7 @@ fn prepared(
     [x, out]: [Name<Tensor>; 2],
     scales: &[Name<f64>],
     blend: Blend,
-) -> Result<(Vec<Along>, Vec<usize>), Refusal> {
+) -> Result<(Vec<GridDim>, Vec<usize>), Refusal> {
     let (tensor, alongs) = (call.tensor(x)?, alongs(call, [x, out], scales, blend)?);
     let last = tensor.format == CHANNELS_LAST && tensor.rank() == 4;
     let mut expected = tensor.dims.clone();

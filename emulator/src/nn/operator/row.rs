@@ -99,7 +99,7 @@ pub(crate) enum ParameterKind {
     Tensor {
         role: Role,
         /// Whether NULL is legal.
-        need: Need,
+        need: Nullability,
         /// Accepted element types.
         dtypes: &'static [DType],
         /// Fewest and most dims.
@@ -111,7 +111,7 @@ pub(crate) enum ParameterKind {
     Tensors {
         role: Role,
         /// Whether NULL is legal; it counts as an empty list.
-        need: Need,
+        need: Nullability,
         /// Accepted element types.
         dtypes: &'static [DType],
         /// Fewest and most dims.
@@ -121,9 +121,9 @@ pub(crate) enum ParameterKind {
     },
     /// An optional tensor, list or array of a feature the emulator does not model: only NULL and empty lists are accepted.
     Unmodelled,
-    Scalar(Need),
+    Scalar(Nullability),
     /// An array of integers, `aclIntArray`.
-    Ints(Need),
+    Ints(Nullability),
     /// A list of scalars, `aclScalarList`.
     Scalars,
     /// An array of truth values, `aclBoolArray`.
@@ -136,7 +136,7 @@ pub(crate) enum ParameterKind {
 
 /// Whether NULL is legal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum Nullability {
     /// NULL is refused with 161001.
     Required,
     /// NULL means "not given".
@@ -165,12 +165,12 @@ impl Layout {
 }
 
 const fn tensor(name: Name<Tensor>, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
-    let (need, layout, ranks) = (Need::Required, Layout::Strided, (low, high));
+    let (need, layout, ranks) = (Nullability::Required, Layout::Strided, (low, high));
     Parameter { name: name.text(), kind: ParameterKind::Tensor { role, need, dtypes, ranks, layout } }
 }
 
 const fn tensors(name: Name<[Tensor]>, role: Role, dtypes: &'static [DType], low: usize, high: usize) -> Parameter {
-    let (need, layout, ranks) = (Need::Required, Layout::Strided, (low, high));
+    let (need, layout, ranks) = (Nullability::Required, Layout::Strided, (low, high));
     Parameter { name: name.text(), kind: ParameterKind::Tensors { role, need, dtypes, ranks, layout } }
 }
 
@@ -206,12 +206,12 @@ pub(crate) const fn in_places(name: Name<[Tensor]>, dtypes: &'static [DType], lo
 
 /// A required scalar.
 pub(crate) const fn scalar(name: Name<Scalar>) -> Parameter {
-    Parameter { name: name.text(), kind: ParameterKind::Scalar(Need::Required) }
+    Parameter { name: name.text(), kind: ParameterKind::Scalar(Nullability::Required) }
 }
 
 /// A required array of integers.
 pub(crate) const fn ints(name: Name<[i64]>) -> Parameter {
-    Parameter { name: name.text(), kind: ParameterKind::Ints(Need::Required) }
+    Parameter { name: name.text(), kind: ParameterKind::Ints(Nullability::Required) }
 }
 
 /// A parameter that is passed by value.
@@ -234,9 +234,9 @@ impl Parameter {
     pub(super) fn declared(argument: &str, kind: ArgumentKind) -> Self {
         let kind = match kind {
             ArgumentKind::Tensors => ParameterKind::Unmodelled,
-            ArgumentKind::Scalar => ParameterKind::Scalar(Need::Required),
+            ArgumentKind::Scalar => ParameterKind::Scalar(Nullability::Required),
             ArgumentKind::Scalars => ParameterKind::Scalars,
-            ArgumentKind::Ints => ParameterKind::Ints(Need::Required),
+            ArgumentKind::Ints => ParameterKind::Ints(Nullability::Required),
             ArgumentKind::Flags => ParameterKind::Flags,
             ArgumentKind::Value => ParameterKind::Attribute,
         };
@@ -255,13 +255,13 @@ impl Parameter {
     pub(crate) const fn optional(self) -> Self {
         let kind = match self.kind {
             ParameterKind::Tensor { role, dtypes, ranks, layout, .. } => {
-                ParameterKind::Tensor { role, need: Need::Optional, dtypes, ranks, layout }
+                ParameterKind::Tensor { role, need: Nullability::Optional, dtypes, ranks, layout }
             }
             ParameterKind::Tensors { role, dtypes, ranks, layout, .. } => {
-                ParameterKind::Tensors { role, need: Need::Optional, dtypes, ranks, layout }
+                ParameterKind::Tensors { role, need: Nullability::Optional, dtypes, ranks, layout }
             }
-            ParameterKind::Scalar(_) => ParameterKind::Scalar(Need::Optional),
-            ParameterKind::Ints(_) => ParameterKind::Ints(Need::Optional),
+            ParameterKind::Scalar(_) => ParameterKind::Scalar(Nullability::Optional),
+            ParameterKind::Ints(_) => ParameterKind::Ints(Nullability::Optional),
             other => other,
         };
         Self { name: self.name, kind }

@@ -31,21 +31,21 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
         limits: "no dims means all; the reduced dims are not empty; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAmin",
-        plan: |call| least(call, Over::named(call, DIM_ARRAY, KEEP_DIM)?),
+        plan: |call| least(call, ReducedDims::named(call, DIM_ARRAY, KEEP_DIM)?),
     },
     Operator {
         name: "aclnnMin",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 1)],
         limits: "self is not empty; out has one element and the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnMin",
-        plan: |call| least(call, Over::all(call)?),
+        plan: |call| least(call, ReducedDims::all(call)?),
     },
     Operator {
         name: "aclnnProd",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 1)],
         limits: "out has one element and the type dtype, into which self is converted before it is multiplied",
         source: "CANN 8.1 aclnn API reference, aclnnProd",
-        plan: |call| product(call, Over::all(call)?),
+        plan: |call| product(call, ReducedDims::all(call)?),
     },
     Operator {
         name: "aclnnProdDim",
@@ -55,7 +55,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| {
             let rank = call.tensor(SELF)?.rank();
             let dim = call.dim(DIM, rank)?;
-            product(call, Over::some(call, (0..rank).filter(|&other| other == dim).collect(), call.flag(KEEP_DIM)?)?)
+            product(
+                call,
+                ReducedDims::some(call, (0..rank).filter(|&other| other == dim).collect(), call.flag(KEEP_DIM)?)?,
+            )
         },
     },
     Operator {
@@ -86,7 +89,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnLinalgVectorNorm",
         plan: |call| {
             call.expect_dtype(OUT, call.data_type(DTYPE)?, "the attribute dtype")?;
-            norm(call, call.scalar(ORD)?.as_f64() as f32, Over::named(call, DIMS, KEEP_DIMS)?)
+            norm(call, call.scalar(ORD)?.as_f64() as f32, ReducedDims::named(call, DIMS, KEEP_DIMS)?)
         },
     },
     Operator {
@@ -94,7 +97,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; pScalar may be 0, and infinite of either sign",
         source: "CANN 8.1 aclnn API reference, aclnnNorm",
-        plan: |call| norm(call, call.scalar(P_SCALAR)?.as_f64() as f32, Over::named(call, DIM_ARRAY, KEEPDIM)?),
+        plan: |call| norm(call, call.scalar(P_SCALAR)?.as_f64() as f32, ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?),
     },
     Operator {
         name: "aclnnLogSumExp",
@@ -102,7 +105,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "no dims means all",
         source: "CANN 8.1 aclnn API reference, aclnnLogSumExp",
         plan: |call| {
-            reduced::<f32>(call, Over::named(call, DIM_ARRAY, KEEP_DIM)?, |row| {
+            reduced::<f32>(call, ReducedDims::named(call, DIM_ARRAY, KEEP_DIM)?, |row| {
                 let shift = math::greatest(row);
                 let shift = if shift.is_finite() { shift } else { 0.0 };
                 let mut powers = row.to_vec();
@@ -113,12 +116,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// What is reduced.
-struct Over {
+struct ReducedDims {
     dims: Vec<usize>,
     count: usize,
 }
 
-impl Over {
+impl ReducedDims {
     /// The dims that an array names; the output has the shape that is left.
     fn named(call: &OperatorCall, names: Name<[i64]>, keep: Name<bool>) -> Result<Self, Refusal> {
         let dims = dims(call, names, call.tensor(SELF)?.rank())?;
@@ -144,7 +147,7 @@ impl Over {
 /// The plan of a function of each row, in lane `L`.
 fn reduced<L: Lane>(
     call: &OperatorCall,
-    over: Over,
+    over: ReducedDims,
     function: impl Fn(&[L]) -> L + Send + Sync + 'static,
 ) -> Result<Plan, Refusal> {
     let (x, out): (&Tensor, &Tensor) = (call.tensor(SELF)?, call.tensor(OUT)?);
@@ -164,7 +167,7 @@ enum Quantifier {
 }
 
 fn truth(call: &OperatorCall, quantifier: Quantifier) -> Result<Plan, Refusal> {
-    let over = Over::named(call, DIM_ARRAY, KEEPDIM)?;
+    let over = ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?;
     with_lane!(call.tensor(SELF)?.dtype, L => reduced::<L>(call, over, move |row| {
         let is_true = |value: &L| *value != L::default();
         L::from_bool(match quantifier {
@@ -174,7 +177,7 @@ fn truth(call: &OperatorCall, quantifier: Quantifier) -> Result<Plan, Refusal> {
     }))
 }
 
-fn least(call: &OperatorCall, over: Over) -> Result<Plan, Refusal> {
+fn least(call: &OperatorCall, over: ReducedDims) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
     if over.count == 0 {
@@ -186,7 +189,7 @@ fn least(call: &OperatorCall, over: Over) -> Result<Plan, Refusal> {
     }))
 }
 
-fn product(call: &OperatorCall, over: Over) -> Result<Plan, Refusal> {
+fn product(call: &OperatorCall, over: ReducedDims) -> Result<Plan, Refusal> {
     let (x, computed) = (call.tensor(SELF)?, call.data_type(DTYPE)?);
     call.expect_dtype(OUT, computed, "the attribute dtype")?;
     if x.dtype.is_float() && !computed.is_float() {
@@ -206,10 +209,10 @@ pub(super) fn variance(row: &[f32], correction: i64) -> f32 {
 }
 
 fn spread(call: &OperatorCall, correction: i64, finish: fn(f32) -> f32) -> Result<Plan, Refusal> {
-    reduced::<f32>(call, Over::named(call, DIM_ARRAY, KEEPDIM)?, move |row| finish(variance(row, correction)))
+    reduced::<f32>(call, ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?, move |row| finish(variance(row, correction)))
 }
 
-fn norm(call: &OperatorCall, order: f32, over: Over) -> Result<Plan, Refusal> {
+fn norm(call: &OperatorCall, order: f32, over: ReducedDims) -> Result<Plan, Refusal> {
     if order == f32::NEG_INFINITY && over.count == 0 {
         return Err(call.refuse(SELF, "an empty dim has no least magnitude"));
     }

@@ -158,8 +158,8 @@ fn equal(call: &OperatorCall) -> Result<Plan, Refusal> {
 
 /// Whether so many elements from `start` on are the same; a number that is none is like no other.
 fn same<L: Lane>(x: &View, y: &View, start: usize, len: usize) -> bool {
-    let mut rooms = [[L::default(); BLOCK]; 2];
-    L::load(x, start, &mut rooms[0][..len]);
-    L::load(y, start, &mut rooms[1][..len]);
-    rooms[0][..len] == rooms[1][..len]
+    let mut buffers = [[L::default(); BLOCK]; 2];
+    L::load(x, start, &mut buffers[0][..len]);
+    L::load(y, start, &mut buffers[1][..len]);
+    buffers[0][..len] == buffers[1][..len]
 }

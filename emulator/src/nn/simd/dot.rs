@@ -77,7 +77,7 @@ type Kernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
 /// What is asked for ahead of the rows that are read side by side: a piece of each row after the other, then the next piece of all,
 /// and behind the last the first of the rows that follow. It comes into a second-level cache: of a first one it would take the place
 /// of what is read before it.
-struct Ahead {
+struct Prefetch {
     /// The first of the rows.
     first: *const u8,
     stride: isize,
@@ -90,7 +90,7 @@ struct Ahead {
     line: usize,
 }
 
-impl Ahead {
+impl Prefetch {
     /// For rows that are read from their start.
     #[inline(always)]
     fn of(first: *const u8, stride: isize, row_bytes: usize) -> Self {
@@ -255,7 +255,7 @@ macro_rules! kernel {
                 let row = |at: usize| start.wrapping_offset((first + at).min(count - 1) as isize * row_stride);
                 let rows: [[*const u8; QUAD]; QUADS] =
                     std::array::from_fn(|quad| std::array::from_fn(|at| row(quad * QUAD + at)));
-                let mut ahead = super::Ahead::of(rows[0][0], row_stride, len * $size);
+                let mut ahead = super::Prefetch::of(rows[0][0], row_stride, len * $size);
                 let mut totals = [[[0_f32; QUAD]; VECTORS]; QUADS];
                 for run in (0..len).step_by(super::RUN * $depth) {
                     let past = len.min(run + super::RUN * $depth);

@@ -55,7 +55,7 @@ pub(super) struct Keys {
 }
 
 /// Keys and values of a batch as the kernel takes them.
-pub(super) struct OfBatch {
+pub(super) struct BatchKeys {
     pub(super) key: View,
     pub(super) value: View,
     pub(super) blocks: Option<Vec<usize>>,
@@ -159,7 +159,7 @@ impl Keys {
     ///
     /// # Errors
     /// If the table names a block that the cache has not.
-    pub(super) fn batch(&self, views: &Views<'_>, batch: usize) -> Result<OfBatch, String> {
+    pub(super) fn batch(&self, views: &Views<'_>, batch: usize) -> Result<BatchKeys, String> {
         let Part { key, value, extents } = self.part(batch);
         let head_major = |slot, depth| self.order.head_major(views.of(slot), Extents { depth, ..extents });
         let (key, value) = (head_major(key, extents.depth), head_major(value, self.value_depth));
@@ -172,7 +172,7 @@ impl Keys {
             Place::Blocks(table) => Some(self.blocks(views.of(table), batch, extents)?),
             Place::Batches | Place::Sequences(_) => None,
         };
-        Ok(OfBatch { key: of_batch(&key), value: of_batch(&value), blocks })
+        Ok(BatchKeys { key: of_batch(&key), value: of_batch(&value), blocks })
     }
 
     /// The blocks of a batch that have keys which count.

@@ -1,4 +1,4 @@
-//! The book of a machine's memory: which allocations exist, how much of each card is in use, and in strict mode what the freed
+//! The table of a machine's memory: which allocations exist, how much of each card is in use, and in strict mode what the freed
 //! ones were.
 //!
 //! Input: allocations, charges, first addresses. Output: the same by address, refusals with what is free. Invariants: what is
@@ -18,23 +18,23 @@ use crate::memory::raw::Allocation;
 /// Memory of a card held for something that has no address; dropping it gives the memory back.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    book: Arc<RwLock<Book>>,
+    table: Arc<RwLock<AllocationTable>>,
     card: u32,
     share: MemoryShare,
     held_bytes: u64,
 }
 
 impl Charge {
-    /// Of what the book has been told.
-    pub(super) fn new(book: &Arc<RwLock<Book>>, card: u32, share: MemoryShare, held_bytes: u64) -> Self {
-        Self { book: Arc::clone(book), card, share, held_bytes }
+    /// Of what the table has been told.
+    pub(super) fn new(table: &Arc<RwLock<AllocationTable>>, card: u32, share: MemoryShare, held_bytes: u64) -> Self {
+        Self { table: Arc::clone(table), card, share, held_bytes }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
-        book.cards[self.card as usize].subtract(self.share, self.held_bytes);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.cards[self.card as usize].subtract(self.share, self.held_bytes);
     }
 }
 
@@ -97,7 +97,7 @@ impl CardUsage {
 }
 
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct AllocationTable {
     pub(super) allocations: BTreeMap<usize, Arc<Allocation>>,
     pub(super) cards: Vec<CardUsage>,
     pub(super) quarantine: Option<Quarantine>,
@@ -169,7 +169,7 @@ pub(super) fn footprint_bytes(size: usize) -> u64 {
     (size as u64).next_multiple_of(32) + 32
 }
 
-impl Book {
+impl AllocationTable {
     /// Fails when a card has less than `footprint` bytes left; `asked` is what the program asked for.
     pub(super) fn require(&self, card: u32, asked: u64, footprint: u64) -> Result<(), Failure> {
         let usage = &self.cards[card as usize];

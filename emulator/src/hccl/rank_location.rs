@@ -8,14 +8,14 @@ use crate::hccl::link::wire::{Message, Token};
 
 /// Where a rank is.
 #[derive(Debug, Clone)]
-pub(crate) enum Home {
+pub(crate) enum RankLocation {
     /// In this process.
     Here,
     /// In the process at the other end of the link.
     There(Arc<Link>),
 }
 
-impl Home {
+impl RankLocation {
     /// The link to the rank's process; None when it is this one.
     pub(crate) fn link(&self) -> Option<&Arc<Link>> {
         match self {
