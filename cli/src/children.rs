@@ -1,6 +1,6 @@
 //! Processes that a command starts: this program once more for each rank, as a launcher on one host does, or others.
 //!
-//! Input → output: a [`Job`] → [`Children`] → what the first of them prints, once all have ended. Invariants: children end with
+//! Input → output: a [`ChildJob`] → [`Children`] → what the first of them prints, once all have ended. Invariants: children end with
 //! this process, however it ends, because the system ends them ([`run_beside`]); when one fails the others have a moment to
 //! say what they know and are ended then, also those that were stopped; a process that was started by a launcher starts
 //! none. Ranks meet at a port that was free a moment ago.
@@ -73,7 +73,7 @@ pub(super) enum ChildOutput {
 
 /// A program to start.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct ChildJob {
     /// What it is called in messages.
     pub(super) name: String,
     pub(super) command: Vec<OsString>,
@@ -84,7 +84,7 @@ pub(super) struct Job {
     pub(super) prints: ChildOutput,
 }
 
-impl Job {
+impl ChildJob {
     /// This program with other arguments.
     pub(super) fn own(
         name: &str,
@@ -129,7 +129,7 @@ impl Job {
             let mut child = beside.spawn().with_context(|| children.who(rank)).map_err(Failure::Run)?;
             let output = child.stdout.take().map(read);
             let errors = child.stderr.take().map(read);
-            children.processes.push(Process { child, output, errors, ended: None });
+            children.processes.push(ChildProcess { child, output, errors, ended: None });
         }
         Ok(children)
     }
@@ -148,18 +148,18 @@ pub(super) enum OrderlyEnd {
 #[derive(Debug)]
 pub(super) struct Children {
     name: String,
-    processes: Vec<Process>,
+    processes: Vec<ChildProcess>,
 }
 
 #[derive(Debug)]
-struct Process {
+struct ChildProcess {
     child: Child,
     output: Option<Receiver<String>>,
     errors: Option<Receiver<String>>,
     ended: Option<ExitStatus>,
 }
 
-impl Process {
+impl ChildProcess {
     /// Whether a signal has stopped it.
     fn is_stopped(&self) -> bool {
         self.is(WaitIdOptions::STOPPED)
@@ -251,7 +251,7 @@ impl Children {
             }
             // One that is stopped will say nothing more.
             let mut others = self.processes.iter().filter(|process| process.ended.is_none());
-            if failed.is_some_and(|(_, deadline)| Instant::now() > deadline || others.all(Process::is_stopped)) {
+            if failed.is_some_and(|(_, deadline)| Instant::now() > deadline || others.all(ChildProcess::is_stopped)) {
                 break;
             }
             std::thread::sleep(LOOK);
@@ -337,6 +337,6 @@ pub(super) fn start_ranks(wanted: Option<usize>) -> Result<Option<Outcome>, Fail
     }
     interrupt::end_at_once(&Arc::new(ProcessGroup::alone()));
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    Job::own("the measurement", wanted, &arguments, ChildOutput::Through)?.start()?.finish(None)?;
+    ChildJob::own("the measurement", wanted, &arguments, ChildOutput::Through)?.start()?.finish(None)?;
     Ok(Some(Outcome::Done))
 }

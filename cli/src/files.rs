@@ -23,9 +23,9 @@ const MODE: u32 = 0o666;
 /// # Errors
 /// The option and the path, with what is in the way.
 pub(super) fn check(option: &str, path: &Path) -> Result<(), Diagnostic> {
-    let tried = match Place::of(path) {
-        Ok(Place::Stream) => OpenOptions::new().write(true).open(path).map(drop),
-        Ok(Place::File { path, permissions }) => {
+    let tried = match PathKind::of(path) {
+        Ok(PathKind::Stream) => OpenOptions::new().write(true).open(path).map(drop),
+        Ok(PathKind::File { path, permissions }) => {
             // One that is not to be written to is not to be replaced either.
             let writable = permissions.map_or(Ok(()), |_| OpenOptions::new().write(true).open(&path).map(drop));
             writable.and_then(|()| beside(&path, None).map(drop))
@@ -53,9 +53,9 @@ pub(super) fn write(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let written = match Place::of(path) {
-        Ok(Place::Stream) => OpenOptions::new().write(true).open(path).and_then(|file| fill(&file, write)),
-        Ok(Place::File { path, permissions }) => beside(&path, permissions).and_then(|temporary| {
+    let written = match PathKind::of(path) {
+        Ok(PathKind::Stream) => OpenOptions::new().write(true).open(path).and_then(|file| fill(&file, write)),
+        Ok(PathKind::File { path, permissions }) => beside(&path, permissions).and_then(|temporary| {
             fill(temporary.as_file(), write)?;
             settle(temporary, &path)
         }),
@@ -92,9 +92,9 @@ impl Draft {
     }
 
     fn begin(&self) -> io::Result<(BufWriter<NamedTempFile>, PathBuf)> {
-        match Place::of(&self.path)? {
-            Place::File { path, permissions } => Ok((BufWriter::new(beside(&path, permissions)?), path)),
-            Place::Stream => Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file")),
+        match PathKind::of(&self.path)? {
+            PathKind::File { path, permissions } => Ok((BufWriter::new(beside(&path, permissions)?), path)),
+            PathKind::Stream => Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file")),
         }
     }
 
@@ -128,14 +128,14 @@ fn settle(temporary: NamedTempFile, path: &Path) -> io::Result<()> {
 }
 
 /// What is at a path.
-enum Place {
+enum PathKind {
     /// Something that takes bytes one after another.
     Stream,
     /// A file, with its permissions if it is there already, or the place for one.
     File { path: PathBuf, permissions: Option<Permissions> },
 }
 
-impl Place {
+impl PathKind {
     fn of(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

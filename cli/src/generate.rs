@@ -228,7 +228,7 @@ impl<'a> Job<'a> {
         let mut failed = None;
         let generation = session.generate(&requests, &mut |event| {
             let written = match (self.options.stream, event) {
-                (true, event) => report::print_line(&report::Line::of(&event)),
+                (true, event) => report::print_line(&report::StreamLine::of(&event)),
                 (false, RequestEvent::Token(token)) if token.text.is_empty() => Ok(()),
                 (false, RequestEvent::Token(token)) => print(token.text),
                 (false, RequestEvent::End { text, .. }) => print(&format!("{text}\n")),

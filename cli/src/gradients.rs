@@ -34,7 +34,7 @@ struct Report {
     loss: [f64; 2],
     norm: [f64; 2],
     /// As the backward pass comes to them.
-    gradients: Vec<Row>,
+    gradients: Vec<GradientRow>,
     /// The first of them that is further off.
     first_outside: Option<String>,
     /// What the second of two steps on the many cards has other bits in.
@@ -42,7 +42,7 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct GradientRow {
     weight: String,
     largest: f32,
     /// The largest difference over the largest gradient.
@@ -52,7 +52,7 @@ struct Row {
     found: f32,
 }
 
-impl From<Deviation> for Row {
+impl From<Deviation> for GradientRow {
     fn from(deviation: Deviation) -> Self {
         let difference = deviation.relative();
         let Deviation { weight, largest, element, expected, found } = deviation;
@@ -90,7 +90,7 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     cards.check_reports()?;
     let report = one.map(|one| -> Result<Report, Failure> {
         let bound = if recipe.exact { 0.0 } else { Gradients::bound(recipe.precision) };
-        let rows: Vec<Row> = one.deviations(&many).into_iter().map(Row::from).collect();
+        let rows: Vec<GradientRow> = one.deviations(&many).into_iter().map(GradientRow::from).collect();
         let first_outside = rows.iter().find(|row| row.difference > bound).map(|row| row.weight.clone());
         let other_bits = many.first_other_bits(&again);
         Ok(Report {
@@ -156,14 +156,14 @@ impl std::fmt::Display for Report {
             ("off by", Align::Right),
             ("over largest", Align::Right),
         ]);
-        for Row { weight, largest, difference, expected, found, .. } in &self.gradients {
+        for GradientRow { weight, largest, difference, expected, found, .. } in &self.gradients {
             let error = (f64::from(*found) - f64::from(*expected)).abs();
             table.row([weight.clone(), format!("{largest:.3e}"), format!("{error:.1e}"), format!("{difference:.1e}")]);
         }
         write!(f, "{table}")?;
         let outside = self.first_outside.as_ref();
         match outside.and_then(|weight| self.gradients.iter().find(|row| row.weight == *weight)) {
-            Some(Row { weight, element, expected, found, difference, .. }) => writeln!(
+            Some(GradientRow { weight, element, expected, found, difference, .. }) => writeln!(
                 f,
                 "first outside the bound {bound:.1e}, as the backward pass comes to them: {weight} at element {element}: \
                  expected {expected:.7e}, found {found:.7e}, off by {difference:.1e} of the largest"

@@ -35,7 +35,7 @@ const PROMPT: usize = 2048;
 const SHORT: [usize; 2] = [1, 2];
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct ModelRow {
     name: &'static str,
     family: &'static str,
     layers: usize,
@@ -83,7 +83,7 @@ pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-fn row(name: &'static str, config: &ModelConfig) -> Result<Row, Failure> {
+fn row(name: &'static str, config: &ModelConfig) -> Result<ModelRow, Failure> {
     let whole = bytes(config, 1)?;
     let mut cards = Vec::new();
     for chip in CHIPS {
@@ -97,7 +97,7 @@ fn row(name: &'static str, config: &ModelConfig) -> Result<Row, Failure> {
         }
         cards.push((chip.short_name(), fewest));
     }
-    Ok(Row {
+    Ok(ModelRow {
         name,
         family: config.family.model_type(),
         layers: config.layers,

@@ -50,7 +50,7 @@ pub enum Soc {
 
 /// One row of the table of chips.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct SocRow {
     name: &'static str,
     /// The name a command line takes.
     short: &'static str,
@@ -61,15 +61,15 @@ struct Row {
 }
 
 /// In the order of [`Soc::ALL`].
-const ROWS: [Row; 8] = [
-    Row { name: "Ascend910B1", short: "910b1", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
-    Row { name: "Ascend910B2", short: "910b2", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
-    Row { name: "Ascend910B3", short: "910b3", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
-    Row { name: "Ascend910B4", short: "910b4", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 96 },
-    Row { name: "Ascend910_9391", short: "910c-752", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
-    Row { name: "Ascend910_9381", short: "910c-707", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
-    Row { name: "Ascend910_9372", short: "910c-626", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
-    Row { name: "Ascend910_9362", short: "910c-560", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 168 },
+const ROWS: [SocRow; 8] = [
+    SocRow { name: "Ascend910B1", short: "910b1", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
+    SocRow { name: "Ascend910B2", short: "910b2", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    SocRow { name: "Ascend910B3", short: "910b3", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    SocRow { name: "Ascend910B4", short: "910b4", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 96 },
+    SocRow { name: "Ascend910_9391", short: "910c-752", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
+    SocRow { name: "Ascend910_9381", short: "910c-707", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    SocRow { name: "Ascend910_9372", short: "910c-626", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
+    SocRow { name: "Ascend910_9362", short: "910c-560", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 168 },
 ];
 
 impl Soc {
@@ -85,7 +85,7 @@ impl Soc {
         Self::Ascend910_9362,
     ];
 
-    const fn row(self) -> &'static Row {
+    const fn row(self) -> &'static SocRow {
         &ROWS[self as usize]
     }
 

@@ -15,7 +15,7 @@ use ascend_tp::exec::Launching;
 use ascend_tp::program::OpId;
 use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 use ascend_tp::schedule::plan::{Action, EventId, Plan};
-use ascend_tp::schedule::{Place, StepOrder, Target, When};
+use ascend_tp::schedule::{OpPhase, OpPlace, StepOrder, Target};
 use ascend_tp::timeline::Span;
 use ascend_tp::train::{Layout, Recipe, lower};
 use ascend_tp_machine::{Profile, Soc, Topology};
@@ -51,7 +51,7 @@ struct Seen {
     plans: Vec<Arc<Plan>>,
     spans: Vec<Span>,
     /// By op of the plans.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<OpPlace>>,
 }
 
 impl Seen {
@@ -68,12 +68,12 @@ impl Seen {
         Self { setting, plans, spans, places }
     }
 
-    fn place(&self, op: OpId) -> Option<Place> {
-        self.places.get(op.index()).copied().flatten().filter(|place| place.when != When::Update)
+    fn place(&self, op: OpId) -> Option<OpPlace> {
+        self.places.get(op.index()).copied().flatten().filter(|place| place.when != OpPhase::Update)
     }
 
     /// Operators of passes, in order of rank and time, with where they are.
-    fn passes(&self) -> impl Iterator<Item = (&Span, Place)> {
+    fn passes(&self) -> impl Iterator<Item = (&Span, OpPlace)> {
         self.spans.iter().filter_map(|span| {
             let step = &self.plans[span.rank].steps[span.step];
             let is_operator = matches!(step.action, Action::Launch(_));
@@ -83,8 +83,8 @@ impl Seen {
 
     /// The part of the time from the first operator to the last in which a stage runs none, the mean of the stages; and how long the
     /// passes of each part took, of all micro-batches, in nanoseconds.
-    fn bubble(&self) -> (f64, BTreeMap<Place, f64>) {
-        let mut times: BTreeMap<Place, f64> = BTreeMap::new();
+    fn bubble(&self) -> (f64, BTreeMap<OpPlace, f64>) {
+        let mut times: BTreeMap<OpPlace, f64> = BTreeMap::new();
         let (mut first, mut last) = (u64::MAX, 0);
         for (span, place) in self.passes() {
             (first, last) = (first.min(span.start_ns), last.max(span.end_ns));
@@ -138,14 +138,14 @@ impl Seen {
     }
 
     /// The bubble of the order itself, with passes and transfers as long as these were.
-    fn inevitable(&self, times: &BTreeMap<Place, f64>) -> f64 {
+    fn inevitable(&self, times: &BTreeMap<OpPlace, f64>) -> f64 {
         let (stages, count) = (self.setting.layout.stages, self.setting.layout.micro_batches(&self.setting.recipe));
-        let of = |part, when| times.get(&Place { part, when }).copied().unwrap_or_default() / count as f64;
+        let of = |part, when| times.get(&OpPlace { part, when }).copied().unwrap_or_default() / count as f64;
         let takes = |part, pass| match pass {
-            Pass::Forward => of(part, When::Forward),
-            Pass::InputGrad => of(part, When::InputGrad),
-            Pass::WeightGrad => of(part, When::WeightGrad),
-            Pass::Backward => of(part, When::InputGrad) + of(part, When::WeightGrad),
+            Pass::Forward => of(part, OpPhase::Forward),
+            Pass::InputGrad => of(part, OpPhase::InputGrad),
+            Pass::WeightGrad => of(part, OpPhase::WeightGrad),
+            Pass::Backward => of(part, OpPhase::InputGrad) + of(part, OpPhase::WeightGrad),
         };
         let walked = self.setting.recipe.pipeline.walk(stages, count, takes, self.transfer());
         let end = walked.iter().flatten().map(|walked| walked.end).fold(0.0, f64::max);

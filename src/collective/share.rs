@@ -24,7 +24,7 @@ pub const SMALL_BYTES: u64 = 1 << 20;
 type Sort = (Vec<AxisId>, Reduce, DType, bool, usize);
 
 /// Collectives that become one.
-struct Shared {
+struct SharedCollectives {
     sort: Sort,
     members: Vec<OpId>,
     bytes: u64,
@@ -37,7 +37,7 @@ struct Shared {
 #[must_use]
 pub fn share(lowered: Placed, apart: &[usize]) -> Placed {
     let late = late(&lowered.program);
-    let shared: Vec<Shared> =
+    let shared: Vec<SharedCollectives> =
         groups(&lowered, &late, apart).into_iter().filter(|group| group.members.len() > 1).collect();
     if shared.is_empty() { lowered } else { rewrite(&lowered, &late, &shared) }
 }
@@ -53,7 +53,7 @@ fn late(program: &Program) -> Vec<bool> {
 }
 
 /// Small collectives by what can be one, also those that are alone.
-fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<Shared> {
+fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollectives> {
     let Placed { program, mesh, layouts } = lowered;
     let bytes_of = |id: ValueId, axes: &[AxisId]| {
         let value = &program.values[id];
@@ -71,8 +71,8 @@ fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<Shared> {
     // What operators of a card write where they are told to.
     let local = program.ops.values().iter().filter(|op| !op.kind.is_movement());
     let written = local.flat_map(|op| op.results.iter().skip(op.kind.row().in_place.len()).copied()).collect();
-    let mut closed: Vec<Shared> = Vec::new();
-    let mut open: Vec<Shared> = Vec::new();
+    let mut closed: Vec<SharedCollectives> = Vec::new();
+    let mut open: Vec<SharedCollectives> = Vec::new();
     for (id, op) in program.ops.iter() {
         if !late[id.index()] {
             let is_read = |member: &OpId| op.operands.contains(&program.ops[*member].result());
@@ -85,13 +85,13 @@ fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<Shared> {
             continue;
         }
         let until = made[first_use[op.result().index()]];
-        let fits = |group: &Shared| group.bytes + bytes <= SMALL_BYTES && until < group.until + SMALL_BYTES;
+        let fits = |group: &SharedCollectives| group.bytes + bytes <= SMALL_BYTES && until < group.until + SMALL_BYTES;
         if let Some(group) = open.iter_mut().find(|group| group.sort == sort && fits(group)) {
             group.members.push(id);
             (group.bytes, group.until) = (group.bytes + bytes, group.until.min(until));
         } else {
             closed.extend(open.extract_if(.., |group| group.sort == sort));
-            open.push(Shared { sort, members: vec![id], bytes, until });
+            open.push(SharedCollectives { sort, members: vec![id], bytes, until });
         }
     }
     closed.extend(open);
@@ -109,18 +109,18 @@ fn sort(program: &Program, op: &Op, made: &FxHashSet<ValueId>, apart: usize) -> 
     dtype.is_float().then(|| (axes.clone(), reduce, dtype, gathers, apart))
 }
 
-fn rewrite(lowered: &Placed, late: &[bool], shared: &[Shared]) -> Placed {
+fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Placed {
     let mut out = Placed { program: Program { ops: IdVec::new(), ..lowered.program.clone() }, ..lowered.clone() };
     // By member, and by result of a member: its group.
-    let mut of_member: FxHashMap<OpId, &Shared> = FxHashMap::default();
-    let mut of_result: FxHashMap<ValueId, &Shared> = FxHashMap::default();
+    let mut of_member: FxHashMap<OpId, &SharedCollectives> = FxHashMap::default();
+    let mut of_result: FxHashMap<ValueId, &SharedCollectives> = FxHashMap::default();
     for group in shared {
         for member in &group.members {
             of_member.insert(*member, group);
             of_result.insert(lowered.program.ops[*member].result(), group);
         }
     }
-    let place = |group: &Shared| group.members[group.members.len() - 1];
+    let place = |group: &SharedCollectives| group.members[group.members.len() - 1];
     // By the op behind which they run.
     let mut waiting: FxHashMap<OpId, Vec<Op>> = FxHashMap::default();
     for (id, op) in lowered.program.ops.iter() {
@@ -145,7 +145,7 @@ fn rewrite(lowered: &Placed, late: &[bool], shared: &[Shared]) -> Placed {
 }
 
 /// Writes the collective of a group, and what stands before and behind it.
-fn write(out: &mut Placed, lowered: &Placed, group: &Shared) {
+fn write(out: &mut Placed, lowered: &Placed, group: &SharedCollectives) {
     let (axes, reduce, ..) = &group.sort;
     let whole = Kind::AllReduce { axes: axes.clone(), reduce: *reduce };
     let mut new = |of: ValueId, kind: &Kind| {

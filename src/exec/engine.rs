@@ -24,7 +24,7 @@ use super::checks::{
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, EngineEvent, RankRun, RankThread, Shared, Shown, Wanted};
+use super::rank::{Answer, Command, EngineEvent, RankRun, RankStart, RankThread, Shown, Wanted};
 use super::shards::{Shard, Shards, StopSignal};
 use super::timing::Timed;
 
@@ -249,7 +249,7 @@ impl Engine {
         let weights = shared_weights(&programs, &local, &devices, options.weights.as_ref())?;
         let (sender, events) = unbounded();
         let mut gate = Gate::default();
-        let shared = Shared {
+        let shared = RankStart {
             groups: Arc::new(groups(&programs).into_iter().cloned().collect()),
             how: (options.marks, options.launching),
             kernels: options.kernels.clone(),
@@ -279,7 +279,7 @@ impl Engine {
     }
 
     /// Lets the ranks here meet those of the other processes, and learns what memory they have taken.
-    fn open(&mut self, gate: Gate, shared: Shared, devices: Vec<Arc<Device>>) -> Result<(), Error> {
+    fn open(&mut self, gate: Gate, shared: RankStart, devices: Vec<Arc<Device>>) -> Result<(), Error> {
         let listening = shared.events.clone();
         self.stop_signal.group.on_failure(move |failure| {
             // An engine that is gone need not know.

@@ -97,7 +97,7 @@ pub(super) struct RankThread {
 
 /// What all ranks of a process start with.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct RankStart {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
     pub(super) how: (Marks, Launching),
     pub(super) kernels: KernelSource,
@@ -112,7 +112,7 @@ impl RankThread {
         plans: Vec<Arc<Plan>>,
         weights: Option<Buffer>,
         entrance: Entrance,
-        shared: &Shared,
+        shared: &RankStart,
     ) -> Self {
         let rank = plans.first().map_or(0, |plan| plan.rank);
         let card = device.ordinal();
@@ -153,7 +153,7 @@ fn serve(
     plans: &[Arc<Plan>],
     weights: Option<Buffer>,
     entrance: Entrance,
-    shared: &Shared,
+    shared: &RankStart,
     inbox: &Receiver<Command>,
 ) {
     let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
@@ -188,7 +188,7 @@ fn serve(
     }
 }
 
-fn obey(card: &mut Card, command: Command, shared: &Shared) -> Result<Answer, RankError> {
+fn obey(card: &mut Card, command: Command, shared: &RankStart) -> Result<Answer, RankError> {
     match command {
         Command::Prepare(plan) => {
             card.add(&plan, shared.how)?;

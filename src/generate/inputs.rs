@@ -10,7 +10,7 @@ use crate::program::models::{Head, RunShape, input};
 
 /// What one sequence brings to a run.
 #[derive(Clone, Debug)]
-pub(super) struct Row<'a> {
+pub(super) struct SequenceInput<'a> {
     /// New tokens; at most the run's sequence length, and at least one.
     pub(super) ids: &'a [u32],
     /// Position of the first.
@@ -22,7 +22,13 @@ pub(super) struct Row<'a> {
 /// The inputs of one run. Rows shorter than the run are padded on the right: padded tokens take the positions that
 /// follow, so that what they leave in the cache is overwritten before any token sees it. A run is no longer than the cache, of which
 /// `cache_length` rows are seen: those of the run itself where it reads prompts.
-pub(super) fn inputs(config: &ModelConfig, run: RunShape, dtype: DType, head: Head, rows: &[Row<'_>]) -> Inputs {
+pub(super) fn inputs(
+    config: &ModelConfig,
+    run: RunShape,
+    dtype: DType,
+    head: Head,
+    rows: &[SequenceInput<'_>],
+) -> Inputs {
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
     let d = config.head_dim;
     let (mut ids, mut starts, mut mask, mut last) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -17,7 +17,7 @@ use crate::schedule::plan::StreamKind;
 use crate::timeline::Span;
 
 use super::error::Error;
-use super::inputs::{Row, inputs};
+use super::inputs::{SequenceInput, inputs};
 use super::request::{CancelToken, Finish, LogProbabilities, Prompt, Request, RequestEvent, Sequence, Token};
 use super::sampling::{Sampler, SamplingError};
 use super::session::{DECODE, Session};
@@ -108,7 +108,7 @@ impl Session {
         let started = Instant::now();
         let (program, room) = self.prompt_program(prompts.iter().map(Vec::len).max().unwrap_or(0))?;
         summary.memory = (0..self.deployment.cards).map(|rank| self.engine.memory(rank)).collect();
-        let rows = prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() });
+        let rows = prompts.iter().map(|ids| SequenceInput { ids, start: 0, prompt_length: ids.len() });
         let inputs = self.inputs(room, room, rows);
         let outputs = self.engine.run(program, inputs.clone())?;
         summary.prefill_seconds = started.elapsed().as_secs_f64();
@@ -124,7 +124,7 @@ impl Session {
             }
             // A sequence that has ended repeats its last token in place; nobody reads what comes of it.
             let rows: Vec<(u32, usize, usize)> = running.iter().map(Running::last).collect();
-            let rows = rows.iter().map(|(token, start, prompt_length)| Row {
+            let rows = rows.iter().map(|(token, start, prompt_length)| SequenceInput {
                 ids: std::slice::from_ref(token),
                 start: *start,
                 prompt_length: *prompt_length,
@@ -157,11 +157,16 @@ impl Session {
 
     /// The inputs of a run that sees so many rows of the caches, of as many sequences as the session has; those without a request
     /// hold one token.
-    fn inputs<'a>(&self, sequence: usize, cache_length: usize, rows: impl Iterator<Item = Row<'a>>) -> Inputs {
+    fn inputs<'a>(
+        &self,
+        sequence: usize,
+        cache_length: usize,
+        rows: impl Iterator<Item = SequenceInput<'a>>,
+    ) -> Inputs {
         let batch = self.deployment.batch;
         let run = RunShape { batch, sequence, cache_length };
-        let idle = Row { ids: &[0], start: 0, prompt_length: 1 };
-        let rows: Vec<Row<'_>> = rows.chain(std::iter::repeat(idle)).take(batch).collect();
+        let idle = SequenceInput { ids: &[0], start: 0, prompt_length: 1 };
+        let rows: Vec<SequenceInput<'_>> = rows.chain(std::iter::repeat(idle)).take(batch).collect();
         inputs(&self.config, run, self.deployment.precision.activations, self.deployment.head, &rows)
     }
 

@@ -263,7 +263,7 @@ mod tests {
 
     use ascend_tp_emulator::{Config, Emulator};
 
-    use super::super::inputs::{Row, inputs};
+    use super::super::inputs::{SequenceInput, inputs};
     use super::super::request::Request;
     use super::*;
     use crate::base::DType;
@@ -300,8 +300,8 @@ mod tests {
                 ([97, 50], 100, vec![32, 48, 100]),
             ] {
                 let prompts = prompts(tokens);
-                let rows: Vec<Row<'_>> =
-                    prompts.iter().map(|ids| Row { ids, start: 0, prompt_length: ids.len() }).collect();
+                let rows: Vec<SequenceInput<'_>> =
+                    prompts.iter().map(|ids| SequenceInput { ids, start: 0, prompt_length: ids.len() }).collect();
                 let longest = *tokens.iter().max().unwrap();
                 let (program, found) = session.prompt_program(longest).unwrap();
                 assert_eq!((found, session.prompt_lengths().collect::<Vec<_>>()), (room, lengths));

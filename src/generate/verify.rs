@@ -35,7 +35,7 @@ use crate::weights::fill_from;
 use crate::world::ProcessGroup;
 
 use super::error::Error;
-use super::inputs::{Row, inputs};
+use super::inputs::{SequenceInput, inputs};
 use super::model::Model;
 use bound::{magnitude, relative};
 use greedy::Setup;
@@ -231,8 +231,8 @@ impl Setup<'_> {
         let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(ProgramId(0)).to_vec();
-        let row = |ids| Row { ids, start: 0, prompt_length: reference.sequence };
-        let rows: Vec<Row<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
+        let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
+        let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
         let inputs = inputs(config, reference.run(), precision.activations, Head::AllLogits, &rows);
         let outputs = match values {
             None => engine.run(ProgramId(0), inputs)?,

@@ -202,7 +202,7 @@ pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Op
 
 /// Gradients, and what was written for them.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct GradientProgram {
     /// By value that was wanted; see [`gradients`].
     pub gradients: Vec<Option<Operand>>,
     /// By op that was written, in order: the op that it is part of the adjoint of.
@@ -215,7 +215,7 @@ pub fn gradients_with(
     seeds: &[(Operand, Operand)],
     wanted: &[Operand],
     segments: &[Segment],
-) -> Written {
+) -> GradientProgram {
     let mut adjoint_of: Vec<OpId> = Vec::new();
     let mut again = Recomputation::new(build.program(), segments);
     let forward = build.program().ops.len();
@@ -267,7 +267,7 @@ pub fn gradients_with(
         adjoint_of.resize(build.program().ops.len() - forward, id);
     }
     let gradients = wanted.iter().map(|operand| named(build, &cotangents, operand.id())).collect();
-    Written { gradients, adjoint_of }
+    GradientProgram { gradients, adjoint_of }
 }
 
 /// Adds to the cotangent of a value.

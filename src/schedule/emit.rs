@@ -10,7 +10,7 @@ mod stages;
 
 pub use names::{micro_batch, numbered, unnumbered};
 pub(super) use stages::emit_stages;
-pub use stages::{Place, Staged, StagedStep, When};
+pub use stages::{OpPhase, OpPlace, Staged, StagedStep};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};

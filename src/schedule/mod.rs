@@ -22,7 +22,7 @@ pub mod text;
 mod verify;
 mod with_exchange;
 
-pub use emit::{Place, Staged, StagedStep, When, micro_batch, numbered, unnumbered};
+pub use emit::{OpPhase, OpPlace, Staged, StagedStep, micro_batch, numbered, unnumbered};
 pub use plan::Plan;
 pub use verify::verify;
 

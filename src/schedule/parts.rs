@@ -10,7 +10,7 @@ use std::ops::Range;
 use ascend_tp_machine::operator::OperatorCost;
 use ascend_tp_machine::{CollectiveCost, Exchange, Profile, Soc, Topology, Work};
 
-use super::emit::{Place, Staged, StagedStep, When, emit};
+use super::emit::{OpPhase, OpPlace, Staged, StagedStep, emit};
 use super::join::Joins;
 use super::launch::{exchange, launch, product};
 use super::pipeline::Pass;
@@ -100,9 +100,9 @@ pub(crate) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -
 /// of each collective among ranks of the stage.
 fn pass_times(
     lowered: &Placed,
-    places: &[Option<Place>],
+    places: &[Option<OpPlace>],
     exchange_us: &dyn Fn(&Collective, &[usize]) -> f64,
-) -> BTreeMap<Place, f64> {
+) -> BTreeMap<OpPlace, f64> {
     let profile = Profile::of(CHIP);
     let mut times = BTreeMap::new();
     let Plan { steps, groups, .. } = emit(lowered, &Joins::default(), 0).plan;
@@ -131,19 +131,19 @@ pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[u
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
     /// Operators and collectives of a part of the model.
-    passes_us: BTreeMap<Place, f64>,
+    passes_us: BTreeMap<OpPlace, f64>,
     /// What a part's forward pass makes, to the next.
     pub(super) transfer_us: f64,
 }
 
 impl Times {
     pub(super) fn pass_us(&self, part: usize, pass: Pass) -> f64 {
-        let of = |when| self.passes_us.get(&Place { part, when }).copied().unwrap_or_default();
+        let of = |when| self.passes_us.get(&OpPlace { part, when }).copied().unwrap_or_default();
         match pass {
-            Pass::Forward => of(When::Forward),
-            Pass::InputGrad => of(When::InputGrad),
-            Pass::WeightGrad => of(When::WeightGrad),
-            Pass::Backward => of(When::InputGrad) + of(When::WeightGrad),
+            Pass::Forward => of(OpPhase::Forward),
+            Pass::InputGrad => of(OpPhase::InputGrad),
+            Pass::WeightGrad => of(OpPhase::WeightGrad),
+            Pass::Backward => of(OpPhase::InputGrad) + of(OpPhase::WeightGrad),
         }
     }
 }
@@ -153,10 +153,10 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
     let Some(Staged { placed, places, .. }) = step.programs.first() else { return Times::default() };
     let mut sent_bytes = 0.0;
     let mut is_sent = vec![false; placed.program.values.len()];
-    let part_of = |at: usize| places.get(at).copied().flatten().filter(|place| place.when == When::Forward);
+    let part_of = |at: usize| places.get(at).copied().flatten().filter(|place| place.when == OpPhase::Forward);
     let mut made: Vec<Option<usize>> = vec![None; placed.program.values.len()];
     for (id, op) in placed.program.ops.iter() {
-        let Some(Place { part, .. }) = part_of(id.index()) else { continue };
+        let Some(OpPlace { part, .. }) = part_of(id.index()) else { continue };
         op.results.iter().for_each(|result| made[result.index()] = Some(part));
         for operand in op.operands.iter().filter(|operand| part == 1 && made[operand.index()] == Some(0)) {
             if !std::mem::replace(&mut is_sent[operand.index()], true) {
@@ -179,7 +179,7 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks {
     /// By value that an op makes.
-    pub(crate) places: Vec<Option<Place>>,
+    pub(crate) places: Vec<Option<OpPlace>>,
     /// By value: the part it is of, also of params and states.
     pub(crate) parts: Vec<Option<usize>>,
 }
@@ -194,7 +194,7 @@ impl Marks {
                 program.values[*operand].role == Role::Param || marks.parts[operand.index()].is_some()
             };
             if op.operands.iter().any(reads_own) {
-                marks.mark(program, op, Place { part: cut.part(layers, id.index()), when: When::Forward });
+                marks.mark(program, op, OpPlace { part: cut.part(layers, id.index()), when: OpPhase::Forward });
             }
         }
         marks.grow(program);
@@ -206,7 +206,7 @@ impl Marks {
         self.parts.resize(program.values.len(), None);
     }
 
-    pub(crate) fn mark(&mut self, program: &Program, op: &Op, place: Place) {
+    pub(crate) fn mark(&mut self, program: &Program, op: &Op, place: OpPlace) {
         for result in &op.results {
             (self.places[result.index()], self.parts[result.index()]) = (Some(place), Some(place.part));
         }
@@ -224,7 +224,7 @@ impl Marks {
 
     /// By op of a program with movements, in which the values have the ids that they had without: where it runs. A movement runs where
     /// what it moves is made.
-    pub(crate) fn places(&self, program: &Program) -> Vec<Option<Place>> {
+    pub(crate) fn places(&self, program: &Program) -> Vec<Option<OpPlace>> {
         let mut made = self.places.clone();
         made.resize(program.values.len(), None);
         let place = |op: &Op| {
@@ -238,21 +238,21 @@ impl Marks {
     }
 }
 
-/// Numbers of a part in [`Marks::apart`]: one for what has no place of its own, and one for each [`When`].
-const NUMBERS: usize = 1 + When::Update as usize + 1;
+/// Numbers of a part in [`Marks::apart`]: one for what has no place of its own, and one for each [`OpPhase`].
+const NUMBERS: usize = 1 + OpPhase::Update as usize + 1;
 
 impl Marks {
     /// By op of a program with movements: numbers that differ where ops are of other parts or run at other times.
     pub(crate) fn apart(&self, program: &Program) -> Vec<usize> {
         let mut parts = self.parts.clone();
         parts.resize(program.values.len(), None);
-        let number = |(op, place): (&Op, Option<Place>)| {
+        let number = |(op, place): (&Op, Option<OpPlace>)| {
             let part = op.operands.iter().find_map(|operand| parts[operand.index()]);
             for result in &op.results {
                 parts[result.index()] = parts[result.index()].or(part);
             }
             match (place, part) {
-                (Some(Place { part, when }), _) => 1 + NUMBERS * part + 1 + when as usize,
+                (Some(OpPlace { part, when }), _) => 1 + NUMBERS * part + 1 + when as usize,
                 // What is moved of a weight has no place of its own.
                 (None, Some(part)) => 1 + NUMBERS * part,
                 (None, None) => 0,

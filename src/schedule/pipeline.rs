@@ -1,7 +1,7 @@
 //! Pipelines: what each stage does, one thing after the other, and what it sends to whom in between.
 //!
 //! Input → output: a [`Pipeline`], stages and micro-batches → the [`Task`]s of each stage, when they run if tasks take given
-//! times ([`Pipeline::walk`]), and its [`Entry`]s, tasks and transfers in the order in which they are enqueued
+//! times ([`Pipeline::walk`]), and its [`StageEntry`]s, tasks and transfers in the order in which they are enqueued
 //! ([`Pipeline::entries`]). What is simulated and what is run are this one list. A model is cut into parts, as many as stages
 //! times chunks; part `i` is of stage `i % stages`, in a V of the stages from the last back again ([`Pipeline::stage`]).
 //!
@@ -183,13 +183,15 @@ impl Pipeline {
         micro_batches: usize,
         takes: impl Fn(usize, Pass) -> f64,
         transfer: f64,
-    ) -> Vec<Vec<Entry>> {
+    ) -> Vec<Vec<StageEntry>> {
         // A pass that took no time would be no earlier than what it makes.
         let walked = self.walk(stages, micro_batches, |part, pass| takes(part, pass).max(SHORTEST), transfer.max(0.0));
         let parts = stages * self.chunks();
-        let mut all: Vec<Vec<(Key, Entry)>> = walked
+        let mut all: Vec<Vec<(Key, StageEntry)>> = walked
             .iter()
-            .map(|own| own.iter().map(|walked| ((walked.start, true, usize::MAX), Entry::Run(walked.task))).collect())
+            .map(|own| {
+                own.iter().map(|walked| ((walked.start, true, usize::MAX), StageEntry::Run(walked.task))).collect()
+            })
             .collect();
         for (rank, own) in walked.iter().enumerate() {
             for TimedTask { task: made_by, end, .. } in own.iter().copied() {
@@ -202,8 +204,8 @@ impl Pipeline {
                 let to = self.stage(stages, reader);
                 if to != rank {
                     let key = (end, made_by.pass != Pass::Forward, part * micro_batches + made_by.micro_batch as usize);
-                    all[rank].push((key, Entry::Send { made_by, to }));
-                    all[to].push((key, Entry::Receive { made_by, from: rank }));
+                    all[rank].push((key, StageEntry::Send { made_by, to }));
+                    all[to].push((key, StageEntry::Receive { made_by, from: rank }));
                 }
             }
         }
@@ -304,7 +306,7 @@ type Key = (f64, bool, usize);
 
 /// What a stage enqueues. A transfer is of all that the next part of the model reads of what a task made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum StageEntry {
     /// A task of its own.
     Run(Task),
     /// What a task of its own made goes to another stage.
@@ -422,7 +424,7 @@ mod tests {
     ];
 
     /// With times that differ by seed, part and pass, none and much for a transfer.
-    fn entries(pipeline: Pipeline, stages: usize, micro_batches: usize, seed: usize) -> Vec<Vec<Entry>> {
+    fn entries(pipeline: Pipeline, stages: usize, micro_batches: usize, seed: usize) -> Vec<Vec<StageEntry>> {
         let takes =
             |part: usize, pass: Pass| ((part + 1) * (pass as usize + 2) * (2 * seed + 1) * 7 % 11) as f64 * 20.0;
         pipeline.entries(stages, micro_batches, takes, 15.0 * seed as f64)
@@ -500,14 +502,14 @@ mod tests {
                         let before = next.clone();
                         for rank in 0..stages {
                             match entries[rank].get(next[rank]) {
-                                Some(Entry::Run(_)) => next[rank] += 1,
-                                Some(Entry::Send { made_by, to }) => {
-                                    let wanted = Entry::Receive { made_by: *made_by, from: rank };
+                                Some(StageEntry::Run(_)) => next[rank] += 1,
+                                Some(StageEntry::Send { made_by, to }) => {
+                                    let wanted = StageEntry::Receive { made_by: *made_by, from: rank };
                                     if entries[*to].get(next[*to]) == Some(&wanted) {
                                         (next[rank], next[*to]) = (next[rank] + 1, next[*to] + 1);
                                     }
                                 }
-                                Some(Entry::Receive { .. }) | None => {}
+                                Some(StageEntry::Receive { .. }) | None => {}
                             }
                         }
                         if next == before {
@@ -517,10 +519,12 @@ mod tests {
                     let context = format!("{pipeline} p={stages} m={micro_batches}");
                     for rank in 0..stages {
                         assert_eq!(next[rank], entries[rank].len(), "{context}: stage {rank} waits for ever");
-                        let own = |entry: &Entry| if let Entry::Run(task) = entry { Some(*task) } else { None };
+                        let own =
+                            |entry: &StageEntry| if let StageEntry::Run(task) = entry { Some(*task) } else { None };
                         assert_eq!(entries[rank].iter().filter_map(own).collect::<Vec<_>>(), tasks[rank], "{context}");
                     }
-                    let sent = entries.iter().flatten().filter(|entry| matches!(entry, Entry::Send { .. })).count();
+                    let sent =
+                        entries.iter().flatten().filter(|entry| matches!(entry, StageEntry::Send { .. })).count();
                     let parts = stages * pipeline.chunks();
                     let is_crossed = |part: &usize| pipeline.stage(stages, part - 1) != pipeline.stage(stages, *part);
                     let edges = (1..parts).filter(is_crossed).count();
@@ -539,9 +543,11 @@ mod tests {
                 for (rank, entries) in entries(pipeline, stages, micro_batches, 1).iter().enumerate() {
                     for (at, entry) in entries.iter().enumerate() {
                         match *entry {
-                            Entry::Send { made_by, .. } => assert!(entries[..at].contains(&Entry::Run(made_by))),
-                            Entry::Receive { .. } => {}
-                            Entry::Run(task) => {
+                            StageEntry::Send { made_by, .. } => {
+                                assert!(entries[..at].contains(&StageEntry::Run(made_by)));
+                            }
+                            StageEntry::Receive { .. } => {}
+                            StageEntry::Run(task) => {
                                 let part = pipeline.part(stages, rank, task);
                                 let from = match task.pass {
                                     Pass::Forward if part > 0 => part - 1,
@@ -551,8 +557,8 @@ mod tests {
                                 let made_by = Task { chunk: (from / stages) as u32, ..task };
                                 let from = pipeline.stage(stages, from);
                                 let wanted = match from == rank {
-                                    true => Entry::Run(made_by),
-                                    false => Entry::Receive { made_by, from },
+                                    true => StageEntry::Run(made_by),
+                                    false => StageEntry::Receive { made_by, from },
                                 };
                                 assert!(entries[..at].contains(&wanted), "{pipeline}, stage {rank}: {task:?}");
                             }

@@ -17,7 +17,7 @@ use crate::program::tree::SumOrder;
 use crate::program::{Role, Value, ValueId};
 use crate::schedule::parts::{Cut, cut};
 use crate::schedule::{
-    Joining, Place, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
+    Joining, OpPlace, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
 };
 
 use super::checkpoint::{ShardedTensor, Sharding};
@@ -162,7 +162,7 @@ pub struct Lowered {
     /// What each weight begins as where there is no checkpoint.
     pub inits: BTreeMap<String, Init>,
     /// With several stages, for each of the parts: where each of its ops runs.
-    pub places: Vec<Vec<Option<Place>>>,
+    pub places: Vec<Vec<Option<OpPlace>>>,
     /// With several stages: by weight and state, the part of the model that has it.
     pub homes: BTreeMap<String, usize>,
 }

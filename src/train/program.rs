@@ -17,7 +17,7 @@ use crate::program::grad::{Segment, gradients_with};
 use crate::program::models::{COPY, Loss, loss, trained};
 use crate::program::tree::SumOrder;
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
-use crate::schedule::When;
+use crate::schedule::OpPhase;
 use crate::schedule::parts::{Cut, Marks};
 
 use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
@@ -331,7 +331,7 @@ impl Parts<'_> {
             self.optimizer.apply(&mut build, &own, &states.scaled, (&states.optimizer, &[]), factor, &is_matrix);
         keep_alike(&mut build, &own, &moved, &copies);
         let mut marks = Marks::of_params(build.program(), &marks.homes(&loss));
-        marks.behind(build.program(), 0..build.program().ops.len(), When::Update);
+        marks.behind(build.program(), 0..build.program().ops.len(), OpPhase::Update);
         Ok(Marked { program: build.finish()?, marks })
     }
 
@@ -365,11 +365,11 @@ impl Parts<'_> {
         let behind = build.program().ops.len();
         let whole = self.accumulate(&mut build, part, &params, written.gradients, &states.accumulated);
         let sums = behind..build.program().ops.len();
-        marks.behind(build.program(), sums.clone(), When::WeightGrad);
+        marks.behind(build.program(), sums.clone(), OpPhase::WeightGrad);
         if part.ends_step() {
             self.finish_step(&mut build, part, &params, whole, &states);
         }
-        marks.behind(build.program(), sums.end..build.program().ops.len(), When::Update);
+        marks.behind(build.program(), sums.end..build.program().ops.len(), OpPhase::Update);
         let program = build.finish()?;
         Ok(Marked { program: if self.adds_early { early(program, sums) } else { program }, marks })
     }

@@ -10,7 +10,7 @@ use super::layouts::param_of;
 use crate::base::Id;
 use crate::program::{Kind, Op, OpId, Program, Role, ValueId};
 use crate::schedule::parts::Marks;
-use crate::schedule::{Place, When};
+use crate::schedule::{OpPhase, OpPlace};
 
 /// The axis of a pipeline's stages.
 pub const PIPELINE: &str = "pp";
@@ -50,14 +50,14 @@ impl Marks {
                 let reached = &mut reaches[operand.index()];
                 *reached = (*reached).min(part).min(waits);
             }
-            let when = if waits < part { When::InputGrad } else { When::WeightGrad };
-            self.mark(program, op, Place { part, when });
+            let when = if waits < part { OpPhase::InputGrad } else { OpPhase::WeightGrad };
+            self.mark(program, op, OpPlace { part, when });
         }
     }
 
     /// Goes on with ops that stand behind: each is of the part of the first operand that has one, sums of both sides of that of the
     /// last.
-    pub(super) fn behind(&mut self, program: &Program, ops: Range<usize>, when: When) {
+    pub(super) fn behind(&mut self, program: &Program, ops: Range<usize>, when: OpPhase) {
         self.grow(program);
         let parts: BTreeMap<&str, Option<usize>> = program
             .with_role(Role::Param)
@@ -72,7 +72,7 @@ impl Marks {
             let mut found = op.operands.iter().filter_map(|operand| self.parts[operand.index()]);
             let part = if op.kind == Kind::Total { found.next_back() } else { found.next() };
             if let Some(part) = part {
-                self.mark(program, op, Place { part, when });
+                self.mark(program, op, OpPlace { part, when });
             }
         }
     }

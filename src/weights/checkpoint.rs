@@ -271,7 +271,7 @@ fn no_checkpoint(dir: &Path) -> Diagnostic {
     problem.found(others.join(", ")).help("convert the weights to safetensors, or download the index file")
 }
 
-fn open_parsed(name: &str, path: &Path) -> Result<(File, Vec<header::Entry>), Diagnostics> {
+fn open_parsed(name: &str, path: &Path) -> Result<(File, Vec<header::TensorEntry>), Diagnostics> {
     let unreadable = |error| Diagnostic::new(name, "cannot be read").found(error);
     let file = file::open(path).map_err(unreadable)?;
     let (head, length) = header::read(&file).map_err(unreadable)?;
@@ -338,7 +338,7 @@ impl Opened {
         &mut self,
         name: &str,
         file: File,
-        entries: Vec<header::Entry>,
+        entries: Vec<header::TensorEntry>,
         indexed: &[&str],
         problems: &mut Diagnostics,
     ) {

@@ -36,7 +36,7 @@ pub(super) fn is_computed_buffer(name: &str) -> bool {
 
 /// One tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TensorEntry {
     pub(super) name: String,
     pub(super) dtype: DType,
     /// Sizes, outermost first.
@@ -72,7 +72,7 @@ pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
 ///
 /// # Errors
 /// Every problem of the file.
-pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<Entry>, Diagnostics> {
+pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<TensorEntry>, Diagnostics> {
     let (parsed, mut problems) = parse_any(file, head, length);
     let supported = parsed.into_iter().filter_map(|entry| entry.supported(file, &mut problems)).collect();
     problems.into_result(supported)
@@ -168,7 +168,7 @@ pub(crate) struct AnyEntry {
 
 impl AnyEntry {
     /// The entry, unless its element type is not supported (a problem) or it is a computed buffer (none).
-    fn supported(self, file: &str, problems: &mut Diagnostics) -> Option<Entry> {
+    fn supported(self, file: &str, problems: &mut Diagnostics) -> Option<TensorEntry> {
         if is_computed_buffer(&self.name) {
             return None;
         }
@@ -189,20 +189,20 @@ impl AnyEntry {
                 return None;
             }
         };
-        Some(Entry { name: self.name, dtype, shape: self.shape, bytes: self.bytes })
+        Some(TensorEntry { name: self.name, dtype, shape: self.shape, bytes: self.bytes })
     }
 }
 
 /// An entry as the file writes it.
 #[derive(serde::Deserialize)]
-struct Written {
+struct WrittenEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
 
 fn parse_entry(file: &str, name: String, value: Value, data: &Range<usize>) -> Result<AnyEntry, Diagnostics> {
-    let written: Written = serde_json::from_value(value)
+    let written: WrittenEntry = serde_json::from_value(value)
         .map_err(|error| Diagnostic::new(place(file, &name), "malformed header entry").found(error))?;
     let mut problems = Diagnostics::new();
     let dtype = serde_json::from_value::<Dtype>(Value::String(written.dtype.clone())).ok();
@@ -297,7 +297,7 @@ mod tests {
     use proptest::prelude::any;
     use proptest::{prop_assert, prop_assert_eq, proptest};
 
-    use super::{Entry, parse};
+    use super::{TensorEntry, parse};
     use crate::base::{DType, Shape};
 
     /// A file with this header and `data` zero bytes after it.
@@ -308,7 +308,7 @@ mod tests {
         bytes
     }
 
-    fn parsed(bytes: &[u8]) -> Result<Vec<Entry>, crate::base::Diagnostics> {
+    fn parsed(bytes: &[u8]) -> Result<Vec<TensorEntry>, crate::base::Diagnostics> {
         parse("m.safetensors", bytes, bytes.len())
     }
 
@@ -324,7 +324,7 @@ mod tests {
             "e": {"dtype": "I64", "shape": [0, 4], "data_offsets": [16, 16]},
             "model.rotary_emb.inv_freq": {"dtype": "F64", "shape": [1], "data_offsets": [16, 24]}}"#;
         let start = 8 + header.len();
-        let entry = |name: &str, dtype, shape: &[usize], bytes: std::ops::Range<usize>| Entry {
+        let entry = |name: &str, dtype, shape: &[usize], bytes: std::ops::Range<usize>| TensorEntry {
             name: name.to_owned(),
             dtype,
             shape: Shape::from(shape),

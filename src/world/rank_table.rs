@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// One rank of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct RankRow {
     pub(super) rank: usize,
     /// Which server, in the table's own words.
     pub(super) server: String,
@@ -25,7 +25,7 @@ pub(super) struct Row {
 /// A table's rows by rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RankTable {
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<RankRow>,
 }
 
 #[derive(Deserialize)]
@@ -93,20 +93,20 @@ impl RankTable {
         let mut cards = BTreeMap::new();
         for row in &rows {
             if let Some(other) = cards.insert((&row.server, row.card), row.rank) {
-                let Row { rank, server, card, .. } = row;
+                let RankRow { rank, server, card, .. } = row;
                 return Err(format!("gives card {card} of server {server} to ranks {other} and {rank}"));
             }
         }
         Ok(Self { rows })
     }
 
-    fn servers(file: &File) -> Result<Vec<Row>, String> {
+    fn servers(file: &File) -> Result<Vec<RankRow>, String> {
         count("server_count", file.server_count.as_ref(), file.server_list.len(), "servers")?;
         let mut rows = Vec::new();
         for server in &file.server_list {
             let address = server.host_ip.as_deref().or(Some(server.server_id.as_str()));
             for device in &server.device {
-                rows.push(Row {
+                rows.push(RankRow {
                     rank: number("rank_id", &device.rank_id)?,
                     server: server.server_id.clone(),
                     card: number("device_id", &device.device_id)?,
@@ -117,7 +117,7 @@ impl RankTable {
         Ok(rows)
     }
 
-    fn ranks(file: &File) -> Result<Vec<Row>, String> {
+    fn ranks(file: &File) -> Result<Vec<RankRow>, String> {
         count("rank_count", file.rank_count.as_ref(), file.rank_list.len(), "ranks")?;
         let row = |rank: &Rank| {
             let innermost = rank
@@ -125,7 +125,7 @@ impl RankTable {
                 .iter()
                 .find(|level| level.net_layer.as_ref().is_some_and(|layer| number("", layer) == Ok(0)));
             let card = rank.device_id.as_ref().or(rank.local_id.as_ref()).ok_or("has a rank without device_id")?;
-            Ok(Row {
+            Ok(RankRow {
                 rank: number("rank_id", &rank.rank_id)?,
                 server: innermost.and_then(|level| level.net_instance_id.clone()).unwrap_or_default(),
                 card: number("device_id", card)?,

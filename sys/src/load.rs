@@ -65,14 +65,14 @@ pub fn load(path: Option<&Path>) -> Result<Table, LoadError> {
 }
 
 /// Somewhere the libraries may be.
-enum Place {
+enum LibraryPlace {
     /// A root or a folder of libraries, and who named it.
     Folder { root: PathBuf, named_by: &'static str },
     /// Wherever the dynamic linker looks.
     LinkerPath,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LibraryPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder { root, named_by } => write!(f, "{} ({named_by})", root.display()),
@@ -81,12 +81,12 @@ impl fmt::Display for Place {
     }
 }
 
-fn places(path: Option<&Path>) -> Vec<Place> {
+fn places(path: Option<&Path>) -> Vec<LibraryPlace> {
     if let Some(path) = path {
-        return vec![Place::Folder { root: path.to_owned(), named_by: "named by the caller" }];
+        return vec![LibraryPlace::Folder { root: path.to_owned(), named_by: "named by the caller" }];
     }
-    let folders = toolkit_folders().into_iter().map(|(root, named_by)| Place::Folder { root, named_by });
-    folders.chain([Place::LinkerPath]).collect()
+    let folders = toolkit_folders().into_iter().map(|(root, named_by)| LibraryPlace::Folder { root, named_by });
+    folders.chain([LibraryPlace::LinkerPath]).collect()
 }
 
 /// What names a folder in [`toolkit_folders`] that no variable names.
@@ -108,7 +108,7 @@ pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {
     variables.chain(usual).collect()
 }
 
-impl Place {
+impl LibraryPlace {
     /// Opens the four libraries here; else why that is not possible.
     fn open(&self) -> Result<Libraries, String> {
         let folder = match self {

@@ -82,7 +82,7 @@ struct Tests {
 }
 
 /// A line of the table.
-struct Row {
+struct TimeRow {
     what: String,
     passed: u32,
     failed: u32,
@@ -220,7 +220,7 @@ impl Root {
     }
 
     /// A binary of tests.
-    fn test(&self, processor: &str, tests: &Tests) -> Result<Row> {
+    fn test(&self, processor: &str, tests: &Tests) -> Result<TimeRow> {
         let (output, took) = self.run(processor, &tests.path, &format!("--show-output {}", tests.only))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let Counts { passed, mut failed, skipped } = Counts::of(&text);
@@ -255,7 +255,7 @@ impl Root {
         Ok(jobs)
     }
 
-    fn job(&self, processor: &str, program: &Path, what: &str, words: &str, expected: &str) -> Result<Row> {
+    fn job(&self, processor: &str, program: &Path, what: &str, words: &str, expected: &str) -> Result<TimeRow> {
         let (output, took) = self.run(processor, program, words)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let passed = output.status.success() && text.contains(expected);
@@ -268,10 +268,10 @@ impl Root {
 }
 
 /// A line of the table, which is also said at once.
-fn row(processor: &str, what: &str, (passed, failed, skipped): (u32, u32, u32), took: Duration) -> Row {
+fn row(processor: &str, what: &str, (passed, failed, skipped): (u32, u32, u32), took: Duration) -> TimeRow {
     let what = format!("{what}; {processor}");
     say(&format!("{what}: {passed} passed, {failed} failed, {skipped} skipped, {} s", took.as_secs()));
-    Row { what, passed, failed, skipped, took }
+    TimeRow { what, passed, failed, skipped, took }
 }
 
 fn ended(output: &Output) -> String {
@@ -375,10 +375,10 @@ fn mirror() -> Result<String> {
     })
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[TimeRow]) -> String {
     let wide = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
     let mut text = format!("{:wide$}  passed  failed  skipped  seconds\n", "under qemu");
-    let total = Row {
+    let total = TimeRow {
         what: "all".to_owned(),
         passed: rows.iter().map(|row| row.passed).sum(),
         failed: rows.iter().map(|row| row.failed).sum(),
@@ -386,7 +386,7 @@ fn table(rows: &[Row]) -> String {
         took: rows.iter().map(|row| row.took).sum(),
     };
     for row in rows.iter().chain([&total]) {
-        let Row { what, passed, failed, skipped, took } = row;
+        let TimeRow { what, passed, failed, skipped, took } = row;
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{what:wide$}  {passed:>6}  {failed:>6}  {skipped:>7}  {:>7}", took.as_secs());
     }

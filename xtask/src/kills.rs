@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::built::{Built, cargo};
 use crate::say;
-use job::{End, Job, Launch, Process, RANKS, code, has_mpirun, signal};
+use job::{CommandJob, End, JobLaunch, JobProcess, RANKS, code, has_mpirun, signal};
 
 /// What the product promises.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -75,14 +75,14 @@ const MPIRUN: &str = "OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={size} OM
     OMPI_COMM_WORLD_LOCAL_SIZE={size} PMIX_NAMESPACE={job} PMIX_RANK={rank}";
 
 /// How a command is launched, and whether it is the process without a rank that is hit. The last two are of `bench` alone.
-const FORMS: [(&str, Launch, bool); 7] = [
-    ("one process", Launch::Alone, true),
-    ("shell loop", Launch::Each("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={job}"), false),
-    ("mpirun", Launch::Mpirun(MPIRUN), false),
-    ("torchrun", Launch::Each(TORCHRUN), false),
-    ("srun", Launch::Each(SRUN), false),
-    ("--processes", Launch::Own, false),
-    ("--processes", Launch::Own, true),
+const FORMS: [(&str, JobLaunch, bool); 7] = [
+    ("one process", JobLaunch::Alone, true),
+    ("shell loop", JobLaunch::Each("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={job}"), false),
+    ("mpirun", JobLaunch::Mpirun(MPIRUN), false),
+    ("torchrun", JobLaunch::Each(TORCHRUN), false),
+    ("srun", JobLaunch::Each(SRUN), false),
+    ("--processes", JobLaunch::Own, false),
+    ("--processes", JobLaunch::Own, true),
 ];
 
 struct Case {
@@ -90,13 +90,13 @@ struct Case {
     words: Vec<OsString>,
     window: Duration,
     form: &'static str,
-    launch: Launch,
+    launch: JobLaunch,
     is_parent: bool,
     signal: &'static str,
 }
 
 /// What came of a kill.
-struct Outcome {
+struct KillOutcome {
     victim: String,
     /// From the first process at work to the signal.
     moment: Duration,
@@ -157,15 +157,15 @@ fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for Command { name: command, words, cards, window } in COMMANDS {
         for (form, launch, is_parent) in FORMS {
-            if matches!(launch, Launch::Own) && command != "bench" {
+            if matches!(launch, JobLaunch::Own) && command != "bench" {
                 continue;
             }
             let mut words: Vec<OsString> =
                 words.split(' ').map(|word| word.replace("{models}", models).into()).collect();
             match launch {
-                Launch::Alone => words.extend([cards.into(), RANKS.to_string().into()]),
-                Launch::Own => words.extend(["--processes".into(), RANKS.to_string().into()]),
-                Launch::Each(_) | Launch::Mpirun(_) => {}
+                JobLaunch::Alone => words.extend([cards.into(), RANKS.to_string().into()]),
+                JobLaunch::Own => words.extend(["--processes".into(), RANKS.to_string().into()]),
+                JobLaunch::Each(_) | JobLaunch::Mpirun(_) => {}
             }
             let case = |signal| Case { command, words: words.clone(), window, form, launch, is_parent, signal };
             cases.extend(SIGNALS.map(case));
@@ -176,16 +176,16 @@ fn cases() -> Result<Vec<Case>> {
 
 impl Case {
     /// Starts the command and hits one of its processes; again if it had come to its end by itself.
-    fn run(&self, program: &Path, random: &mut Random) -> Result<Outcome> {
+    fn run(&self, program: &Path, random: &mut Random) -> Result<KillOutcome> {
         let what = || format!("{} as {}", self.command, self.form);
         for _ in 0..DRAWS {
             let moment = self.window.mul_f64(random.share());
             let rank = (!self.is_parent).then_some(random.below(RANKS));
-            let mut job = Job::start(program, &self.words, self.launch, random.next()).with_context(what)?;
+            let mut job = CommandJob::start(program, &self.words, self.launch, random.next()).with_context(what)?;
             let at_work = Instant::now();
             std::thread::sleep(moment);
             job.look(at_work)?;
-            let is_hit = |process: &Process| process.rank == rank;
+            let is_hit = |process: &JobProcess| process.rank == rank;
             let victim = job.processes.iter().position(is_hit).with_context(what)?;
             if job.processes.iter().any(|process| process.end.is_some()) {
                 continue;
@@ -198,7 +198,7 @@ impl Case {
     }
 
     /// Hits a process; nothing if the command was at its end.
-    fn hit(&self, job: &mut Job, victim: usize, moment: Duration) -> Result<Option<Outcome>> {
+    fn hit(&self, job: &mut CommandJob, victim: usize, moment: Duration) -> Result<Option<KillOutcome>> {
         let id = job.processes[victim].id;
         let mut since = Instant::now();
         signal(self.signal, id);
@@ -213,7 +213,7 @@ impl Case {
             // Nobody is there to end it but who stopped it.
             awaited.retain(|at| *at != victim);
         }
-        let is_launched = matches!(self.launch, Launch::Mpirun(_)) && has_mpirun();
+        let is_launched = matches!(self.launch, JobLaunch::Mpirun(_)) && has_mpirun();
         if is_launched && is_stopped {
             // Where the others had come to their end without it, so does it, and the launcher waits.
             let others: Vec<usize> =
@@ -256,7 +256,7 @@ impl Case {
         }
         findings.extend(job.left(LIMIT).into_iter().map(|what| format!("left behind: {what}")));
         let ends = awaited.iter().filter(|at| is_timed(**at)).filter_map(|at| job.processes[*at].end);
-        Ok(Some(Outcome {
+        Ok(Some(KillOutcome {
             victim: self.who(&job.processes[victim]),
             moment,
             slowest: ends.map(|end| end.after).max().unwrap_or(PATIENCE),
@@ -266,7 +266,7 @@ impl Case {
         }))
     }
 
-    fn who(&self, process: &Process) -> String {
+    fn who(&self, process: &JobProcess) -> String {
         process.rank.map_or_else(|| self.form.to_owned(), |rank| format!("rank {rank}"))
     }
 
@@ -276,19 +276,19 @@ impl Case {
             (true, b"KILL", _) => &["signal 9"],
             (true, ..) => &["130"],
             // Open MPI's launcher gives the exit code of the rank that ended first.
-            (false, _, true) if matches!(self.launch, Launch::Mpirun(_)) => &["3", "130", "137"],
+            (false, _, true) if matches!(self.launch, JobLaunch::Mpirun(_)) => &["3", "130", "137"],
             (false, ..) => &["3"],
         }
     }
 }
 
 /// Whether this is a rank, and not that of this number.
-fn is_other_rank(process: &Process, id: u32) -> bool {
+fn is_other_rank(process: &JobProcess, id: u32) -> bool {
     process.rank.is_some() && process.id != id
 }
 
 /// Whether all whose end is known ended well, in spite of what happened to one of them.
-fn was_at_its_end(processes: &[Process], victim: usize) -> bool {
+fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
     let known = processes.iter().enumerate().filter_map(|(at, process)| Some((at, process.end?.status?.success())));
     let (hit, others): (Vec<_>, Vec<_>) = known.partition(|(at, _)| *at == victim);
     let telling = if others.is_empty() { hit } else { others };
@@ -319,8 +319,8 @@ fn telling_line(said: &str, rank: Option<usize>, process: u32) -> String {
     naming.or(said.lines().last()).unwrap_or_default().to_owned()
 }
 
-fn line(case: &Case, outcome: &Outcome) -> String {
-    let Outcome { victim, moment, slowest, codes, said, .. } = outcome;
+fn line(case: &Case, outcome: &KillOutcome) -> String {
+    let KillOutcome { victim, moment, slowest, codes, said, .. } = outcome;
     let victim = if case.is_parent { "itself" } else { victim };
     let hit = format!("{} {victim}", case.signal);
     let (moment, slowest) = (format!("{} ms", moment.as_millis()), format!("{:.2} s", slowest.as_secs_f64()));

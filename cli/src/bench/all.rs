@@ -9,7 +9,7 @@ use crate::measure::figures::{self, Measured};
 use crate::measure::{Bench, Effort, Table, collectives, compile, operators, peers, scaling};
 use serde_json::Value;
 
-use crate::children::{ChildOutput, Job};
+use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
 
 /// Measures all of it.
@@ -47,7 +47,7 @@ pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {
         arguments.push("--quick".into());
     }
     let ranks = setting.ranks.first().copied().unwrap_or(1);
-    let job = Job::own("the exchanges across processes", ranks, &arguments, ChildOutput::Output)?;
+    let job = ChildJob::own("the exchanges across processes", ranks, &arguments, ChildOutput::Output)?;
     let text = job.start()?.finish(None)?;
     let report: Value = serde_json::from_str(&text).map_err(|error| Failure::Run(error.into()))?;
     Ok(collectives::measured_by(ranks, &report))

@@ -26,14 +26,14 @@ use super::children;
 use super::failure::{Failure, Outcome};
 use super::processes::{agree, join};
 use super::{bind, cards, files, interrupt, print, print_json};
-use options::{Baseline, Part, TrainOptions};
+use options::{Baseline, BenchPart, TrainOptions};
 
 /// How long a rank that failed because of another waits to hear what became of that one.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(super) fn run(options: &BenchOptions) -> Result<Outcome, Failure> {
-    if let Part::Beside(beside) = &options.part {
+    if let BenchPart::Beside(beside) = &options.part {
         return Err(children::run_beside(beside));
     }
     if let Some(outcome) = children::start_ranks(options.processes())? {
@@ -65,28 +65,28 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let bench = Bench { cann: Arc::clone(&cards.cann), group: Arc::clone(group), limits: limits.clone(), effort };
     let tables = match &options.part {
         // It has become another program.
-        Part::Beside(_) => Vec::new(),
-        Part::Limits => vec![limits.table()],
-        Part::Collectives(asked) => vec![collectives::run(&bench, &asked.setting(options.quick))?],
-        Part::Ops(asked) => {
+        BenchPart::Beside(_) => Vec::new(),
+        BenchPart::Limits => vec![limits.table()],
+        BenchPart::Collectives(asked) => vec![collectives::run(&bench, &asked.setting(options.quick))?],
+        BenchPart::Ops(asked) => {
             let calls = operators::run(&bench, &asked.setting()?)?;
             if asked.products { vec![calls, operators::products(&bench, &operators::PRODUCTS)?] } else { vec![calls] }
         }
-        Part::Decode(asked) => vec![generation::run(&bench, &asked.setting()?)?.decode],
-        Part::Prefill(asked) => vec![generation::run(&bench, &asked.setting()?)?.prefill],
-        Part::Scaling => scaling::run(&bench)?,
-        Part::All => all::run(&bench)?,
-        Part::Peers if !cards.is_emulated() => {
+        BenchPart::Decode(asked) => vec![generation::run(&bench, &asked.setting()?)?.decode],
+        BenchPart::Prefill(asked) => vec![generation::run(&bench, &asked.setting()?)?.prefill],
+        BenchPart::Scaling => scaling::run(&bench)?,
+        BenchPart::All => all::run(&bench)?,
+        BenchPart::Peers if !cards.is_emulated() => {
             let problem = Diagnostic::new("--device", "peers run on the processor of this host");
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
-        Part::Peers => peers::run(&bench)?,
-        Part::Train(TrainOptions { baseline: Some(Baseline::Ps) }) => vec![served::run(&bench)?],
-        Part::Train(TrainOptions { baseline: None }) => train::run(&bench, cards.is_emulated())?,
-        Part::Exact => vec![exact::run(&bench)?],
-        Part::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
-        Part::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
-        Part::Load(asked) => vec![load::run(&bench, &asked.setting()?)?],
+        BenchPart::Peers => peers::run(&bench)?,
+        BenchPart::Train(TrainOptions { baseline: Some(Baseline::Ps) }) => vec![served::run(&bench)?],
+        BenchPart::Train(TrainOptions { baseline: None }) => train::run(&bench, cards.is_emulated())?,
+        BenchPart::Exact => vec![exact::run(&bench)?],
+        BenchPart::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
+        BenchPart::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
+        BenchPart::Load(asked) => vec![load::run(&bench, &asked.setting()?)?],
     };
     cards.check_reports()?;
     if !group.is_first() {

@@ -38,7 +38,7 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct BenchOptions {
     #[command(subcommand)]
-    pub(super) part: Part,
+    pub(super) part: BenchPart,
     /// Fewer sizes, a shorter time each
     #[arg(long, global = true)]
     pub(super) quick: bool,
@@ -61,7 +61,7 @@ pub(crate) struct BenchOptions {
 
 /// What is measured.
 #[derive(Debug, Subcommand)]
-pub(super) enum Part {
+pub(super) enum BenchPart {
     /// What this machine can do: read, copy and triad bandwidth over all cores, f32 and bf16 peak rates
     Limits,
     /// Exchanges between ranks: time, algorithm and bus bandwidth, checked results
@@ -319,7 +319,7 @@ impl BenchOptions {
     /// How many processes are to be started, if it is not said to a launcher.
     pub(super) const fn processes(&self) -> Option<usize> {
         match &self.part {
-            Part::Collectives(asked) => asked.processes,
+            BenchPart::Collectives(asked) => asked.processes,
             _ => None,
         }
     }
@@ -346,28 +346,28 @@ impl BenchOptions {
 
     fn cards(&self, group: &ProcessGroup) -> Result<usize, Diagnostics> {
         let (option, asked, numbers) = match &self.part {
-            Part::Limits | Part::Compile(_) | Part::Beside(_) => return Ok(0),
-            Part::Collectives(asked) => {
+            BenchPart::Limits | BenchPart::Compile(_) | BenchPart::Beside(_) => return Ok(0),
+            BenchPart::Collectives(asked) => {
                 let setting = asked.setting(self.quick);
                 setting.check()?;
                 ("--ranks", &asked.ranks, setting.ranks)
             }
             // The plan may be one of many cards; one is used.
-            Part::All | Part::Exact | Part::Peers | Part::Train(_) if group.size() > 1 => {
+            BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Train(_) if group.size() > 1 => {
                 let problem = Diagnostic::new("bench", "this part starts processes itself").expected("no launcher");
                 return Err(problem.found(format!("{} processes", group.size())).into());
             }
-            Part::Scaling => return Ok(scaling::MOST_CARDS),
-            Part::All if self.quick => return Ok(DEFAULT_RANKS),
-            Part::Peers => return Ok(1),
-            Part::Exact => return Ok(exact::CARDS),
-            Part::Train(asked) => return Ok(if asked.baseline.is_some() { served::CARDS } else { train::CARDS }),
-            Part::All => return Ok(scaling::MOST_CARDS),
-            Part::Host(asked) => return asked.setting().map(|_| 0),
-            Part::Ops(asked) => return asked.setting().map(|_| group.size()),
-            Part::Decode(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
-            Part::Prefill(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
-            Part::Load(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
+            BenchPart::Scaling => return Ok(scaling::MOST_CARDS),
+            BenchPart::All if self.quick => return Ok(DEFAULT_RANKS),
+            BenchPart::Peers => return Ok(1),
+            BenchPart::Exact => return Ok(exact::CARDS),
+            BenchPart::Train(asked) => return Ok(if asked.baseline.is_some() { served::CARDS } else { train::CARDS }),
+            BenchPart::All => return Ok(scaling::MOST_CARDS),
+            BenchPart::Host(asked) => return asked.setting().map(|_| 0),
+            BenchPart::Ops(asked) => return asked.setting().map(|_| group.size()),
+            BenchPart::Decode(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
+            BenchPart::Prefill(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
+            BenchPart::Load(asked) => ("--cards", &asked.shape.cards, asked.setting()?.cards),
         };
         let world = group.size();
         if world > 1 && !asked.is_empty() && *asked != [world] {

@@ -19,7 +19,7 @@ use anyhow::Context;
 use ascend_tp::base::Diagnostics;
 
 use super::all::across_processes;
-use crate::children::{ChildOutput, Job};
+use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
 use crate::note;
 
@@ -156,7 +156,9 @@ impl Ready {
     /// What a command of the peer prints.
     fn run(&self, command: Vec<OsString>, processes: usize) -> Result<String, Failure> {
         let name = self.peer.name().to_owned();
-        Job { name, command, processes, cards: None, prints: ChildOutput::OutputAndErrors }.start()?.finish(Some(LIMIT))
+        ChildJob { name, command, processes, cards: None, prints: ChildOutput::OutputAndErrors }
+            .start()?
+            .finish(Some(LIMIT))
     }
 }
 
@@ -211,7 +213,7 @@ fn compiled(compiler: &Path) -> Result<Unnamed, Failure> {
     let mut command = words(compiler, &["-O2", "-o"]);
     command.extend([program.clone().into(), source.into()]);
     let name = compiler.display().to_string();
-    Job { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }
+    ChildJob { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }
         .start()?
         .finish(Some(LIMIT))?;
     // The folder goes at once; what is open stays.
@@ -225,7 +227,7 @@ fn model(python: &Path, threads: usize) -> Result<Unnamed, Failure> {
     let mut command = words(python, &["-c", GGUF, &shape]);
     command.push(file.path().into());
     let name = "a model for llama.cpp".to_owned();
-    Job { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }
+    ChildJob { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }
         .start()?
         .finish(Some(LIMIT))?;
     Ok(file)

@@ -8,7 +8,7 @@ use crate::measure::{Bench, Effort, Samples, Table};
 use ascend_tp::base::Diagnostics;
 
 use super::peers::{LIMIT, python, words};
-use crate::children::{ChildOutput, Job};
+use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
 use crate::note;
 
@@ -35,8 +35,13 @@ pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failur
         let ours = CASES.into_iter().map(|case| train::ours(bench, case)).collect::<Result<Vec<Samples>, _>>()?;
         let theirs = python.as_ref().map(|python| {
             let command = words(python, &["-c", TORCH, &train::argument(threads)?.to_string()]);
-            let job =
-                Job { name: PEER.to_owned(), command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors };
+            let job = ChildJob {
+                name: PEER.to_owned(),
+                command,
+                processes: 1,
+                cards: None,
+                prints: ChildOutput::OutputAndErrors,
+            };
             let printed = job.start()?.finish(Some(LIMIT))?;
             train::read(&printed).map_err(|problem| Failure::Run(Diagnostics::from(problem).into()))
         });

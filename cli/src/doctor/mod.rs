@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use probe::{CardSource, Probe, here, in_child};
-use report::{Group, Line, Report, Verdict};
+use report::{CheckLine, Group, Report, Verdict};
 use system::System;
 pub(super) use system::{TOOL_LIMIT, run as run_limited};
 
@@ -79,7 +79,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<Outcome, Failure> {
     Ok(if report.findings == 0 { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-fn examine(options: &DoctorOptions) -> Vec<Line> {
+fn examine(options: &DoctorOptions) -> Vec<CheckLine> {
     let system = System::new(&options.root);
     let has_cards = !options.emulator;
     let mut lines = host::check(&system, has_cards).lines;

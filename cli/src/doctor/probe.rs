@@ -17,7 +17,7 @@ use ascend_tp::world::ProcessGroup;
 use ascend_tp_machine::Soc;
 use clap::ValueEnum;
 
-use super::report::{Group, Line};
+use super::report::{CheckLine, Group};
 use super::system::{last_words, run};
 use super::{operators, toolkit};
 use crate::cards;
@@ -64,7 +64,7 @@ pub(super) enum CardSource<'a> {
 }
 
 /// Tries a probe in a process of its own.
-pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<Line> {
+pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     let arguments: Vec<OsString> = match behind {
         CardSource::Emulator => vec!["--emulator".into()],
         CardSource::Toolkit(folder) => vec!["--toolkit".into(), folder.into()],
@@ -95,7 +95,7 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<Line> {
 }
 
 /// The lines of a probe, in this process.
-pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<Line>, Failure> {
+pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<CheckLine>, Failure> {
     if let (Probe::Toolkit, CardSource::Toolkit(folder)) = (probe, behind) {
         return Ok(toolkit::check_libraries(folder).lines);
     }

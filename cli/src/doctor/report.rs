@@ -23,7 +23,7 @@ pub(super) enum Verdict {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct CheckLine {
     pub(super) group: String,
     pub(super) verdict: Verdict,
     pub(super) subject: String,
@@ -38,7 +38,7 @@ pub(super) struct Line {
 #[derive(Debug)]
 pub(super) struct Group {
     name: &'static str,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<CheckLine>,
 }
 
 impl Group {
@@ -46,9 +46,9 @@ impl Group {
         Self { name, lines: Vec::new() }
     }
 
-    fn line(&mut self, verdict: Verdict, subject: impl Into<String>, seen: impl Into<String>) -> &mut Line {
+    fn line(&mut self, verdict: Verdict, subject: impl Into<String>, seen: impl Into<String>) -> &mut CheckLine {
         let (group, subject, seen) = (self.name.to_owned(), subject.into(), seen.into());
-        self.lines.push(Line { group, verdict, subject, seen, expected: None, remedy: None });
+        self.lines.push(CheckLine { group, verdict, subject, seen, expected: None, remedy: None });
         let last = self.lines.len() - 1;
         &mut self.lines[last]
     }
@@ -83,11 +83,11 @@ pub(super) struct Report {
     /// The version of this program.
     pub(super) version: &'static str,
     pub(super) findings: usize,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<CheckLine>,
 }
 
 impl Report {
-    pub(super) fn new(lines: Vec<Line>) -> Self {
+    pub(super) fn new(lines: Vec<CheckLine>) -> Self {
         let findings = lines.iter().filter(|line| line.verdict == Verdict::Finding).count();
         Self { version: env!("CARGO_PKG_VERSION"), findings, lines }
     }

@@ -20,7 +20,7 @@ const PREFILL_TOKENS: usize = 2048;
 
 /// What is asked.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct ExplainRequest<'a> {
     config: &'a ModelConfig,
     /// How the model is to be run.
     pub(super) deployment: Deployment,
@@ -56,7 +56,7 @@ pub(super) struct Programs {
     pub(super) alternatives: Vec<Compiled>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> ExplainRequest<'a> {
     /// # Errors
     /// All sizes that do not fit the model.
     pub(super) fn new(config: &'a ModelConfig, options: &ExplainOptions) -> Result<Self, Diagnostics> {

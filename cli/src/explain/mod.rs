@@ -20,7 +20,7 @@ use ascend_tp::program;
 use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
 use super::{files, model, note, print, print_json};
-use compile::{Compiled, Request};
+use compile::{Compiled, ExplainRequest};
 use report::Report;
 
 /// Runs the command.
@@ -29,7 +29,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         return train::run(options);
     }
     let (name, config) = model::config(&options.model)?;
-    let request = Request::new(&config, options)?;
+    let request = ExplainRequest::new(&config, options)?;
     let programs = request.compile()?;
     if let Some(folder) = &options.dump {
         dump(&programs.shown, folder)?;

@@ -13,7 +13,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::plan::{Action, Launched, Region, Step};
 use serde::Serialize;
 
-use super::compile::{Compiled, Programs, Request};
+use super::compile::{Compiled, ExplainRequest, Programs};
 
 /// Everything, layer by layer.
 #[derive(Debug, Serialize)]
@@ -32,7 +32,7 @@ pub(super) struct Report {
     pub(super) collectives: Vec<Collective>,
     pub(super) launches: Launches,
     pub(super) totals: Totals,
-    pub(super) memory: Memory,
+    pub(super) memory: CardBytes,
     /// The same model in other passes.
     pub(super) alternatives: Vec<Alternative>,
 }
@@ -88,7 +88,7 @@ pub(super) struct Launches {
     /// Operators and collectives, both.
     pub(super) count: usize,
     /// In the order of the first of each.
-    pub(super) calls: Vec<Launch>,
+    pub(super) calls: Vec<LaunchCount>,
     /// Ops that might share the launch of another.
     pub(super) apart: Vec<SeparateLaunch>,
     /// Which keys its attention reads.
@@ -109,7 +109,7 @@ pub(super) enum Keys {
 
 /// Launches of one operator, or of one kind of collective.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Launch {
+pub(super) struct LaunchCount {
     pub(super) call: String,
     pub(super) count: usize,
     /// What it computes: ops of the program by the names of what they make.
@@ -146,7 +146,7 @@ pub(super) struct OpTotal {
 
 /// Bytes on the fullest card.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Memory {
+pub(super) struct CardBytes {
     pub(super) weights: u64,
     pub(super) kv_cache: u64,
     pub(super) kv_per_token: u64,
@@ -170,7 +170,7 @@ pub(super) struct Alternative {
 }
 
 impl Report {
-    pub(super) fn new(model: &str, config: &ModelConfig, request: &Request<'_>, programs: &Programs) -> Self {
+    pub(super) fn new(model: &str, config: &ModelConfig, request: &ExplainRequest<'_>, programs: &Programs) -> Self {
         let Programs { shown, alternatives } = programs;
         let found = exchanges(&shown.split.lowered);
         Self {
@@ -200,7 +200,7 @@ impl Report {
     }
 }
 
-fn pass(request: &Request<'_>, compiled: &Compiled) -> Pass {
+fn pass(request: &ExplainRequest<'_>, compiled: &Compiled) -> Pass {
     Pass {
         batch: request.deployment.batch,
         sequence: compiled.pass.sequence,
@@ -264,7 +264,7 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
         let value = note.value.rsplit('.').next().unwrap_or_default();
         format!("{} of {value}", note.kind)
     };
-    let mut calls: Vec<Launch> = Vec::new();
+    let mut calls: Vec<LaunchCount> = Vec::new();
     let mut seen = None;
     for step in plan.steps.iter().filter(|step| plan.notes[step.op].layer == Some(layer)) {
         let call = match &step.action {
@@ -273,7 +273,7 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
             Action::Record(_) | Action::Wait(_) => continue,
         };
         let at = calls.iter().position(|known| known.call == call).unwrap_or_else(|| {
-            calls.push(Launch { call: call.to_owned(), count: 0, computes: Vec::new() });
+            calls.push(LaunchCount { call: call.to_owned(), count: 0, computes: Vec::new() });
             calls.len() - 1
         });
         calls[at].count += 1;
@@ -317,7 +317,7 @@ fn totals(exchanges: &[ExplainedExchange], tokens: usize) -> Totals {
     }
 }
 
-fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
+fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
     let total = |rank| memory_wanted(&[plans], rank).into_iter().map(|(_, bytes)| bytes.0).sum::<u64>();
     let total_by_rank: Vec<u64> = (0..plans.len()).map(total).collect();
     let fullest = total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
@@ -331,7 +331,7 @@ fn memory(plans: &[Plan], request: &Request<'_>) -> Memory {
         };
         plan.states.iter().map(local).sum()
     });
-    Memory {
+    CardBytes {
         weights: bytes(Region::Weights),
         kv_cache: bytes(Region::States),
         kv_per_token: cached / (request.deployment.batch * request.deployment.context) as u64,

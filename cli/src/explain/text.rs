@@ -6,7 +6,7 @@ use ascend_tp::emulator::Soc;
 use ascend_tp::exec::KEY_BLOCK;
 
 use super::fold::{class_of, fold};
-use super::report::{Alternative, Keys, Launches, Memory, Pass, Report, Totals};
+use super::report::{Alternative, CardBytes, Keys, Launches, Pass, Report, Totals};
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::table::{Align, Table};
 
@@ -191,7 +191,7 @@ fn counts(totals: &Totals) -> String {
     totals.by_op.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn memory(memory: &Memory, pass: &Pass) -> String {
+fn memory(memory: &CardBytes, pass: &Pass) -> String {
     let mut table = Table::new([("kind", Align::Left), ("bytes", Align::Right), ("", Align::Right), ("", Align::Left)]);
     let tokens = pass.batch * pass.context;
     let caches = format!("{} for each of {}", grouped(memory.kv_per_token), counted(tokens, "position"));
@@ -214,7 +214,7 @@ fn memory(memory: &Memory, pass: &Pass) -> String {
 }
 
 /// What is left of a card for more sequences.
-fn room(memory: &Memory) -> String {
+fn room(memory: &CardBytes) -> String {
     let chip = Soc::default();
     let card = chip.hbm_usable_bytes();
     let name = chip.name();

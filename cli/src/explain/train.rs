@@ -58,7 +58,7 @@ struct Report {
     idle: Vec<f64>,
     /// With sums in one order: the bytes that a card holds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory: Option<Memory>,
+    memory: Option<TrainMemory>,
     /// Of the layer in the middle and the card that has it, in all micro-batches: operators.
     launches: Launches,
     collectives: Vec<Timed>,
@@ -146,14 +146,14 @@ impl fmt::Display for Launches {
 
 /// What the fullest card holds.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Memory {
+struct TrainMemory {
     /// Bytes with every sum in one order.
     exact: u64,
     /// The same run without one order of sums.
     usual: u64,
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for TrainMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [exact, usual] = [self.exact, self.usual].map(decimal_bytes);
         write!(f, "{exact} with every sum in one order, {usual} without")
@@ -186,14 +186,18 @@ struct Timed {
 }
 
 /// What sums in one order cost in memory; None where they are made as they come.
-fn price_of_exactness(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Option<Memory>, Diagnostics> {
+fn price_of_exactness(
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: &Layout,
+) -> Result<Option<TrainMemory>, Diagnostics> {
     if !recipe.exact {
         return Ok(None);
     }
     let held = |recipe: &Recipe| -> Result<u64, Diagnostics> {
         Ok(memory::wanted(&compile(config, recipe, layout, Target::ANY)?).iter().map(|(_, bytes)| bytes.0).sum())
     };
-    Ok(Some(Memory { exact: held(recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }))
+    Ok(Some(TrainMemory { exact: held(recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }))
 }
 
 /// Runs the command.
@@ -454,7 +458,7 @@ fn beside(plan: &Plan, spans: &[Option<SimulatedSpan>], exchange: SimulatedSpan)
 }
 
 /// Alike collectives of alike layers and of all micro-batches.
-struct Row<'a> {
+struct CollectivesRow<'a> {
     first: &'a Timed,
     times: usize,
     us: f64,
@@ -463,16 +467,16 @@ struct Row<'a> {
     beside: BTreeMap<String, f64>,
 }
 
-fn rows(report: &Report) -> Vec<Row<'_>> {
+fn rows(report: &Report) -> Vec<CollectivesRow<'_>> {
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
-    let mut rows: Vec<Row<'_>> = Vec::new();
+    let mut rows: Vec<CollectivesRow<'_>> = Vec::new();
     for found in &report.collectives {
         let Collective { op, value, tensors, axes, bytes, reason, .. } = &found.collective;
         let class =
             (op, class_of(value), tensors, axes, bytes, found.dtype, class_of(reason), found.call, &found.apart);
         let place = *places.entry(class).or_insert(rows.len());
         if place == rows.len() {
-            rows.push(Row { first: found, times: 0, us: 0.0, hidden_us: 0.0, beside: BTreeMap::new() });
+            rows.push(CollectivesRow { first: found, times: 0, us: 0.0, hidden_us: 0.0, beside: BTreeMap::new() });
         }
         let (row, times) = (&mut rows[place], found.times as f64);
         row.times += found.times;
@@ -504,7 +508,7 @@ fn render(report: &Report) -> String {
         return text;
     }
     let _ = writeln!(text, "\nCollectives of one step\n{}", table(&rows));
-    let sum = |of: fn(&Row<'_>) -> f64| rows.iter().map(of).sum::<f64>();
+    let sum = |of: fn(&CollectivesRow<'_>) -> f64| rows.iter().map(of).sum::<f64>();
     let (all_us, hidden_us) = (sum(|row| row.us), sum(|row| row.hidden_us));
     let bytes: u64 = rows.iter().map(|row| row.times as u64 * row.first.collective.bytes).sum();
     let _ = writeln!(
@@ -531,7 +535,7 @@ fn render(report: &Report) -> String {
 }
 
 /// Exchanges of a step, a row a kind.
-fn table(rows: &[Row<'_>]) -> Table<10> {
+fn table(rows: &[CollectivesRow<'_>]) -> Table<10> {
     let mut table = Table::new([
         ("a step", Align::Right),
         ("op", Align::Left),
@@ -573,7 +577,7 @@ fn table(rows: &[Row<'_>]) -> Table<10> {
 }
 
 /// Exchanges that are no call of the product beside them, and why.
-fn apart(rows: &[Row<'_>]) -> String {
+fn apart(rows: &[CollectivesRow<'_>]) -> String {
     let mut table =
         Table::new([("a step", Align::Right), ("apart from its product", Align::Left), ("why", Align::Left)]);
     let mut is_empty = true;

@@ -66,7 +66,7 @@ struct SummaryReport {
 
 /// One line of a stream.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct StreamLine {
     request: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u32>,
@@ -77,7 +77,7 @@ pub(super) struct Line {
     finish: Option<FinishReport>,
 }
 
-impl Line {
+impl StreamLine {
     pub(super) fn of(event: &RequestEvent<'_>) -> Self {
         match event {
             RequestEvent::Token(token) => Self {

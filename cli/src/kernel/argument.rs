@@ -23,7 +23,7 @@ pub(super) enum Argument {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryArgument {
     pub(super) direction: Direction,
-    pub(super) element: Element,
+    pub(super) element: ArgumentType,
     pub(super) count: usize,
     pub(super) source: Source,
 }
@@ -47,7 +47,7 @@ pub(super) enum Source {
 
 /// An element type of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Element {
+pub(super) enum ArgumentType {
     F32,
     F16,
     Bf16,
@@ -58,21 +58,21 @@ pub(super) enum Element {
 /// Memory of the largest card.
 const MOST_BYTES: usize = 64 << 30;
 
-const ELEMENTS: [(&str, Element); 11] = [
-    ("f32", Element::F32),
-    ("f16", Element::F16),
-    ("bf16", Element::Bf16),
-    ("i8", Element::Integer(1, true)),
-    ("u8", Element::Integer(1, false)),
-    ("i16", Element::Integer(2, true)),
-    ("u16", Element::Integer(2, false)),
-    ("i32", Element::Integer(4, true)),
-    ("u32", Element::Integer(4, false)),
-    ("i64", Element::Integer(8, true)),
-    ("u64", Element::Integer(8, false)),
+const ELEMENTS: [(&str, ArgumentType); 11] = [
+    ("f32", ArgumentType::F32),
+    ("f16", ArgumentType::F16),
+    ("bf16", ArgumentType::Bf16),
+    ("i8", ArgumentType::Integer(1, true)),
+    ("u8", ArgumentType::Integer(1, false)),
+    ("i16", ArgumentType::Integer(2, true)),
+    ("u16", ArgumentType::Integer(2, false)),
+    ("i32", ArgumentType::Integer(4, true)),
+    ("u32", ArgumentType::Integer(4, false)),
+    ("i64", ArgumentType::Integer(8, true)),
+    ("u64", ArgumentType::Integer(8, false)),
 ];
 
-impl Element {
+impl ArgumentType {
     fn find(name: &str) -> Result<Self, String> {
         let found = ELEMENTS.iter().find(|(known, _)| *known == name).map(|(_, element)| *element);
         let known = || ELEMENTS.map(|(name, _)| name).join(", ");
@@ -135,10 +135,10 @@ impl FromStr for Argument {
             "out" => Direction::Out,
             "inout" => Direction::InOut,
             "bytes" => return Ok(Self::Structure(rest.into())),
-            other => return Element::find(other)?.parse(rest).map(Self::Value),
+            other => return ArgumentType::find(other)?.parse(rest).map(Self::Value),
         };
         let mut words = rest.splitn(3, ':');
-        let element = Element::find(words.next().unwrap_or_default())?;
+        let element = ArgumentType::find(words.next().unwrap_or_default())?;
         let count = words.next().and_then(|count| count.parse::<usize>().ok()).filter(|count| *count > 0);
         let count =
             count.ok_or_else(|| format!("`{rest}` has no count: expected {first}:TYPE:COUNT, of at least 1"))?;
@@ -221,8 +221,12 @@ mod tests {
     #[test]
     fn arguments_are_memory_or_values() {
         let memory = "in:bf16:24:random=7".parse::<Argument>().expect("memory");
-        let expected =
-            MemoryArgument { direction: Direction::In, element: Element::Bf16, count: 24, source: Source::Random(7) };
+        let expected = MemoryArgument {
+            direction: Direction::In,
+            element: ArgumentType::Bf16,
+            count: 24,
+            source: Source::Random(7),
+        };
         assert_eq!(memory, Argument::Memory(expected));
         assert_eq!("i16:-2".parse(), Ok(Argument::Value(vec![0xfe, 0xff])));
         assert_eq!("f16:1".parse(), Ok(Argument::Value(vec![0, 0x3c])));

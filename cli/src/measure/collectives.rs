@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use super::error::Error;
-use super::pattern::{self, MOST_RANKS, Run};
+use super::pattern::{self, ElementRun, MOST_RANKS};
 use super::report::{Axes, Column, Form, Table, column};
 use super::sample::Samples;
 use super::{Bench, Effort};
@@ -92,14 +92,16 @@ impl Collective {
     }
 
     /// What rank `rank` must have got.
-    fn expected(self, elems: usize, rank: usize, ranks: usize) -> Vec<Run> {
+    fn expected(self, elems: usize, rank: usize, ranks: usize) -> Vec<ElementRun> {
         let part = elems / ranks;
         match self {
-            Self::AllReduce => vec![Run { elems, of: None, first: 0 }],
-            Self::AllGather => (0..ranks).map(|of| Run { elems: part, of: Some(of), first: 0 }).collect(),
-            Self::ReduceScatter => vec![Run { elems: part, of: None, first: part * rank }],
-            Self::Broadcast => vec![Run { elems, of: Some(0), first: 0 }],
-            Self::AllToAll => (0..ranks).map(|of| Run { elems: part, of: Some(of), first: part * rank }).collect(),
+            Self::AllReduce => vec![ElementRun { elems, of: None, first: 0 }],
+            Self::AllGather => (0..ranks).map(|of| ElementRun { elems: part, of: Some(of), first: 0 }).collect(),
+            Self::ReduceScatter => vec![ElementRun { elems: part, of: None, first: part * rank }],
+            Self::Broadcast => vec![ElementRun { elems, of: Some(0), first: 0 }],
+            Self::AllToAll => {
+                (0..ranks).map(|of| ElementRun { elems: part, of: Some(of), first: part * rank }).collect()
+            }
         }
     }
 }
@@ -339,7 +341,7 @@ impl<'a> Exchange<'a> {
     /// Runs it once on known numbers.
     fn check(&self, send: &Buffer, recv: &Buffer) -> Result<(), Error> {
         let (rank, ranks) = (self.communicator.rank(), self.communicator.world());
-        let own = Run { elems: self.send.len_bytes() / self.dtype.size_bytes(), of: Some(rank), first: 0 };
+        let own = ElementRun { elems: self.send.len_bytes() / self.dtype.size_bytes(), of: Some(rank), first: 0 };
         let given = pattern::bytes(&[own], ranks, self.dtype);
         let gets = self.recv.len_bytes();
         send.write(0, &given)?;

@@ -20,7 +20,7 @@ pub(super) const MOST_RANKS: usize = 64;
 
 /// Elements from `first` on, alike but for where they begin.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct ElementRun {
     pub(super) elems: usize,
     /// Rank whose numbers they are; none if they are the sum of all.
     pub(super) of: Option<usize>,
@@ -33,7 +33,7 @@ const fn number(rank: usize, index: usize) -> usize {
     (rank + index) % PERIOD
 }
 
-impl Run {
+impl ElementRun {
     fn at(self, index: usize, world: usize) -> f32 {
         let at = self.first + index;
         let value = match self.of {
@@ -70,7 +70,7 @@ fn decode(bytes: &[u8], dtype: DType) -> f64 {
 }
 
 /// The bytes of all runs, one after another.
-pub(super) fn bytes(runs: &[Run], world: usize, dtype: DType) -> Vec<u8> {
+pub(super) fn bytes(runs: &[ElementRun], world: usize, dtype: DType) -> Vec<u8> {
     let elems: usize = runs.iter().map(|run| run.elems).sum();
     let mut bytes = Vec::with_capacity(elems * dtype.size_bytes());
     for run in runs {
@@ -90,7 +90,7 @@ pub(super) fn check(
     what: &str,
     rank: usize,
     found: &[u8],
-    runs: &[Run],
+    runs: &[ElementRun],
     world: usize,
     dtype: DType,
 ) -> Result<(), Error> {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn runs_stand_one_after_another_and_sums_are_exact() {
-        let runs = [Run { elems: 3, of: Some(2), first: 4 }, Run { elems: 7, of: None, first: 1 }];
+        let runs = [ElementRun { elems: 3, of: Some(2), first: 4 }, ElementRun { elems: 7, of: None, first: 1 }];
         let found = bytes(&runs, 3, DType::BF16);
         let numbers: Vec<f64> = found.chunks(2).map(|chunk| decode(chunk, DType::BF16)).collect();
         // Rank 2 has (2 + i) mod 5; the sum of ranks 0, 1, 2 at i is that of i, i + 1, i + 2, each mod 5.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_differs_is_named() {
-        let runs = [Run { elems: 6000, of: Some(0), first: 0 }];
+        let runs = [ElementRun { elems: 6000, of: Some(0), first: 0 }];
         let mut found = bytes(&runs, 1, DType::F32);
         assert!(check("a copy", 0, &found, &runs, 1, DType::F32).is_ok());
         found[4 * 5001..4 * 5002].copy_from_slice(&9.0_f32.to_le_bytes());

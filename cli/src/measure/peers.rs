@@ -139,7 +139,7 @@ impl Peer {
     /// # Errors
     /// What is printed is something else, or lacks a task.
     pub(crate) fn read(self, printed: &str) -> Result<Times, Diagnostic> {
-        let written = Written::of(self.name(), printed)?;
+        let written = PeerOutput::of(self.name(), printed)?;
         self.times(written.version, |task| written.seconds.get(&task.key()).cloned().unwrap_or_default())
     }
 
@@ -203,12 +203,12 @@ fn start(text: &str) -> String {
 /// What the programs of `cli/peers/` print.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Written {
+pub(super) struct PeerOutput {
     pub(super) version: String,
     pub(super) seconds: BTreeMap<String, Vec<f64>>,
 }
 
-impl Written {
+impl PeerOutput {
     /// What a peer of a name says in its last line.
     ///
     /// # Errors

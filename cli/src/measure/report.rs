@@ -161,9 +161,9 @@ impl Table {
 }
 
 /// One row as an object.
-struct Row<'a>(&'a [Column], &'a [Cell]);
+struct RowObject<'a>(&'a [Column], &'a [Cell]);
 
-impl Serialize for Row<'_> {
+impl Serialize for RowObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (column, cell) in self.0.iter().zip(self.1) {
@@ -174,13 +174,13 @@ impl Serialize for Row<'_> {
 }
 
 /// All rows as a list.
-struct Rows<'a>(&'a Table);
+struct RowList<'a>(&'a Table);
 
-impl Serialize for Rows<'_> {
+impl Serialize for RowList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.0.rows.len()))?;
         for row in &self.0.rows {
-            list.serialize_element(&Row(self.0.columns, row))?;
+            list.serialize_element(&RowObject(self.0.columns, row))?;
         }
         list.end()
     }
@@ -191,7 +191,7 @@ impl Serialize for Table {
         let mut map = serializer.serialize_map(Some(3))?;
         map.serialize_entry("name", &self.name)?;
         map.serialize_entry("title", &self.title)?;
-        map.serialize_entry("rows", &Rows(self))?;
+        map.serialize_entry("rows", &RowList(self))?;
         map.end()
     }
 }

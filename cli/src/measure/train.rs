@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::error::Error;
-use super::peers::Written;
+use super::peers::PeerOutput;
 use super::report::{Cell, Column, Form, Table, column};
 use super::{Bench, Samples};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
@@ -134,7 +134,7 @@ fn dtypes() -> Vec<&'static str> {
 /// # Errors
 /// It printed something else, or lacks a type.
 pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
-    let mut written = Written::of(PEER, printed)?;
+    let mut written = PeerOutput::of(PEER, printed)?;
     let mut seconds = BTreeMap::new();
     for dtype in dtypes() {
         let times = written.seconds.remove(&format!("train {dtype}")).unwrap_or_default();

@@ -9,7 +9,7 @@ use ascend_tp_planner::validate::{Class, ErrorBar};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Entry {
+pub(super) struct SplitEntry {
     pub(super) split: String,
     pub(super) properties: BTreeMap<&'static str, String>,
     /// Sequences of each replica.
@@ -29,15 +29,15 @@ pub(super) struct Entry {
 pub(super) struct Report {
     /// How far such times are usually off.
     pub(super) error_bar: ErrorBar,
-    pub(super) best: Vec<Entry>,
+    pub(super) best: Vec<SplitEntry>,
     /// Of every other size of replicas, the best.
-    pub(super) beaten: Vec<Entry>,
+    pub(super) beaten: Vec<SplitEntry>,
     /// Splits that can run and are in neither list.
     pub(super) others: usize,
     /// One of each size of replicas that cannot run.
-    pub(super) refused: Vec<Entry>,
+    pub(super) refused: Vec<SplitEntry>,
     /// The best of those whose weights two axes cut, if any can run.
-    pub(super) grid: Option<Entry>,
+    pub(super) grid: Option<SplitEntry>,
 }
 
 /// One split in full.
@@ -45,7 +45,7 @@ pub(super) struct Report {
 pub(super) struct Explanation {
     /// How far such times are usually off.
     pub(super) error_bar: ErrorBar,
-    pub(super) entry: Entry,
+    pub(super) entry: SplitEntry,
     pub(super) can_run: bool,
     /// Its place among the feasible, from 1 on.
     pub(super) place: Option<usize>,
@@ -66,7 +66,7 @@ pub(super) struct Phase {
     pub(super) terms: Vec<(&'static str, f64)>,
 }
 
-impl Entry {
+impl SplitEntry {
     fn new(request: &ServingRequest<'_>, candidate: &Candidate, reason: String) -> Self {
         let memory_bytes = candidate.memory.total().0;
         let usable = request.profile.hbm_usable_bytes();
@@ -111,7 +111,7 @@ fn reason(winner: Option<&Candidate>, candidate: &Candidate) -> String {
 impl Report {
     pub(super) fn new(request: &ServingRequest<'_>, found: &Found, top: usize) -> Self {
         let winner = found.feasible.first();
-        let entry = |candidate: &Candidate| Entry::new(request, candidate, reason(winner, candidate));
+        let entry = |candidate: &Candidate| SplitEntry::new(request, candidate, reason(winner, candidate));
         let (best, rest) = found.feasible.split_at(top.min(found.feasible.len()));
         let size = |candidate: &Candidate| candidate.split.tensor_parallel;
         let mut sizes: Vec<usize> = best.iter().map(size).collect();
@@ -120,7 +120,7 @@ impl Report {
             sizes.push(size(candidate));
             is_first
         };
-        let beaten: Vec<Entry> = rest.iter().filter(&mut first_of_its_size).map(entry).collect();
+        let beaten: Vec<SplitEntry> = rest.iter().filter(&mut first_of_its_size).map(entry).collect();
         let refused = found.refused.iter().filter(first_of_its_size).map(entry).collect();
         Self {
             error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
@@ -156,7 +156,7 @@ impl Explanation {
         let phase = |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
         Ok(Self {
             error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
-            entry: Entry::new(request, candidate, reason(found.feasible.first(), candidate)),
+            entry: SplitEntry::new(request, candidate, reason(found.feasible.first(), candidate)),
             can_run: candidate.constraint.is_none(),
             place: (*at < found.feasible.len()).then_some(at + 1),
             alike: matching.len() - 1,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ascend_tp::base::Bytes;
 use ascend_tp_planner::serve::{Objective, ServingRequest};
 
-use super::report::{Entry, Explanation, Report};
+use super::report::{Explanation, Report, SplitEntry};
 use crate::numbers::{counted, grouped};
 use crate::table::{Align, Table};
 
@@ -28,7 +28,7 @@ fn heading(name: &str, request: &ServingRequest<'_>) -> String {
     )
 }
 
-fn table(entries: &[Entry]) -> String {
+fn table(entries: &[SplitEntry]) -> String {
     let mut table = Table::new([
         ("", Align::Right),
         ("split", Align::Left),

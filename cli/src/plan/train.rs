@@ -41,7 +41,7 @@ pub(super) fn run(
         let problem = Diagnostic::new("--tokens", "means nothing").expected("a number above 0").found(tokens);
         return Err(Diagnostics::from(problem).into());
     }
-    let report = Report::new(&Request {
+    let report = Report::new(&PlanRequest {
         model,
         config,
         cards,
@@ -64,7 +64,7 @@ pub(super) fn run(
 
 /// What was asked.
 #[derive(Debug)]
-struct Request<'a> {
+struct PlanRequest<'a> {
     /// The model's name.
     model: &'a str,
     config: &'a ModelConfig,
@@ -103,21 +103,21 @@ struct Report {
     usable_gib: f64,
     /// How far such times are usually off.
     error_bar: ErrorBar,
-    best: Vec<Line>,
+    best: Vec<SettingLine>,
     /// Of the best, if it has copies.
     gradients: Vec<Sum>,
     /// Of what --why asks for or else of the best, if its cards have rows and columns.
     grid: Option<GridLine>,
     /// Of the same, if several of its cards share a sequence.
     keys: Option<KeysLine>,
-    run: Option<Run>,
+    run: Option<WholeRun>,
     losers: Vec<LosingChoice>,
     why: Option<LosingChoice>,
 }
 
 /// One setting and what it takes.
 #[derive(Debug, Serialize)]
-struct Line {
+struct SettingLine {
     setting: String,
     step_s: f64,
     tokens_per_s_and_card: f64,
@@ -174,7 +174,7 @@ struct KeysLine {
 
 /// The time of the whole run with the best setting.
 #[derive(Debug, Serialize)]
-struct Run {
+struct WholeRun {
     flops_per_parameter: f64,
     tokens: f64,
     parameters: f64,
@@ -188,7 +188,7 @@ struct Run {
 struct LosingChoice {
     choice: String,
     /// Its best setting, if one fits.
-    best: Option<Line>,
+    best: Option<SettingLine>,
     /// Its smallest, if none fits.
     smallest: Option<String>,
     reason: String,
@@ -199,7 +199,7 @@ impl Report {
     ///
     /// # Errors
     /// Sizes that mean nothing, a choice that names nothing, a model that fits on none of the splits.
-    fn new(request: &Request<'_>) -> Result<Self, Diagnostics> {
+    fn new(request: &PlanRequest<'_>) -> Result<Self, Diagnostics> {
         let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);
         let search = Search::new(&job)?;
@@ -232,7 +232,7 @@ impl Report {
             offered_gib: job.profile.hbm_usable_bytes() as f64 / GIB,
             usable_gib: usable_bytes(&job) / GIB,
             error_bar: ErrorBar::of(Class::Training, job.profile.soc),
-            run: request.tokens.map(|tokens| Run::new(&job, &winner, tokens)),
+            run: request.tokens.map(|tokens| WholeRun::new(&job, &winner, tokens)),
             losers: search
                 .losers(&winner.setting)
                 .into_iter()
@@ -242,7 +242,7 @@ impl Report {
             grid: grid(request.config, &job, &shown)?,
             keys: keys(request.config, &job, &shown)?,
             why: why.map(|(choice, verdict)| loser(choice, verdict)),
-            best: best.iter().map(Line::new).collect(),
+            best: best.iter().map(SettingLine::new).collect(),
         })
     }
 }
@@ -259,7 +259,7 @@ pub(crate) fn fits_nowhere(place: &str, job: &Job, search: &Search<'_>) -> Optio
     Some(problem.found(format!("{:.1} GiB with {setting} ({} GiB)", memory.total() / GIB, sum.join(" + "))))
 }
 
-fn job(request: &Request<'_>, cards: usize) -> Job {
+fn job(request: &PlanRequest<'_>, cards: usize) -> Job {
     let site = (request.profile.clone(), request.topology.clone());
     Job::new(request.config, (request.sequence, request.global_batch), cards, site)
 }
@@ -313,7 +313,7 @@ fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<Ke
 }
 
 /// The fewest cards, doubling, on which the job fits.
-fn nearest(request: &Request<'_>) -> String {
+fn nearest(request: &PlanRequest<'_>) -> String {
     let more = std::iter::successors(Some(request.cards.max(1) * 2), |cards| cards.checked_mul(2));
     for cards in more.take_while(|cards| *cards <= request.topology.cards()) {
         let job = job(request, cards);
@@ -326,7 +326,7 @@ fn nearest(request: &Request<'_>) -> String {
     "it fits on no doubling of these cards that the topology joins; take a smaller batch or sequence".to_owned()
 }
 
-impl Line {
+impl SettingLine {
     fn new(found: &PredictedSplit) -> Self {
         let PredictedSplit { setting, prediction } = found;
         let terms = prediction.terms.named();
@@ -348,7 +348,7 @@ impl Line {
     }
 }
 
-impl Run {
+impl WholeRun {
     fn new(job: &Job, winner: &PredictedSplit, tokens: f64) -> Self {
         let run = winner.prediction.run(job, &winner.setting, tokens);
         Self {
@@ -367,7 +367,7 @@ impl LosingChoice {
         let choice = choice.to_string();
         match verdict {
             Verdict::Fits(found) if *found == *winner => {
-                Self { choice, best: Some(Line::new(&found)), smallest: None, reason: "is the best".to_owned() }
+                Self { choice, best: Some(SettingLine::new(&found)), smallest: None, reason: "is the best".to_owned() }
             }
             Verdict::Fits(found) => {
                 let slower_s = (found.prediction.step_us - winner.prediction.step_us) / 1e6;
@@ -383,7 +383,7 @@ impl LosingChoice {
                 } else {
                     format!("slower by {slower_s:.3} s: {}", causes.join(", "))
                 };
-                Self { choice, best: Some(Line::new(&found)), smallest: None, reason }
+                Self { choice, best: Some(SettingLine::new(&found)), smallest: None, reason }
             }
             Verdict::TooBig(setting, memory) => {
                 let (kind, bytes) = memory.kinds().into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
@@ -482,7 +482,7 @@ fn keys_text(keys: &KeysLine) -> String {
     )
 }
 
-fn best(lines: &[Line]) -> Table<9> {
+fn best(lines: &[SettingLine]) -> Table<9> {
     let mut table = Table::new([
         ("", Align::Right),
         ("step", Align::Right),
@@ -541,7 +541,7 @@ fn gradients(sums: &[Sum]) -> Table<5> {
 }
 
 /// Seconds by what takes them beside bytes by kind.
-fn account(line: &Line) -> Table<6> {
+fn account(line: &SettingLine) -> Table<6> {
     let mut table = Table::new([
         ("of the step", Align::Left),
         ("s", Align::Right),
@@ -563,7 +563,7 @@ fn account(line: &Line) -> Table<6> {
     table
 }
 
-fn days(run: &Run, winner: Option<&Line>) -> String {
+fn days(run: &WholeRun, winner: Option<&SettingLine>) -> String {
     let utilisation = winner
         .map_or_else(String::new, |line| format!("; MFU {:.1} %, HFU {:.1} %", line.mfu_percent, line.hfu_percent));
     format!(

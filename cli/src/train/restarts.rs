@@ -23,7 +23,7 @@ use ascend_tp::world::{ProcessGroup, World};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::super::children::{ChildOutput, Children, Job, OrderlyEnd};
+use super::super::children::{ChildJob, ChildOutput, Children, OrderlyEnd};
 use super::super::failure::{Failure, Outcome};
 use super::super::numbers::counted;
 use super::super::site::Site;
@@ -253,7 +253,7 @@ impl<'a> Supervisor<'a> {
         let folder = if grows { Some(tempfile::tempdir()?) } else { None };
         let begun = folder.as_ref().map(|folder| folder.path().join("begun"));
         words.extend(begun.iter().flat_map(|path| ["--begun".into(), path.clone().into_os_string()]));
-        let mut job = Job::own("training", cards.len(), &words, ChildOutput::Through)?;
+        let mut job = ChildJob::own("training", cards.len(), &words, ChildOutput::Through)?;
         job.cards = (!is_all).then(|| cards.iter().map(|card| self.world.physical_card(*card)).collect());
         let growth = |begun| Growth { supervisor: self, begun, every, cards, before: None, look: None };
         let mut growth = begun.map(growth);
@@ -268,7 +268,7 @@ impl<'a> Supervisor<'a> {
     fn look(&self, at_work: &[usize]) -> Result<Children, Failure> {
         let mut words = self.words(&["--cards-that-answer"]);
         words.extend(at_work.iter().map(|card| format!("--at-work={card}").into()));
-        Job::own("the look at the cards", 1, &words, ChildOutput::OutputAndErrors)?.start()
+        ChildJob::own("the look at the cards", 1, &words, ChildOutput::OutputAndErrors)?.start()
     }
 
     fn choose(&self, answers: &Answers) -> Result<Vec<usize>, Diagnostics> {

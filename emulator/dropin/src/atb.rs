@@ -14,7 +14,7 @@ use std::ptr;
 use ascend_tp_emulator::{Emulator, Table, dropin};
 use ascend_tp_sys::{Library, aclDataType, aclFormat, aclrtStream};
 
-use self::run::{Run, cache_shapes, product_shapes, rotary_shapes};
+use self::run::{OperationRun, cache_shapes, product_shapes, rotary_shapes};
 use crate::export;
 use crate::process::{self, Process};
 
@@ -383,7 +383,7 @@ unsafe extern "C" fn operation_execute(
         let pack = unsafe { &*pack };
         // SAFETY: C++ passes a context of `create_context`.
         let stream = unsafe { (*context).stream };
-        let mut run = Run { table, stream, workspace, left: workspace_size, made: Vec::new() };
+        let mut run = OperationRun { table, stream, workspace, left: workspace_size, made: Vec::new() };
         match kind {
             Kind::Rotary => run.rotary(pack),
             Kind::ReshapeAndCache => run.reshape_and_cache(pack),

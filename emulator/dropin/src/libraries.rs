@@ -31,20 +31,20 @@ const TEXTS: [(&str, &str); 3] = [
 ];
 
 /// A file to write: its name, whose functions it has, and the library it needs beside the shared one.
-struct Part {
+struct LibraryFile {
     name: &'static str,
     owns: Option<Library>,
     needs: Option<&'static str>,
 }
 
-const fn part(name: &'static str, owns: Option<Library>, needs: Option<&'static str>) -> Part {
-    Part { name, owns, needs }
+const fn part(name: &'static str, owns: Option<Library>, needs: Option<&'static str>) -> LibraryFile {
+    LibraryFile { name, owns, needs }
 }
 
 /// Since CANN 8.5 the runtime and the communicators have a library of their own, with the same functions, and operators one for
 /// each of their repositories, any of which programs look an operator up in. The last ones programs name on their link
 /// line or open, and find there nothing that only they have. In this order: a part needs earlier ones.
-const PARTS: [Part; 25] = [
+const PARTS: [LibraryFile; 25] = [
     part("ascendcl", Some(Library::AscendCl), None),
     part("acl_rt", Some(Library::AscendCl), None),
     part("hccl", Some(Library::Hccl), None),
@@ -191,7 +191,7 @@ fn assembly<'a>(names: impl Iterator<Item = &'a str>, trap: &str) -> String {
     text
 }
 
-fn link(part: &Part, folder: &Path, source: &Path, object: &Path) -> Result<(), WriteError> {
+fn link(part: &LibraryFile, folder: &Path, source: &Path, object: &Path) -> Result<(), WriteError> {
     let mut command = Command::new("cc");
     command.args(["-shared", "-nostdlib", "-o"]).arg(object).args(["-x", "assembler"]).arg(source).args(["-x", "none"]);
     command.arg(format!("-Wl,-soname,lib{}.so", part.name));

@@ -18,7 +18,7 @@ use crate::base::handle::HandleKind;
 use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
 use crate::memory::raw::{RawSpan, load_array};
-use crate::runtime::compiled::{Compiled, CompiledLibrary, Place};
+use crate::runtime::compiled::{Compiled, CompiledLibrary, LaunchPlace};
 use crate::runtime::kernel::{Argument, Function, HostKernel, KernelBody};
 use crate::runtime::stream::Access;
 use crate::runtime::thread;
@@ -297,7 +297,7 @@ impl Machine {
             (state.fresh_number(), self.site(&state, Some(stream)))
         };
         let seed = self.strict().map_or(0, |strict| strict.seed()).wrapping_add(number);
-        let place = Place { card, blocks, cores: self.config().soc.vector_cores(), seed };
+        let place = LaunchPlace { card, blocks, cores: self.config().soc.vector_cores(), seed };
         let machine = self.weak();
         Ok(Arc::new(move |_: &Workers| {
             let machine = machine.upgrade().ok_or_else(machine_ended)?;

@@ -16,7 +16,7 @@ use crate::hccl::CollectiveCall;
 use crate::hccl::group::{Group, Way};
 use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::{Message, Request, Written};
+use crate::hccl::link::wire::{CallRequest, Message, WrittenRequest};
 use crate::hccl::meeting::{Arrival, Meeting};
 use crate::hccl::perform::WorkShare;
 use crate::hccl::rank_location::RankLocation;
@@ -141,7 +141,7 @@ impl State {
         if !self.hccl.groups.group(meeting.group()).is_ok_and(|group| group.has_place(number)) {
             return Ok(());
         }
-        let written = Request::of(&arrival.call).write();
+        let written = CallRequest::of(&arrival.call).write();
         let failure = if table.lay(number, arrival.rank, &written.bytes) {
             meeting.disagreement_at_table(number, &table, position, &written)
         } else {
@@ -268,7 +268,7 @@ impl State {
         for position in 0..meeting.arrivals.len() {
             let Some(link) = meeting.location(position) else { continue };
             let Some(laid) = table.read(number, position as u32) else { continue };
-            let call = Request::read(&laid.bytes)?.into_call(|buffer| link.reach(buffer))?;
+            let call = CallRequest::read(&laid.bytes)?.into_call(|buffer| link.reach(buffer))?;
             meeting.place_rank_elsewhere(position, call, laid.has_reached);
         }
         Ok(())
@@ -277,7 +277,13 @@ impl State {
 
 impl Meeting {
     /// What is wrong between the call at a position, `written` so, and the others on the table.
-    fn disagreement_at_table(&self, number: u64, table: &Table, position: usize, written: &Written) -> Option<Failure> {
+    fn disagreement_at_table(
+        &self,
+        number: u64,
+        table: &Table,
+        position: usize,
+        written: &WrittenRequest,
+    ) -> Option<Failure> {
         let own = self.arrivals[position].as_ref()?;
         let wanted = &written.bytes[..written.wanted_bytes];
         let others = (0..self.arrivals.len()).filter(|other| *other != position && self.location(*other).is_some());
@@ -287,7 +293,7 @@ impl Meeting {
             }
             // Its buffers do not matter here.
             let nowhere = |_| Err(Failure::new(code::HCCL_INTERNAL, "not asked for"));
-            let asked = Request::read(&laid.bytes).and_then(|request| request.without_places().into_call(nowhere));
+            let asked = CallRequest::read(&laid.bytes).and_then(|request| request.without_places().into_call(nowhere));
             match asked {
                 Ok(call) if own.call.agrees(own.rank, &call, other) => None,
                 Ok(call) => Some(self.disagreement((other, &call), (own.rank, &own.call))),

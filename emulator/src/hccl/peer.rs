@@ -18,7 +18,7 @@ use crate::hccl::key::Key;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::endpoint::Endpoint;
 use crate::hccl::link::host;
-use crate::hccl::link::wire::{Address, Message, Reason, Request, Token};
+use crate::hccl::link::wire::{Address, CallRequest, Message, Reason, Token};
 use crate::hccl::link::wire::{Caller, Process};
 use crate::hccl::meeting::Meeting;
 use crate::hccl::rank_location::RankLocation;
@@ -365,7 +365,7 @@ impl State {
         if let Ok(group) = self.hccl.groups.group(group)
             && group.is_here(rank)
         {
-            group.post_to_meeting(key, |group| Message::Called { group, rank, key, request: Request::of(call) });
+            group.post_to_meeting(key, |group| Message::Called { group, rank, key, request: CallRequest::of(call) });
         }
     }
 

@@ -3,7 +3,7 @@
 //! Input: two spans and how rows lie in them. Output: the bytes moved, split over the pool when there are many.
 //! Invariant: overlapping ranges are moved as if through a buffer. Does not: decide who may copy (see `abi`).
 
-use crate::memory::footprint::{Footprint, Rows};
+use crate::memory::footprint::{Footprint, PitchedRows};
 use crate::memory::raw::RawSpan;
 use crate::runtime::stream::Access;
 use crate::scheduler::pool::Without;
@@ -45,7 +45,7 @@ impl Copy {
 
     /// The bytes it touches.
     pub(crate) fn accesses(&self) -> Vec<Access> {
-        let rows = |pitch: usize| Rows { start: 0, width: self.width, pitch, height: self.height };
+        let rows = |pitch: usize| PitchedRows { start: 0, width: self.width, pitch, height: self.height };
         let touched = |pitch: usize| Some(Footprint::rows(rows(pitch)));
         vec![
             Access::write("dst", &self.into).within(touched(self.into_pitch)),

@@ -11,7 +11,7 @@ const MAX_GROUPS: usize = 1 << 14;
 
 /// `height` rows of `width` bytes; row r starts at `start + r * pitch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rows {
+pub(crate) struct PitchedRows {
     pub(crate) start: usize,
     pub(crate) width: usize,
     pub(crate) pitch: usize,
@@ -20,9 +20,9 @@ pub(crate) struct Rows {
 
 /// The bytes of one access.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Footprint(Vec<Rows>);
+pub(crate) struct Footprint(Vec<PitchedRows>);
 
-impl Rows {
+impl PitchedRows {
     fn line(range: Range<usize>) -> Self {
         Self { start: range.start, width: range.len(), pitch: range.len(), height: 1 }
     }
@@ -73,11 +73,11 @@ impl Rows {
 impl Footprint {
     /// All bytes of a range.
     pub(crate) fn line(range: Range<usize>) -> Self {
-        Self(if range.is_empty() { Vec::new() } else { vec![Rows::line(range)] })
+        Self(if range.is_empty() { Vec::new() } else { vec![PitchedRows::line(range)] })
     }
 
     pub(crate) fn lines(ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
-        Self(ranges.into_iter().filter(|range| !range.is_empty()).map(Rows::line).collect())
+        Self(ranges.into_iter().filter(|range| !range.is_empty()).map(PitchedRows::line).collect())
     }
 
     /// All bytes of several.
@@ -86,7 +86,7 @@ impl Footprint {
     }
 
     /// Rows of a copy.
-    pub(crate) fn rows(rows: Rows) -> Self {
+    pub(crate) fn rows(rows: PitchedRows) -> Self {
         if rows.width == 0 || rows.height == 0 {
             return Self(Vec::new());
         }
@@ -133,7 +133,7 @@ impl Footprint {
         for (count, pitch) in spaced {
             starts = (0..count).flat_map(|index| starts.iter().map(move |start| start + index * pitch)).collect();
         }
-        Some(Self(starts.into_iter().map(|start| Rows { start, width, pitch, height }).collect()))
+        Some(Self(starts.into_iter().map(|start| PitchedRows { start, width, pitch, height }).collect()))
     }
 
     /// Whether it has no bytes.
@@ -144,7 +144,7 @@ impl Footprint {
     /// From the first byte to the last.
     pub(crate) fn extent(&self) -> Range<usize> {
         let start = self.0.iter().map(|rows| rows.start).min().unwrap_or(0);
-        start..self.0.iter().map(Rows::end).max().unwrap_or(0)
+        start..self.0.iter().map(PitchedRows::end).max().unwrap_or(0)
     }
 
     /// The first bytes found in both.
@@ -159,7 +159,7 @@ impl Footprint {
 
     /// The same bytes, `by` further on.
     pub(crate) fn shifted(&self, by: usize) -> Self {
-        Self(self.0.iter().map(|rows| Rows { start: rows.start + by, ..*rows }).collect())
+        Self(self.0.iter().map(|rows| PitchedRows { start: rows.start + by, ..*rows }).collect())
     }
 }
 

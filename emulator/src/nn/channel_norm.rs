@@ -13,7 +13,7 @@ use super::view::View;
 
 /// Rows of channels: the row `r` has the channels from `r * channels` on, counted round.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
+pub(crate) struct ChannelRows {
     /// How many rows there are.
     pub(crate) count: usize,
     /// Channels of a row, and of all.
@@ -23,7 +23,7 @@ pub(crate) struct Rows {
     pub(crate) len: usize,
 }
 
-impl Rows {
+impl ChannelRows {
     fn row_len(&self) -> usize {
         self.channels * self.len
     }
@@ -35,7 +35,7 @@ impl Rows {
 }
 
 /// The mean of each row, and the mean square of how far its elements are from it.
-pub(crate) fn moments(tiles: &dyn Tiles, x: &View, of: Rows) -> Vec<[f32; 2]> {
+pub(crate) fn moments(tiles: &dyn Tiles, x: &View, of: ChannelRows) -> Vec<[f32; 2]> {
     let (x, len) = (x.collapsed(), of.row_len());
     of_rows(
         tiles,
@@ -53,7 +53,7 @@ pub(crate) fn moments(tiles: &dyn Tiles, x: &View, of: Rows) -> Vec<[f32; 2]> {
 /// Two numbers of each row. Without rows no tile takes the memory of one.
 fn of_rows<B>(
     tiles: &dyn Tiles,
-    of: Rows,
+    of: ChannelRows,
     buffers: impl Fn() -> B + Sync,
     numbers: impl Fn(&mut B, usize) -> [f32; 2] + Sync,
 ) -> Vec<[f32; 2]> {
@@ -70,7 +70,7 @@ fn of_rows<B>(
 pub(crate) fn norm(
     tiles: &dyn Tiles,
     x: &View,
-    of: Rows,
+    of: ChannelRows,
     statistics: &[[f32; 2]],
     [weight, bias]: [&[f32]; 2],
     y: &View,
@@ -100,7 +100,7 @@ pub(crate) fn norm(
 pub(crate) fn norm_grad(
     tiles: &dyn Tiles,
     (dy, x): (&View, &View),
-    of: Rows,
+    of: ChannelRows,
     (statistics, are_given): (&[[f32; 2]], bool),
     weight: &[f32],
     [dx, dweight, dbias]: [Option<&View>; 3],
@@ -140,7 +140,7 @@ pub(crate) fn norm_grad(
 }
 
 /// For each row the sum of `y`, and of `y * (x - shift)` where each row has its shift.
-pub(crate) fn paired_sums(tiles: &dyn Tiles, (y, x): (&View, &View), of: Rows, shifts: &[f32]) -> Vec<[f32; 2]> {
+pub(crate) fn paired_sums(tiles: &dyn Tiles, (y, x): (&View, &View), of: ChannelRows, shifts: &[f32]) -> Vec<[f32; 2]> {
     let (y, x, len) = (y.collapsed(), x.collapsed(), of.row_len());
     of_rows(
         tiles,
@@ -156,7 +156,7 @@ pub(crate) fn paired_sums(tiles: &dyn Tiles, (y, x): (&View, &View), of: Rows, s
 }
 
 /// `out = (y - a) * b - (x - c) * d`, where each row has its `[a, b, c, d]`.
-pub(crate) fn combined(tiles: &dyn Tiles, (y, x): (&View, &View), of: Rows, factors: &[[f32; 4]], out: &View) {
+pub(crate) fn combined(tiles: &dyn Tiles, (y, x): (&View, &View), of: ChannelRows, factors: &[[f32; 4]], out: &View) {
     let (y, x, out, len) = (y.collapsed(), x.collapsed(), out.collapsed(), of.row_len());
     let buffers = || [vec![0f32; len], vec![0f32; len]];
     rows_with(tiles, of.count, len, buffers, |[left, right], row| {

@@ -123,7 +123,7 @@ impl Sum<'_> {
 }
 
 /// One matrix product of the batch.
-struct Part {
+struct BatchProduct {
     /// `[m, k]`: the left operand.
     a: View,
     /// `[n, k]`: the right operand, the contracted dim last.
@@ -134,12 +134,12 @@ struct Part {
 }
 
 impl Product<'_> {
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<BatchProduct> {
         let batch_dims = &self.out.dims()[..self.out.rank() - 2];
         let whole = |view: &View| view.broadcast_to(&[batch_dims, &view.dims()[view.rank() - 2..]].concat());
         let (a, b) = (whole(self.a), whole(self.b));
         (0..batch_dims.iter().product())
-            .map(|batch| Part {
+            .map(|batch| BatchProduct {
                 a: batch_of(&a, batch),
                 b: batch_of(&b, batch).permute(&[1, 0]),
                 c: self.sum.map(|sum| batch_of(sum.c, batch)),
@@ -149,7 +149,13 @@ impl Product<'_> {
     }
 
     /// Scales, adds, rounds and stores the row-major sums of a block at (`row`, `col`).
-    fn finish(&self, part: &Part, (row, height): (usize, usize), (col, width): (usize, usize), sums: &mut [f32]) {
+    fn finish(
+        &self,
+        part: &BatchProduct,
+        (row, height): (usize, usize),
+        (col, width): (usize, usize),
+        sums: &mut [f32],
+    ) {
         let block = |view: &View| view.slice(0, row, height, 1).slice(1, col, width, 1);
         if let (Some(sum), Some(c)) = (self.sum, &part.c) {
             sum.apply(&block(c), sums);
@@ -178,7 +184,7 @@ enum Path {
 }
 
 impl Path {
-    fn of(part: &Part, precision: Precision) -> Self {
+    fn of(part: &BatchProduct, precision: Precision) -> Self {
         let is_along_k = part.b.strides()[1] == 1 || part.b.dims()[1] == 1;
         let is_as_it_lies = part.b.dtype() != DType::F32 || precision == Precision::Keep;
         match dot::Element::of(part.b.dtype()) {
@@ -248,7 +254,7 @@ kind!(f32, Vectors::Singles);
 kind!(u16, Vectors::Pairs);
 
 /// The few rows of the left operand with rows of the right one, read in place.
-fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part], element: dot::Element) {
+fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[BatchProduct], element: dot::Element) {
     let (m, n, k) = (parts[0].a.dims()[0], parts[0].b.dims()[0], parts[0].b.dims()[1]);
     let stride = k.next_multiple_of(dot::PADDING);
     let mut vectors = vec![T::default(); parts.len() * m * stride];
@@ -300,7 +306,7 @@ fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
 }
 
 /// Packed blocks, tile by tile.
-fn blocks<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Part]) {
+fn blocks<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[BatchProduct]) {
     let (m, n) = (parts[0].a.dims()[0], parts[0].b.dims()[0]);
     let (rows, cols) = tile_extents(parts.len(), m, n);
     let (down, across) = (m.div_ceil(rows), n.div_ceil(cols));

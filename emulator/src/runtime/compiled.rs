@@ -214,7 +214,7 @@ impl Compiled {
     }
 
     /// Runs it on `card` and says what it did, and what it touched.
-    pub(crate) fn run(&self, store: &Memory, place: &Place, values: &Values) -> (KernelRun, Vec<Access>) {
+    pub(crate) fn run(&self, store: &Memory, place: &LaunchPlace, values: &Values) -> (KernelRun, Vec<Access>) {
         let entry = self.entry();
         let address = |value: &[u8]| <[u8; 8]>::try_from(value).map_or(0, u64::from_ne_bytes) as usize;
         let pointers: Vec<(usize, &'static str, &'static str)> = entry
@@ -237,7 +237,7 @@ impl Compiled {
             Ok(FoundMemory { span: allocation.span(0, allocation.size()), name })
         };
         let run = KernelRun { kernel: entry.name, card: place.card, blocks: place.blocks, ..KernelRun::default() };
-        let Place { blocks, cores, seed, .. } = *place;
+        let LaunchPlace { blocks, cores, seed, .. } = *place;
         let mut launch = CompiledLaunch { blocks, cores, seed, arguments: &values.bytes, find: &mut find, run };
         self.library.run(self.entry, &mut launch);
         let run = launch.run;
@@ -257,7 +257,7 @@ pub(crate) struct Values {
 
 /// Where and how a launch runs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LaunchPlace {
     pub(crate) card: u32,
     pub(crate) blocks: u32,
     pub(crate) cores: u32,

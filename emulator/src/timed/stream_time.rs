@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::failure::Failure;
-use crate::timed::timeline::Run;
+use crate::timed::timeline::LoadRun;
 
 /// What a timed machine keeps of a stream.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl StreamTime {
         finished >= self.wake_at
     }
 
-    pub(super) fn run<'a>(&self, card: u32, tag: Option<&'a Arc<str>>, start_ns: u64, end_ns: u64) -> Run<'a> {
+    pub(super) fn run<'a>(&self, card: u32, tag: Option<&'a Arc<str>>, start_ns: u64, end_ns: u64) -> LoadRun<'a> {
         let Self { ordinal, issued_ns, starved_ns, arrived_ns, .. } = *self;
-        Run { card, stream: ordinal, tag, issued_ns, starved_ns, arrived_ns, start_ns, end_ns }
+        LoadRun { card, stream: ordinal, tag, issued_ns, starved_ns, arrived_ns, start_ns, end_ns }
     }
 }

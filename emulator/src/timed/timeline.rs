@@ -133,7 +133,7 @@ pub(crate) struct SpanKind {
 
 /// Where and when a load ran.
 #[derive(Debug)]
-pub(crate) struct Run<'a> {
+pub(crate) struct LoadRun<'a> {
     pub(crate) card: u32,
     pub(crate) stream: u32,
     pub(crate) tag: Option<&'a Arc<str>>,
@@ -167,7 +167,7 @@ impl Timeline {
     }
 
     /// A load has run, or is sure to run so.
-    pub(crate) fn note(&mut self, kind: &SpanKind, run: &Run<'_>) {
+    pub(crate) fn note(&mut self, kind: &SpanKind, run: &LoadRun<'_>) {
         if self.recording == Recording::Nothing {
             return;
         }

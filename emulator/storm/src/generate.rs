@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use crate::collective::{Call, Kind};
 use crate::element::{Element, Reduction};
 use crate::probe::{Probe, StreamBlocker, Waiting};
-use crate::program::{Ending, Operator, Place, Program, Setup, Step, home_stream, note_comm};
+use crate::program::{BufferPlace, Ending, Operator, Program, Setup, Step, home_stream, note_comm};
 use crate::random::{Random, scramble};
 
 /// What a program is mostly about.
@@ -173,18 +173,19 @@ impl Generator {
     }
 
     /// A place of `bytes`, aligned to `align`; most lie where many others do.
-    fn place(&mut self, bytes: u64, align: u64) -> Place {
+    fn place(&mut self, bytes: u64, align: u64) -> BufferPlace {
         let pool = self.random.below(u64::from(self.setup.pools)) as u8;
         let room = self.setup.pool_bytes.saturating_sub(bytes);
         let room = if self.random.chance(30) { room.min(4096) } else { room };
         let offset = self.random.within(0, room) / align * align;
-        Place { pool, offset }
+        BufferPlace { pool, offset }
     }
 
     /// Two places that share no byte.
-    fn places(&mut self, bytes: [u64; 2], align: u64) -> [Place; 2] {
-        let apart =
-            |a: Place, b: Place| a.pool != b.pool || a.offset + bytes[0] <= b.offset || b.offset + bytes[1] <= a.offset;
+    fn places(&mut self, bytes: [u64; 2], align: u64) -> [BufferPlace; 2] {
+        let apart = |a: BufferPlace, b: BufferPlace| {
+            a.pool != b.pool || a.offset + bytes[0] <= b.offset || b.offset + bytes[1] <= a.offset
+        };
         for _ in 0..16 {
             let (first, second) = (self.place(bytes[0], align), self.place(bytes[1], align));
             if apart(first, second) {
@@ -192,7 +193,7 @@ impl Generator {
             }
         }
         let pool = self.random.below(u64::from(self.setup.pools)) as u8;
-        [Place { pool, offset: 0 }, Place { pool, offset: bytes[0].next_multiple_of(64) }]
+        [BufferPlace { pool, offset: 0 }, BufferPlace { pool, offset: bytes[0].next_multiple_of(64) }]
     }
 
     fn work(&mut self) {

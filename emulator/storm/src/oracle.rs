@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::element::Element;
 use crate::order::{ROW_GAP, buffers};
-use crate::program::{Operator, Place, Program, Step, note_comm};
+use crate::program::{BufferPlace, Operator, Program, Step, note_comm};
 use crate::random::scramble;
 
 /// Bytes that one hash stands for.
@@ -70,12 +70,12 @@ struct Memory {
 }
 
 impl Memory {
-    fn read(&self, rank: u32, at: Place, bytes: u64) -> &[u8] {
+    fn read(&self, rank: u32, at: BufferPlace, bytes: u64) -> &[u8] {
         let pool = &self.pools[rank as usize][usize::from(at.pool)];
         &pool.bytes[at.offset as usize..(at.offset + bytes) as usize]
     }
 
-    fn write(&mut self, rank: u32, at: Place, bytes: &[u8]) {
+    fn write(&mut self, rank: u32, at: BufferPlace, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -85,7 +85,7 @@ impl Memory {
         pool.writers[first / BLOCK_BYTES..=(end - 1) / BLOCK_BYTES].fill(Some(self.step));
     }
 
-    fn expected(&self, rank: u32, step: usize, at: Place, bytes: u64) -> Expected {
+    fn expected(&self, rank: u32, step: usize, at: BufferPlace, bytes: u64) -> Expected {
         let pool = &self.pools[rank as usize][usize::from(at.pool)];
         let writer = |block: usize| pool.writers[(at.offset as usize + block * BLOCK_BYTES) / BLOCK_BYTES];
         let hashes = hashes(self.read(rank, at, bytes));
@@ -145,7 +145,7 @@ pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
     for rank in 0..program.world() {
         for pool in 0..setup.pools {
             let step = program.steps.len() + usize::from(pool);
-            expected.push(memory.expected(rank, step, Place { pool, offset: 0 }, setup.pool_bytes));
+            expected.push(memory.expected(rank, step, BufferPlace { pool, offset: 0 }, setup.pool_bytes));
         }
     }
     expected
@@ -155,7 +155,7 @@ fn int32(bytes: &[u8]) -> Vec<i32> {
     bytes.as_chunks::<4>().0.iter().map(|word| i32::from_le_bytes(*word)).collect()
 }
 
-fn compute(memory: &mut Memory, seed: u64, rank: u32, operator: Operator, from: [Place; 2], to: Place) {
+fn compute(memory: &mut Memory, seed: u64, rank: u32, operator: Operator, from: [BufferPlace; 2], to: BufferPlace) {
     let bytes: Vec<u8> = match operator {
         Operator::Add { count } | Operator::ReduceAsync { count } => {
             let (x, y) = (int32(memory.read(rank, from[0], 4 * count)), int32(memory.read(rank, to, 4 * count)));
@@ -188,7 +188,14 @@ fn compute(memory: &mut Memory, seed: u64, rank: u32, operator: Operator, from: 
     memory.write(rank, to, &bytes);
 }
 
-fn collective(memory: &mut Memory, seed: u64, ranks: &[u32], call: &crate::collective::Call, send: Place, recv: Place) {
+fn collective(
+    memory: &mut Memory,
+    seed: u64,
+    ranks: &[u32],
+    call: &crate::collective::Call,
+    send: BufferPlace,
+    recv: BufferPlace,
+) {
     let (world, size) = (ranks.len(), call.element.bytes());
     let mut sent = Vec::with_capacity(world);
     for (member, rank) in ranks.iter().enumerate() {
@@ -230,8 +237,8 @@ mod tests {
         Program { seed: 1, setup, steps, ending: Ending::InOrder }
     }
 
-    const fn at(offset: u64) -> Place {
-        Place { pool: 0, offset }
+    const fn at(offset: u64) -> BufferPlace {
+        BufferPlace { pool: 0, offset }
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{Operator, Place, Program, Step, home_stream};
+use crate::program::{BufferPlace, Operator, Program, Step, home_stream};
 
 /// Bytes that a step touches on a stream, or by the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Touch {
-    pub(crate) at: Place,
+    pub(crate) at: BufferPlace,
     pub(crate) bytes: u64,
     /// Whether they are changed.
     pub(crate) writes: bool,
@@ -37,8 +37,8 @@ pub(crate) fn touches(
     step: &Step,
     rank: u32,
 ) -> (Option<u8>, Vec<Touch>) {
-    let read = |at: Place, bytes: u64| Touch { at, bytes, writes: false };
-    let write = |at: Place, bytes: u64| Touch { at, bytes, writes: true };
+    let read = |at: BufferPlace, bytes: u64| Touch { at, bytes, writes: false };
+    let write = |at: BufferPlace, bytes: u64| Touch { at, bytes, writes: true };
     match step {
         Step::Fill { stream, at, bytes, .. } | Step::Load { stream, at, bytes, .. } => {
             (Some(*stream), vec![write(*at, *bytes)])
@@ -86,7 +86,12 @@ pub(crate) fn touches(
 
 /// Where a member sends from and receives.
 #[must_use]
-pub(crate) fn buffers(call: &crate::collective::Call, member: usize, send: Place, recv: Place) -> (Place, Place) {
+pub(crate) fn buffers(
+    call: &crate::collective::Call,
+    member: usize,
+    send: BufferPlace,
+    recv: BufferPlace,
+) -> (BufferPlace, BufferPlace) {
     if !call.in_place {
         return (send, recv);
     }
@@ -177,11 +182,11 @@ mod tests {
     use super::*;
 
     fn write(offset: u64, bytes: u64) -> Vec<Touch> {
-        vec![Touch { at: Place { pool: 0, offset }, bytes, writes: true }]
+        vec![Touch { at: BufferPlace { pool: 0, offset }, bytes, writes: true }]
     }
 
     fn read(offset: u64, bytes: u64) -> Vec<Touch> {
-        vec![Touch { at: Place { pool: 0, offset }, bytes, writes: false }]
+        vec![Touch { at: BufferPlace { pool: 0, offset }, bytes, writes: false }]
     }
 
     #[test]

@@ -12,14 +12,14 @@ use crate::probe::Probe;
 
 /// A place in the memory of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BufferPlace {
     /// Which of its allocations.
     pub(crate) pool: u8,
     /// Bytes from the start of it.
     pub(crate) offset: u64,
 }
 
-impl Place {
+impl BufferPlace {
     /// The place `bytes` further on.
     #[must_use]
     pub(crate) const fn plus(self, bytes: u64) -> Self {
@@ -51,7 +51,7 @@ pub(crate) enum Step {
         rank: u32,
         /// On which of its streams.
         stream: u8,
-        at: Place,
+        at: BufferPlace,
         bytes: u64,
         value: u8,
     },
@@ -60,7 +60,7 @@ pub(crate) enum Step {
         rank: u32,
         /// On which of its streams.
         stream: u8,
-        at: Place,
+        at: BufferPlace,
         bytes: u64,
         /// Names the bytes.
         salt: u64,
@@ -72,8 +72,8 @@ pub(crate) enum Step {
         rank: u32,
         /// On which of its streams.
         stream: u8,
-        from: Place,
-        to: Place,
+        from: BufferPlace,
+        to: BufferPlace,
         /// Bytes of a row; rows of the source lie `width` apart, those of the destination `width + 64`.
         width: u64,
         rows: u64,
@@ -83,11 +83,11 @@ pub(crate) enum Step {
         /// On which of its streams.
         stream: u8,
         operator: Operator,
-        from: [Place; 2],
-        to: Place,
+        from: [BufferPlace; 2],
+        to: BufferPlace,
     },
     /// The host reads bytes back, which are compared.
-    Read { rank: u32, at: Place, bytes: u64 },
+    Read { rank: u32, at: BufferPlace, bytes: u64 },
     /// The host waits for a stream, in one of several ways.
     Wait {
         rank: u32,
@@ -114,16 +114,16 @@ pub(crate) enum Step {
         /// What they call.
         call: Call,
         /// Where they send from.
-        send: Place,
+        send: BufferPlace,
         /// Where they receive.
-        recv: Place,
+        recv: BufferPlace,
         /// How often in a row.
         times: u32,
     },
     /// An allocation is exported by key while work on it may run; another rank reads it through the key.
     Share {
         rank: u32,
-        at: Place,
+        at: BufferPlace,
         /// How many bytes.
         bytes: u64,
         reader: Option<u32>,

@@ -20,7 +20,7 @@ use crate::oracle::{first_salt, hashes, noise, small_salt};
 use crate::order::{Order, ROW_GAP, Touch, buffers, touches};
 use crate::probe::{SLACK, until_limit};
 use crate::process::{KERNEL, World};
-use crate::program::{Operator, Place, Program, Step, home_stream, note_comm};
+use crate::program::{BufferPlace, Operator, Program, Step, home_stream, note_comm};
 use crate::random::scramble;
 
 /// Values that streams can wait for: each is used once.
@@ -96,7 +96,7 @@ impl<'a> Rank<'a> {
         step.map_or_else(|| "at its end".to_owned(), |step| format!("at step {} {step:?}", self.step))
     }
 
-    fn at(&self, place: Place) -> *mut c_void {
+    fn at(&self, place: BufferPlace) -> *mut c_void {
         self.pools[usize::from(place.pool)].wrapping_byte_add(place.offset as usize)
     }
 
@@ -119,7 +119,7 @@ impl<'a> Rank<'a> {
         }
         self.step = program.steps.len();
         for pool in 0..program.setup.pools {
-            let at = Place { pool, offset: 0 };
+            let at = BufferPlace { pool, offset: 0 };
             let number = program.steps.len() + usize::from(pool);
             self.read(number, at, program.setup.pool_bytes)?;
         }
@@ -260,7 +260,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn read(&mut self, number: usize, at: Place, bytes: u64) -> Outcome {
+    fn read(&mut self, number: usize, at: BufferPlace, bytes: u64) -> Outcome {
         self.order_after(None, &[Touch { at, bytes, writes: false }])?;
         let found = self.api.download(self.at(at), bytes)?;
         self.world.read(self.number, number, &hashes(&found));
@@ -313,7 +313,7 @@ impl<'a> Rank<'a> {
         call!(self.api, HcclCommDestroy(comm))
     }
 
-    fn collective(&mut self, comm: u32, call: &Call, send: Place, recv: Place, times: u32) -> Outcome {
+    fn collective(&mut self, comm: u32, call: &Call, send: BufferPlace, recv: BufferPlace, times: u32) -> Outcome {
         let ranks = &self.members[&comm];
         let world = ranks.len();
         let member = ranks.iter().position(|rank| *rank == self.number).unwrap_or_default();
@@ -336,7 +336,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn share(&mut self, owner: u32, at: Place, bytes: u64, reader: Option<u32>, touched: &[Touch]) -> Outcome {
+    fn share(&mut self, owner: u32, at: BufferPlace, bytes: u64, reader: Option<u32>, touched: &[Touch]) -> Outcome {
         let (note, done) = (format!("key-{}", self.step), format!("read-{}", self.step));
         if self.number == owner {
             let key = self.api.export(self.at(at), bytes)?;

@@ -40,14 +40,14 @@ enum Event {
 }
 
 /// A process of a program; it goes with this.
-struct Process {
+struct RankProcess {
     child: Child,
     input: Option<ChildStdin>,
     has_ended: bool,
     is_done: bool,
 }
 
-impl Drop for Process {
+impl Drop for RankProcess {
     fn drop(&mut self) {
         // Only a process that is gone already refuses.
         let _ = self.child.kill();
@@ -56,9 +56,9 @@ impl Drop for Process {
 }
 
 /// What a run has found so far.
-struct Run<'a> {
+struct StormRun<'a> {
     program: &'a Program,
-    processes: Vec<Process>,
+    processes: Vec<RankProcess>,
     findings: Vec<Finding>,
     reads: Vec<(u32, usize, Vec<u64>)>,
     killed: Option<(usize, Instant)>,
@@ -75,7 +75,7 @@ impl Supervisor {
         let (sender, events) = channel();
         let processes = (0..program.setup.processes.len())
             .map(|index| self.start(cut, index, &sender))
-            .collect::<Result<Vec<Process>>>()?;
+            .collect::<Result<Vec<RankProcess>>>()?;
         drop(sender);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -88,7 +88,7 @@ impl Supervisor {
             }
             let oracle = scope.spawn(|| interpret(&program));
             let (findings, reads, heard, killed) = (Vec::new(), Vec::new(), BTreeSet::new(), None);
-            let mut run = Run { program: &program, processes, findings, reads, killed, heard };
+            let mut run = StormRun { program: &program, processes, findings, reads, killed, heard };
             run.follow(&events);
             is_over.store(true, Ordering::Relaxed);
             let expected = oracle.join().map_err(|_| anyhow::anyhow!("the oracle panicked"))?;
@@ -99,14 +99,14 @@ impl Supervisor {
         })
     }
 
-    fn start(&self, cut: &Excerpt, index: usize, sender: &Sender<Event>) -> Result<Process> {
+    fn start(&self, cut: &Excerpt, index: usize, sender: &Sender<Event>) -> Result<RankProcess> {
         let mut command = Command::new(&self.binary);
         command.args(["--process", &index.to_string()]).args(cut.arguments());
         command.env("HCCL_SOCKET_IFNAME", "lo").env_remove("HCCL_EXEC_TIMEOUT").env_remove("ASCEND_EMULATOR_TRANSPORT");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (process, sender) = (Process { child, input, has_ended: false, is_done: false }, sender.clone());
+        let (process, sender) = (RankProcess { child, input, has_ended: false, is_done: false }, sender.clone());
         let lines = BufReader::new(output.context("no standard output")?).lines();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -132,7 +132,7 @@ fn limit(program: &Program) -> Duration {
     Duration::from_secs(60 + ending + strict + program.steps.iter().map(of_step).sum::<u64>())
 }
 
-impl Run<'_> {
+impl StormRun<'_> {
     fn finding(&mut self, kind: &str, what: String) {
         self.findings.push(Finding { kind: kind.to_owned(), what });
     }
@@ -187,7 +187,7 @@ impl Run<'_> {
     }
 
     fn states(&self) -> String {
-        let state = |process: &Process| if process.has_ended { "ended" } else { "runs" };
+        let state = |process: &RankProcess| if process.has_ended { "ended" } else { "runs" };
         let states: Vec<&str> = self.processes.iter().map(state).collect();
         format!("processes: {}", states.join(", "))
     }

@@ -14,7 +14,7 @@ use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 /// The feed-forward block of every layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Block {
+pub enum FeedForwardBlock {
     /// Gated, of this width.
     Dense(usize),
     /// A mixture of experts.
@@ -42,7 +42,7 @@ pub struct Hybrid {
     /// Dims of its heads.
     pub linear_dim: usize,
     /// The feed-forward block.
-    pub block: Block,
+    pub block: FeedForwardBlock,
     /// Rows of the embedding.
     pub vocab: usize,
 }
@@ -144,8 +144,8 @@ impl Hybrid {
         let rows = tokens.new_tokens();
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
         match self.block {
-            Block::Experts(experts) => steps.extend(experts.block(self.hidden, rows, split, precision)),
-            Block::Dense(intermediate) => {
+            FeedForwardBlock::Experts(experts) => steps.extend(experts.block(self.hidden, rows, split, precision)),
+            FeedForwardBlock::Dense(intermediate) => {
                 let width = intermediate.div_ceil(split.tensor);
                 steps.extend(projection(precision, rows, self.hidden, 2 * width));
                 steps.push(swiglu(rows, width));

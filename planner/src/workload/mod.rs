@@ -16,8 +16,8 @@ mod published;
 mod vision;
 
 pub use experts::{Experts, Mixture};
-pub use hybrid::{Block, Hybrid};
 pub(crate) use hybrid::{DELTA_CHUNKS, DELTA_TOKEN};
+pub use hybrid::{FeedForwardBlock, Hybrid};
 pub use latent::LatentDecoder;
 pub use published::Published;
 pub use vision::Vision;

@@ -16,7 +16,7 @@ use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, ProgramId};
 use crate::generate::error::Error;
-use crate::generate::inputs::{Row, inputs};
+use crate::generate::inputs::{SequenceInput, inputs};
 use crate::generate::model::Model;
 use crate::generate::request::Request;
 use crate::generate::session::{DECODE, PREFILL, Session};
@@ -110,7 +110,7 @@ impl Setup<'_> {
         let run = |sequence, cache_length| RunShape { batch: 1, sequence, cache_length };
         let (dtype, mut bytes) = (precision.activations, Vec::new());
         let mut step = |program: ProgramId, ids: &[u32], start: usize| -> Result<(), Error> {
-            let row = Row { ids, start, prompt_length: prompt.len() };
+            let row = SequenceInput { ids, start, prompt_length: prompt.len() };
             let run = run(ids.len(), if program == PREFILL { ids.len() } else { deployment.context });
             let outputs = engine.run(program, inputs(config, run, dtype, Head::LastLogits, &[row]))?;
             bytes.extend(outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default());

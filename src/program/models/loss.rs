@@ -9,7 +9,7 @@ use crate::program::build::{Builder, Operand};
 use crate::program::op::Kind;
 
 use super::names::Names;
-use super::{Layers, Shared, input, trained};
+use super::{LayerInputs, Layers, input, trained};
 
 /// The values of a program that ends in a loss.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub fn loss(
     let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], products));
     let labels = build.input(input::LABELS, [b, s], DType::I64);
     let weights = build.input(input::LABEL_WEIGHTS, [b, s], DType::F32);
-    let shared = Shared {
+    let shared = LayerInputs {
         config,
         names,
         batch,

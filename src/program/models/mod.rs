@@ -136,8 +136,20 @@ pub fn decoder_of_layers(
     let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
     let caches = Some(Caches { start, length: t, sees });
-    let shared =
-        Shared { config, names, batch: b, caches, stored: dtype, dtype, weights, lora: None, mask, cos, sin, logn };
+    let shared = LayerInputs {
+        config,
+        names,
+        batch: b,
+        caches,
+        stored: dtype,
+        dtype,
+        weights,
+        lora: None,
+        mask,
+        cos,
+        sin,
+        logn,
+    };
 
     let Layers { x, table, ops: layers } = shared.layers(&mut build, ids);
     let head_weight = shared.head(&mut build, table, copies_table);
@@ -214,7 +226,7 @@ struct Caches {
 }
 
 /// What every layer reads.
-struct Shared<'a> {
+struct LayerInputs<'a> {
     config: &'a ModelConfig,
     names: &'static Names,
     batch: usize,
@@ -242,7 +254,7 @@ struct Layers {
     ops: Vec<Range<usize>>,
 }
 
-impl Shared<'_> {
+impl LayerInputs<'_> {
     /// From ids to the normed output of the last layer.
     fn layers(&self, build: &mut Builder, ids: Operand) -> Layers {
         let Self { config, names, stored, .. } = *self;

@@ -25,7 +25,7 @@ fn node(kind: &Kind, emit: &Emit<'_>, at: &[usize]) -> Node {
 type PutBlock<'a> = dyn Fn(&mut Emit<'_>, &[Range<usize>], View) + 'a;
 
 /// How the sum of a block comes into a view.
-struct Block<'a> {
+struct BlockSum<'a> {
     /// In the place of what is there.
     write: &'a PutBlock<'a>,
     /// Added to what is there, where one call does both with the bits of two.
@@ -33,7 +33,7 @@ struct Block<'a> {
 }
 
 /// Writes the sum of a node to `into`.
-fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &Block<'_>) {
+fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &BlockSum<'_>) {
     let both = match node {
         Node::Block(ranges) => return (block.write)(emit, ranges, into),
         Node::Join(both) => both,
@@ -105,7 +105,7 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
             let [a, b, into] = [a, b, into].map(|view| if view.shape.rank() == 2 { view.repeat(0, 1) } else { view });
             emit.calls.push(Call::AddProduct { a, b, into });
         };
-        sum(emit, &node, out, &Block { write: &write, add: if is_f32 { Some(&add) } else { None } });
+        sum(emit, &node, out, &BlockSum { write: &write, add: if is_f32 { Some(&add) } else { None } });
     });
 }
 
@@ -202,7 +202,7 @@ fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
                     _ => Call::ReduceSum { x: block, out, dim },
                 });
             };
-            sum(emit, node, out, &Block { write: &write, add: None });
+            sum(emit, node, out, &BlockSum { write: &write, add: None });
         }
     }
 }
@@ -294,5 +294,5 @@ pub(in crate::program) fn embed_grad(kind: &Kind, emit: &mut Emit<'_>) {
         let (index, rows) = (emit.shaped(index, [count]), emit.shaped(rows, [count, width]));
         emit.calls.extend([Call::Zero { into: into.clone() }, Call::IndexAdd { index, rows, into, dim: 0 }]);
     };
-    sum(emit, &node, out, &Block { write: &write, add: None });
+    sum(emit, &node, out, &BlockSum { write: &write, add: None });
 }

@@ -8,7 +8,7 @@ use crate::program::{OpId, Role, ValueId};
 
 use super::super::join::Joins;
 use super::super::pipeline::Pass;
-use super::stages::{Place, Staged, StagedStep, When};
+use super::stages::{OpPhase, OpPlace, Staged, StagedStep};
 
 /// What one op's result has to do with other stages.
 pub(super) struct StageTransfer {
@@ -23,11 +23,11 @@ pub(super) struct Cut<'a> {
     pub(super) staged: Staged<'a>,
     pub(super) maker: Vec<Option<OpId>>,
     /// By value: the stages that read it, and when first.
-    pub(super) readers: Vec<SmallVec<[(usize, When); 2]>>,
+    pub(super) readers: Vec<SmallVec<[(usize, OpPhase); 2]>>,
     /// By op: its results that other stages read.
     pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
     /// Ops of a part that run in a pass, in order.
-    ops: FxHashMap<Place, Vec<OpId>>,
+    ops: FxHashMap<OpPlace, Vec<OpId>>,
     /// What shares a launch: ops of one place.
     pub(super) joins: Joins,
     /// The note of its first op in plans.
@@ -38,8 +38,8 @@ impl<'a> Cut<'a> {
     pub(super) fn new(step: &StagedStep<'_>, staged: Staged<'a>, first_note: usize) -> Self {
         let program = &staged.placed.program;
         let mut maker = vec![None; program.values.len()];
-        let mut readers: Vec<SmallVec<[(usize, When); 2]>> = vec![SmallVec::new(); program.values.len()];
-        let mut ops: FxHashMap<Place, Vec<OpId>> = FxHashMap::default();
+        let mut readers: Vec<SmallVec<[(usize, OpPhase); 2]>> = vec![SmallVec::new(); program.values.len()];
+        let mut ops: FxHashMap<OpPlace, Vec<OpId>> = FxHashMap::default();
         for (id, op) in program.ops.iter() {
             op.results.iter().for_each(|result| maker[result.index()] = Some(id));
             if let Some(place) = staged.places[id.index()] {
@@ -51,7 +51,7 @@ impl<'a> Cut<'a> {
                 Some(place) => SmallVec::from_slice(&[(step.stage(place.part), place.when)]),
                 None => op.results.iter().flat_map(|result| readers[result.index()].clone()).collect(),
             };
-            let own: SmallVec<[(usize, When); 2]> = own;
+            let own: SmallVec<[(usize, OpPhase); 2]> = own;
             for operand in &op.operands {
                 let known = &mut readers[operand.index()];
                 for (stage, when) in &own {
@@ -68,7 +68,7 @@ impl<'a> Cut<'a> {
             let of = |value: &ValueId| {
                 let value = *value;
                 let readers = readers[value.index()].iter().filter(move |(stage, _)| *stage != own);
-                readers.map(move |(to, when)| StageTransfer { value, to: *to, is_late: *when == When::Update })
+                readers.map(move |(to, when)| StageTransfer { value, to: *to, is_late: *when == OpPhase::Update })
             };
             op.results.iter().flat_map(of).collect()
         };
@@ -99,13 +99,13 @@ impl<'a> Cut<'a> {
         }
         let parts = step.stages * step.pipeline.chunks();
         for (id, place) in program.ops.ids().zip(self.staged.places) {
-            let Some(Place { part, when }) = *place else { continue };
+            let Some(OpPlace { part, when }) = *place else { continue };
             for crossing in &self.crossings[id.index()] {
                 // What the last part makes going forward, and the first going back, goes nowhere.
                 let next = match when {
-                    When::Forward => (part + 1 < parts).then(|| step.stage(part + 1)),
-                    When::InputGrad => part.checked_sub(1).map(|part| step.stage(part)),
-                    When::WeightGrad | When::Update => None,
+                    OpPhase::Forward => (part + 1 < parts).then(|| step.stage(part + 1)),
+                    OpPhase::InputGrad => part.checked_sub(1).map(|part| step.stage(part)),
+                    OpPhase::WeightGrad | OpPhase::Update => None,
                 };
                 if !crossing.is_late && next != Some(crossing.to) {
                     let problem =
@@ -119,13 +119,13 @@ impl<'a> Cut<'a> {
 
     /// The ops of a task, in order.
     pub(super) fn of_task(&self, part: usize, pass: Pass) -> Vec<OpId> {
-        let of = |when| self.ops.get(&Place { part, when }).cloned().unwrap_or_default();
+        let of = |when| self.ops.get(&OpPlace { part, when }).cloned().unwrap_or_default();
         match pass {
-            Pass::Forward => of(When::Forward),
-            Pass::InputGrad => of(When::InputGrad),
-            Pass::WeightGrad => of(When::WeightGrad),
+            Pass::Forward => of(OpPhase::Forward),
+            Pass::InputGrad => of(OpPhase::InputGrad),
+            Pass::WeightGrad => of(OpPhase::WeightGrad),
             Pass::Backward => {
-                let mut both = [of(When::InputGrad), of(When::WeightGrad)].concat();
+                let mut both = [of(OpPhase::InputGrad), of(OpPhase::WeightGrad)].concat();
                 both.sort_unstable();
                 both
             }

@@ -20,7 +20,7 @@ use crate::program::{OpId, Program, Role, Value, ValueId};
 
 use super::super::memory::Reserved;
 use super::super::overlap::Emitted;
-use super::super::pipeline::{Entry, Pass, Pipeline, Task};
+use super::super::pipeline::{Pass, Pipeline, StageEntry, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
 };
@@ -30,7 +30,7 @@ use super::{Emitter, groups};
 
 /// When an op runs, within the micro-batches of its part of the model or behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum When {
+pub enum OpPhase {
     /// In the forward pass.
     Forward,
     /// For gradients that an earlier part of the model waits for.
@@ -43,11 +43,11 @@ pub enum When {
 
 /// Where an op runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct OpPlace {
     /// The part of the model.
     pub part: usize,
     /// When it runs there.
-    pub when: When,
+    pub when: OpPhase,
 }
 
 /// The program of a micro-batch, cut into parts of the model.
@@ -56,7 +56,7 @@ pub struct Staged<'a> {
     /// Lowered, on the mesh of one stage.
     pub placed: &'a Placed,
     /// By op. None: it reads inputs and weights alone, and runs wherever something reads what it makes.
-    pub places: &'a [Option<Place>],
+    pub places: &'a [Option<OpPlace>],
     /// The program as which it has weights and caches side by side, so that ops can share launches; none: each lies by itself, and
     /// fewer ops do.
     pub like: Option<&'a Placed>,
@@ -90,8 +90,8 @@ impl StagedStep<'_> {
     }
 
     /// What there is of each micro-batch.
-    fn micro_batch_places(&self) -> impl Iterator<Item = &Place> {
-        self.programs.iter().flat_map(|staged| staged.places).flatten().filter(|place| place.when != When::Update)
+    fn micro_batch_places(&self) -> impl Iterator<Item = &OpPlace> {
+        self.programs.iter().flat_map(|staged| staged.places).flatten().filter(|place| place.when != OpPhase::Update)
     }
 
     /// All that no list of passes has a place for.
@@ -112,7 +112,7 @@ impl StagedStep<'_> {
         for (at, staged) in self.programs.iter().enumerate() {
             let (ops, places) = (staged.placed.program.ops.len(), staged.places.len());
             need("places are not of the ops", ops == places, format!("{ops} of program {at}"), places.to_string());
-            let is_behind = staged.places.iter().flatten().any(|place| place.when == When::Update);
+            let is_behind = staged.places.iter().flatten().any(|place| place.when == OpPhase::Update);
             let is_last = self.micro_batches.last() == Some(&at);
             let found = || format!("program {at}");
             need("has ops behind micro-batches", !is_behind || is_last, "only the last has".to_owned(), found());
@@ -254,7 +254,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    fn run(mut self, entries: &[Entry]) -> Emitted {
+    fn run(mut self, entries: &[StageEntry]) -> Emitted {
         for (number, cut) in self.cuts.iter().enumerate() {
             let first = self.step.micro_batches.iter().position(|program| *program == number).unwrap_or_default();
             for op in cut.staged.placed.program.ops.values() {
@@ -364,21 +364,21 @@ impl<'a> Rank<'a> {
         })
     }
 
-    fn entry(&mut self, entry: Entry) {
+    fn entry(&mut self, entry: StageEntry) {
         match entry {
-            Entry::Run(task) => {
+            StageEntry::Run(task) => {
                 self.begins.push(self.plan.steps.len());
                 let micro_batch = task.micro_batch as usize;
                 for id in self.cut(micro_batch).of_task(self.part(self.stage, task), task.pass) {
                     self.op(micro_batch, id);
                 }
             }
-            Entry::Send { made_by, to } => {
+            StageEntry::Send { made_by, to } => {
                 for (id, value) in self.crossing(made_by, self.stage, to) {
                     self.send(made_by.micro_batch as usize, id, value, to);
                 }
             }
-            Entry::Receive { made_by, from } => {
+            StageEntry::Receive { made_by, from } => {
                 for (id, value) in self.crossing(made_by, from, self.stage) {
                     self.receive(made_by.micro_batch as usize, id, value, from);
                 }
@@ -472,9 +472,9 @@ impl<'a> Rank<'a> {
         let last = self.emitters.len() - 1;
         let cut = self.cut(last);
         for id in cut.staged.placed.program.ops.ids() {
-            let Some(Place { part, when }) = cut.staged.places[id.index()] else { continue };
+            let Some(OpPlace { part, when }) = cut.staged.places[id.index()] else { continue };
             let stage = self.step.stage(part);
-            if when == When::Update && stage == self.stage {
+            if when == OpPhase::Update && stage == self.stage {
                 self.op(last, id);
             }
             for StageTransfer { value, to, is_late } in &cut.crossings[id.index()] {

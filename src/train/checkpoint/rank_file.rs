@@ -40,12 +40,12 @@ struct Description {
     rank: usize,
     world: usize,
     mesh: String,
-    tensors: BTreeMap<String, Place>,
+    tensors: BTreeMap<String, PartPlace>,
 }
 
 /// Where a part belongs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct PartPlace {
     /// Sizes of the whole tensor.
     shape: Vec<usize>,
     /// By dim: the part's first element.
@@ -81,7 +81,7 @@ impl<'a> RankFile<'a> {
         parts.sort_by_key(|(tensor, _)| std::cmp::Reverse(tensor.dtype.size_bytes()));
         let place = |(tensor, ranges): &(&ShardedTensor, &[Range<usize>])| {
             let offset = ranges.iter().map(|range| range.start).collect();
-            (tensor.name.clone(), Place { shape: tensor.shape.to_vec(), offset, layout: tensor.layout.clone() })
+            (tensor.name.clone(), PartPlace { shape: tensor.shape.to_vec(), offset, layout: tensor.layout.clone() })
         };
         let tensors = parts.iter().map(place).collect();
         let mesh = sharding.mesh().to_string();
@@ -231,7 +231,7 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
         for part in tensor.parts.iter().filter(|part| part.file == number) {
             let (starts, sizes): (Vec<usize>, Vec<usize>) =
                 part.ranges.iter().map(|(start, end)| (*start, end - start)).unzip();
-            let place = Place { shape: tensor.shape.clone(), offset: starts, layout: tensor.layout.clone() };
+            let place = PartPlace { shape: tensor.shape.clone(), offset: starts, layout: tensor.layout.clone() };
             expected.insert(name.as_str(), (part.at, tensor.dtype().map(stored), sizes, place));
         }
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::read::Checkpoint;
-use super::save::{Place, Saved, save};
+use super::save::{SaveFolder, Saved, save};
 use super::sharding::{ShardedTensor, Sharding};
 use super::storage::Disk;
 use super::{Error, folder};
@@ -98,6 +98,6 @@ pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Res
         Ok(Cow::Owned(checkpoint.read_summand(name, shape, *dtype, ranges, sharding.summand(name, rank))?))
     };
     let group = ProcessGroup::alone();
-    let place = Place { folder: into, keep: None, storage: &Disk, group: &group };
+    let place = SaveFolder { folder: into, keep: None, storage: &Disk, group: &group };
     save(place, sharding, index.step, &index.state, &bytes_of)
 }

@@ -31,7 +31,7 @@ pub(super) type BytesOf<'a> = &'a (dyn Fn(usize, &ShardedTensor, &[Range<usize>]
 
 /// Where checkpoints go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct SaveFolder<'a> {
     /// The folder of all.
     pub(super) folder: &'a Path,
     /// How many of them stay; all if it says nothing.
@@ -55,14 +55,14 @@ pub struct Saved {
 
 /// Writes a checkpoint. All processes of the group do so at the same time.
 pub(super) fn save(
-    place: Place<'_>,
+    place: SaveFolder<'_>,
     sharding: &Sharding,
     step: u64,
     state: &Value,
     bytes_of: BytesOf<'_>,
 ) -> Result<Saved, Error> {
     let began = Instant::now();
-    let Place { folder, storage, group, .. } = place;
+    let SaveFolder { folder, storage, group, .. } = place;
     let partial = folder.join(folder::partial_name(step));
     let is_first = group.is_first();
     let begun = if is_first { begin(folder, &partial, storage) } else { Ok(()) };
@@ -110,14 +110,14 @@ fn write(
 
 /// Makes a checkpoint of the files, and removes those that are not kept.
 fn complete(
-    place: Place<'_>,
+    place: SaveFolder<'_>,
     partial: &Path,
     sharding: &Sharding,
     step: u64,
     state: &Value,
     files: Vec<FileRecord>,
 ) -> Result<(), Error> {
-    let Place { folder, storage, .. } = place;
+    let SaveFolder { folder, storage, .. } = place;
     let index = index(sharding, step, state, files)?;
     let path = partial.join(INDEX);
     let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);

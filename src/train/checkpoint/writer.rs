@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 
 use super::Error;
-use super::save::{Place, Saved, ranks_here, save};
+use super::save::{SaveFolder, Saved, ranks_here, save};
 use super::sharding::{ShardedTensor, Sharding};
 use super::storage::{Disk, Storage};
 use crate::base::{Diagnostic, Diagnostics};
@@ -98,7 +98,7 @@ impl Writer {
                 Some(bytes) => Ok(Cow::Borrowed(bytes.as_slice())),
                 None => Err(Diagnostic::new(format!("rank {rank}: {}", tensor.name), "no bytes were given").into()),
             };
-            let place = Place { folder: &folder, keep, storage: &*storage, group: &group };
+            let place = SaveFolder { folder: &folder, keep, storage: &*storage, group: &group };
             save(place, &sharding, step, &state, &bytes_of)
         };
         let started = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(body);

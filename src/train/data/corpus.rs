@@ -19,14 +19,14 @@ const CHUNK: u64 = 1 << 20;
 /// Documents, one after another.
 #[derive(Debug)]
 pub(super) struct Corpus {
-    parts: Vec<Part>,
+    parts: Vec<SourceDocuments>,
     /// The token with which each document begins, and how many tokens there are.
     starts: Vec<u64>,
 }
 
 /// The documents of one source.
 #[derive(Debug)]
-struct Part {
+struct SourceDocuments {
     name: String,
     first_document: usize,
     first_token: u64,
@@ -76,7 +76,13 @@ impl Corpus {
     fn add(&mut self, name: String, starts: &[u64], store: Store) {
         let (first_token, first_document) = (self.tokens(), self.documents());
         self.starts.extend(starts[1..].iter().map(|start| first_token + start));
-        self.parts.push(Part { name, first_document, first_token, tokens: self.tokens() - first_token, store });
+        self.parts.push(SourceDocuments {
+            name,
+            first_document,
+            first_token,
+            tokens: self.tokens() - first_token,
+            store,
+        });
     }
 
     /// How many tokens there are.
@@ -103,7 +109,7 @@ impl Corpus {
     pub(super) fn place(&self, token: u64) -> String {
         let document = self.document_at(token);
         let part = self.parts.partition_point(|part| part.first_token <= token) - 1;
-        let Part { name, first_document, .. } = &self.parts[part];
+        let SourceDocuments { name, first_document, .. } = &self.parts[part];
         format!("{name}: document {}, token {}", document - first_document, token - self.starts[document])
     }
 
@@ -147,7 +153,7 @@ impl Corpus {
     }
 
     /// Reports the tokens of a part that are beyond the vocabulary.
-    fn check(&self, part: &Part, vocabulary: usize, problems: &mut Diagnostics) {
+    fn check(&self, part: &SourceDocuments, vocabulary: usize, problems: &mut Diagnostics) {
         let (mut found, mut at) = (0, 0);
         while at < part.tokens {
             let end = part.tokens.min(at + CHUNK);
@@ -182,7 +188,7 @@ pub(super) fn is_below(id: i64, vocabulary: usize) -> bool {
     usize::try_from(id).is_ok_and(|id| id < vocabulary)
 }
 
-impl Part {
+impl SourceDocuments {
     fn read(&self, range: Range<u64>, ids: &mut Vec<i64>, ignore: &mut Vec<u8>) -> io::Result<()> {
         self.read_ids(range.clone(), ids)?;
         match &self.store {

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::reader::Written;
+use super::reader::WrittenDocument;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 use crate::generate::chat::{ChatTemplate, Message};
 use crate::generate::tokenizer::{Piece, Tokenizer};
@@ -78,9 +78,9 @@ impl Encoder {
     ///
     /// # Errors
     /// Parts of it have no token, or the template cannot write the messages so that the answers can be found.
-    pub(super) fn encode(&self, written: &Written) -> Result<Document, Diagnostics> {
+    pub(super) fn encode(&self, written: &WrittenDocument) -> Result<Document, Diagnostics> {
         match written {
-            Written::Text(text) => {
+            WrittenDocument::Text(text) => {
                 if text.len() as u64 > LARGEST_TEXT.0 {
                     return Err(Diagnostic::new("text", "a document too large to be made into ids at once")
                         .expected(format!("at most {LARGEST_TEXT}"))
@@ -95,7 +95,7 @@ impl Encoder {
                 }
                 Ok(Document { ids, ignore: Vec::new() })
             }
-            Written::Messages(messages) => self.conversation(messages),
+            WrittenDocument::Messages(messages) => self.conversation(messages),
         }
     }
 

@@ -26,7 +26,7 @@ const CHUNK: usize = 4 << 20;
 
 /// A document as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum WrittenDocument {
     /// All of it is to be learned.
     Text(String),
     /// What assistants say is to be learned.
@@ -37,7 +37,7 @@ pub(super) enum Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) place: String,
-    pub(super) written: Written,
+    pub(super) written: WrittenDocument,
 }
 
 /// A file that is being read.
@@ -91,7 +91,7 @@ impl Reader {
         let start = self.read.0;
         while chunk.is_empty() || self.read.0 - start < CHUNK as u64 {
             match self.next_document(problems) {
-                Some(Placed { written: Written::Text(text), .. }) if text.is_empty() => {}
+                Some(Placed { written: WrittenDocument::Text(text), .. }) if text.is_empty() => {}
                 Some(document) => chunk.push(document),
                 None if matches!(self.rest, Rest::Nothing) => break,
                 None => {}
@@ -107,7 +107,7 @@ impl Reader {
             Rest::Whole(text) => {
                 let text = std::mem::take(text);
                 (self.read, self.rest) = (Bytes(text.len() as u64), Rest::Nothing);
-                return Some(Placed { place: self.name.clone(), written: Written::Text(text) });
+                return Some(Placed { place: self.name.clone(), written: WrittenDocument::Text(text) });
             }
             Rest::Separated { text, at, separator } => {
                 let rest = &text[*at..];
@@ -120,7 +120,7 @@ impl Reader {
                     self.rest = Rest::Nothing;
                 }
                 let place = format!("{}: document {}", self.name, self.number);
-                return Some(Placed { place, written: Written::Text(document) });
+                return Some(Placed { place, written: WrittenDocument::Text(document) });
             }
             Rest::Lines(lines) => {
                 let mut line = Vec::new();
@@ -163,7 +163,7 @@ impl Reader {
 const LINE: &str = r#"{"text": "…"} or {"messages": [{"role": "…", "content": "…"}, …]}"#;
 
 #[derive(Deserialize)]
-struct Line {
+struct LineKind {
     text: Option<String>,
     messages: Option<Vec<WrittenMessage>>,
 }
@@ -177,7 +177,7 @@ struct WrittenMessage {
 }
 
 /// The document of a line; none of an empty one.
-fn parse(line: &[u8]) -> Result<Option<Written>, String> {
+fn parse(line: &[u8]) -> Result<Option<WrittenDocument>, String> {
     if line.is_empty() {
         return Ok(None);
     }
@@ -185,17 +185,17 @@ fn parse(line: &[u8]) -> Result<Option<Written>, String> {
     if !line.starts_with(b"{") {
         return Err("no JSON object".to_owned());
     }
-    let parsed: Line = serde_json::from_slice(line).map_err(|error| {
+    let parsed: LineKind = serde_json::from_slice(line).map_err(|error| {
         let text = error.to_string();
         // The line it counts is always the first.
         let what = text.rsplit_once(" at line").map_or(text.as_str(), |(what, _)| what);
         format!("{what} at column {}", error.column())
     })?;
     match (parsed.text, parsed.messages) {
-        (Some(text), None) => Ok(Some(Written::Text(text))),
+        (Some(text), None) => Ok(Some(WrittenDocument::Text(text))),
         (None, Some(messages)) => {
             let message = |WrittenMessage { role, content }| Message { role, content };
-            Ok(Some(Written::Messages(messages.into_iter().map(message).collect())))
+            Ok(Some(WrittenDocument::Messages(messages.into_iter().map(message).collect())))
         }
         (Some(_), Some(_)) => Err("both `text` and `messages`".to_owned()),
         (None, None) => Err("neither `text` nor `messages`".to_owned()),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn text(place: &str, text: &str) -> Placed {
-        Placed { place: place.to_owned(), written: Written::Text(text.to_owned()) }
+        Placed { place: place.to_owned(), written: WrittenDocument::Text(text.to_owned()) }
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         );
         let (found, problems) = read("a.jsonl", lines.as_bytes(), TextFormat::JsonLines);
         assert!(problems.is_empty(), "{problems}");
-        let message = Written::Messages(vec![Message::new("user", "q")]);
+        let message = WrittenDocument::Messages(vec![Message::new("user", "q")]);
         let asked = Placed { place: "a.jsonl: line 3".to_owned(), written: message };
         assert_eq!(found, [text("a.jsonl: line 1", "a\nb"), asked, text("a.jsonl: line 4", "last")]);
     }

@@ -10,7 +10,7 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use super::Error;
 use super::encoder::END_OF_TEXT;
-use super::reader::{Reader, Written};
+use super::reader::{Reader, WrittenDocument};
 use super::source::TextFile;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 
@@ -96,8 +96,10 @@ fn read(from: &[TextFile], problems: &mut Diagnostics, progress: &dyn Fn(Bytes))
             documents += chunk.len() as u64;
             for placed in chunk {
                 match placed.written {
-                    Written::Text(text) => texts.push(text),
-                    Written::Messages(messages) => texts.extend(messages.into_iter().map(|message| message.content)),
+                    WrittenDocument::Text(text) => texts.push(text),
+                    WrittenDocument::Messages(messages) => {
+                        texts.extend(messages.into_iter().map(|message| message.content));
+                    }
                 }
             }
         }
@@ -127,7 +129,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::super::encoder::Encoder;
-    use super::super::reader::Written;
+    use super::super::reader::WrittenDocument;
     use super::super::source::TextFormat;
     use super::*;
 
@@ -154,7 +156,7 @@ mod tests {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()).unwrap(), text);
         }
         assert!(tokenizer.encode("And there was light").unwrap().len() < 12, "it has merged what is frequent");
-        let document = encoder.encode(&Written::Text("light".to_owned())).unwrap();
+        let document = encoder.encode(&WrittenDocument::Text("light".to_owned())).unwrap();
         assert_eq!(document.ids.last(), Some(&0));
         assert_eq!(learn_tokenizer(&[text(folder.path())], 280, &|_: Bytes| {}).unwrap(), learned, "the same again");
     }

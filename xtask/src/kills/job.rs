@@ -2,7 +2,7 @@
 //!
 //! Input: how it is launched. Output: its processes once all are at work, when and how each ended, what it said, what is left.
 //! Invariants: it has a folder of its own, where it runs and where its temporary files go; it has no variables but those of
-//! its launcher; nothing of it outlives a [`Job`] that is dropped.
+//! its launcher; nothing of it outlives a [`CommandJob`] that is dropped.
 
 use std::env;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ const MARK: &str = "ASCEND_TP_KILLS";
 
 /// How the processes of a job come to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Launch {
+pub(super) enum JobLaunch {
     Alone,
     /// One process a card with these variables. `{rank}`, `{size}`, and `{job}`, a port that is free.
     Each(&'static str),
@@ -41,7 +41,7 @@ pub(super) enum Launch {
 
 /// A process of a job.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct JobProcess {
     /// None of one that is a launcher, or alone.
     pub(super) rank: Option<usize>,
     pub(super) id: u32,
@@ -61,21 +61,21 @@ pub(super) struct End {
 
 /// A command that runs.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct CommandJob {
     folder: PathBuf,
     mark: String,
     /// What was in folders that all share.
     before: Vec<PathBuf>,
     children: Vec<Child>,
-    pub(super) processes: Vec<Process>,
+    pub(super) processes: Vec<JobProcess>,
 }
 
-impl Job {
+impl CommandJob {
     /// Starts a command and waits until all its ranks are at work: they have met, and signals have their handlers.
     ///
     /// # Errors
     /// It cannot be started, or does not come to that.
-    pub(super) fn start(program: &Path, words: &[OsString], launch: Launch, number: u64) -> Result<Self> {
+    pub(super) fn start(program: &Path, words: &[OsString], launch: JobLaunch, number: u64) -> Result<Self> {
         let mark = format!("{}-{number}", std::process::id());
         let folder = env::temp_dir().join(format!("kills-{mark}"));
         for part in ["", "runs", "temporary"] {
@@ -86,12 +86,12 @@ impl Job {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mpirun = ["--allow-run-as-root", "--oversubscribe", "-np", &RANKS.to_string()].map(OsString::from);
         match launch {
-            Launch::Alone | Launch::Own => job.spawn(program, words, "")?,
-            Launch::Mpirun(_) if has_mpirun() => {
+            JobLaunch::Alone | JobLaunch::Own => job.spawn(program, words, "")?,
+            JobLaunch::Mpirun(_) if has_mpirun() => {
                 let words = mpirun.into_iter().chain([program.into()]).chain(words.iter().cloned());
                 job.spawn(Path::new("mpirun"), &words.collect::<Vec<_>>(), "")?;
             }
-            Launch::Each(variables) | Launch::Mpirun(variables) => {
+            JobLaunch::Each(variables) | JobLaunch::Mpirun(variables) => {
                 for rank in 0..RANKS {
                     let said =
                         [("{rank}", rank.to_string()), ("{size}", RANKS.to_string()), ("{job}", port.to_string())];
@@ -117,14 +117,14 @@ impl Job {
         Ok(())
     }
 
-    fn wait_for_work(&mut self, launch: Launch) -> Result<()> {
+    fn wait_for_work(&mut self, launch: JobLaunch) -> Result<()> {
         let started = Instant::now();
         let is_parent = match launch {
-            Launch::Alone | Launch::Own => true,
-            Launch::Mpirun(_) => has_mpirun(),
-            Launch::Each(_) => false,
+            JobLaunch::Alone | JobLaunch::Own => true,
+            JobLaunch::Mpirun(_) => has_mpirun(),
+            JobLaunch::Each(_) => false,
         };
-        let has_ranks = !matches!(launch, Launch::Alone);
+        let has_ranks = !matches!(launch, JobLaunch::Alone);
         loop {
             let own = self.children.iter().enumerate();
             let own = own.map(|(at, child)| ((!is_parent).then_some(at), child.id(), Some(at)));
@@ -134,12 +134,12 @@ impl Job {
             }
             let expected = usize::from(is_parent) + if has_ranks { RANKS } else { 0 };
             // What mpirun does with signals is its own affair.
-            let is_launcher = |rank: Option<usize>| rank.is_none() && matches!(launch, Launch::Mpirun(_));
+            let is_launcher = |rank: Option<usize>| rank.is_none() && matches!(launch, JobLaunch::Mpirun(_));
             let is_at_work = |(rank, id, _): &(Option<usize>, u32, _)| {
                 is_launcher(*rank) || (catches_signals(*id) && (rank.is_none() || has_met(*id)))
             };
             if all.len() == expected && all.iter().all(is_at_work) {
-                let process = |(rank, id, child)| Process { rank, id, child, end: None };
+                let process = |(rank, id, child)| JobProcess { rank, id, child, end: None };
                 self.processes = all.into_iter().map(process).collect();
                 return Ok(());
             }
@@ -175,7 +175,7 @@ impl Job {
     /// Waits until all of these have ended, or for `limit` since `since`.
     ///
     /// # Errors
-    /// As [`Job::look`].
+    /// As [`CommandJob::look`].
     pub(super) fn wait(&mut self, since: Instant, limit: Duration, awaited: &[usize]) -> Result<()> {
         loop {
             self.look(since)?;
@@ -188,7 +188,7 @@ impl Job {
     }
 
     /// What a process said on standard error; of somebody else's child what its parent passed on.
-    pub(super) fn said(&self, process: &Process) -> String {
+    pub(super) fn said(&self, process: &JobProcess) -> String {
         self.said_by(process.child.unwrap_or(0))
     }
 
@@ -226,7 +226,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for CommandJob {
     fn drop(&mut self) {
         for id in self.marked() {
             signal("KILL", id);

@@ -19,14 +19,14 @@ const FLOATS: [aclDataType; 3] = [aclDataType::ACL_FLOAT, HALVES[0], HALVES[1]];
 
 /// A place of an operation's work: an address, a type and dims, one element behind the other.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct WorkTensor<'a> {
     address: *mut c_void,
     dtype: aclDataType,
     dims: &'a [i64],
     strides: Option<&'a [i64]>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> WorkTensor<'a> {
     fn of(tensor: &Tensor, dims: &'a [i64]) -> Self {
         Self { address: tensor.device, dtype: tensor.description.dtype, dims, strides: None }
     }
@@ -127,7 +127,7 @@ pub(super) fn product_shapes(pack: &Pack, transpose_x: bool, transpose_weight: b
 }
 
 /// One execution of an operation.
-pub(super) struct Run<'a> {
+pub(super) struct OperationRun<'a> {
     pub(super) table: &'a Table,
     pub(super) stream: aclrtStream,
     pub(super) workspace: *mut u8,
@@ -135,7 +135,7 @@ pub(super) struct Run<'a> {
     pub(super) made: Vec<*mut aclTensor>,
 }
 
-impl Drop for Run<'_> {
+impl Drop for OperationRun<'_> {
     fn drop(&mut self) {
         for &tensor in &self.made {
             // SAFETY: made by `tensor`, and destroyed once.
@@ -144,7 +144,7 @@ impl Drop for Run<'_> {
     }
 }
 
-impl Run<'_> {
+impl OperationRun<'_> {
     /// Takes bytes of the workspace.
     fn scratch(&mut self, bytes: u64) -> Found<*mut c_void> {
         // Operators want their parts aligned.
@@ -158,7 +158,7 @@ impl Run<'_> {
         Ok(place.cast())
     }
 
-    fn tensor(&mut self, place: Place<'_>) -> *mut aclTensor {
+    fn tensor(&mut self, place: WorkTensor<'_>) -> *mut aclTensor {
         let mut strides = vec![1; place.dims.len()];
         for i in (1..place.dims.len()).rev() {
             strides[i - 1] = strides[i] * place.dims[i];
@@ -213,10 +213,10 @@ impl Run<'_> {
             let (workspace, left) = (self.workspace, self.left);
             let turned = self.scratch(x.bytes)?;
             let made = [
-                self.tensor(Place::of(x, &dims)),
-                self.tensor(Place::of(cos, &turns)),
-                self.tensor(Place::of(sin, &turns)),
-                self.tensor(Place { address: turned, ..Place::of(x, &dims) }),
+                self.tensor(WorkTensor::of(x, &dims)),
+                self.tensor(WorkTensor::of(cos, &turns)),
+                self.tensor(WorkTensor::of(sin, &turns)),
+                self.tensor(WorkTensor { address: turned, ..WorkTensor::of(x, &dims) }),
             ];
             let plan = |table: &Table, bytes, executor| {
                 // SAFETY: tensors of this run, and places of the caller for what is given back.
@@ -235,9 +235,9 @@ impl Run<'_> {
 
     pub(super) fn reshape_and_cache(&mut self, pack: &Pack) -> Found {
         for Cached { x, cache, slots, tokens, rows, line } in cache_shapes(pack)? {
-            let into = self.tensor(Place::of(cache, &[rows, line]));
-            let index = self.tensor(Place::of(slots, &[tokens]));
-            let source = self.tensor(Place::of(x, &[tokens, line]));
+            let into = self.tensor(WorkTensor::of(cache, &[rows, line]));
+            let index = self.tensor(WorkTensor::of(slots, &[tokens]));
+            let source = self.tensor(WorkTensor::of(x, &[tokens, line]));
             let plan = |table: &Table, bytes, executor| {
                 // SAFETY: as for the rotary embedding.
                 unsafe { (table.aclnnInplaceIndexCopyGetWorkspaceSize)(into, 0, index, source, bytes, executor) }
@@ -254,8 +254,8 @@ impl Run<'_> {
         };
         let dims = [rows, columns];
         let address = self.scratch((rows * columns) as u64 * size_of::<f32>() as u64)?;
-        let wide = Place { address, dtype: aclDataType::ACL_FLOAT, dims: &dims, strides: None };
-        let (to, from) = (self.tensor(wide), self.tensor(Place::of(x, &dims)));
+        let wide = WorkTensor { address, dtype: aclDataType::ACL_FLOAT, dims: &dims, strides: None };
+        let (to, from) = (self.tensor(wide), self.tensor(WorkTensor::of(x, &dims)));
         let plan = |table: &Table, bytes, executor| {
             // SAFETY: as for the rotary embedding.
             unsafe { (table.aclnnInplaceCopyGetWorkspaceSize)(to, from, bytes, executor) }
@@ -264,15 +264,17 @@ impl Run<'_> {
         if !transpose {
             return Ok(to);
         }
-        Ok(self.tensor(Place { dims: &[columns, rows], strides: Some(&[1, columns]), ..wide }))
+        Ok(self.tensor(WorkTensor { dims: &[columns, rows], strides: Some(&[1, columns]), ..wide }))
     }
 
     pub(super) fn accumulate(&mut self, pack: &Pack, transpose_x: bool, transpose_weight: bool) -> Found {
         let [x, weight, sum, out] = product_shapes(pack, transpose_x, transpose_weight)?;
         let (left, right) = (self.factor(x, transpose_x)?, self.factor(weight, transpose_weight)?);
         let added = self.scratch(sum.bytes)?;
-        let (start, end) =
-            (self.tensor(Place::of(sum, sum.dims())), Place { address: added, ..Place::of(sum, sum.dims()) });
+        let (start, end) = (
+            self.tensor(WorkTensor::of(sum, sum.dims())),
+            WorkTensor { address: added, ..WorkTensor::of(sum, sum.dims()) },
+        );
         let end = self.tensor(end);
         let mut one = 1f32;
         // SAFETY: a number of the type that is named, copied by the call.

@@ -12,7 +12,7 @@ use crate::nn::view::View;
 
 /// A tensor that lies in blocks before or after a call.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct BlockedTensor {
     /// Which of the views it is.
     at: usize,
     span: Span,
@@ -25,16 +25,16 @@ struct Block {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
     /// Whose elements the operator sees elsewhere.
-    apart: Vec<Block>,
+    apart: Vec<BlockedTensor>,
     /// That the call lays into blocks where it lies.
-    becoming: Vec<Block>,
+    becoming: Vec<BlockedTensor>,
 }
 
 impl Blocks {
     /// Keeps a tensor that lies in blocks, or is to.
     pub(super) fn keep(&mut self, at: usize, bound: &Bound, span: Span) {
         let (is_read, is_written) = (bound.tensor.role != Role::Output, bound.is_written);
-        let block = |fractal| Block { at, span, fractal, is_read, is_written };
+        let block = |fractal| BlockedTensor { at, span, fractal, is_read, is_written };
         self.apart.extend(bound.tensor.fractal.map(block));
         self.becoming.extend(bound.becomes.map(block));
     }

@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::nn::dtype::DType;
 use crate::nn::executor::Executor;
-use crate::nn::operator::{Joined, JoinedExchange, Place, Tensor, ViewIndex, WorkspaceTensor};
+use crate::nn::operator::{CallPlace, Joined, JoinedExchange, Tensor, ViewIndex, WorkspaceTensor};
 use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::Task;
@@ -50,7 +50,7 @@ impl Machine {
         if let Some(cards) = joined.exchange.cards().filter(|cards| *cards != world) {
             return refuse(format!("its {world} cards, but the shapes are those of {cards}"));
         }
-        let place = Place { is_a2: soc.series() == "Atlas A2", cards: world, rank: member.rank as usize };
+        let place = CallPlace { is_a2: soc.series() == "Atlas A2", cards: world, rank: member.rank as usize };
         joined
             .check
             .as_ref()

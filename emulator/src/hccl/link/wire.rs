@@ -156,7 +156,7 @@ pub(crate) struct Address {
 
 /// What a rank asks for, with its buffers where others reach them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Request {
+pub(crate) struct CallRequest {
     wanted: Wanted,
     places: Option<Places>,
 }
@@ -171,12 +171,12 @@ pub(crate) struct Wanted {
 
 /// A request's bytes; one that begins with the first `wanted_bytes` of another asks for the same.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct WrittenRequest {
     pub(crate) bytes: Vec<u8>,
     pub(crate) wanted_bytes: usize,
 }
 
-impl Request {
+impl CallRequest {
     /// What of a call other processes need.
     pub(crate) fn of(call: &CollectiveCall) -> Self {
         let wanted = Wanted { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype };
@@ -189,10 +189,10 @@ impl Request {
     }
 
     /// As bytes on the wire.
-    pub(crate) fn write(&self) -> Written {
+    pub(crate) fn write(&self) -> WrittenRequest {
         let wanted = written(&self.wanted, Vec::with_capacity(128));
         let wanted_bytes = wanted.len();
-        Written { bytes: written(&self.places, wanted), wanted_bytes }
+        WrittenRequest { bytes: written(&self.places, wanted), wanted_bytes }
     }
 
     /// The request with these bytes.
@@ -232,7 +232,7 @@ pub(crate) fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// A rank has made its call of a meeting.
-    Called { group: Token, rank: u32, key: Key, request: Request },
+    Called { group: Token, rank: u32, key: Key, request: CallRequest },
     /// A rank's stream has reached its call.
     Reached { group: Token, rank: u32, key: Key },
     /// The communicator has failed; so has the meeting `key`, even if all ranks have called.
@@ -314,7 +314,7 @@ mod tests {
             product_ns: 0,
         };
         let message =
-            Message::Called { group: Token(7), rank: 3, key: Key::Collective(2), request: Request::of(&call) };
+            Message::Called { group: Token(7), rank: 3, key: Key::Collective(2), request: CallRequest::of(&call) };
         let mut bytes = frame(&message, 3);
         bytes.extend([1, 2, 3]);
         let mut payload = vec![9; 10];
@@ -334,7 +334,7 @@ mod tests {
         let error = read::<Hello>(&mut text.as_slice(), &mut payload).expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         let wanted = Wanted { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
-        let foreign = Request { wanted, places: None };
+        let foreign = CallRequest { wanted, places: None };
         assert!(foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective"));
     }
 }

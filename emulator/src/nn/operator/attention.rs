@@ -22,7 +22,7 @@ pub(crate) use self::mask::COMPRESSED;
 use self::mask::Mask;
 pub(super) use self::mask::check_triangle;
 pub(super) use self::order::{Extents, Order};
-use self::request::{Request, Rows, positions};
+use self::request::{AttentionRequest, Rows, positions};
 
 /// What the operators ask for besides their data: the tiling library's share.
 pub(super) const WORKSPACE_BYTES: usize = 16 << 20;
@@ -108,7 +108,7 @@ fn fused(call: &OperatorCall) -> Result<Plan, Refusal> {
     let log_sum_exp = if call.flag(SOFTMAX_LSE_FLAG)? { Some(call.tensor(SOFTMAX_LSE)?) } else { None };
     shared(
         call,
-        &Request {
+        &AttentionRequest {
             keys: call.tensors(KEY_LIST)?,
             values: call.tensors(VALUE_LIST)?,
             table: call.tensor_if_given(BLOCK_TABLE_OPTIONAL)?,
@@ -134,7 +134,7 @@ fn prompt(call: &OperatorCall) -> Result<Plan, Refusal> {
     precise(call, 3)?;
     shared(
         call,
-        &Request {
+        &AttentionRequest {
             keys: std::slice::from_ref(call.tensor(KEY)?),
             values: std::slice::from_ref(call.tensor(VALUE)?),
             table: None,
@@ -164,7 +164,7 @@ fn incremental(call: &OperatorCall) -> Result<Plan, Refusal> {
     }
     shared(
         call,
-        &Request {
+        &AttentionRequest {
             keys: call.tensors(KEY_LIST)?,
             values: call.tensors(VALUE_LIST)?,
             table: call.tensor_if_given(BLOCKTABLE)?,
@@ -211,7 +211,7 @@ fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     Ok((heads as usize, kv_heads as usize))
 }
 
-fn shared(call: &OperatorCall, request: &Request<'_>) -> Result<Plan, Refusal> {
+fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<Plan, Refusal> {
     let (heads, kv_heads) = heads(call)?;
     let rows = Rows::of(call, request, heads)?;
     let keys = Keys::of(call, request, &rows, kv_heads)?;

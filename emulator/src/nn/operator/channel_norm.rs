@@ -6,7 +6,7 @@ use super::names::*;
 use super::row::{Operator, attribute, in_place, input, output};
 use super::sets::FLOATING;
 use super::{Plan, Refusal, ViewIndex, Views};
-use crate::nn::channel_norm::{Rows, moments, norm, norm_grad};
+use crate::nn::channel_norm::{ChannelRows, moments, norm, norm_grad};
 use crate::nn::lane::Lane;
 use crate::nn::reduce::with_trailing;
 use crate::nn::view::View;
@@ -135,9 +135,9 @@ fn wanted(
 }
 
 /// The rows of a batch norm: one a channel.
-pub(super) fn channels(dims: &[usize]) -> Rows {
+pub(super) fn channels(dims: &[usize]) -> ChannelRows {
     let len = dims[0] * dims[2..].iter().product::<usize>();
-    Rows { count: dims[1], channels: 1, all: dims[1], len }
+    ChannelRows { count: dims[1], channels: 1, all: dims[1], len }
 }
 
 /// A tensor with its channels first.
@@ -236,7 +236,7 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
 }
 
 /// The rows of a group norm: one a group of each sample.
-fn groups(call: &OperatorCall, x: Name<Tensor>) -> Result<Rows, Refusal> {
+fn groups(call: &OperatorCall, x: Name<Tensor>) -> Result<ChannelRows, Refusal> {
     let dims = &call.tensor(x)?.dims;
     let [n, c, len, group] = [call.int(N_UPPER)?, call.int(C_INT)?, call.int(HXW)?, call.int(GROUP)?];
     if group < 1 || c < 0 || c % group != 0 {
@@ -248,7 +248,7 @@ fn groups(call: &OperatorCall, x: Name<Tensor>) -> Result<Rows, Refusal> {
     }
     // As many as meanOut has elements, which is compared next.
     let count = (n as usize).saturating_mul(group as usize);
-    Ok(Rows { count, channels: (c / group) as usize, all: c as usize, len: len as usize })
+    Ok(ChannelRows { count, channels: (c / group) as usize, all: c as usize, len: len as usize })
 }
 
 fn group_norm(call: &OperatorCall) -> Result<Plan, Refusal> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::argument::Tensor;
 use super::call::OperatorCall;
 use super::names::*;
-use super::plan::{Place, WorkspaceTensor};
+use super::plan::{CallPlace, WorkspaceTensor};
 use super::row::{Operator, attribute, input, output, text};
 use super::sets::{BOOL, HALVES, INDEX64, SINGLE, WHOLE32};
 use super::{Joined, JoinedExchange, Kernel, Plan, Refusal, ViewIndex};
@@ -213,8 +213,8 @@ const CARDS: [[&[(usize, usize)]; 2]; 3] = [
 ];
 
 /// What depends on the chip and on the communicator.
-fn expect_place(of: Deal, own: usize, version: Version, by_choice: bool, place: Place) -> Result<(), String> {
-    let Place { is_a2, cards, rank } = place;
+fn expect_place(of: Deal, own: usize, version: Version, by_choice: bool, place: CallPlace) -> Result<(), String> {
+    let CallPlace { is_a2, cards, rank } = place;
     let runs_on = CARDS[version as usize][usize::from(!is_a2)];
     let series = if is_a2 { "Atlas A2" } else { "Atlas A3" };
     if !runs_on.iter().any(|(from, to)| (*from..=*to).contains(&cards)) {
@@ -323,12 +323,12 @@ fn expect_way(call: &OperatorCall, version: Version) -> Result<bool, Refusal> {
 }
 
 /// Blocks of parts, each of so many bytes, and where the parts begin.
-struct Block {
+struct PartBlocks {
     bytes: usize,
     starts: Vec<usize>,
 }
 
-impl Block {
+impl PartBlocks {
     fn of(parts: &[usize]) -> Self {
         let (mut bytes, mut starts) = (0usize, Vec::new());
         for part in parts {
@@ -351,7 +351,7 @@ impl Block {
 }
 
 /// What a dispatch writes for its rows, beside the tokens.
-struct Written {
+struct DispatchOutputs {
     row_scales: Option<ViewIndex>,
     factors: Option<ViewIndex>,
     assist: ViewIndex,
@@ -361,7 +361,7 @@ struct Written {
 }
 
 /// Checks what a dispatch writes.
-fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Result<Written, Refusal> {
+fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Result<DispatchOutputs, Refusal> {
     let (least, out) = (of.cards * of.most_rows(), call.tensor(names.x)?);
     if out.dims[0] < least || out.dims[1] != of.width {
         let text = format!("expected {least} rows at least of {} numbers, found {:?}", of.width, out.dims);
@@ -398,7 +398,7 @@ fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Resul
     let factors = told.filter(|told| has_factors && told.len() >= rows);
     let unwritten =
         [call.tensor_if_given(names.unused)?, told.filter(|_| factors.is_none()), row_scales.filter(|_| !is_quantised)];
-    Ok(Written {
+    Ok(DispatchOutputs {
         row_scales: row_scales.filter(|_| is_quantised).map(|scales| scales.slot),
         factors: factors.map(|factors| factors.slot),
         assist: call.tensor(assist)?.slot,
@@ -433,7 +433,7 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<Plan, Refusal>
     };
     let (choices, token) = ([of.tokens, of.choices], [of.tokens, of.width]);
     let parts = [(I32, choices), (F32, choices), (x.dtype, token)];
-    let block = Block::of(&parts.map(|(dtype, dims)| dtype.size() * dims[0] * dims[1]));
+    let block = PartBlocks::of(&parts.map(|(dtype, dims)| dtype.size() * dims[0] * dims[1]));
     let tensors = [(0, 1), (block.bytes, of.cards)].into_iter().flat_map(|place| {
         parts.iter().enumerate().map(move |(part, (dtype, dims))| (part, place, *dtype, *dims)).collect::<Vec<_>>()
     });
@@ -461,7 +461,7 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<Plan, Refusal>
             Received { x, scales: given(row_scales), counts, is_running, ends, assist, factors: given(row_factors) };
         dispatch::take(tiles, of, gathered.map(|slot| views.of(slot)), given(smooth), &out)
     });
-    let check = move |place: Place| match (place.is_a2, has_factors, is_meshed) {
+    let check = move |place: CallPlace| match (place.is_a2, has_factors, is_meshed) {
         (false, true, _) => Err("expertScales: of an Atlas A3 expected NULL".to_owned()),
         (false, _, true) => Err("commAlg: of an Atlas A3 expected NULL".to_owned()),
         _ => expect_place(of, own, version, by_choice, place),
@@ -537,7 +537,7 @@ fn combine_plan(
     expect_zeros(call, &[OUT_DTYPE, COMM_QUANT_MODE, GROUP_LIST_TYPE])?;
     let counts = [of.local];
     let given = [of.most_rows(), of.width];
-    let block = Block::of(&[4 * of.local, x.dtype.size() * given[0] * given[1]]);
+    let block = PartBlocks::of(&[4 * of.local, x.dtype.size() * given[0] * given[1]]);
     let half = block.bytes * of.cards;
     let tensors = [0, half].into_iter().flat_map(|first| {
         [block.tensor(0, (first, of.cards), I32, &counts), block.tensor(1, (first, of.cards), x.dtype, &given)]
@@ -562,7 +562,7 @@ fn combine_plan(
         norm::rms_norm(tiles, &sum, gamma, normed.epsilon, y, rstd);
         Ok(())
     });
-    let check = Arc::new(move |place: Place| {
+    let check = Arc::new(move |place: CallPlace| {
         if is_meshed && !place.is_a2 {
             return Err("commAlg: of an Atlas A3 expected NULL".to_owned());
         }

@@ -69,8 +69,8 @@ pub(crate) use argument::{Argument, Role, Scalar, Tensor, TensorDesc};
 pub(crate) use attention::COMPRESSED;
 pub(crate) use call::{OperatorCall, check};
 pub(crate) use plan::{
-    Attended, Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Place, Plan, Refusal, Sequence,
-    Strides, ViewIndex, Views, WorkspaceTensor, sets,
+    Attended, CallPlace, Decided, INVALID, Joined, JoinedExchange, Kernel, NULL_POINTER, PartRead, Plan, Refusal,
+    Sequence, Strides, ViewIndex, Views, WorkspaceTensor, sets,
 };
 pub(crate) use row::{Nullability, Operator, ParameterKind, Signature};
 

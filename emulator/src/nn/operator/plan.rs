@@ -111,7 +111,7 @@ pub(crate) struct WorkspaceTensor {
 
 /// Where a call is made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallPlace {
     /// Whether the card is one of an Atlas A2, else of an Atlas A3.
     pub(crate) is_a2: bool,
     /// Cards of the communicator, and the rank of this one.
@@ -120,7 +120,7 @@ pub(crate) struct Place {
 }
 
 /// Refuses places that an operator does not run at.
-pub(crate) type Check = Arc<dyn Fn(Place) -> Result<(), String> + Send + Sync>;
+pub(crate) type Check = Arc<dyn Fn(CallPlace) -> Result<(), String> + Send + Sync>;
 
 /// What an operator exchanges beside what it computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

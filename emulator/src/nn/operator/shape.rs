@@ -66,14 +66,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, ARITHMETIC, 2, 8), output(OUT, ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnTriu",
-        plan: |call| triangle(call, Part::Upper),
+        plan: |call| triangle(call, DiagonalSide::Upper),
     },
     Operator {
         name: "aclnnTril",
         parameters: &[input(SELF, ARITHMETIC, 2, 8), output(OUT, ARITHMETIC, 2, 8)],
         limits: "out has shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnTril",
-        plan: |call| triangle(call, Part::Lower),
+        plan: |call| triangle(call, DiagonalSide::Lower),
     },
 ];
 
@@ -284,12 +284,12 @@ fn arange(call: &OperatorCall) -> Result<Plan, Refusal> {
 
 /// Which side of a diagonal is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum DiagonalSide {
     Upper,
     Lower,
 }
 
-fn triangle(call: &OperatorCall, part: Part) -> Result<Plan, Refusal> {
+fn triangle(call: &OperatorCall, part: DiagonalSide) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
     let diagonal = call.int(DIAGONAL)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
@@ -306,7 +306,7 @@ fn triangle(call: &OperatorCall, part: Part) -> Result<Plan, Refusal> {
             let kept = (row % rows) as i64;
             for (j, value) in line.iter_mut().enumerate() {
                 let place = (j as i64).saturating_sub(kept);
-                let keep = if part == Part::Upper { place >= diagonal } else { place <= diagonal };
+                let keep = if part == DiagonalSide::Upper { place >= diagonal } else { place <= diagonal };
                 *value = if keep { *value } else { L::default() };
             }
             L::store(&out, row * cols, &line);

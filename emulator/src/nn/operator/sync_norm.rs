@@ -7,7 +7,7 @@ use super::names::*;
 use super::row::{Operator, in_place, input, output};
 use super::sets::{COUNTERS, FLOATING, HALF_OR_SINGLE, SINGLE};
 use super::{Plan, Refusal, ViewIndex, Views};
-use crate::nn::channel_norm::{Rows, combined, moments, norm, paired_sums};
+use crate::nn::channel_norm::{ChannelRows, combined, moments, norm, paired_sums};
 use crate::nn::lane::Lane;
 use crate::nn::view::View;
 
@@ -112,7 +112,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// The channels of a tensor, of which there are some.
-fn rows(call: &OperatorCall, name: Name<Tensor>) -> Result<(ViewIndex, Rows), Refusal> {
+fn rows(call: &OperatorCall, name: Name<Tensor>) -> Result<(ViewIndex, ChannelRows), Refusal> {
     let x = call.tensor(name)?;
     call.expect_channels_second(&[name])?;
     if x.dims[1] == 0 {

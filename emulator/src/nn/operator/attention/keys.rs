@@ -8,7 +8,7 @@ use super::super::names::*;
 use super::super::{Attended, PartRead, Refusal, Sequence, ViewIndex, Views};
 use super::lengths;
 use super::order::{Extents, Order};
-use super::request::{Request, Rows};
+use super::request::{AttentionRequest, Rows};
 use crate::nn::dtype::DType;
 use crate::nn::view::View;
 
@@ -21,7 +21,7 @@ const WIDEST_LINE: usize = 65_535;
 
 /// A tensor of keys and one of values.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct KeyPart {
     key: ViewIndex,
     value: ViewIndex,
     /// Of the keys.
@@ -30,7 +30,7 @@ struct Part {
 
 /// What the first dim of keys and values is.
 #[derive(Clone, Debug)]
-enum Place {
+enum FirstDim {
     /// The batch; if there is a tensor for each, it is 1.
     Batches,
     /// The position, sequence behind sequence.
@@ -44,8 +44,8 @@ enum Place {
 pub(super) struct Keys {
     order: Order,
     /// One for all batches, or one for each.
-    parts: Vec<Part>,
-    place: Place,
+    parts: Vec<KeyPart>,
+    place: FirstDim,
     /// How many keys of each batch count.
     pub(super) lengths: Vec<usize>,
     /// How many keys the longest batch can have.
@@ -65,7 +65,7 @@ impl Keys {
     /// Checks keys, values, their lengths and the table of blocks against the queries.
     pub(super) fn of(
         call: &OperatorCall,
-        request: &Request<'_>,
+        request: &AttentionRequest<'_>,
         rows: &Rows,
         kv_heads: usize,
     ) -> Result<Self, Refusal> {
@@ -81,7 +81,7 @@ impl Keys {
                 return Err(call.refuse(KEY, text));
             }
         }
-        let keys = Self { order, parts, place: Place::Batches, lengths: Vec::new(), room: 0, value_depth };
+        let keys = Self { order, parts, place: FirstDim::Batches, lengths: Vec::new(), room: 0, value_depth };
         match request.table {
             Some(table) => keys.in_blocks(call, request, rows, table),
             None if order.is_packed() => keys.in_sequences(call, request, rows),
@@ -89,7 +89,7 @@ impl Keys {
         }
     }
 
-    fn in_batches(self, call: &OperatorCall, request: &Request<'_>, rows: &Rows) -> Result<Self, Refusal> {
+    fn in_batches(self, call: &OperatorCall, request: &AttentionRequest<'_>, rows: &Rows) -> Result<Self, Refusal> {
         let (count, batches) = (self.parts.len(), rows.batches());
         let listed = count != 1;
         if listed && (count != batches || count > 256) {
@@ -108,7 +108,7 @@ impl Keys {
         Ok(Self { lengths, room: limits.into_iter().max().unwrap_or(0), ..self })
     }
 
-    fn in_sequences(self, call: &OperatorCall, request: &Request<'_>, rows: &Rows) -> Result<Self, Refusal> {
+    fn in_sequences(self, call: &OperatorCall, request: &AttentionRequest<'_>, rows: &Rows) -> Result<Self, Refusal> {
         let [part] = self.parts[..] else {
             return Err(call.refuse(KEY, format!("expected 1 tensor in this inputLayout, found {}", self.parts.len())));
         };
@@ -120,13 +120,13 @@ impl Keys {
         }
         let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
         let room = lengths.iter().copied().max().unwrap_or(0);
-        Ok(Self { lengths, room, place: Place::Sequences(ranges), ..self })
+        Ok(Self { lengths, room, place: FirstDim::Sequences(ranges), ..self })
     }
 
     fn in_blocks(
         self,
         call: &OperatorCall,
-        request: &Request<'_>,
+        request: &AttentionRequest<'_>,
         rows: &Rows,
         table: &Tensor,
     ) -> Result<Self, Refusal> {
@@ -146,12 +146,12 @@ impl Keys {
         let room = columns * part.extents.len;
         let limits = vec![room; lines];
         let lengths = lengths::padded(call, request.key_lengths_name, request.key_lengths, &limits)?;
-        let place = Place::Blocks(table.slot);
+        let place = FirstDim::Blocks(table.slot);
         Ok(Self { lengths, room, place, ..self })
     }
 
     /// The tensors of a batch.
-    fn part(&self, batch: usize) -> Part {
+    fn part(&self, batch: usize) -> KeyPart {
         self.parts[if self.parts.len() == 1 { 0 } else { batch }]
     }
 
@@ -160,17 +160,17 @@ impl Keys {
     /// # Errors
     /// If the table names a block that the cache has not.
     pub(super) fn batch(&self, views: &Views<'_>, batch: usize) -> Result<BatchKeys, String> {
-        let Part { key, value, extents } = self.part(batch);
+        let KeyPart { key, value, extents } = self.part(batch);
         let head_major = |slot, depth| self.order.head_major(views.of(slot), Extents { depth, ..extents });
         let (key, value) = (head_major(key, extents.depth), head_major(value, self.value_depth));
         let of_batch = |view: &View| match &self.place {
-            Place::Batches => view.at(0, if self.parts.len() == 1 { batch } else { 0 }),
-            Place::Sequences(ranges) => view.at(0, 0).slice(1, ranges[batch].start, ranges[batch].len(), 1),
-            Place::Blocks(_) => view.clone(),
+            FirstDim::Batches => view.at(0, if self.parts.len() == 1 { batch } else { 0 }),
+            FirstDim::Sequences(ranges) => view.at(0, 0).slice(1, ranges[batch].start, ranges[batch].len(), 1),
+            FirstDim::Blocks(_) => view.clone(),
         };
         let blocks = match self.place {
-            Place::Blocks(table) => Some(self.blocks(views.of(table), batch, extents)?),
-            Place::Batches | Place::Sequences(_) => None,
+            FirstDim::Blocks(table) => Some(self.blocks(views.of(table), batch, extents)?),
+            FirstDim::Batches | FirstDim::Sequences(_) => None,
         };
         Ok(BatchKeys { key: of_batch(&key), value: of_batch(&value), blocks })
     }
@@ -193,7 +193,7 @@ impl Keys {
     /// What is read of keys, values and a full mask where keys behind a length are not: each tensor has an index of its first dim
     /// for each length, one if there is a tensor for each batch.
     pub(super) fn read(&self, mask: Option<&Tensor>) -> Vec<PartRead> {
-        if !matches!(self.place, Place::Batches) {
+        if !matches!(self.place, FirstDim::Batches) {
             return Vec::new();
         }
         let part = |slot, dim, lengths: &[usize]| PartRead { slot, dim, lengths: lengths.to_vec() };
@@ -211,7 +211,7 @@ impl Keys {
     pub(super) fn attended(&self, query: ViewIndex, rows: &Rows, triangle: Option<ViewIndex>) -> Attended {
         let extents = self.part(0).extents;
         let sequence = |(batch, (&rows, &keys)): (usize, (&usize, &usize))| {
-            let room = if matches!(self.place, Place::Batches) { self.part(batch).extents.len } else { keys };
+            let room = if matches!(self.place, FirstDim::Batches) { self.part(batch).extents.len } else { keys };
             Sequence { rows, keys, room }
         };
         Attended {
@@ -228,10 +228,10 @@ impl Keys {
 /// Keys and values with their extents, and the size of a value's head.
 fn parts(
     call: &OperatorCall,
-    request: &Request<'_>,
+    request: &AttentionRequest<'_>,
     order: Order,
     kv_heads: usize,
-) -> Result<(Vec<Part>, usize), Refusal> {
+) -> Result<(Vec<KeyPart>, usize), Refusal> {
     let dtype: DType = call.tensor(QUERY)?.dtype;
     if request.keys.is_empty() || request.keys.len() != request.values.len() {
         let text = format!("expected as many as keys, {}, found {}", request.keys.len(), request.values.len());
@@ -252,13 +252,13 @@ fn parts(
             return Err(call.refuse(VALUE, text));
         }
         value_depth = found.depth;
-        parts.push(Part { key: key.slot, value: value.slot, extents });
+        parts.push(KeyPart { key: key.slot, value: value.slot, extents });
     }
     Ok((parts, value_depth))
 }
 
 /// How a cache of blocks lies: `[blocks, block, heads times D]` or `[blocks, heads, block, D]`, whatever the queries' layout.
-fn cache_order(call: &OperatorCall, request: &Request<'_>, kv_heads: usize) -> Result<Order, Refusal> {
+fn cache_order(call: &OperatorCall, request: &AttentionRequest<'_>, kv_heads: usize) -> Result<Order, Refusal> {
     let block = request.block_size;
     if !(BLOCK_UNIT..=MOST_OF_BLOCK).contains(&block) || block % BLOCK_UNIT != 0 {
         let text =

@@ -5,7 +5,7 @@ use super::super::names::*;
 use super::super::{Refusal, ViewIndex};
 use super::keys::Keys;
 use super::order::Extents;
-use super::request::{Request, Rows};
+use super::request::{AttentionRequest, Rows};
 use crate::nn::view::View;
 
 /// Extent of the masks of the compressed sparse modes.
@@ -28,7 +28,12 @@ pub(super) fn covers(extent: usize, len: usize) -> bool {
 }
 
 /// Checks the mask for queries and keys.
-pub(super) fn mask(call: &OperatorCall, request: &Request<'_>, rows: &Rows, keys: &Keys) -> Result<Mask, Refusal> {
+pub(super) fn mask(
+    call: &OperatorCall,
+    request: &AttentionRequest<'_>,
+    rows: &Rows,
+    keys: &Keys,
+) -> Result<Mask, Refusal> {
     let (name, query, key_len) = (request.mask_name, rows.extents, keys.room);
     // Of a cache that is read block by block a mask may have more.
     let covers_keys = |extent| covers(extent, key_len) || (request.table.is_some() && extent >= key_len);
@@ -112,7 +117,7 @@ pub(crate) fn check_triangle(mask: &View) -> Result<(), String> {
 }
 
 /// By batch: how many keys before and behind its own place a row sees.
-pub(super) fn bands(request: &Request<'_>, mask: Mask, rows: &Rows, keys: &Keys) -> Vec<(i64, i64)> {
+pub(super) fn bands(request: &AttentionRequest<'_>, mask: Mask, rows: &Rows, keys: &Keys) -> Vec<(i64, i64)> {
     keys.lengths
         .iter()
         .zip(&rows.lengths)

@@ -12,7 +12,7 @@ use crate::nn::attention::{Attention, Batch};
 use crate::nn::view::View;
 
 /// Names of the parameters that differ between the operators, and what the call passed for the rest.
-pub(super) struct Request<'a> {
+pub(super) struct AttentionRequest<'a> {
     pub(super) keys: &'a [Tensor],
     pub(super) values: &'a [Tensor],
     /// The blocks of each batch, if keys and values are caches.
@@ -56,7 +56,7 @@ pub(super) fn positions(call: &OperatorCall) -> Result<Option<usize>, Refusal> {
 }
 
 /// The orders of the inputs and of the output.
-fn layout(call: &OperatorCall, request: &Request<'_>) -> Result<(Order, Order), Refusal> {
+fn layout(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<(Order, Order), Refusal> {
     let layout = call.text(INPUT_LAYOUT)?;
     let is_legal = |(name, order, _): &&(&str, Order, Order)| {
         *name == layout && (!request.decoding || *name != TURNED) && (request.packs || !order.is_packed())
@@ -84,7 +84,7 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Checks the layout and the lengths of the queries.
-    pub(super) fn of(call: &OperatorCall, request: &Request<'_>, heads: usize) -> Result<Self, Refusal> {
+    pub(super) fn of(call: &OperatorCall, request: &AttentionRequest<'_>, heads: usize) -> Result<Self, Refusal> {
         let (order, out_order) = layout(call, request)?;
         let extents = order.extents(call, QUERY, &call.tensor(QUERY)?.dims, heads)?;
         if extents.batch > 65_536 {
