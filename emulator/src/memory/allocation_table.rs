@@ -96,6 +96,7 @@ impl CardUsage {
     }
 }
 
+/// What a machine's memory has given out.
 #[derive(Debug)]
 pub(super) struct AllocationTable {
     pub(super) allocations: BTreeMap<usize, Arc<Allocation>>,

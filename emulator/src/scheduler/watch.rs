@@ -198,10 +198,9 @@ pub(crate) fn does_another_run() -> bool {
 pub(crate) fn in_order_of_start<T>(threads: impl Iterator<Item = (Tid, T)>) -> Vec<T> {
     let mut dated: Vec<(u64, Tid, T)> = threads.map(|(tid, thread)| (started(tid), tid, thread)).collect();
     dated.sort_unstable_by_key(|(tick, tid, _)| (*tick, *tid));
-    let limit = id_limit();
-    for of_one_tick in dated.chunk_by_mut(|one, next| one.0 == next.0) {
+    for of_one_tick in dated.chunk_by_mut(|one, next| one.0 == next.0).filter(|threads| threads.len() > 1) {
         let ids: Vec<Tid> = of_one_tick.iter().map(|(_, tid, _)| *tid).collect();
-        of_one_tick.rotate_left(eldest(&ids, limit));
+        of_one_tick.rotate_left(eldest(&ids, id_limit()));
     }
     dated.into_iter().map(|(_, _, thread)| thread).collect()
 }

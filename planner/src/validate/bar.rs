@@ -1,6 +1,6 @@
 //! How far a prediction is usually off.
 //!
-//! Input → output: what is predicted and for which chip → a [`ErrorBar`]: the errors of measured rows whose page the coefficients
+//! Input → output: what is predicted and for which chip → an [`ErrorBar`]: the errors of measured rows whose page the coefficients
 //! never saw. A chip that no row names has the coefficients of the others: what one chip differs from the others by comes on
 //! top of what one page does, and is taken to be as large, so that its bar is √2 times as wide.
 
