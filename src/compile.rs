@@ -146,17 +146,17 @@ impl Deployment {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let prefill =
-            self.lower(config, &mesh, (self.longest_prompt, AttentionScope::Run), (self.residual, None), &parts)?;
+        // Decode needs the layouts of prefill, and not its plans: so the one is written while the other is placed, and placed while the
+        // other is scheduled.
+        let (prefill, decode) = rayon::join(
+            || self.lower(config, &mesh, (self.longest_prompt, AttentionScope::Run), (self.residual, None), &parts),
+            || self.decoder(config, (1, AttentionScope::Cache), &parts),
+        );
+        let (prefill, decode) = (prefill?, decode?);
         let longest = Some(&prefill.placed);
-        // Decode needs the layouts of prefill and not its plans, so the one is placed while the other is scheduled.
         let (prompts, decode) = rayon::join(
             || self.schedule(&prefill, None),
-            || {
-                let decode =
-                    self.lower(config, &mesh, (1, AttentionScope::Cache), (Residual::Replicate, longest), &parts)?;
-                self.schedule(&decode, longest)
-            },
+            || self.schedule(&self.place(config, &mesh, decode, (Residual::Replicate, longest), &parts)?, longest),
         );
         Ok(Programs { prefill: prompts?, decode: decode? })
     }
@@ -184,7 +184,18 @@ impl Deployment {
         (residual, memory_of): (Residual, Option<&Placed>),
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
-        let (program, layers) = self.decoder(config, (sequence, sees), parts)?;
+        self.place(config, mesh, self.decoder(config, (sequence, sees), parts)?, (residual, memory_of), parts)
+    }
+
+    /// A program and the ops of each layer, with its collectives.
+    fn place(
+        &self,
+        config: &ModelConfig,
+        mesh: &Mesh,
+        (program, layers): (Program, Vec<Range<usize>>),
+        (residual, memory_of): (Residual, Option<&Placed>),
+        parts: &Cut,
+    ) -> Result<LoweredProgram, Diagnostics> {
         let pins = pins(config, &program, mesh, residual);
         let pins = memory_of.map_or_else(|| pins.clone(), |longest| pins.clone().like(longest));
         self.lower_with(mesh, (&program, &layers), &pins, parts)

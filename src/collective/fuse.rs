@@ -3,13 +3,15 @@
 //!
 //! Such pairs arise where a pin wants a value whole and its only user wants a shard.
 
-use crate::base::{Id, IdVec};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::base::Id;
 use crate::placement::Placed;
-use crate::program::{Kind, Op, OpId, Program};
+use crate::program::{Kind, Op, OpId};
 
 /// The program with joined movements. Values that nothing makes any more stay, unused, so that ids keep.
 #[must_use]
-pub fn fuse(lowered: &Placed) -> Placed {
+pub fn fuse(mut lowered: Placed) -> Placed {
     let program = &lowered.program;
     let mut uses = vec![0_usize; program.values.len()];
     let mut maker: Vec<Option<OpId>> = vec![None; program.values.len()];
@@ -18,20 +20,25 @@ pub fn fuse(lowered: &Placed) -> Placed {
         op.results.iter().for_each(|result| maker[result.index()] = Some(id));
     }
     program.outputs.iter().for_each(|(_, id)| uses[id.index()] += 1);
-    let mut ops: Vec<Option<Op>> = program.ops.values().iter().cloned().map(Some).collect();
+    // By the second of a pair: the first, and what both are.
+    let mut pairs: FxHashMap<OpId, (OpId, Kind)> = FxHashMap::default();
     for (id, op) in program.ops.iter() {
         let Some(first) = op.operands.first().and_then(|operand| maker[operand.index()]) else { continue };
-        if uses[op.operands[0].index()] != 1 {
-            continue;
-        }
-        if let Some(kind) = ops[first.index()].as_ref().and_then(|first| joined(&first.kind, &op.kind)) {
-            let operands = program.ops[first].operands.clone();
-            ops[first.index()] = None;
-            ops[id.index()] = Some(Op { kind, operands, results: op.results.clone() });
+        let is_alone = uses[op.operands[0].index()] == 1;
+        if let Some(kind) = joined(&program.ops[first].kind, &op.kind).filter(|_| is_alone) {
+            pairs.insert(id, (first, kind));
         }
     }
-    let ops: IdVec<OpId, Op> = ops.into_iter().flatten().collect();
-    Placed { program: Program { ops, ..program.clone() }, ..lowered.clone() }
+    if !pairs.is_empty() {
+        let firsts: FxHashSet<OpId> = pairs.values().map(|(first, _)| *first).collect();
+        let left = program.ops.iter().filter(|(id, _)| !firsts.contains(id));
+        let fused = left.map(|(id, op)| match pairs.remove(&id) {
+            Some((first, kind)) => Op { kind, operands: program.ops[first].operands.clone(), ..op.clone() },
+            None => op.clone(),
+        });
+        lowered.program.ops = fused.collect();
+    }
+    lowered
 }
 
 fn joined(first: &Kind, second: &Kind) -> Option<Kind> {

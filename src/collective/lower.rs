@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 
 use smallvec::smallvec;
 
-use crate::base::{AxisId, Diagnostic, Diagnostics, Id, IdVec};
+use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
 use crate::placement::transition::TransitionStep;
 use crate::placement::{Layout, Mesh, Placed, transition};
 use crate::program::op::Linear;
 use crate::program::text::op_text;
-use crate::program::{Kind, Op, Program, Value};
+use crate::program::{Kind, Op, Value};
 
 /// The program without reshards.
 ///
@@ -17,7 +17,7 @@ use crate::program::{Kind, Op, Program, Value};
 /// Every reshard that no sequence of collectives makes.
 pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
     let mut problems = Diagnostics::new();
-    let mut out = Placed { program: Program { ops: IdVec::new(), ..resharded.program.clone() }, ..resharded.clone() };
+    let mut out = resharded.without_ops();
     for (_, op) in resharded.program.ops.iter() {
         if op.kind != Kind::Reshard {
             out.program.ops.push(Op { kind: exchanging(op, resharded), ..op.clone() });

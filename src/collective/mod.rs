@@ -56,14 +56,20 @@ pub fn parallelize_apart(
     crate::program::verify::verify(program)?;
     let placement = place(program, mesh, pins)?;
     let resharded = insert_reshards(program, mesh, &placement);
-    crate::program::verify::verify(&resharded.program)?;
-    verify_resharded(&resharded)?;
-    let fused = fuse(&lower(&resharded)?);
+    // What is made of a stage is made while the stage is checked, and both checks of a stage run at once.
+    let (checked, fused) = rayon::join(|| check(&resharded, verify_resharded), || lower(&resharded).map(fuse));
+    checked?;
+    let fused = fused?;
     let apart = apart(&fused.program);
     let lowered = share(fused, &apart);
-    crate::program::verify::verify(&lowered.program)?;
-    verify(&lowered)?;
+    check(&lowered, verify)?;
     Ok(Parallelized { placement, resharded, lowered })
+}
+
+/// Checks a stage as a program, then what its layouts say.
+fn check(placed: &Placed, layouts: fn(&Placed) -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
+    let (program, layouts) = rayon::join(|| crate::program::verify::verify(&placed.program), || layouts(placed));
+    program.and(layouts)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use crate::base::{Id, IdVec};
+use crate::base::Id;
 use crate::placement::{Layout, Mesh, Placed, Placement};
 use crate::program::{Kind, Op, Program, Role, Value, ValueId};
 
@@ -13,7 +13,7 @@ use crate::program::{Kind, Op, Program, Role, Value, ValueId};
 pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) -> Placed {
     let mut out = Inserter {
         placed: Placed {
-            program: Program { ops: IdVec::new(), ..program.clone() },
+            program: program.without_ops(),
             mesh: mesh.clone(),
             layouts: placement.produced.iter().cloned().collect(),
         },

@@ -11,7 +11,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, DType, Id, IdVec, Reduce};
+use crate::base::{AxisId, DType, Id, Reduce};
 use crate::placement::Placed;
 use crate::placement::transition::{apply, seen_elems};
 use crate::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
@@ -110,7 +110,7 @@ fn sort(program: &Program, op: &Op, made: &FxHashSet<ValueId>, apart: usize) -> 
 }
 
 fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Placed {
-    let mut out = Placed { program: Program { ops: IdVec::new(), ..lowered.program.clone() }, ..lowered.clone() };
+    let mut out = lowered.without_ops();
     // By member, and by result of a member: its group.
     let mut of_member: FxHashMap<OpId, &SharedCollectives> = FxHashMap::default();
     let mut of_result: FxHashMap<ValueId, &SharedCollectives> = FxHashMap::default();

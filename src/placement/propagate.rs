@@ -12,9 +12,9 @@
 
 mod choice;
 mod operand;
+mod situation;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -25,6 +25,7 @@ use crate::program::text::op_text;
 use crate::program::{Factor, Op, OpId, Program, Role, Rule, ValueId};
 
 use self::choice::{AxisRole, Choice, Score};
+use self::situation::Situation;
 use super::layout::Layout;
 use super::mesh::Mesh;
 use super::pins::Pins;
@@ -118,6 +119,8 @@ struct Pass<'a> {
     mesh: &'a Mesh,
     pins: &'a Pins,
     rules: Vec<Option<Rule>>,
+    /// By op, alike for those of the same kind and attributes.
+    kinds: Vec<usize>,
     /// Layouts that pins and roles give before the walk.
     given: State,
     /// Layout that a pin demands of a result.
@@ -136,7 +139,7 @@ struct Pass<'a> {
     /// Params, and their copies in another type, if there are such axes; by value.
     gathered_at_use: Vec<bool>,
     /// By what the trials saw.
-    decided: FxHashMap<String, (Layout, String)>,
+    decided: FxHashMap<Situation, (Layout, String)>,
     reasons: BTreeMap<ValueId, String>,
 }
 
@@ -180,6 +183,7 @@ impl<'a> Pass<'a> {
             mesh,
             pins,
             rules,
+            kinds: situation::kinds(program),
             given: State { layouts, copies: FxHashMap::default() },
             pinned,
             along,
@@ -379,31 +383,6 @@ impl<'a> Pass<'a> {
         let (layout, reason) = self.decided[&situation].clone();
         now.layouts[param.index()] = Some(layout);
         self.reasons.insert(param, reason);
-    }
-
-    /// All that the trials of a weight's cuts see: the ops from `id` up to the next result that is pinned, and what is known of
-    /// their operands.
-    fn situation(&self, id: OpId, weight: &Weight, now: &State) -> String {
-        let mut text = format!("{:?} {:?}", weight.axes, self.program.ops[weight.user].kind);
-        let mut seen: SmallVec<[ValueId; 16]> = SmallVec::new();
-        for op in self.program.ops.ids().skip(id.index()).take(LOOK_AHEAD).map(|id| &self.program.ops[id]) {
-            let _ = write!(text, "{:?}", op.kind);
-            for operand in op.operands.iter().chain(&op.results) {
-                let known = seen.iter().position(|known| known == operand);
-                let _ = write!(text, " {}", known.unwrap_or(seen.len()));
-                if known.is_none() {
-                    seen.push(*operand);
-                    let (value, at) = (&self.program.values[*operand], operand.index());
-                    let places = (&now.layouts[at], now.copies.get(operand), &self.pinned[at], &self.along[at]);
-                    let bounds = (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]);
-                    let _ = write!(text, "{}{}{:?}{places:?}{bounds:?}", value.dtype, value.shape, value.role);
-                }
-            }
-            if op.results.iter().any(|result| self.pinned[result.index()].is_some()) {
-                break;
-            }
-        }
-        text
     }
 
     /// The best way to cut a weight, and why.

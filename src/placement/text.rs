@@ -20,6 +20,14 @@ pub struct Placed {
     pub layouts: IdVec<ValueId, Layout>,
 }
 
+impl Placed {
+    /// The same values in the same layouts, which no op makes yet.
+    #[must_use]
+    pub fn without_ops(&self) -> Self {
+        Self { program: self.program.without_ops(), mesh: self.mesh.clone(), layouts: self.layouts.clone() }
+    }
+}
+
 /// The text of a placed program; `parse(print(p)) == p`.
 #[must_use]
 pub fn print(placed: &Placed) -> String {

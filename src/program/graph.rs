@@ -151,6 +151,13 @@ pub struct Program {
 }
 
 impl Program {
+    /// The same values and outputs, which no op makes yet.
+    #[must_use]
+    pub fn without_ops(&self) -> Self {
+        let Self { name, values, outputs, .. } = self;
+        Self { name: name.clone(), values: values.clone(), ops: IdVec::new(), outputs: outputs.clone() }
+    }
+
     /// Ids of the values of one role, in order.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = ValueId> + '_ {
         self.values.iter().filter(move |(_, value)| value.role == role).map(|(id, _)| id)

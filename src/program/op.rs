@@ -536,8 +536,8 @@ pub fn result_types(kind: &Kind, operands: &[&Value]) -> Result<SmallVec<[(Shape
     if !fits {
         return Err(format!("takes {} operands, found {}", row.arity, operands.len()));
     }
-    let shapes: Vec<&Shape> = operands.iter().map(|value| &value.shape).collect();
-    let dtypes: Vec<DType> = operands.iter().map(|value| value.dtype).collect();
+    let shapes: SmallVec<[&Shape; 6]> = operands.iter().map(|value| &value.shape).collect();
+    let dtypes: SmallVec<[DType; 6]> = operands.iter().map(|value| value.dtype).collect();
     let dtypes = (row.dtype)(kind, &dtypes)?;
     if kind.is_movement() {
         return Ok(shapes.into_iter().cloned().zip(std::iter::repeat(dtypes[0])).collect());

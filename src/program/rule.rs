@@ -40,20 +40,25 @@ impl Rule {
     pub fn parse(text: &str, reduce: Reduce) -> Result<Self, String> {
         let (operands, results) = text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
         let factors = |dims: &str| {
-            dims.bytes()
-                .map(|letter| match letter {
-                    b'1' => Ok(Factor::One),
-                    b'a'..=b'z' => Ok(Factor::Letter(letter)),
-                    b'A'..=b'Z' => Ok(Factor::Whole(letter)),
-                    other => Err(format!("rule `{text}`: `{}` is no dim", other as char)),
-                })
-                .collect::<Result<SmallVec<[Factor; 6]>, String>>()
+            let mut found: SmallVec<[Factor; 6]> = SmallVec::new();
+            for letter in dims.bytes() {
+                found.push(match letter {
+                    b'1' => Factor::One,
+                    b'a'..=b'z' => Factor::Letter(letter),
+                    b'A'..=b'Z' => Factor::Whole(letter),
+                    other => return Err(format!("rule `{text}`: `{}` is no dim", other as char)),
+                });
+            }
+            Ok(found)
         };
-        Ok(Self {
-            operands: operands.split(',').map(factors).collect::<Result<_, _>>()?,
-            results: results.split(',').map(factors).collect::<Result<_, _>>()?,
-            reduce,
-        })
+        let mut rule = Self { operands: SmallVec::new(), results: SmallVec::new(), reduce };
+        for dims in operands.split(',') {
+            rule.operands.push(factors(dims)?);
+        }
+        for dims in results.split(',') {
+            rule.results.push(factors(dims)?);
+        }
+        Ok(rule)
     }
 
     /// The results' shapes.

@@ -5,7 +5,7 @@
 //! - outputs exist and their names are unique;
 //! - no tensor has more bytes than can be counted with; this is said alone.
 
-use std::collections::BTreeSet;
+use rustc_hash::FxHashSet;
 
 use crate::base::{Diagnostic, Diagnostics, Id};
 
@@ -76,7 +76,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn names(&mut self) {
-        let mut names = BTreeSet::new();
+        let mut names = FxHashSet::default();
         for (id, value) in self.program.values.iter().filter(|(_, value)| value.role != Role::Result) {
             if value.name.is_empty() || !names.insert((value.role, value.name.as_str())) {
                 let place = format!("{id} \"{}\"", value.name);
@@ -158,7 +158,7 @@ impl Check<'_> {
     }
 
     fn outputs(&mut self) {
-        let mut outputs = BTreeSet::new();
+        let mut outputs = FxHashSet::default();
         for (name, id) in &self.program.outputs {
             let place = || format!("output \"{name}\"");
             if !outputs.insert(name) {

@@ -70,17 +70,17 @@ pub(crate) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32
         let at = elements.iter().position(|element| has_one(slice::from_ref(element)))?;
         Some(block * TESTED + at)
     }
-    // Without its sign a number that is not finite is the largest, as integers are compared.
-    let largest = |elements: &[[u8; 2]]| {
-        elements.iter().fold(0, |largest, element| i16::max(largest, i16::from_le_bytes(*element) & i16::MAX))
+    // All bits of the exponent are ones.
+    let halves = |elements: &[[u8; 2]], exponent: u16| {
+        elements.iter().fold(false, |any, element| any | (u16::from_le_bytes(*element) & exponent == exponent))
     };
-    let has_all_of = |elements: &[[u8; 4]], exponent: u32| {
+    let singles = |elements: &[[u8; 4]], exponent: u32| {
         elements.iter().fold(false, |any, element| any | (u32::from_le_bytes(*element) & exponent == exponent))
     };
     let index = match dtype {
-        DType::F16 => first(bytes, |elements| largest(elements) >= 0x7c00),
-        DType::BF16 => first(bytes, |elements| largest(elements) >= 0x7f80),
-        DType::F32 => first(bytes, |elements| has_all_of(elements, 0x7f80_0000)),
+        DType::F16 => first(bytes, |elements| halves(elements, 0x7c00)),
+        DType::BF16 => first(bytes, |elements| halves(elements, 0x7f80)),
+        DType::F32 => first(bytes, |elements| singles(elements, 0x7f80_0000)),
         _ => None,
     }?;
     let mut value = [0.0];

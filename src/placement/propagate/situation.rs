@@ -1,0 +1,65 @@
+//! What the trials of a weight's cuts see, so that they are made once where it is alike.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use smallvec::SmallVec;
+
+use crate::base::Id;
+use crate::program::{Kind, OpId, Program, ValueId};
+
+use super::{LOOK_AHEAD, Pass, State, Weight};
+
+/// What was hashed, all of it: equal bytes are equal values.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Situation(Vec<u8>);
+
+impl Hasher for Situation {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        rustc_hash::FxBuildHasher.hash_one(&self.0)
+    }
+}
+
+/// By op: a number that ops of the same kind and attributes have.
+pub(super) fn kinds(program: &Program) -> Vec<usize> {
+    let mut known: Vec<&Kind> = Vec::new();
+    let number = |kind| {
+        known.iter().position(|other| *other == kind).unwrap_or_else(|| {
+            known.push(kind);
+            known.len() - 1
+        })
+    };
+    program.ops.values().iter().map(|op| &op.kind).map(number).collect()
+}
+
+impl Pass<'_> {
+    /// All that the trials of a weight's cuts see: the ops from `id` up to the next result that is pinned, and what is known of
+    /// their operands.
+    pub(super) fn situation(&self, id: OpId, weight: &Weight, now: &State) -> Situation {
+        let mut found = Situation::default();
+        (&weight.axes, self.kinds[weight.user.index()]).hash(&mut found);
+        let mut seen: SmallVec<[ValueId; 64]> = SmallVec::new();
+        for id in self.program.ops.ids().skip(id.index()).take(LOOK_AHEAD) {
+            let op = &self.program.ops[id];
+            (self.kinds[id.index()], op.operands.len(), op.results.len()).hash(&mut found);
+            for operand in op.operands.iter().chain(&op.results) {
+                let known = seen.iter().position(|known| known == operand);
+                known.hash(&mut found);
+                if known.is_none() {
+                    seen.push(*operand);
+                    let (value, at) = (&self.program.values[*operand], operand.index());
+                    (value.dtype, &value.shape, value.role).hash(&mut found);
+                    (&now.layouts[at], now.copies.get(operand), &self.pinned[at], &self.along[at]).hash(&mut found);
+                    (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]).hash(&mut found);
+                }
+            }
+            if op.results.iter().any(|result| self.pinned[result.index()].is_some()) {
+                break;
+            }
+        }
+        found
+    }
+}
