@@ -6,6 +6,8 @@
 
 #[cfg(feature = "bindgen")]
 mod generate;
+#[cfg(any(feature = "bindgen", test))]
+mod since;
 
 use std::process::ExitCode;
 

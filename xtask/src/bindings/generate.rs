@@ -3,7 +3,7 @@
 //! Input: `sys/include`, one header for each library of CANN, and `dropin/` in it with the functions the table has no field
 //! for; types and signatures may come from a toolkit's headers instead. Output, in `sys/src`: `bindings.rs` (types and
 //! constants), `names.rs` (status codes by name) and `symbols.rs` (the list of functions). Invariants: a function's library and
-//! whether the table has it follow from its header; the CANN that has it first is `@since` in its comment, else the oldest
+//! whether the table has it follow from its header; the CANN that has it first is `@since` before it (`since`), else the oldest
 //! that is supported. Needs libclang, which bindgen loads when it runs; nothing else does.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use bindgen::callbacks::{IntKind, ParseCallbacks};
 use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter};
+
+use super::since::marks;
 
 /// The libraries of CANN, by the names of their headers and as the list calls them.
 const LIBRARIES: [&str; 4] = ["acl", "hccl", "nnopbase", "opapi"];
@@ -87,7 +89,10 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
     let mut sections = Vec::new();
     for header in &headers {
         let of_file = own(builder()).header(header.path.to_string_lossy()).allowlist_file(regex_of(&header.path));
-        sections.push((functions(of_file)?, header));
+        let text = fs::read_to_string(&header.path).with_context(|| header.path.display().to_string())?;
+        let mut functions = functions(of_file)?;
+        mark(&mut functions, &marks(&text)).with_context(|| header.path.display().to_string())?;
+        sections.push((functions, header));
     }
     if toolkit.is_some() {
         let theirs: BTreeMap<String, Prototype> = functions(all(builder()).allowlist_function(NAMES))?
@@ -196,9 +201,7 @@ impl Prototype {
             syn::ReturnType::Type(_, result) => type_name(result)?,
             syn::ReturnType::Default => bail!("returns nothing, of which the list knows nothing"),
         };
-        let comments = function.attrs.iter().filter_map(comment);
-        let since = comments.filter_map(|text| Some(text.trim().strip_prefix("@since ")?.to_owned())).next();
-        let since = since.unwrap_or_else(|| OLDEST.to_owned());
+        let since = OLDEST.to_owned();
         Ok(Self { name: function.sig.ident.to_string(), since, arguments: arguments.join(", "), result })
     }
 
@@ -208,11 +211,17 @@ impl Prototype {
     }
 }
 
-/// The text of a doc comment.
-fn comment(attribute: &syn::Attribute) -> Option<String> {
-    let syn::Meta::NameValue(said) = &attribute.meta else { return None };
-    let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &said.value else { return None };
-    said.path.is_ident("doc").then(|| text.value())
+/// Says of each function which CANN has it first. A mark of an operator is for both of its calls.
+fn mark(functions: &mut [Prototype], marks: &BTreeMap<&str, &str>) -> Result<()> {
+    if let Some(name) = marks.keys().find(|name| functions.iter().all(|function| function.name != **name)) {
+        bail!("`@since` stands before {name}, which is no function");
+    }
+    for function in functions {
+        let name = function.name.strip_suffix(FIRST_PHASE).unwrap_or(&function.name);
+        let version = marks.get(function.name.as_str()).or_else(|| marks.get(name));
+        function.since = version.map_or(OLDEST, |version| *version).to_owned();
+    }
+    Ok(())
 }
 
 /// A type as the list spells it: types of C by their last name, an `int` by its width.
