@@ -25,6 +25,16 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
             group.seen(name, line.split_whitespace().next().unwrap_or_default());
         }
     }
+    if let Some(granted) = huge_pages(system).filter(|_| !has_cards) {
+        let advice = match granted.as_str() {
+            "never" | "deny" => {
+                "; with `advise` in /sys/kernel/mm/transparent_hugepage/shmem_enabled the first collective on a buffer between emulated \
+                 processes takes no longer than the next"
+            }
+            _ => "",
+        };
+        group.seen("huge pages of shared memory", format!("{granted}{advice}"));
+    }
     let Some(bytes) = shared_memory(system) else { return group };
     let seen = ascend_tp::base::Bytes(bytes).to_string();
     if has_cards && bytes < LEAST_SHM_BYTES {
@@ -34,6 +44,12 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
         group.well("/dev/shm", seen);
     }
     group
+}
+
+/// To which files of memory the system gives huge pages: the word in brackets.
+fn huge_pages(system: &System) -> Option<String> {
+    let words = system.read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
+    words.split_whitespace().find_map(|word| Some(word.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
 }
 
 /// Bytes of `/dev/shm`: the size it was mounted with, else half of the memory, which is tmpfs's default.

@@ -15,12 +15,12 @@ pub(crate) struct Access {
     pub(crate) mode: AccessMode,
     /// The parameter of the C function.
     pub(crate) what: &'static str,
-    shape: Shape,
+    shape: TouchedBytes,
 }
 
 /// Which bytes of its span an access touches.
 #[derive(Debug, Clone)]
-enum Shape {
+enum TouchedBytes {
     All,
     /// These, counted from the first byte of the span.
     Part(Arc<Footprint>),
@@ -41,12 +41,12 @@ impl Access {
 
     /// All of `span` is touched.
     pub(crate) fn new(what: &'static str, span: &RawSpan, mode: AccessMode) -> Self {
-        Self { span: span.clone(), mode, what, shape: Shape::All }
+        Self { span: span.clone(), mode, what, shape: TouchedBytes::All }
     }
 
     /// The same access to these bytes of its span only; None: in too many pieces to be watched.
     pub(crate) fn within(self, bytes: Option<Footprint>) -> Self {
-        let shape = bytes.map_or(Shape::Unwatched, |bytes| Shape::Part(Arc::new(bytes)));
+        let shape = bytes.map_or(TouchedBytes::Unwatched, |bytes| TouchedBytes::Part(Arc::new(bytes)));
         Self { shape, ..self }
     }
 
@@ -54,9 +54,9 @@ impl Access {
     pub(crate) fn footprint(&self) -> Option<Footprint> {
         let start = self.span.address();
         match &self.shape {
-            Shape::All => Some(Footprint::line(start..start + self.span.len_bytes())),
-            Shape::Part(bytes) => Some(bytes.shifted(start)),
-            Shape::Unwatched => None,
+            TouchedBytes::All => Some(Footprint::line(start..start + self.span.len_bytes())),
+            TouchedBytes::Part(bytes) => Some(bytes.shifted(start)),
+            TouchedBytes::Unwatched => None,
         }
     }
 }

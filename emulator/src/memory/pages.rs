@@ -27,7 +27,7 @@ pub(crate) fn page_bytes() -> usize {
 /// touched, up to two of them, is little beside it.
 const HUGE_FROM_BYTES: usize = 32 << 20;
 /// What huge pages begin at multiples of where pages are of 4 KiB; those of larger pages are larger than most buffers.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Addresses of this process, all of one mapping call at first.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::location::Location;
-use super::pages::{PAGE_BYTES, PageContent, Range, may_shrink};
+use super::pages::{HUGE_PAGE_BYTES, PAGE_BYTES, PageContent, Range, may_shrink};
 use super::place::FIELDS;
 use super::raw::{Allocation, RawSpan};
 use crate::memory::place::{PeerBuffer, Place};
@@ -128,7 +128,8 @@ impl PeerMemory {
         let range = match &*shown {
             Some(range) if end <= range.len_bytes() => Arc::clone(range),
             _ => {
-                let range = Range::reserve(end.next_multiple_of(AHEAD_BYTES), PAGE_BYTES)?;
+                // As the peer's own: where its memory is of huge pages, it is seen in huge pages here too.
+                let range = Range::reserve(end.next_multiple_of(AHEAD_BYTES), HUGE_PAGE_BYTES)?;
                 range.show(0, range.len_bytes(), PageContent::File(&self.file, 0))?;
                 Arc::clone(shown.insert(Arc::new(range)))
             }
