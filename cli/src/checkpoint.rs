@@ -42,9 +42,9 @@ pub(super) struct CheckpointOptions {
 #[derive(Debug, Subcommand)]
 pub(super) enum CheckpointCommand {
     /// Show step, mesh, files, tensors with their layouts, and the run's state
-    Inspect(InspectOptions),
+    Inspect(CheckpointInspectOptions),
     /// Read every byte and compare it with what was written
-    Verify(VerifyOptions),
+    Verify(CheckpointVerifyOptions),
     /// Write it again for another mesh: the same numbers, each dim cut along those of its axes that the mesh has
     Reshard(ReshardOptions),
     /// Write the model alone, as transformers reads it
@@ -52,7 +52,7 @@ pub(super) enum CheckpointCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct InspectOptions {
+pub(super) struct CheckpointInspectOptions {
     /// A checkpoint, or a run's folder
     #[arg(value_name = "DIR")]
     path: PathBuf,
@@ -62,7 +62,7 @@ pub(super) struct InspectOptions {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct VerifyOptions {
+pub(super) struct CheckpointVerifyOptions {
     /// A checkpoint, or a run's folder
     #[arg(value_name = "DIR")]
     path: PathBuf,
@@ -142,16 +142,16 @@ pub(super) fn run(command: &CheckpointCommand) -> Result<Outcome, Failure> {
     }
 }
 
-fn inspect(options: &InspectOptions) -> Result<Outcome, Failure> {
+fn inspect(options: &CheckpointInspectOptions) -> Result<Outcome, Failure> {
     let checkpoint = Checkpoint::named(&options.path)?;
     if options.json {
         #[derive(Serialize)]
-        struct Report<'a> {
+        struct CheckpointReport<'a> {
             path: String,
             #[serde(flatten)]
             index: &'a Index,
         }
-        print_json(&Report { path: checkpoint.path().display().to_string(), index: checkpoint.index() })?;
+        print_json(&CheckpointReport { path: checkpoint.path().display().to_string(), index: checkpoint.index() })?;
         return Ok(Outcome::Done);
     }
     let index = checkpoint.index();
@@ -191,7 +191,7 @@ fn bytes(tensor: &TensorRecord) -> Bytes {
     Bytes::of(tensor.shape().elems(), tensor.dtype().map_or(0, DType::size_bytes))
 }
 
-fn verify(options: &VerifyOptions) -> Result<Outcome, Failure> {
+fn verify(options: &CheckpointVerifyOptions) -> Result<Outcome, Failure> {
     let checkpoint = Checkpoint::named(&options.path)?;
     checkpoint.verify()?;
     let (path, index) = (checkpoint.path().display(), checkpoint.index());

@@ -49,7 +49,7 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     let folder = model::folder(options.model.as_deref())?;
     let cards = cards::open_for(options.device, group, options.emulated_cards, 0)?;
     cards.require_numbers()?;
-    let job = processes::agree(group, &format!("{options:?}"), Job::new(options, &folder, &cards, group))?;
+    let job = processes::agree(group, &format!("{options:?}"), GenerateJob::new(options, &folder, &cards, group))?;
     let launching = if options.captured { Launching::Captured } else { Launching::Eager };
     let kernels = cards.kernels()?;
     let engine = EngineOptions {
@@ -72,7 +72,7 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     if options.json && options.stream {
         report::print_line(&report::summary_line(&generation))?;
     } else if options.json {
-        print_json(&report::Report::new(&job, &cards, &generation))?;
+        print_json(&report::GenerateReport::new(&job, &cards, &generation))?;
     } else {
         note(&summary(&generation.summary, &cards));
     }
@@ -86,7 +86,7 @@ fn default_cards(options: &GenerateOptions) -> usize {
 
 /// What to do, checked.
 #[derive(Debug)]
-struct Job<'a> {
+struct GenerateJob<'a> {
     options: &'a GenerateOptions,
     /// Number of cards.
     cards: usize,
@@ -97,7 +97,7 @@ struct Job<'a> {
     precision: Precision,
 }
 
-impl<'a> Job<'a> {
+impl<'a> GenerateJob<'a> {
     /// # Errors
     /// All problems of the options, the folder's files and the prompts.
     fn new(

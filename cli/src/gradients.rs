@@ -22,7 +22,7 @@ use super::train::StepContext;
 use super::{cards, interrupt, print, print_json, processes};
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct GradientsReport {
     model: String,
     device: String,
     cards: usize,
@@ -88,12 +88,12 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let one = group.is_first().then(on_one).transpose()?;
     let (many, again) = (step(layout, &engine)?, step(layout, &engine)?);
     cards.check_reports()?;
-    let report = one.map(|one| -> Result<Report, Failure> {
+    let report = one.map(|one| -> Result<GradientsReport, Failure> {
         let bound = if recipe.exact { 0.0 } else { Gradients::bound(recipe.precision) };
         let rows: Vec<GradientRow> = one.deviations(&many).into_iter().map(GradientRow::from).collect();
         let first_outside = rows.iter().find(|row| row.difference > bound).map(|row| row.weight.clone());
         let other_bits = many.first_other_bits(&again);
-        Ok(Report {
+        Ok(GradientsReport {
             model: options.model.display().to_string(),
             device: cards.description.clone(),
             cards: layout.cards(),
@@ -144,7 +144,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
     }
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for GradientsReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, mesh, dtype, bound, loss, norm, .. } = self;
         let count = self.gradients.len();

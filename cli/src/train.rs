@@ -18,7 +18,7 @@ use ascend_tp::schedule::Target;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
 use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
-use ascend_tp::train::data::{CorpusSource, DataOptions, Encoder, Loader, State, TextFile};
+use ascend_tp::train::data::{CorpusSource, DataOptions, Encoder, Loader, LoaderState, TextFile};
 use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, init};
@@ -216,7 +216,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     cards.require_numbers()?;
     let kernels = cards.kernels()?;
     let (site, target) = (cards.site(), target_of(&cards.cann, group, &kernels));
-    let made = Job::new(options, &folder, (wanted, site.as_ref()), target, group);
+    let made = TrainJob::new(options, &folder, (wanted, site.as_ref()), target, group);
     let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
     if options.step.is_planned() && group.is_first() {
         note(&format!("--mesh auto: {}", planned::words(&job.layout)));
@@ -255,12 +255,12 @@ struct Kept {
     /// The folder that the model came from.
     model: PathBuf,
     recipe: Recipe,
-    data: State,
+    data: LoaderState,
     progress: Progress,
 }
 
 /// What to do, checked.
-struct Job<'a> {
+struct TrainJob<'a> {
     options: &'a TrainOptions,
     folder: PathBuf,
     config: ModelConfig,
@@ -274,7 +274,7 @@ struct Job<'a> {
     sample: Option<Sample>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> TrainJob<'a> {
     /// # Errors
     /// All problems of options, recipe, model, data and checkpoint.
     fn new(

@@ -56,7 +56,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         return Err(Failure::Interrupted);
     }
     if let Some(found) = found {
-        let report = Report::new(options, &deployment, &cards, found);
+        let report = VerifyReport::new(options, &deployment, &cards, found);
         if options.json {
             print_json(&report)?;
         } else {
@@ -107,7 +107,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct VerifyReport {
     model: String,
     device: String,
     cards: usize,
@@ -178,7 +178,7 @@ impl From<Difference> for DifferenceReport {
     }
 }
 
-impl Report {
+impl VerifyReport {
     fn new(options: &VerifyOptions, deployment: &Deployment, cards: &Cards, found: Verification) -> Self {
         Self {
             model: options.model.display().to_string(),
@@ -219,7 +219,7 @@ impl std::fmt::Display for ChoiceReport {
     }
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, dtype, values, .. } = self;
         let stages = self.stages.map_or_else(String::new, |stages| format!(" in {stages} stages"));
@@ -260,7 +260,7 @@ mod tests {
             bound: 0.5,
         };
         let (model, device, dtype) = ("m".to_owned(), "8 cards".to_owned(), "f32");
-        Report {
+        VerifyReport {
             model,
             device,
             cards: 3,

@@ -147,7 +147,7 @@ impl std::fmt::Debug for Simulator<'_> {
 }
 
 /// What exchanges take: by exchange, bytes, what its product takes, and party.
-type Costs = FxHashMap<(Exchange, u64, u64, usize), f64>;
+type ExchangeCosts = FxHashMap<(Exchange, u64, u64, usize), f64>;
 
 /// By stream, in microseconds.
 type Ends = [f64; StreamKind::ALL.len()];
@@ -266,7 +266,7 @@ impl<'a> Simulator<'a> {
         let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, launching)).collect();
         let groups = self.slow_downs.len();
         let mut meetings: Vec<Vec<Meeting>> = (0..groups).map(|_| Vec::new()).collect();
-        let mut costs = Costs::default();
+        let mut costs = ExchangeCosts::default();
         let mut busy: Vec<Busy> = self.plans.iter().map(|_| Busy::default()).collect();
         loop {
             let mut moved = false;
@@ -340,7 +340,7 @@ impl<'a> Simulator<'a> {
         walk: &mut Walk,
         launching: Launching,
         (meetings, busy): (&mut [Vec<Meeting>], &mut [Busy]),
-        costs: &mut Costs,
+        costs: &mut ExchangeCosts,
     ) -> bool {
         let priced = &self.steps[rank][walk.next];
         let stream = self.plans[rank].steps[walk.next].stream as usize;

@@ -16,9 +16,9 @@ use crate::base::{DType, Diagnostic, Shape};
 /// Element `[i, j, …]` lies `offset + i·strides[0] + j·strides[1] + …` elements after the start of the slice. Every element
 /// lies within the slice.
 #[derive(Clone)]
-pub struct Tensor(Arc<View>);
+pub struct Tensor(Arc<TensorInner>);
 
-struct View {
+struct TensorInner {
     slice: BufferSlice,
     dtype: DType,
     shape: Shape,
@@ -57,7 +57,14 @@ impl Tensor {
         )?;
         let device = slice.device();
         let object = create(device, slice, dtype, &shape, strides, offset)?;
-        Ok(Self(Arc::new(View { slice: slice.clone(), dtype, shape, strides: strides.to_vec(), offset, object })))
+        Ok(Self(Arc::new(TensorInner {
+            slice: slice.clone(),
+            dtype,
+            shape,
+            strides: strides.to_vec(),
+            offset,
+            object,
+        })))
     }
 
     /// The card it lies on.
@@ -101,7 +108,7 @@ impl Tensor {
     }
 }
 
-impl Drop for View {
+impl Drop for TensorInner {
     fn drop(&mut self) {
         let device = self.slice.device();
         let _planning = device.planning();

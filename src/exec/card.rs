@@ -54,7 +54,7 @@ impl Ready {
 }
 
 /// One plan with everything it needs on one card.
-struct Program {
+struct CardProgram {
     plan: Arc<Plan>,
     steps: Vec<Ready>,
     /// By step: what its stream is marked with before it, if that has changed; empty if streams are not marked.
@@ -71,7 +71,7 @@ struct Program {
 /// By stream, one for all of its operators: those of two streams may run at once.
 type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 
-impl Program {
+impl CardProgram {
     /// Has the plan's graph, if there is one, run a step as it is now.
     fn exchange_recorded(&mut self, index: usize) -> Result<()> {
         let Recording::Done { graph, exchanged: Some(Exchanged { steps, stream }), .. } = &self.recording else {
@@ -115,7 +115,7 @@ pub(super) struct Card {
     rank: usize,
     ordinal: usize,
     device: Arc<Device>,
-    programs: Vec<Program>,
+    programs: Vec<CardProgram>,
     /// Ranks of each group this rank is of, and its end of the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
     timer: Timer,
@@ -137,7 +137,7 @@ struct LaunchContext<'a> {
 
 impl LaunchContext<'_> {
     /// Enqueues one step on its stream.
-    fn enqueue(&self, ready: &mut Program, index: usize) -> Result<()> {
+    fn enqueue(&self, ready: &mut CardProgram, index: usize) -> Result<()> {
         let kind = ready.plan.steps[index].stream as usize;
         let stream = &self.streams[kind];
         if let Some(Some(text)) = ready.marks.get(index) {
@@ -272,7 +272,7 @@ impl Card {
         &self,
         plan: &Arc<Plan>,
         (marks, launching): (Marks, Launching),
-    ) -> std::result::Result<Program, RankError> {
+    ) -> std::result::Result<CardProgram, RankError> {
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in &plan.steps {
             let ready = match &step.action {
@@ -296,7 +296,7 @@ impl Card {
             Launching::Captured => Recording::AfterFirstRun,
         };
         let (keys, plan) = (Keys::of(plan), Arc::clone(plan));
-        Ok(Program { plan, steps, marks, events, inputs, keys, recording, workspaces: Workspaces::default() })
+        Ok(CardProgram { plan, steps, marks, events, inputs, keys, recording, workspaces: Workspaces::default() })
     }
 
     fn launch(&self, plan: &Plan, call: &Call) -> Result<Ready> {
@@ -338,7 +338,7 @@ impl Card {
 
     /// Takes in programs with one workspace for all operators of a stream, as large as the largest wants. Programs that are here
     /// already keep theirs, whose address a graph may hold.
-    fn take_workspaces(&mut self, programs: Vec<Program>) -> std::result::Result<(), RankError> {
+    fn take_workspaces(&mut self, programs: Vec<CardProgram>) -> std::result::Result<(), RankError> {
         let mut wanted = [0; StreamKind::ALL.len()];
         for program in &programs {
             for (step, ready) in program.plan.steps.iter().zip(&program.steps) {
@@ -411,7 +411,7 @@ impl Card {
     /// Makes launches that read keys ready for as many as the uploaded inputs show, in the plan's graph too.
     fn read_keys(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
-        let Program { plan, keys, inputs, .. } = &self.programs[program];
+        let CardProgram { plan, keys, inputs, .. } = &self.programs[program];
         let plan = Arc::clone(plan);
         let wanted: Vec<_> = keys.iter().map(|keys| keys.wanted(inputs)).collect();
         for (at, lengths) in wanted.into_iter().enumerate().filter_map(|(at, lengths)| Some((at, lengths?))) {
@@ -494,7 +494,7 @@ impl Card {
     }
 
     /// A program, and what its steps are enqueued with.
-    fn parts(&mut self, program: usize) -> (&mut Program, LaunchContext<'_>) {
+    fn parts(&mut self, program: usize) -> (&mut CardProgram, LaunchContext<'_>) {
         let Self { programs, streams, communicators, .. } = self;
         (&mut programs[program], LaunchContext { streams, communicators })
     }
@@ -550,7 +550,7 @@ impl Card {
     /// of which is at `place`. Work fails later than it is enqueued, so the place where that is noticed says nothing; how
     /// far the card came in the plan's events does.
     fn stopped(&self, program: usize, issued: usize, source: Error, place: Option<String>) -> (Option<String>, Error) {
-        let Program { plan, events, steps, .. } = &self.programs[program];
+        let CardProgram { plan, events, steps, .. } = &self.programs[program];
         // An idle stream has not failed, and one that still waits has only not been told to stop.
         let kinds = StreamKind::ALL.into_iter().zip(&self.streams);
         let mut failed: Vec<_> = kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();
@@ -577,7 +577,7 @@ impl Card {
     /// Where a replay stopped, and why. A failure of any of the graph's streams is one of the stream it was enqueued on, and
     /// events recorded in a graph cannot be asked: what is left is the operator the message names.
     fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
-        let Program { plan, steps, .. } = &self.programs[program];
+        let CardProgram { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| steps[step].name();
         let progress = Progress { plan, issued: plan.steps.len(), stream: None, is_done: &|_| false, operator: &name };
         let place = stopped_at(&progress, &source.to_string());
@@ -591,7 +591,7 @@ impl Card {
     }
 
     fn upload(&mut self, program: usize, inputs: &[Arc<Vec<u8>>]) -> Result<()> {
-        let Program { plan, inputs: image, .. } = &mut self.programs[program];
+        let CardProgram { plan, inputs: image, .. } = &mut self.programs[program];
         for (tensor, whole) in plan.inputs.iter().zip(inputs) {
             let bytes = tensor.cut(whole);
             let start = to_usize(plan.slot(tensor).offset.0);

@@ -39,11 +39,11 @@ pub(super) struct Timer {
     origin_ns: u64,
     /// By stream, what is under way: the first step, and the event at its beginning.
     open: [Option<(usize, usize)>; StreamKind::ALL.len()],
-    marked: Vec<Marked>,
+    marked: Vec<TimedSteps>,
 }
 
 /// A step, or the first of several, between two events.
-struct Marked {
+struct TimedSteps {
     step: usize,
     start: usize,
     end: usize,
@@ -113,7 +113,7 @@ impl Timer {
             let since_us = self.events[event].elapsed_us(&self.events[0])?;
             Ok(self.origin_ns + (since_us * 1e3).round() as u64)
         };
-        let span = |marked: &Marked| -> Result<Span> {
+        let span = |marked: &TimedSteps| -> Result<Span> {
             let (start_ns, end_ns) = (ns(marked.start)?, ns(marked.end)?);
             Ok(Span {
                 rank: plan.rank,
@@ -132,7 +132,7 @@ impl Timer {
     fn close(&mut self, device: &Arc<Device>, streams: &[Stream], stream: usize) -> Result<()> {
         if let Some((step, start)) = self.open[stream].take() {
             let end = self.record(device, &streams[stream])?;
-            self.marked.push(Marked { step, start, end });
+            self.marked.push(TimedSteps { step, start, end });
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ struct Running<'a> {
 }
 
 /// What a step made.
-struct Step {
+struct ServedStep {
     /// By request; those that have ended have none.
     tokens: Vec<Option<u32>>,
     /// Of all rows, if the cards gave logits.
@@ -140,7 +140,7 @@ impl Session {
             let outputs = run.finish()?;
             self.cancel(&mut running)?;
             if running.iter().all(|running| running.finish.is_some()) {
-                tell(&mut running, &Step::nothing(requests.len()), self.config.vocab_size, on_event)?;
+                tell(&mut running, &ServedStep::nothing(requests.len()), self.config.vocab_size, on_event)?;
                 break;
             }
             let seconds = started.elapsed().as_secs_f64();
@@ -260,7 +260,7 @@ impl Session {
         running: &mut [Running<'_>],
         outputs: Outputs,
         ran: (ProgramId, Inputs),
-    ) -> Result<Step, Error> {
+    ) -> Result<ServedStep, Error> {
         let (batch, vocabulary) = (self.deployment.batch, self.config.vocab_size);
         let dtype = self.deployment.precision.activations;
         let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
@@ -297,7 +297,7 @@ impl Session {
                 }
             }
         }
-        Ok(Step { tokens, logits })
+        Ok(ServedStep { tokens, logits })
     }
 
     /// The first value of a run, in the order of the program, that has an element which is no finite number.
@@ -326,7 +326,7 @@ impl Session {
     }
 }
 
-impl Step {
+impl ServedStep {
     /// No token for any of so many requests.
     fn nothing(requests: usize) -> Self {
         Self { tokens: vec![None; requests], logits: None }
@@ -440,7 +440,7 @@ fn collectives_seconds(spans: &[Span]) -> f64 {
 /// Tells of what the last step made, and of ends that nobody has heard of.
 fn tell(
     running: &mut [Running<'_>],
-    step: &Step,
+    step: &ServedStep,
     vocabulary: usize,
     on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
 ) -> Result<(), Diagnostics> {

@@ -96,7 +96,7 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
 
 /// What is known while the ops are walked.
 #[derive(Clone)]
-struct State {
+struct KnownLayouts {
     /// Layout of each value as its users see it.
     layouts: Vec<Option<Layout>>,
     /// Copies in other layouts that earlier users needed.
@@ -104,7 +104,7 @@ struct State {
 }
 
 /// A weight that an op has a choice about.
-struct Weight {
+struct WeightUse {
     param: ValueId,
     /// The op that multiplies it, or looks it up.
     user: OpId,
@@ -122,7 +122,7 @@ struct Pass<'a> {
     /// By op, alike for those of the same kind and attributes.
     kinds: Vec<usize>,
     /// Layouts that pins and roles give before the walk.
-    given: State,
+    given: KnownLayouts,
     /// Layout that a pin demands of a result.
     pinned: Vec<Option<Layout>>,
     /// Axes on which a pin demands of a result that they cut a dim, whatever others do.
@@ -184,7 +184,7 @@ impl<'a> Pass<'a> {
             pins,
             rules,
             kinds: situation::kinds(program),
-            given: State { layouts, copies: FxHashMap::default() },
+            given: KnownLayouts { layouts, copies: FxHashMap::default() },
             pinned,
             along,
             whole: Vec::new(),
@@ -247,19 +247,19 @@ impl<'a> Pass<'a> {
     }
 
     /// The weight that is decided with an op: one that multiplies it or looks it up, or copies it for such a one.
-    fn weight_of(&self, id: OpId) -> Option<Weight> {
+    fn weight_of(&self, id: OpId) -> Option<WeightUse> {
         let op = &self.program.ops[id];
         if self.is_copy_of_param(op) {
             let behind = self.program.ops.ids().skip(id.index() + 1).take(LOOK_AHEAD);
             let user = behind.into_iter().find(|user| self.program.ops[*user].operands.contains(&op.result()))?;
-            return self.weight_among(user, op.result()).map(|weight| Weight { param: op.operands[0], ..weight });
+            return self.weight_among(user, op.result()).map(|weight| WeightUse { param: op.operands[0], ..weight });
         }
         let param = |operand: &ValueId| self.program.values[*operand].role == Role::Param;
         op.operands.iter().rev().filter(|operand| param(operand)).find_map(|operand| self.weight_among(id, *operand))
     }
 
     /// The weight `value` as `user` reads it.
-    fn weight_among(&self, user: OpId, value: ValueId) -> Option<Weight> {
+    fn weight_among(&self, user: OpId, value: ValueId) -> Option<WeightUse> {
         let (op, rule) = (&self.program.ops[user], self.rules[user.index()].as_ref()?);
         let weights = op.kind.row().weights;
         let operand = weights.operands().iter().copied().find(|operand| op.operands[*operand] == value)?;
@@ -269,12 +269,12 @@ impl<'a> Pass<'a> {
                 axes[usize::from(is_input)].push(dim);
             }
         }
-        Some(Weight { param: value, user, operand, axes })
+        Some(WeightUse { param: value, user, operand, axes })
     }
 
     fn check_weight_pins(&mut self, problems: &mut Diagnostics) {
         for id in self.program.ops.ids() {
-            let Some(Weight { param, user, .. }) = self.weight_of(id) else { continue };
+            let Some(WeightUse { param, user, .. }) = self.weight_of(id) else { continue };
             let name = &self.program.values[param].name;
             let result = self.program.ops[user].result();
             if self.pins.gathers(name) && self.pinned[result.index()].is_none() {
@@ -290,8 +290,8 @@ impl<'a> Pass<'a> {
     /// The ways to cut a weight: by axis 0 or 1 of its matrix, as far as pins allow. By inputs, as what it is multiplied
     /// with lies already; along each axis, over all of its dims, or over the outermost alone, which may leave cards
     /// without a part but keeps heads together.
-    fn cuts(&self, weight: &Weight, now: &State) -> SmallVec<[(usize, Layout); 4]> {
-        let Weight { param, user, ref axes, .. } = *weight;
+    fn cuts(&self, weight: &WeightUse, now: &KnownLayouts) -> SmallVec<[(usize, Layout); 4]> {
+        let WeightUse { param, user, ref axes, .. } = *weight;
         let value = &self.program.values[param];
         let allowed: &[usize] = match self.pins.cut(&value.name) {
             Some(None) => return SmallVec::from_iter([(0, Layout::replicated(value.shape.rank()))]),
@@ -327,8 +327,8 @@ impl<'a> Pass<'a> {
     }
 
     /// The weight cut along those of its input dims on which the op's other operand is cut, if there are any.
-    fn cut_like_other_operand(&self, weight: &Weight, now: &State) -> Option<Layout> {
-        let Weight { param, user, operand: own, ref axes } = *weight;
+    fn cut_like_other_operand(&self, weight: &WeightUse, now: &KnownLayouts) -> Option<Layout> {
+        let WeightUse { param, user, operand: own, ref axes } = *weight;
         let (op, rule, inputs) = (&self.program.ops[user], self.rules[user.index()].as_ref()?, &axes[1]);
         let other = op.operands.iter().position(|operand| *operand != op.operands[own])?;
         let other_layout = now.layouts[op.operands[other].index()].as_ref()?;
@@ -369,7 +369,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Cuts the weight of an op that nothing has placed yet.
-    fn decide_weight(&mut self, id: OpId, now: &mut State) {
+    fn decide_weight(&mut self, id: OpId, now: &mut KnownLayouts) {
         let Some(weight) = self.weight_of(id) else { return };
         let param = weight.param;
         if now.layouts[param.index()].is_some() {
@@ -386,9 +386,9 @@ impl<'a> Pass<'a> {
     }
 
     /// The best way to cut a weight, and why.
-    fn try_cuts(&self, id: OpId, weight: &Weight, now: &State) -> Option<(Layout, String)> {
+    fn try_cuts(&self, id: OpId, weight: &WeightUse, now: &KnownLayouts) -> Option<(Layout, String)> {
         const WAYS: [&str; 2] = ["by outputs", "by inputs"];
-        let Weight { param, user, .. } = *weight;
+        let WeightUse { param, user, .. } = *weight;
         let value = &self.program.values[param];
         let mut best: [Option<(Score, Layout)>; 2] = [None, None];
         for (axis, layout) in self.cuts(weight, now) {
@@ -428,7 +428,7 @@ impl<'a> Pass<'a> {
     }
 
     /// What the ops from `id` on cost up to the next result that is pinned.
-    fn walk_to_next_pin(&self, id: OpId, now: &mut State) -> Option<Score> {
+    fn walk_to_next_pin(&self, id: OpId, now: &mut KnownLayouts) -> Option<Score> {
         let mut total = Score::default();
         let mut due = Cost::default();
         for id in self.program.ops.ids().skip(id.index()).take(LOOK_AHEAD) {
@@ -459,7 +459,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Records what a choice places.
-    fn accept(&self, id: OpId, choice: &Choice, now: &mut State) {
+    fn accept(&self, id: OpId, choice: &Choice, now: &mut KnownLayouts) {
         let op = &self.program.ops[id];
         for (operand, layout) in op.operands.iter().zip(&choice.operands) {
             match &mut now.layouts[operand.index()] {
@@ -479,7 +479,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The best way to run one op.
-    fn choose(&self, id: OpId, now: &State) -> Option<Choice> {
+    fn choose(&self, id: OpId, now: &KnownLayouts) -> Option<Choice> {
         let rule = self.rules[id.index()].as_ref()?;
         let candidates: Vec<SmallVec<[AxisRole; 4]>> =
             self.mesh.ids().into_iter().map(|axis| self.candidates(id, rule, axis, now)).collect();
@@ -499,7 +499,7 @@ impl<'a> Pass<'a> {
     }
 
     /// What an axis may do in an op, given where the operands are sharded now.
-    fn candidates(&self, id: OpId, rule: &Rule, axis: AxisId, now: &State) -> SmallVec<[AxisRole; 4]> {
+    fn candidates(&self, id: OpId, rule: &Rule, axis: AxisId, now: &KnownLayouts) -> SmallVec<[AxisRole; 4]> {
         let op = &self.program.ops[id];
         let mut found: SmallVec<[AxisRole; 4]> = SmallVec::new();
         if self.mesh.size(axis) == 1 {
@@ -621,7 +621,7 @@ impl<'a> Pass<'a> {
         (operands, produced)
     }
 
-    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[AxisRole], now: &State) -> Option<Choice> {
+    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[AxisRole], now: &KnownLayouts) -> Option<Choice> {
         let op = &self.program.ops[id];
         let (mut operands, produced) = self.laid(op, rule, on_axis);
         // Parts of a sum pass only where nothing but sums is reduced.
@@ -662,7 +662,7 @@ impl<'a> Pass<'a> {
     }
 
     /// On how many axes over which work is dealt an op makes operands whole that it could take in parts.
-    fn repeated(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole], now: &State) -> usize {
+    fn repeated(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole], now: &KnownLayouts) -> usize {
         let is_in_parts = |axis: AxisId| {
             op.operands.iter().zip(&rule.operands).any(|(operand, factors)| {
                 let dim = now.layouts[operand.index()].as_ref().and_then(|layout| layout.dim_of(axis));

@@ -26,7 +26,7 @@ struct RegionAccesses {
 }
 
 /// By stream: the last of its steps that something is ordered after.
-type Seen = [Option<usize>; STREAMS];
+type LastOrdered = [Option<usize>; STREAMS];
 
 /// The last step among `past` that touched a byte of `range`. What the asking stream has `seen` is forgotten: it is ordered
 /// after that, and nobody else asks.
@@ -42,12 +42,12 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     // By asking stream, then by the stream that did something, and region.
     let mut past: [[[RegionAccesses; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
     // By waiting stream.
-    let mut seen = [Seen::default(); STREAMS];
+    let mut seen = [LastOrdered::default(); STREAMS];
     // By step: what its stream had seen when it ran.
-    let mut then: Vec<Seen> = Vec::with_capacity(plan.steps.len());
+    let mut then: Vec<LastOrdered> = Vec::with_capacity(plan.steps.len());
     let mut waits = Vec::new();
     // By stream: the last operator, and the last that exchanges too.
-    let [mut computed, mut joined] = [Seen::default(); 2];
+    let [mut computed, mut joined] = [LastOrdered::default(); 2];
     for (index, step) in plan.steps.iter().enumerate() {
         let own = step.stream as usize;
         let exchanges_too = matches!(&step.action, Action::Exchange(exchange) if exchange.product.is_some());

@@ -95,7 +95,7 @@ impl Emitted {
 }
 
 /// The units of ranks that do the same: of all, or of a stage of a pipeline.
-struct Stage {
+struct StageUnits {
     /// By rank and step: its unit.
     units: Vec<Vec<usize>>,
     /// By unit: those that have to stand behind it.
@@ -108,7 +108,7 @@ struct Stage {
     spare: u64,
 }
 
-impl Stage {
+impl StageUnits {
     fn new(ranks: &[Emitted]) -> Self {
         let units: Vec<Vec<Unit>> = ranks.iter().map(Emitted::units).collect();
         let mut all: Vec<Unit> = units.iter().flatten().copied().collect();
@@ -177,7 +177,7 @@ pub(super) fn overlap(apart: Vec<Vec<Emitted>>, joined: Option<Vec<Vec<Emitted>>
 
 /// Of the ways to fill the waits of a pipeline's passes the one counts by which all stages have ended first.
 fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
-    let stages: Vec<Stage> = ranks.iter().map(|ranks| Stage::new(ranks)).collect();
+    let stages: Vec<StageUnits> = ranks.iter().map(|ranks| StageUnits::new(ranks)).collect();
     let ways: &[Filling] = if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
     let found = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
     let last_us = |all: &[(Ordered<'_>, Vec<OverlapWindow>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
@@ -195,14 +195,14 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
 }
 
 /// When all stages have ended in the order of their passes, in microseconds.
-fn in_passes_us(stages: &[Stage]) -> f64 {
+fn in_passes_us(stages: &[StageUnits]) -> f64 {
     let ordered = order(stages.iter().map(|stage| stage.queue(Filling::None, 0)).collect());
     ordered.iter().map(Ordered::end_us).fold(0.0, f64::max)
 }
 
 /// The orders of all stages and what runs beside their exchanges, if their arenas are no larger than they may be.
 fn arranged<'a>(
-    stages: &'a [Stage],
+    stages: &'a [StageUnits],
     ranks: &[Vec<Emitted>],
     filling: Filling,
 ) -> Option<Vec<(Ordered<'a>, Vec<OverlapWindow>)>> {

@@ -107,12 +107,12 @@ fn memory(plan: &Plan, problems: &mut Diagnostics) {
 const STREAMS: usize = StreamKind::ALL.len();
 
 /// What is known to have happened when a step begins: for each stream, how many of its steps.
-type Clock = [usize; STREAMS];
+type VectorClock = [usize; STREAMS];
 
 /// The clock of each step, by events and the order of the streams alone.
-fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<Clock> {
-    let mut now = [Clock::default(); STREAMS];
-    let mut recorded: Vec<Option<Clock>> = vec![None; plan.events];
+fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
+    let mut now = [VectorClock::default(); STREAMS];
+    let mut recorded: Vec<Option<VectorClock>> = vec![None; plan.events];
     let mut clocks = Vec::with_capacity(plan.steps.len());
     for (index, step) in plan.steps.iter().enumerate() {
         let stream = step.stream as usize;
@@ -143,7 +143,7 @@ type Touches = SmallVec<[((Region, Range<u64>), bool); 6]>;
 fn streams(plan: &Plan, problems: &mut Diagnostics) {
     let clocks = clocks(plan, problems);
     // The number of a step on its own stream.
-    let mut next = Clock::default();
+    let mut next = VectorClock::default();
     let numbers: Vec<usize> = plan
         .steps
         .iter()
@@ -182,7 +182,7 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
 fn unordered(
     plan: &Plan,
     [own, others]: [&[usize]; 2],
-    clocks: &[Clock],
+    clocks: &[VectorClock],
     numbers: &[usize],
     all: &[Touches],
     problems: &mut Diagnostics,
@@ -405,7 +405,7 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
     }
     blocks_match(plans, problems);
     sends_match(plans, problems);
-    let met: Vec<Vec<Meeting>> = plans.iter().map(meetings).collect();
+    let met: Vec<Vec<AwaitedRanks>> = plans.iter().map(meetings).collect();
     if problems.is_empty() {
         all_end(plans, &met, problems);
     }
@@ -413,7 +413,7 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
 
 /// Whom a rank waits for in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meeting {
+enum AwaitedRanks {
     /// All ranks of the group.
     All(GroupId),
     /// The rank that receives.
@@ -422,7 +422,7 @@ enum Meeting {
     Sender(GroupId, usize),
 }
 
-impl fmt::Display for Meeting {
+impl fmt::Display for AwaitedRanks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All(group) => write!(f, "{group}"),
@@ -433,15 +433,15 @@ impl fmt::Display for Meeting {
 }
 
 /// Whom a rank meets in each of its exchanges, in order.
-fn meetings(plan: &Plan) -> Vec<Meeting> {
+fn meetings(plan: &Plan) -> Vec<AwaitedRanks> {
     let meeting = |step: &Step| {
         let Action::Exchange(exchange) = &step.action else { return None };
         let group = exchange.group;
         let rank = |at: usize| plan.groups[group].get(at).copied().unwrap_or(usize::MAX);
         Some(match exchange.kind {
-            CollectiveKind::Send { to } => Meeting::Receiver(group, rank(to)),
-            CollectiveKind::Receive { from } => Meeting::Sender(group, rank(from)),
-            _ => Meeting::All(group),
+            CollectiveKind::Send { to } => AwaitedRanks::Receiver(group, rank(to)),
+            CollectiveKind::Receive { from } => AwaitedRanks::Sender(group, rank(from)),
+            _ => AwaitedRanks::All(group),
         })
     };
     plan.steps.iter().filter_map(meeting).collect()
@@ -449,7 +449,7 @@ fn meetings(plan: &Plan) -> Vec<Meeting> {
 
 /// Plays the exchanges of all ranks, each rank's in its own order: a collective takes place when all ranks of its group have come
 /// to it, a transfer when both of its ranks have. Nobody goes on before.
-fn all_end(plans: &[Plan], met: &[Vec<Meeting>], problems: &mut Diagnostics) {
+fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics) {
     let Some(first) = plans.first() else { return };
     let mut next = vec![0; plans.len()];
     let mut moved = true;
@@ -459,12 +459,14 @@ fn all_end(plans: &[Plan], met: &[Vec<Meeting>], problems: &mut Diagnostics) {
             let is_at = |other: usize, meeting| met[other].get(next[other]) == Some(&meeting);
             let pair;
             let ranks: &[usize] = match met[rank].get(next[rank]).copied() {
-                Some(Meeting::All(group))
-                    if first.groups[group].iter().all(|other| is_at(*other, Meeting::All(group))) =>
+                Some(AwaitedRanks::All(group))
+                    if first.groups[group].iter().all(|other| is_at(*other, AwaitedRanks::All(group))) =>
                 {
                     &first.groups[group]
                 }
-                Some(Meeting::Receiver(group, to)) if to < met.len() && is_at(to, Meeting::Sender(group, rank)) => {
+                Some(AwaitedRanks::Receiver(group, to))
+                    if to < met.len() && is_at(to, AwaitedRanks::Sender(group, rank)) =>
+                {
                     pair = [rank, to];
                     &pair
                 }
@@ -577,7 +579,7 @@ mod tests {
     #[test]
     fn groups_in_another_order_on_one_rank_are_a_circle() {
         let plans = plans();
-        let mut order: Vec<Vec<Meeting>> = plans.iter().map(meetings).collect();
+        let mut order: Vec<Vec<AwaitedRanks>> = plans.iter().map(meetings).collect();
         assert!(order.iter().all(|groups| groups.len() == 2 && groups[0] != groups[1]));
         let mut problems = Diagnostics::new();
         all_end(&plans, &order, &mut problems);
@@ -592,8 +594,9 @@ mod tests {
     fn two_ranks_that_both_send_first_wait_for_each_other() {
         let plans = plans();
         let group = plans[0].groups.ids().find(|group| plans[0].groups[*group] == [0, 1]).unwrap();
-        let [with_0, with_1] = [0, 1].map(|other| [Meeting::Receiver(group, other), Meeting::Sender(group, other)]);
-        let said = |first: Vec<Meeting>, second: Vec<Meeting>| {
+        let [with_0, with_1] =
+            [0, 1].map(|other| [AwaitedRanks::Receiver(group, other), AwaitedRanks::Sender(group, other)]);
+        let said = |first: Vec<AwaitedRanks>, second: Vec<AwaitedRanks>| {
             let mut problems = Diagnostics::new();
             all_end(&plans, &[first, second, vec![], vec![]], &mut problems);
             problems.to_string()
@@ -601,7 +604,7 @@ mod tests {
         assert_eq!(said(with_1.to_vec(), vec![with_0[1], with_0[0]]), "");
         let found = said(with_1.to_vec(), with_0.to_vec());
         assert!(found.contains("rank 1, collective 0") && found.contains("a send to rank 0 of"), "{found}");
-        let found = said(vec![with_1[0], Meeting::All(group)], vec![with_0[1], with_0[0]]);
+        let found = said(vec![with_1[0], AwaitedRanks::All(group)], vec![with_0[1], with_0[0]]);
         assert!(found.contains("rank 0, collective 1"), "{found}");
     }
 

@@ -37,7 +37,7 @@ struct File {
     server_list: Vec<Server>,
     rank_count: Option<Value>,
     #[serde(default)]
-    rank_list: Vec<Rank>,
+    rank_list: Vec<TableRank>,
 }
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ struct Device {
 }
 
 #[derive(Deserialize)]
-struct Rank {
+struct TableRank {
     rank_id: Value,
     device_id: Option<Value>,
     local_id: Option<Value>,
@@ -119,7 +119,7 @@ impl RankTable {
 
     fn ranks(file: &File) -> Result<Vec<RankRow>, String> {
         count("rank_count", file.rank_count.as_ref(), file.rank_list.len(), "ranks")?;
-        let row = |rank: &Rank| {
+        let row = |rank: &TableRank| {
             let innermost = rank
                 .level_list
                 .iter()

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, Effort, Limits, Machine, Report, collectives, compile, exact, generation, host, load, operators, plot,
+    Bench, BenchReport, Effort, Limits, Machine, collectives, compile, exact, generation, host, load, operators, plot,
     scaling, served,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
@@ -26,7 +26,7 @@ use super::children;
 use super::failure::{Failure, Outcome};
 use super::processes::{agree, join};
 use super::{bind, cards, files, interrupt, print, print_json};
-use options::{Baseline, BenchPart, TrainOptions};
+use options::{Baseline, BenchPart, BenchTrainOptions};
 
 /// How long a rank that failed because of another waits to hear what became of that one.
 const GRACE: Duration = Duration::from_secs(1);
@@ -81,8 +81,8 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
         BenchPart::Peers => peers::run(&bench)?,
-        BenchPart::Train(TrainOptions { baseline: Some(Baseline::Ps) }) => vec![served::run(&bench)?],
-        BenchPart::Train(TrainOptions { baseline: None }) => train::run(&bench, cards.is_emulated())?,
+        BenchPart::Train(BenchTrainOptions { baseline: Some(Baseline::Ps) }) => vec![served::run(&bench)?],
+        BenchPart::Train(BenchTrainOptions { baseline: None }) => train::run(&bench, cards.is_emulated())?,
         BenchPart::Exact => vec![exact::run(&bench)?],
         BenchPart::Host(asked) => vec![host::run(&asked.setting()?, effort)?],
         BenchPart::Compile(asked) => vec![compile::run(&asked.settings()?, effort.budget())?],
@@ -97,7 +97,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         let svg = drawn.ok_or_else(|| Diagnostics::from(Diagnostic::new("--plot", "this part has nothing to draw")))?;
         files::write("--plot", path, |out| out.write_all(svg.as_bytes()))?;
     }
-    let report = Report { machine: Machine::here(&cards.description), limits, tables };
+    let report = BenchReport { machine: Machine::here(&cards.description), limits, tables };
     if let Some(path) = &options.report {
         page::write(&report, path)?;
     }

@@ -79,7 +79,7 @@ pub(super) enum BenchPart {
     /// A checkpoint of random weights from the page cache to the cards
     Load(LoadOptions),
     /// Steps of training a model of 8 million parameters, in turns with torch if it is installed
-    Train(TrainOptions),
+    Train(BenchTrainOptions),
     /// Steps of training with every sum in one order, beside the same steps without
     Exact,
     /// How cost grows: cards, hidden size, layers, sequence, message size
@@ -146,7 +146,7 @@ pub(super) struct ShapeOptions {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TrainOptions {
+pub(super) struct BenchTrainOptions {
     /// Another way to sum gradients, beside the step's own and --exact: ps, a parameter server
     #[arg(long, value_enum, value_name = "WAY")]
     pub(super) baseline: Option<Baseline>,

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::measure::report::Form;
-use crate::measure::{Report, Table, plot};
+use crate::measure::{BenchReport, Table, plot};
 use ascend_tp::base::Diagnostic;
 
 use super::text;
@@ -79,7 +79,7 @@ fn folder(page: &Path) -> (String, PathBuf) {
 }
 
 /// Writes the page and its drawings.
-pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
+pub(super) fn write(report: &BenchReport, path: &Path) -> Result<(), Failure> {
     let (stem, folder) = folder(path);
     let put = |path: &Path, text: &str| files::write(OPTION, path, |out| out.write_all(text.as_bytes()));
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|text| text.display().to_string()).collect();

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use crate::measure::report::{Cell, Column, Form};
-use crate::measure::{Machine, Report, Table};
+use crate::measure::{BenchReport, Machine, Table};
 use ascend_tp::base::Bytes;
 
 use crate::numbers::{counted, grouped};
 use crate::table::{Align, write_aligned};
 
 /// The whole report.
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &BenchReport) -> String {
     let mut text = format!("{}\n", machine(&report.machine));
     for table in &report.tables {
         let _ = writeln!(text, "\n{}", table.title);

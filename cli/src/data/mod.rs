@@ -64,7 +64,7 @@ enum Part {
     Prepare(PrepareOptions),
     /// Show what prepared data holds: counts, lengths, the first documents
     #[command(after_help = INSPECT_EXAMPLES)]
-    Inspect(InspectOptions),
+    Inspect(CorpusInspectOptions),
     /// Make a tokenizer, a byte-level BPE, from texts
     #[command(after_help = TOKENIZER_EXAMPLES)]
     Tokenizer(TokenizerOptions),
@@ -90,7 +90,7 @@ struct PrepareOptions {
 }
 
 #[derive(Debug, Args)]
-struct InspectOptions {
+struct CorpusInspectOptions {
     /// What the names of the .bin and the .idx begin with
     #[arg(value_name = "PREFIX")]
     prefix: PathBuf,
@@ -212,7 +212,7 @@ struct InspectReport {
     texts: Option<Vec<String>>,
 }
 
-fn run_inspect(options: &InspectOptions) -> Result<(), Failure> {
+fn run_inspect(options: &CorpusInspectOptions) -> Result<(), Failure> {
     let mut problems = Diagnostics::new();
     let tokenizer = options.tokenizer.as_ref().map(|folder| Tokenizer::open(folder, usize::MAX));
     let tokenizer = keep(tokenizer.transpose(), &mut problems).flatten();

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use probe::{CardSource, Probe, here, in_child};
-use report::{CheckLine, Group, Report, Verdict};
+use report::{CheckLine, DoctorReport, Group, Verdict};
 use system::System;
 pub(super) use system::{TOOL_LIMIT, run as run_limited};
 
@@ -70,7 +70,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<Outcome, Failure> {
         print_json(&here(probe, behind)?)?;
         return Ok(Outcome::Done);
     }
-    let report = Report::new(examine(options));
+    let report = DoctorReport::new(examine(options));
     if options.json {
         print_json(&report)?;
     } else {

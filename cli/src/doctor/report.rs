@@ -79,14 +79,14 @@ impl Group {
 
 /// All that was looked at, in order.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     /// The version of this program.
     pub(super) version: &'static str,
     pub(super) findings: usize,
     pub(super) lines: Vec<CheckLine>,
 }
 
-impl Report {
+impl DoctorReport {
     pub(super) fn new(lines: Vec<CheckLine>) -> Self {
         let findings = lines.iter().filter(|line| line.verdict == Verdict::Finding).count();
         Self { version: env!("CARGO_PKG_VERSION"), findings, lines }
@@ -136,7 +136,7 @@ mod tests {
         host.finding("/dev/shm", "64 MiB", "1 GiB", "start the container with --shm-size=16g");
         let mut driver = Group::new("driver");
         driver.skipped("driver", "emulated cards have none");
-        let report = Report::new([host.lines, driver.lines].concat());
+        let report = DoctorReport::new([host.lines, driver.lines].concat());
         assert_eq!(
             report.text(),
             "host\n  ok cores: 64\n  !! /dev/shm: 64 MiB\n       expected: 1 GiB\n       \

@@ -21,7 +21,7 @@ use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
 use super::{files, model, note, print, print_json};
 use compile::{Compiled, ExplainRequest};
-use report::Report;
+use report::ExplainReport;
 
 /// Runs the command.
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
@@ -37,7 +37,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     if options.sequence == 1 && options.layout.residual() == Residual::Seq {
         note("a decode step has one token a sequence, so its residual stream stays whole; --sequence shows a prefill");
     }
-    let report = Report::new(&name, &config, &request, &programs);
+    let report = ExplainReport::new(&name, &config, &request, &programs);
     if options.json {
         print_json(&report)?;
     } else {

@@ -17,7 +17,7 @@ use super::compile::{Compiled, ExplainRequest, Programs};
 
 /// Everything, layer by layer.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ExplainReport {
     pub(super) model: String,
     pub(super) architecture: &'static str,
     pub(super) layers: usize,
@@ -169,7 +169,7 @@ pub(super) struct Alternative {
     pub(super) arena: u64,
 }
 
-impl Report {
+impl ExplainReport {
     pub(super) fn new(model: &str, config: &ModelConfig, request: &ExplainRequest<'_>, programs: &Programs) -> Self {
         let Programs { shown, alternatives } = programs;
         let found = exchanges(&shown.split.lowered);

@@ -6,12 +6,12 @@ use ascend_tp::emulator::Soc;
 use ascend_tp::exec::KEY_BLOCK;
 
 use super::fold::{class_of, fold};
-use super::report::{Alternative, CardBytes, Keys, Launches, Pass, Report, Totals};
+use super::report::{Alternative, CardBytes, ExplainReport, Keys, Launches, Pass, Totals};
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::table::{Align, Table};
 
 /// The whole report.
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &ExplainReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -58,7 +58,7 @@ fn shape(sizes: &[usize]) -> String {
     format!("[{}]", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }
 
-fn weights(report: &Report) -> String {
+fn weights(report: &ExplainReport) -> String {
     let mut table = Table::new([
         ("layers", Align::Right),
         ("weight", Align::Left),
@@ -95,7 +95,7 @@ fn layers(count: usize, layer: Option<usize>) -> String {
     if layer.is_some() { format!("{count} x") } else { String::new() }
 }
 
-fn collectives(report: &Report) -> String {
+fn collectives(report: &ExplainReport) -> String {
     if report.collectives.is_empty() {
         return "  none: one card holds everything\n".to_owned();
     }
@@ -148,7 +148,7 @@ fn launches(launches: &Launches) -> String {
     text
 }
 
-fn totals(report: &Report) -> String {
+fn totals(report: &ExplainReport) -> String {
     let mut table = Table::new([
         ("pass", Align::Left),
         ("tokens", Align::Right),

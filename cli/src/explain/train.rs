@@ -36,7 +36,7 @@ use crate::{model, print, print_json};
 
 /// A step of training.
 #[derive(Debug, Serialize)]
-struct Report {
+struct TrainExplanation {
     model: String,
     cards: usize,
     mesh: String,
@@ -60,7 +60,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<TrainMemory>,
     /// Of the layer in the middle and the card that has it, in all micro-batches: operators.
-    launches: Launches,
+    launches: LaunchCounts,
     collectives: Vec<Timed>,
     /// The longest first.
     exposed: Vec<Waited>,
@@ -86,7 +86,7 @@ struct Waited {
     awaited: String,
 }
 
-impl Report {
+impl TrainExplanation {
     /// Adds what is exposed in a run that a step has so many times; of each stage one card is seen.
     fn add_exposed(&mut self, seen: &[Seen<'_>], times: usize) {
         seen.iter().for_each(|seen| seen.add_waits(times, &mut self.exposed));
@@ -101,7 +101,7 @@ impl Report {
 
 /// Operators that a card is given in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Launches {
+struct LaunchCounts {
     layer: usize,
     /// Each of one or several ops.
     count: usize,
@@ -109,7 +109,7 @@ struct Launches {
     alone: usize,
 }
 
-impl Launches {
+impl LaunchCounts {
     /// Those of a run of a plan that are of a layer.
     fn of(plan: &Plan, layer: usize) -> Self {
         let mut others: BTreeMap<OpId, usize> = BTreeMap::new();
@@ -137,7 +137,7 @@ impl Launches {
     }
 }
 
-impl fmt::Display for Launches {
+impl fmt::Display for LaunchCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { layer, count, alone } = self;
         write!(f, "layer {layer} is {count} launches of a card in a step, {alone} if no ops shared one")
@@ -215,7 +215,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let micro_batches = layout.micro_batches(&recipe);
     let memory = price_of_exactness(&config, &recipe, &layout)?;
     let cards: Vec<usize> = (0..layout.cards()).collect();
-    let mut report = Report {
+    let mut report = TrainExplanation {
         model: name,
         cards: cards.len(),
         mesh: layout.mesh(&config)?.to_string(),
@@ -227,7 +227,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         least: BestStep::default(),
         idle: Vec::new(),
         memory,
-        launches: Launches { layer: config.layers / 2, ..Launches::default() },
+        launches: LaunchCounts { layer: config.layers / 2, ..LaunchCounts::default() },
         collectives: Vec::new(),
         exposed: Vec::new(),
     };
@@ -249,7 +249,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         report.step_us += of_stages.iter().map(|rank| duration_us(*rank)).fold(0.0, f64::max) * times as f64;
         let seen: Vec<Seen<'_>> =
             of_stages.iter().map(|rank| Seen { plan: &plans[*rank], spans: &found.ranks[*rank].spans }).collect();
-        let launches = seen.iter().map(|seen| Launches::of(seen.plan, report.launches.layer));
+        let launches = seen.iter().map(|seen| LaunchCounts::of(seen.plan, report.launches.layer));
         launches.max_by_key(|of| of.count).into_iter().for_each(|of| report.launches.add(of, times));
         for (busy_us, seen) in busy_us.iter_mut().zip(&seen) {
             *busy_us += seen.busy_us() * times as f64;
@@ -467,7 +467,7 @@ struct CollectivesRow<'a> {
     beside: BTreeMap<String, f64>,
 }
 
-fn rows(report: &Report) -> Vec<CollectivesRow<'_>> {
+fn rows(report: &TrainExplanation) -> Vec<CollectivesRow<'_>> {
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
     let mut rows: Vec<CollectivesRow<'_>> = Vec::new();
     for found in &report.collectives {
@@ -489,9 +489,9 @@ fn rows(report: &Report) -> Vec<CollectivesRow<'_>> {
     rows
 }
 
-fn render(report: &Report) -> String {
+fn render(report: &TrainExplanation) -> String {
     let mut text = String::new();
-    let Report { model, mesh, global_batch, sequences, chip, step_us, .. } = report;
+    let TrainExplanation { model, mesh, global_batch, sequences, chip, step_us, .. } = report;
     let _ = writeln!(
         text,
         "{model} on {}, {mesh}: {} a step, {} of {}",
@@ -593,7 +593,7 @@ fn apart(rows: &[CollectivesRow<'_>]) -> String {
 /// How many kinds of exposed exchanges are shown.
 const WAITS_SHOWN: usize = 8;
 
-fn waits(report: &Report) -> String {
+fn waits(report: &TrainExplanation) -> String {
     let mut table = Table::new([
         ("us a step", Align::Right),
         ("exposed", Align::Left),

@@ -6,12 +6,12 @@ use ascend_tp::base::Bytes;
 use ascend_tp::generate::{Finish, Generation, LogProbabilities, RequestEvent};
 use serde::Serialize;
 
-use super::{Cards, Job, rate};
+use super::{Cards, GenerateJob, rate};
 use crate::failure::Failure;
 use crate::print;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct GenerateReport {
     model: String,
     device: String,
     cards: usize,
@@ -144,9 +144,9 @@ impl SummaryReport {
     }
 }
 
-impl Report {
+impl GenerateReport {
     /// The report of a job that is done.
-    pub(super) fn new(job: &Job<'_>, cards: &Cards, generation: &Generation) -> Self {
+    pub(super) fn new(job: &GenerateJob<'_>, cards: &Cards, generation: &Generation) -> Self {
         let sequences = job.prompts.iter().zip(&generation.sequences).map(|(prompt, sequence)| SequenceReport {
             text: format!("{}{}", if job.shows_prompts() { prompt.text.as_str() } else { "" }, sequence.text),
             prompt: prompt.text.clone(),

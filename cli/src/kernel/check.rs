@@ -19,7 +19,7 @@ use crate::{files, note, print, print_json};
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct KernelReport {
     kernel: String,
     blocks: u32,
     /// In how many orders the cores took turns, the last of which has the findings.
@@ -100,7 +100,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     }
     let run = last.unwrap_or_default();
     let cost = cost(soc, &run);
-    let report = Report { kernel: options.launch.clone(), blocks: options.blocks, orders, findings, cost };
+    let report = KernelReport { kernel: options.launch.clone(), blocks: options.blocks, orders, findings, cost };
     if options.json {
         print_json(&report)?;
     } else {
@@ -319,7 +319,7 @@ fn cost(soc: Soc, run: &KernelRun) -> Cost {
     }
 }
 
-fn text(report: &Report, soc: Soc) -> String {
+fn text(report: &KernelReport, soc: Soc) -> String {
     let mut text: String = report.findings.iter().map(|finding| format!("{}\n", finding.text)).collect();
     let cost = &report.cost;
     if report.findings.is_empty() {

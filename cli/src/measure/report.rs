@@ -233,7 +233,7 @@ impl Machine {
 
 /// Everything one run has measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     pub(crate) machine: Machine,
     /// What it can do at most.
     pub(crate) limits: Limits,

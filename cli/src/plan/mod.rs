@@ -23,7 +23,7 @@ use super::failure::{Failure, Outcome};
 use super::site::keep;
 use super::{model, print, print_json};
 pub(super) use options::{EXAMPLES, PlanOptions};
-use report::{Explanation, Report};
+use report::{Explanation, PlanReport};
 pub(super) use train::fits_nowhere;
 
 /// Runs the command.
@@ -71,7 +71,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     let found = request.search()?;
-    let report = Report::new(&request, &found, options.top);
+    let report = PlanReport::new(&request, &found, options.top);
     if options.json {
         print_json(&report)?;
     } else {

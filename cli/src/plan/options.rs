@@ -45,7 +45,7 @@ pub(crate) struct PlanOptions {
     #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
     pub(super) train: bool,
     #[command(flatten)]
-    pub(super) training: TrainOptions,
+    pub(super) training: PlanTrainOptions,
     /// Predicted against measured for every point that ships, and published closed forms against ours
     #[arg(long, group = "wanted")]
     pub(super) validate: bool,
@@ -85,7 +85,7 @@ pub(crate) struct ServeOptions {
 
 /// What is to be trained.
 #[derive(Debug, Args)]
-pub(crate) struct TrainOptions {
+pub(crate) struct PlanTrainOptions {
     /// Tokens of each sequence trained on
     #[arg(long, requires = "train", value_name = "N")]
     pub(super) seq: Option<usize>,

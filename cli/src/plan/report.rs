@@ -26,7 +26,7 @@ pub(super) struct SplitEntry {
 
 /// The best splits and what rules the others out.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct PlanReport {
     /// How far such times are usually off.
     pub(super) error_bar: ErrorBar,
     pub(super) best: Vec<SplitEntry>,
@@ -108,7 +108,7 @@ fn reason(winner: Option<&Candidate>, candidate: &Candidate) -> String {
     }
 }
 
-impl Report {
+impl PlanReport {
     pub(super) fn new(request: &ServingRequest<'_>, found: &Found, top: usize) -> Self {
         let winner = found.feasible.first();
         let entry = |candidate: &Candidate| SplitEntry::new(request, candidate, reason(winner, candidate));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ascend_tp::base::Bytes;
 use ascend_tp_planner::serve::{Objective, ServingRequest};
 
-use super::report::{Explanation, Report, SplitEntry};
+use super::report::{Explanation, PlanReport, SplitEntry};
 use crate::numbers::{counted, grouped};
 use crate::table::{Align, Table};
 
@@ -53,7 +53,7 @@ fn table(entries: &[SplitEntry]) -> String {
 }
 
 /// The best, their reasons, and what cannot run.
-pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &Report) -> String {
+pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &PlanReport) -> String {
     let mut text = heading(name, request);
     let _ = write!(text, "Times are predictions: {}\n\n{}\n", report.error_bar, table(&report.best));
     for (index, entry) in report.best.iter().enumerate() {

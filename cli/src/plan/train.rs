@@ -1,6 +1,6 @@
 //! `plan --train`: the best ways to split a training job, what they take, and what beat the others.
 //!
-//! Input → output: a model, cards, how they are joined, sequence and batch → a [`Report`], as text or JSON. All of it comes
+//! Input → output: a model, cards, how they are joined, sequence and batch → a [`TrainPlanReport`], as text or JSON. All of it comes
 //! from `planner::train`; nothing is computed here but parts of a whole.
 
 use std::fmt::Write;
@@ -41,7 +41,7 @@ pub(super) fn run(
         let problem = Diagnostic::new("--tokens", "means nothing").expected("a number above 0").found(tokens);
         return Err(Diagnostics::from(problem).into());
     }
-    let report = Report::new(&PlanRequest {
+    let report = TrainPlanReport::new(&PlanRequest {
         model,
         config,
         cards,
@@ -86,7 +86,7 @@ struct PlanRequest<'a> {
 
 /// What `plan --train` says.
 #[derive(Debug, Serialize)]
-struct Report {
+struct TrainPlanReport {
     model: String,
     parameters: u64,
     layers: usize,
@@ -105,7 +105,7 @@ struct Report {
     error_bar: ErrorBar,
     best: Vec<SettingLine>,
     /// Of the best, if it has copies.
-    gradients: Vec<Sum>,
+    gradients: Vec<GradientSum>,
     /// Of what --why asks for or else of the best, if its cards have rows and columns.
     grid: Option<GridLine>,
     /// Of the same, if several of its cards share a sequence.
@@ -132,7 +132,7 @@ struct SettingLine {
 
 /// A way to sum gradients over copies, once a step and alone.
 #[derive(Debug, Serialize)]
-struct Sum {
+struct GradientSum {
     how: String,
     sent_gib: f64,
     exchange_s: f64,
@@ -194,7 +194,7 @@ struct LosingChoice {
     reason: String,
 }
 
-impl Report {
+impl TrainPlanReport {
     /// The report on a request.
     ///
     /// # Errors
@@ -267,10 +267,10 @@ fn job(request: &PlanRequest<'_>, cards: usize) -> Job {
 /// What of the greatest is said in the report; `train` takes any share.
 const TOP: Compression = Compression::TopK { share: 0.01 };
 
-fn sums(job: &Job, winner: &PredictedSplit) -> Vec<Sum> {
+fn sums(job: &Job, winner: &PredictedSplit) -> Vec<GradientSum> {
     let all = Summed::all(job, &winner.setting, &[Compression::OneBit, TOP]);
     let Some(whole_us) = all.first().map(Summed::total_us) else { return Vec::new() };
-    let sum = |summed: &Summed| Sum {
+    let sum = |summed: &Summed| GradientSum {
         how: summed.by.map_or_else(|| "whole, f32".to_owned(), |by| by.to_string()),
         sent_gib: summed.sent_bytes / GIB,
         exchange_s: summed.exchange_us / 1e6,
@@ -401,7 +401,7 @@ impl LosingChoice {
 }
 
 /// The report for people.
-fn render(report: &Report) -> String {
+fn render(report: &TrainPlanReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -514,7 +514,7 @@ fn best(lines: &[SettingLine]) -> Table<9> {
     table
 }
 
-fn gradients(sums: &[Sum]) -> Table<5> {
+fn gradients(sums: &[GradientSum]) -> Table<5> {
     let mut table = Table::new([
         ("sum", Align::Left),
         ("a card sends", Align::Right),
@@ -580,7 +580,7 @@ fn days(run: &WholeRun, winner: Option<&SettingLine>) -> String {
     )
 }
 
-fn losers(report: &Report) -> Table<4> {
+fn losers(report: &TrainPlanReport) -> Table<4> {
     let mut table = Table::new([
         ("with", Align::Left),
         ("step", Align::Right),

@@ -30,7 +30,7 @@ use crate::timed::Cost;
 
 /// What `kind` says about one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum CopySide {
     Host,
     Device,
     /// `ACL_MEMCPY_DEFAULT`: the pointer decides.
@@ -38,13 +38,13 @@ enum Side {
 }
 
 /// The destination's side, then the source's.
-fn sides(kind: aclrtMemcpyKind) -> Result<(Side, Side), Failure> {
+fn sides(kind: aclrtMemcpyKind) -> Result<(CopySide, CopySide), Failure> {
     Ok(match kind {
-        aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST => (Side::Host, Side::Host),
-        aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE => (Side::Device, Side::Host),
-        aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST => (Side::Host, Side::Device),
-        aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE => (Side::Device, Side::Device),
-        aclrtMemcpyKind::ACL_MEMCPY_DEFAULT => (Side::ByPointer, Side::ByPointer),
+        aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST => (CopySide::Host, CopySide::Host),
+        aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE => (CopySide::Device, CopySide::Host),
+        aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST => (CopySide::Host, CopySide::Device),
+        aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE => (CopySide::Device, CopySide::Device),
+        aclrtMemcpyKind::ACL_MEMCPY_DEFAULT => (CopySide::ByPointer, CopySide::ByPointer),
         other => {
             let what = format!("kind {} is none of H2H 0, H2D 1, D2H 2, D2D 3, DEFAULT 4", other.0);
             return Err(Failure::new(code::INVALID_PARAM, what));
@@ -54,7 +54,7 @@ fn sides(kind: aclrtMemcpyKind) -> Result<(Side, Side), Failure> {
 
 /// Whether a call goes through a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum CopyOrder {
     Now,
     OnStream(aclrtStream),
 }
@@ -173,7 +173,7 @@ impl Machine {
         kind: aclrtMemcpyKind,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
-        unsafe { self.copy_linear(dst, dest_max, src, count, kind, Order::Now) }
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::Now) }
     }
 
     pub(super) unsafe fn aclrtMemcpyAsync(
@@ -186,7 +186,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
-        unsafe { self.copy_linear(dst, dest_max, src, count, kind, Order::OnStream(stream)) }
+        unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::OnStream(stream)) }
     }
 
     unsafe fn copy_linear(
@@ -196,7 +196,7 @@ impl Machine {
         src: *const c_void,
         count: usize,
         kind: aclrtMemcpyKind,
-        order: Order,
+        order: CopyOrder,
     ) -> Result<(), Failure> {
         if count > dest_max {
             let what = format!("count is {count} bytes, more than destMax, {dest_max}");
@@ -221,7 +221,7 @@ impl Machine {
         kind: aclrtMemcpyKind,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
-        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, Order::Now) }
+        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::Now) }
     }
 
     pub(super) unsafe fn aclrtMemcpy2dAsync(
@@ -236,7 +236,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         // SAFETY: passes on the caller's promise.
-        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, Order::OnStream(stream)) }
+        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::OnStream(stream)) }
     }
 
     unsafe fn copy_rows(
@@ -246,7 +246,7 @@ impl Machine {
         width: usize,
         height: usize,
         kind: aclrtMemcpyKind,
-        order: Order,
+        order: CopyOrder,
     ) -> Result<(), Failure> {
         if width == 0 || height == 0 || width > dpitch || width > spitch {
             let what = format!(
@@ -255,8 +255,12 @@ impl Machine {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let (to, from) = sides(kind)?;
-        if !matches!((to, from), (Side::Device, Side::Host) | (Side::Host, Side::Device) | (Side::Device, Side::Device))
-        {
+        if !matches!(
+            (to, from),
+            (CopySide::Device, CopySide::Host)
+                | (CopySide::Host, CopySide::Device)
+                | (CopySide::Device, CopySide::Device)
+        ) {
             let what = "2-D copies go from host to device, device to host or device to device (kind 1, 2 or 3)";
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
@@ -275,14 +279,20 @@ impl Machine {
     ///
     /// # Safety
     /// When `address` is no memory of this machine, the C caller vouches for `bytes` bytes there.
-    unsafe fn side(&self, address: *mut c_void, bytes: usize, side: Side, argument: &str) -> Result<RawSpan, Failure> {
+    unsafe fn side(
+        &self,
+        address: *mut c_void,
+        bytes: usize,
+        side: CopySide,
+        argument: &str,
+    ) -> Result<RawSpan, Failure> {
         if address.is_null() {
             return Err(Failure::null(argument));
         }
         let named = |failure: Failure| Failure { message: format!("{argument}: {}", failure.message), ..failure };
         match self.memory().find(address.addr(), bytes).map_err(named)? {
             Some(span) => Ok(span),
-            None if side == Side::Device => Err(named(
+            None if side == CopySide::Device => Err(named(
                 self.memory().device_span(address.addr(), bytes).err().unwrap_or_else(|| Failure::null(argument)),
             )),
             // SAFETY: the caller of this function vouches for the bytes.
@@ -290,10 +300,10 @@ impl Machine {
         }
     }
 
-    fn start_copy(&self, copy: Copy, order: Order) -> Result<(), Failure> {
+    fn start_copy(&self, copy: Copy, order: CopyOrder) -> Result<(), Failure> {
         self.check_peers(&copy)?;
         match order {
-            Order::Now => {
+            CopyOrder::Now => {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
                 self.host_touches(|| copy.accesses());
@@ -306,7 +316,7 @@ impl Machine {
                 self.host_wrote();
                 Ok(())
             }
-            Order::OnStream(stream) => {
+            CopyOrder::OnStream(stream) => {
                 if copy.into.card().is_none() && copy.from.card().is_none() {
                     let what = "an asynchronous copy from host to host is not offered; use aclrtMemcpy";
                     return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
@@ -410,6 +420,6 @@ impl Machine {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         // SAFETY: passes on the caller's promise.
-        unsafe { self.side(dev_ptr, count, Side::ByPointer, "dev_ptr") }
+        unsafe { self.side(dev_ptr, count, CopySide::ByPointer, "dev_ptr") }
     }
 }

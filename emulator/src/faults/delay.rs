@@ -13,14 +13,14 @@ use super::fault::Fault;
 /// Rules by which entries are held, and those held now.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
-    rules: Vec<Rule>,
+    rules: Vec<DelayRule>,
     /// How long an operator may take unless its fault says otherwise (`aclrtSetOpExecuteTimeOut`).
     limit: Option<Duration>,
     delayed: BTreeMap<u64, Delayed>,
 }
 
 #[derive(Debug)]
-struct Rule {
+struct DelayRule {
     fault: u64,
     card: u32,
     kind: DelayKind,
@@ -51,7 +51,7 @@ impl Delays {
             Fault::Stuck { at, card, limit } => (*card, DelayKind::Stuck { at: *at, seen: 0, limit: *limit }),
             _ => return,
         };
-        self.rules.push(Rule { fault, card, kind, struck: 0 });
+        self.rules.push(DelayRule { fault, card, kind, struck: 0 });
     }
 
     /// From now on entries that do not end are held no longer than this.

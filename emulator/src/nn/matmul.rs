@@ -221,7 +221,7 @@ fn product(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>) {
 
 /// Scratch of a thread, kept from tile to tile: touching fresh memory would cost more than a small product.
 #[derive(Default)]
-struct Scratch<T> {
+struct ProductScratch<T> {
     stage: Stage<T>,
     left: Vec<T>,
     right: Vec<T>,
@@ -230,16 +230,16 @@ struct Scratch<T> {
 
 /// An element type whose products have scratch.
 trait Kind: Element {
-    fn with_scratch<R>(run: impl FnOnce(&mut Scratch<Self>) -> R) -> R;
+    fn with_scratch<R>(run: impl FnOnce(&mut ProductScratch<Self>) -> R) -> R;
     fn vectors(values: &[Self]) -> Vectors<'_>;
 }
 
 macro_rules! kind {
     ($t:ty, $vectors:path) => {
         impl Kind for $t {
-            fn with_scratch<R>(run: impl FnOnce(&mut Scratch<Self>) -> R) -> R {
+            fn with_scratch<R>(run: impl FnOnce(&mut ProductScratch<Self>) -> R) -> R {
                 thread_local! {
-                    static SCRATCH: RefCell<Scratch<$t>> = RefCell::default();
+                    static SCRATCH: RefCell<ProductScratch<$t>> = RefCell::default();
                 }
                 SCRATCH.with_borrow_mut(run)
             }
@@ -329,9 +329,9 @@ fn blocks<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Batc
 }
 
 /// The sums of a tile, `[height, k] x [width, k]`, its rows padded to whole slabs, into the scratch.
-fn multiply_tile<T: Kind>(isa: Isa, precision: Precision, a: &View, b: &View, scratch: &mut Scratch<T>) {
+fn multiply_tile<T: Kind>(isa: Isa, precision: Precision, a: &View, b: &View, scratch: &mut ProductScratch<T>) {
     let (height, width, k) = (a.dims()[0], b.dims()[0], a.dims()[1]);
-    let Scratch { stage, left, right, sums } = scratch;
+    let ProductScratch { stage, left, right, sums } = scratch;
     let padded = width.next_multiple_of(WIDTH);
     let sums = sized(sums, height * padded);
     sums.fill(0.0);

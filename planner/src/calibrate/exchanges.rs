@@ -27,10 +27,10 @@ const EXCHANGES: [Exchange; 5] =
     [Exchange::AllReduce, Exchange::AllGather, Exchange::ReduceScatter, Exchange::AllToAll, Exchange::SendRecv];
 
 /// What a rank found: how long exchanges take, and how long a call takes its thread.
-type Found = (Vec<Sample>, f64);
+type RankSamples = (Vec<Sample>, f64);
 
 /// Times all exchanges of all groups there are cards for; without two cards a call takes what the profile says.
-pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Found> {
+pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
     let (mut samples, mut call_us) = (Vec::new(), profile.coefficients.host.collective_us);
     for ranks in GROUPS.into_iter().filter(|ranks| *ranks <= cards.count) {
         let devices = (0..ranks).map(|card| Device::open(cards.cann, card)).collect::<Result<Vec<_>>>()?;
@@ -48,7 +48,7 @@ pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Fo
 }
 
 /// All exchanges of one rank, in the same order on all.
-fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Found> {
+fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
     let device = end.device();
     let most = BYTES.into_iter().max().unwrap_or(0);
     let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);

@@ -140,7 +140,7 @@ pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, cou
 }
 
 /// Costs of operators for one micro-batch of a setting.
-struct Costs<'a> {
+struct OperatorCosts<'a> {
     job: &'a Job,
     setting: &'a JobSplit,
     /// Tokens of a card.
@@ -170,7 +170,7 @@ fn slowed(job: &Job) -> f64 {
     in_a_step / alone_us(job, LARGE, LARGE, LARGE)
 }
 
-impl Costs<'_> {
+impl OperatorCosts<'_> {
     /// A product `[m, k] × [k, n]`.
     fn product_us(&self, m: usize, n: usize, k: usize) -> f64 {
         alone_us(self.job, m, n, k) * self.slowed
@@ -225,12 +225,12 @@ impl Costs<'_> {
 #[must_use]
 pub fn times(job: &Job, setting: &JobSplit) -> ModelTimes {
     let tokens = (job.sequence * setting.micro_batch).div_ceil(setting.cp);
-    let costs = Costs { job, setting, tokens, slowed: slowed(job) };
+    let costs = OperatorCosts { job, setting, tokens, slowed: slowed(job) };
     ModelTimes { layer: layer(&costs), embedding: embedding(&costs), head: head(&costs) }
 }
 
-fn layer(costs: &Costs<'_>) -> LayerTimes {
-    let Costs { job, setting, tokens, .. } = *costs;
+fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
+    let OperatorCosts { job, setting, tokens, .. } = *costs;
     let (decoder, tp) = (&job.decoder, setting.tp);
     // Cards beyond the key heads have a copy of one each.
     let (query, kv) = (decoder.query_width().div_ceil(tp), decoder.kv_heads.div_ceil(tp) * decoder.head_dim);
@@ -300,8 +300,8 @@ fn layer(costs: &Costs<'_>) -> LayerTimes {
 
 /// What is not hidden of keys and values that go round among the cards that share a sequence, forward and backward: they travel while the
 /// attention works on those that are there.
-fn context_us(costs: &Costs<'_>, (query, kv): (usize, usize), attention_us: f64) -> (f64, f64) {
-    let Costs { job, setting, tokens, .. } = *costs;
+fn context_us(costs: &OperatorCosts<'_>, (query, kv): (usize, usize), attention_us: f64) -> (f64, f64) {
+    let OperatorCosts { job, setting, tokens, .. } = *costs;
     let count = tokens as f64;
     let keys = 2.0 * count * 2.0 * kv as f64 * setting.cp as f64;
     let ring_us = exchange_us(job, Exchange::AllGather, keys, setting.tp, setting.cp);
@@ -316,7 +316,7 @@ fn context_us(costs: &Costs<'_>, (query, kv): (usize, usize), attention_us: f64)
 }
 
 /// The function between the two products of a feed-forward, on `inner` values.
-fn activation_us(costs: &Costs<'_>, inner: f64) -> f64 {
+fn activation_us(costs: &OperatorCosts<'_>, inner: f64) -> f64 {
     match (costs.job.software.activation, costs.job.decoder.feed_forward) {
         (Elementwise::Fused, FeedForward::Gated) => costs.pass_us(inner, 2, 1),
         (Elementwise::Fused, FeedForward::Plain) => costs.pass_us(inner, 1, 1),
@@ -327,8 +327,8 @@ fn activation_us(costs: &Costs<'_>, inner: f64) -> f64 {
 }
 
 /// Both products of an attention.
-fn attention_us(costs: &Costs<'_>) -> f64 {
-    let Costs { job, setting, tokens, .. } = *costs;
+fn attention_us(costs: &OperatorCosts<'_>) -> f64 {
+    let OperatorCosts { job, setting, tokens, .. } = *costs;
     let decoder = &job.decoder;
     let heads = decoder.heads.div_ceil(setting.tp) * decoder.head_dim.max(FULL_HEAD);
     let seen =
@@ -337,7 +337,7 @@ fn attention_us(costs: &Costs<'_>) -> f64 {
     flops / (job.profile.soc.cube_flops_per_us() * job.coefficients.attention_efficiency)
 }
 
-fn embedding(costs: &Costs<'_>) -> LayerTimes {
+fn embedding(costs: &OperatorCosts<'_>) -> LayerTimes {
     let whole = costs.tokens as f64 * costs.job.decoder.hidden as f64;
     let passes_us = costs.pass_us(whole, 1, 1);
     let (forward, backward) = if costs.setting.sequence_parallel {
@@ -355,7 +355,7 @@ fn embedding(costs: &Costs<'_>) -> LayerTimes {
     }
 }
 
-fn head(costs: &Costs<'_>) -> LayerTimes {
+fn head(costs: &OperatorCosts<'_>) -> LayerTimes {
     /// Maximum, logit of the target and sum of exponentials are each added up over the cards.
     const REDUCTIONS: f64 = 3.0;
     let decoder = &costs.job.decoder;
@@ -380,7 +380,7 @@ fn head(costs: &Costs<'_>) -> LayerTimes {
 }
 
 /// The loss of so many logits and its gradient, as a vocabulary that is split over cards has it: one operator at a time, in 32 bits.
-fn loss_us(costs: &Costs<'_>, logits: f64) -> (f64, f64) {
+fn loss_us(costs: &OperatorCosts<'_>, logits: f64) -> (f64, f64) {
     const HALF: &[Element] = &[Element::Bf16];
     const FULL: &[Element] = &[Element::F32];
     let sum = |passes: &[(&[Element], &[Element])]| -> f64 {

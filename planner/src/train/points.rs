@@ -78,13 +78,13 @@ pub(super) fn page(point: &Point) -> String {
 pub(super) struct Sample {
     job: Job,
     setting: JobSplit,
-    unit: Unit,
+    unit: FigureKind,
     pub(super) measured: f64,
 }
 
 /// What a row's figure is.
 #[derive(Clone, Copy, Debug)]
-enum Unit {
+enum FigureKind {
     Utilisation,
     TokensPerCard,
     Samples,
@@ -95,10 +95,10 @@ impl Sample {
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
         let (job, setting) = job(point)?;
         let unit = match point.text("unit") {
-            "MFU %" => Unit::Utilisation,
-            "tokens/s/card" => Unit::TokensPerCard,
-            "samples/s (whole job)" => Unit::Samples,
-            "s/step" => Unit::Step,
+            "MFU %" => FigureKind::Utilisation,
+            "tokens/s/card" => FigureKind::TokensPerCard,
+            "samples/s (whole job)" => FigureKind::Samples,
+            "s/step" => FigureKind::Step,
             _ => return Err("unknown unit"),
         };
         let measured =
@@ -112,10 +112,10 @@ impl Sample {
         let prediction = predict(&job, &self.setting);
         let rate = prediction.tokens_per_s_and_card;
         match self.unit {
-            Unit::Utilisation => 100.0 * prediction.mfu,
-            Unit::TokensPerCard => rate,
-            Unit::Samples => rate * job.cards as f64 / job.sequence as f64,
-            Unit::Step => (job.sequence * job.global_batch) as f64 / (rate * job.cards as f64),
+            FigureKind::Utilisation => 100.0 * prediction.mfu,
+            FigureKind::TokensPerCard => rate,
+            FigureKind::Samples => rate * job.cards as f64 / job.sequence as f64,
+            FigureKind::Step => (job.sequence * job.global_batch) as f64 / (rate * job.cards as f64),
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Sample {
     /// How much it counts beside a published row that is alone on its page.
     pub(super) weight: f64,
     /// What the figure is in the row's unit, times or over microseconds.
-    unit: Unit,
+    unit: FigureUnit,
 }
 
 /// Where the clock stood.
@@ -51,7 +51,7 @@ enum Timing {
 
 /// How the row's figure and microseconds go together.
 #[derive(Debug, Clone, Copy)]
-enum Unit {
+enum FigureUnit {
     /// This many microseconds.
     Times(f64),
     /// This much in one microsecond is the unit.
@@ -88,7 +88,7 @@ impl Sample {
 
     fn timed(class: Class, (soc, topology): (Soc, Topology), task: Task, us: f64) -> Self {
         let page = format!("{task:?}");
-        let (timing, unit) = (Timing::Kernel, Unit::Times(1.0));
+        let (timing, unit) = (Timing::Kernel, FigureUnit::Times(1.0));
         Self { class, page, soc, topology, task, timing, measured_us: us, weight: BENCH_WEIGHT, unit }
     }
 
@@ -116,8 +116,8 @@ impl Sample {
     /// Microseconds in the row's unit.
     pub(super) fn figure(&self, us: f64) -> f64 {
         match self.unit {
-            Unit::Times(factor) => us / factor,
-            Unit::Rate(work) => work / us,
+            FigureUnit::Times(factor) => us / factor,
+            FigureUnit::Rate(work) => work / us,
         }
     }
 
@@ -129,16 +129,16 @@ impl Sample {
         let value = point.number("value").filter(|value| *value > 0.0).ok_or("the figure is not a number above 0")?;
         let (class, task, amount) = task(point, &operator)?;
         let unit = match point.text("unit") {
-            "us" => Unit::Times(1.0),
-            "ms" => Unit::Times(1e3),
-            "s" => Unit::Times(1e6),
-            "TFLOP/s" | "TOP/s" => Unit::Rate(amount / 1e6),
-            "GB/s" => Unit::Rate(amount / 1e3),
+            "us" => FigureUnit::Times(1.0),
+            "ms" => FigureUnit::Times(1e3),
+            "s" => FigureUnit::Times(1e6),
+            "TFLOP/s" | "TOP/s" => FigureUnit::Rate(amount / 1e6),
+            "GB/s" => FigureUnit::Rate(amount / 1e3),
             _ => return Err("unknown unit"),
         };
         let measured_us = match unit {
-            Unit::Times(factor) => value * factor,
-            Unit::Rate(work) => work / value,
+            FigureUnit::Times(factor) => value * factor,
+            FigureUnit::Rate(work) => work / value,
         };
         let topology = Topology::preset(preset).ok_or("unknown topology")?;
         let timing = timing(point, &operator);
@@ -200,7 +200,7 @@ fn task(point: &Point, operator: &str) -> Result<(Class, Task, f64), &'static st
         let [Some(tokens), Some(hidden), Some(inter), Some(all), Some(chosen), Some(local)] = all else {
             return Err(NO_SIZES);
         };
-        let sizes = Experts { tokens, hidden, inter, all, chosen, local };
+        let sizes = ExpertLayer { tokens, hidden, inter, all, chosen, local };
         return kernels(Class::Grouped, experts(element?, &sizes));
     }
     if has(&["grouped"]) {
@@ -280,7 +280,7 @@ fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, eleme
 }
 
 /// Sizes of a layer of experts, of which a card has `local`.
-struct Experts {
+struct ExpertLayer {
     tokens: usize,
     hidden: usize,
     inter: usize,
@@ -292,8 +292,8 @@ struct Experts {
 /// The kernels of a layer of experts as frameworks run it behind the sort of its rows: both products and the gate between them, with
 /// 8 bits what quantises their rows; and the sum over a token's experts, for which the rows of other cards' experts are
 /// filled with zeros.
-fn experts(element: Element, sizes: &Experts) -> Vec<Work> {
-    let &Experts { tokens, hidden, inter, all, chosen, local } = sizes;
+fn experts(element: Element, sizes: &ExpertLayer) -> Vec<Work> {
+    let &ExpertLayer { tokens, hidden, inter, all, chosen, local } = sizes;
     let every = tokens * chosen;
     let rows = ((every * local) as f64 / all as f64).round().max(1.0) as usize;
     let weight_bytes = element.bytes((3 * hidden * inter * local) as f64);

@@ -188,7 +188,7 @@ impl Cards {
         }
     }
 
-    fn timed(&self, step: &WorkloadStep) -> Timed {
+    fn timed(&self, step: &WorkloadStep) -> TaskCost {
         let (mut us, mut chunks, mut tokens, mut kind) = (0.0, 0.0, 0.0, TimedKind::Operator);
         let soc = self.profile.soc;
         match &step.task {
@@ -218,7 +218,7 @@ impl Cards {
                 (us, kind) = (cost.duration_us, TimedKind::Exchange);
             }
         }
-        Timed { us, chunks, tokens, kind, times: step.times }
+        TaskCost { us, chunks, tokens, kind, times: step.times }
     }
 
     /// What each task of a step takes on the cards.
@@ -244,7 +244,7 @@ enum TimedKind {
 
 /// What a task takes on a card.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Timed {
+struct TaskCost {
     us: f64,
     /// Chunks of a delta rule on the busiest core, which are a stack's own.
     chunks: f64,
@@ -259,7 +259,7 @@ struct Timed {
 struct StepPart {
     is_draft: bool,
     repeats: usize,
-    tasks: Vec<Timed>,
+    tasks: Vec<TaskCost>,
 }
 
 /// What the cards do in a step, in microseconds.

@@ -3,7 +3,7 @@
 use super::super::layout::Layout;
 use super::super::transition::cost;
 use super::choice::Score;
-use super::{Pass, State};
+use super::{KnownLayouts, Pass};
 use crate::base::Id;
 use crate::program::{Role, ValueId};
 
@@ -17,7 +17,7 @@ impl Pass<'_> {
         operand: ValueId,
         layout: &Layout,
         in_place: bool,
-        now: &State,
+        now: &KnownLayouts,
     ) -> Option<Score> {
         let value = &self.program.values[operand];
         let Some(found) = &now.layouts[operand.index()] else {

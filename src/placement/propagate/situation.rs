@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::base::Id;
 use crate::program::{Kind, OpId, Program, ValueId};
 
-use super::{LOOK_AHEAD, Pass, State, Weight};
+use super::{KnownLayouts, LOOK_AHEAD, Pass, WeightUse};
 
 /// What was hashed, all of it: equal bytes are equal values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ pub(super) fn kinds(program: &Program) -> Vec<usize> {
 impl Pass<'_> {
     /// All that the trials of a weight's cuts see: the ops from `id` up to the next result that is pinned, and what is known of
     /// their operands.
-    pub(super) fn situation(&self, id: OpId, weight: &Weight, now: &State) -> Situation {
+    pub(super) fn situation(&self, id: OpId, weight: &WeightUse, now: &KnownLayouts) -> Situation {
         let mut found = Situation::default();
         (&weight.axes, self.kinds[weight.user.index()]).hash(&mut found);
         let mut seen: SmallVec<[ValueId; 64]> = SmallVec::new();

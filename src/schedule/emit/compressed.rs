@@ -26,7 +26,7 @@ const THRESHOLDS: usize = 8;
 const EXACT_ROUNDS: usize = 10;
 
 /// The operands of a compressed sum on one card, dense.
-struct Parts {
+struct SumOperands {
     /// The card's part.
     x: View,
     /// What it kept back.
@@ -55,7 +55,7 @@ impl Emitter<'_> {
         let whole = self.dense(id, whole);
         let out = out.unwrap_or_else(|| self.temporary(x.dtype, x.shape.clone()));
         let [x, kept, whole, out] = [x, kept, whole, out].map(|view| flat(&view, view.offset, elems));
-        let parts = Parts { x, kept, whole, out };
+        let parts = SumOperands { x, kept, whole, out };
         match by {
             Compression::OneBit => self.one_bit(id, axes, &parts),
             Compression::TopK { share } => self.top(id, axes, &parts, Compression::kept(share, elems)),
@@ -63,7 +63,7 @@ impl Emitter<'_> {
     }
 
     /// What a card would say if it said all: its part, what it kept back, and its share of what all have.
-    fn own_part(&mut self, id: OpId, Parts { x, kept, whole, .. }: &Parts, cards: usize, out: &View) {
+    fn own_part(&mut self, id: OpId, SumOperands { x, kept, whole, .. }: &SumOperands, cards: usize, out: &View) {
         self.launch(
             id,
             [
@@ -74,8 +74,8 @@ impl Emitter<'_> {
         );
     }
 
-    fn one_bit(&mut self, id: OpId, axes: &[AxisId], parts: &Parts) {
-        let Parts { kept, out, .. } = parts;
+    fn one_bit(&mut self, id: OpId, axes: &[AxisId], parts: &SumOperands) {
+        let SumOperands { kept, out, .. } = parts;
         let (elems, cards, own) = (kept.elems(), self.placed.mesh.joint_size(axes), self.position(axes));
         let dealt = Dealt::new(elems, cards);
         if dealt.is_in_rows() && self.joins.kernels.has("sign_compress") {
@@ -116,8 +116,8 @@ impl Emitter<'_> {
     }
 
     /// The same, with the parts of others added before the card's own.
-    fn one_bit_by_kernel(&mut self, id: OpId, axes: &[AxisId], parts: &Parts, dealt: Dealt) {
-        let Parts { x, kept, whole, out } = parts;
+    fn one_bit_by_kernel(&mut self, id: OpId, axes: &[AxisId], parts: &SumOperands, dealt: Dealt) {
+        let SumOperands { x, kept, whole, out } = parts;
         let (cards, own) = (self.placed.mesh.joint_size(axes), self.position(axes));
         let (share, count) = (dealt.records, dealt.count(own));
         let of = |cards: usize, records: usize| [cards, records, dealt.record_bytes()];
@@ -235,8 +235,8 @@ impl Emitter<'_> {
         decoded
     }
 
-    fn top(&mut self, id: OpId, axes: &[AxisId], parts: &Parts, count: usize) {
-        let Parts { kept, out, .. } = parts;
+    fn top(&mut self, id: OpId, axes: &[AxisId], parts: &SumOperands, count: usize) {
+        let SumOperands { kept, out, .. } = parts;
         let cards = self.placed.mesh.joint_size(axes);
         let by_kernel = self.joins.kernels.has("topk_threshold") && count >= LEAST_CHOSEN;
         let entries = if by_kernel { (count + EMPTY_PLACES).next_multiple_of(BLOCK) } else { count };
@@ -269,7 +269,7 @@ impl Emitter<'_> {
     }
 
     /// Values and places of the greatest elements, in the order of their magnitudes; the rest is kept back.
-    fn chosen_by_calls(&mut self, id: OpId, parts: &Parts, cards: usize, [values, places]: [View; 2]) {
+    fn chosen_by_calls(&mut self, id: OpId, parts: &SumOperands, cards: usize, [values, places]: [View; 2]) {
         let kept = &parts.kept;
         let [mine, magnitudes] = [(); 2].map(|()| self.temporary(DType::F32, kept.shape.clone()));
         let [greatest, back] = [(); 2].map(|()| self.temporary(DType::F32, values.shape.clone()));
@@ -290,8 +290,15 @@ impl Emitter<'_> {
     }
 
     /// The same elements in the order of their places, by the kernel, with entries that say nothing.
-    fn chosen_by_kernel(&mut self, id: OpId, parts: &Parts, cards: usize, count: usize, [values, places]: [View; 2]) {
-        let Parts { x, kept, whole, .. } = parts;
+    fn chosen_by_kernel(
+        &mut self,
+        id: OpId,
+        parts: &SumOperands,
+        cards: usize,
+        count: usize,
+        [values, places]: [View; 2],
+    ) {
+        let SumOperands { x, kept, whole, .. } = parts;
         let mine = self.temporary(DType::F32, kept.shape.clone());
         // What each core counted, and the range that it was counted in.
         let rounds = [(); 2].map(|()| self.temporary(DType::I32, [KERNEL_BLOCKS as usize + 1, THRESHOLDS].into()));

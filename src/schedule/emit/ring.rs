@@ -38,7 +38,7 @@ impl Ring {
 
 /// Keys and values of one card's tokens, or their cotangents.
 #[derive(Clone)]
-struct Pair {
+struct KeyValuePair {
     /// One behind the other.
     all: View,
     /// The two by themselves, `[b,t,k,d]` each.
@@ -46,7 +46,7 @@ struct Pair {
 }
 
 /// What queries, `[b,s,n,d]`, see of some keys.
-struct Seen {
+struct PartialAttention {
     out: View,
     /// `[b,n,s,8]` each: of each row the greatest score and the sum of the exponentials below it.
     statistics: [View; 2],
@@ -74,7 +74,7 @@ impl Emitter<'_> {
             });
             here = next.unwrap_or(here);
         }
-        let Some(Seen { out, statistics }) = seen else { return };
+        let Some(PartialAttention { out, statistics }) = seen else { return };
         self.views[op.result().index()] = out.reshape(shape);
         for (copies, into) in statistics.into_iter().zip(self.new_views(&op.results[1..])) {
             let from = self.shaped(id, copies.narrow(3, 0, 1), into.shape.sizes());
@@ -147,15 +147,15 @@ impl Emitter<'_> {
     }
 
     /// Room for two tensors as `like`.
-    fn pair(&mut self, like: &View) -> Pair {
+    fn pair(&mut self, like: &View) -> KeyValuePair {
         let elems = like.elems();
         let all = self.temporary(like.dtype, [2 * elems].into());
         let each =
             |at: usize| View { offset: at * elems, ..View::contiguous(all.buffer, all.dtype, like.shape.clone()) };
-        Pair { each: [each(0), each(1)], all }
+        KeyValuePair { each: [each(0), each(1)], all }
     }
 
-    fn keys_and_values(&mut self, id: OpId, op: &Op) -> Pair {
+    fn keys_and_values(&mut self, id: OpId, op: &Op) -> KeyValuePair {
         let [keys, values] = [1, 2].map(|at| self.view(op.operands[at]));
         let pair = self.pair(&keys);
         for (from, into) in [keys, values].into_iter().zip(pair.each.clone()) {
@@ -165,7 +165,14 @@ impl Emitter<'_> {
     }
 
     /// The keys and values of a round, if there is one.
-    fn arrival(&mut self, id: OpId, axes: &[AxisId], ring: &Ring, own: &Pair, round: usize) -> Option<Pair> {
+    fn arrival(
+        &mut self,
+        id: OpId,
+        axes: &[AxisId],
+        ring: &Ring,
+        own: &KeyValuePair,
+        round: usize,
+    ) -> Option<KeyValuePair> {
         let cards = ring.tokens.len();
         if round == cards {
             return None;
@@ -178,8 +185,8 @@ impl Emitter<'_> {
     }
 
     /// Gives the first to the card at its place, and gets the second of the card at that one's.
-    fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [(&Pair, usize); 2]) {
-        let counts = |(pair, card): (&Pair, usize)| {
+    fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [(&KeyValuePair, usize); 2]) {
+        let counts = |(pair, card): (&KeyValuePair, usize)| {
             let mut counts = vec![0; cards];
             counts[card] = pair.all.elems();
             counts
@@ -200,7 +207,7 @@ impl Emitter<'_> {
         })
     }
 
-    fn attend(&mut self, id: OpId, q: &View, pair: &Pair, mask: View, scale: f64) -> Seen {
+    fn attend(&mut self, id: OpId, q: &View, pair: &KeyValuePair, mask: View, scale: f64) -> PartialAttention {
         let &[b, s, heads, _] = q.shape.sizes() else { unreachable!("queries have four dims here") };
         let out = self.temporary(q.dtype, q.shape.clone());
         let statistics = [(); 2].map(|()| self.temporary(DType::F32, [b, heads, s, COPIES].into()));
@@ -208,11 +215,11 @@ impl Emitter<'_> {
         let [max, sum] = statistics.clone();
         let [q, k, v, mask, max, sum, made] = [q.clone(), k, v, mask, max, sum, out.clone()].map(Box::new);
         self.launch(id, [Call::FlashAttention { q, k, v, mask, max, sum, out: made, heads, scale }]);
-        Seen { out, statistics }
+        PartialAttention { out, statistics }
     }
 
     /// What is seen of the keys of both.
-    fn join_seen(&mut self, id: OpId, before: &Seen, more: &Seen) -> Seen {
+    fn join_seen(&mut self, id: OpId, before: &PartialAttention, more: &PartialAttention) -> PartialAttention {
         let &[b, s, heads, d] = before.out.shape.sizes() else { unreachable!("queries have four dims here") };
         let out = self.temporary(before.out.dtype, before.out.shape.clone());
         let statistics = [(); 2].map(|()| self.temporary(DType::F32, before.statistics[0].shape.clone()));
@@ -226,14 +233,14 @@ impl Emitter<'_> {
         let call =
             Call::JoinedAttention { before, before_max, before_sum, more, more_max, more_sum, out: made, max, sum };
         self.launch(id, [call]);
-        Seen { out, statistics }
+        PartialAttention { out, statistics }
     }
 
     /// The cotangents that queries, what is known of their rows and the keys of a round give.
     fn gradients(
         &mut self,
         id: OpId,
-        ([q, dy, out], statistics, pair, mask): (&[View; 3], &[View; 2], &Pair, View),
+        ([q, dy, out], statistics, pair, mask): (&[View; 3], &[View; 2], &KeyValuePair, View),
         results: [&View; 3],
         scale: f64,
     ) {
@@ -245,7 +252,7 @@ impl Emitter<'_> {
         self.launch(id, [Call::FlashAttentionGrad { q, k, v, dy, mask, max, sum, out, dq, dk, dv, heads, scale }]);
     }
 
-    fn add_pair(&mut self, id: OpId, pair: &Pair, into: [&View; 2]) {
+    fn add_pair(&mut self, id: OpId, pair: &KeyValuePair, into: [&View; 2]) {
         for (more, into) in pair.each.iter().zip(into) {
             self.launch(id, [Call::Add { a: into.clone(), b: more.clone(), out: into.clone() }]);
         }

@@ -193,14 +193,14 @@ pub(in super::super) fn emit_stages(
         let rank = stage * inner + local;
         let plan = Plan::empty(step.name.to_owned(), rank, step.stages * inner, groups.clone());
         let column = GroupId::from_index(columns + local);
-        Rank::new(step, &cuts, stage, local, column, plan).run(&entries[stage])
+        StageRank::new(step, &cuts, stage, local, column, plan).run(&entries[stage])
     };
     let of_stage = |stage| (0..inner).into_par_iter().map(|local| emitted(stage, local)).collect();
     Ok((0..step.stages).into_par_iter().map(of_stage).collect())
 }
 
 /// One rank while its plan is emitted.
-struct Rank<'a> {
+struct StageRank<'a> {
     step: &'a StagedStep<'a>,
     cuts: &'a [Cut<'a>],
     stage: usize,
@@ -223,7 +223,7 @@ struct Rank<'a> {
 /// that is under way nor is waited for by the next.
 const TASKS_APART: usize = 2;
 
-impl<'a> Rank<'a> {
+impl<'a> StageRank<'a> {
     fn new(
         step: &'a StagedStep<'a>,
         cuts: &'a [Cut<'a>],

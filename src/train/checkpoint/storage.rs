@@ -77,18 +77,18 @@ pub(super) mod tests {
     /// A disk of a machine that stops after some effects: the write under way is torn in the middle, and nothing happens after.
     #[derive(Clone, Debug)]
     pub(in crate::train::checkpoint) struct Stopping {
-        state: Arc<Mutex<State>>,
+        state: Arc<Mutex<DiskState>>,
     }
 
     #[derive(Debug)]
-    struct State {
+    struct DiskState {
         left: usize,
         done: Vec<String>,
     }
 
     impl Stopping {
         pub(in crate::train::checkpoint) fn after(effects: usize) -> Self {
-            Self { state: Arc::new(Mutex::new(State { left: effects, done: Vec::new() })) }
+            Self { state: Arc::new(Mutex::new(DiskState { left: effects, done: Vec::new() })) }
         }
 
         /// What was done, each with the last part of its path.

@@ -18,7 +18,7 @@ const AHEAD: usize = 2;
 
 /// What a checkpoint keeps of the data: which it was, and how far the run is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct LoaderState {
     /// The seed of the order.
     pub seed: u64,
     /// The step whose batch comes next.
@@ -31,7 +31,7 @@ pub struct State {
     pub digest: String,
 }
 
-impl State {
+impl LoaderState {
     /// Whether a run that was saved goes on with the same batches.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl State {
 /// Makes batches ahead of those who use them.
 #[derive(Debug)]
 pub struct Loader {
-    state: State,
+    state: LoaderState,
     steps: u64,
     /// None once the loader ends.
     batches: Option<Receiver<Result<Batch, Error>>>,
@@ -74,7 +74,7 @@ impl Loader {
     /// Everything that is wrong with the options and the files, or the system gives no thread.
     pub fn start(options: &DataOptions, first_step: u64) -> Result<Self, Error> {
         let dataset = Dataset::open(options, first_step)?;
-        let state = State {
+        let state = LoaderState {
             seed: options.seed,
             step: first_step,
             sequence: options.sequence,
@@ -113,7 +113,7 @@ impl Loader {
 
     /// What to keep so that a later run goes on with the batch that comes next.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> LoaderState {
         self.state.clone()
     }
 }

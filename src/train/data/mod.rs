@@ -41,7 +41,7 @@ pub use encoder::{Document, END_OF_TEXT, Encoder};
 pub use error::Error;
 pub use indexed::{IGNORE, TokenIndex, TokenType, bin_path, idx_path, prefix_of};
 pub use inspect::{FirstDocument, Lengths, Summary, inspect};
-pub use loader::{Loader, State};
+pub use loader::{Loader, LoaderState};
 pub use prepare::{PreparedCorpus, prepare};
 pub use source::{CorpusSource, TextFile, TextFormat};
 #[cfg(feature = "text")]

@@ -61,13 +61,13 @@ impl EventLog {
         let path = folder.join(name);
         let file = File::create(&path).map_err(refused)?;
         let mut log = Self { path, file };
-        let mut version = Message::of_event(wall_seconds, 0);
+        let mut version = ProtobufMessage::of_event(wall_seconds, 0);
         version.bytes(field::FILE_VERSION, VERSION.as_bytes());
         log.record(&version)?;
         if first > 0 {
-            let mut session = Message::default();
+            let mut session = ProtobufMessage::default();
             session.varint(field::STATUS, START);
-            let mut start = Message::of_event(wall_seconds, first);
+            let mut start = ProtobufMessage::of_event(wall_seconds, first);
             start.bytes(field::SESSION_LOG, &session.0);
             log.record(&start)?;
         }
@@ -79,19 +79,19 @@ impl EventLog {
     /// # Errors
     /// The file cannot be written.
     pub fn write(&mut self, step: u64, wall_seconds: f64, numbers: &[(&str, f64)]) -> Result<(), Diagnostic> {
-        let mut summary = Message::default();
+        let mut summary = ProtobufMessage::default();
         for (tag, number) in numbers {
-            let mut value = Message::default();
+            let mut value = ProtobufMessage::default();
             value.bytes(field::TAG, tag.as_bytes());
             value.float(field::SIMPLE_VALUE, *number as f32);
             summary.bytes(field::VALUE, &value.0);
         }
-        let mut event = Message::of_event(wall_seconds, step);
+        let mut event = ProtobufMessage::of_event(wall_seconds, step);
         event.bytes(field::SUMMARY, &summary.0);
         self.record(&event)
     }
 
-    fn record(&mut self, Message(data): &Message) -> Result<(), Diagnostic> {
+    fn record(&mut self, ProtobufMessage(data): &ProtobufMessage) -> Result<(), Diagnostic> {
         let length = (data.len() as u64).to_le_bytes();
         let mut record = length.to_vec();
         record.extend(masked_checksum(&length).to_le_bytes());
@@ -109,9 +109,9 @@ fn masked_checksum(bytes: &[u8]) -> u32 {
 
 /// A protobuf message as it grows.
 #[derive(Debug, Default)]
-struct Message(Vec<u8>);
+struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn of_event(wall_seconds: f64, step: u64) -> Self {
         let mut event = Self::default();
         event.key(field::WALL_TIME, 1);

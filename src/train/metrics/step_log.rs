@@ -89,7 +89,7 @@ const NAMES: [&str; 6] = ["step", "loss", "grad_norm", "lr", "tokens", "seconds"
 /// Bytes of the lines of steps before `first`.
 fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
     #[derive(Deserialize)]
-    struct Number {
+    struct LoggedNumber {
         step: u64,
     }
     let mut reader = BufReader::new(file);
@@ -103,7 +103,7 @@ fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
             // The end, or a line that was torn when its process ended.
             return Ok(kept);
         }
-        let Number { step } = serde_json::from_slice(&line).map_err(|error| {
+        let LoggedNumber { step } = serde_json::from_slice(&line).map_err(|error| {
             problem("not the line of a step").found(error).help("move the file away, or name another")
         })?;
         if last.is_some_and(|last| step <= last) {

@@ -31,7 +31,7 @@ pub(super) struct Store {
     peers: Vec<Peer>,
     rank: usize,
     writer: Arc<Mutex<(Socket, Rounds)>>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     reader: Option<JoinHandle<()>>,
     pulse: Option<JoinHandle<()>>,
     /// Tells the others that rank 0 leaves, when it is dropped.
@@ -45,10 +45,10 @@ impl fmt::Debug for Store {
 }
 
 #[derive(Default)]
-struct Shared {
+struct ClientShared {
     /// Of rank 0.
     life: Life,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
     changed: Condvar,
 }
 
@@ -78,7 +78,7 @@ impl Rounds {
 pub(super) type Listener = Box<dyn FnOnce(&PeerFailure) + Send>;
 
 #[derive(Default)]
-struct State {
+struct ClientState {
     given: BTreeMap<u64, Vec<Vec<u8>>>,
     failure: Option<PeerFailure>,
     left: Vec<usize>,
@@ -107,7 +107,7 @@ impl Store {
                 return Err(broken(&format!("rank 0 ended before all had come ({error}), or no rank 0 listens")));
             }
         };
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ClientShared::default());
         let reading = socket.try_clone().map_err(|error| broken(&format!("the connection broke ({error})")))?;
         let (names, listening) = (peers.clone(), Arc::clone(&shared));
         let reader = std::thread::Builder::new()
@@ -224,8 +224,8 @@ impl Drop for Store {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ClientShared {
+    fn lock(&self) -> MutexGuard<'_, ClientState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

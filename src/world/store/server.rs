@@ -81,26 +81,26 @@ impl Waker {
 /// The running store.
 #[derive(Debug)]
 pub(super) struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     waker: Waker,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ServerShared {
     size: usize,
     /// What tells this host from others.
     host_id: String,
     lives: Vec<Life>,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ServerState {
     /// By rank, while they gather.
     here: BTreeMap<usize, (Peer, Socket)>,
-    phase: Phase,
+    phase: ServerPhase,
     /// By round: what it is about, and the parts by rank.
     rounds: BTreeMap<u64, Round>,
     left: Vec<usize>,
@@ -108,7 +108,7 @@ struct State {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum ServerPhase {
     #[default]
     Gathering,
     Running,
@@ -136,7 +136,7 @@ impl Server {
     ) -> io::Result<Self> {
         let (size, host_id) = (me.size, me.host_id.clone());
         let lives = (0..size).map(|_| Life::default()).collect();
-        let shared = Arc::new(Shared { size, host_id, lives, state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(ServerShared { size, host_id, lives, state: Mutex::default(), changed: Condvar::new() });
         let waker = listener.waker()?;
         let accepting = Arc::clone(&shared);
         let accept = std::thread::Builder::new().name("store".to_owned()).spawn(move || accepting.accept(&listener))?;
@@ -160,7 +160,7 @@ impl Server {
     /// Ends as a killed process ends: every connection breaks, and nothing is said.
     pub(super) fn break_all(&self) {
         let mut state = self.shared.lock();
-        state.phase = Phase::Over;
+        state.phase = ServerPhase::Over;
         state.here.values().for_each(|(_, socket)| socket.close());
     }
 }
@@ -176,10 +176,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         let readers = {
             let mut state = self.shared.lock();
-            if state.phase == Phase::Running {
+            if state.phase == ServerPhase::Running {
                 state.tell_others(0, &Message::Left { rank: 0 });
             }
-            state.phase = Phase::Over;
+            state.phase = ServerPhase::Over;
             state.here.values().for_each(|(_, socket)| socket.close());
             std::mem::take(&mut state.readers)
         };
@@ -192,14 +192,14 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ServerShared {
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets processes in until all are here.
     fn accept(self: &Arc<Self>, listener: &Listener) {
-        while matches!(self.lock().phase, Phase::Gathering | Phase::Refused(_)) {
+        while matches!(self.lock().phase, ServerPhase::Gathering | ServerPhase::Refused(_)) {
             let Ok(socket) = listener.accept() else { continue };
             let shared = Arc::clone(self);
             let serve = move || {
@@ -218,7 +218,7 @@ impl Shared {
     fn watch(&self, begun: Instant, timeout: Duration, place: &str, waker: &Waker, notice: &Notice) {
         let (deadline, mut told) = (begun + timeout, Reminder::new(begun));
         let mut state = self.lock();
-        while state.phase == Phase::Gathering {
+        while state.phase == ServerPhase::Gathering {
             let left = deadline.saturating_duration_since(Instant::now());
             let absent: Vec<String> =
                 (0..self.size).filter(|rank| !state.here.contains_key(rank)).map(|r| r.to_string()).collect();
@@ -245,7 +245,7 @@ impl Shared {
             let left = left.min(told.next().saturating_duration_since(Instant::now()));
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let is_running = state.phase == Phase::Running;
+        let is_running = state.phase == ServerPhase::Running;
         drop(state);
         if is_running {
             // Nobody else may come: the listener goes.
@@ -258,7 +258,7 @@ impl Shared {
     fn look_after(&self) {
         let mut state = self.lock();
         let mut next = Instant::now() + TICK;
-        while state.phase == Phase::Running {
+        while state.phase == ServerPhase::Running {
             let left = next.saturating_duration_since(Instant::now());
             if !left.is_zero() {
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -309,9 +309,11 @@ impl Shared {
     fn join(&self, peer: Peer, writer: Socket) -> bool {
         let mut state = self.lock();
         let late = match &state.phase {
-            Phase::Gathering => None,
-            Phase::Refused(text) => Some(text.clone()),
-            Phase::Running | Phase::Over => Some(format!("the {} ranks of this job have met already", self.size)),
+            ServerPhase::Gathering => None,
+            ServerPhase::Refused(text) => Some(text.clone()),
+            ServerPhase::Running | ServerPhase::Over => {
+                Some(format!("the {} ranks of this job have met already", self.size))
+            }
         };
         let mut writer = writer;
         if let Some(text) = late {
@@ -341,7 +343,7 @@ impl Shared {
             }
         }
         self.changed.notify_all();
-        !matches!(state.phase, Phase::Refused(_))
+        !matches!(state.phase, ServerPhase::Refused(_))
     }
 
     fn fail(&self, rank: usize, text: String) {
@@ -376,8 +378,8 @@ impl Shared {
     fn lost(&self, rank: usize, error: &io::Error) {
         let mut state = self.lock();
         match state.phase {
-            Phase::Refused(_) | Phase::Over => {}
-            Phase::Running => {
+            ServerPhase::Refused(_) | ServerPhase::Over => {}
+            ServerPhase::Running => {
                 let text = match error.kind() {
                     io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                         "the process ended without a word: it was killed, or it crashed".to_owned()
@@ -391,7 +393,7 @@ impl Shared {
                 state.left.push(rank);
                 state.tell_others(rank, &Message::Failed { rank, text });
             }
-            Phase::Gathering => {
+            ServerPhase::Gathering => {
                 let who = state.here.get(&rank).map_or_else(|| format!("rank {rank}"), |(peer, _)| peer.to_string());
                 state.refuse(&format!("{who} ended before all had come: see what it says"));
             }
@@ -400,10 +402,10 @@ impl Shared {
     }
 }
 
-impl State {
+impl ServerState {
     /// All are here.
     fn begin(&mut self) {
-        self.phase = Phase::Running;
+        self.phase = ServerPhase::Running;
         match place_on_hosts(self.here.values().map(|(peer, _)| peer.clone()).collect()) {
             Ok(roster) => self.tell_all(&Message::Roster(roster)),
             Err(problem) => self.refuse(&problem),
@@ -411,7 +413,7 @@ impl State {
     }
 
     fn refuse(&mut self, text: &str) {
-        self.phase = Phase::Refused(text.to_owned());
+        self.phase = ServerPhase::Refused(text.to_owned());
         self.tell_all(&Message::Refused(text.to_owned()));
     }
 
@@ -479,7 +481,7 @@ mod tests {
 
     #[test]
     fn the_process_with_the_store_hears_last() {
-        let (mut state, mut ends) = (State::default(), Vec::new());
+        let (mut state, mut ends) = (ServerState::default(), Vec::new());
         for rank in 0..4 {
             let (here, end) = UnixStream::pair().unwrap();
             state.here.insert(rank, (peer(rank, "a", None, None), Socket::Unix(here)));

@@ -153,7 +153,7 @@ fn what_comes_after_a_failure_completes_no_exchange() {
         let mut rank_0 = Socket::Unix(there);
         told.iter().for_each(|message| rank_0.send(message).unwrap());
         drop(rank_0);
-        let shared = Shared::default();
+        let shared = ClientShared::default();
         shared.read(Socket::Unix(here), &peers);
         assert_eq!(shared.lock().given.len(), complete);
         assert_eq!(shared.lock().failure.as_ref().map(|failure| failure.rank), Some(1));

@@ -25,14 +25,14 @@ const CARDS: usize = 2;
 const ELEMS: usize = (1 << 18) + 1024;
 
 /// A sum of which two cards say less than all.
-struct Sum {
+struct CheckedSum {
     command: &'static str,
     by: Compression,
 }
 
-const SUMS: [Sum; 2] = [
-    Sum { command: "train --compress onebit", by: Compression::OneBit },
-    Sum { command: "train --compress topk=0.1", by: Compression::TopK { share: 0.1 } },
+const SUMS: [CheckedSum; 2] = [
+    CheckedSum { command: "train --compress onebit", by: Compression::OneBit },
+    CheckedSum { command: "train --compress topk=0.1", by: Compression::TopK { share: 0.1 } },
 ];
 
 /// What two cards have of a sum: the sum, and what each keeps back.
@@ -42,7 +42,7 @@ struct SumOutcome {
     kept: [Vec<f32>; CARDS],
 }
 
-impl Sum {
+impl CheckedSum {
     fn program(&self) -> Result<Program, Diagnostics> {
         let mut build = Builder::new("sum");
         let x = build.input("x", [CARDS, ELEMS], DType::F32);

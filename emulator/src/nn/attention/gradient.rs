@@ -91,7 +91,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
         let (batch, head) = (pair / kv_heads, pair % kv_heads);
         // The query heads of one key/value head are consecutive, so their rows form one long matrix.
         let part = |view: &View| view.split(1, kv_heads, group).at(0, batch).at(0, head).collapsed();
-        let head = Head {
+        let head = GradientHead {
             isa: isa(),
             batch: &job.batches[batch],
             sights: &sights[batch],
@@ -118,7 +118,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
 }
 
 /// The rows of the query heads that share one key/value head, `[group * Sq, D]`.
-struct Head<'a> {
+struct GradientHead<'a> {
     isa: Isa,
     batch: &'a Batch,
     /// Per query position.
@@ -140,7 +140,7 @@ struct Head<'a> {
 /// Room for a block of keys and a block of rows, kept from tile to tile. Rows of queries and gradients are padded to whole
 /// slabs, and are slabs then if there is one.
 #[derive(Default)]
-struct Scratch {
+struct GradientScratch {
     stage: Stage<f32>,
     /// `[keys, D]`, `[D, keys]` and values as `[keys, D]`, as slabs.
     key: Vec<f32>,
@@ -159,17 +159,17 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<GradientScratch> = RefCell::default();
 }
 
-impl Head<'_> {
+impl GradientHead<'_> {
     /// Elements of a row of the depth, padded to whole slabs.
     fn columns(&self) -> usize {
         self.depth.next_multiple_of(WIDTH)
     }
 
     /// Stores the gradients of the keys and values of a range; gives what it adds to those of the queries, in rows of
-    /// [`Head::columns`].
+    /// [`GradientHead::columns`].
     fn range(&self, keys: &Range<usize>) -> Vec<f32> {
         let mut sums = vec![0f32; self.rows * self.columns()];
         SCRATCH.with_borrow_mut(|scratch| {
@@ -181,7 +181,7 @@ impl Head<'_> {
     }
 
     /// The gradients of a block of keys.
-    fn block(&self, block: &Range<usize>, scratch: &mut Scratch, sums: &mut [f32]) {
+    fn block(&self, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (len, columns) = (block.len(), self.columns());
         let packing = Packing { isa: self.isa, precision: Precision::Keep };
         let part = |all: &View| all.at(0, self.head).slice(0, block.start, len, 1);
@@ -213,7 +213,7 @@ impl Head<'_> {
     }
 
     /// What a block of rows adds to the gradients of a block of keys, and the other way round.
-    fn rows(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, sums: &mut [f32]) {
+    fn rows(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (count, len, columns, depth, isa) = (rows.len(), block.len(), self.columns(), self.depth, self.isa);
         let stride = len.next_multiple_of(WIDTH);
         let along = stride * line_stride::<f32>(depth);

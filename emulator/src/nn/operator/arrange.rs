@@ -179,13 +179,13 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// The position in a dim of each place that is picked along it.
-type Place = Box<dyn Fn(usize) -> usize + Send + Sync>;
+type PickedPosition = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
 /// What is picked of a tensor of `dims`: along the dims named how many places and which, along the others all. Positions are
 /// rules until a call runs, when the memory of as many elements is known to be there.
 pub(super) struct Selection {
     dims: Vec<usize>,
-    along: Vec<(usize, usize, Place)>,
+    along: Vec<(usize, usize, PickedPosition)>,
 }
 
 impl Selection {

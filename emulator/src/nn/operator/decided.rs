@@ -27,7 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, SELECTABLE, 0, 8), output(OUT, INDEX64, 2, 2).contiguous()],
         limits: "out has room for [elements of self, rank of self] and becomes [N, rank of self]",
         source: "ops-nn index/non_zero/docs/aclnnNonzero.md",
-        plan: |call| nonzero(call, Places::Rows),
+        plan: |call| nonzero(call, CoordinateOrder::Rows),
     },
     Operator {
         name: "aclnnNonzeroV2",
@@ -35,7 +35,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "out has room for [rank of self, elements of self] and becomes [rank of self, N]; a self without dims counts as one of \
                  one",
         source: "ops-nn index/non_zero/docs/aclnnNonzeroV2.md",
-        plan: |call| nonzero(call, Places::Columns),
+        plan: |call| nonzero(call, CoordinateOrder::Columns),
     },
     Operator {
         name: "aclnnMaskedSelect",
@@ -102,17 +102,17 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// How the coordinates of an element lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Places {
+enum CoordinateOrder {
     Rows,
     Columns,
 }
 
-fn nonzero(call: &OperatorCall, places: Places) -> Result<Plan, Refusal> {
+fn nonzero(call: &OperatorCall, places: CoordinateOrder) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
-    let dims = if places == Places::Columns && x.rank() == 0 { vec![1] } else { x.dims.clone() };
+    let dims = if places == CoordinateOrder::Columns && x.rank() == 0 { vec![1] } else { x.dims.clone() };
     let (room, why) = match places {
-        Places::Rows => ([x.len(), dims.len()], "[elements of self, rank of self], the largest result"),
-        Places::Columns => ([dims.len(), x.len()], "[rank of self, elements of self], the largest result"),
+        CoordinateOrder::Rows => ([x.len(), dims.len()], "[elements of self, rank of self], the largest result"),
+        CoordinateOrder::Columns => ([dims.len(), x.len()], "[rank of self, elements of self], the largest result"),
     };
     call.expect_shape(OUT, &room, why)?;
     let (x, dtype, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
@@ -124,11 +124,14 @@ fn nonzero(call: &OperatorCall, places: Places) -> Result<Plan, Refusal> {
             move |place: &usize| (place / inner % extent) as i64
         };
         let coordinates: Vec<i64> = match places {
-            Places::Rows => found.iter().flat_map(|place| (0..dims.len()).map(move |dim| along(dim)(place))).collect(),
-            Places::Columns => (0..dims.len()).flat_map(|dim| found.iter().map(along(dim))).collect(),
+            CoordinateOrder::Rows => {
+                found.iter().flat_map(|place| (0..dims.len()).map(move |dim| along(dim)(place))).collect()
+            }
+            CoordinateOrder::Columns => (0..dims.len()).flat_map(|dim| found.iter().map(along(dim))).collect(),
         };
         i64::store(&views.of(out).collapsed(), 0, &coordinates);
-        let decided = if places == Places::Rows { [found.len(), dims.len()] } else { [dims.len(), found.len()] };
+        let decided =
+            if places == CoordinateOrder::Rows { [found.len(), dims.len()] } else { [dims.len(), found.len()] };
         views.decide(out, decided.to_vec());
         Ok(())
     })
@@ -150,7 +153,7 @@ fn masked_select(call: &OperatorCall) -> Result<Plan, Refusal> {
 
 /// What an operator gives of the groups of its operand.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct GroupedResults {
     x: ViewIndex,
     dtype: DType,
     /// None: the operand is one row of elements.
@@ -161,7 +164,7 @@ struct Wanted {
     counts: Option<ViewIndex>,
 }
 
-impl Wanted {
+impl GroupedResults {
     /// Checks the results; `inverse` and `counts` are asked for if they are named.
     fn new(
         call: &OperatorCall,
@@ -216,18 +219,18 @@ impl Wanted {
 
 fn unique(call: &OperatorCall) -> Result<Plan, Refusal> {
     let inverse = call.flag(RETURN_INVERSE)?.then_some(INVERSE_OUT);
-    Wanted::new(call, None, Grouping::Sorted, inverse, None)?.plan()
+    GroupedResults::new(call, None, Grouping::Sorted, inverse, None)?.plan()
 }
 
 fn unique2(call: &OperatorCall) -> Result<Plan, Refusal> {
     let inverse = call.flag(RETURN_INVERSE)?.then_some(INVERSE_OUT);
     let counts = call.flag(RETURN_COUNTS)?.then_some(COUNTS_OUT);
-    Wanted::new(call, None, Grouping::Sorted, inverse, counts)?.plan()
+    GroupedResults::new(call, None, Grouping::Sorted, inverse, counts)?.plan()
 }
 
 fn unique_dim(call: &OperatorCall) -> Result<Plan, Refusal> {
     let dim = call.dim(DIM, call.tensor(SELF)?.rank())?;
-    Wanted::new(call, Some(dim), Grouping::Sorted, Some(INVERSE_OUT), Some(COUNTS_OUT))?.plan()
+    GroupedResults::new(call, Some(dim), Grouping::Sorted, Some(INVERSE_OUT), Some(COUNTS_OUT))?.plan()
 }
 
 fn unique_consecutive(call: &OperatorCall) -> Result<Plan, Refusal> {
@@ -235,5 +238,5 @@ fn unique_consecutive(call: &OperatorCall) -> Result<Plan, Refusal> {
     let dim = if call.int(DIM)? == NO_DIM || rank == 0 { None } else { Some(call.dim(DIM, rank)?) };
     let inverse = call.flag(RETURN_INVERSE)?.then_some(INVERSE_OUT);
     let counts = call.flag(RETURN_COUNTS)?.then_some(COUNTS_OUT);
-    Wanted::new(call, dim, Grouping::Consecutive, inverse, counts)?.plan()
+    GroupedResults::new(call, dim, Grouping::Consecutive, inverse, counts)?.plan()
 }

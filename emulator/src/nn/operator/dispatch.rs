@@ -89,7 +89,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnMoeDistributeCombineV2, without a mask, of what aclnnMoeDistributeDispatch gives, with its cards and extents",
         source: "ops-transformer mc2/moe_distribute_combine/docs/aclnnMoeDistributeCombine.md",
-        plan: |call| combine_plan(call, Version::First, (Way::Choices(EXPAND_IDX), None), X, None),
+        plan: |call| combine_plan(call, Version::First, (RowOrigin::Choices(EXPAND_IDX), None), X, None),
     },
     Operator {
         name: "aclnnMoeDistributeCombineV2",
@@ -112,7 +112,7 @@ pub(super) const OPERATORS: &[Operator] = &[
                  and groupListType 0",
         source: "ops-transformer mc2/moe_distribute_combine_v2/docs/aclnnMoeDistributeCombineV2.md",
         plan: |call| {
-            let way = (Way::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
+            let way = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
             combine_plan(call, Version::Second, way, X_OUT, None)
         },
     },
@@ -138,7 +138,7 @@ pub(super) const OPERATORS: &[Operator] = &[
                  aclnnRmsNorm with gamma [H], rstdOut [BS, 1, 1]",
         source: "ops-transformer mc2/moe_distribute_combine_add_rms_norm/docs/aclnnMoeDistributeCombineAddRmsNorm.md",
         plan: |call| {
-            let way = (Way::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
+            let way = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
             combine_plan(call, Version::Normed, way, X_OUT, Some(normed(call)?))
         },
     },
@@ -160,7 +160,7 @@ struct Dispatch {
     factors: Name<Tensor>,
     x: Name<Tensor>,
     row_scales: Name<Tensor>,
-    assist: Way,
+    assist: RowOrigin,
     counts: Name<Tensor>,
     ends: Name<Tensor>,
     unused: Name<Tensor>,
@@ -169,7 +169,7 @@ struct Dispatch {
 
 /// What the way back is found by: a part for each row, or a number for each choice.
 #[derive(Clone, Copy)]
-enum Way {
+enum RowOrigin {
     Rows(Name<Tensor>),
     Choices(Name<Tensor>),
 }
@@ -181,7 +181,7 @@ const FIRST: Dispatch = Dispatch {
     factors: EXPERT_SCALES,
     x: EXPAND_X,
     row_scales: DYNAMIC_SCALES,
-    assist: Way::Choices(EXPAND_IDX),
+    assist: RowOrigin::Choices(EXPAND_IDX),
     counts: EXPERT_TOKEN_NUMS,
     ends: EP_RECV_COUNTS,
     unused: TP_RECV_COUNTS,
@@ -195,7 +195,7 @@ const SECOND: Dispatch = Dispatch {
     factors: EXPERT_SCALES_OPTIONAL,
     x: EXPAND_X_OUT,
     row_scales: DYNAMIC_SCALES_OUT,
-    assist: Way::Rows(ASSIST_INFO_FOR_COMBINE_OUT),
+    assist: RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE_OUT),
     counts: EXPERT_TOKEN_NUMS_OUT,
     ends: EP_RECV_COUNTS_OUT,
     unused: TP_RECV_COUNTS_OUT,
@@ -387,8 +387,8 @@ fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Resul
         call.expect_shape(names.scales, &[of.experts, of.width], "factors for each expert")?;
     }
     let (assist, shape, by_row) = match names.assist {
-        Way::Rows(name) => (name, rows * ASSIST, true),
-        Way::Choices(name) => (name, own * of.choices, false),
+        RowOrigin::Rows(name) => (name, rows * ASSIST, true),
+        RowOrigin::Choices(name) => (name, own * of.choices, false),
     };
     call.expect_shape(assist, &[shape], if by_row { "128 numbers a row" } else { "a number a choice" })?;
     call.expect_shape(names.counts, &[of.local], "a number for each expert of this card")?;
@@ -507,7 +507,7 @@ fn expect_zeros(call: &OperatorCall, names: &[Name<i64>]) -> Result<(), Refusal>
 fn combine_plan(
     call: &OperatorCall,
     version: Version,
-    (way, mask_name): (Way, Option<Name<Tensor>>),
+    (way, mask_name): (RowOrigin, Option<Name<Tensor>>),
     out: Name<Tensor>,
     normed: Option<Normed>,
 ) -> Result<Plan, Refusal> {
@@ -521,11 +521,11 @@ fn combine_plan(
     call.expect_shape(EXPERT_SCALES, &[own, of.choices], "of expertIds")?;
     expect_ends(call, EP_SEND_COUNTS, of)?;
     let (by_row, by_place) = match way {
-        Way::Rows(name) => {
+        RowOrigin::Rows(name) => {
             call.expect_shape(name, &[x.dims[0] * ASSIST], "128 numbers a row")?;
             (Some(call.tensor(name)?.slot), None)
         }
-        Way::Choices(name) => {
+        RowOrigin::Choices(name) => {
             call.expect_shape(name, &[own * of.choices], "a number a choice")?;
             (None, Some(call.tensor(name)?.slot))
         }

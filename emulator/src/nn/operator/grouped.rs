@@ -50,7 +50,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// Where the groups of a call come from.
 #[derive(Clone, Copy)]
-struct Groups {
+struct GroupList {
     list: ViewIndex,
     count: usize,
     /// Whether the list has lengths, else ends.
@@ -59,7 +59,7 @@ struct Groups {
     extent: usize,
 }
 
-impl Groups {
+impl GroupList {
     /// The first of each group, and how many it has.
     fn parts(&self, views: &Views<'_>) -> Result<Vec<(usize, usize)>, String> {
         let mut listed = vec![0i64; self.count];
@@ -187,7 +187,7 @@ fn pairs(
 }
 
 /// The groups of a call along `extent`.
-fn groups(call: &OperatorCall, extent: usize) -> Result<Groups, Refusal> {
+fn groups(call: &OperatorCall, extent: usize) -> Result<GroupList, Refusal> {
     let Some(list) = call.tensor_if_given(GROUP_LIST_OPTIONAL)? else {
         return Err(call.refuse(GROUP_LIST_OPTIONAL, "is NULL and must be given for groups along M or K"));
     };
@@ -200,7 +200,7 @@ fn groups(call: &OperatorCall, extent: usize) -> Result<Groups, Refusal> {
     if count == 0 || count > MOST_GROUPS {
         return Err(call.refuse(GROUP_LIST_OPTIONAL, format!("expected 1 to {MOST_GROUPS} groups, found {count}")));
     }
-    Ok(Groups { list: list.slot, count, lengths, extent })
+    Ok(GroupList { list: list.slot, count, lengths, extent })
 }
 
 /// Groups of rows.

@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Operator] = &[
                  plane / 16, rounded up) bytes a plane, of which the first hold the places in the planes as INT32, except those of \
                  windows of one element",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool2dWithMask.md",
-        plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, Places::Packed),
+        plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, IndexLayout::Packed),
     },
     Operator {
         name: "aclnnMaxPool2dWithMaskBackward",
@@ -35,14 +35,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnMaxPool2dWithMask, whose indices they are; gradOutput is as its out, gradInput as self",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithMaskBackward",
-        plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, Places::Packed),
+        plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, IndexLayout::Packed),
     },
     Operator {
         name: "aclnnMaxPool2dWithIndices",
         parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4), output(INDICES, INDEXES, 3, 4)],
         limits: "dilation 1; padding at most half a window; indices has the shape of out",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithIndices",
-        plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, Places::Plain),
+        plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnMaxPool2dWithIndicesBackward",
@@ -54,7 +54,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnMaxPool2dWithIndices, whose indices they are; gradOutput is as its out, gradInput as self",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithIndicesBackward",
-        plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, Places::Plain),
+        plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnAvgPool2d",
@@ -112,7 +112,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "outputSize has the extents of the last two dims; outputOut has the type of self, indicesOut its shape: places in the planes",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveMaxPool2d",
-        plan: |call| greatest(call, adaptive(call, 2)?, OUTPUT_OUT, Places::At(INDICES_OUT)),
+        plan: |call| greatest(call, adaptive(call, 2)?, OUTPUT_OUT, IndexLayout::At(INDICES_OUT)),
     },
     Operator {
         name: "aclnnAdaptiveMaxPool2dBackward",
@@ -124,7 +124,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnAdaptiveMaxPool2d, whose indices they are; gradOutput is as its outputOut, gradInput as self",
         source: "ops-nn pooling/adaptive_max_pool3d_grad/docs/aclnnAdaptiveMaxPool2dBackward.md",
-        plan: |call| greatest_grad(call, adaptive_as(call, 2, GRAD_OUTPUT)?, Places::Plain),
+        plan: |call| greatest_grad(call, adaptive_as(call, 2, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnAdaptiveMaxPool3d",
@@ -136,7 +136,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "outputSize has the extents of the last three dims; outputOut has the type of self, indicesOut its shape: places in the \
                  volumes",
         source: "ops-nn pooling/adaptive_max_pool3d/docs/aclnnAdaptiveMaxPool3d.md",
-        plan: |call| greatest(call, adaptive(call, 3)?, OUTPUT_OUT, Places::At(INDICES_OUT)),
+        plan: |call| greatest(call, adaptive(call, 3)?, OUTPUT_OUT, IndexLayout::At(INDICES_OUT)),
     },
     Operator {
         name: "aclnnAdaptiveMaxPool3dBackward",
@@ -148,14 +148,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnAdaptiveMaxPool3d, whose indices they are; gradOutput is as its outputOut, gradInput as self",
         source: "ops-nn pooling/adaptive_max_pool3d_grad/docs/aclnnAdaptiveMaxPool3dBackward.md",
-        plan: |call| greatest_grad(call, adaptive_as(call, 3, GRAD_OUTPUT)?, Places::Plain),
+        plan: |call| greatest_grad(call, adaptive_as(call, 3, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnMaxPool3dWithArgmax",
         parameters: &[input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5), output(INDICES, WHOLE32, 4, 5)],
         limits: "one number or three; dilation 1; padding at most half a window; indices has the shape of out: places in the volumes",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool3dWithArgmax.md",
-        plan: |call| greatest(call, sliding_greatest(call, 3, OUT)?, OUT, Places::Plain),
+        plan: |call| greatest(call, sliding_greatest(call, 3, OUT)?, OUT, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnMaxPool3dWithArgmaxBackward",
@@ -167,7 +167,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "as aclnnMaxPool3dWithArgmax, whose indices they are; gradOutput is as its out, gradInput as self",
         source: "ops-nn pooling/max_pool3d_grad_with_argmax/docs/aclnnMaxPool3dWithArgmaxBackward.md",
-        plan: |call| greatest_grad(call, sliding_greatest(call, 3, GRAD_OUTPUT)?, Places::Plain),
+        plan: |call| greatest_grad(call, sliding_greatest(call, 3, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnMaxPool3D",
@@ -215,7 +215,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// How the places of the greatest elements lie.
 #[derive(Clone, Copy, Debug)]
-enum Places {
+enum IndexLayout {
     /// As numbers of `indices`, a tensor of the shape of the result.
     Plain,
     /// As numbers of another tensor of that shape.
@@ -332,12 +332,17 @@ fn expect_planes(call: &OperatorCall, names: &[Name<Tensor>]) -> Result<(), Refu
 }
 
 /// Where the places of the greatest elements lie, once what has one a window, and their tensor, are as they must be.
-fn places_layout(call: &OperatorCall, pool: &Pool, out: Name<Tensor>, places: Places) -> Result<PlacesLayout, Refusal> {
+fn places_layout(
+    call: &OperatorCall,
+    pool: &Pool,
+    out: Name<Tensor>,
+    places: IndexLayout,
+) -> Result<PlacesLayout, Refusal> {
     expect_pooled(call, out, pool)?;
     let indices = match places {
-        Places::Plain => INDICES,
-        Places::At(name) => name,
-        Places::Packed => {
+        IndexLayout::Plain => INDICES,
+        IndexLayout::At(name) => name,
+        IndexLayout::Packed => {
             let kernel: usize = per_dim(call, KERNEL_SIZE, (2, 1), 1, None)?.iter().product();
             let row = (pool.counts.iter().product::<usize>().div_ceil(16) + 1) * 32;
             let x = call.tensor(SELF)?;
@@ -354,7 +359,7 @@ fn places_layout(call: &OperatorCall, pool: &Pool, out: Name<Tensor>, places: Pl
     Ok(PlacesLayout::Numbers(call.tensor(indices)?.slot))
 }
 
-fn greatest(call: &OperatorCall, pool: Pool, out: Name<Tensor>, places: Places) -> Result<Plan, Refusal> {
+fn greatest(call: &OperatorCall, pool: Pool, out: Name<Tensor>, places: IndexLayout) -> Result<Plan, Refusal> {
     let layout = places_layout(call, &pool, out, places)?;
     let (x, out) = (call.tensor(SELF)?.slot, call.tensor(out)?.slot);
     Plan::new(move |views, tiles| {
@@ -381,7 +386,7 @@ fn greatest(call: &OperatorCall, pool: Pool, out: Name<Tensor>, places: Places) 
     })
 }
 
-fn greatest_grad(call: &OperatorCall, pool: Pool, places: Places) -> Result<Plan, Refusal> {
+fn greatest_grad(call: &OperatorCall, pool: Pool, places: IndexLayout) -> Result<Plan, Refusal> {
     let layout = places_layout(call, &pool, GRAD_OUTPUT, places)?;
     let (x, grad) = (call.tensor(SELF)?, call.tensor(GRAD_OUTPUT)?);
     call.expect_dtype(GRAD_INPUT, x.dtype, "that of self")?;

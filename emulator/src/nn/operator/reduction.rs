@@ -20,14 +20,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIMS).optional(), output(OUT, NUMBER, 0, 8)],
         limits: "no dims means all; out has the type dtype, into which self is converted before it is summed",
         source: "ops-math math/reduce_sum/docs/aclnnReduceSum.md",
-        plan: |call| sum(call, DIMS, KEEP_DIMS, Share::Whole),
+        plan: |call| sum(call, DIMS, KEEP_DIMS, Averaging::Whole),
     },
     Operator {
         name: "aclnnMean",
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; out has the type dtype",
         source: "CANN 8.1 aclnn API reference, aclnnMean",
-        plan: |call| sum(call, DIM_ARRAY, KEEP_DIM, Share::OfEach),
+        plan: |call| sum(call, DIM_ARRAY, KEEP_DIM, Averaging::OfEach),
     },
     Operator {
         name: "aclnnAmax",
@@ -119,12 +119,12 @@ pub(super) fn refuse_empty(call: &OperatorCall, x: &Tensor, dims: &[usize]) -> R
 
 /// Whether a sum is divided by the number of its terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Share {
+enum Averaging {
     Whole,
     OfEach,
 }
 
-fn sum(call: &OperatorCall, dims_name: Name<[i64]>, keep_name: Name<bool>, share: Share) -> Result<Plan, Refusal> {
+fn sum(call: &OperatorCall, dims_name: Name<[i64]>, keep_name: Name<bool>, share: Averaging) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
     let dims = dims(call, dims_name, x.rank())?;
     let computed = call.data_type(DTYPE)?;
@@ -139,7 +139,7 @@ fn sum(call: &OperatorCall, dims_name: Name<[i64]>, keep_name: Name<bool>, share
         let rows = reduce::with_trailing(views.of(slot), &dims);
         with_lane!(computed, L => {
             let divisor = L::from_i64(count as i64);
-            let finish = |total: L| if share == Share::OfEach { total.over(divisor) } else { total };
+            let finish = |total: L| if share == Averaging::OfEach { total.over(divisor) } else { total };
             reduce::sum::<L>(tiles, &rows, count, views.of(out), finish);
         });
         Ok(())

@@ -148,7 +148,7 @@ fn expect_input_size(call: &OperatorCall, out: Name<Tensor>) -> Result<(), Refus
 }
 
 /// A dim of a grid: which of the tensor's it is, its extent there and in the grid, and the scale that is given or 0.
-struct Side {
+struct ResizedDim {
     dim: usize,
     own: usize,
     extent: usize,
@@ -156,7 +156,7 @@ struct Side {
 }
 
 /// The dims of a grid over the first tensor; the second is the one on the other side, which has the same format.
-fn sides(call: &OperatorCall, names: [Name<Tensor>; 2], scales: &[Name<f64>]) -> Result<Vec<Side>, Refusal> {
+fn sides(call: &OperatorCall, names: [Name<Tensor>; 2], scales: &[Name<f64>]) -> Result<Vec<ResizedDim>, Refusal> {
     let (x, size) = (call.tensor(names[0])?, call.ints(OUTPUT_SIZE)?);
     let formats = [x.format, call.tensor(names[1])?.format];
     let first = if formats == [CHANNELS_LAST; 2] { 1 } else { 2 };
@@ -170,7 +170,7 @@ fn sides(call: &OperatorCall, names: [Name<Tensor>; 2], scales: &[Name<f64>]) ->
     }
     let side = |(at, &extent): (usize, &i64)| {
         let scale = scales.get(at).map_or(Ok(0.0), |&name| call.float(name))?;
-        Ok(Side { dim: first + at, own: x.dims[first + at], extent: extent as usize, scale })
+        Ok(ResizedDim { dim: first + at, own: x.dims[first + at], extent: extent as usize, scale })
     };
     size.iter().enumerate().map(side).collect()
 }
@@ -183,7 +183,7 @@ fn places(
     nearest: Nearest,
 ) -> Result<Selection, Refusal> {
     let mut picks = Selection::all_of(&call.tensor(names[0])?.dims);
-    for Side { dim, own, extent, scale } in sides(call, names, scales)? {
+    for ResizedDim { dim, own, extent, scale } in sides(call, names, scales)? {
         let step = if scale > 0.0 { (1.0 / scale) as f32 } else { own as f32 / extent as f32 };
         let shift = if nearest == Nearest::Middle { 0.5 } else { 0.0 };
         picks.pick(dim, extent, move |at| (((at as f32 + shift) * step) as usize).min(own - 1));
@@ -261,7 +261,7 @@ fn alongs(
     if is_area && aligned {
         return Err(call.refuse(ALIGN_CORNERS, "expected false, found true"));
     }
-    let along = |Side { own, extent, scale, .. }: Side| {
+    let along = |ResizedDim { own, extent, scale, .. }: ResizedDim| {
         if is_area && extent > own.saturating_mul(MOST_TIMES) {
             let text = format!("expected at most {MOST_TIMES} times {own}, found {extent}");
             return Err(call.refuse(OUTPUT_SIZE, text));

@@ -40,14 +40,14 @@ pub(super) const OPERATORS: &[Operator] = &[Operator {
 
 /// How results and statistics lie.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum StatisticsLayout {
     /// `[S, B, H]` and `[B, N, S, 8]`.
     Sbh { heads: usize, depth: usize },
     /// `[T, N, D]` and `[T, N, 8]`.
     Tnd,
 }
 
-impl Order {
+impl StatisticsLayout {
     fn of(call: &OperatorCall) -> Result<Self, Refusal> {
         let (out, max) = (call.tensor(PREV_ATTN_OUT)?, call.tensor(PREV_SOFTMAX_MAX)?);
         let (found, kept) = (&out.dims[..], &max.dims[..]);
@@ -99,7 +99,7 @@ impl Order {
 }
 
 fn update(call: &OperatorCall) -> Result<Plan, Refusal> {
-    let order = Order::of(call)?;
+    let order = StatisticsLayout::of(call)?;
     expect_same(call, PREV_ATTN_OUT, &[CUR_ATTN_OUT, ATTN_OUT_OUT])?;
     let statistics = [PREV_SOFTMAX_SUM, CUR_SOFTMAX_MAX, CUR_SOFTMAX_SUM, SOFTMAX_MAX_OUT, SOFTMAX_SUM_OUT];
     expect_same(call, PREV_SOFTMAX_MAX, &statistics)?;
@@ -114,7 +114,7 @@ fn update(call: &OperatorCall) -> Result<Plan, Refusal> {
         slots([ATTN_OUT_OUT, SOFTMAX_MAX_OUT, SOFTMAX_SUM_OUT])?,
     ];
     Plan::new(move |views: &Views<'_>, tiles| {
-        if let (Order::Tnd, Some((slot, count))) = (order, ends) {
+        if let (StatisticsLayout::Tnd, Some((slot, count))) = (order, ends) {
             check_ends(views.of(slot), count, tokens)?;
         }
         let [prev, cur, into] = shares.map(|[out, max, sum]| Share {

@@ -72,7 +72,7 @@ pub(crate) enum Vectors<'a> {
 
 /// A kernel for rows: the address of the first, the bytes to the next, how many there are and their length, the vectors, and
 /// where the sums go: those of a vector beside each other, the vectors as far apart as there are rows.
-type Kernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
+type DotKernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
 
 /// What is asked for ahead of the rows that are read side by side: a piece of each row after the other, then the next piece of all,
 /// and behind the last the first of the rows that follow. It comes into a second-level cache: of a first one it would take the place
@@ -153,7 +153,7 @@ pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors
     }
 }
 
-fn run<T>(kernel: Kernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T], sums: &mut [f32]) {
+fn run<T>(kernel: DotKernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T], sums: &mut [f32]) {
     let count = sums.len() / rows.count();
     let len = rows.bytes() / element.size();
     assert!(
@@ -184,7 +184,7 @@ macro_rules! by_count {
     }};
 }
 
-fn singles(isa: Isa, element: Element, count: usize) -> Kernel<f32> {
+fn singles(isa: Isa, element: Element, count: usize) -> DotKernel<f32> {
     match (isa, element) {
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512 | Isa::Avx512Bf16, Element::Single) => by_count!(count, x86::single_avx512),
@@ -210,7 +210,7 @@ fn singles(isa: Isa, element: Element, count: usize) -> Kernel<f32> {
     }
 }
 
-fn pairs(count: usize) -> Kernel<u16> {
+fn pairs(count: usize) -> DotKernel<u16> {
     #[cfg(target_arch = "x86_64")]
     return by_count!(count, x86::pairs_avx512);
     #[cfg(not(target_arch = "x86_64"))]

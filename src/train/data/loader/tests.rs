@@ -53,7 +53,7 @@ fn the_state_is_that_of_the_batch_that_comes_next() {
     let state = loader.state();
     assert_eq!((state.step, state.seed, state.sequence, state.global_batch), (5, 5, 7, 3));
     let text = serde_json::to_string(&state).unwrap();
-    assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+    assert_eq!(serde_json::from_str::<LoaderState>(&text).unwrap(), state);
     let next = loader.next().unwrap();
     let mut resumed = Loader::start(&options, state.step).unwrap();
     resumed.state().check_continues(&state).unwrap();
