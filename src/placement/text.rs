@@ -23,7 +23,7 @@ pub struct Placed {
 impl Placed {
     /// The same values in the same layouts, which no op makes yet.
     #[must_use]
-    pub fn without_ops(&self) -> Self {
+    pub(crate) fn without_ops(&self) -> Self {
         Self { program: self.program.without_ops(), mesh: self.mesh.clone(), layouts: self.layouts.clone() }
     }
 }

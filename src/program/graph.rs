@@ -153,7 +153,7 @@ pub struct Program {
 impl Program {
     /// The same values and outputs, which no op makes yet.
     #[must_use]
-    pub fn without_ops(&self) -> Self {
+    pub(crate) fn without_ops(&self) -> Self {
         let Self { name, values, outputs, .. } = self;
         Self { name: name.clone(), values: values.clone(), ops: IdVec::new(), outputs: outputs.clone() }
     }
