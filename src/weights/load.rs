@@ -1,16 +1,17 @@
 //! Gives the ranks of a process their slices of a checkpoint.
 //!
-//! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards. Several readers take one piece of
-//! a weight after the other: from the file into page-locked memory, or where several ranks hold some of it by way of a buffer that
-//! stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte is read at most once for all ranks
-//! together (of a quantised weight once for its integers and once for its scales); besides the shards only the readers' buffers take
-//! memory.
+//! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards. Several readers each take some pieces of
+//! the weights in a row, then others: a piece goes from the file into page-locked memory, or where several ranks hold some of it by
+//! way of a buffer that stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte is read at
+//! most once for all ranks together (of a quantised weight once for its integers and once for its scales); besides the shards only
+//! the readers' buffers take memory.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::checkpoint::Checkpoint;
+use super::slice::PIECE_BYTES;
 use super::weight::{Scratch, Weight};
 use crate::base::Bytes;
 use crate::exec::{Error, Shards, Uploads};
@@ -18,6 +19,10 @@ use crate::schedule::plan::Tensor;
 
 /// Readers at most: fewer fill the memory's bandwidth, and each has buffers of its own.
 const MOST_READERS: usize = 8;
+
+/// Pieces of a huge page. A reader takes so many in a row for each rank: where two readers touch a page of a rank first at the
+/// same time, the system makes and clears one for each and throws one away.
+const PIECES_OF_PAGE: usize = (2 << 20) / PIECE_BYTES;
 
 /// Fills the weights of all ranks here from a checkpoint, converted to the program's element type, or quantised row by row,
 /// where a row has one scale on all ranks. `progress` is told the bytes of each piece that has reached a card.
@@ -36,30 +41,35 @@ pub fn fill_from(checkpoint: &Checkpoint, shards: &Shards<'_>, progress: &(dyn F
         pieces += weight.pieces();
         weights.push((weight, parts));
     }
-    let next = AtomicUsize::new(0);
+    let in_a_row = PIECES_OF_PAGE * weights.iter().map(|(_, parts)| parts.len()).max().unwrap_or(1);
+    let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let read = || {
         let (mut scratch, mut uploads) = (Scratch::default(), Uploads::default());
         loop {
-            let piece = next.fetch_add(1, Ordering::Relaxed);
-            if piece >= pieces {
+            let first = next.fetch_add(in_a_row, Ordering::Relaxed);
+            for piece in first..(first + in_a_row).min(pieces) {
+                if has_failed.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                // A weight without elements begins where the next one does, and has no piece.
+                let at = firsts.partition_point(|first| *first <= piece) - 1;
+                let (weight, parts) = &weights[at];
+                weight
+                    .give(piece - firsts[at], &mut scratch, &mut |part, offset, len_bytes, write| {
+                        progress(uploads.write(&parts[part], offset, len_bytes, write)?);
+                        Ok(())
+                    })
+                    // No other piece is begun.
+                    .inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
+            }
+            if first + in_a_row >= pieces {
                 progress(uploads.finish()?);
                 return Ok(());
             }
-            // A weight without elements begins where the next one does, and has no piece.
-            let at = firsts.partition_point(|first| *first <= piece) - 1;
-            let (weight, parts) = &weights[at];
-            let given = weight.give(piece - firsts[at], &mut scratch, &mut |part, offset, len_bytes, write| {
-                progress(uploads.write(&parts[part], offset, len_bytes, write)?);
-                Ok(())
-            });
-            if given.is_err() {
-                // No other piece is begun.
-                next.store(pieces, Ordering::Relaxed);
-                return given;
-            }
         }
     };
-    let readers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_READERS).min(pieces.max(1));
+    let readers = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_READERS);
+    let readers = readers.min(pieces.div_ceil(in_a_row)).max(1);
     thread::scope(|scope| {
         let others = (1..readers)
             .map(|_| thread::Builder::new().name("reader".to_owned()).spawn_scoped(scope, read))

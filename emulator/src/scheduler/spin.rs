@@ -2,15 +2,20 @@
 //!
 //! Input: a condition that another thread is about to make true. Output: whether it became true within the limit.
 //! Why: to wake a thread that sleeps takes the one that wakes it a system call and the sleeper tens of microseconds, more
-//! than a small operator takes; work that follows work comes sooner than that. The limit is what a sleep and a wake-up
-//! cost, so looking never doubles the cost of a wait, and who finds nothing then sleeps: an idle machine takes no time.
-//! Between looks the core is offered to whoever else can run, so many threads that look do not hold up one that works.
+//! than a small operator takes; work that follows work comes sooner than that. A thread looks for as long as a sleep and a
+//! wake-up take of its core, so looking never doubles the cost of a wait, and who finds nothing then sleeps: an idle machine
+//! takes no time. Between looks the core is offered to whoever else can run, so many threads that look do not hold up one that
+//! works; what others take of it meanwhile is not counted, as far as [`LIMIT`], or threads of more processes than there are
+//! cores would go to sleep just because they share them, and each be woken in turn.
 //! Does not: replace a sleep; the caller goes on to one that cannot miss the change.
 
 use std::time::{Duration, Instant};
 
-/// How long a thread looks.
-const LIMIT: Duration = Duration::from_micros(50);
+/// How long a thread looks at most, whoever has its core meanwhile.
+const LIMIT: Duration = Duration::from_micros(500);
+
+/// How often it offers the core, each time a microsecond or less of its own: 50 together.
+const OFFERS: usize = 64;
 
 /// Looks between two offers of the core, about half a microsecond.
 const LOOKS: usize = 16;
@@ -18,7 +23,7 @@ const LOOKS: usize = 16;
 /// Looks until `is_over`, or for as long as a sleep and a wake-up would take; gives whether it is over.
 pub(crate) fn until(is_over: impl Fn() -> bool) -> bool {
     let mut since = None;
-    loop {
+    for _ in 0..OFFERS {
         for _ in 0..LOOKS {
             if is_over() {
                 return true;
@@ -26,10 +31,11 @@ pub(crate) fn until(is_over: impl Fn() -> bool) -> bool {
             std::hint::spin_loop();
         }
         if since.get_or_insert_with(Instant::now).elapsed() > LIMIT {
-            return is_over();
+            break;
         }
         std::thread::yield_now();
     }
+    is_over()
 }
 
 #[cfg(test)]
