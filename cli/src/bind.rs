@@ -100,7 +100,7 @@ pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(
             (wanted.clone(), String::new())
         }
         Bind::Auto => {
-            let host = Host::of(Path::new("/"));
+            let host = HostTopology::of(Path::new("/"));
             let all = shares(&host, &allowed);
             let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;
             let mine = match group.card().filter(|_| group.size() > 1) {
@@ -133,14 +133,14 @@ fn allowed() -> rustix::io::Result<Vec<usize>> {
 
 /// What of a host decides where cards are near.
 #[derive(Debug, Default)]
-struct Host {
+struct HostTopology {
     /// The processors of each NUMA node.
     nodes: BTreeMap<usize, Vec<usize>>,
     /// The node of each card, by its number; none where the bus does not say.
     cards: Vec<Option<usize>>,
 }
 
-impl Host {
+impl HostTopology {
     /// As the files below a root say.
     fn of(root: &Path) -> Self {
         let mut host = Self::default();
@@ -172,7 +172,7 @@ fn entries(folder: &Path) -> BTreeMap<String, std::path::PathBuf> {
 
 /// Processors for each card of a host. Cards of a node share its allowed processors: [`CPUS_A_CARD`] each, or fewer where there are not so
 /// many. Cards of which no node is known, or whose node has no processor for each, share what is left.
-fn shares(host: &Host, allowed: &[usize]) -> BTreeMap<usize, Vec<usize>> {
+fn shares(host: &HostTopology, allowed: &[usize]) -> BTreeMap<usize, Vec<usize>> {
     let mut shares = BTreeMap::new();
     let mut free: Vec<usize> = allowed.to_vec();
     let mut far: Vec<usize> = Vec::new();
@@ -208,12 +208,12 @@ fn deal(cards: &[usize], cpus: &[usize], shares: &mut BTreeMap<usize, Vec<usize>
 mod tests {
     use super::*;
 
-    fn host(nodes: &[&str], cards: &[Option<usize>]) -> Host {
+    fn host(nodes: &[&str], cards: &[Option<usize>]) -> HostTopology {
         let nodes = nodes.iter().map(|cpus| numbers(cpus).unwrap()).enumerate().collect();
-        Host { nodes, cards: cards.to_vec() }
+        HostTopology { nodes, cards: cards.to_vec() }
     }
 
-    fn texts(host: &Host, allowed: &str) -> Vec<String> {
+    fn texts(host: &HostTopology, allowed: &str) -> Vec<String> {
         let shares = shares(host, &numbers(allowed).unwrap());
         shares.iter().map(|(card, cpus)| format!("{card}: {}", ranges(cpus))).collect()
     }
@@ -267,7 +267,7 @@ mod tests {
                 write(&format!("sys/bus/pci/devices/{address}/{file}"), &format!("{text}\n"));
             }
         }
-        let host = Host::of(folder.path());
+        let host = HostTopology::of(folder.path());
         assert_eq!(host.cards, [Some(0), Some(1), None]);
         assert_eq!(host.nodes, BTreeMap::from([(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])]));
     }

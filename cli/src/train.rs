@@ -46,7 +46,7 @@ mod step;
 
 use efficiency::Efficiency;
 use logs::Logs;
-use mesh::{Axes, mesh};
+use mesh::{MeshAxes, mesh};
 pub(super) use mesh::{cards_of_mesh, serving_mesh};
 use restarts::RestartOptions;
 use sample::Sample;
@@ -251,7 +251,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
 
 /// What a checkpoint keeps besides tensors.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct KeptState {
     /// The folder that the model came from.
     model: PathBuf,
     recipe: Recipe,
@@ -502,7 +502,7 @@ impl<'a> TrainJob<'a> {
     }
 
     fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
-        let kept = Kept {
+        let kept = KeptState {
             model: self.folder.clone(),
             recipe: self.recipe.clone(),
             data: self.loader.state(),
@@ -536,7 +536,7 @@ fn start_loader(data: &DataOptions, first: u64) -> Result<Loader, Diagnostics> {
 }
 
 /// The newest checkpoint of the folder to save in, and what it says of its run; what is wrong with it is a problem.
-fn checkpoint_of(options: &TrainOptions, problems: &mut Diagnostics) -> Option<(Checkpoint, Kept)> {
+fn checkpoint_of(options: &TrainOptions, problems: &mut Diagnostics) -> Option<(Checkpoint, KeptState)> {
     let folder = options.save.as_ref().filter(|folder| folder.exists())?;
     let found = Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten()?;
     if !options.resume {
@@ -549,7 +549,7 @@ fn checkpoint_of(options: &TrainOptions, problems: &mut Diagnostics) -> Option<(
 }
 
 /// What a checkpoint says of its run.
-fn kept(checkpoint: &Checkpoint) -> Result<Kept, Diagnostic> {
+fn kept(checkpoint: &Checkpoint) -> Result<KeptState, Diagnostic> {
     serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
         let place = checkpoint.path().display().to_string();
         Diagnostic::new(place, "its state is not of a training run").found(error)
@@ -567,9 +567,9 @@ pub(super) fn is_exact(checkpoint: &Checkpoint) -> bool {
 /// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
 pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
     let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
-    let Axes { stages, data, replicas, context, tensor, grid } =
+    let MeshAxes { stages, data, replicas, context, tensor, grid } =
         mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
-    let Kept { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
+    let KeptState { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
     let micro_batch = grid.depth;
     let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
     // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order takes.

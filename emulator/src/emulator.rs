@@ -104,13 +104,13 @@ pub enum EmulatorError {
 /// A machine of emulated cards.
 #[derive(Debug, Clone)]
 pub struct Emulator {
-    owner: Arc<Owner>,
+    owner: Arc<MachineOwner>,
     table: Arc<Table>,
 }
 
 /// Keeps a machine alive. Fields are dropped in this order: calls stop finding the machine, then its threads end.
 #[derive(Debug)]
-struct Owner {
+struct MachineOwner {
     machine: Arc<Machine>,
     _conductor: Option<Conductor>,
     _timer: Option<Timer>,
@@ -163,7 +163,7 @@ impl Emulator {
             Injected::new(Arc::clone(&machine), fault).map_err(EmulatorError::Fault)?.stay();
         }
         let number = slot.number();
-        let owner = Arc::new(Owner { machine, _conductor: conductor, _timer: timer, _slot: slot, _pool: pool });
+        let owner = Arc::new(MachineOwner { machine, _conductor: conductor, _timer: timer, _slot: slot, _pool: pool });
         let table = abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner, owner.machine.config().cann);
         let table = Arc::new(table);
         Ok(Self { owner, table })

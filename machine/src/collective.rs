@@ -179,7 +179,7 @@ impl CollectiveCost {
         Self::of_way(CostContext { profile, topology, spread }.way(exchange, bytes), spread)
     }
 
-    fn of_way(way: Way, spread: &Spread) -> Self {
+    fn of_way(way: ExchangePath, spread: &Spread) -> Self {
         let outermost = spread.levels().next_back().unwrap_or(0);
         let busiest = (0..way.busy_us.len()).max_by(|a, b| way.busy_us[*a].total_cmp(&way.busy_us[*b]));
         let level = busiest.filter(|level| way.busy_us[*level] > 0.0).unwrap_or(outermost);
@@ -292,14 +292,14 @@ pub fn slow_downs(running: &[&[LinkLoad]]) -> Vec<f64> {
 }
 
 /// One way to do an exchange.
-struct Way {
+struct ExchangePath {
     algorithm: Algorithm,
     latency_us: f64,
     transfer_us: f64,
     busy_us: Vec<f64>,
 }
 
-impl Way {
+impl ExchangePath {
     fn total_us(&self) -> f64 {
         self.latency_us + self.transfer_us
     }
@@ -317,7 +317,7 @@ struct CostContext<'a> {
 }
 
 impl CostContext<'_> {
-    fn way(&self, exchange: Exchange, bytes: f64) -> Way {
+    fn way(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         match exchange {
             Exchange::SendRecv => return self.copy(bytes),
             Exchange::AllToAll | Exchange::Scatter | Exchange::Shift | Exchange::Barrier => {
@@ -372,13 +372,13 @@ impl CostContext<'_> {
         bytes * times / level.bytes_per_us
     }
 
-    fn direct(&self, exchange: Exchange, bytes: f64) -> Way {
+    fn direct(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
         let halves = exchange.halves();
         let busy_us: Vec<f64> = self.shared_us(bytes).into_iter().map(|us| halves * us / c.direct_efficiency).collect();
         let peers = self.spread.cards - 1;
         let part = if peers == 0 { 0.0 } else { bytes / self.spread.cards as f64 };
-        Way {
+        ExchangePath {
             algorithm: Algorithm::Direct,
             latency_us: c.direct_us + c.peer_us * peers as f64 + halves * self.latency_us(),
             transfer_us: halves * part / c.publish_bytes_per_us + busy_us.iter().copied().fold(0.0, f64::max),
@@ -386,7 +386,7 @@ impl CostContext<'_> {
         }
     }
 
-    fn staged(&self, exchange: Exchange, bytes: f64) -> Way {
+    fn staged(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
         // Of the halves, the one in which values meet.
         let reduced = match exchange {
@@ -396,7 +396,7 @@ impl CostContext<'_> {
         let times = exchange.halves() - reduced + reduced / c.reduce_efficiency;
         let levels = self.shared_us(bytes).into_iter().zip(&self.topology.levels);
         let busy_us: Vec<f64> = levels.map(|(us, level)| times * us / level.efficiency).collect();
-        Way {
+        ExchangePath {
             algorithm: Algorithm::Staged,
             latency_us: c.staged_us + exchange.halves() * self.latency_us(),
             transfer_us: busy_us.iter().copied().fold(0.0, f64::max),
@@ -405,13 +405,13 @@ impl CostContext<'_> {
     }
 
     /// From one card to another, over the outermost level between them.
-    fn copy(&self, bytes: f64) -> Way {
+    fn copy(&self, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
         let mut busy_us = vec![0.0; self.topology.levels.len()];
         if let Some(level) = self.spread.levels().next_back() {
             busy_us[level] = self.link_us(level, bytes, 1) / c.direct_efficiency;
         }
-        Way {
+        ExchangePath {
             algorithm: Algorithm::Copy,
             latency_us: c.copy_us + self.latency_us(),
             transfer_us: busy_us.iter().copied().fold(0.0, f64::max),
@@ -419,7 +419,7 @@ impl CostContext<'_> {
         }
     }
 
-    fn scatter(&self, exchange: Exchange, bytes: f64) -> Way {
+    fn scatter(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         let (c, spread) = (&self.profile.coefficients.exchange, self.spread);
         let part = if exchange == Exchange::Shift { bytes } else { bytes / spread.cards as f64 };
         let sent = |level: usize| match exchange {
@@ -435,7 +435,7 @@ impl CostContext<'_> {
         let busy_us: Vec<f64> = self.topology.levels.iter().enumerate().map(level_us).collect();
         let alone = if spread.cards > 1 { part / c.publish_bytes_per_us } else { 0.0 };
         let doublings = (spread.cards as f64).log2();
-        Way {
+        ExchangePath {
             algorithm: Algorithm::Scatter,
             latency_us: c.scatter_us + c.scatter_doubling_us * doublings + self.latency_us(),
             transfer_us: busy_us.iter().copied().fold(alone, f64::max),

@@ -6,10 +6,10 @@
 use crate::launch::{Access, Element, Launch, LaunchOperand};
 
 /// Tensors of a kernel, of its element type and its integers.
-type Tensors = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
+type OperandsOf = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
 
 /// By the name of an entry function without its type: its tensors.
-const KERNELS: [(&str, Tensors); 9] = [
+const KERNELS: [(&str, OperandsOf); 9] = [
     ("cache_write", cache_write),
     ("grad_stats", grad_stats),
     ("ordered_sum", ordered_sum),

@@ -184,7 +184,7 @@ pub struct Profile {
 /// A profile as its text has it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct ProfileText {
     chip: String,
     hbm_gib: Option<u64>,
     origin: String,
@@ -230,7 +230,7 @@ impl Profile {
     /// # Errors
     /// The first place that is no such TOML, or every value that means nothing.
     pub fn parse(place: &str, text: &str) -> Result<Self, Problems> {
-        let text: Text = toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))?;
+        let text: ProfileText = toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))?;
         let mut problems = Vec::new();
         let soc = Soc::find(&text.chip);
         if soc.is_none() {
@@ -256,7 +256,7 @@ impl Profile {
     /// The text that [`Self::parse`] reads.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let text = Text {
+        let text = ProfileText {
             chip: self.soc.name().to_owned(),
             hbm_gib: Some(self.hbm_installed_bytes / GIB),
             origin: self.origin.clone(),

@@ -97,19 +97,19 @@ pub struct SimulatedRun {
 /// A step with what it costs.
 enum Priced {
     Kernel(OperatorCost, Repeats),
-    Exchange { party: usize, exchange: Exchange, bytes: f64, product: Option<Product> },
+    Exchange { party: usize, exchange: Exchange, bytes: f64, product: Option<ExchangedProduct> },
     Record(usize),
     Wait(usize),
 }
 
 /// What is multiplied in the call of an exchange.
-struct Product {
+struct ExchangedProduct {
     us: f64,
     /// The exchange has to have been there.
     is_behind: bool,
 }
 
-impl Product {
+impl ExchangedProduct {
     /// How long a card takes before it arrives at the exchange, and behind it; in a replayed graph each of the two is a node.
     fn around_us(&self, node_us: f64) -> [f64; 2] {
         let us = self.us + node_us;
@@ -179,7 +179,7 @@ impl Busy {
 
 /// A collective that ranks arrive at.
 #[derive(Default)]
-struct Meeting {
+struct GroupMeeting {
     arrived: usize,
     latest_us: f64,
     bytes: f64,
@@ -247,7 +247,7 @@ impl<'a> Simulator<'a> {
                 });
                 let is_behind = matches!(collective.kind, CollectiveKind::AllGather { .. });
                 let us = |launch| OperatorCost::of(profile, &Work::of(&launch)).duration_us;
-                let product = product(collective).map(|launch| Product { us: us(launch), is_behind });
+                let product = product(collective).map(|launch| ExchangedProduct { us: us(launch), is_behind });
                 Priced::Exchange { party, exchange, bytes, product }
             }
             Action::Record(event) => Priced::Record(event.index()),
@@ -265,7 +265,7 @@ impl<'a> Simulator<'a> {
     pub fn run(&self, launching: Launching) -> SimulatedRun {
         let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, launching)).collect();
         let groups = self.slow_downs.len();
-        let mut meetings: Vec<Vec<Meeting>> = (0..groups).map(|_| Vec::new()).collect();
+        let mut meetings: Vec<Vec<GroupMeeting>> = (0..groups).map(|_| Vec::new()).collect();
         let mut costs = ExchangeCosts::default();
         let mut busy: Vec<Busy> = self.plans.iter().map(|_| Busy::default()).collect();
         loop {
@@ -339,7 +339,7 @@ impl<'a> Simulator<'a> {
         rank: usize,
         walk: &mut Walk,
         launching: Launching,
-        (meetings, busy): (&mut [Vec<Meeting>], &mut [Busy]),
+        (meetings, busy): (&mut [Vec<GroupMeeting>], &mut [Busy]),
         costs: &mut ExchangeCosts,
     ) -> bool {
         let priced = &self.steps[rank][walk.next];
@@ -368,7 +368,7 @@ impl<'a> Simulator<'a> {
             Priced::Exchange { party, exchange, bytes, product } => {
                 let (at, turn) = (*party, walk.met[*party]);
                 if meetings[at].len() <= turn {
-                    meetings[at].resize_with(turn + 1, Meeting::default);
+                    meetings[at].resize_with(turn + 1, GroupMeeting::default);
                 }
                 let meeting = &mut meetings[at][turn];
                 let ranks = &self.parties[at];

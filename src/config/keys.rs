@@ -42,10 +42,10 @@ const ONE: Neutral = OneOf(&["1"]);
 const ZERO: Neutral = OneOf(&["0", "false"]);
 
 /// Keys with the same meaning, the values that change nothing, and what is not supported otherwise.
-type Row = (&'static [&'static str], Neutral, &'static str);
+type KeyRule = (&'static [&'static str], Neutral, &'static str);
 
 /// Every key that is known to change numbers in some model, or to look as if it did.
-const KEYS: &[Row] = &[
+const KEYS: &[KeyRule] = &[
     // The feed-forward layer.
     (
         &["hidden_act", "hidden_activation", "activation_function", "activation", "act_fn", "activation_type"],

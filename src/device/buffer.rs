@@ -22,11 +22,11 @@ pub struct Buffer(Arc<BufferInner>);
 #[derive(Debug)]
 struct BufferInner {
     device: Arc<Device>,
-    memory: Arc<Allocation>,
+    memory: Arc<CardAllocation>,
 }
 
 #[derive(Debug)]
-struct Allocation {
+struct CardAllocation {
     device: Arc<Device>,
     address: Handle,
     len_bytes: usize,
@@ -56,7 +56,7 @@ impl Buffer {
                 Err(_) => error.note(format!("asked {asked}")),
             });
         }
-        let memory = Arc::new(Allocation { device: Arc::clone(device), address, len_bytes });
+        let memory = Arc::new(CardAllocation { device: Arc::clone(device), address, len_bytes });
         Ok(Self(Arc::new(BufferInner { device: Arc::clone(device), memory })))
     }
 
@@ -158,7 +158,7 @@ impl Drop for BufferInner {
     }
 }
 
-impl Drop for Allocation {
+impl Drop for CardAllocation {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
         // SAFETY: the address came from `aclrtMalloc`, nobody has it any more, and who had it has waited for its work.

@@ -459,7 +459,7 @@ impl Communicator {
     fn enqueue(
         &self,
         function: &'static str,
-        call: &Call<'_>,
+        call: &HcclCall<'_>,
         run: impl FnOnce(&Table, &CArguments) -> HcclResult,
     ) -> Result<()> {
         let table = self.device.enter()?;
@@ -483,14 +483,15 @@ impl Communicator {
         recv: &'a BufferSlice,
         dtype: DType,
         stream: &'a Stream,
-    ) -> Result<Call<'a>> {
+    ) -> Result<HcclCall<'a>> {
         same_device(name, &self.device, stream.device())?;
         same_device(name, &self.device, send.device())?;
         same_device(name, &self.device, recv.device())?;
         let size_bytes = dtype.size_bytes();
         let elems = |slice: &BufferSlice| slice.len_bytes() / size_bytes;
         let (send_elems, recv_elems) = (elems(send), elems(recv));
-        let call = Call { name, rank: self.rank, world: self.world, send, recv, send_elems, recv_elems, dtype, stream };
+        let call =
+            HcclCall { name, rank: self.rank, world: self.world, send, recv, send_elems, recv_elems, dtype, stream };
         for slice in [send, recv] {
             if !slice.len_bytes().is_multiple_of(size_bytes) || !slice.start().is_multiple_of(size_bytes) {
                 let expected = format!("start and length in multiples of {size_bytes} bytes, for {dtype}");
@@ -531,7 +532,7 @@ impl fmt::Debug for Communicator {
 }
 
 /// One collective while its arguments are checked.
-struct Call<'a> {
+struct HcclCall<'a> {
     name: &'static str,
     rank: usize,
     world: usize,
@@ -556,7 +557,7 @@ struct CArguments {
     stream: aclrtStream,
 }
 
-impl Call<'_> {
+impl HcclCall<'_> {
     fn refuse(&self, message: &str, expected: String, found: String) -> Error {
         let place = format!("rank {}: {}", self.rank, self.name);
         Diagnostic::new(place, message).expected(expected).found(found).into()

@@ -52,7 +52,7 @@ pub(super) struct Operator {
     pub(super) name: &'static str,
     /// The C name of the first phase.
     pub(super) plan_name: &'static str,
-    parameters: &'static [Parameter],
+    parameters: &'static [OperatorParameter],
     /// The first phase: checks the arguments and makes an executor. None where they are not those of the prototype.
     pub(super) plan: fn(&Table, &[OwnedArgument], *mut u64, *mut *mut aclOpExecutor) -> Option<aclnnStatus>,
     /// The second phase: enqueues an executor.
@@ -60,7 +60,7 @@ pub(super) struct Operator {
 }
 
 /// A parameter of a prototype.
-struct Parameter {
+struct OperatorParameter {
     name: &'static str,
     c_type: &'static str,
     takes: fn(&Argument<Tensor>) -> bool,
@@ -79,7 +79,7 @@ impl Operator {
         }
     }
 
-    fn misfit(&self, parameter: &Parameter, argument: &Argument<Tensor>) -> Error {
+    fn misfit(&self, parameter: &OperatorParameter, argument: &Argument<Tensor>) -> Error {
         let problem = Diagnostic::new(self.name, format!("argument `{}`", parameter.name));
         problem.expected(parameter.c_type).found(format!("{argument:?}")).into()
     }
@@ -185,7 +185,7 @@ macro_rules! operators {
         static OPERATORS: &[Operator] = &[$( Operator {
             name: stringify!($run),
             plan_name: stringify!($plan),
-            parameters: &[$( Parameter {
+            parameters: &[$( OperatorParameter {
                 name: stringify!($parameter),
                 c_type: stringify!($type),
                 takes: <$type as CType>::takes,

@@ -25,11 +25,11 @@ pub struct Prepared {
     device: Arc<Device>,
     operator: &'static Operator,
     arguments: Vec<OwnedArgument>,
-    executor: Executor,
+    executor: AclOpExecutor,
     workspace_bytes: usize,
 }
 
-enum Executor {
+enum AclOpExecutor {
     /// The library runs it any number of times.
     Repeatable(Object<aclOpExecutor>),
     /// The library runs it once and frees it; some operators refuse more. The next run plans anew.
@@ -43,15 +43,18 @@ impl Prepared {
         operator: &'static Operator,
         arguments: Vec<OwnedArgument>,
     ) -> Result<Self> {
-        let executor = Executor::Once(None);
+        let executor = AclOpExecutor::Once(None);
         let mut prepared = Self { device: Arc::clone(device), operator, arguments, executor, workspace_bytes: 0 };
         let (executor, workspace_bytes) = prepared.plan()?;
         prepared.workspace_bytes = workspace_bytes;
         let _planning = device.planning();
         // SAFETY: the executor was just made and not yet run.
         let status = unsafe { (device.table().aclSetAclOpExecutorRepeatable)(executor.as_ptr()) };
-        prepared.executor =
-            if status == ACL_SUCCESS { Executor::Repeatable(executor) } else { Executor::Once(Some(executor)) };
+        prepared.executor = if status == ACL_SUCCESS {
+            AclOpExecutor::Repeatable(executor)
+        } else {
+            AclOpExecutor::Once(Some(executor))
+        };
         Ok(prepared)
     }
 
@@ -82,20 +85,20 @@ impl Prepared {
     pub fn enqueue(&mut self, stream: &Stream, workspace: Option<&BufferSlice>) -> Result<()> {
         same_device(self.operator.name, &self.device, stream.device())?;
         let workspace = self.check_workspace(workspace)?;
-        if matches!(self.executor, Executor::Once(None)) {
+        if matches!(self.executor, AclOpExecutor::Once(None)) {
             let (executor, workspace_bytes) = self.plan()?;
-            self.executor = Executor::Once(Some(executor));
+            self.executor = AclOpExecutor::Once(Some(executor));
             self.check_plan(workspace_bytes)?;
         }
         self.device.enter()?;
         let _planning = self.device.planning();
         let executor = match &mut self.executor {
-            Executor::Repeatable(executor) => executor.as_ptr(),
+            AclOpExecutor::Repeatable(executor) => executor.as_ptr(),
             // Phase two frees it, also when it fails.
-            Executor::Once(executor) => executor.take().map_or(ptr::null_mut(), |executor| executor.as_ptr()),
+            AclOpExecutor::Once(executor) => executor.take().map_or(ptr::null_mut(), |executor| executor.as_ptr()),
         };
         let run = (self.operator.run)(self.device.table());
-        // SAFETY: the executor was made by the operator's first phase and may be run (once or repeatedly, see `Executor`);
+        // SAFETY: the executor was made by the operator's first phase and may be run (once or repeatedly, see `AclOpExecutor`);
         // its operands are kept alive by `arguments`; the workspace is as long as the first phase asked; all of this memory
         // waits for the device's work before it is freed.
         let status = unsafe { run(workspace, self.workspace_bytes as u64, executor, stream.raw()) };
@@ -148,8 +151,8 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         let executor = match &self.executor {
-            Executor::Repeatable(executor) | Executor::Once(Some(executor)) => executor.as_ptr(),
-            Executor::Once(None) => return,
+            AclOpExecutor::Repeatable(executor) | AclOpExecutor::Once(Some(executor)) => executor.as_ptr(),
+            AclOpExecutor::Once(None) => return,
         };
         let Some(table) = self.device.enter_teardown() else { return };
         // Work in flight may still read what the executor holds.

@@ -25,7 +25,7 @@ use super::timing::{Timed, Timer};
 const STAGING_BYTES: usize = 1 << 20;
 
 /// A step ready to be enqueued.
-enum Ready {
+enum ReadyProgram {
     Launch(Box<Prepared>),
     Kernel(&'static str, Box<PreparedKernel>),
     Exchange(Box<Exchange>),
@@ -33,7 +33,7 @@ enum Ready {
     Wait(usize),
 }
 
-impl Ready {
+impl ReadyProgram {
     /// Bytes of device memory that it needs besides its operands.
     const fn workspace_bytes(&self) -> usize {
         match self {
@@ -56,7 +56,7 @@ impl Ready {
 /// One plan with everything it needs on one card.
 struct CardProgram {
     plan: Arc<Plan>,
-    steps: Vec<Ready>,
+    steps: Vec<ReadyProgram>,
     /// By step: what its stream is marked with before it, if that has changed; empty if streams are not marked.
     marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
@@ -64,7 +64,7 @@ struct CardProgram {
     inputs: Vec<u8>,
     /// Launches that follow from it.
     keys: Vec<Keys>,
-    recording: Recording,
+    recording: GraphRecording,
     workspaces: Workspaces,
 }
 
@@ -74,18 +74,18 @@ type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 impl CardProgram {
     /// Has the plan's graph, if there is one, run a step as it is now.
     fn exchange_recorded(&mut self, index: usize) -> Result<()> {
-        let Recording::Done { graph, exchanged: Some(Exchanged { steps, stream }), .. } = &self.recording else {
+        let GraphRecording::Done { graph, exchanged: Some(Exchanged { steps, stream }), .. } = &self.recording else {
             return Ok(());
         };
         let recorded = steps.iter().position(|step| *step == index);
-        let (Some(group), Ready::Launch(prepared)) = (recorded, &mut self.steps[index]) else { return Ok(()) };
+        let (Some(group), ReadyProgram::Launch(prepared)) = (recorded, &mut self.steps[index]) else { return Ok(()) };
         let workspace = self.workspaces[self.plan.steps[index].stream as usize].as_ref();
         graph.exchange(group, stream, || prepared.enqueue(stream, workspace))
     }
 }
 
 /// How far a plan is on its way to a graph.
-enum Recording {
+enum GraphRecording {
     /// It is to have none.
     Never,
     /// Libraries make some things on first use, links between cards above all, which a capture cannot record: the first
@@ -144,11 +144,11 @@ impl LaunchContext<'_> {
             stream.mark(text)?;
         }
         match &mut ready.steps[index] {
-            Ready::Launch(prepared) => prepared.enqueue(stream, ready.workspaces[kind].as_ref()),
-            Ready::Kernel(_, kernel) => kernel.enqueue(stream),
-            Ready::Exchange(exchange) => exchange.enqueue(&self.communicators[exchange.communicator].1, stream),
-            Ready::Record(event) => stream.enqueue_record(&ready.events[*event]),
-            Ready::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
+            ReadyProgram::Launch(prepared) => prepared.enqueue(stream, ready.workspaces[kind].as_ref()),
+            ReadyProgram::Kernel(_, kernel) => kernel.enqueue(stream),
+            ReadyProgram::Exchange(exchange) => exchange.enqueue(&self.communicators[exchange.communicator].1, stream),
+            ReadyProgram::Record(event) => stream.enqueue_record(&ready.events[*event]),
+            ReadyProgram::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
         }
     }
 }
@@ -278,8 +278,8 @@ impl Card {
             let ready = match &step.action {
                 Action::Launch(call) => self.launch(plan, call),
                 Action::Exchange(exchange) => self.exchange(plan, exchange),
-                Action::Record(event) => Ok(Ready::Record(event.index())),
-                Action::Wait(event) => Ok(Ready::Wait(event.index())),
+                Action::Record(event) => Ok(ReadyProgram::Record(event.index())),
+                Action::Wait(event) => Ok(ReadyProgram::Wait(event.index())),
             };
             let place = plan.notes.get(step.op).map(ToString::to_string);
             steps.push(ready.map_err(|source| error(self.rank, self.ordinal, place, source))?);
@@ -292,22 +292,22 @@ impl Card {
             Marks::EachOp => mark_texts(plan),
         };
         let recording = match launching {
-            Launching::Eager => Recording::Never,
-            Launching::Captured => Recording::AfterFirstRun,
+            Launching::Eager => GraphRecording::Never,
+            Launching::Captured => GraphRecording::AfterFirstRun,
         };
         let (keys, plan) = (Keys::of(plan), Arc::clone(plan));
         Ok(CardProgram { plan, steps, marks, events, inputs, keys, recording, workspaces: Workspaces::default() })
     }
 
-    fn launch(&self, plan: &Plan, call: &Call) -> Result<Ready> {
+    fn launch(&self, plan: &Plan, call: &Call) -> Result<ReadyProgram> {
         let Some(entry) = call.kernel_entry() else {
             let tensor = |view: &View| self.tensor(plan, view);
             let keys = plan.known_mask(call).map(keys::all);
-            return Ok(Ready::Launch(Box::new(prepare(call, &tensor, keys.as_deref())?)));
+            return Ok(ReadyProgram::Launch(Box::new(prepare(call, &tensor, keys.as_deref())?)));
         };
         let memory = |view: &View| self.memory(plan, view);
         let prepared = prepare_kernel(call, &entry, &self.kernels, &memory)?;
-        Ok(Ready::Kernel(call.name(), Box::new(prepared)))
+        Ok(ReadyProgram::Kernel(call.name(), Box::new(prepared)))
     }
 
     /// The bytes between a view's first element and its last.
@@ -322,7 +322,7 @@ impl Card {
         Tensor::with_strides(&slice, view.dtype, view.shape.clone(), &view.strides, view.offset)
     }
 
-    fn exchange(&self, plan: &Plan, exchange: &Collective) -> Result<Ready> {
+    fn exchange(&self, plan: &Plan, exchange: &Collective) -> Result<ReadyProgram> {
         let ranks = &plan.groups[exchange.group];
         let found = self.communicators.iter().position(|(group, _)| group == ranks);
         let missing = || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
@@ -330,10 +330,10 @@ impl Card {
         if let Some(call) = &exchange.product {
             let tensor = |view: &View| self.tensor(plan, view);
             let prepared = prepare_joined(call, &tensor, &self.communicators[communicator].1)?;
-            return Ok(Ready::Launch(Box::new(prepared)));
+            return Ok(ReadyProgram::Launch(Box::new(prepared)));
         }
         let (send, recv) = (self.memory(plan, &exchange.send)?, self.memory(plan, &exchange.recv)?);
-        Ok(Ready::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
+        Ok(ReadyProgram::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
     }
 
     /// Takes in programs with one workspace for all operators of a stream, as large as the largest wants. Programs that are here
@@ -383,11 +383,11 @@ impl Card {
         self.upload(program, inputs).map_err(fail(Some("uploading inputs".to_owned())))?;
         self.read_keys(program)?;
         let is_plain = matches!(watch, Watch::Nothing);
-        if is_plain && matches!(self.programs[program].recording, Recording::Due) {
+        if is_plain && matches!(self.programs[program].recording, GraphRecording::Due) {
             self.record(program)?;
         }
         let replayed = match &self.programs[program].recording {
-            Recording::Done { graph, .. } if is_plain => {
+            GraphRecording::Done { graph, .. } if is_plain => {
                 Some(graph.enqueue(&self.streams[StreamKind::Compute as usize]))
             }
             _ => None,
@@ -402,8 +402,8 @@ impl Card {
             None => self.walk(program, &mut watch)?,
         }
         let recording = &mut self.programs[program].recording;
-        if matches!(recording, Recording::AfterFirstRun) {
-            *recording = Recording::Due;
+        if matches!(recording, GraphRecording::AfterFirstRun) {
+            *recording = GraphRecording::Due;
         }
         Ok(())
     }
@@ -425,10 +425,11 @@ impl Card {
                 let tensor = |view: &View| self.tensor(&plan, view);
                 let prepared = prepare(call, &tensor, Some(&lengths)).map_err(fail)?;
                 let program = &mut self.programs[program];
-                before.push(std::mem::replace(&mut program.steps[index], Ready::Launch(Box::new(prepared))));
+                before.push(std::mem::replace(&mut program.steps[index], ReadyProgram::Launch(Box::new(prepared))));
                 program.exchange_recorded(index).map_err(fail)?;
             }
-            if let Recording::Done { exchanged: Some(Exchanged { stream, .. }), .. } = &self.programs[program].recording
+            if let GraphRecording::Done { exchanged: Some(Exchanged { stream, .. }), .. } =
+                &self.programs[program].recording
             {
                 stream.synchronize().map_err(|source| self.error("exchanging operators of a graph", source))?;
             }
@@ -542,7 +543,7 @@ impl Card {
         }
         let graph = capture.end().map_err(whole)?;
         let ends = joined.into_iter().flat_map(|(_, events)| events).collect();
-        ready.recording = Recording::Done { graph, exchanged, _ends: ends };
+        ready.recording = GraphRecording::Done { graph, exchanged, _ends: ends };
         Ok(())
     }
 
@@ -560,7 +561,7 @@ impl Card {
         }
         let is_done = |event: usize| events[event].is_done().unwrap_or(false);
         let name = |step: usize| match &steps[step] {
-            Ready::Exchange(_) => "",
+            ReadyProgram::Exchange(_) => "",
             ready => ready.name(),
         };
         // A failure of one stream stops the others too, with the same words: where it was for want of ranks, it was of an

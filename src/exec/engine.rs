@@ -147,19 +147,19 @@ pub struct Engine {
     stopped: bool,
     /// Ranks that will never answer.
     lost: Vec<usize>,
-    launches: Launches,
+    launches: LaunchSetup,
     /// Whether its weights are not those of another engine.
     has_own_weights: bool,
 }
 
 /// What the cards can launch, and how they are told to.
-struct Launches {
+struct LaunchSetup {
     cann: Arc<Cann>,
     kernels: Kernels,
     launching: Launching,
 }
 
-impl Launches {
+impl LaunchSetup {
     /// What some plan asks for and cannot be launched.
     fn problems(&self, programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
         let mut problems = Diagnostics::new();
@@ -238,7 +238,7 @@ impl Engine {
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let mut problems = shared_problems(&programs);
         let launches =
-            Launches { cann: Arc::clone(cann), kernels: options.kernels.kernels(), launching: options.launching };
+            LaunchSetup { cann: Arc::clone(cann), kernels: options.kernels.kernels(), launching: options.launching };
         problems.append(launches.problems(&programs));
         if let Some((weights, first)) = options.weights.as_ref().zip(programs.first()) {
             weights_problems(&weights.plans, first).into_iter().for_each(|problem| problems.push(problem));

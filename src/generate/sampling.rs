@@ -129,11 +129,11 @@ pub struct Sampler {
     /// The logits after the penalty; kept to save the allocation.
     penalised: Vec<f32>,
     /// Tokens in question and their weights; kept to save the allocation.
-    candidates: Vec<Candidate>,
+    candidates: Vec<CandidateToken>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
+struct CandidateToken {
     token: u32,
     logit: f32,
     /// Probability before division by the sum of all.
@@ -213,7 +213,7 @@ impl Sampler {
         self.candidates.extend(logits.iter().enumerate().filter_map(|(token, &logit)| {
             // Relative to the largest, so that the exponential cannot overflow whatever the temperature is.
             let weight = ((f64::from(logit) - f64::from(largest)) / temperature).exp();
-            (weight > 0.0).then_some(Candidate { token: token as u32, logit, weight })
+            (weight > 0.0).then_some(CandidateToken { token: token as u32, logit, weight })
         }));
     }
 
@@ -250,7 +250,7 @@ impl Sampler {
 }
 
 /// A total order without ties: the larger logit first, of equal ones the lower id.
-fn more_likely(a: &Candidate, b: &Candidate) -> Ordering {
+fn more_likely(a: &CandidateToken, b: &CandidateToken) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 

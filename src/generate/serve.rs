@@ -54,7 +54,7 @@ pub struct ServeSummary {
 }
 
 /// A request on its way.
-struct Running<'a> {
+struct RunningSequence<'a> {
     request: &'a Request,
     stop_ids: &'a [u32],
     sampler: Sampler,
@@ -97,7 +97,7 @@ impl Session {
         let context = self.deployment.context;
         let running = requests.iter().zip(&prompts);
         let mut running = running
-            .map(|(request, ids)| Running::new(request, ids, tokenizer.as_deref(), &stop_ids, context))
+            .map(|(request, ids)| RunningSequence::new(request, ids, tokenizer.as_deref(), &stop_ids, context))
             .collect::<Result<Vec<_>, _>>()?;
         let mut summary = ServeSummary {
             load_seconds: self.load_seconds,
@@ -123,7 +123,7 @@ impl Session {
                 break;
             }
             // A sequence that has ended repeats its last token in place; nobody reads what comes of it.
-            let rows: Vec<(u32, usize, usize)> = running.iter().map(Running::last).collect();
+            let rows: Vec<(u32, usize, usize)> = running.iter().map(RunningSequence::last).collect();
             let rows = rows.iter().map(|(token, start, prompt_length)| SequenceInput {
                 ids: std::slice::from_ref(token),
                 start: *start,
@@ -239,7 +239,7 @@ impl Session {
     }
 
     /// Ends the sequences that were cancelled, in all processes.
-    fn cancel(&self, running: &mut [Running<'_>]) -> Result<(), Error> {
+    fn cancel(&self, running: &mut [RunningSequence<'_>]) -> Result<(), Error> {
         let tokens: Vec<Option<&CancelToken>> = running.iter().map(|running| running.request.cancel.as_ref()).collect();
         if tokens.iter().all(Option::is_none) {
             return Ok(());
@@ -257,7 +257,7 @@ impl Session {
     /// The next token of each sequence that goes on. `ran` is what was run, and with what.
     fn choose(
         &mut self,
-        running: &mut [Running<'_>],
+        running: &mut [RunningSequence<'_>],
         outputs: Outputs,
         ran: (ProgramId, Inputs),
     ) -> Result<ServedStep, Error> {
@@ -333,7 +333,7 @@ impl ServedStep {
     }
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningSequence<'a> {
     fn new(
         request: &'a Request,
         ids: &[u32],
@@ -439,7 +439,7 @@ fn collectives_seconds(spans: &[Span]) -> f64 {
 
 /// Tells of what the last step made, and of ends that nobody has heard of.
 fn tell(
-    running: &mut [Running<'_>],
+    running: &mut [RunningSequence<'_>],
     step: &ServedStep,
     vocabulary: usize,
     on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,

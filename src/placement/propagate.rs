@@ -55,7 +55,7 @@ const LOOK_AHEAD: usize = 32;
 /// Pins that name what does not exist, and ops whose operands cannot be brought into any layout the op takes; all of
 /// them.
 pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, Diagnostics> {
-    let mut pass = Pass::new(program, mesh, pins)?;
+    let mut pass = Propagation::new(program, mesh, pins)?;
     let mut problems = Diagnostics::new();
     let mut operands = Vec::with_capacity(program.ops.len());
     let mut produced: Vec<Option<Layout>> = vec![None; program.values.len()];
@@ -114,7 +114,7 @@ struct WeightUse {
     axes: [SmallVec<[usize; 4]>; 2],
 }
 
-struct Pass<'a> {
+struct Propagation<'a> {
     program: &'a Program,
     mesh: &'a Mesh,
     pins: &'a Pins,
@@ -143,7 +143,7 @@ struct Pass<'a> {
     reasons: BTreeMap<ValueId, String>,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> Propagation<'a> {
     fn new(program: &'a Program, mesh: &'a Mesh, pins: &'a Pins) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let names: FxHashSet<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();

@@ -43,7 +43,7 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
         return Err(problem.into());
     }
     let roles = || program.values.values().iter().map(|value| value.role);
-    let mut check = Check {
+    let mut check = ProgramCheck {
         program,
         problems: Diagnostics::new(),
         made: roles().map(|role| role != Role::Result).collect(),
@@ -63,7 +63,7 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
 }
 
 /// A walk through a program; of each value it knows:
-struct Check<'a> {
+struct ProgramCheck<'a> {
     program: &'a Program,
     problems: Diagnostics,
     /// It is there.
@@ -74,7 +74,7 @@ struct Check<'a> {
     is_state: Vec<bool>,
 }
 
-impl Check<'_> {
+impl ProgramCheck<'_> {
     fn names(&mut self) {
         let mut names = FxHashSet::default();
         for (id, value) in self.program.values.iter().filter(|(_, value)| value.role != Role::Result) {

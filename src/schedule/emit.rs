@@ -67,7 +67,7 @@ fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
 }
 
 /// Values one behind the other.
-struct Side {
+struct SideParts {
     all: View,
     each: Vec<View>,
 }
@@ -88,7 +88,7 @@ struct Emitter<'a> {
     /// Where a value is to be made, as it is exchanged together with others; by value.
     windows: Vec<Option<View>>,
     /// By collective of several values: its operands and its results, one behind the other.
-    shared: FxHashMap<OpId, [Side; 2]>,
+    shared: FxHashMap<OpId, [SideParts; 2]>,
     /// Buffers of padded values, as long as nothing is in them.
     not_zeroed: Vec<View>,
     /// What was made of tensors that are not overwritten since.
@@ -228,7 +228,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn side_by_side(&mut self, values: &[ValueId]) -> Side {
+    fn side_by_side(&mut self, values: &[ValueId]) -> SideParts {
         let placed = self.placed;
         let local = |id: &ValueId| {
             let value = &placed.program.values[*id];
@@ -244,7 +244,7 @@ impl<'a> Emitter<'a> {
             offset += view.elems();
             view
         };
-        Side { each: locals.into_iter().map(window).collect(), all }
+        SideParts { each: locals.into_iter().map(window).collect(), all }
     }
 
     /// The part of `view`, which shows `whole`, that `part` is along `dim`.

@@ -61,7 +61,7 @@ pub(super) struct Joins {
 impl Joins {
     /// All that may share a launch.
     pub(super) fn of(placed: &Placed, kernels: Kernels) -> Self {
-        let mut search = Search::new(placed);
+        let mut search = JoinSearch::new(placed);
         search.products();
         search.norms();
         search.rotary();
@@ -74,7 +74,7 @@ impl Joins {
 
     /// What may share a launch wherever params and states lie: of a program that others share memory with which launch otherwise.
     pub(super) fn of_any_memory(placed: &Placed, kernels: Kernels) -> Self {
-        let mut search = Search::new(placed);
+        let mut search = JoinSearch::new(placed);
         search.norms();
         search.rotary();
         Self { kernels, ..search.found }
@@ -124,7 +124,7 @@ impl Joins {
     }
 }
 
-struct Search<'a> {
+struct JoinSearch<'a> {
     placed: &'a Placed,
     program: &'a Program,
     /// By value: the ops that read it.
@@ -136,7 +136,7 @@ struct Search<'a> {
     found: Joins,
 }
 
-impl<'a> Search<'a> {
+impl<'a> JoinSearch<'a> {
     fn new(placed: &'a Placed) -> Self {
         let program = &placed.program;
         let mut readers = vec![SmallVec::new(); program.values.len()];

@@ -16,13 +16,13 @@ use super::plan::{Action, EventId, Plan, Region, Step, StreamKind};
 const STREAMS: usize = StreamKind::ALL.len();
 
 /// Bytes that a step touched, in the order of the steps.
-type Touched = Vec<(usize, Range<u64>)>;
+type TouchedRanges = Vec<(usize, Range<u64>)>;
 
 /// What one stream did with one region, as far as another stream is not ordered after it.
 #[derive(Default)]
 struct RegionAccesses {
-    reads: Touched,
-    writes: Touched,
+    reads: TouchedRanges,
+    writes: TouchedRanges,
 }
 
 /// By stream: the last of its steps that something is ordered after.
@@ -30,7 +30,7 @@ type LastOrdered = [Option<usize>; STREAMS];
 
 /// The last step among `past` that touched a byte of `range`. What the asking stream has `seen` is forgotten: it is ordered
 /// after that, and nobody else asks.
-fn last_conflict(past: &mut Touched, seen: Option<usize>, range: &Range<u64>) -> Option<usize> {
+fn last_conflict(past: &mut TouchedRanges, seen: Option<usize>, range: &Range<u64>) -> Option<usize> {
     past.drain(..past.partition_point(|(step, _)| Some(*step) <= seen));
     let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
     past.iter().rev().find(|(_, other)| overlaps(other)).map(|(step, _)| *step)

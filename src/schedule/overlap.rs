@@ -29,7 +29,7 @@ use super::memory::{Reserved, arena_bytes};
 use super::parts::{CHIP, exchange_us};
 use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, StreamKind, Tap};
 use super::with_exchange::{JoinCandidates, left};
-use queue::{Cost, Filling, Ordered, Queue, UnitKind, live, order};
+use queue::{Filling, Ordered, StageQueue, UnitCost, UnitKind, live, order};
 
 /// One part in so many of a card's bytes may be spent on what runs ahead and on memory that is reserved.
 const SPARE_PART: u64 = 32;
@@ -101,7 +101,7 @@ struct StageUnits {
     /// By unit: those that have to stand behind it.
     behind: Vec<Vec<usize>>,
     /// By unit: on the first rank.
-    costs: Vec<Cost>,
+    costs: Vec<UnitCost>,
     /// Bytes of the first rank's arena in the order of the program.
     before: u64,
     /// As many more it may have.
@@ -118,7 +118,7 @@ impl StageUnits {
         let units: Vec<Vec<usize>> =
             units.into_iter().map(|units| units.into_iter().map(|unit| numbers[&unit]).collect()).collect();
         let mut behind: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
-        let mut costs = vec![Cost::default(); all.len()];
+        let mut costs = vec![UnitCost::default(); all.len()];
         for (rank, units) in ranks.iter().zip(&units) {
             mark(rank, units, ranks.len(), &mut costs);
             order_pairs(&rank.plan, units, &mut behind);
@@ -143,8 +143,8 @@ impl StageUnits {
         Self { units, behind, costs, before, spare: (held + before) / SPARE_PART }
     }
 
-    fn queue(&self, filling: Filling, spent: u64) -> Queue<'_> {
-        Queue::new(&self.costs, self.behind.clone(), filling, self.spare * spent / SPENT[0])
+    fn queue(&self, filling: Filling, spent: u64) -> StageQueue<'_> {
+        StageQueue::new(&self.costs, self.behind.clone(), filling, self.spare * spent / SPENT[0])
     }
 
     /// Whether the arena of the first rank is no larger than it may be.
@@ -246,7 +246,7 @@ fn order_pairs(plan: &Plan, units: &[usize], behind: &mut [Vec<usize>]) {
 }
 
 /// Says what each unit of a rank is; a stage has so many `ranks`.
-fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, costs: &mut [Cost]) {
+fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, costs: &mut [UnitCost]) {
     for (at, (step, unit)) in plan.steps.iter().zip(units).enumerate() {
         costs[*unit].pass = begins.partition_point(|begin| *begin <= at);
         let Action::Exchange(exchange) = &step.action else { continue };
@@ -261,7 +261,7 @@ fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, c
 }
 
 /// Adds how long each unit runs on a rank and what it touches.
-fn price(plan: &Plan, units: &[usize], costs: &mut [Cost]) {
+fn price(plan: &Plan, units: &[usize], costs: &mut [UnitCost]) {
     let profile = Profile::of(CHIP);
     let mut known: FxHashMap<Launch, f64> = FxHashMap::default();
     for (step, unit) in plan.steps.iter().zip(units) {

@@ -435,9 +435,9 @@ impl Plan {
     #[must_use]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
         /// Bytes that steps touched.
-        type Touched = Vec<(Range<u64>, usize)>;
+        type TouchingSteps = Vec<(Range<u64>, usize)>;
         // By buffer: what was read and what was written.
-        let mut touched: IdVec<BufferId, [Touched; 2]> = self.buffers.ids().map(|_| Default::default()).collect();
+        let mut touched: IdVec<BufferId, [TouchingSteps; 2]> = self.buffers.ids().map(|_| Default::default()).collect();
         let mut found = Vec::new();
         for (at, step) in self.steps.iter().enumerate() {
             let reads = step.reads().into_iter().map(|view| (view, false));

@@ -354,7 +354,7 @@ fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
 
 /// What all ranks of a group must agree on.
 #[derive(PartialEq, Debug)]
-struct Signature {
+struct ExchangeSignature {
     group: GroupId,
     op: OpId,
     name: &'static str,
@@ -364,7 +364,7 @@ struct Signature {
 }
 
 fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
-    let of = |plan: &Plan| -> Vec<(usize, Signature)> {
+    let of = |plan: &Plan| -> Vec<(usize, ExchangeSignature)> {
         let signature = |(index, step): (usize, &Step)| {
             let Action::Exchange(exchange) = &step.action else { return None };
             let (reduce, counts) = match &exchange.kind {
@@ -377,11 +377,11 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
                 CollectiveKind::Broadcast { root } => (None, vec![exchange.send.elems(), *root]),
             };
             let (group, name, dtype) = (exchange.group, exchange.name(), exchange.send.dtype);
-            Some((index, Signature { group, op: step.op, name, dtype, reduce, counts }))
+            Some((index, ExchangeSignature { group, op: step.op, name, dtype, reduce, counts }))
         };
         plan.steps.iter().enumerate().filter_map(signature).collect()
     };
-    let all: Vec<Vec<(usize, Signature)>> = plans.iter().map(of).collect();
+    let all: Vec<Vec<(usize, ExchangeSignature)>> = plans.iter().map(of).collect();
     for (group, ranks) in plans.first().map(|plan| &plan.groups).into_iter().flat_map(|groups| groups.iter()) {
         let of_group = |rank: usize| all[rank].iter().filter(move |(_, s)| s.group == group).collect::<Vec<_>>();
         let first = of_group(ranks[0]);

@@ -231,7 +231,7 @@ fn outcomes(plan: &Plan) -> Outcomes {
     for (at, step) in plan.steps.iter().enumerate() {
         let Action::Exchange(exchange) = &step.action else { continue };
         let turn = next.entry(exchange.group).or_default();
-        let site = Site { plan, touching: &touching, at, exchange };
+        let site = ExchangeSite { plan, touching: &touching, at, exchange };
         if let Some(outcome) = site.pair() {
             found.insert((exchange.group, *turn), (at, outcome));
         }
@@ -241,14 +241,14 @@ fn outcomes(plan: &Plan) -> Outcomes {
 }
 
 /// An exchange of a plan.
-struct Site<'a> {
+struct ExchangeSite<'a> {
     plan: &'a Plan,
     touching: &'a IdVec<BufferId, Vec<usize>>,
     at: usize,
     exchange: &'a Collective,
 }
 
-impl Site<'_> {
+impl ExchangeSite<'_> {
     /// The pair of this exchange, or why it is none. None if no product is beside it.
     fn pair(&self) -> Option<Result<Pair, String>> {
         match &self.exchange.kind {

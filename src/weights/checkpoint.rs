@@ -297,7 +297,7 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
     for (tensor, file) in &weight_map.0 {
         indexed.entry(file).or_default().push(tensor);
     }
-    let mut opened = Opened::default();
+    let mut opened = OpenedFiles::default();
     for (file, tensors) in indexed {
         if Path::new(file).file_name().is_none_or(|name| name != file) {
             problems.push(
@@ -321,18 +321,18 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
             );
         }
     }
-    let Opened { files, tensors } = opened;
+    let OpenedFiles { files, tensors } = opened;
     problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors, deltas: BTreeMap::new() })
 }
 
 /// The files of an index so far.
 #[derive(Default)]
-struct Opened {
+struct OpenedFiles {
     files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
 }
 
-impl Opened {
+impl OpenedFiles {
     /// Adds a file, of which the index says that it holds `indexed`.
     fn add(
         &mut self,

@@ -34,22 +34,22 @@ struct File {
     version: Option<String>,
     server_count: Option<Value>,
     #[serde(default)]
-    server_list: Vec<Server>,
+    server_list: Vec<ServerEntry>,
     rank_count: Option<Value>,
     #[serde(default)]
     rank_list: Vec<TableRank>,
 }
 
 #[derive(Deserialize)]
-struct Server {
+struct ServerEntry {
     server_id: String,
     host_ip: Option<String>,
     #[serde(default)]
-    device: Vec<Device>,
+    device: Vec<DeviceEntry>,
 }
 
 #[derive(Deserialize)]
-struct Device {
+struct DeviceEntry {
     device_id: Value,
     rank_id: Value,
 }
@@ -60,11 +60,11 @@ struct TableRank {
     device_id: Option<Value>,
     local_id: Option<Value>,
     #[serde(default)]
-    level_list: Vec<Level>,
+    level_list: Vec<LevelEntry>,
 }
 
 #[derive(Deserialize)]
-struct Level {
+struct LevelEntry {
     net_layer: Option<Value>,
     net_instance_id: Option<String>,
 }

@@ -121,8 +121,8 @@ impl LibraryPlace {
                 let path = folder.as_ref().map_or_else(|| PathBuf::from(file), |folder| folder.join(file));
                 match (open_library(&path), role) {
                     (Ok(handle), _) => libraries.open.push((library, handle)),
-                    (Err(reason), Role::Main) => return Err(reason),
-                    (Err(_), Role::Companion) => {}
+                    (Err(reason), LibraryRole::Main) => return Err(reason),
+                    (Err(_), LibraryRole::Companion) => {}
                 }
             }
         }
@@ -131,7 +131,7 @@ impl LibraryPlace {
 }
 
 #[derive(Clone, Copy)]
-enum Role {
+enum LibraryRole {
     /// Must be there.
     Main,
     /// Holds some of the functions in some releases: since 8.5 the runtime, the communicators and each repository of operators have
@@ -139,7 +139,7 @@ enum Role {
     Companion,
 }
 
-fn files_of(library: Library) -> Vec<(&'static str, Role)> {
+fn files_of(library: Library) -> Vec<(&'static str, LibraryRole)> {
     let companions: &[&str] = match library {
         Library::AscendCl => &["libacl_rt.so", "libmsprofiler.so"],
         Library::Hccl => &["libhcomm.so"],
@@ -154,8 +154,8 @@ fn files_of(library: Library) -> Vec<(&'static str, Role)> {
         ],
         Library::NnopBase => &[],
     };
-    let main = (library.file_name(), Role::Main);
-    [main].into_iter().chain(companions.iter().map(|file| (*file, Role::Companion))).collect()
+    let main = (library.file_name(), LibraryRole::Main);
+    [main].into_iter().chain(companions.iter().map(|file| (*file, LibraryRole::Companion))).collect()
 }
 
 /// The folder under `root`, a toolkit's, that holds `libascendcl.so`.

@@ -223,7 +223,7 @@ impl Root {
     fn test(&self, processor: &str, tests: &Tests) -> Result<TimeRow> {
         let (output, took) = self.run(processor, &tests.path, &format!("--show-output {}", tests.only))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let Counts { passed, mut failed, skipped } = Counts::of(&text);
+        let TestCounts { passed, mut failed, skipped } = TestCounts::of(&text);
         if !output.status.success() {
             failed = failed.max(1);
             say(&format!("{text}{}{}", String::from_utf8_lossy(&output.stderr), ended(&output)));
@@ -283,14 +283,14 @@ fn ended(output: &Output) -> String {
 
 /// What a binary of tests said of itself.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct TestCounts {
     passed: u32,
     failed: u32,
     /// Ignored, or said by the test itself: `skipped NAME: why`.
     skipped: u32,
 }
 
-impl Counts {
+impl TestCounts {
     fn of(text: &str) -> Self {
         let mut counts = Self::default();
         for line in text.lines() {
@@ -401,7 +401,7 @@ mod tests {
     fn what_a_test_says_is_counted_once() {
         let text = "running 3 tests\n\nsuccesses:\n\n---- a stdout ----\nskipped a: no /proc\n\n\
                     test result: FAILED. 2 passed; 1 failed; 4 ignored; 0 measured; 7 filtered out; finished in 0.02s\n";
-        assert_eq!(Counts::of(text), Counts { passed: 1, failed: 1, skipped: 5 });
-        assert_eq!(Counts::of("Segmentation fault\n"), Counts::default());
+        assert_eq!(TestCounts::of(text), TestCounts { passed: 1, failed: 1, skipped: 5 });
+        assert_eq!(TestCounts::of("Segmentation fault\n"), TestCounts::default());
     }
 }

@@ -36,7 +36,7 @@ const DRAWS: u32 = 30;
 const SIGNALS: [&str; 4] = ["KILL", "TERM", "INT", "STOP"];
 
 /// A command that is hit.
-struct Command {
+struct KilledCommand {
     name: &'static str,
     /// Its arguments, with `{models}` for the folder of models.
     words: &'static str,
@@ -46,20 +46,20 @@ struct Command {
     window: Duration,
 }
 
-const COMMANDS: [Command; 3] = [
-    Command {
+const COMMANDS: [KilledCommand; 3] = [
+    KilledCommand {
         name: "generate",
         words: "generate --device emulator --model {models}/kjv-qwen2 --dtype f32 --max-new-tokens 900",
         cards: "--cards",
         window: Duration::from_secs(2),
     },
-    Command {
+    KilledCommand {
         name: "verify",
         words: "verify --device emulator --model {models}/kjv-qwen2 --dtype bf16",
         cards: "--cards",
         window: Duration::from_secs(1),
     },
-    Command {
+    KilledCommand {
         name: "bench",
         words: "bench collectives --device emulator --quick --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000",
         cards: "--ranks",
@@ -123,7 +123,7 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     }
     say("torchrun and srun: their variables stand for them\n");
     say("command   launched as          hit by           at    ended in  exit codes          what was said");
-    let mut random = Random(seed);
+    let mut random = SplitMix(seed);
     let (mut kills, mut findings) = (0_u32, 0);
     for case in &cases {
         let outcome = case.run(&program, &mut random)?;
@@ -155,7 +155,7 @@ fn cases() -> Result<Vec<Case>> {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").canonicalize().context("no folder of models")?;
     let models = models.to_str().context("the workspace's path is no text")?;
     let mut cases = Vec::new();
-    for Command { name: command, words, cards, window } in COMMANDS {
+    for KilledCommand { name: command, words, cards, window } in COMMANDS {
         for (form, launch, is_parent) in FORMS {
             if matches!(launch, JobLaunch::Own) && command != "bench" {
                 continue;
@@ -176,7 +176,7 @@ fn cases() -> Result<Vec<Case>> {
 
 impl Case {
     /// Starts the command and hits one of its processes; again if it had come to its end by itself.
-    fn run(&self, program: &Path, random: &mut Random) -> Result<KillOutcome> {
+    fn run(&self, program: &Path, random: &mut SplitMix) -> Result<KillOutcome> {
         let what = || format!("{} as {}", self.command, self.form);
         for _ in 0..DRAWS {
             let moment = self.window.mul_f64(random.share());
@@ -329,9 +329,9 @@ fn line(case: &Case, outcome: &KillOutcome) -> String {
 }
 
 /// Numbers that look random: splitmix64.
-struct Random(u64);
+struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -296,9 +296,9 @@ fn violations(source: &Source) -> Vec<String> {
 }
 
 /// Line and message.
-type Found = Vec<(usize, String)>;
+type FoundLines = Vec<(usize, String)>;
 
-fn check_layers(source: &Source, found: &mut Found) {
+fn check_layers(source: &Source, found: &mut FoundLines) {
     let module = source.module();
     let Some(top) = module.first() else { return };
     let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| layer == top) else {
@@ -325,7 +325,7 @@ fn check_layers(source: &Source, found: &mut Found) {
 }
 
 /// What `exec` may not import must not come to it under the name of `schedule`, which it may.
-fn check_fence(source: &Source, found: &mut Found) {
+fn check_fence(source: &Source, found: &mut FoundLines) {
     let module = source.module();
     if module.first() != Some(&"schedule") {
         return;
@@ -343,7 +343,7 @@ fn check_fence(source: &Source, found: &mut Found) {
     }
 }
 
-fn check_purity(source: &Source, found: &mut Found) {
+fn check_purity(source: &Source, found: &mut FoundLines) {
     let module = source.module();
     let is_planner = source.is_below(&[PURE_FOLDER]) && !source.is_below(&IMPURE_FOLDERS);
     let top = if is_planner { Some(&"planner") } else { module.first().filter(|top| PURE.contains(*top)) };
@@ -358,7 +358,7 @@ fn check_purity(source: &Source, found: &mut Found) {
     }
 }
 
-fn check_unsafe(source: &Source, found: &mut Found) {
+fn check_unsafe(source: &Source, found: &mut FoundLines) {
     if source.is_below(&UNSAFE_ALLOWED) {
         return;
     }
@@ -368,7 +368,7 @@ fn check_unsafe(source: &Source, found: &mut Found) {
     }
 }
 
-fn check_header_and_length(source: &Source, found: &mut Found) {
+fn check_header_and_length(source: &Source, found: &mut FoundLines) {
     if !source.path.ends_with(".rs") {
         return;
     }
@@ -382,7 +382,7 @@ fn check_header_and_length(source: &Source, found: &mut Found) {
     }
 }
 
-fn check_bans(source: &Source, found: &mut Found) {
+fn check_bans(source: &Source, found: &mut FoundLines) {
     // These files spell what they ban.
     if source.is_below(&["xtask/src/tidy.rs", "xtask/src/project/"]) {
         return;
@@ -406,7 +406,7 @@ fn check_bans(source: &Source, found: &mut Found) {
     }
 }
 
-fn check_docs(source: &Source, found: &mut Found) {
+fn check_docs(source: &Source, found: &mut FoundLines) {
     for (line, _) in source.docs.iter().filter(|(_, text)| text.split_whitespace().count() < LEAST_DOC_WORDS) {
         let what = format!(
             "a doc comment of fewer than {LEAST_DOC_WORDS} words: say what the name does not, or remove it, and the `pub` that asks for it"
@@ -415,7 +415,7 @@ fn check_docs(source: &Source, found: &mut Found) {
     }
 }
 
-fn check_whitespace(source: &Source, found: &mut Found) {
+fn check_whitespace(source: &Source, found: &mut FoundLines) {
     for (index, line) in source.text.split('\n').enumerate() {
         if line.ends_with(|c: char| c.is_whitespace()) {
             found.push((index + 1, "whitespace at the end of the line: remove it".to_owned()));
@@ -434,7 +434,7 @@ fn check_whitespace(source: &Source, found: &mut Found) {
     }
 }
 
-fn check_printing(source: &Source, found: &mut Found) {
+fn check_printing(source: &Source, found: &mut FoundLines) {
     if source.is_below(&PRINTING_ALLOWED) {
         return;
     }

@@ -21,7 +21,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
         let model = figures::model()?;
         found.push(operators::run(bench, &model)?);
         found.push(operators::products(bench, &operators::PRODUCTS)?);
-        found.push(compile::run(&compile::Setting::usual(), bench.effort.budget())?);
+        found.push(compile::run(&compile::CompileSetting::usual(), bench.effort.budget())?);
         found.extend(scaling::run(bench)?);
     }
     found.push(peers::recorded()?);

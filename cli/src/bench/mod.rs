@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, BenchReport, Effort, Limits, Machine, collectives, compile, exact, generation, host, load, operators, plot,
-    scaling, served,
+    Bench, BenchReport, Effort, Limits, MeasuringMachine, collectives, compile, exact, generation, host, load,
+    operators, plot, scaling, served,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;
@@ -97,7 +97,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         let svg = drawn.ok_or_else(|| Diagnostics::from(Diagnostic::new("--plot", "this part has nothing to draw")))?;
         files::write("--plot", path, |out| out.write_all(svg.as_bytes()))?;
     }
-    let report = BenchReport { machine: Machine::here(&cards.description), limits, tables };
+    let report = BenchReport { machine: MeasuringMachine::here(&cards.description), limits, tables };
     if let Some(path) = &options.report {
         page::write(&report, path)?;
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::children::BesideOptions;
-use crate::measure::collectives::{Collective, Setting};
+use crate::measure::collectives::{Collective, ExchangeSetting};
 use crate::measure::{compile, exact, generation, scaling, served, train};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::exec::Launching;
@@ -242,10 +242,11 @@ pub(super) struct CompileOptions {
 }
 
 impl CompileOptions {
-    pub(super) fn settings(&self) -> Result<Vec<compile::Setting>, Diagnostics> {
-        let Some(named) = &self.model else { return Ok(compile::Setting::usual()) };
+    pub(super) fn settings(&self) -> Result<Vec<compile::CompileSetting>, Diagnostics> {
+        let Some(named) = &self.model else { return Ok(compile::CompileSetting::usual()) };
         let (name, model) = model::config(named)?;
-        let setting = |cards: &usize| compile::Setting { name: name.clone(), model: model.clone(), cards: *cards };
+        let setting =
+            |cards: &usize| compile::CompileSetting { name: name.clone(), model: model.clone(), cards: *cards };
         Ok(self.cards.iter().map(setting).collect())
     }
 }
@@ -380,13 +381,13 @@ impl BenchOptions {
 
 impl CollectivesOptions {
     /// The same for the library.
-    pub(super) fn setting(&self, is_quick: bool) -> Setting {
+    pub(super) fn setting(&self, is_quick: bool) -> ExchangeSetting {
         let factor = self.step_factor.unwrap_or(if is_quick { 16 } else { 4 });
-        Setting {
+        ExchangeSetting {
             ops: if self.op.is_empty() { Collective::ALL.to_vec() } else { self.op.clone() },
             dtypes: self.dtype.clone(),
             ranks: if self.ranks.is_empty() { vec![DEFAULT_RANKS] } else { self.ranks.clone() },
-            bytes: Setting::sizes(self.min_bytes, self.max_bytes, factor),
+            bytes: ExchangeSetting::sizes(self.min_bytes, self.max_bytes, factor),
             iterations: self.iterations,
             warmup: self.warmup,
         }

@@ -39,7 +39,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (mut installed, mut missing) = (Vec::new(), Vec::new());
     for peer in Peer::ALL {
-        match Ready::find(peer, threads)? {
+        match ReadyPeer::find(peer, threads)? {
             Ok(ready) => installed.push(ready),
             Err(what) => missing.push((peer, what)),
         }
@@ -74,7 +74,7 @@ fn ours(bench: &Bench, peer: Peer) -> Result<Times, Failure> {
 }
 
 /// A peer that is installed, with what it needs.
-struct Ready {
+struct ReadyPeer {
     peer: Peer,
     threads: usize,
     /// What runs it: an interpreter, a launcher, or its own benchmark.
@@ -83,7 +83,7 @@ struct Ready {
     file: Option<Unnamed>,
 }
 
-impl Ready {
+impl ReadyPeer {
     /// The peer, or what of it is missing.
     fn find(peer: Peer, threads: usize) -> Result<Result<Self, String>, Failure> {
         let ready = |program, file| Ok(Ok(Self { peer, threads, program, file }));

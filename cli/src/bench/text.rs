@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::measure::report::{Cell, Column, Form};
-use crate::measure::{BenchReport, Machine, Table};
+use crate::measure::{BenchReport, MeasuringMachine, Table};
 use ascend_tp::base::Bytes;
 
 use crate::numbers::{counted, grouped};
@@ -21,8 +21,8 @@ pub(super) fn render(report: &BenchReport) -> String {
 }
 
 /// What the figures were taken on, in a line.
-pub(super) fn machine(machine: &Machine) -> String {
-    let Machine { date, processor, cores, isa, cards, optimised } = machine;
+pub(super) fn machine(machine: &MeasuringMachine) -> String {
+    let MeasuringMachine { date, processor, cores, isa, cards, optimised } = machine;
     let build = if *optimised { "" } else { ", built without optimisations" };
     format!("{date}, {processor}, {}, {isa}; {cards}{build}", counted(*cores, "core"))
 }

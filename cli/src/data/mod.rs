@@ -54,11 +54,11 @@ Examples:
 #[derive(Debug, Args)]
 pub(super) struct DataOptions {
     #[command(subcommand)]
-    part: Part,
+    part: DataCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Part {
+enum DataCommand {
     /// Make token ids of texts, in Megatron's format
     #[command(after_help = PREPARE_EXAMPLES)]
     Prepare(PrepareOptions),
@@ -124,9 +124,9 @@ struct TokenizerOptions {
 /// Runs the command.
 pub(super) fn run(options: &DataOptions) -> Result<Outcome, Failure> {
     match &options.part {
-        Part::Prepare(options) => run_prepare(options)?,
-        Part::Inspect(options) => run_inspect(options)?,
-        Part::Tokenizer(options) => run_tokenizer(options)?,
+        DataCommand::Prepare(options) => run_prepare(options)?,
+        DataCommand::Inspect(options) => run_inspect(options)?,
+        DataCommand::Tokenizer(options) => run_tokenizer(options)?,
     }
     Ok(Outcome::Done)
 }

@@ -45,14 +45,14 @@ const TOKENS: usize = 8;
 const CONTEXT: usize = 16;
 
 /// A program of a command, compiled for one card.
-struct Use {
+struct OperatorUse {
     command: &'static str,
     program: Program,
     plan: Plan,
 }
 
 /// The programs of the commands, on cards that have these kernels.
-fn uses(kernels: Kernels) -> Result<Vec<Use>, Diagnostics> {
+fn uses(kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     let config = ModelConfig::from_json(MODEL)?;
     let mut uses = generating(&config, kernels)?;
     uses.extend(training(&config, kernels)?);
@@ -63,7 +63,7 @@ fn uses(kernels: Kernels) -> Result<Vec<Use>, Diagnostics> {
 }
 
 /// What `train` launches kernels for where there is much of it: the squares of a gradient and the exponentials of a loss.
-fn large(kernels: Kernels) -> Result<Use, Diagnostics> {
+fn large(kernels: Kernels) -> Result<OperatorUse, Diagnostics> {
     let mut build = Builder::new("large");
     let gradient = build.input("gradient", [1 << 20], DType::F32);
     let squares = build.matmul("a,a->", gradient, gradient);
@@ -81,14 +81,14 @@ fn on_one_card(
     kv_heads: usize,
     group: usize,
     kernels: Kernels,
-) -> Result<Use, Diagnostics> {
+) -> Result<OperatorUse, Diagnostics> {
     let mesh = Mesh::tensor_parallel(1, kv_heads, group)
         .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
     let mut compiled = compile(program, &mesh, &Pins::auto(Residual::Replicate), Target::with_kernels(kernels))?;
-    Ok(Use { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) })
+    Ok(OperatorUse { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) })
 }
 
-fn generating(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnostics> {
+fn generating(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     let mut uses = Vec::new();
     let precisions = [
         ("generate --dtype f32", DType::F32.into()),
@@ -106,7 +106,7 @@ fn generating(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagno
     Ok(uses)
 }
 
-fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnostics> {
+fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     let mut uses = Vec::new();
     let sgd = Optimizer::Sgd { momentum: 0.9 };
     let recipes = [
@@ -129,7 +129,7 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<Use>, Diagnost
                 },
             )?
             .remove(0);
-            uses.push(Use { command, program: placed.program, plan });
+            uses.push(OperatorUse { command, program: placed.program, plan });
         }
     }
     Ok(uses)
@@ -233,7 +233,7 @@ fn check_of(
 }
 
 /// Every value of a program on a card.
-fn run(cann: &Arc<Cann>, of: &Use, kernels: &KernelSource) -> Result<Vec<Option<HostTensor>>, exec::Error> {
+fn run(cann: &Arc<Cann>, of: &OperatorUse, kernels: &KernelSource) -> Result<Vec<Option<HostTensor>>, exec::Error> {
     let program = &of.program;
     let mut values: Vec<Option<HostTensor>> =
         program.values.values().iter().map(|value| (value.role != Role::Result).then(|| given(value))).collect();
@@ -303,7 +303,11 @@ struct HiddenOps {
 }
 
 /// Compares each op's results with its meaning on the operands that the card had; where it shows no operand, on the operand's meaning.
-fn compare(of: &Use, mut values: Vec<Option<HostTensor>>, found: &mut BTreeMap<&'static str, BTreeMap<String, Worst>>) {
+fn compare(
+    of: &OperatorUse,
+    mut values: Vec<Option<HostTensor>>,
+    found: &mut BTreeMap<&'static str, BTreeMap<String, Worst>>,
+) {
     let program = &of.program;
     let mut by_op: BTreeMap<usize, Vec<&'static str>> = BTreeMap::new();
     for (op, name) in calls(&of.plan) {

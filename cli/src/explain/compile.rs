@@ -30,7 +30,7 @@ pub(super) struct ExplainRequest<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(super) struct PassShape {
     /// New tokens of each sequence.
     pub(super) sequence: usize,
     /// What it gives back.
@@ -40,7 +40,7 @@ pub(super) struct Pass {
 /// One program, split and scheduled.
 #[derive(Debug)]
 pub(super) struct Compiled {
-    pub(super) pass: Pass,
+    pub(super) pass: PassShape,
     pub(super) program: Program,
     pub(super) split: Parallelized,
     /// Why each weight is cut as it is, by name.
@@ -98,7 +98,7 @@ impl<'a> ExplainRequest<'a> {
 
     /// How the residual stream lies in a program. A session keeps it whole in a decode step, which has one token a
     /// sequence and nothing to cut.
-    pub(super) const fn residual(&self, pass: Pass) -> Residual {
+    pub(super) const fn residual(&self, pass: PassShape) -> Residual {
         if pass.sequence == 1 { Residual::Replicate } else { self.deployment.residual }
     }
 
@@ -112,20 +112,20 @@ impl<'a> ExplainRequest<'a> {
     /// # Errors
     /// What the first pass that finds a problem finds.
     pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
-        let prefill = Pass { sequence: self.prefill_tokens(), head: Head::LastLogits };
-        let greedy = |sequence| Pass { sequence, head: Head::LastToken };
+        let prefill = PassShape { sequence: self.prefill_tokens(), head: Head::LastLogits };
+        let greedy = |sequence| PassShape { sequence, head: Head::LastToken };
         let decides = self.compile_pass(prefill, None)?;
         if self.sequence == prefill.sequence {
             let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
             return Ok(Programs { shown: decides, alternatives: vec![other] });
         }
         // As in a session: the decode step takes weights and caches as the prefill has them.
-        let shown = self.compile_pass(Pass { sequence: self.sequence, ..prefill }, Some(&decides))?;
+        let shown = self.compile_pass(PassShape { sequence: self.sequence, ..prefill }, Some(&decides))?;
         let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
         Ok(Programs { shown, alternatives: vec![other, decides] })
     }
 
-    fn compile_pass(&self, pass: Pass, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
+    fn compile_pass(&self, pass: PassShape, decides: Option<&Compiled>) -> Result<Compiled, Diagnostics> {
         let Deployment { batch, context, precision, target, .. } = self.deployment;
         let run = RunShape { batch, sequence: pass.sequence, cache_length: context };
         let program = match pass.sequence {

@@ -25,12 +25,12 @@ pub(super) struct ExplainReport {
     pub(super) dtype: &'static str,
     pub(super) cards: usize,
     pub(super) mesh: String,
-    pub(super) program: Pass,
+    pub(super) program: PassReport,
     /// New tokens a sequence of the prefill by whose exchanges the weights are cut.
     pub(super) deciding_sequence: usize,
-    pub(super) weights: Vec<Weight>,
-    pub(super) collectives: Vec<Collective>,
-    pub(super) launches: Launches,
+    pub(super) weights: Vec<WeightReport>,
+    pub(super) collectives: Vec<CollectiveReport>,
+    pub(super) launches: LaunchReport,
     pub(super) totals: Totals,
     pub(super) memory: CardBytes,
     /// The same model in other passes.
@@ -39,7 +39,7 @@ pub(super) struct ExplainReport {
 
 /// One forward pass.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Pass {
+pub(super) struct PassReport {
     pub(super) batch: usize,
     /// New tokens of each sequence.
     pub(super) sequence: usize,
@@ -53,7 +53,7 @@ pub(super) struct Pass {
 
 /// One weight. Shapes and bytes are of the fullest card.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Weight {
+pub(super) struct WeightReport {
     pub(super) name: String,
     pub(super) layer: Option<usize>,
     pub(super) shape: Vec<usize>,
@@ -67,7 +67,7 @@ pub(super) struct Weight {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Collective {
+pub(super) struct CollectiveReport {
     pub(super) op: &'static str,
     pub(super) layer: Option<usize>,
     pub(super) axes: String,
@@ -84,7 +84,7 @@ pub(super) struct Collective {
 
 /// What the first card is given for a layer in the middle.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Launches {
+pub(super) struct LaunchReport {
     /// Operators and collectives, both.
     pub(super) count: usize,
     /// In the order of the first of each.
@@ -92,13 +92,13 @@ pub(super) struct Launches {
     /// Ops that might share the launch of another.
     pub(super) apart: Vec<SeparateLaunch>,
     /// Which keys its attention reads.
-    pub(super) keys: Keys,
+    pub(super) keys: KeysRead,
 }
 
 /// Which keys attention reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Keys {
+pub(super) enum KeysRead {
     /// Those of the tokens of the run.
     Own,
     /// Those that are there, and less than a block more.
@@ -164,7 +164,7 @@ pub(super) struct CardBytes {
 /// The figures of another pass.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Alternative {
-    pub(super) program: Pass,
+    pub(super) program: PassReport,
     pub(super) totals: Totals,
     pub(super) arena: u64,
 }
@@ -185,7 +185,7 @@ impl ExplainReport {
             deciding_sequence: request.prefill_tokens(),
             weights: weights(shown),
             totals: totals(&found, request.deployment.batch * shown.pass.sequence),
-            collectives: found.into_iter().map(Collective::from).collect(),
+            collectives: found.into_iter().map(CollectiveReport::from).collect(),
             launches: launches(&shown.plans[0], config.layers / 2, shown.pass.sequence),
             memory: memory(&shown.plans, request),
             alternatives: alternatives
@@ -200,8 +200,8 @@ impl ExplainReport {
     }
 }
 
-fn pass(request: &ExplainRequest<'_>, compiled: &Compiled) -> Pass {
-    Pass {
+fn pass(request: &ExplainRequest<'_>, compiled: &Compiled) -> PassReport {
+    PassReport {
         batch: request.deployment.batch,
         sequence: compiled.pass.sequence,
         context: request.deployment.context,
@@ -217,7 +217,7 @@ fn parameters(program: &Program) -> u64 {
     params.filter(|value| !is_scale(value)).map(|value| value.shape.elems() as u64).sum()
 }
 
-fn weights(compiled: &Compiled) -> Vec<Weight> {
+fn weights(compiled: &Compiled) -> Vec<WeightReport> {
     let placed = &compiled.split.lowered;
     let row = |id| {
         let (value, layout) = (&compiled.program.values[id], &placed.layouts[id]);
@@ -229,7 +229,7 @@ fn weights(compiled: &Compiled) -> Vec<Weight> {
             true => "whole, as what it is combined with".to_owned(),
             false => "cut as what it is combined with".to_owned(),
         });
-        Weight {
+        WeightReport {
             layer: layer_of(&value.name),
             name: value.name.clone(),
             shape: value.shape.to_vec(),
@@ -243,7 +243,7 @@ fn weights(compiled: &Compiled) -> Vec<Weight> {
     compiled.program.with_role(Role::Param).map(row).collect()
 }
 
-impl From<ExplainedExchange> for Collective {
+impl From<ExplainedExchange> for CollectiveReport {
     fn from(exchange: ExplainedExchange) -> Self {
         Self {
             op: exchange.kind,
@@ -258,7 +258,7 @@ impl From<ExplainedExchange> for Collective {
     }
 }
 
-fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
+fn launches(plan: &Plan, layer: usize, sequence: usize) -> LaunchReport {
     let name = |op: OpId| {
         let note = &plan.notes[op];
         let value = note.value.rsplit('.').next().unwrap_or_default();
@@ -289,11 +289,11 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> Launches {
     });
     let is_told = |step: &Step| matches!(&step.action, Action::Launch(call) if plan.known_mask(call).is_some());
     let keys = match sequence {
-        1 if plan.steps.iter().any(is_told) => Keys::There,
-        1 => Keys::All,
-        _ => Keys::Own,
+        1 if plan.steps.iter().any(is_told) => KeysRead::There,
+        1 => KeysRead::All,
+        _ => KeysRead::Own,
     };
-    Launches { count: calls.iter().map(|call| call.count).sum(), apart: apart.collect(), keys, calls }
+    LaunchReport { count: calls.iter().map(|call| call.count).sum(), apart: apart.collect(), keys, calls }
 }
 
 fn totals(exchanges: &[ExplainedExchange], tokens: usize) -> Totals {
@@ -365,6 +365,6 @@ mod tests {
         // 2 × (2 × 7/8 × 1600) + 3/4 × 400
         assert_eq!(found.sent_bytes_per_card, 5900);
         assert_eq!(found.sent_bytes_per_card_and_token, 2950);
-        assert_eq!(Collective::from(list[1].clone()).layer, Some(3));
+        assert_eq!(CollectiveReport::from(list[1].clone()).layer, Some(3));
     }
 }

@@ -6,7 +6,7 @@ use ascend_tp::emulator::Soc;
 use ascend_tp::exec::KEY_BLOCK;
 
 use super::fold::{class_of, fold};
-use super::report::{Alternative, CardBytes, ExplainReport, Keys, Launches, Pass, Totals};
+use super::report::{Alternative, CardBytes, ExplainReport, KeysRead, LaunchReport, PassReport, Totals};
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::table::{Align, Table};
 
@@ -40,7 +40,7 @@ pub(super) fn render(report: &ExplainReport) -> String {
 }
 
 /// `decode step: batch 1, one new token a sequence, a KV cache of 32,768 positions, residual stream whole`
-fn describe(pass: &Pass) -> String {
+fn describe(pass: &PassReport) -> String {
     let name = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let residual = match pass.residual {
         "seq" => "cut along the sequence",
@@ -125,7 +125,7 @@ fn collectives(report: &ExplainReport) -> String {
     table.to_string()
 }
 
-fn launches(launches: &Launches) -> String {
+fn launches(launches: &LaunchReport) -> String {
     let mut table = Table::new([("count", Align::Right), ("call", Align::Left), ("computes", Align::Left)]);
     for call in &launches.calls {
         table.row([format!("{} x", call.count), call.call.clone(), call.computes.join(", ")]);
@@ -135,13 +135,13 @@ fn launches(launches: &Launches) -> String {
         let _ = writeln!(text, "  Alone: {}, as {}.", apart.op, apart.reason);
     }
     let _ = match launches.keys {
-        Keys::Own => writeln!(text, "  Attention reads the keys of the tokens themselves."),
-        Keys::There => writeln!(
+        KeysRead::Own => writeln!(text, "  Attention reads the keys of the tokens themselves."),
+        KeysRead::There => writeln!(
             text,
             "  Attention reads the keys that are there and at most {} more: it is told how many by the host, in graphs too.",
             KEY_BLOCK - 1
         ),
-        Keys::All => {
+        KeysRead::All => {
             writeln!(text, "  Attention reads all keys there is room for, as no operator takes this type or head size.")
         }
     };
@@ -157,7 +157,7 @@ fn totals(report: &ExplainReport) -> String {
         ("for each token", Align::Right),
         ("arena", Align::Right),
     ]);
-    let mut row = |pass: &Pass, totals: &Totals, arena: u64| {
+    let mut row = |pass: &PassReport, totals: &Totals, arena: u64| {
         table.row([
             name(pass),
             grouped(totals.tokens as u64),
@@ -175,7 +175,7 @@ fn totals(report: &ExplainReport) -> String {
 }
 
 /// `decode step, likeliest token`
-fn name(pass: &Pass) -> String {
+fn name(pass: &PassReport) -> String {
     let kind = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let output = if pass.output == "token" { "likeliest token only" } else { "logits" };
     let residual = if pass.residual == "seq" { ", residual seq" } else { "" };
@@ -191,7 +191,7 @@ fn counts(totals: &Totals) -> String {
     totals.by_op.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn memory(memory: &CardBytes, pass: &Pass) -> String {
+fn memory(memory: &CardBytes, pass: &PassReport) -> String {
     let mut table = Table::new([("kind", Align::Left), ("bytes", Align::Right), ("", Align::Right), ("", Align::Left)]);
     let tokens = pass.batch * pass.context;
     let caches = format!("{} for each of {}", grouped(memory.kv_per_token), counted(tokens, "position"));

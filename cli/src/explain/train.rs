@@ -23,7 +23,7 @@ use ascend_tp_planner::simulate::{Awaited, Limit, SimulatedSpan, Simulator, expo
 use serde::Serialize;
 
 use super::fold::class_of;
-use super::report::Collective;
+use super::report::CollectiveReport;
 use crate::arguments::ExplainOptions;
 use crate::cards;
 use crate::failure::{Failure, Outcome};
@@ -61,9 +61,9 @@ struct TrainExplanation {
     memory: Option<TrainMemory>,
     /// Of the layer in the middle and the card that has it, in all micro-batches: operators.
     launches: LaunchCounts,
-    collectives: Vec<Timed>,
+    collectives: Vec<TimedExchange>,
     /// The longest first.
-    exposed: Vec<Waited>,
+    exposed: Vec<ExposedWait>,
 }
 
 /// What a step takes in the best order, in microseconds.
@@ -75,7 +75,7 @@ struct BestStep {
 
 /// Exchanges beside which no operator runs, of one kind and with one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Waited {
+struct ExposedWait {
     /// The op and its value.
     of: String,
     /// For so long in a step, in microseconds.
@@ -163,9 +163,9 @@ impl fmt::Display for TrainMemory {
 /// One collective of the program of a micro-batch, or one transfer of a pipeline. Times are of the slowest card of its stage, a
 /// mean over those of a step.
 #[derive(Debug, Serialize)]
-struct Timed {
+struct TimedExchange {
     #[serde(flatten)]
-    collective: Collective,
+    collective: CollectiveReport,
     dtype: &'static str,
     /// Whose program it is of: `only`, `first`, `middle`, `last`; or `update`; `all` of what stages send each other.
     micro_batch: &'static str,
@@ -314,7 +314,7 @@ impl Seen<'_> {
     }
 
     /// Adds the exchanges that are exposed in so many runs, alike ones of alike layers as one.
-    fn add_waits(&self, times: usize, all: &mut Vec<Waited>) {
+    fn add_waits(&self, times: usize, all: &mut Vec<ExposedWait>) {
         let name = |step: usize| {
             let note = &self.plan.notes[self.plan.steps[step].op];
             format!("{} of {}", note.kind, class_of(&note.value))
@@ -337,7 +337,7 @@ impl Seen<'_> {
                 all.iter_mut().find(|known| (&known.of, &known.behind, &known.awaited) == (&of, &behind, &awaited));
             match known {
                 Some(known) => known.us += us,
-                None => all.push(Waited { of, us, behind, awaited }),
+                None => all.push(ExposedWait { of, us, behind, awaited }),
             }
         }
     }
@@ -345,7 +345,7 @@ impl Seen<'_> {
 
 /// The collectives of a run that a step has so many times, in the order of its programs, and behind them what stages send each
 /// other; of each stage one card is seen.
-fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Timed> {
+fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<TimedExchange> {
     let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
     let mut found = Vec::new();
     let mut first_note = 0;
@@ -392,11 +392,11 @@ impl Seen<'_> {
         runs: usize,
         dtype: &'static str,
         micro_batch: &'static str,
-        collective: Collective,
+        collective: CollectiveReport,
         apart: Option<String>,
-    ) -> Timed {
+    ) -> TimedExchange {
         let count = of.times as f64;
-        Timed {
+        TimedExchange {
             collective,
             dtype,
             micro_batch,
@@ -418,7 +418,7 @@ impl Seen<'_> {
     }
 
     /// What this stage sends to another one.
-    fn sent(&self, op: OpId, of: &Exchanged, runs: usize, stage: usize) -> Option<Timed> {
+    fn sent(&self, op: OpId, of: &Exchanged, runs: usize, stage: usize) -> Option<TimedExchange> {
         let is_own = |step: &&Step| step.op == op;
         let (to, sent) = self.plan.steps.iter().filter(is_own).find_map(|step| match &step.action {
             Action::Exchange(exchange) => match exchange.kind {
@@ -428,7 +428,7 @@ impl Seen<'_> {
             _ => None,
         })?;
         let note = &self.plan.notes[op];
-        let collective = Collective {
+        let collective = CollectiveReport {
             op: "send",
             layer: note.layer,
             axes: PIPELINE.to_owned(),
@@ -459,7 +459,7 @@ fn beside(plan: &Plan, spans: &[Option<SimulatedSpan>], exchange: SimulatedSpan)
 
 /// Alike collectives of alike layers and of all micro-batches.
 struct CollectivesRow<'a> {
-    first: &'a Timed,
+    first: &'a TimedExchange,
     times: usize,
     us: f64,
     hidden_us: f64,
@@ -471,7 +471,7 @@ fn rows(report: &TrainExplanation) -> Vec<CollectivesRow<'_>> {
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
     let mut rows: Vec<CollectivesRow<'_>> = Vec::new();
     for found in &report.collectives {
-        let Collective { op, value, tensors, axes, bytes, reason, .. } = &found.collective;
+        let CollectiveReport { op, value, tensors, axes, bytes, reason, .. } = &found.collective;
         let class =
             (op, class_of(value), tensors, axes, bytes, found.dtype, class_of(reason), found.call, &found.apart);
         let place = *places.entry(class).or_insert(rows.len());
@@ -584,7 +584,7 @@ fn apart(rows: &[CollectivesRow<'_>]) -> String {
     for row in rows {
         let Some(reason) = &row.first.apart else { continue };
         is_empty = false;
-        let Collective { op, value, .. } = &row.first.collective;
+        let CollectiveReport { op, value, .. } = &row.first.collective;
         table.row([format!("{} x", row.times), format!("{op} of {}", class_of(value)), reason.clone()]);
     }
     if is_empty { String::new() } else { format!("\nExchanges beside a product\n{table}\n") }
@@ -602,7 +602,7 @@ fn waits(report: &TrainExplanation) -> String {
     ]);
     let shown = report.exposed.iter().filter(|waited| waited.us >= 0.5).take(WAITS_SHOWN);
     let mut is_empty = true;
-    for Waited { of, us, behind, awaited } in shown {
+    for ExposedWait { of, us, behind, awaited } in shown {
         is_empty = false;
         table.row([format!("{us:.0}"), of.clone(), behind.clone(), awaited.clone()]);
     }

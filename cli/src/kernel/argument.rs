@@ -11,7 +11,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 /// What a kernel is called with, one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Argument {
+pub(super) enum KernelValue {
     Memory(MemoryArgument),
     /// The bytes of a value.
     Value(Vec<u8>),
@@ -22,15 +22,15 @@ pub(super) enum Argument {
 /// Device memory that is an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryArgument {
-    pub(super) direction: Direction,
+    pub(super) direction: MemoryUse,
     pub(super) element: ArgumentType,
     pub(super) count: usize,
-    pub(super) source: Source,
+    pub(super) source: MemorySource,
 }
 
 /// What a kernel does with its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum MemoryUse {
     In,
     Out,
     InOut,
@@ -38,7 +38,7 @@ pub(super) enum Direction {
 
 /// Where contents come from, or go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum MemorySource {
     Nothing,
     File(PathBuf),
     Random(u64),
@@ -125,15 +125,15 @@ impl ArgumentType {
     }
 }
 
-impl FromStr for Argument {
+impl FromStr for KernelValue {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (first, rest) = text.split_once(':').ok_or("expected in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE")?;
         let direction = match first {
-            "in" => Direction::In,
-            "out" => Direction::Out,
-            "inout" => Direction::InOut,
+            "in" => MemoryUse::In,
+            "out" => MemoryUse::Out,
+            "inout" => MemoryUse::InOut,
             "bytes" => return Ok(Self::Structure(rest.into())),
             other => return ArgumentType::find(other)?.parse(rest).map(Self::Value),
         };
@@ -150,20 +150,20 @@ impl FromStr for Argument {
     }
 }
 
-fn source(direction: Direction, text: Option<&str>) -> Result<Source, String> {
+fn source(direction: MemoryUse, text: Option<&str>) -> Result<MemorySource, String> {
     let found = match text {
-        None | Some("") => Source::Nothing,
+        None | Some("") => MemorySource::Nothing,
         Some(text) => match text.split_once('=') {
-            Some(("random", seed)) => Source::Random(seed.parse().map_err(|_| format!("`{seed}` is no seed"))?),
-            Some(("expect", file)) => Source::Expect(file.into()),
-            _ => Source::File(text.into()),
+            Some(("random", seed)) => MemorySource::Random(seed.parse().map_err(|_| format!("`{seed}` is no seed"))?),
+            Some(("expect", file)) => MemorySource::Expect(file.into()),
+            _ => MemorySource::File(text.into()),
         },
     };
     match (direction, &found) {
-        (Direction::In | Direction::InOut, Source::Nothing | Source::Expect(_)) => {
+        (MemoryUse::In | MemoryUse::InOut, MemorySource::Nothing | MemorySource::Expect(_)) => {
             Err("what is read has contents: expected FILE or random=SEED".to_owned())
         }
-        (Direction::Out, Source::Random(_)) => {
+        (MemoryUse::Out, MemorySource::Random(_)) => {
             Err("`out` is not read: expected nothing, FILE or expect=FILE".to_owned())
         }
         _ => Ok(found),
@@ -181,8 +181,8 @@ impl MemoryArgument {
     /// The file cannot be read, or has another length.
     pub(super) fn contents(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match (&self.source, self.direction) {
-            (Source::Random(seed), _) => Ok(Some(self.element.random(*seed, self.count))),
-            (Source::File(path), Direction::In | Direction::InOut) => self.read(path).map(Some),
+            (MemorySource::Random(seed), _) => Ok(Some(self.element.random(*seed, self.count))),
+            (MemorySource::File(path), MemoryUse::In | MemoryUse::InOut) => self.read(path).map(Some),
             _ => Ok(None),
         }
     }
@@ -193,7 +193,7 @@ impl MemoryArgument {
     /// As of [`contents`](Self::contents).
     pub(super) fn expected(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match &self.source {
-            Source::Expect(path) => self.read(path).map(Some),
+            MemorySource::Expect(path) => self.read(path).map(Some),
             _ => Ok(None),
         }
     }
@@ -220,16 +220,16 @@ mod tests {
 
     #[test]
     fn arguments_are_memory_or_values() {
-        let memory = "in:bf16:24:random=7".parse::<Argument>().expect("memory");
+        let memory = "in:bf16:24:random=7".parse::<KernelValue>().expect("memory");
         let expected = MemoryArgument {
-            direction: Direction::In,
+            direction: MemoryUse::In,
             element: ArgumentType::Bf16,
             count: 24,
-            source: Source::Random(7),
+            source: MemorySource::Random(7),
         };
-        assert_eq!(memory, Argument::Memory(expected));
-        assert_eq!("i16:-2".parse(), Ok(Argument::Value(vec![0xfe, 0xff])));
-        assert_eq!("f16:1".parse(), Ok(Argument::Value(vec![0, 0x3c])));
+        assert_eq!(memory, KernelValue::Memory(expected));
+        assert_eq!("i16:-2".parse(), Ok(KernelValue::Value(vec![0xfe, 0xff])));
+        assert_eq!("f16:1".parse(), Ok(KernelValue::Value(vec![0, 0x3c])));
         for (wrong, says) in [
             ("f32", "expected in|out|inout"),
             ("f31:1", "`f31` is no type"),
@@ -239,7 +239,7 @@ mod tests {
             ("in:f32:8", "expected FILE or random=SEED"),
             ("out:f32:8:random=1", "expected nothing, FILE or expect=FILE"),
         ] {
-            let said = wrong.parse::<Argument>().expect_err(wrong);
+            let said = wrong.parse::<KernelValue>().expect_err(wrong);
             assert!(said.contains(says), "{wrong}: {said}");
         }
     }

@@ -11,7 +11,7 @@ use ascend_tp::emulator::{Config, Emulator, KernelFinding, KernelRun, Soc};
 use ascend_tp_machine::{OperatorCost, Profile};
 use serde::Serialize;
 
-use super::argument::{self, Argument, Direction, MemoryArgument, Source};
+use super::argument::{self, KernelValue, MemoryArgument, MemorySource, MemoryUse};
 use super::{CheckOptions, input, signature};
 use crate::failure::{Failure, Outcome};
 use crate::site::{chip, keep};
@@ -24,14 +24,14 @@ struct KernelReport {
     blocks: u32,
     /// In how many orders the cores took turns, the last of which has the findings.
     orders: u64,
-    findings: Vec<Found>,
+    findings: Vec<CheckFinding>,
     /// Of the last launch.
-    cost: Cost,
+    cost: LaunchCost,
 }
 
 /// One finding, of the rules of vector cores or of the memory that was given.
 #[derive(Debug, Serialize)]
-struct Found {
+struct CheckFinding {
     rule: String,
     core: Option<u32>,
     file: Option<String>,
@@ -45,7 +45,7 @@ struct Found {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Cost {
+struct LaunchCost {
     /// Of the slowest core.
     cycles: u64,
     scalar_cycles: u64,
@@ -60,12 +60,12 @@ struct Cost {
 }
 
 /// What a launch is made of, read before any.
-struct Prepared {
-    values: Vec<Given>,
+struct PreparedLaunch {
+    values: Vec<PreparedValue>,
     names: Vec<String>,
 }
 
-enum Given {
+enum PreparedValue {
     Value(Vec<u8>),
     Memory { argument: MemoryArgument, contents: Option<Vec<u8>>, expected: Option<Vec<u8>> },
 }
@@ -74,7 +74,7 @@ enum Given {
 pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     let mut problems = Diagnostics::new();
     let soc = keep(chip(&options.card).map_err(Into::into), &mut problems);
-    let values: Vec<Given> =
+    let values: Vec<PreparedValue> =
         options.arguments.iter().filter_map(|argument| keep(given(argument), &mut problems)).collect();
     let Some(soc) = soc.filter(|_| problems.is_empty()) else { return Err(problems.into()) };
     let compiler = Compiler::find().map_err(input)?;
@@ -83,8 +83,8 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     let sources = std::slice::from_ref(&options.file);
     let entries = compiler.build(sources, &options.source.options, &library).map_err(input)?;
     let entry = find(&entries, options)?;
-    let prepared = Prepared { values, names: entry.params.clone() };
-    let bench = Bench::open(soc, &library, &options.launch)?;
+    let prepared = PreparedLaunch { values, names: entry.params.clone() };
+    let bench = KernelBench::open(soc, &library, &options.launch)?;
     let mut findings = Vec::new();
     let mut last = None;
     let mut orders = 0;
@@ -109,15 +109,19 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     Ok(if report.findings.is_empty() { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-fn given(argument: &Argument) -> Result<Given, Diagnostics> {
+fn given(argument: &KernelValue) -> Result<PreparedValue, Diagnostics> {
     Ok(match argument {
-        Argument::Value(bytes) => Given::Value(bytes.clone()),
-        Argument::Structure(path) => Given::Value(argument::read(path)?),
-        Argument::Memory(memory) => {
-            if let (Direction::Out, Source::File(path)) = (memory.direction, &memory.source) {
+        KernelValue::Value(bytes) => PreparedValue::Value(bytes.clone()),
+        KernelValue::Structure(path) => PreparedValue::Value(argument::read(path)?),
+        KernelValue::Memory(memory) => {
+            if let (MemoryUse::Out, MemorySource::File(path)) = (memory.direction, &memory.source) {
                 files::check("--arg", path)?;
             }
-            Given::Memory { argument: memory.clone(), contents: memory.contents()?, expected: memory.expected()? }
+            PreparedValue::Memory {
+                argument: memory.clone(),
+                contents: memory.contents()?,
+                expected: memory.expected()?,
+            }
         }
     })
 }
@@ -140,7 +144,7 @@ fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a Ke
 }
 
 /// A card with the kernel loaded.
-struct Bench {
+struct KernelBench {
     device: Arc<Device>,
     stream: Stream,
     kernel: Kernel,
@@ -149,9 +153,9 @@ struct Bench {
 }
 
 /// Where memory of a launch was, and what it held after it; None of a value.
-type Output = Option<(u64, Vec<u8>)>;
+type OutputBytes = Option<(u64, Vec<u8>)>;
 
-impl Bench {
+impl KernelBench {
     fn open(soc: Soc, library: &Path, name: &str) -> Result<Self, Failure> {
         let config = Config { soc, ..Config::with_cards(1) };
         let emulator = Emulator::new(config).context("the emulated card").map_err(Failure::Run)?;
@@ -166,12 +170,12 @@ impl Bench {
     }
 
     /// One launch: what it did, and what each memory holds after it.
-    fn launch(&self, blocks: u32, prepared: &Prepared) -> Result<(KernelRun, Vec<Output>), Failure> {
+    fn launch(&self, blocks: u32, prepared: &PreparedLaunch) -> Result<(KernelRun, Vec<OutputBytes>), Failure> {
         let (mut buffers, mut arguments) = (Vec::new(), Vec::new());
         for value in &prepared.values {
             let (buffer, argument) = match value {
-                Given::Value(bytes) => (None, KernelArgument::Value(bytes.clone())),
-                Given::Memory { argument, contents, .. } => {
+                PreparedValue::Value(bytes) => (None, KernelArgument::Value(bytes.clone())),
+                PreparedValue::Memory { argument, contents, .. } => {
                     let buffer = Buffer::new(&self.device, argument.len_bytes()).map_err(failed)?;
                     if let Some(contents) = contents {
                         buffer.write(0, contents).map_err(failed)?;
@@ -211,13 +215,15 @@ fn failed(error: device::Error) -> Failure {
 }
 
 /// What is wrong with a launch.
-fn judge(run: &KernelRun, outputs: &[Output], prepared: &Prepared) -> Vec<Found> {
+fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) -> Vec<CheckFinding> {
     if let Some(finding) = &run.finding {
         return vec![broken(finding)];
     }
     let mut all = Vec::new();
     for ((output, value), name) in outputs.iter().zip(&prepared.values).zip(&prepared.names) {
-        let (Some((address, bytes)), Given::Memory { argument, expected, .. }) = (output, value) else { continue };
+        let (Some((address, bytes)), PreparedValue::Memory { argument, expected, .. }) = (output, value) else {
+            continue;
+        };
         let own = *address..*address + bytes.len() as u64;
         let touched = |is_write: bool| {
             run.touched
@@ -229,13 +235,13 @@ fn judge(run: &KernelRun, outputs: &[Output], prepared: &Prepared) -> Vec<Found>
             |rule: &str, expected: String, found: String| all.push(of_memory(run, name, rule, expected, found));
         let written: u64 = touched(true).map(|touch| touch.bytes).sum();
         match argument.direction {
-            Direction::In => {
+            MemoryUse::In => {
                 if let Some(first) = touched(true).next() {
                     let found = format!("byte {} written", first.address - address);
                     add("range", "memory that is read alone, as --arg in says".to_owned(), found);
                 }
             }
-            Direction::Out => {
+            MemoryUse::Out => {
                 if let Some(first) = touched(false).next() {
                     let found = format!("byte {} read before", first.address - address);
                     add("unwritten", "memory that is written before it is read, as --arg out says".to_owned(), found);
@@ -244,7 +250,7 @@ fn judge(run: &KernelRun, outputs: &[Output], prepared: &Prepared) -> Vec<Found>
                     add("unwritten", format!("all {} bytes written", bytes.len()), format!("{written} written"));
                 }
             }
-            Direction::InOut => {}
+            MemoryUse::InOut => {}
         }
         let width = argument.element.bytes();
         let pairs = expected.iter().flat_map(|expected| expected.chunks(width).zip(bytes.chunks(width)).enumerate());
@@ -261,9 +267,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().rev().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-fn broken(finding: &KernelFinding) -> Found {
+fn broken(finding: &KernelFinding) -> CheckFinding {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    Found {
+    CheckFinding {
         rule: finding.rule.clone(),
         core: finding.core,
         file: some(&finding.file),
@@ -276,9 +282,9 @@ fn broken(finding: &KernelFinding) -> Found {
     }
 }
 
-fn of_memory(run: &KernelRun, name: &str, rule: &str, expected: String, found: String) -> Found {
+fn of_memory(run: &KernelRun, name: &str, rule: &str, expected: String, found: String) -> CheckFinding {
     let text = format!("{}, `{name}`: [{rule}] expected {expected}, found {found}", run.kernel);
-    Found {
+    CheckFinding {
         rule: rule.to_owned(),
         core: None,
         file: None,
@@ -292,10 +298,10 @@ fn of_memory(run: &KernelRun, name: &str, rule: &str, expected: String, found: S
 }
 
 /// Writes what `--arg out:…:FILE` and `--arg inout` leave.
-fn save(outputs: &[Output], prepared: &Prepared) -> Result<(), Failure> {
+fn save(outputs: &[OutputBytes], prepared: &PreparedLaunch) -> Result<(), Failure> {
     for (output, value) in outputs.iter().zip(&prepared.values) {
-        let (Some((_, bytes)), Given::Memory { argument, .. }) = (output, value) else { continue };
-        if let (Direction::Out, Source::File(path)) = (argument.direction, &argument.source) {
+        let (Some((_, bytes)), PreparedValue::Memory { argument, .. }) = (output, value) else { continue };
+        if let (MemoryUse::Out, MemorySource::File(path)) = (argument.direction, &argument.source) {
             files::write("--arg", path, |out| out.write_all(bytes))?;
             note(&format!("wrote {}", path.display()));
         }
@@ -303,10 +309,10 @@ fn save(outputs: &[Output], prepared: &Prepared) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cost(soc: Soc, run: &KernelRun) -> Cost {
+fn cost(soc: Soc, run: &KernelRun) -> LaunchCost {
     let [scalar_cycles, vector_cycles, copy_in_cycles, copy_out_cycles] = run.busy_cycles;
     let cost = OperatorCost::of_kernel(&Profile::of(soc), run.cycles as f64, run.global_bytes as f64);
-    Cost {
+    LaunchCost {
         cycles: run.cycles,
         scalar_cycles,
         vector_cycles,

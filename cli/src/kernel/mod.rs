@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 
 use super::failure::{Failure, Outcome};
 use super::{files, print};
-use argument::Argument;
+use argument::KernelValue;
 
 pub(super) const EXAMPLES: &str = "\
 Needs a C++ compiler with _Float16 (GCC 12 or clang 15), which CXX names. docs/KERNELS.md has the rest.
@@ -64,7 +64,7 @@ struct CheckOptions {
     /// bit, or the file that is written. TYPE is f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64; bytes:FILE
     /// is a structure by value.
     #[arg(long = "arg", value_name = "ARGUMENT", verbatim_doc_comment)]
-    arguments: Vec<Argument>,
+    arguments: Vec<KernelValue>,
     /// In how many orders the cores take turns, until something is found
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     orders: u64,

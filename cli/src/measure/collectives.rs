@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use super::error::Error;
 use super::pattern::{self, ElementRun, MOST_RANKS};
-use super::report::{Axes, Column, Form, Table, column};
+use super::report::{Column, Form, PlotAxes, Table, column};
 use super::sample::Samples;
 use super::{Bench, Effort};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
@@ -125,7 +125,7 @@ impl FromStr for Collective {
 
 /// What to exchange.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Setting {
+pub(crate) struct ExchangeSetting {
     pub(crate) ops: Vec<Collective>,
     pub(crate) dtypes: Vec<DType>,
     /// Numbers of ranks; across processes that of the world alone.
@@ -141,7 +141,7 @@ pub(crate) struct Setting {
 /// Most bytes of a tensor.
 const MOST_BYTES: usize = 4 << 30;
 
-impl Setting {
+impl ExchangeSetting {
     /// Sizes from `least` to `most`, each `factor` times the one before.
     #[must_use]
     pub(crate) fn sizes(least: usize, most: usize, factor: usize) -> Vec<usize> {
@@ -203,7 +203,7 @@ const COLUMNS: [Column; 12] = [
 ///
 /// # Errors
 /// What cannot be exchanged, the failure of a rank, or a wrong result.
-pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
+pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Error> {
     setting.check()?;
     let across = bench.group.size();
     let mut table = empty(across);
@@ -219,7 +219,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
 
 fn empty(processes: usize) -> Table {
     let how = if processes > 1 { format!("across {processes} processes") } else { "in one process".to_owned() };
-    let axes = Axes { x: "bytes", y: "algbw_gb_s", series: &["op", "dtype", "ranks"] };
+    let axes = PlotAxes { x: "bytes", y: "algbw_gb_s", series: &["op", "dtype", "ranks"] };
     Table::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
 }
 
@@ -232,7 +232,7 @@ pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table
 }
 
 /// What the rows of one communicator say.
-struct Timing {
+struct CollectiveTiming {
     op: Collective,
     dtype: DType,
     bytes: usize,
@@ -240,7 +240,7 @@ struct Timing {
     alone: Samples,
 }
 
-impl Timing {
+impl CollectiveTiming {
     fn cells(&self, ranks: usize, copy_bytes_s: f64) -> [super::report::Cell; COLUMNS.len()] {
         let seconds = self.queued.median();
         let rate = self.bytes as f64 / seconds;
@@ -276,7 +276,11 @@ fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error
 }
 
 /// All exchanges of one rank, in the same order on all.
-fn of_rank(bench: &Bench, setting: &Setting, communicator: &Communicator) -> Result<Vec<Timing>, Error> {
+fn of_rank(
+    bench: &Bench,
+    setting: &ExchangeSetting,
+    communicator: &Communicator,
+) -> Result<Vec<CollectiveTiming>, Error> {
     let ranks = communicator.world();
     // Room for whole parts of the largest size, whatever its element type.
     let most = setting.bytes.iter().max().copied().unwrap_or(0).max(ranks * size_of::<f32>());
@@ -289,7 +293,7 @@ fn of_rank(bench: &Bench, setting: &Setting, communicator: &Communicator) -> Res
             for bytes in &setting.bytes {
                 // Parts are alike: what is left over is left out.
                 let elems = (bytes / dtype.size_bytes() / ranks).max(1) * ranks;
-                let exchange = Exchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
+                let exchange = MeasuredExchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
                 exchange.check(&send, &recv)?;
                 found.push(exchange.time(setting, bench.effort)?);
             }
@@ -299,7 +303,7 @@ fn of_rank(bench: &Bench, setting: &Setting, communicator: &Communicator) -> Res
 }
 
 /// One exchange, ready to be enqueued by one rank.
-struct Exchange<'a> {
+struct MeasuredExchange<'a> {
     op: Collective,
     dtype: DType,
     elems: usize,
@@ -309,7 +313,7 @@ struct Exchange<'a> {
     stream: &'a Stream,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> MeasuredExchange<'a> {
     fn new(
         op: Collective,
         dtype: DType,
@@ -358,7 +362,7 @@ impl<'a> Exchange<'a> {
         pattern::check(&what, rank, &got, &self.op.expected(self.elems, rank, ranks), ranks, self.dtype)
     }
 
-    fn time(&self, setting: &Setting, effort: Effort) -> Result<Timing, Error> {
+    fn time(&self, setting: &ExchangeSetting, effort: Effort) -> Result<CollectiveTiming, Error> {
         let bytes = self.elems * self.dtype.size_bytes();
         // All ranks must come to the same number, so it depends on nothing that is measured.
         let moved = bytes * self.communicator.world();
@@ -368,7 +372,7 @@ impl<'a> Exchange<'a> {
         }
         let alone = self.sample(effort.samples().max(iterations.min(50)), 1)?;
         let queued = self.sample(effort.samples(), iterations)?;
-        Ok(Timing { op: self.op, dtype: self.dtype, bytes, queued, alone })
+        Ok(CollectiveTiming { op: self.op, dtype: self.dtype, bytes, queued, alone })
     }
 
     /// Samples of so many exchanges each. Before each, one exchange brings the ranks together.

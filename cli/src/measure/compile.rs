@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::Samples;
 use super::error::Error;
-use super::report::{Axes, Column, Form, Table, column};
+use super::report::{Column, Form, PlotAxes, Table, column};
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::models::Head;
 
 /// What to compile.
 #[derive(Clone, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct CompileSetting {
     /// What to call the model.
     pub(crate) name: String,
     pub(crate) model: ModelConfig,
@@ -21,7 +21,7 @@ pub(crate) struct Setting {
     pub(crate) cards: usize,
 }
 
-impl Setting {
+impl CompileSetting {
     /// A preset on some cards.
     fn preset(name: &str, cards: usize) -> Option<Self> {
         Some(Self { name: name.to_owned(), model: ModelConfig::preset(name)?, cards })
@@ -62,10 +62,10 @@ const TOKENS: usize = 64;
 ///
 /// # Errors
 /// What the compiler refuses.
-pub(crate) fn run(settings: &[Setting], budget: Duration) -> Result<Table, Error> {
+pub(crate) fn run(settings: &[CompileSetting], budget: Duration) -> Result<Table, Error> {
     let mut table = Table::new("compile", "Compiling the prefill and decode plans of all ranks", &COLUMNS)
-        .drawn(Axes { x: "cards", y: "time_ms", series: &["model", "layers"] });
-    for Setting { name, model, cards } in settings {
+        .drawn(PlotAxes { x: "cards", y: "time_ms", series: &["model", "layers"] });
+    for CompileSetting { name, model, cards } in settings {
         let deployment = Deployment {
             precision: model.dtype.into(),
             longest_prompt: PROMPT.min(model.max_positions.saturating_sub(TOKENS)),

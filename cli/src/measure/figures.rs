@@ -61,8 +61,8 @@ pub(crate) struct Measured {
 
 /// The exchanges of the figures, in one process or in each of several.
 #[must_use]
-pub(crate) fn exchanges() -> collectives::Setting {
-    collectives::Setting {
+pub(crate) fn exchanges() -> collectives::ExchangeSetting {
+    collectives::ExchangeSetting {
         ops: vec![Collective::AllReduce],
         dtypes: vec![DType::F32, DType::F16],
         ranks: vec![CARDS],
@@ -91,7 +91,7 @@ pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
     let Generated { prefill, decode } = generation::run(bench, &model)?;
     let large = setting(LARGE_MODEL, &[CARDS])?;
     let host = host::run(&large, bench.effort)?;
-    let compile = compile::Setting { name: large.name, model: large.model, cards: CARDS };
+    let compile = compile::CompileSetting { name: large.name, model: large.model, cards: CARDS };
     let compile = compile::run(&[compile], bench.effort.budget())?;
     let load = load::run(bench, &generation::Setting { cards: vec![CARDS], ..model })?;
     let mut tables = vec![in_process, across, products, prefill, decode, host, compile, load];

@@ -13,7 +13,7 @@ use ascend_tp_machine::Work;
 
 use super::error::Error;
 use super::random;
-use super::report::{Axes, Column, Form, Table, column};
+use super::report::{Column, Form, PlotAxes, Table, column};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::call::{Call, View};
@@ -100,9 +100,9 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
     let title = |what: &str| format!("{what} of {name} with random weights");
     let series: &[&str] = &["model", "dtype"];
     let mut prefill =
-        Table::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
+        Table::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(PlotAxes { x: "cards", y: "tokens_s", series });
     let mut decode =
-        Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(Axes { x: "cards", y: "tokens_s", series });
+        Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(PlotAxes { x: "cards", y: "tokens_s", series });
     let necessary = LeastWork::of(setting)?;
     let launching = setting.launching.name();
     let mut first: Option<(f64, f64)> = None;

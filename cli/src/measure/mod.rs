@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 pub(crate) use error::Error;
 pub(crate) use limits::Limits;
-pub(crate) use report::{BenchReport, Machine, Table};
+pub(crate) use report::{BenchReport, MeasuringMachine, Table};
 pub(crate) use sample::{Effort, Samples};
 
 use ascend_tp::device::Cann;

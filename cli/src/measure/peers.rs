@@ -362,7 +362,7 @@ const RECORDED_COLUMNS: [Column; 5] = [
 /// The recorded figures.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Recorded {
+struct RecordedRun {
     machine: String,
     date: String,
     peer: Vec<RecordedFigure>,
@@ -383,7 +383,7 @@ struct RecordedFigure {
 /// # Errors
 /// What is wrong with the file.
 pub(crate) fn recorded() -> Result<Table, Diagnostics> {
-    let read: Recorded = toml::from_str(RECORDED)
+    let read: RecordedRun = toml::from_str(RECORDED)
         .map_err(|error| Diagnostic::new("cli/peers/recorded.toml", "is not understood").found(error))?;
     let title = format!("Peers as recorded on {}, {}", read.machine, read.date);
     let mut table = Table::new("peers_recorded", title, &RECORDED_COLUMNS);

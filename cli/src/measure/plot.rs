@@ -9,7 +9,7 @@ use std::ops::Range;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::report::{Axes, Cell, Form, Table};
+use super::report::{Cell, Form, PlotAxes, Table};
 use ascend_tp::base::Bytes;
 
 const SIZE: (u32, u32) = (880, 500);
@@ -30,7 +30,7 @@ const COLOURS: [RGBColor; 8] = [
 const LEGEND: u32 = 230;
 
 /// A point to the right and up.
-type Point = (f64, f64);
+type PlotPoint = (f64, f64);
 
 /// Draws a table.
 #[must_use]
@@ -48,8 +48,8 @@ pub(crate) fn svg(table: &Table) -> Option<String> {
 
 fn draw(
     table: &Table,
-    axes: &Axes,
-    lines: &[(String, Vec<Point>)],
+    axes: &PlotAxes,
+    lines: &[(String, Vec<PlotPoint>)],
     (xs, ys): (Range<f64>, Range<f64>),
     text: &mut String,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
@@ -94,11 +94,11 @@ fn draw(
 }
 
 /// The points of each line, by the order of their first rows.
-fn lines(table: &Table, axes: &Axes) -> Vec<(String, Vec<Point>)> {
+fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
     let at = |key: &str| table.columns.iter().position(|column| column.key == key);
     let (Some(x), Some(y)) = (at(axes.x), at(axes.y)) else { return Vec::new() };
     let mut order: BTreeMap<String, usize> = BTreeMap::new();
-    let mut lines: Vec<(String, Vec<Point>)> = Vec::new();
+    let mut lines: Vec<(String, Vec<PlotPoint>)> = Vec::new();
     for row in &table.rows {
         let (Some(x), Some(y)) = (row[x].number(), row[y].number()) else { continue };
         if x <= 0.0 || y <= 0.0 {
@@ -123,7 +123,7 @@ fn lines(table: &Table, axes: &Axes) -> Vec<(String, Vec<Point>)> {
 }
 
 /// From the least to the largest, with some room at both ends.
-fn range(lines: &[(String, Vec<Point>)], of: impl Fn(&Point) -> f64) -> Option<Range<f64>> {
+fn range(lines: &[(String, Vec<PlotPoint>)], of: impl Fn(&PlotPoint) -> f64) -> Option<Range<f64>> {
     let values = || lines.iter().flat_map(|(_, points)| points.iter().map(&of));
     let (least, most) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
     Some(least / 1.25..most * 1.25)
@@ -149,7 +149,7 @@ mod tests {
         [column("op", "op", Form::Text), column("bytes", "bytes", Form::Bytes), column("gb_s", "GB/s", Form::Decimal)];
 
     fn table() -> Table {
-        let axes = Axes { x: "bytes", y: "gb_s", series: &["op"] };
+        let axes = PlotAxes { x: "bytes", y: "gb_s", series: &["op"] };
         let mut table = Table::new("one", "One < two", &COLUMNS).drawn(axes);
         for (op, bytes, rate) in [("a", 1024, 0.5), ("a", 4096, 1.0), ("b", 1024, 2.0), ("b", 4096, f64::NAN)] {
             table.row([op.into(), Cell::from(bytes as usize), rate.into()]);

@@ -91,7 +91,7 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
 
 /// What of a table is drawn: one line for each text of `series`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Axes {
+pub(crate) struct PlotAxes {
     /// Column that goes to the right, on a logarithmic scale.
     pub(crate) x: &'static str,
     /// Column that goes up.
@@ -111,7 +111,7 @@ pub(crate) struct Table {
     /// Its rows; each has a cell for every column.
     pub(crate) rows: Vec<Vec<Cell>>,
     /// How it is drawn, if it is.
-    pub(crate) axes: Option<Axes>,
+    pub(crate) axes: Option<PlotAxes>,
 }
 
 impl Table {
@@ -132,7 +132,7 @@ impl Table {
     }
 
     /// The same, drawn.
-    pub(super) const fn drawn(mut self, axes: Axes) -> Self {
+    pub(super) const fn drawn(mut self, axes: PlotAxes) -> Self {
         self.axes = Some(axes);
         self
     }
@@ -198,7 +198,7 @@ impl Serialize for Table {
 
 /// What figures were taken on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Machine {
+pub(crate) struct MeasuringMachine {
     /// The day, `2026-11-22`, in universal time.
     pub(crate) date: String,
     pub(crate) processor: String,
@@ -212,7 +212,7 @@ pub(crate) struct Machine {
     pub(crate) optimised: bool,
 }
 
-impl Machine {
+impl MeasuringMachine {
     /// This one, with these cards.
     #[must_use]
     pub(crate) fn here(cards: &str) -> Self {
@@ -234,7 +234,7 @@ impl Machine {
 /// Everything one run has measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct BenchReport {
-    pub(crate) machine: Machine,
+    pub(crate) machine: MeasuringMachine,
     /// What it can do at most.
     pub(crate) limits: Limits,
     /// What was measured, part by part.

@@ -7,7 +7,7 @@
 use super::collectives::{self, Collective};
 use super::error::Error;
 use super::generation::{self, Generated};
-use super::report::{Axes, Column, Form, Table, column};
+use super::report::{Column, Form, PlotAxes, Table, column};
 use super::{Bench, Effort};
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
@@ -80,7 +80,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Table>, Error> {
 }
 
 fn model(bench: &Bench) -> Result<Table, Error> {
-    let axes = Axes { x: "value", y: "step_ms", series: &["grows"] };
+    let axes = PlotAxes { x: "value", y: "step_ms", series: &["grows"] };
     let mut table = Table::new("scaling", "A small model of which one size grows", &COLUMNS).drawn(axes);
     let every = |values: &[usize]| match bench.effort {
         Effort::Quick => values.iter().copied().step_by(2).collect::<Vec<_>>(),
@@ -116,15 +116,15 @@ fn messages(bench: &Bench) -> Result<Table, Error> {
         Effort::Quick => (vec![2, 8, 64], 64),
         Effort::Full => (vec![2, 4, 8, 16, 32, 64], 4),
     };
-    let setting = collectives::Setting {
+    let setting = collectives::ExchangeSetting {
         ops: vec![Collective::AllReduce],
         dtypes: vec![DType::F32],
         ranks,
-        bytes: collectives::Setting::sizes(1 << 10, 16 << 20, factor),
+        bytes: collectives::ExchangeSetting::sizes(1 << 10, 16 << 20, factor),
         iterations: None,
         warmup: 3,
     };
-    let axes = Axes { x: "bytes", y: "time_us", series: &["ranks"] };
+    let axes = PlotAxes { x: "bytes", y: "time_us", series: &["ranks"] };
     let mut table = collectives::run(bench, &setting)?.drawn(axes);
     "scaling_messages".clone_into(&mut table.name);
     "all_reduce among more and more ranks in one process".clone_into(&mut table.title);

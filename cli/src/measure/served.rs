@@ -25,7 +25,7 @@ pub(crate) const CARDS: usize = 8;
 
 /// Who sums gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sums {
+enum SummedBy {
     /// By `all_reduce`, as `train` does.
     Collectives,
     /// Every sum as a tree, `--exact`.
@@ -34,7 +34,7 @@ enum Sums {
     Servers,
 }
 
-impl Sums {
+impl SummedBy {
     const ALL: [Self; 3] = [Self::Collectives, Self::Trees, Self::Servers];
 
     const fn name(self) -> &'static str {
@@ -97,16 +97,16 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let mut table = Table::new("served", title, &COLUMNS);
     let layout = Layout { data: CARDS, micro_batch: BATCH.0.div_ceil(CARDS), ..Layout::ONE };
     let mut usual: Option<BTreeMap<String, Vec<u8>>> = None;
-    for sums in Sums::ALL {
+    for sums in SummedBy::ALL {
         let mut clock = None;
         let change = |compiled: &mut Compiled| {
-            for (_, plans) in compiled.plans.iter_mut().filter(|_| sums == Sums::Servers) {
+            for (_, plans) in compiled.plans.iter_mut().filter(|_| sums == SummedBy::Servers) {
                 *plans = served(plans)?;
             }
             clock = Some(TimedStep::of(compiled));
             Ok::<_, Diagnostics>(())
         };
-        let mut running = Running::start_with(bench, TrainingPrecision::F32, layout, sums == Sums::Trees, change)?;
+        let mut running = Running::start_with(bench, TrainingPrecision::F32, layout, sums == SummedBy::Trees, change)?;
         // The first step warms up.
         let mut times = (0..=rounds).map(|_| running.step()).collect::<Result<Vec<f64>, _>>()?;
         times.remove(0);

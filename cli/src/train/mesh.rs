@@ -13,7 +13,7 @@ const FREE: &str = "*";
 
 /// How cards are used.
 #[derive(Clone, Copy)]
-pub(super) struct Axes {
+pub(super) struct MeshAxes {
     pub(super) stages: usize,
     /// Data-parallel cards in all.
     pub(super) data: usize,
@@ -30,7 +30,7 @@ pub(super) struct Axes {
 /// # Errors
 /// A mesh that is none, is not of the cards, or deals requests over some of them.
 pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, Grid), Diagnostic> {
-    let Axes { stages, data, context, grid, .. } = mesh(text, cards)?;
+    let MeshAxes { stages, data, context, grid, .. } = mesh(text, cards)?;
     if data * context == 1 {
         return Ok((stages, grid));
     }
@@ -46,9 +46,11 @@ pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
 }
 
 /// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
-pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic> {
+pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnostic> {
     let grid = Grid::LINE;
-    let Some(text) = text else { return Ok(Axes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards, grid }) };
+    let Some(text) = text else {
+        return Ok(MeshAxes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards, grid });
+    };
     let expected = "axes pp, dp, or dp_rep and dp_shard, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
     let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
     let (mut stages, mut context) = (None, None);
@@ -105,7 +107,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<Axes, Diagnostic>
     let factors = [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();
     let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
     match stages * data * context * grid.depth * tensor {
-        product if product == cards => Ok(Axes { stages, data, replicas, context, tensor, grid }),
+        product if product == cards => Ok(MeshAxes { stages, data, replicas, context, tensor, grid }),
         product => Err(Diagnostic::new("--mesh", "is not of the cards")
             .expected(format!("a product of {cards}, as --cards says"))
             .found(format!("{factors} = {product}"))),

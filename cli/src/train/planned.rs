@@ -13,7 +13,7 @@ use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::search::Search;
 use ascend_tp_planner::train::setting::{JobSplit, RankOrder};
 
-use super::mesh::{Axes, mesh};
+use super::mesh::{MeshAxes, mesh};
 use super::step::{StepContext, StepOptions};
 use crate::numbers::counted;
 use crate::plan::fits_nowhere;
@@ -122,9 +122,9 @@ impl StepOptions {
     }
 }
 
-fn axes(split: &JobSplit) -> Axes {
+fn axes(split: &JobSplit) -> MeshAxes {
     let JobSplit { tp, cp, pp, dp, .. } = *split;
-    Axes { stages: pp, data: dp, replicas: 1, context: cp, tensor: tp, grid: Grid::LINE }
+    MeshAxes { stages: pp, data: dp, replicas: 1, context: cp, tensor: tp, grid: Grid::LINE }
 }
 
 /// A layout in the words that ask for it.

@@ -141,7 +141,7 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     // The handler lives as long as the process.
     let _requested = interrupt::catch(&Arc::new(ProcessGroup::alone()));
     interrupt::end_in_order();
-    let supervisor = Supervisor::new(options, processes, world)?;
+    let supervisor = JobSupervisor::new(options, processes, world)?;
     let (mut starts, mut restart) = (0, 0);
     let mut every = Duration::from_secs(asked.look_every);
     // The cards before others came back, and when that was.
@@ -182,7 +182,7 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
 }
 
 /// What starts processes again and again.
-struct Supervisor<'a> {
+struct JobSupervisor<'a> {
     options: &'a TrainOptions,
     /// As ranks complete them.
     step: StepOptions,
@@ -193,7 +193,7 @@ struct Supervisor<'a> {
     arguments: Vec<OsString>,
 }
 
-impl<'a> Supervisor<'a> {
+impl<'a> JobSupervisor<'a> {
     fn new(options: &'a TrainOptions, processes: Processes, world: World) -> Result<Self, Failure> {
         let open = || {
             let options = options.complete(&ProcessGroup::alone())?;
@@ -282,7 +282,7 @@ impl<'a> Supervisor<'a> {
 /// Looks now and then whether more cards answer than ranks use, from their first step on: before it they have nothing to save. A look
 /// that fails says nothing of the cards, and the ranks are well.
 struct Growth<'a> {
-    supervisor: &'a Supervisor<'a>,
+    supervisor: &'a JobSupervisor<'a>,
     /// There once a step is done.
     begun: PathBuf,
     every: Duration,

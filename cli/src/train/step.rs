@@ -14,7 +14,7 @@ use ascend_tp::train::{Compress, Layout, Optimizer, Recipe, Recompute, ScheduleK
 use ascend_tp::weights::file;
 use clap::{Args, ValueEnum};
 
-use super::mesh::{Axes, cards_of_mesh, mesh, serving_mesh};
+use super::mesh::{MeshAxes, cards_of_mesh, mesh, serving_mesh};
 use crate::site::Site;
 
 /// Micro-batches for each stage of a pipeline at least, if there are as many sequences, where nobody says how many: a stage then
@@ -148,8 +148,8 @@ impl StepOptions {
     }
 
     /// Cards that are used so, with what else is said.
-    pub(super) fn layout(&self, axes: Axes, micro_batch: usize, residual: Residual) -> Layout {
-        let Axes { stages, data, replicas, context, tensor, grid } = axes;
+    pub(super) fn layout(&self, axes: MeshAxes, micro_batch: usize, residual: Residual) -> Layout {
+        let MeshAxes { stages, data, replicas, context, tensor, grid } = axes;
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
         let (ring, recompute) = (self.ring, self.recompute);
         Layout { data, replicas, context, ring, tensor, grid, stages, residual, zero, micro_batch, recompute }

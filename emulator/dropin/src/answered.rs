@@ -21,26 +21,26 @@ use crate::failure::{Answer, NoAnswer};
 use crate::process::{self, Process};
 
 /// What a function found: nothing, or a code and why.
-type Found = Result<(), (aclError, String)>;
+type AclOutcome = Result<(), (aclError, String)>;
 
 /// Answers a call in a process that has a machine.
-fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> Found) -> aclError {
+fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AclOutcome) -> aclError {
     match process::current(name) {
         Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),
         Process::Refusing(_) => Answer::none(name, Library::AscendCl, NoAnswer::NoMachine),
     }
 }
 
-fn refuse(code: aclError, what: impl Into<String>) -> Found {
+fn refuse(code: aclError, what: impl Into<String>) -> AclOutcome {
     Err((code, what.into()))
 }
 
-fn require(pointer: *const c_void, name: &str) -> Found {
+fn require(pointer: *const c_void, name: &str) -> AclOutcome {
     if pointer.is_null() { refuse(ACL_ERROR_INVALID_PARAM, format!("argument {name} is NULL")) } else { Ok(()) }
 }
 
 /// Passes on the code of a function of the table, whose message there is already.
-fn passed(code: aclError, name: &str) -> Found {
+fn passed(code: aclError, name: &str) -> AclOutcome {
     if code == ACL_SUCCESS { Ok(()) } else { refuse(code, format!("{name} refused it")) }
 }
 
@@ -52,7 +52,7 @@ extern "C" fn aclAppLog() {}
 /// Whether a dump was begun.
 static DUMPING: AtomicBool = AtomicBool::new(false);
 
-fn require_dump() -> Found {
+fn require_dump() -> AclOutcome {
     if DUMPING.load(Ordering::SeqCst) {
         return Ok(());
     }
@@ -238,7 +238,7 @@ fn switched_off() -> MutexGuard<'static, BTreeMap<usize, ()>> {
     OFF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn require_stream(table: &Table, stream: aclrtStream) -> Found {
+fn require_stream(table: &Table, stream: aclrtStream) -> AclOutcome {
     let mut flags = 0;
     let Some(get_flags) = table.aclrtStreamGetFlags else { return Ok(()) };
     // SAFETY: `flags` is a live place.
@@ -293,12 +293,12 @@ unsafe extern "C" fn aclrtGetStreamOverflowSwitch(stream: aclrtStream, flag: *mu
 /// A function that is told when a device is set and reset.
 type DeviceStateCallback = unsafe extern "C" fn(device: u32, state: c_int, args: *mut c_void);
 
-struct Arguments(*mut c_void);
+struct CallbackArgument(*mut c_void);
 
 // SAFETY: the library only passes the pointer on; the program says that threads which set devices may use it.
-unsafe impl Send for Arguments {}
+unsafe impl Send for CallbackArgument {}
 // SAFETY: as above.
-unsafe impl Sync for Arguments {}
+unsafe impl Sync for CallbackArgument {}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aclrtRegDeviceStateCallback(
@@ -310,10 +310,10 @@ unsafe extern "C" fn aclrtRegDeviceStateCallback(
         require(name.cast(), "regName")?;
         // SAFETY: not NULL, so the C caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        let args = Arguments(args);
+        let args = CallbackArgument(args);
         let watcher = callback.map(|function| -> Box<dyn Fn(u32, u32) + Send + Sync> {
             Box::new(move |device, state| {
-                let args: &Arguments = &args;
+                let args: &CallbackArgument = &args;
                 // SAFETY: the program registered this function to be called with its argument.
                 unsafe { function(device, state.cast_signed(), args.0) };
             })

@@ -29,7 +29,7 @@ const INVALID_WORKSPACE: c_int = 22;
 /// What an operator may ask for itself: as much as those of a product do.
 const SHARE_OF_OPERATORS: u64 = 16 << 20;
 
-type Found<T = ()> = Result<T, (c_int, String)>;
+type AtbOutcome<T = ()> = Result<T, (c_int, String)>;
 
 /// `atb::TensorDesc`: element type, format and dims, of which the first `rank` count.
 #[repr(C)]
@@ -54,7 +54,7 @@ pub(crate) struct Tensor {
 /// `atb::SVector<atb::Tensor>`: the elements lie in it, unless `heap` says where else.
 #[repr(C)]
 #[derive(Debug)]
-struct Tensors {
+struct TensorVector {
     capacity: usize,
     len: usize,
     inline: [Tensor; 65],
@@ -65,8 +65,8 @@ struct Tensors {
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Pack {
-    inputs: Tensors,
-    outputs: Tensors,
+    inputs: TensorVector,
+    outputs: TensorVector,
 }
 
 impl Tensor {
@@ -75,8 +75,8 @@ impl Tensor {
     }
 }
 
-impl Tensors {
-    fn get<const N: usize>(&self, what: &str) -> Found<[&Tensor; N]> {
+impl TensorVector {
+    fn get<const N: usize>(&self, what: &str) -> AtbOutcome<[&Tensor; N]> {
         if self.len != N || !self.heap.is_null() {
             return Err((INVALID_TENSOR_NUM, format!("expected {N} {what} tensors, found {}", self.len)));
         }
@@ -86,7 +86,7 @@ impl Tensors {
 
 /// An operation that is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum OperationKind {
     /// `q, k, cos, sin, lengths → q, k`: halves of each head are turned.
     Rotary,
     /// `key, value, key cache, value cache, slots → the caches`.
@@ -100,7 +100,7 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct Operation {
     functions: &'static OperationFunctions,
-    kind: Kind,
+    kind: OperationKind,
 }
 
 /// An `atb::Context` with the stream that its operations run on.
@@ -113,7 +113,7 @@ pub(crate) struct Context {
 
 /// A `std::string` whose text lies apart, from `malloc`.
 #[repr(C)]
-struct Text {
+struct CppString {
     start: *mut c_char,
     len: usize,
     capacity: usize,
@@ -130,7 +130,7 @@ struct EmptyVector([usize; 3]);
 struct OperationFunctions {
     destroy: unsafe extern "C" fn(*mut Operation),
     delete: unsafe extern "C" fn(*mut Operation),
-    name: unsafe extern "C" fn(*const Operation) -> Text,
+    name: unsafe extern "C" fn(*const Operation) -> CppString,
     infer_shape: unsafe extern "C" fn(*const Operation, *const c_void, *mut c_void) -> c_int,
     inputs: unsafe extern "C" fn(*const Operation) -> u32,
     outputs: unsafe extern "C" fn(*const Operation) -> u32,
@@ -178,7 +178,7 @@ static CONTEXT: ContextFunctions = ContextFunctions {
 };
 
 /// Answers a call in a process that has a machine.
-fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> Found) -> c_int {
+fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AtbOutcome) -> c_int {
     match process::current(name) {
         Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),
         Process::Refusing(_) => INTERNAL_ERROR,
@@ -186,7 +186,7 @@ fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> Found) ->
 }
 
 /// Gives an operation to C++.
-fn create(name: &'static str, kind: Found<Kind>, operation: *mut *mut Operation) -> c_int {
+fn create(name: &'static str, kind: AtbOutcome<OperationKind>, operation: *mut *mut Operation) -> c_int {
     answer(name, |_, _| {
         let kind = kind?;
         if operation.is_null() {
@@ -219,7 +219,7 @@ pub(crate) struct Linear {
 #[unsafe(export_name = "_ZN3atb15CreateOperationINS_5infer9RopeParamEEEiRKT_PPNS_9OperationE")]
 unsafe extern "C" fn create_rotary(param: &TwoIntParam, operation: *mut *mut Operation) -> c_int {
     let kind = match (param.first, param.second) {
-        (2, 0) => Ok(Kind::Rotary),
+        (2, 0) => Ok(OperationKind::Rotary),
         found => Err((INVALID_PARAM, format!("expected rotaryCoeff 2 and cosFormat 0, found {found:?}: not modelled"))),
     };
     create("atb::CreateOperation<RopeParam>", kind, operation)
@@ -228,7 +228,7 @@ unsafe extern "C" fn create_rotary(param: &TwoIntParam, operation: *mut *mut Ope
 #[unsafe(export_name = "_ZN3atb15CreateOperationINS_5infer20ReshapeAndCacheParamEEEiRKT_PPNS_9OperationE")]
 unsafe extern "C" fn create_reshape_and_cache(param: &TwoIntParam, operation: *mut *mut Operation) -> c_int {
     let kind = match (param.first, param.second) {
-        (0, 0) => Ok(Kind::ReshapeAndCache),
+        (0, 0) => Ok(OperationKind::ReshapeAndCache),
         found => {
             Err((INVALID_PARAM, format!("expected compressType 0 and kvCacheCfg 0, found {found:?}: not modelled")))
         }
@@ -239,7 +239,7 @@ unsafe extern "C" fn create_reshape_and_cache(param: &TwoIntParam, operation: *m
 #[unsafe(export_name = "_ZN3atb15CreateOperationINS_5infer11LinearParamEEEiRKT_PPNS_9OperationE")]
 unsafe extern "C" fn create_linear(param: &Linear, operation: *mut *mut Operation) -> c_int {
     let kind = if param.accumulate && !param.has_bias {
-        Ok(Kind::Accumulate { transpose_x: param.transpose_a, transpose_weight: param.transpose_b })
+        Ok(OperationKind::Accumulate { transpose_x: param.transpose_a, transpose_weight: param.transpose_b })
     } else {
         Err((INVALID_PARAM, "expected enAccum without hasBias: other products are not modelled".to_owned()))
     };
@@ -312,17 +312,17 @@ unsafe extern "C" fn operation_delete(operation: *mut Operation) {
     }
 }
 
-unsafe extern "C" fn operation_name(operation: *const Operation) -> Text {
+unsafe extern "C" fn operation_name(operation: *const Operation) -> CppString {
     // SAFETY: C++ calls it with an operation of `create`.
     let name = match unsafe { (*operation).kind } {
-        Kind::Rotary => c"RopeOperation",
-        Kind::ReshapeAndCache => c"ReshapeAndCacheOperation",
-        Kind::Accumulate { .. } => c"LinearOperation",
+        OperationKind::Rotary => c"RopeOperation",
+        OperationKind::ReshapeAndCache => c"ReshapeAndCacheOperation",
+        OperationKind::Accumulate { .. } => c"LinearOperation",
     };
     let len = name.count_bytes();
     // SAFETY: a string; C++ frees the copy, as it does not lie in the `std::string` itself.
     let start = unsafe { libc::strdup(name.as_ptr()) };
-    Text { start, len, capacity: len, unused: 0 }
+    CppString { start, len, capacity: len, unused: 0 }
 }
 
 unsafe extern "C" fn operation_infer_shape(_: *const Operation, _: *const c_void, _: *mut c_void) -> c_int {
@@ -332,12 +332,12 @@ unsafe extern "C" fn operation_infer_shape(_: *const Operation, _: *const c_void
 
 unsafe extern "C" fn operation_inputs(operation: *const Operation) -> u32 {
     // SAFETY: C++ calls it with an operation of `create`.
-    if matches!(unsafe { (*operation).kind }, Kind::Accumulate { .. }) { 3 } else { 5 }
+    if matches!(unsafe { (*operation).kind }, OperationKind::Accumulate { .. }) { 3 } else { 5 }
 }
 
 unsafe extern "C" fn operation_outputs(operation: *const Operation) -> u32 {
     // SAFETY: C++ calls it with an operation of `create`.
-    if matches!(unsafe { (*operation).kind }, Kind::Accumulate { .. }) { 1 } else { 2 }
+    if matches!(unsafe { (*operation).kind }, OperationKind::Accumulate { .. }) { 1 } else { 2 }
 }
 
 unsafe extern "C" fn operation_setup(
@@ -353,12 +353,12 @@ unsafe extern "C" fn operation_setup(
         let pack = unsafe { &*pack };
         // `torch_npu` passes over what the execution returns, so all is checked here.
         let scratch = match kind {
-            Kind::Rotary => rotary_shapes(pack)?.iter().map(|shape| shape.x.bytes).max().unwrap_or(0),
-            Kind::ReshapeAndCache => {
+            OperationKind::Rotary => rotary_shapes(pack)?.iter().map(|shape| shape.x.bytes).max().unwrap_or(0),
+            OperationKind::ReshapeAndCache => {
                 cache_shapes(pack)?;
                 0
             }
-            Kind::Accumulate { transpose_x, transpose_weight } => {
+            OperationKind::Accumulate { transpose_x, transpose_weight } => {
                 let [x, weight, sum, _] = product_shapes(pack, transpose_x, transpose_weight)?;
                 2 * (x.bytes + weight.bytes) + sum.bytes
             }
@@ -385,9 +385,11 @@ unsafe extern "C" fn operation_execute(
         let stream = unsafe { (*context).stream };
         let mut run = OperationRun { table, stream, workspace, left: workspace_size, made: Vec::new() };
         match kind {
-            Kind::Rotary => run.rotary(pack),
-            Kind::ReshapeAndCache => run.reshape_and_cache(pack),
-            Kind::Accumulate { transpose_x, transpose_weight } => run.accumulate(pack, transpose_x, transpose_weight),
+            OperationKind::Rotary => run.rotary(pack),
+            OperationKind::ReshapeAndCache => run.reshape_and_cache(pack),
+            OperationKind::Accumulate { transpose_x, transpose_weight } => {
+                run.accumulate(pack, transpose_x, transpose_weight)
+            }
         }
     })
 }

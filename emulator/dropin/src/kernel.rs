@@ -23,7 +23,7 @@ pub const OWN: &[&str] = &[
 ];
 
 /// A kernel of a C program.
-type Kernel = unsafe extern "C" fn(call: *const KernelCall<'_>, user: *mut c_void) -> c_int;
+type KernelCallback = unsafe extern "C" fn(call: *const KernelCall<'_>, user: *mut c_void) -> c_int;
 
 /// An argument for the program's function.
 struct User(*mut c_void);
@@ -36,7 +36,7 @@ unsafe impl Sync for User {}
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ascend_emulator_register_kernel(
     name: *const c_char,
-    kernel: Option<Kernel>,
+    kernel: Option<KernelCallback>,
     user: *mut c_void,
 ) -> c_int {
     const NAME: &str = "ascend_emulator_register_kernel";

@@ -25,21 +25,21 @@ const ENTRY: &str = "ascend_host_kernels_1";
 const ENTRY_OF_ANY_VERSION: &[u8] = b"ascend_host_kernels_";
 
 #[repr(C)]
-struct Parameter {
+struct EntryParameter {
     name: *const c_char,
     bytes: u32,
     is_address: u32,
 }
 
 #[repr(C)]
-struct Entry {
+struct LibraryEntry {
     name: *const c_char,
-    parameters: *const Parameter,
+    parameters: *const EntryParameter,
     count: u64,
 }
 
 #[repr(C)]
-struct Finding {
+struct LibraryFinding {
     kernel: *const c_char,
     file: *const c_char,
     call: *const c_char,
@@ -54,7 +54,7 @@ struct Finding {
 }
 
 #[repr(C)]
-struct Counts {
+struct LibraryCounts {
     cycles: u64,
     busy: [u64; 4],
     global_bytes: u64,
@@ -62,7 +62,7 @@ struct Counts {
 }
 
 #[repr(C)]
-struct Memory {
+struct LibraryMemory {
     address: u64,
     bytes: u64,
     bytes_at: *mut u8,
@@ -71,30 +71,30 @@ struct Memory {
 }
 
 #[repr(C)]
-struct Launch {
+struct LibraryLaunch {
     blocks: u32,
     cores: u32,
     seed: u64,
     arguments: *const *const u8,
     user: *mut c_void,
-    find: unsafe extern "C" fn(*mut c_void, u64, *mut Memory) -> i32,
+    find: unsafe extern "C" fn(*mut c_void, u64, *mut LibraryMemory) -> i32,
     touched: unsafe extern "C" fn(*mut c_void, u64, u64, i32),
-    counted: unsafe extern "C" fn(*mut c_void, *const Counts),
-    found: unsafe extern "C" fn(*mut c_void, *const Finding),
+    counted: unsafe extern "C" fn(*mut c_void, *const LibraryCounts),
+    found: unsafe extern "C" fn(*mut c_void, *const LibraryFinding),
 }
 
 #[repr(C)]
-struct Kernels {
-    entries: *const Entry,
+struct LibraryKernels {
+    entries: *const LibraryEntry,
     count: u64,
-    run: unsafe extern "C" fn(entry: u64, launch: *const Launch),
+    run: unsafe extern "C" fn(entry: u64, launch: *const LibraryLaunch),
 }
 
 /// A loaded library.
 #[derive(Debug)]
-struct Library {
+struct LoadedLibrary {
     entries: Vec<CompiledEntry>,
-    run: unsafe extern "C" fn(entry: u64, launch: *const Launch),
+    run: unsafe extern "C" fn(entry: u64, launch: *const LibraryLaunch),
 }
 
 /// The bytes of a file, and the library that was made of them.
@@ -148,7 +148,7 @@ fn load(path: &str) -> Result<Arc<dyn CompiledLibrary>, libloading::Error> {
     // SAFETY: the file exports the function by which libraries of kernels are known; its initializers only list its kernels.
     let library = unsafe { libloading::Library::new(path) }?;
     // SAFETY: the function of this name and version has this signature.
-    let kernels = unsafe { library.get::<unsafe extern "C" fn() -> *const Kernels>(ENTRY) }?;
+    let kernels = unsafe { library.get::<unsafe extern "C" fn() -> *const LibraryKernels>(ENTRY) }?;
     // SAFETY: it takes nothing and may be called at any time.
     let kernels = unsafe { kernels() };
     // SAFETY: it gives the address of a structure that lives as long as the library, which is never unloaded.
@@ -159,14 +159,14 @@ fn load(path: &str) -> Result<Arc<dyn CompiledLibrary>, libloading::Error> {
     let run = kernels.run;
     // Fibers of its threads and its names go on to be used.
     let _stays: &'static libloading::Library = Box::leak(Box::new(library));
-    Ok(Arc::new(Library { entries, run }))
+    Ok(Arc::new(LoadedLibrary { entries, run }))
 }
 
-fn entry(listed: &Entry) -> CompiledEntry {
+fn entry(listed: &LibraryEntry) -> CompiledEntry {
     let name = text(listed.name);
     // SAFETY: the entry's own account of its parameters, of which there may be none.
     let parameters = unsafe { array(listed.parameters, listed.count as usize) };
-    let param = |parameter: &Parameter| {
+    let param = |parameter: &EntryParameter| {
         let own = leaked(text(parameter.name));
         CompiledParam {
             name: own,
@@ -204,13 +204,13 @@ fn text(place: *const c_char) -> String {
 }
 
 /// What the functions of a launch are called with.
-struct Running<'a, 'b> {
+struct RunningLaunch<'a, 'b> {
     launch: &'a mut CompiledLaunch<'b>,
     /// Strings the library was given.
     names: Vec<CString>,
 }
 
-impl CompiledLibrary for Library {
+impl CompiledLibrary for LoadedLibrary {
     fn entries(&self) -> &[CompiledEntry] {
         &self.entries
     }
@@ -218,8 +218,8 @@ impl CompiledLibrary for Library {
     fn run(&self, entry: usize, launch: &mut CompiledLaunch<'_>) {
         let arguments: Vec<*const u8> = launch.arguments.iter().map(|value| value.as_ptr()).collect();
         let (blocks, cores, seed) = (launch.blocks, launch.cores, launch.seed);
-        let mut running = Running { launch, names: Vec::new() };
-        let told = Launch {
+        let mut running = RunningLaunch { launch, names: Vec::new() };
+        let told = LibraryLaunch {
             blocks,
             cores,
             seed,
@@ -236,13 +236,13 @@ impl CompiledLibrary for Library {
 }
 
 /// # Safety
-/// `user` is the `Running` of a launch under way, which nobody else uses.
-unsafe fn running<'a>(user: *mut c_void) -> &'a mut Running<'a, 'a> {
+/// `user` is the `RunningLaunch` of a launch under way, which nobody else uses.
+unsafe fn running<'a>(user: *mut c_void) -> &'a mut RunningLaunch<'a, 'a> {
     // SAFETY: this function's own contract.
-    unsafe { &mut *user.cast::<Running<'_, '_>>() }
+    unsafe { &mut *user.cast::<RunningLaunch<'_, '_>>() }
 }
 
-unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut Memory) -> i32 {
+unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut LibraryMemory) -> i32 {
     // SAFETY: the library passes on what it was given.
     let running = unsafe { running(user) };
     let found = (running.launch.find)(address as usize);
@@ -255,14 +255,16 @@ unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut Memory) 
     let place = said.as_ptr();
     running.names.push(said);
     let given = match span {
-        Some(span) => Memory {
+        Some(span) => LibraryMemory {
             address: span.address() as u64,
             bytes: span.len_bytes() as u64,
             bytes_at: span.bytes(),
             name: place,
             why: std::ptr::null(),
         },
-        None => Memory { address: 0, bytes: 0, bytes_at: std::ptr::null_mut(), name: std::ptr::null(), why: place },
+        None => {
+            LibraryMemory { address: 0, bytes: 0, bytes_at: std::ptr::null_mut(), name: std::ptr::null(), why: place }
+        }
     };
     // SAFETY: the library's own structure.
     unsafe { memory.write(given) };
@@ -275,7 +277,7 @@ unsafe extern "C" fn touched(user: *mut c_void, address: u64, bytes: u64, is_wri
     running.launch.run.touched.push(KernelTouch { address, bytes, is_write: is_write != 0 });
 }
 
-unsafe extern "C" fn counted(user: *mut c_void, counts: *const Counts) {
+unsafe extern "C" fn counted(user: *mut c_void, counts: *const LibraryCounts) {
     // SAFETY: the library passes on what it was given.
     let running = unsafe { running(user) };
     // SAFETY: the library's own structure.
@@ -285,7 +287,7 @@ unsafe extern "C" fn counted(user: *mut c_void, counts: *const Counts) {
     (run.global_bytes, run.local_bytes) = (counts.global_bytes, counts.local_bytes);
 }
 
-unsafe extern "C" fn found(user: *mut c_void, finding: *const Finding) {
+unsafe extern "C" fn found(user: *mut c_void, finding: *const LibraryFinding) {
     // SAFETY: the library passes on what it was given.
     let running = unsafe { running(user) };
     // SAFETY: the library's own structure.

@@ -47,7 +47,7 @@ use crate::machine::Machine;
 use crate::runtime::{slots, thread};
 
 /// What a method of `Machine` gives: a result if the symbol is modelled, else a refusal.
-trait Outcome {
+trait MethodOutcome {
     /// What the method gives on success.
     type Value;
     /// Whether the symbol is modelled.
@@ -56,7 +56,7 @@ trait Outcome {
     fn result(self) -> Result<Self::Value, Failure>;
 }
 
-impl<T> Outcome for Result<T, Failure> {
+impl<T> MethodOutcome for Result<T, Failure> {
     type Value = T;
     const MODELLED: bool = true;
     fn result(self) -> Self {
@@ -70,7 +70,7 @@ struct NotModelled<T> {
     value: PhantomData<T>,
 }
 
-impl<T> Outcome for NotModelled<T> {
+impl<T> MethodOutcome for NotModelled<T> {
     type Value = T;
     const MODELLED: bool = false;
     fn result(self) -> Result<T, Failure> {
@@ -149,7 +149,7 @@ fn as_it_is(code: i32) -> i32 {
 }
 
 /// Passes a call to the machine in a slot.
-fn call<R: CReturn, O: Outcome<Value = R::Value>>(
+fn call<R: CReturn, O: MethodOutcome<Value = R::Value>>(
     slot: usize,
     name: &'static str,
     translate: fn(i32) -> i32,
@@ -161,7 +161,7 @@ fn call<R: CReturn, O: Outcome<Value = R::Value>>(
 }
 
 /// Passes a call to a machine.
-fn call_on<R: CReturn, O: Outcome<Value = R::Value>>(
+fn call_on<R: CReturn, O: MethodOutcome<Value = R::Value>>(
     machine: &Machine,
     name: &'static str,
     translate: fn(i32) -> i32,
@@ -354,7 +354,7 @@ macro_rules! define_abi {
         mod is_modelled {
             use super::*;
             $( pub(super) fn $name() -> bool {
-                fn of<O: Outcome>(_: impl Fn(&Machine, $($ty),*) -> O) -> bool { O::MODELLED }
+                fn of<O: MethodOutcome>(_: impl Fn(&Machine, $($ty),*) -> O) -> bool { O::MODELLED }
                 of(|m: &Machine, $($arg: $ty),*| define_abi!(@call m.$name($($arg),*)))
             } )*
         }
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_symbol_without_a_method_of_its_own_is_not_modelled() {
-        fn of<O: Outcome>(_: impl Fn(&Machine, aclrtStream) -> O) -> bool {
+        fn of<O: MethodOutcome>(_: impl Fn(&Machine, aclrtStream) -> O) -> bool {
             O::MODELLED
         }
         assert!(of(|machine: &Machine, stream| machine.aclrtSynchronizeStream(stream)));

@@ -11,9 +11,9 @@ use std::time::Duration;
 use super::fault::{Calls, Checksum, Fault, FaultError};
 
 /// Fields of one text, taken one by one so that what is left over can be named.
-struct Fields<'a>(BTreeMap<&'a str, Option<&'a str>>);
+struct FaultFields<'a>(BTreeMap<&'a str, Option<&'a str>>);
 
-impl<'a> Fields<'a> {
+impl<'a> FaultFields<'a> {
     fn parse(text: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut fields = BTreeMap::new();
         for part in text {
@@ -76,7 +76,7 @@ fn link(text: &str) -> Result<[u32; 2], String> {
 fn parse(text: &str) -> Result<Fault, String> {
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default();
-    let mut fields = Fields::parse(parts)?;
+    let mut fields = FaultFields::parse(parts)?;
     let fault = match name {
         "out-of-memory" => Fault::OutOfMemory { at: fields.required("at")?, card: fields.number("card")? },
         "error" => Fault::Error { code: fields.required("code")?, calls: fields.calls()? },

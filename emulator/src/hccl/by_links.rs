@@ -59,7 +59,7 @@ impl Machine {
         let Some((group, rank_locations)) = meeting.elsewhere() else { return Ok(()) };
         let key = meeting.key();
         let address = Address { group, key, step: 0, from: 0, to: 0 };
-        let exchange = Exchange { network: self.network(), rank_locations, address };
+        let exchange = LinkExchange { network: self.network(), rank_locations, address };
         let part = OwnPart::of(meeting, rank_locations, exchange);
         let outcome = guarded(meeting.name(), || {
             self.faults().before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
@@ -72,7 +72,7 @@ impl Machine {
 }
 
 /// One block from one rank to another.
-struct Transfer {
+struct LinkTransfer {
     from: u32,
     to: u32,
     /// Where its bytes are, or go to.
@@ -80,26 +80,26 @@ struct Transfer {
 }
 
 /// One process's way to move blocks between ranks.
-struct Exchange<'a> {
+struct LinkExchange<'a> {
     network: &'a Network,
     rank_locations: &'a [RankLocation],
     /// The meeting; steps and ranks are filled in.
     address: Address,
 }
 
-impl Exchange<'_> {
+impl LinkExchange<'_> {
     fn link(&self, rank: u32) -> Result<&Arc<Link>, Failure> {
         let location = self.rank_locations.get(rank as usize).and_then(RankLocation::link);
         location.ok_or_else(|| Failure::new(code::HCCL_INTERNAL, format!("rank {rank} is not in another process")))
     }
 
-    fn address(&self, transfer: &Transfer) -> Address {
+    fn address(&self, transfer: &LinkTransfer) -> Address {
         Address { from: transfer.from, to: transfer.to, ..self.address }
     }
 
     /// Sends to and receives from ranks elsewhere; returns when all that comes has come and all that goes has been
     /// taken from its place. Every process calls this for every step, with the other ends of each other's transfers.
-    fn run(&mut self, sends: &[Transfer], receives: &[Transfer]) -> Result<(), Failure> {
+    fn run(&mut self, sends: &[LinkTransfer], receives: &[LinkTransfer]) -> Result<(), Failure> {
         let board = &self.network.board;
         let mut expected = Vec::with_capacity(receives.len());
         for transfer in receives.iter().filter(|transfer| transfer.span.len_bytes() > 0) {
@@ -110,7 +110,7 @@ impl Exchange<'_> {
             }
             expected.push(address);
         }
-        let mut waiting: BTreeMap<Address, &Transfer> = BTreeMap::new();
+        let mut waiting: BTreeMap<Address, &LinkTransfer> = BTreeMap::new();
         for transfer in sends.iter().filter(|transfer| transfer.span.len_bytes() > 0) {
             if transfer.span.len_bytes() > EAGER_BYTES {
                 waiting.insert(self.address(transfer), transfer);
@@ -133,7 +133,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    fn send(&self, transfer: &Transfer) -> Result<(), Failure> {
+    fn send(&self, transfer: &LinkTransfer) -> Result<(), Failure> {
         let (address, link) = (self.address(transfer), self.link(transfer.to)?);
         let total = transfer.span.len_bytes();
         let mut chunk = vec![0_u8; total.min(CHUNK_BYTES)];
@@ -157,11 +157,11 @@ struct OwnPart<'a> {
     processes: Vec<usize>,
     /// Whether the rank at a position is here.
     is_here: Vec<bool>,
-    exchange: Exchange<'a>,
+    exchange: LinkExchange<'a>,
 }
 
 impl<'a> OwnPart<'a> {
-    fn of(meeting: &'a Meeting, rank_locations: &[RankLocation], exchange: Exchange<'a>) -> Self {
+    fn of(meeting: &'a Meeting, rank_locations: &[RankLocation], exchange: LinkExchange<'a>) -> Self {
         let ranks = meeting.ranks();
         let process = |position: usize| rank_locations[ranks[position] as usize].link().map(|link| link.peer.id);
         let first_of =
@@ -190,8 +190,8 @@ impl<'a> OwnPart<'a> {
         self.copy(&transfers.fans)
     }
 
-    fn transfer(&self, from: usize, to: usize, span: RawSpan) -> Transfer {
-        Transfer { from: self.ranks[from], to: self.ranks[to], span }
+    fn transfer(&self, from: usize, to: usize, span: RawSpan) -> LinkTransfer {
+        LinkTransfer { from: self.ranks[from], to: self.ranks[to], span }
     }
 
     /// Each process that has a place of a result gets all contributions to it, at the first such place, and reduces them.

@@ -36,19 +36,19 @@ pub(crate) struct Physical {
     /// What the program asked for.
     pub(crate) size: usize,
     pub(crate) granularity: usize,
-    bytes: Bytes,
+    bytes: PhysicalBytes,
 }
 
 /// Where physical memory lives.
 #[derive(Debug)]
-enum Bytes {
+enum PhysicalBytes {
     /// In this process's store; the charge is what it takes of the card.
     Own { store: Arc<Store>, at: u64, len: usize, _charge: Charge },
     /// In the store of another process, which pays for it.
     Imported { file: File, at: u64 },
 }
 
-impl Drop for Bytes {
+impl Drop for PhysicalBytes {
     fn drop(&mut self) {
         if let Self::Own { store, at, len, .. } = self {
             store.give(*at, *len);
@@ -70,26 +70,26 @@ impl Physical {
     ) -> io::Result<Self> {
         let len = size.next_multiple_of(granularity);
         let at = store.take(len)?;
-        let bytes = Bytes::Own { store: Arc::clone(store), at, len, _charge: charge };
+        let bytes = PhysicalBytes::Own { store: Arc::clone(store), at, len, _charge: charge };
         Ok(Self { card, size, granularity, bytes })
     }
 
     /// Memory of another process.
     pub(crate) fn imported(card: u32, size: usize, granularity: usize, file: File, at: u64) -> Self {
-        Self { card, size, granularity, bytes: Bytes::Imported { file, at } }
+        Self { card, size, granularity, bytes: PhysicalBytes::Imported { file, at } }
     }
 
     /// The file its bytes are in, and where.
     pub(crate) fn place(&self) -> (&File, u64) {
         match &self.bytes {
-            Bytes::Own { store, at, .. } => (store.file(), *at),
-            Bytes::Imported { file, at } => (file, *at),
+            PhysicalBytes::Own { store, at, .. } => (store.file(), *at),
+            PhysicalBytes::Imported { file, at } => (file, *at),
         }
     }
 
     /// Whether it belongs to another process.
     pub(crate) fn is_imported(&self) -> bool {
-        matches!(self.bytes, Bytes::Imported { .. })
+        matches!(self.bytes, PhysicalBytes::Imported { .. })
     }
 }
 

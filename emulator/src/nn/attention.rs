@@ -192,7 +192,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     let head_of = |tile: usize| {
         let (batch, head) = (tile / kv_heads, tile % kv_heads);
         let part = |view: &View| view.at(0, batch).at(0, head).collapsed();
-        Head {
+        AttentionHead {
             isa,
             batch: &job.batches[batch],
             sights: &sights[batch],
@@ -253,7 +253,7 @@ fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
 }
 
 /// The rows of the query heads that share one key/value head, `[group * Sq, D]`.
-struct Head<'a> {
+struct AttentionHead<'a> {
     isa: Isa,
     batch: &'a Batch,
     /// Per query position.
@@ -318,7 +318,7 @@ impl WeightedValues {
 
 /// Room for a block of keys, kept from tile to tile.
 #[derive(Default)]
-struct Scratch {
+struct AttentionScratch {
     /// Rows of queries, each padded with zeros to a multiple of `PADDING`.
     query: Vec<f32>,
     scores: Vec<f32>,
@@ -329,10 +329,10 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<AttentionScratch> = RefCell::default();
 }
 
-impl Head<'_> {
+impl AttentionHead<'_> {
     fn sight(&self, row: usize) -> &VisibleKeys {
         &self.sights[row % self.sights.len()]
     }
@@ -368,7 +368,13 @@ impl Head<'_> {
     }
 
     /// Adds the values of a block of keys.
-    fn add(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut Scratch, weighed: &mut WeightedValues) {
+    fn add(
+        &self,
+        rows: &Range<usize>,
+        block: &Range<usize>,
+        scratch: &mut AttentionScratch,
+        weighed: &mut WeightedValues,
+    ) {
         let (count, len, isa) = (rows.len(), block.len(), self.isa);
         let packing = Packing { isa, precision: Precision::Keep };
         let [key, value] = [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));

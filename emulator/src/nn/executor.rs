@@ -69,7 +69,7 @@ impl Bound {
 
 /// Whether an executor outlives its first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum ExecutorLife {
     Once,
     Repeatable,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Executor {
     tensors: Vec<Bound>,
     kernel: Kernel,
     workspace_bytes: usize,
-    life: Life,
+    life: ExecutorLife,
     /// What it costs, in timed mode.
     load: Option<LoadId>,
     /// The exchange with other cards that is part of it.
@@ -92,13 +92,13 @@ pub(crate) struct Executor {
 
 /// The last second phase whose memory was in order, and its work, which keeps that memory mapped.
 #[derive(Default)]
-struct Passed(Mutex<Option<(RunMemory, Work)>>);
+struct Passed(Mutex<Option<(RunMemory, PassedTask)>>);
 
 /// What a run hands to its stream; None where it takes nothing but time.
-type Work = Option<Task>;
+type PassedTask = Option<Task>;
 
 impl Passed {
-    fn lock(&self) -> MutexGuard<'_, Option<(RunMemory, Work)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(RunMemory, PassedTask)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -179,7 +179,7 @@ impl Executor {
             .map(|bound| (bound.tensor.len() * bound.tensor.dtype.size()).next_multiple_of(ALIGNMENT));
         let workspace_bytes = plan.workspace_bytes + copies.sum::<usize>();
         let passed = Passed::default();
-        let (kernel, joined, life) = (plan.kernel, plan.joined, Life::Once);
+        let (kernel, joined, life) = (plan.kernel, plan.joined, ExecutorLife::Once);
         Self { name, tensors, kernel, workspace_bytes, life, load, joined, passed }
     }
 
@@ -214,18 +214,18 @@ impl Executor {
     }
 
     /// The work of the run before, if its memory was in order and nothing has changed since.
-    pub(crate) fn passed(&self, place: RunMemory) -> Option<Work> {
+    pub(crate) fn passed(&self, place: RunMemory) -> Option<PassedTask> {
         self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
     }
 
     /// Its memory is in order for this work.
-    pub(crate) fn pass(&self, place: RunMemory, work: Work) {
+    pub(crate) fn pass(&self, place: RunMemory, work: PassedTask) {
         *self.passed.lock() = Some((place, work));
     }
 
     /// Whether the executor outlives its first run.
     pub(crate) fn is_repeatable(&self) -> bool {
-        self.life == Life::Repeatable
+        self.life == ExecutorLife::Repeatable
     }
 
     /// Lets the executor run any number of times.
@@ -240,7 +240,7 @@ impl Executor {
             // The only way to learn whether an executor can be repeated is to ask: no is an answer, not a finding.
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what).quiet());
         }
-        self.life = Life::Repeatable;
+        self.life = ExecutorLife::Repeatable;
         Ok(())
     }
 

@@ -72,7 +72,7 @@ impl Precision {
 /// # Shapes
 /// `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`, at least two dims each; batch dims broadcast to those of `out`.
 pub(crate) fn matmul(tiles: &dyn Tiles, a: &View, b: &View, precision: Precision, out: &View) {
-    product(tiles, isa(), &Product { a, b, precision, sum: None, out });
+    product(tiles, isa(), &ProductJob { a, b, precision, sum: None, out });
 }
 
 /// `out = beta * c + alpha * (a @ b)`, with `c` broadcast to `out`; the sum is rounded once.
@@ -86,28 +86,28 @@ pub(crate) fn addmm(
     out: &View,
 ) {
     let c = c.broadcast_to(out.dims());
-    product(tiles, isa(), &Product { a, b, precision, sum: Some(Sum { c: &c, beta, alpha }), out });
+    product(tiles, isa(), &ProductJob { a, b, precision, sum: Some(AddedMatrix { c: &c, beta, alpha }), out });
 }
 
 /// What is computed.
 #[derive(Clone, Copy)]
-struct Product<'a> {
+struct ProductJob<'a> {
     a: &'a View,
     b: &'a View,
     precision: Precision,
-    sum: Option<Sum<'a>>,
+    sum: Option<AddedMatrix<'a>>,
     out: &'a View,
 }
 
 /// What a product is scaled by and added to.
 #[derive(Clone, Copy)]
-struct Sum<'a> {
+struct AddedMatrix<'a> {
     c: &'a View,
     beta: f32,
     alpha: f32,
 }
 
-impl Sum<'_> {
+impl AddedMatrix<'_> {
     fn apply(&self, c: &View, values: &mut [f32]) {
         // With beta = 0 the values of c, even NaN, do not matter: as in BLAS.
         if self.beta == 0.0 {
@@ -133,7 +133,7 @@ struct BatchProduct {
     out: View,
 }
 
-impl Product<'_> {
+impl ProductJob<'_> {
     fn parts(&self) -> Vec<BatchProduct> {
         let batch_dims = &self.out.dims()[..self.out.rank() - 2];
         let whole = |view: &View| view.broadcast_to(&[batch_dims, &view.dims()[view.rank() - 2..]].concat());
@@ -194,7 +194,7 @@ impl Path {
     }
 }
 
-fn product(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>) {
+fn product(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>) {
     let out = job.out;
     if out.is_empty() {
         return;
@@ -204,8 +204,8 @@ fn product(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>) {
         // A matrix times a vector is the vector times the transposed matrix.
         let (a, b, out) = (job.b.exchanged(), job.a.exchanged(), job.out.exchanged());
         let c = job.sum.map(|sum| sum.c.exchanged());
-        let sum = job.sum.zip(c.as_ref()).map(|(sum, c)| Sum { c, ..sum });
-        product(tiles, isa, &Product { a: &a, b: &b, out: &out, sum, ..*job });
+        let sum = job.sum.zip(c.as_ref()).map(|(sum, c)| AddedMatrix { c, ..sum });
+        product(tiles, isa, &ProductJob { a: &a, b: &b, out: &out, sum, ..*job });
         return;
     }
     let parts = job.parts();
@@ -229,14 +229,14 @@ struct ProductScratch<T> {
 }
 
 /// An element type whose products have scratch.
-trait Kind: Element {
+trait ProductElement: Element {
     fn with_scratch<R>(run: impl FnOnce(&mut ProductScratch<Self>) -> R) -> R;
     fn vectors(values: &[Self]) -> Vectors<'_>;
 }
 
 macro_rules! kind {
     ($t:ty, $vectors:path) => {
-        impl Kind for $t {
+        impl ProductElement for $t {
             fn with_scratch<R>(run: impl FnOnce(&mut ProductScratch<Self>) -> R) -> R {
                 thread_local! {
                     static SCRATCH: RefCell<ProductScratch<$t>> = RefCell::default();
@@ -254,7 +254,13 @@ kind!(f32, Vectors::Singles);
 kind!(u16, Vectors::Pairs);
 
 /// The few rows of the left operand with rows of the right one, read in place.
-fn dots<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[BatchProduct], element: dot::Element) {
+fn dots<T: ProductElement>(
+    tiles: &dyn Tiles,
+    isa: Isa,
+    job: &ProductJob<'_>,
+    parts: &[BatchProduct],
+    element: dot::Element,
+) {
     let (m, n, k) = (parts[0].a.dims()[0], parts[0].b.dims()[0], parts[0].b.dims()[1]);
     let stride = k.next_multiple_of(dot::PADDING);
     let mut vectors = vec![T::default(); parts.len() * m * stride];
@@ -306,7 +312,7 @@ fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
 }
 
 /// Packed blocks, tile by tile.
-fn blocks<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[BatchProduct]) {
+fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, parts: &[BatchProduct]) {
     let (m, n) = (parts[0].a.dims()[0], parts[0].b.dims()[0]);
     let (rows, cols) = tile_extents(parts.len(), m, n);
     let (down, across) = (m.div_ceil(rows), n.div_ceil(cols));
@@ -329,7 +335,13 @@ fn blocks<T: Kind>(tiles: &dyn Tiles, isa: Isa, job: &Product<'_>, parts: &[Batc
 }
 
 /// The sums of a tile, `[height, k] x [width, k]`, its rows padded to whole slabs, into the scratch.
-fn multiply_tile<T: Kind>(isa: Isa, precision: Precision, a: &View, b: &View, scratch: &mut ProductScratch<T>) {
+fn multiply_tile<T: ProductElement>(
+    isa: Isa,
+    precision: Precision,
+    a: &View,
+    b: &View,
+    scratch: &mut ProductScratch<T>,
+) {
     let (height, width, k) = (a.dims()[0], b.dims()[0], a.dims()[1]);
     let ProductScratch { stage, left, right, sums } = scratch;
     let padded = width.next_multiple_of(WIDTH);

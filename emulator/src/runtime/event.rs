@@ -51,11 +51,11 @@ pub(crate) struct EventRecord {
     pub(crate) stream: u64,
     /// The call that enqueued it, in strict mode.
     pub(crate) site: Option<Arc<Site>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<EventProgress>,
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct EventProgress {
     at: Option<Instant>,
     /// Why the stream will never reach it.
     lost: Option<Failure>,
@@ -118,7 +118,7 @@ impl EventRecord {
         self.lock().lost.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    fn lock(&self) -> MutexGuard<'_, EventProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

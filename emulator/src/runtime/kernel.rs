@@ -116,7 +116,7 @@ impl KernelMemory {
 pub(crate) struct Kernels {
     registered: BTreeMap<String, HostKernel>,
     pub(crate) watcher: Option<KernelWatcher>,
-    binaries: BTreeMap<u64, Binary>,
+    binaries: BTreeMap<u64, KernelFile>,
     functions: BTreeMap<u64, Function>,
     lists: BTreeMap<u64, List>,
 }
@@ -128,7 +128,7 @@ impl std::fmt::Debug for Kernels {
 }
 
 /// A binary loaded on a card.
-struct Binary {
+struct KernelFile {
     card: u32,
     /// Its kernels, if it was compiled for this host.
     library: Option<Arc<dyn CompiledLibrary>>,
@@ -187,7 +187,7 @@ impl Kernels {
 
     /// A binary was loaded on a card.
     pub(crate) fn load(&mut self, id: u64, card: u32, library: Option<Arc<dyn CompiledLibrary>>) {
-        self.binaries.insert(id, Binary { card, library });
+        self.binaries.insert(id, KernelFile { card, library });
     }
 
     /// Forgets a binary with its functions and their argument lists.

@@ -26,7 +26,7 @@ pub(crate) type Job = Box<dyn FnOnce(&Workers) + Send>;
 
 /// The pool as a running task sees it.
 pub(crate) struct Workers {
-    queue: Mutex<Queue>,
+    queue: Mutex<TaskQueue>,
     wake: Condvar,
     threads: usize,
     /// Grows with everything that is put into the queue, for those who look at it without the lock.
@@ -36,7 +36,7 @@ pub(crate) struct Workers {
 }
 
 #[derive(Default)]
-struct Queue {
+struct TaskQueue {
     jobs: VecDeque<Job>,
     tiles: Vec<Arc<TileSet>>,
     /// Threads that watch [`Workers::posted`].
@@ -44,7 +44,7 @@ struct Queue {
     sleeping: usize,
 }
 
-impl Queue {
+impl TaskQueue {
     /// A job, or else tiles to help with.
     fn take(&mut self) -> Option<PoolWork> {
         if let Some(job) = self.jobs.pop_front() {
@@ -103,7 +103,7 @@ impl Workers {
     }
 
     /// There is work for `threads` threads: those who look see it, and the rest is woken.
-    fn announce(&self, queue: &Queue, threads: usize) {
+    fn announce(&self, queue: &TaskQueue, threads: usize) {
         self.posted.fetch_add(1, Ordering::Release);
         for _ in 0..threads.saturating_sub(queue.looking).min(queue.sleeping) {
             self.wake.notify_one();
@@ -148,7 +148,7 @@ impl Workers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, TaskQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

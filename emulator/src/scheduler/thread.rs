@@ -12,12 +12,12 @@ use crate::scheduler::watch::{self, Tid};
 static THREADS_SEEN: AtomicU64 = AtomicU64::new(0);
 
 /// What is to be done when this thread ends.
-struct Ending {
+struct EndOfThread {
     tid: Tid,
     tasks: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
-impl Drop for Ending {
+impl Drop for EndOfThread {
     fn drop(&mut self) {
         // First a stranger, then no participant: at no time is it neither.
         watch::unclaim(self.tid);
@@ -28,10 +28,10 @@ impl Drop for Ending {
 }
 
 thread_local! {
-    static ENDING: Ending = {
+    static ENDING: EndOfThread = {
         let tid = watch::this_thread();
         watch::claim(tid);
-        Ending { tid, tasks: RefCell::default() }
+        EndOfThread { tid, tasks: RefCell::default() }
     };
     static NUMBER: u64 = THREADS_SEEN.fetch_add(1, Ordering::Relaxed) + 1;
 }

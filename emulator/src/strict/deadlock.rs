@@ -42,7 +42,7 @@ pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turns
 /// Reports ranks that never come to a communicator that is being built.
 pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root: u64) {
     let Some((world, absent)) = state.hccl.groups.absent_from(root) else { return };
-    let mut text = Text::default();
+    let mut text = ReportText::default();
     let _ = write!(text.what, "a communicator of {world} ranks is being built: {} come", ranks_have_not(&absent));
     for host in &view.hosts {
         if let Stand::Blocked { wait: Wait::Gathering { root: of, rank }, site, .. } = &host.stand
@@ -92,12 +92,12 @@ fn describe(host: &Host) -> String {
 
 /// A report that is being written.
 #[derive(Default)]
-struct Text {
+struct ReportText {
     what: String,
     sites: Vec<Arc<Site>>,
 }
 
-impl Text {
+impl ReportText {
     /// The mark under which the report lists a call.
     fn cite(&mut self, site: Option<&Arc<Site>>) -> String {
         let Some(site) = site else { return "a call".into() };
@@ -269,7 +269,7 @@ impl WaitGraph<'_> {
     }
 
     /// One wait of a cycle in words.
-    fn clause(&self, (from, reason, to): &(WaitNode, WaitEdge, WaitNode), text: &mut Text) -> String {
+    fn clause(&self, (from, reason, to): &(WaitNode, WaitEdge, WaitNode), text: &mut ReportText) -> String {
         let (who, record) = match from {
             WaitNode::Stream(id) => {
                 let stream = self.state.runtime.streams.get(id);
@@ -325,7 +325,7 @@ impl WaitGraph<'_> {
 
 /// Reports a cycle and fails every stream in it.
 fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[(WaitNode, WaitEdge, WaitNode)]) {
-    let mut text = Text::default();
+    let mut text = ReportText::default();
     let clauses: Vec<String> = {
         let graph = WaitGraph { state, view };
         cycle.iter().map(|wait| graph.clause(wait, &mut text)).collect()
@@ -379,7 +379,7 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
 fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
     let Some(meeting) = state.hccl.meetings.open(id) else { return };
     let (place, group, standing) = (meeting.place(), meeting.group(), meeting.standing());
-    let mut text = Text::default();
+    let mut text = ReportText::default();
     let absent: Vec<u32> = standing.iter().filter(|part| !part.has_called).map(|part| part.rank).collect();
     let _ = write!(text.what, "{place}: {} made the call", ranks_have_not(&absent));
     let mut waiting = Vec::new();
@@ -421,7 +421,7 @@ fn first_waiting(state: &State) -> Option<u64> {
 
 /// Reports a stream that waits for something nobody will do.
 fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile, stream: u64) {
-    let mut text = Text::default();
+    let mut text = ReportText::default();
     let Some(waiting) = state.runtime.streams.get(&stream) else { return };
     let cited = text.cite(waiting.site_under_way.as_ref());
     let what = match &waiting.waits_for {
@@ -448,7 +448,7 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
 
 /// Reports calls that wait for something outside the machine's queues, and ends them.
 fn end_blocked(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
-    let mut text = Text::default();
+    let mut text = ReportText::default();
     let mut blocked = Vec::new();
     let mut clauses = Vec::new();
     for host in &view.hosts {

@@ -59,17 +59,17 @@ pub(crate) fn hashes(bytes: &[u8]) -> Vec<u64> {
 }
 
 /// An allocation of a rank.
-struct Pool {
+struct RankPool {
     bytes: Vec<u8>,
     writers: Vec<Option<usize>>,
 }
 
-struct Memory {
-    pools: Vec<Vec<Pool>>,
+struct OracleMemory {
+    pools: Vec<Vec<RankPool>>,
     step: usize,
 }
 
-impl Memory {
+impl OracleMemory {
     fn read(&self, rank: u32, at: BufferPlace, bytes: u64) -> &[u8] {
         let pool = &self.pools[rank as usize][usize::from(at.pool)];
         &pool.bytes[at.offset as usize..(at.offset + bytes) as usize]
@@ -98,12 +98,12 @@ impl Memory {
 #[must_use]
 pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
     let setup = &program.setup;
-    let pool = |rank: u32, pool: u8| Pool {
+    let pool = |rank: u32, pool: u8| RankPool {
         bytes: noise(first_salt(program.seed, rank, pool), setup.pool_bytes),
         writers: vec![None; (setup.pool_bytes as usize).div_ceil(BLOCK_BYTES)],
     };
     let of_rank = |rank| (0..setup.pools).map(|number| pool(rank, number)).collect();
-    let mut memory = Memory { pools: (0..program.world()).map(of_rank).collect(), step: 0 };
+    let mut memory = OracleMemory { pools: (0..program.world()).map(of_rank).collect(), step: 0 };
     let mut comms = BTreeMap::new();
     let mut expected = Vec::new();
     for (number, step) in program.steps.iter().enumerate() {
@@ -155,7 +155,14 @@ fn int32(bytes: &[u8]) -> Vec<i32> {
     bytes.as_chunks::<4>().0.iter().map(|word| i32::from_le_bytes(*word)).collect()
 }
 
-fn compute(memory: &mut Memory, seed: u64, rank: u32, operator: Operator, from: [BufferPlace; 2], to: BufferPlace) {
+fn compute(
+    memory: &mut OracleMemory,
+    seed: u64,
+    rank: u32,
+    operator: Operator,
+    from: [BufferPlace; 2],
+    to: BufferPlace,
+) {
     let bytes: Vec<u8> = match operator {
         Operator::Add { count } | Operator::ReduceAsync { count } => {
             let (x, y) = (int32(memory.read(rank, from[0], 4 * count)), int32(memory.read(rank, to, 4 * count)));
@@ -189,7 +196,7 @@ fn compute(memory: &mut Memory, seed: u64, rank: u32, operator: Operator, from: 
 }
 
 fn collective(
-    memory: &mut Memory,
+    memory: &mut OracleMemory,
     seed: u64,
     ranks: &[u32],
     call: &crate::collective::Call,

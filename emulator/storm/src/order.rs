@@ -101,7 +101,7 @@ pub(crate) fn buffers(
 }
 
 /// For each stream, how much of what is enqueued on it has been waited for.
-type Clock = Vec<u64>;
+type OrderClock = Vec<u64>;
 
 #[derive(Debug)]
 struct PastTouch {
@@ -114,11 +114,11 @@ struct PastTouch {
 #[derive(Debug)]
 pub(crate) struct Order {
     /// How much is enqueued on each stream.
-    enqueued: Clock,
+    enqueued: OrderClock,
     /// What the end of each stream comes after.
-    streams: Vec<Clock>,
+    streams: Vec<OrderClock>,
     /// What the host comes after.
-    host: Clock,
+    host: OrderClock,
     past: Vec<PastTouch>,
 }
 

@@ -34,7 +34,7 @@ pub struct Supervisor {
 }
 
 /// What comes from a process.
-enum Event {
+enum RankEvent {
     Line(usize, String),
     End(usize),
 }
@@ -99,7 +99,7 @@ impl Supervisor {
         })
     }
 
-    fn start(&self, cut: &Excerpt, index: usize, sender: &Sender<Event>) -> Result<RankProcess> {
+    fn start(&self, cut: &Excerpt, index: usize, sender: &Sender<RankEvent>) -> Result<RankProcess> {
         let mut command = Command::new(&self.binary);
         command.args(["--process", &index.to_string()]).args(cut.arguments());
         command.env("HCCL_SOCKET_IFNAME", "lo").env_remove("HCCL_EXEC_TIMEOUT").env_remove("ASCEND_EMULATOR_TRANSPORT");
@@ -111,9 +111,9 @@ impl Supervisor {
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 // Nobody listens when the run is over.
-                let _ = sender.send(Event::Line(index, line));
+                let _ = sender.send(RankEvent::Line(index, line));
             }
-            let _ = sender.send(Event::End(index));
+            let _ = sender.send(RankEvent::End(index));
         });
         Ok(process)
     }
@@ -138,15 +138,15 @@ impl StormRun<'_> {
     }
 
     /// Hands on what the processes say, until all have ended or nothing more is to be learnt.
-    fn follow(&mut self, events: &Receiver<Event>) {
+    fn follow(&mut self, events: &Receiver<RankEvent>) {
         let limit = limit(self.program);
         let mut until = Instant::now() + limit;
         let mut is_broken = false;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match events.recv_timeout(left.min(Duration::from_millis(200))) {
-                Ok(Event::Line(index, line)) => self.hear(index, &line),
-                Ok(Event::End(index)) => self.end(index),
+                Ok(RankEvent::Line(index, line)) => self.hear(index, &line),
+                Ok(RankEvent::End(index)) => self.end(index),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }

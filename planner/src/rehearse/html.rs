@@ -61,7 +61,7 @@ fn filled<R: Serialize>(data: &Data<R>) -> String {
 }
 
 fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
-    let (mut bounds, mut labels) = (Numbers::default(), Numbers::default());
+    let (mut bounds, mut labels) = (PageNumbers::default(), PageNumbers::default());
     let mut phases = Vec::new();
     for phase in kept {
         let plans = &programs[phase.program];
@@ -89,18 +89,18 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
 }
 
 /// Things by number, in the order of their first use.
-struct Numbers<T> {
+struct PageNumbers<T> {
     all: Vec<T>,
     known: BTreeMap<T, usize>,
 }
 
-impl<T> Default for Numbers<T> {
+impl<T> Default for PageNumbers<T> {
     fn default() -> Self {
         Self { all: Vec::new(), known: BTreeMap::new() }
     }
 }
 
-impl<T: Ord + Clone> Numbers<T> {
+impl<T: Ord + Clone> PageNumbers<T> {
     fn of(&mut self, thing: T) -> usize {
         let next = self.all.len();
         let number = *self.known.entry(thing.clone()).or_insert(next);

@@ -74,7 +74,7 @@ fn shapes(step: &Step) -> String {
 }
 
 #[derive(Default)]
-struct Sum {
+struct TimeSum {
     count: usize,
     duration_ns: u64,
     wait_ns: u64,
@@ -83,7 +83,7 @@ struct Sum {
     bounds: BTreeMap<String, u64>,
 }
 
-impl Sum {
+impl TimeSum {
     fn add(&mut self, span: &Span) {
         self.count += 1;
         self.duration_ns += span.end_ns - span.start_ns;
@@ -107,8 +107,8 @@ impl Sum {
 
 /// Both tables of the phase that took `phase_us`, of the spans of all ranks; figures are the means over the ranks.
 pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<OperatorRow>, Vec<CollectiveRow>) {
-    let mut operators: BTreeMap<(String, String, String), Sum> = BTreeMap::new();
-    let mut collectives: BTreeMap<(String, String, usize, u64), Sum> = BTreeMap::new();
+    let mut operators: BTreeMap<(String, String, String), TimeSum> = BTreeMap::new();
+    let mut collectives: BTreeMap<(String, String, usize, u64), TimeSum> = BTreeMap::new();
     // Names and shapes of a step are looked up once a rank, not once a span.
     for plan in plans {
         let of_rank = spans.iter().filter(|span| span.rank == plan.rank);
@@ -127,12 +127,12 @@ pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<Ope
         }
     }
     let ranks = plans.len().max(1) as f64;
-    let times = |sum: &Sum| {
+    let times = |sum: &TimeSum| {
         let total_us = sum.duration_ns as f64 / 1e3 / ranks;
         let mean_us = sum.duration_ns as f64 / 1e3 / sum.count as f64;
         (total_us, mean_us, if phase_us > 0.0 { total_us / phase_us } else { 0.0 })
     };
-    let operator = |((name, operator, shapes), sum): ((String, String, String), Sum)| {
+    let operator = |((name, operator, shapes), sum): ((String, String, String), TimeSum)| {
         let (total_us, mean_us, share) = times(&sum);
         OperatorRow {
             name,
@@ -148,7 +148,7 @@ pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<Ope
             flops_per_byte: if sum.bytes > 0.0 { sum.flops / sum.bytes } else { 0.0 },
         }
     };
-    let collective = |((name, operator, group, bytes), sum): ((String, String, usize, u64), Sum)| {
+    let collective = |((name, operator, group, bytes), sum): ((String, String, usize, u64), TimeSum)| {
         let (total_us, mean_us, share) = times(&sum);
         CollectiveRow {
             name,

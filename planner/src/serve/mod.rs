@@ -430,7 +430,7 @@ impl ServingRequest<'_> {
     /// One run of a program on these cards, issued in each of the ways, with so many keys of each sequence.
     fn times<const ISSUES: usize>(
         &self,
-        samples: &Samples,
+        samples: &LayerSamples,
         program: fn(&Programs) -> &Vec<Plan>,
         on: &[usize],
         keys: Option<usize>,
@@ -518,12 +518,12 @@ pub(crate) fn grid_rows(cards: usize) -> impl Iterator<Item = usize> {
 
 /// The programs of a model with some of its layers, and with more of them; by number of layers. All layers of a decoder are
 /// alike and so are their steps: bytes and times grow with each by the same, which a test checks against whole models.
-struct Samples((usize, Programs), (usize, Programs));
+struct LayerSamples((usize, Programs), (usize, Programs));
 
 /// Layers of the two samples.
 const SAMPLED_LAYERS: [usize; 2] = [4, 8];
 
-fn samples(config: &ModelConfig, deployment: Deployment) -> Result<Samples, Diagnostics> {
+fn samples(config: &ModelConfig, deployment: Deployment) -> Result<LayerSamples, Diagnostics> {
     let of = |layers: usize| {
         let config = ModelConfig { layers, ..config.clone() };
         Ok::<_, Diagnostics>((layers, deployment.compile(&config)?))
@@ -531,7 +531,7 @@ fn samples(config: &ModelConfig, deployment: Deployment) -> Result<Samples, Diag
     // What has hardly more layers than the samples together is not sampled.
     let [few, more] = SAMPLED_LAYERS;
     let (few, more) = if config.layers <= few + more { (config.layers, config.layers) } else { (few, more) };
-    Ok(Samples(of(few)?, of(more)?))
+    Ok(LayerSamples(of(few)?, of(more)?))
 }
 
 /// How often what came from the first sample to the second comes on top of the first.
@@ -540,7 +540,7 @@ fn growth(few: usize, more: usize, layers: usize) -> (usize, usize) {
 }
 
 /// Bytes of the fullest card.
-fn memory(Samples(few, more): &Samples, layers: usize, communicator: Bytes) -> CardMemory {
+fn memory(LayerSamples(few, more): &LayerSamples, layers: usize, communicator: Bytes) -> CardMemory {
     let of = |programs: &Programs| CardMemory::fullest(&[&programs.prefill, &programs.decode], communicator);
     of(&few.1).along(&of(&more.1), growth(few.0, more.0, layers))
 }

@@ -123,7 +123,7 @@ pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
 }
 
 /// Steps with how long each takes and which follow which in any order.
-struct Graph {
+struct StepGraph {
     /// By step; none of records and waits.
     us: Vec<f64>,
     is_exchange: Vec<bool>,
@@ -131,7 +131,7 @@ struct Graph {
     behind: Vec<Vec<usize>>,
 }
 
-impl Graph {
+impl StepGraph {
     fn new(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Self {
         let count = plan.steps.len();
         let (mut before, mut behind) = (vec![Vec::new(); count], vec![Vec::new(); count]);
@@ -177,7 +177,7 @@ impl Graph {
 /// exchange all operators that it needs or that need it, or all such exchanges, or the longest chain of both.
 #[must_use]
 pub fn least_us(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> f64 {
-    let graph = Graph::new(plan, spans);
+    let graph = StepGraph::new(plan, spans);
     let count = graph.us.len();
     let heads = graph.chains(0..count, &graph.before);
     let tails = graph.chains((0..count).rev(), &graph.behind);

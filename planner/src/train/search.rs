@@ -30,7 +30,7 @@ const CHUNKS: [usize; 7] = [2, 3, 4, 5, 6, 8, 10];
 
 /// A setting that fits, with what no step of it is shorter than.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
+struct FittingSplit {
     setting: JobSplit,
     memory: JobMemory,
     shortest_us: f64,
@@ -50,7 +50,7 @@ pub struct PredictedSplit {
 pub struct Search<'a> {
     job: &'a Job,
     /// Those that fit, the one with the lowest bound first.
-    fitting: Vec<Candidate>,
+    fitting: Vec<FittingSplit>,
     /// Those that do not, the smallest first.
     too_big: Vec<(JobSplit, JobMemory)>,
     model_times: BTreeMap<TimesKey, ModelTimes>,
@@ -161,7 +161,7 @@ impl<'a> Search<'a> {
         let job = self.job;
         let model = *self.model_times.entry(times_key(&setting)).or_insert_with(|| times(job, &setting));
         let shortest_us = StepParts::new(job, &setting, model).shortest_us(job, &setting);
-        self.fitting.push(Candidate { setting, memory, shortest_us });
+        self.fitting.push(FittingSplit { setting, memory, shortest_us });
     }
 
     /// Settings that divide the job.
@@ -176,8 +176,8 @@ impl<'a> Search<'a> {
         self.fitting.len()
     }
 
-    fn predict(&self, candidate: &Candidate) -> PredictedSplit {
-        let Candidate { setting, memory, .. } = candidate;
+    fn predict(&self, candidate: &FittingSplit) -> PredictedSplit {
+        let FittingSplit { setting, memory, .. } = candidate;
         let model = self.model_times.get(&times_key(setting)).copied();
         let parts = StepParts::new(self.job, setting, model.unwrap_or_else(|| times(self.job, setting)));
         PredictedSplit { setting: *setting, prediction: predict_parts(self.job, setting, &parts, memory) }

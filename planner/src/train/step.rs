@@ -150,14 +150,14 @@ impl StepParts {
 
 /// What is not hidden, in each layer and micro-batch, of gathering parameters and scattering gradients.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gathering {
+struct ExposedGathering {
     forward_us: f64,
     backward_us: f64,
 }
 
-fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> Gathering {
+fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> ExposedGathering {
     if setting.zero < Zero::Gradients || copies(setting) < 2 {
-        return Gathering::default();
+        return ExposedGathering::default();
     }
     // No pipeline goes with this, so embedding and head are shared out over the layers.
     let decoder = &job.decoder;
@@ -172,7 +172,7 @@ fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> Gathering {
     let backward = layer.input_grad + layer.weight_grad;
     let exposed =
         |exchange: f64, window: f64| (exchange - job.coefficients.overlap * (window - busy).max(0.0)).max(0.0);
-    Gathering { forward_us: exposed(gather, layer.forward), backward_us: exposed(gather + scatter, backward) }
+    ExposedGathering { forward_us: exposed(gather, layer.forward), backward_us: exposed(gather + scatter, backward) }
 }
 
 pub(super) const fn copies(setting: &JobSplit) -> usize {

@@ -14,7 +14,7 @@ use crate::points::{Point, dims, machine, settings, sizes};
 
 /// What was timed.
 #[derive(Debug, Clone)]
-enum Task {
+enum MeasuredTask {
     /// Kernels one after another.
     Kernels(Vec<Work>),
     /// Bytes in a group of cards, numbers of a topology.
@@ -29,8 +29,8 @@ pub(crate) struct Sample {
     pub(super) page: String,
     pub(super) soc: Soc,
     topology: Topology,
-    task: Task,
-    timing: Timing,
+    task: MeasuredTask,
+    timing: PointTiming,
     pub(super) measured_us: f64,
     /// How much it counts beside a published row that is alone on its page.
     pub(super) weight: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Sample {
 
 /// Where the clock stood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Timing {
+enum PointTiming {
     /// The profiler's time of the kernel, or the time between events of a replayed graph.
     Kernel,
     /// A whole call of a framework's layer: what the framework launches beside counts.
@@ -72,7 +72,7 @@ const BENCH_WEIGHT: f64 = 25.0;
 impl Sample {
     /// A kernel that a bench timed by itself, which is a page of its own.
     pub(crate) fn kernel(class: Class, soc: Soc, work: Work, us: f64) -> Self {
-        Self::timed(class, (soc, Topology::atlas_a2(1)), Task::Kernels(vec![work]), us)
+        Self::timed(class, (soc, Topology::atlas_a2(1)), MeasuredTask::Kernels(vec![work]), us)
     }
 
     /// An exchange of bytes among cards of a topology that a bench timed.
@@ -83,12 +83,12 @@ impl Sample {
         cards: Vec<usize>,
         us: f64,
     ) -> Self {
-        Self::timed(Class::Collectives, (soc, topology), Task::Exchange(exchange, bytes, cards), us)
+        Self::timed(Class::Collectives, (soc, topology), MeasuredTask::Exchange(exchange, bytes, cards), us)
     }
 
-    fn timed(class: Class, (soc, topology): (Soc, Topology), task: Task, us: f64) -> Self {
+    fn timed(class: Class, (soc, topology): (Soc, Topology), task: MeasuredTask, us: f64) -> Self {
         let page = format!("{task:?}");
-        let (timing, unit) = (Timing::Kernel, FigureUnit::Times(1.0));
+        let (timing, unit) = (PointTiming::Kernel, FigureUnit::Times(1.0));
         Self { class, page, soc, topology, task, timing, measured_us: us, weight: BENCH_WEIGHT, unit }
     }
 
@@ -101,14 +101,14 @@ impl Sample {
             hbm_installed_bytes: 0,
         };
         let us = match &self.task {
-            Task::Kernels(works) => works.iter().map(|work| OperatorCost::of(&profile, work).duration_us).sum(),
-            Task::Exchange(exchange, bytes, cards) => {
+            MeasuredTask::Kernels(works) => works.iter().map(|work| OperatorCost::of(&profile, work).duration_us).sum(),
+            MeasuredTask::Exchange(exchange, bytes, cards) => {
                 CollectiveCost::of(&profile, &self.topology, *exchange, *bytes, cards).duration_us
             }
         };
         match (self.timing, self.class) {
-            (Timing::Layer, Class::Attention) => us + ATTENTION_LAYER_US,
-            (Timing::Issued, _) => f64::max(us, ISSUE_US),
+            (PointTiming::Layer, Class::Attention) => us + ATTENTION_LAYER_US,
+            (PointTiming::Issued, _) => f64::max(us, ISSUE_US),
             _ => us,
         }
     }
@@ -164,19 +164,19 @@ pub(super) fn class(point: &Point) -> Class {
     }
 }
 
-fn timing(point: &Point, operator: &str) -> Timing {
+fn timing(point: &Point, operator: &str) -> PointTiming {
     let metric = point.text("metric");
     if ["kernel time", "device time", "task"].iter().any(|word| metric.contains(word)) {
-        Timing::Kernel
+        PointTiming::Kernel
     } else if operator.contains("eager") || operator.starts_with("torch.matmul") {
-        Timing::Issued
+        PointTiming::Issued
     } else {
-        Timing::Layer
+        PointTiming::Layer
     }
 }
 
 /// The kind of a row, what it runs, and the operations or bytes a rate counts.
-fn task(point: &Point, operator: &str) -> Result<(Class, Task, f64), &'static str> {
+fn task(point: &Point, operator: &str) -> Result<(Class, MeasuredTask, f64), &'static str> {
     const NO_SIZES: &str = "the sizes are not given";
     let (shape, element) = (point.text("shape"), element(point.text("dtype")));
     let sizes = sizes(shape);
@@ -184,11 +184,11 @@ fn task(point: &Point, operator: &str) -> Result<(Class, Task, f64), &'static st
     let has = |words: &[&str]| words.iter().any(|word| operator.contains(word));
     let kernels = |class, works: Vec<Work>| {
         let flops = works.iter().map(Work::flops).sum();
-        Ok((class, Task::Kernels(works), flops))
+        Ok((class, MeasuredTask::Kernels(works), flops))
     };
     if let Some(exchange) = exchange(operator) {
         let (bytes, cards) = exchanged(point, exchange).ok_or("several copies in flight, or bytes in words")?;
-        return Ok((Class::Collectives, Task::Exchange(exchange, bytes, cards), bytes));
+        return Ok((Class::Collectives, MeasuredTask::Exchange(exchange, bytes, cards), bytes));
     }
     let element = element.ok_or("unknown element type");
     let narrow = operator.contains("int4").then_some(Element::I4);

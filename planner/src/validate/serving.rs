@@ -19,12 +19,12 @@ pub(super) struct Serving {
     input: usize,
     output: usize,
     launching: StackLaunching,
-    figure: Figure,
+    figure: ServingFigure,
 }
 
 /// What a row's figure is.
 #[derive(Clone, Copy)]
-enum Figure {
+enum ServingFigure {
     /// Milliseconds of one token at a context.
     Step,
     /// Tokens a second of one sequence at a context.
@@ -69,15 +69,15 @@ impl Serving {
         let copies = copies(point, tensor)?;
         let batch = batch.div_ceil(copies);
         let figure = match metric {
-            "TPOT" if output == 1 => Figure::Step,
-            "decode rate per user" => Figure::StepRate,
-            "decode throughput" => Figure::BatchRate,
-            "prefill throughput" => Figure::PromptRate,
-            "TPOT" | "TPOT mean" => Figure::Token,
-            "output throughput" => Figure::Throughput,
-            "E2E latency" => Figure::Whole,
-            "TTFT" | "TTFT mean" => Figure::First,
-            "decode time of one layer" => Figure::Layer,
+            "TPOT" if output == 1 => ServingFigure::Step,
+            "decode rate per user" => ServingFigure::StepRate,
+            "decode throughput" => ServingFigure::BatchRate,
+            "prefill throughput" => ServingFigure::PromptRate,
+            "TPOT" | "TPOT mean" => ServingFigure::Token,
+            "output throughput" => ServingFigure::Throughput,
+            "E2E latency" => ServingFigure::Whole,
+            "TTFT" | "TTFT mean" => ServingFigure::First,
+            "decode time of one layer" => ServingFigure::Layer,
             _ => return Err("a figure that this model does not give"),
         };
         let precision = precision(point).ok_or("unknown precision")?;
@@ -86,7 +86,7 @@ impl Serving {
         let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
         let work = |tokens: Tokens| cards.work(&model.forward(tokens, Extras::default(), split, precision));
         // Prompts of a prefill's rate are one pass, those of a steady state one each.
-        let prompts = if matches!(figure, Figure::PromptRate) { batch } else { 1 };
+        let prompts = if matches!(figure, ServingFigure::PromptRate) { batch } else { 1 };
         Ok(Self {
             decode: work(Tokens { batch, query: 1, context: input + output / 2 }),
             prompt: work(Tokens { batch: prompts, query: input, context: 0 }),
@@ -108,15 +108,15 @@ impl Serving {
         let prompts_us = prompt_us * self.batch as f64;
         let output = self.output.max(1) as f64;
         match self.figure {
-            Figure::Step => decode_us / 1e3,
-            Figure::StepRate => 1e6 / decode_us,
-            Figure::BatchRate => 1e6 * self.batch as f64 / decode_us,
-            Figure::PromptRate => 1e6 * (self.batch * self.input) as f64 / prompt_us,
-            Figure::First => prompt_us / 1e3,
-            Figure::Layer => self.decode.layer_us(stack, self.launching),
-            Figure::Token => (decode_us + (prompts_us - prompt_us) / output) / 1e3,
-            Figure::Throughput => 1e6 * (self.copies * self.batch) as f64 / (decode_us + prompts_us / output),
-            Figure::Whole => (prompts_us + output * decode_us) / 1e3,
+            ServingFigure::Step => decode_us / 1e3,
+            ServingFigure::StepRate => 1e6 / decode_us,
+            ServingFigure::BatchRate => 1e6 * self.batch as f64 / decode_us,
+            ServingFigure::PromptRate => 1e6 * (self.batch * self.input) as f64 / prompt_us,
+            ServingFigure::First => prompt_us / 1e3,
+            ServingFigure::Layer => self.decode.layer_us(stack, self.launching),
+            ServingFigure::Token => (decode_us + (prompts_us - prompt_us) / output) / 1e3,
+            ServingFigure::Throughput => 1e6 * (self.copies * self.batch) as f64 / (decode_us + prompts_us / output),
+            ServingFigure::Whole => (prompts_us + output * decode_us) / 1e3,
         }
     }
 }

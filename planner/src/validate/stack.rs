@@ -224,7 +224,7 @@ impl Cards {
     /// What each task of a step takes on the cards.
     #[must_use]
     pub fn work(&self, sections: &[Section]) -> StepWork {
-        let part = |section: &Section| StepPart {
+        let part = |section: &Section| StackPart {
             is_draft: section.name == "draft",
             repeats: section.repeats,
             tasks: section.steps.iter().map(|step| self.timed(step)).collect(),
@@ -256,7 +256,7 @@ struct TaskCost {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct StepPart {
+struct StackPart {
     is_draft: bool,
     repeats: usize,
     tasks: Vec<TaskCost>,
@@ -265,7 +265,7 @@ struct StepPart {
 /// What the cards do in a step, in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepWork {
-    parts: Vec<StepPart>,
+    parts: Vec<StackPart>,
     /// Cards that share it.
     cards: usize,
 }
@@ -285,7 +285,7 @@ impl StepWork {
     /// Microseconds of one of its layers, embedding and head shared out over them.
     #[must_use]
     pub fn layer_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
-        let is_layer = |part: &&StepPart| part.tasks.iter().any(|task| task.kind == TimedKind::Attention);
+        let is_layer = |part: &&StackPart| part.tasks.iter().any(|task| task.kind == TimedKind::Attention);
         let layers: usize = self.parts.iter().filter(is_layer).map(|part| part.repeats).sum();
         self.forward_us(stack, launching) / layers.max(1) as f64
     }

@@ -3,14 +3,14 @@
 use super::super::layout::Layout;
 use super::super::transition::cost;
 use super::choice::Score;
-use super::{KnownLayouts, Pass};
+use super::{KnownLayouts, Propagation};
 use crate::base::Id;
 use crate::program::{Role, ValueId};
 
 /// Bytes of a param count this many times over, so that moving one is the last resort.
 const PARAM_MOVE_FACTOR: u64 = 1024;
 
-impl Pass<'_> {
+impl Propagation<'_> {
     /// What it takes to have an operand in a layout; `None` if it cannot be had.
     pub(super) fn operand_score(
         &self,

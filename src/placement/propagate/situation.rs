@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::base::Id;
 use crate::program::{Kind, OpId, Program, ValueId};
 
-use super::{KnownLayouts, LOOK_AHEAD, Pass, WeightUse};
+use super::{KnownLayouts, LOOK_AHEAD, Propagation, WeightUse};
 
 /// What was hashed, all of it: equal bytes are equal values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ pub(super) fn kinds(program: &Program) -> Vec<usize> {
     program.ops.values().iter().map(|op| &op.kind).map(number).collect()
 }
 
-impl Pass<'_> {
+impl Propagation<'_> {
     /// All that the trials of a weight's cuts see: the ops from `id` up to the next result that is pinned, and what is known of
     /// their operands.
     pub(super) fn situation(&self, id: OpId, weight: &WeightUse, now: &KnownLayouts) -> Situation {

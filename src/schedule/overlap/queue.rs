@@ -30,7 +30,7 @@ pub(super) enum UnitKind {
 
 /// What a unit costs a card.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cost {
+pub(super) struct UnitCost {
     /// How long it runs.
     pub(super) us: f64,
     pub(super) kind: UnitKind,
@@ -40,7 +40,7 @@ pub(super) struct Cost {
     pub(super) touches: Vec<(BufferId, u64)>,
 }
 
-impl Cost {
+impl UnitCost {
     pub(super) fn is_collective(&self) -> bool {
         self.kind == UnitKind::Collective
     }
@@ -69,7 +69,7 @@ pub(super) enum Filling {
 
 /// Units with an order, and when each runs by it, in microseconds.
 pub(super) struct Ordered<'a> {
-    pub(super) costs: &'a [Cost],
+    pub(super) costs: &'a [UnitCost],
     pub(super) order: Vec<usize>,
     pub(super) spans: Vec<(f64, f64)>,
     /// Bytes of the arena that there may be.
@@ -84,7 +84,7 @@ impl Ordered<'_> {
 }
 
 /// The bytes of the arena that are live at each unit of a sequence, and by buffer the places of the first and the last that touch it.
-pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a Cost>) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
+pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a UnitCost>) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
     let mut lives: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
     let mut bytes: FxHashMap<BufferId, u64> = FxHashMap::default();
     let mut count = 0;
@@ -109,8 +109,8 @@ pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a Cost>) -> (Vec<u64>, B
 }
 
 /// Puts the units of all stages into order.
-pub(super) fn order(mut stages: Vec<Queue<'_>>) -> Vec<Ordered<'_>> {
-    let mut next: Vec<Option<(f64, usize)>> = stages.iter().map(Queue::next).collect();
+pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
+    let mut next: Vec<Option<(f64, usize)>> = stages.iter().map(StageQueue::next).collect();
     loop {
         while let Some(met) = meet(&mut stages) {
             met.into_iter().for_each(|stage| next[stage] = stages[stage].next());
@@ -121,12 +121,12 @@ pub(super) fn order(mut stages: Vec<Queue<'_>>) -> Vec<Ordered<'_>> {
         next[stage] = stages[stage].next();
     }
     debug_assert!(stages.iter().all(|stage| stage.first == stage.costs.len()), "stages wait for each other");
-    stages.into_iter().map(Queue::ordered).collect()
+    stages.into_iter().map(StageQueue::ordered).collect()
 }
 
 /// Lets the transfer take place that can begin first of those to which all their stages have come with room for it; the answer are its
 /// stages.
-fn meet(stages: &mut [Queue<'_>]) -> Option<Vec<usize>> {
+fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
     let sides = |among: &[usize]| -> Option<(f64, Vec<usize>)> {
         let units: Vec<usize> = among.iter().map(|stage| stages[*stage].awaiting(among)).collect::<Option<_>>()?;
         let start_us =
@@ -136,7 +136,8 @@ fn meet(stages: &mut [Queue<'_>]) -> Option<Vec<usize>> {
     let has_room = |(among, (_, units)): &(&[usize], (f64, Vec<usize>))| {
         among.iter().zip(units).all(|(stage, unit)| stages[*stage].has_room(*unit))
     };
-    let all = stages.iter().flat_map(Queue::awaited).filter_map(|among| Some((among, sides(among)?))).filter(has_room);
+    let all =
+        stages.iter().flat_map(StageQueue::awaited).filter_map(|among| Some((among, sides(among)?))).filter(has_room);
     let (among, (start_us, units)) = all.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))?;
     let us = among.iter().zip(&units).map(|(stage, unit)| stages[*stage].costs[*unit].us).fold(0.0, f64::max);
     let among = among.to_vec();
@@ -150,8 +151,8 @@ fn meet(stages: &mut [Queue<'_>]) -> Option<Vec<usize>> {
 }
 
 /// Units of a stage that are to be put into order.
-pub(super) struct Queue<'a> {
-    costs: &'a [Cost],
+pub(super) struct StageQueue<'a> {
+    costs: &'a [UnitCost],
     filling: Filling,
     /// By unit: those that have to stand behind it.
     behind: Vec<Vec<usize>>,
@@ -191,9 +192,9 @@ pub(super) struct Queue<'a> {
     transfers_us: f64,
 }
 
-impl<'a> Queue<'a> {
+impl<'a> StageQueue<'a> {
     /// Units in the order of the program, and so many bytes that may be live beyond those that are in that order.
-    pub(super) fn new(costs: &'a [Cost], behind: Vec<Vec<usize>>, filling: Filling, spare: u64) -> Self {
+    pub(super) fn new(costs: &'a [UnitCost], behind: Vec<Vec<usize>>, filling: Filling, spare: u64) -> Self {
         let count = costs.len();
         let mut unmet = vec![0; count];
         behind.iter().flatten().for_each(|unit| unmet[*unit] += 1);
@@ -315,7 +316,7 @@ impl<'a> Queue<'a> {
 
     /// Whether an earlier pass could go on before an operator ends, and that is not wanted.
     fn delays(&self, unit: usize) -> bool {
-        let Cost { us, pass, .. } = self.costs[unit];
+        let UnitCost { us, pass, .. } = self.costs[unit];
         let end_us = self.free_us(unit).max(self.now_us) + us;
         let mut earlier = self.operators.range(..unit).filter(|other| self.costs[**other].pass < pass);
         self.filling == Filling::Fitting && earlier.any(|other| self.ready_us[*other] < end_us)
@@ -362,7 +363,7 @@ impl<'a> Queue<'a> {
 }
 
 /// By unit: whether a collective waits for nothing but it and what runs behind it, and they take no longer than the collective.
-fn prepares(costs: &[Cost], behind: &[Vec<usize>]) -> Vec<bool> {
+fn prepares(costs: &[UnitCost], behind: &[Vec<usize>]) -> Vec<bool> {
     // How long the collective takes that a unit leads to, and how long what leads to it.
     let mut leads: Vec<Option<(f64, f64)>> = vec![None; costs.len()];
     for unit in (0..costs.len()).rev() {
@@ -388,13 +389,13 @@ mod tests {
 
     #[test]
     fn nothing_runs_beside_a_call_that_computes_and_exchanges() {
-        let cost = |us: f64, kind: UnitKind| Cost { us, kind, ..Cost::default() };
+        let cost = |us: f64, kind: UnitKind| UnitCost { us, kind, ..UnitCost::default() };
         let kinds = [UnitKind::Operators, UnitKind::Both, UnitKind::Collective, UnitKind::Operators, UnitKind::Both];
-        let costs: Vec<Cost> =
+        let costs: Vec<UnitCost> =
             kinds.into_iter().zip([10.0, 5.0, 40.0, 3.0, 7.0]).map(|(kind, us)| cost(us, kind)).collect();
         // The second call waits for the operator before it alone.
         let behind = vec![vec![1], vec![], vec![], vec![4], vec![]];
-        let ordered = order(vec![Queue::new(&costs, behind, Filling::Any, 0)]).remove(0);
+        let ordered = order(vec![StageQueue::new(&costs, behind, Filling::Any, 0)]).remove(0);
         let spans = &ordered.spans;
         for both in [1, 4] {
             let (start, end) = spans[both];

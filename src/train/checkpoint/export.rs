@@ -67,7 +67,7 @@ pub struct Exported {
 }
 
 /// A weight of the model and the tensors it is made of.
-struct Weight<'a> {
+struct ExportedWeight<'a> {
     name: &'a str,
     shape: &'a Shape,
     /// Ascending, without holes.
@@ -186,12 +186,13 @@ fn export_in(
             let adapter = folder.path().join("adapter");
             export_adapter(checkpoint, model, lora, &adapter)?;
             let base = weights::Checkpoint::open(model).and_then(|base| base.with_adapter(&adapter));
-            let weights = shapes.iter().map(|(name, shape)| Weight { name, shape, pieces: Vec::new() }).collect();
+            let weights =
+                shapes.iter().map(|(name, shape)| ExportedWeight { name, shape, pieces: Vec::new() }).collect();
             (weights, base.map_err(|found| problems.append(found)).ok())
         }
     };
     problems.into_result(())?;
-    let numbers = |weight: &Weight<'_>| match &base {
+    let numbers = |weight: &ExportedWeight<'_>| match &base {
         None => numbers(checkpoint, weight, dtype),
         Some(base) => match base.read_whole(weight.name, dtype) {
             Ok((_, bytes)) => Ok(bytes),
@@ -217,7 +218,7 @@ fn weights<'a>(
     checkpoint: &'a Checkpoint,
     shapes: &'a BTreeMap<String, Shape>,
     problems: &mut Diagnostics,
-) -> Vec<Weight<'a>> {
+) -> Vec<ExportedWeight<'a>> {
     let mut pieces: BTreeMap<&str, Vec<(&str, Source, usize)>> = BTreeMap::new();
     for (name, record) in &checkpoint.index().tensors {
         let Some(source) = record.source() else { continue };
@@ -259,7 +260,7 @@ fn weights<'a>(
                     .found(format!("{end} elements")),
             );
         }
-        weights.push(Weight {
+        weights.push(ExportedWeight {
             name,
             shape,
             pieces: pieces.into_iter().map(|(name, source, _)| (name, source)).collect(),
@@ -269,18 +270,18 @@ fn weights<'a>(
 }
 
 /// The numbers of a weight, as they are written.
-type Numbers<'a> = dyn Fn(&Weight<'_>) -> Result<Vec<u8>, Error> + 'a;
+type ExportedNumbers<'a> = dyn Fn(&ExportedWeight<'_>) -> Result<Vec<u8>, Error> + 'a;
 
 /// Writes the weights; their bytes.
 fn write_weights(
-    weights: &[Weight<'_>],
+    weights: &[ExportedWeight<'_>],
     dtype: DType,
     folder: &Path,
     file_bytes: u64,
-    numbers: &Numbers<'_>,
+    numbers: &ExportedNumbers<'_>,
 ) -> Result<Bytes, Error> {
-    let bytes_of = |weight: &Weight<'_>| Bytes::of(weight.shape.elems(), dtype.size_bytes()).0;
-    let mut files: Vec<&[Weight<'_>]> = Vec::new();
+    let bytes_of = |weight: &ExportedWeight<'_>| Bytes::of(weight.shape.elems(), dtype.size_bytes()).0;
+    let mut files: Vec<&[ExportedWeight<'_>]> = Vec::new();
     let mut rest = weights;
     while !rest.is_empty() {
         let mut bytes = 0;
@@ -310,7 +311,12 @@ fn write_weights(
 }
 
 /// One file of weights, one in memory at a time.
-fn write_file(path: &Path, weights: &[Weight<'_>], dtype: DType, numbers: &Numbers<'_>) -> Result<(), Error> {
+fn write_file(
+    path: &Path,
+    weights: &[ExportedWeight<'_>],
+    dtype: DType,
+    numbers: &ExportedNumbers<'_>,
+) -> Result<(), Error> {
     let failed = |error: io::Error| Error::write(path, "cannot be written", &error);
     let mut end = 0;
     let entries = weights.iter().map(|weight| {
@@ -327,7 +333,7 @@ fn write_file(path: &Path, weights: &[Weight<'_>], dtype: DType, numbers: &Numbe
 }
 
 /// A weight's numbers.
-fn numbers(checkpoint: &Checkpoint, weight: &Weight<'_>, dtype: DType) -> Result<Vec<u8>, Error> {
+fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -> Result<Vec<u8>, Error> {
     let mut out = vec![0; weight.shape.elems() * dtype.size_bytes()];
     for (name, source) in &weight.pieces {
         let (_, from, bytes) = checkpoint.read_whole(name)?;

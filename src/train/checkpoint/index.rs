@@ -161,12 +161,12 @@ impl Index {
     /// Every problem of it.
     pub(super) fn read(place: &str, text: &str) -> Result<Self, Diagnostics> {
         #[derive(Deserialize)]
-        struct Version {
+        struct FormatVersion {
             format: u32,
         }
         let unreadable =
             |error: serde_json::Error| Diagnostic::new(place, "not the index of a checkpoint, or torn").found(error);
-        let Version { format } = serde_json::from_str(text).map_err(unreadable)?;
+        let FormatVersion { format } = serde_json::from_str(text).map_err(unreadable)?;
         if format != FORMAT {
             return Err(Diagnostic::new(place, "another version of the format")
                 .expected(FORMAT)

@@ -23,7 +23,7 @@ use super::sharding::{ShardedTensor, Sharding};
 use super::storage::Storage;
 use crate::base::{DType, Diagnostic};
 
-/// The one key of the file's metadata; its value is a [`Description`].
+/// The one key of the file's metadata; its value is a [`RankFileHeader`].
 const KEY: &str = "ascend-tp";
 
 /// Bytes that are hashed and written, or read and hashed, at once: they stay in a core's cache between the two.
@@ -34,7 +34,7 @@ const LENGTH_BYTES: usize = 8;
 
 /// What a file says about itself.
 #[derive(Debug, Serialize, Deserialize)]
-struct Description {
+struct RankFileHeader {
     format: u32,
     step: u64,
     rank: usize,
@@ -85,7 +85,7 @@ impl<'a> RankFile<'a> {
         };
         let tensors = parts.iter().map(place).collect();
         let mesh = sharding.mesh().to_string();
-        let description = Description { format: FORMAT, step, rank, world, mesh, tensors };
+        let description = RankFileHeader { format: FORMAT, step, rank, world, mesh, tensors };
         let mut end = 0;
         let mut entries = Vec::with_capacity(parts.len());
         let mut starts = Vec::with_capacity(parts.len());
@@ -222,7 +222,7 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
     let problem = |what: &str| Some(Diagnostic::new(&index.files[number].name, what));
     let Ok(header) = serde_json::from_slice::<Metadata>(&text) else { return Ok(problem("no header of safetensors")) };
     let description = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY));
-    let Some(description) = description.and_then(|text| serde_json::from_str::<Description>(text).ok()) else {
+    let Some(description) = description.and_then(|text| serde_json::from_str::<RankFileHeader>(text).ok()) else {
         return Ok(problem("the header does not say what the file is a part of"));
     };
     let data = LENGTH_BYTES as u64 + length;

@@ -31,11 +31,11 @@ struct SourceDocuments {
     first_document: usize,
     first_token: u64,
     tokens: u64,
-    store: Store,
+    store: CorpusStore,
 }
 
 #[derive(Debug)]
-enum Store {
+enum CorpusStore {
     /// `ignore` is empty if all count.
     Memory {
         ids: Vec<u32>,
@@ -73,7 +73,7 @@ impl Corpus {
     }
 
     /// `starts` are those of the part alone.
-    fn add(&mut self, name: String, starts: &[u64], store: Store) {
+    fn add(&mut self, name: String, starts: &[u64], store: CorpusStore) {
         let (first_token, first_document) = (self.tokens(), self.documents());
         self.starts.extend(starts[1..].iter().map(|start| first_token + start));
         self.parts.push(SourceDocuments {
@@ -116,8 +116,8 @@ impl Corpus {
     /// Whether some labels may count nothing for another reason than a border.
     pub(super) fn has_ignored(&self) -> bool {
         self.parts.iter().any(|part| match &part.store {
-            Store::Memory { ignore, .. } => !ignore.is_empty(),
-            Store::File(file) => file.has_ignored(),
+            CorpusStore::Memory { ignore, .. } => !ignore.is_empty(),
+            CorpusStore::File(file) => file.has_ignored(),
         })
     }
 
@@ -125,13 +125,13 @@ impl Corpus {
     pub(super) fn add_to(&self, digest: &mut Digest) {
         for part in &self.parts {
             match &part.store {
-                Store::Memory { ids, ignore } => {
+                CorpusStore::Memory { ids, ignore } => {
                     digest.add(part.name.rsplit('/').next().unwrap_or_default().as_bytes());
                     digest.add_number(part.tokens);
                     ids.iter().for_each(|id| digest.add_number(u64::from(*id)));
                     digest.add(ignore);
                 }
-                Store::File(file) => digest.add(file.digest().text().as_bytes()),
+                CorpusStore::File(file) => digest.add(file.digest().text().as_bytes()),
             }
         }
         self.starts.iter().for_each(|start| digest.add_number(*start));
@@ -192,17 +192,19 @@ impl SourceDocuments {
     fn read(&self, range: Range<u64>, ids: &mut Vec<i64>, ignore: &mut Vec<u8>) -> io::Result<()> {
         self.read_ids(range.clone(), ids)?;
         match &self.store {
-            Store::Memory { ignore: all, .. } if !all.is_empty() => ignore.extend_from_slice(&all[indices(&range)]),
-            Store::Memory { .. } => ignore.resize(ignore.len() + indices(&range).len(), 0),
-            Store::File(file) => file.read_ignored(range, ignore)?,
+            CorpusStore::Memory { ignore: all, .. } if !all.is_empty() => {
+                ignore.extend_from_slice(&all[indices(&range)]);
+            }
+            CorpusStore::Memory { .. } => ignore.resize(ignore.len() + indices(&range).len(), 0),
+            CorpusStore::File(file) => file.read_ignored(range, ignore)?,
         }
         Ok(())
     }
 
     fn read_ids(&self, range: Range<u64>, into: &mut Vec<i64>) -> io::Result<()> {
         match &self.store {
-            Store::Memory { ids, .. } => into.extend(ids[indices(&range)].iter().map(|id| i64::from(*id))),
-            Store::File(file) => file.read(range, into)?,
+            CorpusStore::Memory { ids, .. } => into.extend(ids[indices(&range)].iter().map(|id| i64::from(*id))),
+            CorpusStore::File(file) => file.read(range, into)?,
         }
         Ok(())
     }
@@ -215,11 +217,11 @@ fn indices(range: &Range<u64>) -> Range<usize> {
 }
 
 /// The name of a source, where its documents begin, and its tokens.
-fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, Store), Diagnostics> {
+fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, CorpusStore), Diagnostics> {
     match source {
         CorpusSource::Indexed { prefix } => {
             let file = IndexedFile::open(prefix)?;
-            Ok((file.name.clone(), file.index.starts(), Store::File(file)))
+            Ok((file.name.clone(), file.index.starts(), CorpusStore::File(file)))
         }
         CorpusSource::Tokens { path } => {
             let problem =
@@ -238,7 +240,7 @@ fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, Store), Diagnostics>
             if let Err(error) = read {
                 problems.push(Diagnostic::new(file.name(), "cannot be held in memory").found(error));
             }
-            problems.into_result((file.name(), starts, Store::Memory { ids, ignore }))
+            problems.into_result((file.name(), starts, CorpusStore::Memory { ids, ignore }))
         }
     }
 }

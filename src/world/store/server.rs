@@ -102,7 +102,7 @@ struct ServerState {
     here: BTreeMap<usize, (Peer, Socket)>,
     phase: ServerPhase,
     /// By round: what it is about, and the parts by rank.
-    rounds: BTreeMap<u64, Round>,
+    rounds: BTreeMap<u64, ExchangeRound>,
     left: Vec<usize>,
     readers: Vec<JoinHandle<()>>,
 }
@@ -119,7 +119,7 @@ enum ServerPhase {
 }
 
 #[derive(Debug)]
-struct Round {
+struct ExchangeRound {
     what: String,
     first: usize,
     parts: BTreeMap<usize, Vec<u8>>,
@@ -352,7 +352,7 @@ impl ServerShared {
 
     fn give(&self, rank: usize, round: u64, what: &str, bytes: Vec<u8>) {
         let mut state = self.lock();
-        let entry = state.rounds.entry(round).or_insert_with(|| Round {
+        let entry = state.rounds.entry(round).or_insert_with(|| ExchangeRound {
             what: what.to_owned(),
             first: rank,
             parts: BTreeMap::new(),

@@ -95,7 +95,7 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         sections.push((functions, header));
     }
     if toolkit.is_some() {
-        let theirs: BTreeMap<String, Prototype> = functions(all(builder()).allowlist_function(NAMES))?
+        let theirs: BTreeMap<String, HeaderPrototype> = functions(all(builder()).allowlist_function(NAMES))?
             .into_iter()
             .map(|function| (function.name.clone(), function))
             .collect();
@@ -163,7 +163,7 @@ impl ParseCallbacks for StatusCodesAreSigned {
 
 /// A C function as the list has it.
 #[derive(Debug)]
-struct Prototype {
+struct HeaderPrototype {
     name: String,
     /// The first CANN that has it.
     since: String,
@@ -174,7 +174,7 @@ struct Prototype {
 }
 
 /// The functions that `builder` reads, in their order.
-fn functions(builder: Builder) -> Result<Vec<Prototype>> {
+fn functions(builder: Builder) -> Result<Vec<HeaderPrototype>> {
     let code =
         builder.with_codegen_config(CodegenConfig::FUNCTIONS).allowlist_recursively(false).generate()?.to_string();
     let mut functions = Vec::new();
@@ -183,13 +183,13 @@ fn functions(builder: Builder) -> Result<Vec<Prototype>> {
         for item in block.items {
             let syn::ForeignItem::Fn(function) = item else { continue };
             let name = function.sig.ident.to_string();
-            functions.push(Prototype::read(&function).with_context(|| name)?);
+            functions.push(HeaderPrototype::read(&function).with_context(|| name)?);
         }
     }
     Ok(functions)
 }
 
-impl Prototype {
+impl HeaderPrototype {
     fn read(function: &syn::ForeignItemFn) -> Result<Self> {
         let mut arguments = Vec::new();
         for argument in &function.sig.inputs {
@@ -212,7 +212,7 @@ impl Prototype {
 }
 
 /// Says of each function which CANN has it first. A mark of an operator is for both of its calls.
-fn mark(functions: &mut [Prototype], marks: &BTreeMap<&str, &str>) -> Result<()> {
+fn mark(functions: &mut [HeaderPrototype], marks: &BTreeMap<&str, &str>) -> Result<()> {
     if let Some(name) = marks.keys().find(|name| functions.iter().all(|function| function.name != **name)) {
         bail!("`@since` stands before {name}, which is no function");
     }
@@ -240,7 +240,7 @@ fn type_name(of: &syn::Type) -> Result<String> {
 }
 
 /// The text of `symbols.rs`.
-fn list(sections: &[(Vec<Prototype>, &Header)]) -> Result<String> {
+fn list(sections: &[(Vec<HeaderPrototype>, &Header)]) -> Result<String> {
     let mut seen = BTreeSet::new();
     let mut parts: BTreeMap<&str, String> = BTreeMap::new();
     for (functions, header) in sections {
@@ -353,7 +353,7 @@ enum OperatorPhase {
 }
 
 /// What `function` is to an operator of a header with these functions.
-fn operator(function: &Prototype, functions: &[Prototype], library: &str) -> Result<OperatorPhase> {
+fn operator(function: &HeaderPrototype, functions: &[HeaderPrototype], library: &str) -> Result<OperatorPhase> {
     let find = |name: &str| functions.iter().find(|other| other.name == name);
     let name = &function.name;
     if library != OPERATORS {

@@ -26,7 +26,7 @@ pub(crate) fn since(commit: &str) -> Result<String> {
     unpack(commit, &root, folder.path())?;
     let (before, now) = (figures(folder.path())?, figures(&root)?);
     let mut text = format!("| counted by `cargo xtask house --since {commit}` | {commit} | now |\n|---|---:|---:|\n");
-    let of = |figures: &[Figure], name: &str| {
+    let of = |figures: &[HouseFigure], name: &str| {
         figures.iter().find(|(other, _)| other == name).map_or(String::new(), |(_, count)| count.to_string())
     };
     let gone = before.iter().filter(|(name, _)| now.iter().all(|(other, _)| other != name));
@@ -53,12 +53,12 @@ fn unpack(commit: &str, root: &Path, folder: &Path) -> Result<()> {
 }
 
 /// What is counted, and how many there are.
-type Figure = (String, usize);
+type HouseFigure = (String, usize);
 
-fn figures(root: &Path) -> Result<Vec<Figure>> {
+fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
     let sources = source::read(root)?;
     let items = Items::of(&sources)?;
-    let mut figures: Vec<Figure> = Vec::new();
+    let mut figures: Vec<HouseFigure> = Vec::new();
     let mut add = |name: &str, count: usize| figures.push((name.to_owned(), count));
     let code = |of: &dyn Fn(&RustFile) -> bool| -> usize {
         sources.iter().filter(|source| of(source)).map(|source| source::code_lines(&source.shipped).len()).sum()

@@ -132,7 +132,9 @@ pub(crate) fn unused_items(files: &[Source]) -> Result<Vec<String>> {
     let code = documents.flat_map(|document| document.text.split('`').skip(1).step_by(2));
     let documented: BTreeSet<&str> = code.flat_map(|code| code.split(|c: char| !is_word(c))).collect();
     let unused = items.public.iter().filter(|item| {
-        uses.of_item(item) == Use::Nowhere && !documented.contains(item.name.as_str()) && !items.is_in_signature(item)
+        uses.of_item(item) == ItemUse::Nowhere
+            && !documented.contains(item.name.as_str())
+            && !items.is_in_signature(item)
     });
     Ok(unused
         .map(|item| format!("{}: nothing else names the public `{}`: take its `pub`", item.file, item.name))
@@ -147,7 +149,7 @@ struct Uses<'a> {
 
 /// Who names an item besides its own file.
 #[derive(PartialEq, Eq)]
-enum Use {
+enum ItemUse {
     Shipped,
     TestsOnly,
     Nowhere,
@@ -166,16 +168,16 @@ impl<'a> Uses<'a> {
         uses
     }
 
-    fn of_item(&self, item: &PublicItem<'_>) -> Use {
+    fn of_item(&self, item: &PublicItem<'_>) -> ItemUse {
         let elsewhere = |files: &BTreeMap<String, BTreeSet<&str>>| {
             files.get(&item.name).is_some_and(|files| files.iter().any(|file| *file != item.file))
         };
         if elsewhere(&self.shipped) {
-            Use::Shipped
+            ItemUse::Shipped
         } else if elsewhere(&self.whole) {
-            Use::TestsOnly
+            ItemUse::TestsOnly
         } else {
-            Use::Nowhere
+            ItemUse::Nowhere
         }
     }
 }
@@ -251,9 +253,9 @@ impl<'a> Items<'a> {
         for item in self.public.iter().filter(|item| item.file.starts_with(LIBRARY)) {
             count += 1;
             match uses.of_item(item) {
-                Use::Shipped => {}
-                Use::TestsOnly => for_tests += 1,
-                Use::Nowhere => unused.push(format!("{} ({})", item.name, item.file)),
+                ItemUse::Shipped => {}
+                ItemUse::TestsOnly => for_tests += 1,
+                ItemUse::Nowhere => unused.push(format!("{} ({})", item.name, item.file)),
             }
         }
         (count, unused, for_tests)
@@ -298,8 +300,8 @@ impl<'a> Items<'a> {
     }
 
     /// Notes what a signature names; in a block of methods its owner is the block's type.
-    fn sign(&mut self, name: &syn::Ident, names: impl FnOnce(&mut Names)) {
-        let mut found = Names::default();
+    fn sign(&mut self, name: &syn::Ident, names: impl FnOnce(&mut NameCollector)) {
+        let mut found = NameCollector::default();
         names(&mut found);
         let owner = self.blocks_of.last().cloned().unwrap_or_else(|| name.to_string());
         if let Some(source) = self.of {
@@ -319,9 +321,9 @@ impl<'a> Items<'a> {
 
 /// The names in a part of a file.
 #[derive(Default)]
-struct Names(BTreeSet<String>);
+struct NameCollector(BTreeSet<String>);
 
-impl<'ast> Visit<'ast> for Names {
+impl<'ast> Visit<'ast> for NameCollector {
     fn visit_ident(&mut self, name: &'ast syn::Ident) {
         self.0.insert(name.to_string());
     }
@@ -358,7 +360,7 @@ macro_rules! visit_values {
     )* };
 }
 
-fn see_fields(names: &mut Names, fields: &syn::Fields) {
+fn see_fields(names: &mut NameCollector, fields: &syn::Fields) {
     fields.iter().filter(|field| is_public(&field.vis)).for_each(|field| names.visit_type(&field.ty));
 }
 

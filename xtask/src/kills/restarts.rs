@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::job::{has_met, is_there, ranks_of, signal};
-use super::{LIMIT, LOOK, PATIENCE, Random, build};
+use super::{LIMIT, LOOK, PATIENCE, SplitMix, build};
 use crate::say;
 
 const RANKS: usize = 8;
@@ -28,7 +28,7 @@ const RANKS: usize = 8;
 const STEPS: usize = 40;
 
 /// A run that changes its cards from one part of its steps to the next.
-struct Change {
+struct CardsChange {
     name: &'static str,
     /// That of a run on eight cards that nobody disturbs.
     whole: &'static str,
@@ -38,10 +38,10 @@ struct Change {
     bounds: (f64, f64),
 }
 
-const CHANGES: [Change; 2] = [
+const CHANGES: [CardsChange; 2] = [
     // On other cards sums have another order.
-    Change { name: "changing", whole: "whole", more: "", cards: &[8, 4, 8, 6], bounds: (1e-5, 2e-5) },
-    Change { name: "exact", whole: "whole-exact", more: "--exact", cards: &[8, 4, 8], bounds: (0.0, 0.0) },
+    CardsChange { name: "changing", whole: "whole", more: "", cards: &[8, 4, 8, 6], bounds: (1e-5, 2e-5) },
+    CardsChange { name: "exact", whole: "whole-exact", more: "--exact", cards: &[8, 4, 8], bounds: (0.0, 0.0) },
 ];
 
 /// Steps between two checkpoints of a run whose ranks are killed.
@@ -54,13 +54,13 @@ const HANG: Duration = Duration::from_secs(300);
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let mut kills = 20;
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
-    let (mut program, mut launcher) = (None, Launcher::Own);
+    let (mut program, mut launcher) = (None, JobLauncher::Own);
     for option in options.chunks(2) {
         match option {
             ["--kills", number] => kills = number.parse().with_context(|| format!("--kills {number}: no number"))?,
             ["--seed", number] => seed = number.parse().with_context(|| format!("--seed {number}: no number"))?,
             ["--program", path] => program = Some(PathBuf::from(path)),
-            ["--launcher", name] => launcher = Launcher::of(name)?,
+            ["--launcher", name] => launcher = JobLauncher::of(name)?,
             other => {
                 let known = "--kills N, --seed S, --launcher NAME and --program FILE";
                 bail!("restarts takes {known}, found `{}`", other.join(" "))
@@ -75,7 +75,7 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     training.whole(CHANGES[0].whole, "")?;
     let pace = training.pace()?;
     say(&format!("a start takes {} ms, a step {} ms", pace.start.as_millis(), pace.step.as_millis()));
-    let mut random = Random(seed);
+    let mut random = SplitMix(seed);
     let (mut findings, mut done, mut runs) = (Vec::new(), 0, 0);
     while done < kills && findings.is_empty() {
         let (killed, found) = training.kill(runs, kills - done, &pace, &mut random)?;
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
 }
 
 /// How a run of eight processes goes on if nobody disturbs it.
-struct Pace {
+struct StepPace {
     /// From the start of its ranks to the start of its first step.
     start: Duration,
     step: Duration,
@@ -111,9 +111,9 @@ struct KillTime {
     after: Duration,
 }
 
-impl Pace {
+impl StepPace {
     /// A moment of a run that goes on behind `saved` steps: all that is left of it are alike likely.
-    fn draw(&self, saved: usize, random: &mut Random) -> KillTime {
+    fn draw(&self, saved: usize, random: &mut SplitMix) -> KillTime {
         let start = self.start.div_duration_f64(self.step);
         let at = random.share() * (start + (STEPS - saved) as f64);
         let more = (at - start).max(0.0) as usize / EVERY * EVERY;
@@ -125,12 +125,12 @@ impl Pace {
 
 /// What starts the ranks, and starts them again.
 #[derive(Clone, Copy)]
-enum Launcher {
+enum JobLauncher {
     Own,
     Torchrun,
 }
 
-impl Launcher {
+impl JobLauncher {
     fn of(name: &str) -> Result<Self> {
         [Self::Own, Self::Torchrun]
             .into_iter()
@@ -150,7 +150,7 @@ impl Launcher {
 struct Training {
     program: PathBuf,
     folder: PathBuf,
-    launcher: Launcher,
+    launcher: JobLauncher,
 }
 
 impl Training {
@@ -192,8 +192,8 @@ impl Training {
     fn restarting(&self, name: &str, restarts: usize) -> Result<Command> {
         let every = format!("--save-every {EVERY}");
         match self.launcher {
-            Launcher::Own => self.command(name, &format!("--processes {RANKS} --max-restarts {restarts} {every}")),
-            Launcher::Torchrun => self.under_torchrun(name, RANKS, restarts, &every),
+            JobLauncher::Own => self.command(name, &format!("--processes {RANKS} --max-restarts {restarts} {every}")),
+            JobLauncher::Torchrun => self.under_torchrun(name, RANKS, restarts, &every),
         }
     }
 
@@ -214,15 +214,15 @@ impl Training {
     fn on_cards(&self, name: &str, cards: usize, more: &str) -> Result<Command> {
         let more = format!("--save-every 1 {more}");
         let mut command = match self.launcher {
-            Launcher::Own => self.command(name, &format!("--processes 2:{RANKS} --resume {more}"))?,
-            Launcher::Torchrun => self.under_torchrun(name, cards, 0, &more)?,
+            JobLauncher::Own => self.command(name, &format!("--processes 2:{RANKS} --resume {more}"))?,
+            JobLauncher::Torchrun => self.under_torchrun(name, cards, 0, &more)?,
         };
         command.env("ASCEND_EMULATOR", format!("cards={cards}"));
         Ok(command)
     }
 
     /// How fast a run goes that nobody disturbs.
-    fn pace(&self) -> Result<Pace> {
+    fn pace(&self) -> Result<StepPace> {
         let name = "paced";
         let mut child = self.restarting(name, 1)?.spawn()?;
         let since = started(&mut child, &BTreeMap::new())?.map(|_| Instant::now());
@@ -243,11 +243,11 @@ impl Training {
         let first = first.filter(|(saved, _)| *saved < STEPS);
         let (saved, at) = first.context("no checkpoint was seen before its end")?;
         let step = (all - at).div_f64((STEPS - saved) as f64);
-        Ok(Pace { start: at.saturating_sub(step.mul_f64(saved as f64)), step })
+        Ok(StepPace { start: at.saturating_sub(step.mul_f64(saved as f64)), step })
     }
 
     /// Kills ranks of a run until it ends, or as many as are to be killed; gives how many, and what was found.
-    fn kill(&self, run: usize, most: usize, pace: &Pace, random: &mut Random) -> Result<(usize, Vec<String>)> {
+    fn kill(&self, run: usize, most: usize, pace: &StepPace, random: &mut SplitMix) -> Result<(usize, Vec<String>)> {
         let mut findings = Vec::new();
         let name = format!("killed-{run}");
         let mut child = self.restarting(&name, most)?.spawn()?;
@@ -288,8 +288,8 @@ impl Training {
             findings.push(format!("the run failed: {}", said.lines().last().unwrap_or_default()));
         }
         findings.extend(match self.launcher {
-            Launcher::Own => said_of(&said, &behind, most),
-            Launcher::Torchrun => said_under_torchrun(&said, &behind),
+            JobLauncher::Own => said_of(&said, &behind, most),
+            JobLauncher::Torchrun => said_under_torchrun(&said, &behind),
         });
         // One that failed may have no last checkpoint.
         if status && self.last(&name)? != self.last(CHANGES[0].whole)? {
@@ -322,8 +322,8 @@ impl Training {
         digests(&self.saved(name).join(format!("step-{STEPS:08}")))
     }
 
-    fn change_cards(&self, change: &Change, random: &mut Random) -> Result<Vec<String>> {
-        let Change { name, whole, cards: parts, bounds: (loss_bound, norm_bound), .. } = *change;
+    fn change_cards(&self, change: &CardsChange, random: &mut SplitMix) -> Result<Vec<String>> {
+        let CardsChange { name, whole, cards: parts, bounds: (loss_bound, norm_bound), .. } = *change;
         let mut findings = Vec::new();
         for (part, cards) in parts.iter().enumerate() {
             let mut child = self.on_cards(name, *cards, change.more)?.spawn()?;
@@ -338,7 +338,7 @@ impl Training {
                 std::thread::sleep(LOOK);
             }
             // By a request that is passed on, or by the end of whoever started them, which processes of torchrun outlive.
-            let is_asked = random.below(2) == 0 || matches!(self.launcher, Launcher::Torchrun);
+            let is_asked = random.below(2) == 0 || matches!(self.launcher, JobLauncher::Torchrun);
             let by = if is_asked { "TERM" } else { "KILL" };
             if !is_last {
                 signal(by, child.id());
@@ -488,8 +488,8 @@ mod tests {
 
     #[test]
     fn moments_are_within_what_is_left_of_a_run() {
-        let pace = Pace { start: Duration::from_millis(900), step: Duration::from_millis(100) };
-        let mut random = Random(7);
+        let pace = StepPace { start: Duration::from_millis(900), step: Duration::from_millis(100) };
+        let mut random = SplitMix(7);
         for saved in [0, 10, STEPS - EVERY, STEPS] {
             let drawn: Vec<KillTime> = (0..1000).map(|_| pace.draw(saved, &mut random)).collect();
             let one_step_more = pace.step * (EVERY as u32);

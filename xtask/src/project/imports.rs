@@ -108,13 +108,13 @@ fn module(path: &str) -> Option<Module> {
 }
 
 /// A path in a file, from the root of the crate.
-struct Named {
+struct NamedPath {
     names: Vec<String>,
     is_export: bool,
 }
 
 /// Every path of a file that begins with `crate`, `super` or a module below it, outside test code.
-fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>) -> Vec<Named> {
+fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>) -> Vec<NamedPath> {
     let code = &source.code;
     let below = files.keys().filter(|file| file.len() == module.len() + 1 && file.starts_with(module));
     let roots = below.filter_map(|file| file.last().map(String::as_str)).chain(["crate", "super"]);
@@ -134,7 +134,7 @@ fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>)
             let inside = inline_modules(code, at);
             for names in written {
                 if let Some(names) = absolute(names, root, module, inside) {
-                    paths.push(Named { names, is_export });
+                    paths.push(NamedPath { names, is_export });
                 }
             }
         }

@@ -12,7 +12,7 @@ use ascend_tp_sys::{
     ACL_SUCCESS, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor, aclnnStatus, aclrtMemcpyKind, aclrtStream,
 };
 
-use super::{CANN_ERROR, Found, INVALID_TENSOR_DIM, INVALID_WORKSPACE, Pack, Tensor};
+use super::{AtbOutcome, CANN_ERROR, INVALID_TENSOR_DIM, INVALID_WORKSPACE, Pack, Tensor};
 
 const HALVES: [aclDataType; 2] = [aclDataType::ACL_FLOAT16, aclDataType::ACL_BF16];
 const FLOATS: [aclDataType; 3] = [aclDataType::ACL_FLOAT, HALVES[0], HALVES[1]];
@@ -42,7 +42,7 @@ pub(super) struct RotaryHeads<'a> {
     turns: [i64; 4],
 }
 
-pub(super) fn rotary_shapes(pack: &Pack) -> Found<[RotaryHeads<'_>; 2]> {
+pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
     let [query, key, cos, sin, _] = pack.inputs.get("input")?;
     let [query_out, key_out] = pack.outputs.get("output")?;
     let turned = |x: &'_ Tensor, out: &'_ Tensor| {
@@ -81,7 +81,7 @@ pub(super) struct Cached<'a> {
     line: i64,
 }
 
-pub(super) fn cache_shapes(pack: &Pack) -> Found<[Cached<'_>; 2]> {
+pub(super) fn cache_shapes(pack: &Pack) -> AtbOutcome<[Cached<'_>; 2]> {
     let [key, value, key_cache, value_cache, slots] = pack.inputs.get("input")?;
     let cached = |x: &'_ Tensor, cache: &'_ Tensor| {
         let wrong = || {
@@ -107,7 +107,7 @@ pub(super) fn cache_shapes(pack: &Pack) -> Found<[Cached<'_>; 2]> {
 }
 
 /// The factors, the sum and the output of a product that is added.
-pub(super) fn product_shapes(pack: &Pack, transpose_x: bool, transpose_weight: bool) -> Found<[&Tensor; 4]> {
+pub(super) fn product_shapes(pack: &Pack, transpose_x: bool, transpose_weight: bool) -> AtbOutcome<[&Tensor; 4]> {
     let [x, weight, sum] = pack.inputs.get("input")?;
     let [out] = pack.outputs.get("output")?;
     let halves = |tensor: &Tensor| HALVES.contains(&tensor.description.dtype) && tensor.dims().len() == 2;
@@ -146,7 +146,7 @@ impl Drop for OperationRun<'_> {
 
 impl OperationRun<'_> {
     /// Takes bytes of the workspace.
-    fn scratch(&mut self, bytes: u64) -> Found<*mut c_void> {
+    fn scratch(&mut self, bytes: u64) -> AtbOutcome<*mut c_void> {
         // Operators want their parts aligned.
         let bytes = bytes.next_multiple_of(512);
         let place = self.workspace;
@@ -189,7 +189,7 @@ impl OperationRun<'_> {
         name: &str,
         plan: impl FnOnce(&Table, *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus,
         run: unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus,
-    ) -> Found {
+    ) -> AtbOutcome {
         let (mut bytes, mut executor) = (0, ptr::null_mut());
         passed(name, plan(self.table, &raw mut bytes, &raw mut executor))?;
         let (workspace, left) = (self.workspace, self.left);
@@ -201,14 +201,14 @@ impl OperationRun<'_> {
         Ok(())
     }
 
-    fn copy_back(&self, to: &Tensor, from: *const c_void) -> Found {
+    fn copy_back(&self, to: &Tensor, from: *const c_void) -> AtbOutcome {
         let (bytes, kind) = (to.bytes as usize, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE);
         // SAFETY: places on the card of at least as many bytes, which the call checks.
         let code = unsafe { (self.table.aclrtMemcpyAsync)(to.device, bytes, from, bytes, kind, self.stream) };
         passed("aclrtMemcpyAsync", code)
     }
 
-    pub(super) fn rotary(&mut self, pack: &Pack) -> Found {
+    pub(super) fn rotary(&mut self, pack: &Pack) -> AtbOutcome {
         for RotaryHeads { x, out, cos, sin, dims, turns } in rotary_shapes(pack)? {
             let (workspace, left) = (self.workspace, self.left);
             let turned = self.scratch(x.bytes)?;
@@ -233,7 +233,7 @@ impl OperationRun<'_> {
         Ok(())
     }
 
-    pub(super) fn reshape_and_cache(&mut self, pack: &Pack) -> Found {
+    pub(super) fn reshape_and_cache(&mut self, pack: &Pack) -> AtbOutcome {
         for Cached { x, cache, slots, tokens, rows, line } in cache_shapes(pack)? {
             let into = self.tensor(WorkTensor::of(cache, &[rows, line]));
             let index = self.tensor(WorkTensor::of(slots, &[tokens]));
@@ -248,7 +248,7 @@ impl OperationRun<'_> {
     }
 
     /// A factor of the product in f32, seen with its dims swapped if it is transposed.
-    fn factor(&mut self, x: &Tensor, transpose: bool) -> Found<*mut aclTensor> {
+    fn factor(&mut self, x: &Tensor, transpose: bool) -> AtbOutcome<*mut aclTensor> {
         let &[rows, columns] = x.dims() else {
             return Err((INVALID_TENSOR_DIM, format!("expected a matrix, found {:?}", x.dims())));
         };
@@ -267,7 +267,7 @@ impl OperationRun<'_> {
         Ok(self.tensor(WorkTensor { dims: &[columns, rows], strides: Some(&[1, columns]), ..wide }))
     }
 
-    pub(super) fn accumulate(&mut self, pack: &Pack, transpose_x: bool, transpose_weight: bool) -> Found {
+    pub(super) fn accumulate(&mut self, pack: &Pack, transpose_x: bool, transpose_weight: bool) -> AtbOutcome {
         let [x, weight, sum, out] = product_shapes(pack, transpose_x, transpose_weight)?;
         let (left, right) = (self.factor(x, transpose_x)?, self.factor(weight, transpose_weight)?);
         let added = self.scratch(sum.bytes)?;
@@ -293,6 +293,6 @@ impl OperationRun<'_> {
 }
 
 /// Passes on that a function of the table failed, whose message there is already.
-fn passed(name: &str, code: c_int) -> Found {
+fn passed(name: &str, code: c_int) -> AtbOutcome {
     if code == ACL_SUCCESS { Ok(()) } else { Err((CANN_ERROR, format!("{name} refused it ({code})"))) }
 }

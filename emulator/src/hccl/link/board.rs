@@ -20,13 +20,13 @@ pub(crate) const EAGER_BYTES: usize = 64 << 10;
 /// All transfers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
-    notes: Mutex<Notes>,
+    notes: Mutex<BoardNotes>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
-    expected: BTreeMap<Address, Expected>,
+struct BoardNotes {
+    expected: BTreeMap<Address, ExpectedData>,
     /// Asked for by receivers elsewhere.
     wanted: BTreeSet<Address>,
     /// Came before it was expected.
@@ -44,7 +44,7 @@ struct LostPeer {
     by_group: BTreeMap<Token, Failure>,
 }
 
-impl Notes {
+impl BoardNotes {
     fn loss(&self, peer: u128, group: Token) -> Option<Failure> {
         let gone = self.gone.get(&peer)?;
         Some(gone.by_group.get(&group).unwrap_or(&gone.failure).clone())
@@ -52,7 +52,7 @@ impl Notes {
 }
 
 #[derive(Debug)]
-struct Expected {
+struct ExpectedData {
     peer: u128,
     place: RawSpan,
     arrived_bytes: usize,
@@ -79,7 +79,7 @@ impl Board {
             place.write(0, &early.bytes);
         }
         if arrived_bytes < place.len_bytes() {
-            notes.expected.insert(address, Expected { peer, place, arrived_bytes });
+            notes.expected.insert(address, ExpectedData { peer, place, arrived_bytes });
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Board {
     /// # Errors
     /// The meeting failed, or a process is gone.
     pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {
-        let wanted = |notes: &mut Notes| {
+        let wanted = |notes: &mut BoardNotes| {
             let found = addresses.iter().map(|(address, _)| *address).find(|address| notes.wanted.remove(address));
             match found {
                 Some(address) => Some(Ok(Some(address))),
@@ -161,7 +161,7 @@ impl Board {
     /// # Errors
     /// The meeting failed, or a process that has yet to send is gone.
     pub(crate) fn await_all(&self, addresses: &[Address]) -> Result<(), Failure> {
-        let complete = |notes: &mut Notes| {
+        let complete = |notes: &mut BoardNotes| {
             let open = |address: &&Address| notes.expected.contains_key(address);
             if !addresses.iter().any(|address| open(&address)) {
                 return Some(Ok(()));
@@ -175,14 +175,14 @@ impl Board {
 
     /// Why a transfer on a link that has ended cannot go on: what the link's reader says, who notices it too.
     pub(crate) fn reason(&self, address: &Address, peer: u128) -> Failure {
-        let lost = |notes: &mut Notes| notes.loss(peer, address.group).map(Ok);
+        let lost = |notes: &mut BoardNotes| notes.loss(peer, address.group).map(Ok);
         self.wait(Some((address.group, address.key)), lost).unwrap_or_else(|failure| failure)
     }
 
     fn wait<T>(
         &self,
         meeting: Option<(Token, Key)>,
-        mut done: impl FnMut(&mut Notes) -> Option<Result<T, Failure>>,
+        mut done: impl FnMut(&mut BoardNotes) -> Option<Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let mut notes = self.lock();
         loop {
@@ -249,7 +249,7 @@ impl Board {
         notes.failed.retain(|(of, key), _| *of != group || running.contains(key));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Notes> {
+    fn lock(&self) -> MutexGuard<'_, BoardNotes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Network {
     endpoint: Weak<dyn Endpoint>,
-    opened: OnceLock<Result<Opened, Failure>>,
+    opened: OnceLock<Result<OpenedNetwork, Failure>>,
     /// Transfers of running collectives.
     pub(crate) board: Arc<Board>,
     /// Threads of running collectives with ranks elsewhere.
@@ -67,7 +67,7 @@ struct SharedMemory {
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenedNetwork {
     process: Process,
     listener: TcpListener,
 }
@@ -95,7 +95,7 @@ impl Network {
         opened.as_ref().map(|opened| &opened.process).map_err(Clone::clone)
     }
 
-    fn open(&self) -> Result<Opened, Failure> {
+    fn open(&self) -> Result<OpenedNetwork, Failure> {
         let failed = |what: &str, error: &io::Error| {
             Failure::new(code::HCCL_NETWORK, format!("cannot {what} for ranks of other processes: {error}"))
         };
@@ -122,7 +122,7 @@ impl Network {
         let accept = move || listener::accept(&accepting, secret, &endpoint);
         let thread = std::thread::Builder::new().name("ascend-link-accept".into()).spawn(accept);
         thread.map_err(|error| failed("start a thread", &error))?;
-        Ok(Opened { process, listener })
+        Ok(OpenedNetwork { process, listener })
     }
 
     /// Comes to the gathering `root` of the process `at` and waits for its end.

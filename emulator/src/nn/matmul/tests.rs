@@ -68,7 +68,7 @@ fn check([m, n, k]: [usize; 3], dtype: DType, columns: [bool; 3], gap: usize) {
     for isa in sets() {
         let mut out = Stored::new(dtype, &vec![f32::NAN; m * n], [m, n], columns[2], gap);
         let (a, b, view) = (a.view(), b.view(), out.view());
-        product(&Serial, isa, &Product { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view });
+        product(&Serial, isa, &ProductJob { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view });
         assert_eq!(
             out.values(),
             expected.values(),
@@ -129,7 +129,7 @@ fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
         let mut b = Stored::new(dtype, &vec![1.0; k * n], [k, n], by_columns, 0);
         let mut out = Stored::new(dtype, &vec![1.0; m * n], [m, n], false, 0);
         let (a, b, out) = (a.view(), b.view(), out.view());
-        Path::of(&Product { a: &a, b: &b, precision, sum: None, out: &out }.parts()[0], precision)
+        Path::of(&ProductJob { a: &a, b: &b, precision, sum: None, out: &out }.parts()[0], precision)
     };
     for (dtype, element) in
         [(DType::F32, dot::Element::Single), (DType::F16, dot::Element::Half), (DType::BF16, dot::Element::Brain)]
@@ -153,8 +153,8 @@ fn bits(tiles: &dyn Tiles, isa: Isa, a: &View, b: &View, precision: Precision) -
     let (mut out, mut c) = (vec![f32::NAN; m * n], [0.3_f32]);
     let c = View::new(span_of(&mut c), DType::F32, &[m, n], &[0, 0], 0).unwrap();
     let view = View::new(span_of(&mut out), DType::F32, &[m, n], &[n as isize, 1], 0).unwrap();
-    let sum = Some(Sum { c: &c, beta: 2.0, alpha: 1.0 });
-    product(tiles, isa, &Product { a, b, precision, sum, out: &view });
+    let sum = Some(AddedMatrix { c: &c, beta: 2.0, alpha: 1.0 });
+    product(tiles, isa, &ProductJob { a, b, precision, sum, out: &view });
     out.into_iter().map(f32::to_bits).collect()
 }
 

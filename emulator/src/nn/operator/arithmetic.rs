@@ -34,70 +34,70 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/add/docs/aclnnAdd&aclnnInplaceAdd.md",
-        plan: |call| pair(call, Binary::Add),
+        plan: |call| pair(call, BinaryFunction::Add),
     },
     Operator {
         name: "aclnnAdds",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/add/docs/aclnnAdds.md",
-        plan: |call| with_scalar(call, Binary::Add),
+        plan: |call| with_scalar(call, BinaryFunction::Add),
     },
     Operator {
         name: "aclnnSub",
         parameters: &[input(SELF, NUMBER, 0, 8), input(OTHER, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/sub/docs/aclnnSub&aclnnInplaceSub.md",
-        plan: |call| pair(call, Binary::Sub),
+        plan: |call| pair(call, BinaryFunction::Sub),
     },
     Operator {
         name: "aclnnSubs",
         parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, NUMBER, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/sub/docs/aclnnSubs&aclnnInplaceSubs.md (BOOL is not modelled)",
-        plan: |call| with_scalar(call, Binary::Sub),
+        plan: |call| with_scalar(call, BinaryFunction::Sub),
     },
     Operator {
         name: "aclnnMul",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/mul/docs/aclnnMul&aclnnInplaceMul.md",
-        plan: |call| pair(call, Binary::Mul),
+        plan: |call| pair(call, BinaryFunction::Mul),
     },
     Operator {
         name: "aclnnMuls",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self",
         source: "ops-math math/muls/docs/aclnnMuls&aclnnInplaceMuls.md",
-        plan: |call| with_scalar(call, Binary::Mul),
+        plan: |call| with_scalar(call, BinaryFunction::Mul),
     },
     Operator {
         name: "aclnnDiv",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; integers divide as FLOAT",
         source: "CANN 8.1 aclnn API reference, aclnnDiv",
-        plan: |call| pair(call, Binary::Div),
+        plan: |call| pair(call, BinaryFunction::Div),
     },
     Operator {
         name: "aclnnDivs",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "out has the shape of self; integers divide as FLOAT",
         source: "CANN 8.1 aclnn API reference, aclnnDivs",
-        plan: |call| with_scalar(call, Binary::Div),
+        plan: |call| with_scalar(call, BinaryFunction::Div),
     },
     Operator {
         name: "aclnnMaximum",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; NaN wins",
         source: "ops-math math/maximum/docs/aclnnMaximum.md",
-        plan: |call| pair(call, Binary::Maximum),
+        plan: |call| pair(call, BinaryFunction::Maximum),
     },
     Operator {
         name: "aclnnMinimum",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
         limits: "self and other broadcast to out; NaN wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinimum",
-        plan: |call| pair(call, Binary::Minimum),
+        plan: |call| pair(call, BinaryFunction::Minimum),
     },
     Operator {
         name: "aclnnNeg",
@@ -175,7 +175,7 @@ const SUMMED: &[DType] = &[DType::F32, DType::F16, DType::I8, DType::I32, DType:
 
 /// An elementwise function of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Binary {
+enum BinaryFunction {
     Add,
     Sub,
     Mul,
@@ -184,7 +184,7 @@ enum Binary {
     Minimum,
 }
 
-impl Binary {
+impl BinaryFunction {
     /// Rewrites `a` with the result for each pair; `alpha` scales `b` in sums.
     fn apply<L: Arithmetic>(self, a: &mut [L], b: &[L], alpha: L) {
         let one = L::from_i64(1);
@@ -225,13 +225,13 @@ pub(super) fn settle<L: Lane>(block: &mut [L], computed: DType, stored: DType) {
 }
 
 /// The factor of the second operand; 1 where the operator has none.
-fn alpha(call: &OperatorCall, kind: Binary, computed: DType) -> Result<Scalar, Refusal> {
-    if !matches!(kind, Binary::Add | Binary::Sub) {
+fn alpha(call: &OperatorCall, kind: BinaryFunction, computed: DType) -> Result<Scalar, Refusal> {
+    if !matches!(kind, BinaryFunction::Add | BinaryFunction::Sub) {
         return Ok(Scalar::Int(1, DType::I64));
     }
     let alpha = call.scalar(ALPHA)?;
     // Truth values take any whole factor, though results of whole numbers are never stored as BOOL: PyTorch adds masks so.
-    let scales_truth = matches!(kind, Binary::Add) && computed == DType::Bool && !alpha.dtype().is_float();
+    let scales_truth = matches!(kind, BinaryFunction::Add) && computed == DType::Bool && !alpha.dtype().is_float();
     if !scales_truth && !alpha.dtype().can_cast(computed) {
         let text = format!("a factor of type {} cannot scale operands of type {computed}", alpha.dtype());
         return Err(call.refuse(ALPHA, text));
@@ -239,7 +239,7 @@ fn alpha(call: &OperatorCall, kind: Binary, computed: DType) -> Result<Scalar, R
     Ok(alpha.stored_as(computed))
 }
 
-fn pair(call: &OperatorCall, kind: Binary) -> Result<Plan, Refusal> {
+fn pair(call: &OperatorCall, kind: BinaryFunction) -> Result<Plan, Refusal> {
     let computed = kind.computed_in(call.promote(SELF, OTHER)?);
     let shape = call.broadcast(SELF, OTHER)?;
     call.expect_shape(OUT, &shape, "to which self and other broadcast")?;
@@ -256,7 +256,7 @@ fn pair(call: &OperatorCall, kind: Binary) -> Result<Plan, Refusal> {
     })
 }
 
-fn with_scalar(call: &OperatorCall, kind: Binary) -> Result<Plan, Refusal> {
+fn with_scalar(call: &OperatorCall, kind: BinaryFunction) -> Result<Plan, Refusal> {
     let (tensor, other) = (call.tensor(SELF)?, call.scalar(OTHER_SCALAR)?);
     let computed = kind.computed_in(with_scalar_type(tensor.dtype, other.dtype()));
     call.expect_shape(OUT, &tensor.dims, "of self")?;

@@ -22,7 +22,7 @@ const CHANNELS_SECOND: [i32; 4] = [2, 0, 30, 47];
 
 /// An argument after the checks.
 #[derive(Clone, Debug)]
-enum Checked {
+enum CheckedArgument {
     Tensor(Option<Tensor>),
     Tensors(Vec<Tensor>),
     Other(Argument),
@@ -33,7 +33,7 @@ enum Checked {
 pub(crate) struct OperatorCall {
     signature: &'static Signature,
     /// One a parameter of the row; in place the last is the first once more.
-    arguments: Vec<Checked>,
+    arguments: Vec<CheckedArgument>,
 }
 
 fn refusal(signature: &Signature, parameter: &str, code: i32, text: &str) -> Refusal {
@@ -58,14 +58,14 @@ pub(crate) fn check(signature: &'static Signature, arguments: Vec<Argument>) -> 
             return Err(refuse(NULL_POINTER, "is NULL and must be given"));
         }
         checked.push(match (parameter.kind, argument) {
-            (ParameterKind::Tensor { .. }, Argument::Tensor(None)) => Checked::Tensor(None),
+            (ParameterKind::Tensor { .. }, Argument::Tensor(None)) => CheckedArgument::Tensor(None),
             (ParameterKind::Tensor { role, dtypes, ranks, layout, .. }, Argument::Tensor(Some(desc))) => {
                 let tensor = tensor(&desc, role, dtypes, ranks, layout, ViewIndex(slots))
                     .map_err(|text| refuse(INVALID, &text))?;
                 slots += 1;
-                Checked::Tensor(Some(tensor))
+                CheckedArgument::Tensor(Some(tensor))
             }
-            (ParameterKind::Tensors { .. }, Argument::Tensors(None)) => Checked::Tensors(Vec::new()),
+            (ParameterKind::Tensors { .. }, Argument::Tensors(None)) => CheckedArgument::Tensors(Vec::new()),
             (ParameterKind::Tensors { role, dtypes, ranks, layout, .. }, Argument::Tensors(Some(list))) => {
                 let mut tensors = Vec::with_capacity(list.len());
                 for (i, desc) in list.iter().enumerate() {
@@ -74,14 +74,16 @@ pub(crate) fn check(signature: &'static Signature, arguments: Vec<Argument>) -> 
                     slots += 1;
                     tensors.push(tensor);
                 }
-                Checked::Tensors(tensors)
+                CheckedArgument::Tensors(tensors)
             }
             (
                 ParameterKind::Unmodelled,
                 Argument::Tensor(None) | Argument::Ints(None) | Argument::Tensors(None) | Argument::Text(None),
-            ) => Checked::Tensor(None),
-            (ParameterKind::Unmodelled, Argument::Tensors(Some(list))) if list.is_empty() => Checked::Tensor(None),
-            (ParameterKind::Unmodelled, Argument::Ints(Some(list))) if list.is_empty() => Checked::Tensor(None),
+            ) => CheckedArgument::Tensor(None),
+            (ParameterKind::Unmodelled, Argument::Tensors(Some(list))) if list.is_empty() => {
+                CheckedArgument::Tensor(None)
+            }
+            (ParameterKind::Unmodelled, Argument::Ints(Some(list))) if list.is_empty() => CheckedArgument::Tensor(None),
             (ParameterKind::Unmodelled, _) => {
                 return Err(refuse(INVALID, "is given, but the emulator does not model this feature: pass NULL"));
             }
@@ -97,16 +99,16 @@ pub(crate) fn check(signature: &'static Signature, arguments: Vec<Argument>) -> 
                 | Argument::Flag(_)
                 | Argument::Text(_)
                 | Argument::DataType(_)),
-            ) => Checked::Other(value),
+            ) => CheckedArgument::Other(value),
             (kind, argument) => {
                 return Err(refuse(INVALID, &format!("the row says {kind:?}, the prototype passed {argument:?}")));
             }
         });
     }
     if signature.in_place
-        && let Some(Checked::Tensor(target)) = checked.first()
+        && let Some(CheckedArgument::Tensor(target)) = checked.first()
     {
-        checked.push(Checked::Tensor(target.clone()));
+        checked.push(CheckedArgument::Tensor(target.clone()));
     }
     Ok(OperatorCall { signature, arguments: checked })
 }
@@ -236,7 +238,7 @@ impl OperatorCall {
         self.refuse(parameter, text).message
     }
 
-    fn argument<K: ?Sized>(&self, name: Name<K>) -> Result<&Checked, Refusal> {
+    fn argument<K: ?Sized>(&self, name: Name<K>) -> Result<&CheckedArgument, Refusal> {
         let position = self.signature.row.iter().position(|parameter| parameter.name == name.text());
         position.map(|i| &self.arguments[i]).ok_or_else(|| self.refuse(name, "is not a parameter of this operator"))
     }
@@ -253,7 +255,7 @@ impl OperatorCall {
     /// An optional tensor.
     pub(crate) fn tensor_if_given(&self, name: Name<Tensor>) -> Result<Option<&Tensor>, Refusal> {
         match self.argument(name)? {
-            Checked::Tensor(tensor) => Ok(tensor.as_ref()),
+            CheckedArgument::Tensor(tensor) => Ok(tensor.as_ref()),
             _ => Err(self.wrong_kind(name, "a tensor")),
         }
     }
@@ -261,7 +263,7 @@ impl OperatorCall {
     /// A list of tensors.
     pub(crate) fn tensors(&self, name: Name<[Tensor]>) -> Result<&[Tensor], Refusal> {
         match self.argument(name)? {
-            Checked::Tensors(tensors) => Ok(tensors),
+            CheckedArgument::Tensors(tensors) => Ok(tensors),
             _ => Err(self.wrong_kind(name, "a list of tensors")),
         }
     }
@@ -274,7 +276,7 @@ impl OperatorCall {
     /// An optional scalar.
     pub(crate) fn scalar_if_given(&self, name: Name<Scalar>) -> Result<Option<Scalar>, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Scalar(value)) => Ok(*value),
+            CheckedArgument::Other(Argument::Scalar(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "a scalar")),
         }
     }
@@ -287,7 +289,7 @@ impl OperatorCall {
     /// An optional array of integers.
     pub(crate) fn ints_if_given(&self, name: Name<[i64]>) -> Result<Option<&[i64]>, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Ints(values)) => Ok(values.as_deref()),
+            CheckedArgument::Other(Argument::Ints(values)) => Ok(values.as_deref()),
             _ => Err(self.wrong_kind(name, "an array of integers")),
         }
     }
@@ -295,7 +297,7 @@ impl OperatorCall {
     /// A required list of scalars.
     pub(crate) fn scalars(&self, name: Name<[Scalar]>) -> Result<&[Scalar], Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Scalars(Some(values))) => Ok(values),
+            CheckedArgument::Other(Argument::Scalars(Some(values))) => Ok(values),
             _ => Err(self.wrong_kind(name, "a list of scalars")),
         }
     }
@@ -303,7 +305,7 @@ impl OperatorCall {
     /// A required array of truth values.
     pub(crate) fn flags(&self, name: Name<[bool]>) -> Result<&[bool], Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Flags(Some(values))) => Ok(values),
+            CheckedArgument::Other(Argument::Flags(Some(values))) => Ok(values),
             _ => Err(self.wrong_kind(name, "an array of truth values")),
         }
     }
@@ -311,7 +313,7 @@ impl OperatorCall {
     /// An integer attribute.
     pub(crate) fn int(&self, name: Name<i64>) -> Result<i64, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Int(value)) => Ok(*value),
+            CheckedArgument::Other(Argument::Int(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "an integer")),
         }
     }
@@ -319,7 +321,7 @@ impl OperatorCall {
     /// A floating point attribute.
     pub(crate) fn float(&self, name: Name<f64>) -> Result<f64, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Float(value)) => Ok(*value),
+            CheckedArgument::Other(Argument::Float(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "a floating point number")),
         }
     }
@@ -327,7 +329,7 @@ impl OperatorCall {
     /// A truth value.
     pub(crate) fn flag(&self, name: Name<bool>) -> Result<bool, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Flag(value)) => Ok(*value),
+            CheckedArgument::Other(Argument::Flag(value)) => Ok(*value),
             _ => Err(self.wrong_kind(name, "a truth value")),
         }
     }
@@ -335,7 +337,7 @@ impl OperatorCall {
     /// A text that is not NULL.
     pub(crate) fn text(&self, name: Name<str>) -> Result<&str, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Text(Some(value))) => Ok(value),
+            CheckedArgument::Other(Argument::Text(Some(value))) => Ok(value),
             _ => Err(self.wrong_kind(name, "a text")),
         }
     }
@@ -343,7 +345,7 @@ impl OperatorCall {
     /// A text that may not be given.
     pub(crate) fn text_if_given(&self, name: Name<str>) -> Result<Option<&str>, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::Text(value)) => Ok(value.as_deref()),
+            CheckedArgument::Other(Argument::Text(value)) => Ok(value.as_deref()),
             _ => Err(self.wrong_kind(name, "a text")),
         }
     }
@@ -351,9 +353,9 @@ impl OperatorCall {
     /// An element type attribute.
     pub(crate) fn data_type(&self, name: Name<DType>) -> Result<DType, Refusal> {
         match self.argument(name)? {
-            Checked::Other(Argument::DataType(code)) => self.modelled(name, *code),
+            CheckedArgument::Other(Argument::DataType(code)) => self.modelled(name, *code),
             // Some operators take its number.
-            Checked::Other(Argument::Int(code)) => self.modelled(name, i32::try_from(*code).unwrap_or(-1)),
+            CheckedArgument::Other(Argument::Int(code)) => self.modelled(name, i32::try_from(*code).unwrap_or(-1)),
             _ => Err(self.wrong_kind(name, "an element type")),
         }
     }
@@ -443,12 +445,13 @@ impl OperatorCall {
     /// parameters of the prototype and their place in a list.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Placed<'_>> {
         let named = self.signature.parameters().zip(&self.arguments);
-        let tensor_parameters = named.filter(|(_, a)| matches!(a, Checked::Tensor(_) | Checked::Tensors(_)));
+        let tensor_parameters =
+            named.filter(|(_, a)| matches!(a, CheckedArgument::Tensor(_) | CheckedArgument::Tensors(_)));
         tensor_parameters.enumerate().flat_map(|(parameter, (row, argument))| {
             let tensors: &[Tensor] = match argument {
-                Checked::Tensor(tensor) => tensor.as_slice(),
-                Checked::Tensors(tensors) => tensors,
-                Checked::Other(_) => &[],
+                CheckedArgument::Tensor(tensor) => tensor.as_slice(),
+                CheckedArgument::Tensors(tensors) => tensors,
+                CheckedArgument::Other(_) => &[],
             };
             let name = row.name;
             tensors.iter().enumerate().map(move |(place, tensor)| Placed { name, parameter, place, tensor })

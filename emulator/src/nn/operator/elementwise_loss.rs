@@ -15,17 +15,19 @@ use crate::nn::view::View;
 
 /// A loss of a value, its target, its weight and a second weight or attribute; and its slope by the value.
 #[derive(Clone, Copy)]
-struct Loss {
+struct ElementwiseLoss {
     value: fn([f32; 4]) -> f32,
     slope: fn([f32; 4]) -> f32,
 }
 
 /// `(x - t)^2`.
-const SQUARE: Loss = Loss { value: |[x, t, ..]| (x - t) * (x - t), slope: |[x, t, ..]| 2.0 * (x - t) };
+const SQUARE: ElementwiseLoss =
+    ElementwiseLoss { value: |[x, t, ..]| (x - t) * (x - t), slope: |[x, t, ..]| 2.0 * (x - t) };
 /// `|x - t|`.
-const ABSOLUTE: Loss = Loss { value: |[x, t, ..]| (x - t).abs(), slope: |[x, t, ..]| sign(x - t) };
+const ABSOLUTE: ElementwiseLoss =
+    ElementwiseLoss { value: |[x, t, ..]| (x - t).abs(), slope: |[x, t, ..]| sign(x - t) };
 /// `|x - t|` from the fourth on, below it a square.
-const SMOOTH: Loss = Loss {
+const SMOOTH: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, _, beta]| {
         let apart = (x - t).abs();
         if apart < beta { 0.5 * apart * apart / beta } else { apart - 0.5 * beta }
@@ -33,24 +35,25 @@ const SMOOTH: Loss = Loss {
     slope: |[x, t, _, beta]| if (x - t).abs() < beta { (x - t) / beta } else { sign(x - t) },
 };
 /// `ln(1 + exp(-t x))`.
-const SOFT_MARGIN: Loss = Loss {
+const SOFT_MARGIN: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| (-t * x).max(0.0) + (-(t * x).abs()).exp().ln_1p(),
     slope: |[x, t, ..]| -t / (1.0 + (t * x).exp()),
 };
 /// `t (ln t - x)`, the divergence of Kullback and Leibler.
-const DIVERGENCE: Loss = Loss {
+const DIVERGENCE: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| if t > 0.0 { t * (t.ln() - x) } else { 0.0 * x * t },
     slope: |[_, t, ..]| if t > 0.0 { -t } else { 0.0 },
 };
 /// The same of a target that is a logarithm.
-const LOG_DIVERGENCE: Loss = Loss { value: |[x, t, ..]| t.exp() * (t - x), slope: |[_, t, ..]| -t.exp() };
+const LOG_DIVERGENCE: ElementwiseLoss =
+    ElementwiseLoss { value: |[x, t, ..]| t.exp() * (t - x), slope: |[_, t, ..]| -t.exp() };
 /// The entropy of a probability, its logarithms held at -100.
-const ENTROPY: Loss = Loss {
+const ENTROPY: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, w, _]| -w * (t * held(x.ln()) + (1.0 - t) * held((-x).ln_1p())),
     slope: |[x, t, w, _]| w * (x - t) / ((1.0 - x) * x).max(1e-12),
 };
 /// The entropy of what a probability is the logistic function of; the fourth weighs what is true.
-const LOGIT_ENTROPY: Loss = Loss {
+const LOGIT_ENTROPY: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, w, p]| {
         let softplus = (-x).max(0.0) + (-x.abs()).exp().ln_1p();
         w * ((1.0 - t) * x + (1.0 + (p - 1.0) * t) * softplus)
@@ -132,9 +135,9 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Which loss a call means, and what stands for the fourth operand where it has none.
-type Chosen = fn(&OperatorCall) -> Result<(Loss, f32), Refusal>;
+type Chosen = fn(&OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal>;
 
-fn smooth(call: &OperatorCall) -> Result<(Loss, f32), Refusal> {
+fn smooth(call: &OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal> {
     let beta = call.float(BETA_FLOAT)?;
     if beta < 0.0 {
         return Err(call.refuse(BETA_FLOAT, format!("expected at least 0, found {beta}")));
@@ -142,19 +145,19 @@ fn smooth(call: &OperatorCall) -> Result<(Loss, f32), Refusal> {
     Ok((SMOOTH, beta as f32))
 }
 
-fn divergence(call: &OperatorCall) -> Result<(Loss, f32), Refusal> {
+fn divergence(call: &OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal> {
     Ok((if call.flag(LOG_TARGET)? { LOG_DIVERGENCE } else { DIVERGENCE }, 0.0))
 }
 
 /// The shape to which the operands broadcast, where each is, and by what a sum is divided; None is no sum.
-struct Terms {
+struct LossTerms {
     shape: Vec<usize>,
     slots: [Option<super::ViewIndex>; 4],
     absent: f32,
     divisor: Option<f32>,
 }
 
-impl Terms {
+impl LossTerms {
     fn of(call: &OperatorCall, weights: &[Name<Tensor>], absent: f32) -> Result<Self, Refusal> {
         let x = call.tensor(SELF)?;
         let mut shape = x.dims.clone();
@@ -207,7 +210,7 @@ fn forward(
     chosen: Chosen,
 ) -> Result<Plan, Refusal> {
     let (loss, absent) = chosen(call)?;
-    let terms = Terms::of(call, weights, absent)?;
+    let terms = LossTerms::of(call, weights, absent)?;
     call.expect_dtype(out, call.tensor(SELF)?.dtype, "that of self")?;
     let target = call.tensor(out)?;
     if terms.divisor.is_none() {
@@ -248,7 +251,7 @@ fn backward(
     chosen: Chosen,
 ) -> Result<Plan, Refusal> {
     let (loss, absent) = chosen(call)?;
-    let terms = Terms::of(call, weights, absent)?;
+    let terms = LossTerms::of(call, weights, absent)?;
     let g = call.tensor(grad)?;
     for name in [grad, out] {
         call.expect_dtype(name, call.tensor(SELF)?.dtype, "that of self")?;

@@ -26,7 +26,11 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "dim is not empty; out has the type of self; of equal minima the first wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinDim",
         plan: |call| {
-            along(call, Outputs { values: Some(OUT), places: Some(INDICES), keep: call.flag(KEEPDIM)? }, Pick::Least)
+            along(
+                call,
+                ExtremumOutputs { values: Some(OUT), places: Some(INDICES), keep: call.flag(KEEPDIM)? },
+                Pick::Least,
+            )
         },
     },
     Operator {
@@ -34,14 +38,16 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, INDEXES, 0, 8)],
         limits: "dim is not empty; of equal minima the first wins",
         source: "CANN 8.1 aclnn API reference, aclnnArgMin",
-        plan: |call| along(call, Outputs { values: None, places: Some(OUT), keep: call.flag(KEEPDIM)? }, Pick::Least),
+        plan: |call| {
+            along(call, ExtremumOutputs { values: None, places: Some(OUT), keep: call.flag(KEEPDIM)? }, Pick::Least)
+        },
     },
     Operator {
         name: "aclnnMedianDim",
         parameters: &[input(SELF, NUMBER, 0, 8), output(VALUES_OUT, NUMBER, 0, 8), output(INDICES_OUT, INDEX64, 0, 8)],
         limits: "dim is not empty; of an even number the lower of the two in the middle; valuesOut has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnMedianDim",
-        plan: |call| along(call, Outputs::named(call)?, Pick::Middle),
+        plan: |call| along(call, ExtremumOutputs::named(call)?, Pick::Middle),
     },
     Operator {
         name: "aclnnKthvalue",
@@ -55,7 +61,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             if k < 1 || k > extent as i64 {
                 return Err(call.refuse(K, format!("expected 1 to {extent}, found {k}")));
             }
-            let outputs = Outputs { keep: call.flag(KEEPDIM)?, values: Some(VALUES_OUT), places: Some(INDICES_OUT) };
+            let outputs =
+                ExtremumOutputs { keep: call.flag(KEEPDIM)?, values: Some(VALUES_OUT), places: Some(INDICES_OUT) };
             along(call, outputs, Pick::Rank(k as usize - 1))
         },
     },
@@ -201,20 +208,20 @@ impl Pick {
 
 /// Where a pick and its position go.
 #[derive(Clone, Copy)]
-struct Outputs {
+struct ExtremumOutputs {
     values: Option<Name<Tensor>>,
     places: Option<Name<Tensor>>,
     keep: bool,
 }
 
-impl Outputs {
+impl ExtremumOutputs {
     fn named(call: &OperatorCall) -> Result<Self, Refusal> {
         Ok(Self { values: Some(VALUES_OUT), places: Some(INDICES_OUT), keep: call.flag(KEEP_DIM)? })
     }
 }
 
 /// The plan of a pick of each row along `dim`.
-fn along(call: &OperatorCall, outputs: Outputs, pick: Pick) -> Result<Plan, Refusal> {
+fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<Plan, Refusal> {
     let x = call.tensor(SELF)?;
     let dim = call.dim(DIM, x.rank())?;
     let over: Vec<usize> = (0..x.rank()).filter(|&other| other == dim).collect();

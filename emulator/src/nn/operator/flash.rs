@@ -68,19 +68,19 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// What both directions have in common, checked.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct FlashShape {
     order: Order,
     query: Extents,
     key: Extents,
     scale: f32,
-    mask: Mask,
+    mask: FlashMask,
     /// Row `i` sees keys from `i - before` to `i + after`.
     band: (i64, i64),
 }
 
 /// How the mask parameter is used.
 #[derive(Clone, Copy, Debug)]
-enum Mask {
+enum FlashMask {
     /// Everything is seen.
     None,
     /// Element by element.
@@ -149,7 +149,7 @@ fn extents(call: &OperatorCall, key: Name<Tensor>) -> Result<(Order, Extents, Ex
     Ok((order, q, k))
 }
 
-fn shape(call: &OperatorCall, key: Name<Tensor>) -> Result<Shape, Refusal> {
+fn shape(call: &OperatorCall, key: Name<Tensor>) -> Result<FlashShape, Refusal> {
     let (order, query, key) = extents(call, key)?;
     let keep = call.float(KEEP_PROB)?;
     if keep != 1.0 {
@@ -164,14 +164,14 @@ fn shape(call: &OperatorCall, key: Name<Tensor>) -> Result<Shape, Refusal> {
         return Err(call.refuse(SPARSE_MODE, format!("expected 0 to 3, found {mode}")));
     }
     let mask = match call.tensor_if_given(ATTEN_MASK_OPTIONAL)? {
-        None if mode == 0 => Mask::None,
+        None if mode == 0 => FlashMask::None,
         None => {
             return Err(call.refuse(ATTEN_MASK_OPTIONAL, format!("sparseMode {mode} needs a mask, found NULL")));
         }
         Some(mask) if mode >= 2 => {
             let expected = [COMPRESSED, COMPRESSED];
             call.expect_shape(ATTEN_MASK_OPTIONAL, &expected, &format!("for sparseMode {mode}"))?;
-            Mask::Compressed(mask.slot)
+            FlashMask::Compressed(mask.slot)
         }
         Some(mask) => {
             let pairs = [query.len, key.len];
@@ -185,19 +185,19 @@ fn shape(call: &OperatorCall, key: Name<Tensor>) -> Result<Shape, Refusal> {
                     format!("expected {pairs:?} or [{} or 1, 1] and then that, found {:?}", query.batch, mask.dims);
                 return Err(call.refuse(ATTEN_MASK_OPTIONAL, text));
             }
-            Mask::Full(mask.slot)
+            FlashMask::Full(mask.slot)
         }
     };
     let band = match mode {
-        0 if matches!(mask, Mask::Full(_)) => (call.int(PRE_TOKENS)?, call.int(NEXT_TOKENS)?),
+        0 if matches!(mask, FlashMask::Full(_)) => (call.int(PRE_TOKENS)?, call.int(NEXT_TOKENS)?),
         2 => (i64::MAX, 0),
         3 => (i64::MAX, key.len as i64 - query.len as i64),
         _ => (i64::MAX, i64::MAX),
     };
-    Ok(Shape { order, query, key, scale: call.float(SCALE_VALUE)? as f32, mask, band })
+    Ok(FlashShape { order, query, key, scale: call.float(SCALE_VALUE)? as f32, mask, band })
 }
 
-impl Shape {
+impl FlashShape {
     /// Refuses statistics that are not `[B, N, Sq, 8]`.
     fn expect_statistics(&self, call: &OperatorCall, names: [Name<Tensor>; 2]) -> Result<[ViewIndex; 2], Refusal> {
         let expected = [self.query.batch, self.query.heads, self.query.len, COPIES];
@@ -225,7 +225,7 @@ impl Shape {
             keys: vec![[key, value]],
             heads: [self.query.heads, self.key.heads],
             depths: [self.key.depth; 2],
-            triangle: if let Mask::Compressed(slot) = self.mask { Some(slot) } else { None },
+            triangle: if let FlashMask::Compressed(slot) = self.mask { Some(slot) } else { None },
             sequences: vec![sequence; self.query.batch],
         }
     }
@@ -236,12 +236,12 @@ impl Shape {
     /// If the mask is not what the sparse mode says.
     fn batches(&self, views: &Views<'_>, (key, value): (ViewIndex, ViewIndex)) -> Result<Vec<Batch>, String> {
         let full = match self.mask {
-            Mask::None => None,
-            Mask::Compressed(slot) => {
+            FlashMask::None => None,
+            FlashMask::Compressed(slot) => {
                 check_triangle(views.of(slot))?;
                 None
             }
-            Mask::Full(slot) => {
+            FlashMask::Full(slot) => {
                 let mask = views.of(slot);
                 let mask = if mask.rank() == 2 { mask.unsqueeze(0) } else { mask.at(1, 0) };
                 self.check_band(&mask)?;

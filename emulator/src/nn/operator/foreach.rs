@@ -31,7 +31,7 @@ const DOUBLES: &str = "is DOUBLE, which the page of the function forbids; CANN's
 
 /// Where the factor of a row comes from.
 #[derive(Clone, Copy)]
-enum Factor {
+enum ForeachFactor {
     /// There is none.
     None,
     /// A scalar for all, which the first phase converts.
@@ -48,7 +48,7 @@ enum Factor {
     Alike(Name<Tensor>),
 }
 
-impl Factor {
+impl ForeachFactor {
     /// The types of factors for lists of this type.
     fn types(self, listed: DType) -> Vec<DType> {
         match (self, listed) {
@@ -108,10 +108,10 @@ macro_rules! foreach_limits {
 /// The factor of a row, if it has one.
 macro_rules! factor {
     () => {
-        Factor::None
+        ForeachFactor::None
     };
     ($factor:ident($of:ident)) => {
-        Factor::$factor($of)
+        ForeachFactor::$factor($of)
     };
 }
 
@@ -216,7 +216,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[inputs(X_LIST, COMPUTED, 0, 8), outputs(OUT_LIST, COMPUTED, 0, 8)],
         limits: foreach_limits!(Passed),
         source: "CANN 8.1 aclnn API reference, aclnnForeachPowScalarAndTensor",
-        plan: |call| foreach(call, [X_LIST], Factor::Passed(SCALAR), of_scalar_first!(POWER)),
+        plan: |call| foreach(call, [X_LIST], ForeachFactor::Passed(SCALAR), of_scalar_first!(POWER)),
     },
     Operator {
         name: "aclnnForeachCopy",
@@ -283,15 +283,15 @@ fn slots(call: &OperatorCall, name: Name<[Tensor]>) -> Result<Vec<ViewIndex>, Re
 fn foreach<const N: usize>(
     call: &OperatorCall,
     names: [Name<[Tensor]>; N],
-    factor: Factor,
+    factor: ForeachFactor,
     function: Function<N>,
 ) -> Result<Plan, Refusal> {
     expect_alike(call, &names, true)?;
     let out = call.tensors(OUT_LIST)?;
     let count = out.len();
     let types: Vec<DType> = out.iter().map(|tensor| function.computed_in(tensor.dtype)).collect();
-    let Given { host, device, notes } =
-        one_type(call, OUT_LIST)?.map_or_else(|| Ok(Given::default()), |listed| given(call, factor, listed, count))?;
+    let FactorValues { host, device, notes } = one_type(call, OUT_LIST)?
+        .map_or_else(|| Ok(FactorValues::default()), |listed| given(call, factor, listed, count))?;
     let out = slots(call, OUT_LIST)?;
     let mut places = vec![[ViewIndex(0); N]; count];
     for (operand, name) in names.into_iter().enumerate() {
@@ -316,7 +316,7 @@ fn foreach<const N: usize>(
 
 /// The factors of a call.
 #[derive(Default)]
-struct Given {
+struct FactorValues {
     /// Those on the host, one a tensor.
     host: Vec<Scalar>,
     /// Those on the card.
@@ -326,11 +326,11 @@ struct Given {
 }
 
 /// The factors of a call with lists of this type, of so many tensors.
-fn given(call: &OperatorCall, factor: Factor, listed: DType, count: usize) -> Result<Given, Refusal> {
+fn given(call: &OperatorCall, factor: ForeachFactor, listed: DType, count: usize) -> Result<FactorValues, Refusal> {
     let types = factor.types(listed);
     match factor {
-        Factor::None => Ok(Given::default()),
-        Factor::One(name) => {
+        ForeachFactor::None => Ok(FactorValues::default()),
+        ForeachFactor::One(name) => {
             let scalar = call.scalar(name)?;
             expect_factor(call, name, listed, &types, scalar.dtype())?;
             let stored = match (listed, scalar) {
@@ -340,16 +340,16 @@ fn given(call: &OperatorCall, factor: Factor, listed: DType, count: usize) -> Re
                 }
                 _ => scalar,
             };
-            Ok(Given { host: vec![stored; count], ..Given::default() })
+            Ok(FactorValues { host: vec![stored; count], ..FactorValues::default() })
         }
-        Factor::Passed(name) | Factor::Weight(name) => {
+        ForeachFactor::Passed(name) | ForeachFactor::Weight(name) => {
             let scalar = call.scalar(name)?;
             expect_factor(call, name, listed, &types, scalar.dtype())?;
-            let is_noted = matches!(factor, Factor::Passed(_)) && scalar.dtype() == DType::F64;
+            let is_noted = matches!(factor, ForeachFactor::Passed(_)) && scalar.dtype() == DType::F64;
             let notes = is_noted.then(|| call.says(name, DOUBLES)).into_iter().collect();
-            Ok(Given { host: vec![scalar; count], device: None, notes })
+            Ok(FactorValues { host: vec![scalar; count], device: None, notes })
         }
-        Factor::Each(name) => {
+        ForeachFactor::Each(name) => {
             let host = call.scalars(name)?.to_vec();
             if host.len() != count {
                 return Err(call.refuse(name, format!("expected {count} scalars, one a tensor, found {}", host.len())));
@@ -361,15 +361,15 @@ fn given(call: &OperatorCall, factor: Factor, listed: DType, count: usize) -> Re
                 }
             }
             let notes = host.iter().any(|scalar| scalar.dtype() == DType::F64).then(|| call.says(name, DOUBLES));
-            Ok(Given { host, device: None, notes: notes.into_iter().collect() })
+            Ok(FactorValues { host, device: None, notes: notes.into_iter().collect() })
         }
-        Factor::Device(name) | Factor::Alike(name) => {
+        ForeachFactor::Device(name) | ForeachFactor::Alike(name) => {
             let tensor = call.tensor(name)?;
             if tensor.len() != 1 && tensor.len() != count {
                 return Err(call.refuse(name, format!("expected 1 or {count} elements, found {:?}", tensor.dims)));
             }
             expect_factor(call, name, listed, &types, tensor.dtype)?;
-            Ok(Given { device: Some(tensor.slot), ..Given::default() })
+            Ok(FactorValues { device: Some(tensor.slot), ..FactorValues::default() })
         }
     }
 }

@@ -17,16 +17,16 @@ use crate::nn::lane::{Lane, with_lane};
 use crate::nn::view::View;
 
 /// A function of `N` values, one a tensor, and of the scalars of the call, in one lane.
-type Form<L, const N: usize> = fn([L; N], &[L]) -> L;
+type ScalarFunction<L, const N: usize> = fn([L; N], &[L]) -> L;
 
 /// A function of `N` values, one a tensor, and of the scalars of the call, in each type kernels compute in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function<const N: usize> {
     /// Of FLOAT, FLOAT16 and BFLOAT16.
-    pub(super) single: Form<f32, N>,
-    pub(super) double: Form<f64, N>,
+    pub(super) single: ScalarFunction<f32, N>,
+    pub(super) double: ScalarFunction<f64, N>,
     /// Of integers and truth values; None computes them as FLOAT.
-    pub(super) whole: Option<Form<i64, N>>,
+    pub(super) whole: Option<ScalarFunction<i64, N>>,
     /// Whether the result is 1 or 0, which any type holds.
     pub(super) is_truth: bool,
 }
@@ -250,7 +250,7 @@ const TANH_GELU_GRAD: Function<2> = Function {
 const ROOT_TWO_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
 /// A function of whole numbers alone; the types of its row let no other in.
-pub(super) const fn whole<const N: usize>(function: Form<i64, N>) -> Function<N> {
+pub(super) const fn whole<const N: usize>(function: ScalarFunction<i64, N>) -> Function<N> {
     Function { single: |_, _| f32::NAN, double: |_, _| f64::NAN, whole: Some(function), is_truth: false }
 }
 
@@ -523,23 +523,23 @@ pub(super) enum ScalarPromotion {
 /// A lane that knows which form of a function is its own.
 pub(super) trait Applied: Lane {
     /// The function's form for this lane.
-    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>>;
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>>;
 }
 
 impl Applied for f32 {
-    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>> {
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>> {
         Some(function.single)
     }
 }
 
 impl Applied for f64 {
-    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>> {
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>> {
         Some(function.double)
     }
 }
 
 impl Applied for i64 {
-    fn form<const N: usize>(function: &Function<N>) -> Option<Form<Self, N>> {
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>> {
         function.whole
     }
 }

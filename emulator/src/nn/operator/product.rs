@@ -218,7 +218,7 @@ fn addmm(
 }
 
 /// The shape of a product, what its addend and it are scaled by, and its precision.
-type Checked = (Vec<usize>, (f32, f32), Precision);
+type CheckedProduct = (Vec<usize>, (f32, f32), Precision);
 
 /// Checks what is added to a product and its factors; gives the shape of the product, its scales and its precision.
 fn expect_product(
@@ -226,7 +226,7 @@ fn expect_product(
     c: Name<Tensor>,
     [left, right]: [Name<Tensor>; 2],
     out: Name<Tensor>,
-) -> Result<Checked, Refusal> {
+) -> Result<CheckedProduct, Refusal> {
     let (addend, a, b) = (call.tensor(c)?, call.tensor(left)?, call.tensor(right)?);
     for name in [left, right, out] {
         call.expect_dtype(name, addend.dtype, "that of self")?;
