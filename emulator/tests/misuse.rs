@@ -1,7 +1,7 @@
 //! What is wrong with a program is said, word for word: each case is one misuse, its code, its message and what strict
 //! mode reports about it.
 //!
-//! `golden/misuse.txt` holds what is expected; `UPDATE_GOLDEN=1` writes it anew. Addresses are written as ADDRESS.
+//! `golden/misuse-PART.txt` holds what is expected of a part; `UPDATE_GOLDEN=1` writes it anew. Addresses are written as ADDRESS.
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![expect(non_snake_case, reason = "fields of C structures")]
 

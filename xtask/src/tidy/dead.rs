@@ -1,8 +1,9 @@
-//! Files that nothing reaches.
+//! Files that nothing reaches, and names in documents of files that are not there.
 //!
 //! Input: the files git has. Output: a finding for each file of Rust that is no root of a target and that no `mod`, `#[path]` or
-//! `include!` names, and for each other file whose name stands in no other and whose folder is read by none. Does not: follow what
-//! a program computes; a text with the beginning of a name and a brace or a star behind it names all files that begin so.
+//! `include!` names, for each other file whose name stands in no other and whose folder is read by none, and for each path of a
+//! file of Rust in a document's text that is the end of no file's. Does not: follow what a program computes; a text with the
+//! beginning of a name and a brace or a star behind it names all files that begin so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,7 +40,24 @@ pub(super) fn files(root: &Path) -> Result<Vec<String>> {
     // Weights and pictures are no texts, and name nothing.
     let texts: BTreeMap<&str, String> =
         paths.iter().filter_map(|path| Some((path.as_str(), fs::read_to_string(root.join(path)).ok()?))).collect();
-    Ok(dead(&paths, &texts))
+    let mut found = dead(&paths, &texts);
+    found.extend(gone(&paths, &texts));
+    Ok(found)
+}
+
+/// What documents name that is not there.
+fn gone(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
+    let is_there = |named: &str| paths.iter().any(|path| path == named || path.ends_with(&format!("/{named}")));
+    let is_path = |word: &&str| word.ends_with(".rs") && word.contains('/') && !word.contains(['{', '*', ' ']);
+    let documents = texts.iter().filter(|(path, _)| path.ends_with(".md"));
+    documents
+        .flat_map(|(path, text)| text.lines().enumerate().map(move |(at, line)| (path, at + 1, line)))
+        .flat_map(|(path, at, line)| {
+            // What stands between backticks.
+            let named = line.split('`').skip(1).step_by(2).filter(is_path).filter(|named| !is_there(named));
+            named.map(move |named| format!("{path}:{at}: there is no {named}: say where it is now"))
+        })
+        .collect()
 }
 
 fn dead(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
@@ -180,5 +198,12 @@ mod tests {
             found,
             ["Cargo.toml", "src/c.rs", "src/t/two.txt", "src/data/c-1.json", "tests/common/other.rs", "tests/two.rs"]
         );
+    }
+    #[test]
+    fn documents_name_files_that_are_there() {
+        let paths = ["docs/A.md", "src/a/b.rs"].map(str::to_owned);
+        let text = "`src/a/b.rs`, `a/b.rs` and `b.rs`\n`c.rs`, `src/{a,b}.rs`, c/b.rs, `src/c/b.rs`\n";
+        let texts = [("docs/A.md", text.to_owned()), ("src/a/b.rs", "//! `src/c/b.rs`".to_owned())].into();
+        assert_eq!(gone(&paths, &texts), ["docs/A.md:2: there is no src/c/b.rs: say where it is now"]);
     }
 }
