@@ -4,6 +4,7 @@
 //! What a rule allows is a constant at the top of this file, and nowhere else.
 
 mod dead;
+mod packages;
 mod paths;
 #[cfg(test)]
 mod tables;
@@ -248,6 +249,7 @@ pub(crate) fn check() -> anyhow::Result<String> {
     let mut violations = project_violations(&sources);
     violations.extend(house::unused_items(&sources)?);
     violations.extend(dead::files(&project::root())?);
+    violations.extend(packages::without_target(&sources, |path| project::root().join(path).is_file()));
     anyhow::ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
     Ok(format!("{} files keep the rules", sources.len()))
 }
