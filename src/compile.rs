@@ -16,7 +16,7 @@ use crate::placement::{Grid, Mesh, Pins, Placed, Residual};
 use crate::program::Program;
 use crate::program::models::{AttentionScope, Head, RunShape, decoder_of_layers};
 use crate::program::tree::SumOrder;
-use crate::schedule::parts::{Cut, Marks, cut};
+use crate::schedule::parts::{Cut, PartMarks, cut};
 use crate::schedule::pipeline::Pipeline;
 use crate::schedule::{
     Exchanges, Joining, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
@@ -104,7 +104,7 @@ impl Programs {
 struct LoweredProgram {
     placed: Placed,
     /// None are set where there is one stage.
-    marks: Marks,
+    marks: PartMarks,
 }
 
 impl Deployment {
@@ -209,9 +209,9 @@ impl Deployment {
         parts: &Cut,
     ) -> Result<LoweredProgram, Diagnostics> {
         let (placed, marks) = match self.stages {
-            1 => (parallelize(program, mesh, pins)?.lowered, Marks::default()),
+            1 => (parallelize(program, mesh, pins)?.lowered, PartMarks::default()),
             _ => {
-                let marks = Marks::of_forward(program, layers, program.ops.len(), parts);
+                let marks = PartMarks::of_forward(program, layers, program.ops.len(), parts);
                 // What runs on other stages shares no collective.
                 (parallelize_apart(program, mesh, pins, |program| marks.apart(program))?.lowered, marks)
             }
@@ -262,7 +262,7 @@ impl Deployment {
         }
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let (program, layers) = self.decoder(config, (1, AttentionScope::Cache), &each)?;
-        let marks = Marks::of_forward(&program, &layers, program.ops.len(), &each);
+        let marks = PartMarks::of_forward(&program, &layers, program.ops.len(), &each);
         let lowered = parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
         Ok(cut(&lowered, &marks, config.layers, self.stages))
     }

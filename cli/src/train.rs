@@ -486,10 +486,10 @@ impl<'a> TrainJob<'a> {
     }
 
     /// What a second of steps is measured by; `peak` operations a second of a card.
-    fn pace(&self, peak: Option<f64>) -> logs::Pace {
+    fn pace(&self, peak: Option<f64>) -> logs::RunPace {
         let Recipe { steps, seq, .. } = self.recipe;
         let flops_per_token = 3.0 * Decoder::of(&self.config).forward_flops_per_token(seq);
-        logs::Pace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
+        logs::RunPace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
     }
 
     /// Where the last checkpoint is, once it is written; None where none was saved.

@@ -20,7 +20,7 @@ use crate::nn::simd::isa;
 use crate::runtime::compiled::KernelRun;
 use crate::runtime::kernel::KernelCall;
 use crate::runtime::slots::MachineSlot;
-use crate::runtime::state_callback::{StateCallback, Watched};
+use crate::runtime::state_callback::{CallbackSubject, StateCallback};
 use crate::runtime::thread;
 use crate::scheduler::conductor::Conductor;
 use crate::scheduler::pool::Pool;
@@ -330,7 +330,8 @@ impl Emulator {
     ) -> Result<(), String> {
         let callback =
             watcher.map(|told| -> StateCallback { Arc::new(move |device, state| told(device as u32, state)) });
-        let registered = self.owner.machine.state_callbacks().register(Watched::Devices, name.to_owned(), callback);
+        let registered =
+            self.owner.machine.state_callbacks().register(CallbackSubject::Devices, name.to_owned(), callback);
         registered.map_err(|failure| failure.message)
     }
 

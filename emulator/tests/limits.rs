@@ -57,6 +57,7 @@ fn a_collective_waits_no_longer_for_being_reached_after_the_host_began_to_wait()
         let (code, text) = waiting.join().expect("no panic");
         assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT, "{text}");
         assert!(text.contains("no data after 1 s (HCCL_EXEC_TIMEOUT); ranks [1] have not made their call"), "{text}");
+        assert_eq!(text.matches("communicator").count(), 1, "said where once: {text}");
     });
 }
 

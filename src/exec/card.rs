@@ -74,7 +74,8 @@ type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 impl CardProgram {
     /// Has the plan's graph, if there is one, run a step as it is now.
     fn exchange_recorded(&mut self, index: usize) -> Result<()> {
-        let GraphRecording::Done { graph, exchanged: Some(Exchanged { steps, stream }), .. } = &self.recording else {
+        let GraphRecording::Done { graph, exchanged: Some(RecordedExchanges { steps, stream }), .. } = &self.recording
+        else {
             return Ok(());
         };
         let recorded = steps.iter().position(|step| *step == index);
@@ -97,13 +98,13 @@ enum GraphRecording {
     Done {
         graph: Graph,
         /// None if no step of it depends on the inputs.
-        exchanged: Option<Exchanged>,
+        exchanged: Option<RecordedExchanges>,
         _ends: Vec<Event>,
     },
 }
 
 /// What is exchanged in a graph that has been recorded.
-struct Exchanged {
+struct RecordedExchanges {
     /// Steps, by number of their groups.
     steps: Vec<usize>,
     /// That others are enqueued on in their place.
@@ -428,7 +429,7 @@ impl Card {
                 before.push(std::mem::replace(&mut program.steps[index], ReadyProgram::Launch(Box::new(prepared))));
                 program.exchange_recorded(index).map_err(fail)?;
             }
-            if let GraphRecording::Done { exchanged: Some(Exchanged { stream, .. }), .. } =
+            if let GraphRecording::Done { exchanged: Some(RecordedExchanges { stream, .. }), .. } =
                 &self.programs[program].recording
             {
                 stream.synchronize().map_err(|source| self.error("exchanging operators of a graph", source))?;
@@ -513,7 +514,7 @@ impl Card {
         let joined = StreamKind::ALL.into_iter().filter(is_joined).map(|kind| &context.streams[kind as usize]);
         let events = |stream| Ok((stream, [Event::new(&device)?, Event::new(&device)?]));
         let joined = joined.map(events).collect::<Result<Vec<(&Stream, [Event; 2])>>>().map_err(whole)?;
-        let exchanged = |stream| Exchanged { steps: Vec::new(), stream };
+        let exchanged = |stream| RecordedExchanges { steps: Vec::new(), stream };
         let mut exchanged = match ready.keys.is_empty() {
             true => None,
             false => Some(Stream::new(&device).map(exchanged).map_err(whole)?),

@@ -23,8 +23,8 @@ use super::checks::{
     shared_problems, weights_problems,
 };
 use super::error::{Error, RankError};
-use super::gate::{Gate, Meeting};
-use super::rank::{Answer, Command, EngineEvent, RankRun, RankStart, RankThread, Shown, Wanted};
+use super::gate::{Gate, GroupRoot};
+use super::rank::{Answer, Command, EngineEvent, RankRun, RankStart, RankThread, Shown, WantedOutputs};
 use super::shards::{Shard, Shards, StopSignal};
 use super::timing::Timed;
 
@@ -372,7 +372,7 @@ impl Engine {
     }
 
     /// Agrees with the other processes on the plans, and gathers the tokens of all meetings.
-    fn meet(&self, groups: &[Vec<usize>], devices: &[Arc<Device>]) -> Result<Vec<Meeting>, Error> {
+    fn meet(&self, groups: &[Vec<usize>], devices: &[Arc<Device>]) -> Result<Vec<GroupRoot>, Error> {
         let mut mine = digest(&self.programs).to_le_bytes().to_vec();
         for (index, ranks) in groups.iter().enumerate() {
             if let Some(at) = self.ranks.iter().position(|thread| thread.rank == ranks[0]) {
@@ -507,7 +507,7 @@ impl Engine {
         // Wrong inputs are refused here, before any rank has begun.
         let inputs = Arc::new(in_order(&plans[0].inputs, inputs)?);
         self.tell(move |at| {
-            let wanted = if at == 0 { Wanted::Outputs } else { Wanted::Nothing };
+            let wanted = if at == 0 { WantedOutputs::Outputs } else { WantedOutputs::Nothing };
             Command::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
         })
     }

@@ -11,21 +11,21 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::device::RootInfo;
 
 /// A group of ranks and the token by which they find each other.
-pub(super) type Meeting = (Vec<usize>, RootInfo);
+pub(super) type GroupRoot = (Vec<usize>, RootInfo);
 
 /// The meetings of all groups, which all ranks share.
-pub(super) type Meetings = Arc<Vec<Meeting>>;
+pub(super) type GroupRoots = Arc<Vec<GroupRoot>>;
 
 /// The gate of one process' ranks. Dropped before it is opened, it lets nobody pass.
 #[derive(Default)]
 pub(super) struct Gate {
-    ranks: Vec<(Receiver<()>, Sender<Meetings>)>,
+    ranks: Vec<(Receiver<()>, Sender<GroupRoots>)>,
 }
 
 /// A rank's way through the gate. Dropped, it says that the rank will never be ready.
 pub(super) struct Entrance {
     ready: Sender<()>,
-    meetings: Receiver<Meetings>,
+    meetings: Receiver<GroupRoots>,
 }
 
 impl Gate {
@@ -42,7 +42,7 @@ impl Gate {
     }
 
     /// Lets all ranks pass.
-    pub(super) fn open(self, meetings: Vec<Meeting>) {
+    pub(super) fn open(self, meetings: Vec<GroupRoot>) {
         let meetings = Arc::new(meetings);
         for (_, rank) in self.ranks {
             // A rank that is gone says why in its answer.
@@ -53,7 +53,7 @@ impl Gate {
 
 impl Entrance {
     /// The rank is ready: waits for the gate to open. None if a rank, here or in another process, will never be ready.
-    pub(super) fn pass(self) -> Option<Meetings> {
+    pub(super) fn pass(self) -> Option<GroupRoots> {
         self.ready.send(()).ok()?;
         self.meetings.recv().ok()
     }

@@ -30,7 +30,7 @@ pub(super) enum Command {
         /// In the order of the plan.
         inputs: Arc<Vec<Arc<Vec<u8>>>>,
         shown: Shown,
-        wanted: Wanted,
+        wanted: WantedOutputs,
     },
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Shown {
 
 /// What a rank gives back of a run. Outputs are whole on every rank, so one of them is enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum WantedOutputs {
     Nothing,
     Outputs,
 }
@@ -213,7 +213,7 @@ fn obey(card: &mut Card, command: Command, shared: &RankStart) -> Result<Answer,
             let now = || clock.as_ref().map(Clock::now_ns);
             let began = now();
             card.run(program, &inputs, watch)?;
-            let outputs = if wanted == Wanted::Outputs { card.outputs(program)? } else { Vec::new() };
+            let outputs = if wanted == WantedOutputs::Outputs { card.outputs(program)? } else { Vec::new() };
             let time = began.zip(now()).map(|(began, ended)| began..ended);
             Ok(Answer::Ran(RankRun { outputs, spans, time }))
         }

@@ -38,9 +38,9 @@ use super::error::Error;
 use super::inputs::{SequenceInput, inputs};
 use super::model::Model;
 use bound::{magnitude, relative};
-use greedy::Setup;
+use greedy::VerifySetup;
 pub use reference::Reference;
-use values::{Values, keep_worse, put, worst};
+use values::{WholeValues, keep_worse, put, worst};
 
 /// Two numbers that should be alike.
 #[derive(Clone, Debug, PartialEq)]
@@ -166,7 +166,7 @@ pub fn verify_on(
         return Err(Diagnostics::from(problem.expected(format!("1 to {longest} tokens")).found(found)).into());
     }
     let group = &engine_options.group;
-    let setup = |deployment, engine| Setup { cann, model, deployment, engine };
+    let setup = |deployment, engine| VerifySetup { cann, model, deployment, engine };
     let many = setup(*deployment, engine_options);
     let program = many.program(precision, reference)?;
     let alone = EngineOptions { group: Arc::new(ProcessGroup::alone()), ..engine_options.clone() };
@@ -197,7 +197,7 @@ pub fn verify_on(
     Ok(group.is_first().then_some(found))
 }
 
-impl Setup<'_> {
+impl VerifySetup<'_> {
     /// The program that reads the reference's tokens and gives the logits of each, with the ops of each layer.
     fn program(&self, precision: Precision, reference: &Reference) -> Result<(Program, Vec<Range<usize>>), Error> {
         let (config, run, Deployment { stages, order, .. }) = (&self.model.config, reference.run(), self.deployment);
@@ -210,8 +210,8 @@ impl Setup<'_> {
         program: &(Program, Vec<Range<usize>>),
         precision: Precision,
         reference: &Reference,
-    ) -> Result<(Values, HostTensor), Error> {
-        let mut values = Values::new(&program.0);
+    ) -> Result<(WholeValues, HostTensor), Error> {
+        let mut values = WholeValues::new(&program.0);
         let logits = self.run(program, precision, reference, Some(&mut values))?;
         Ok((values, logits))
     }
@@ -222,7 +222,7 @@ impl Setup<'_> {
         (program, layers): &(Program, Vec<Range<usize>>),
         precision: Precision,
         reference: &Reference,
-        values: Option<&mut Values>,
+        values: Option<&mut WholeValues>,
     ) -> Result<HostTensor, Error> {
         let (config, group) = (&self.model.config, &self.engine.group);
         let target = Target::with_kernels(self.engine.kernels.kernels());

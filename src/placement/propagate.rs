@@ -24,7 +24,7 @@ use crate::program::op::{Linear, rule_of};
 use crate::program::text::op_text;
 use crate::program::{Factor, Op, OpId, Program, Role, Rule, ValueId};
 
-use self::choice::{AxisRole, Choice, Score};
+use self::choice::{AxisRole, OpChoice, Score};
 use self::situation::Situation;
 use super::layout::Layout;
 use super::mesh::Mesh;
@@ -459,7 +459,7 @@ impl<'a> Propagation<'a> {
     }
 
     /// Records what a choice places.
-    fn accept(&self, id: OpId, choice: &Choice, now: &mut KnownLayouts) {
+    fn accept(&self, id: OpId, choice: &OpChoice, now: &mut KnownLayouts) {
         let op = &self.program.ops[id];
         for (operand, layout) in op.operands.iter().zip(&choice.operands) {
             match &mut now.layouts[operand.index()] {
@@ -479,11 +479,11 @@ impl<'a> Propagation<'a> {
     }
 
     /// The best way to run one op.
-    fn choose(&self, id: OpId, now: &KnownLayouts) -> Option<Choice> {
+    fn choose(&self, id: OpId, now: &KnownLayouts) -> Option<OpChoice> {
         let rule = self.rules[id.index()].as_ref()?;
         let candidates: Vec<SmallVec<[AxisRole; 4]>> =
             self.mesh.ids().into_iter().map(|axis| self.candidates(id, rule, axis, now)).collect();
-        let mut best: Option<Choice> = None;
+        let mut best: Option<OpChoice> = None;
         let mut digits: SmallVec<[usize; 4]> = SmallVec::from_elem(0, candidates.len());
         loop {
             let combination: SmallVec<[AxisRole; 4]> = digits.iter().zip(&candidates).map(|(d, c)| c[*d]).collect();
@@ -621,7 +621,7 @@ impl<'a> Propagation<'a> {
         (operands, produced)
     }
 
-    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[AxisRole], now: &KnownLayouts) -> Option<Choice> {
+    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[AxisRole], now: &KnownLayouts) -> Option<OpChoice> {
         let op = &self.program.ops[id];
         let (mut operands, produced) = self.laid(op, rule, on_axis);
         // Parts of a sum pass only where nothing but sums is reduced.
@@ -658,7 +658,7 @@ impl<'a> Propagation<'a> {
             paid = paid + Score { cost: made, local_elems, ..Score::default() };
             stored.push(wanted);
         }
-        Some(Choice { operands, produced, stored, paid, due })
+        Some(OpChoice { operands, produced, stored, paid, due })
     }
 
     /// On how many axes over which work is dealt an op makes operands whole that it could take in parts.

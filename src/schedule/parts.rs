@@ -86,9 +86,10 @@ impl Cut {
     }
 }
 
-/// The cut of a model whose forward pass, lowered on the mesh of a stage, is this program; `made` as [`Marks::of_forward`] with each layer
-/// a part of its own gives it. Gradients take twice as long as what they are of, wherever it is, so forward times decide.
-pub(crate) fn cut(lowered: &Placed, made: &Marks, layers: usize, parts: usize) -> Cut {
+/// The cut of a model whose forward pass, lowered on the mesh of a stage, is this program; `made` as [`PartMarks::of_forward`]
+/// gives it with each layer a part of its own. Gradients take twice as long as what they are of, wherever it is, so forward
+/// times decide.
+pub(crate) fn cut(lowered: &Placed, made: &PartMarks, layers: usize, parts: usize) -> Cut {
     let mut times = vec![0.0; layers + 2];
     for (place, us) in pass_times(lowered, &made.places(&lowered.program), &|_, _| 0.0) {
         times[place.part] += us;
@@ -177,14 +178,14 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
 
 /// Where the values of a program are made.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Marks {
+pub(crate) struct PartMarks {
     /// By value that an op makes.
     pub(crate) places: Vec<Option<OpPlace>>,
     /// By value: the part it is of, also of params and states.
     pub(crate) parts: Vec<Option<usize>>,
 }
 
-impl Marks {
+impl PartMarks {
     /// Of forward ops, the first ones of a program.
     pub(crate) fn of_forward(program: &Program, layers: &[Range<usize>], forward: usize, cut: &Cut) -> Self {
         let mut marks = Self::default();
@@ -238,10 +239,10 @@ impl Marks {
     }
 }
 
-/// Numbers of a part in [`Marks::apart`]: one for what has no place of its own, and one for each [`OpPhase`].
+/// Numbers of a part in [`PartMarks::apart`]: one for what has no place of its own, and one for each [`OpPhase`].
 const NUMBERS: usize = 1 + OpPhase::Update as usize + 1;
 
-impl Marks {
+impl PartMarks {
     /// By op of a program with movements: numbers that differ where ops are of other parts or run at other times.
     pub(crate) fn apart(&self, program: &Program) -> Vec<usize> {
         let mut parts = self.parts.clone();

@@ -12,7 +12,7 @@ use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
 /// Says of a param that in the place of its gradient there is its first moment, as a compressed sum made it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Summed {
+pub(super) struct SummedMoment {
     /// What the moment is multiplied by, if its second moment stays.
     pub inverse: Option<Operand>,
 }
@@ -158,7 +158,7 @@ impl Optimizer {
         build: &mut Builder,
         params: &[Operand],
         gradients: &[Operand],
-        (states, summed): (&[Vec<Operand>], &[Option<Summed>]),
+        (states, summed): (&[Vec<Operand>], &[Option<SummedMoment>]),
         clip_norm: f64,
     ) -> Option<(Operand, Vec<Operand>)> {
         let squares = squares(build, gradients)?;
@@ -175,7 +175,7 @@ impl Optimizer {
         build: &mut Builder,
         params: &[Operand],
         gradients: &[Operand],
-        (states, summed): (&[Vec<Operand>], &[Option<Summed>]),
+        (states, summed): (&[Vec<Operand>], &[Option<SummedMoment>]),
         factor: Operand,
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) -> Vec<Operand> {
@@ -193,7 +193,7 @@ impl Optimizer {
         let summed = summed.iter().copied().chain(std::iter::repeat(None));
         for (((param, gradient), states), summed) in params.iter().zip(gradients).zip(states).zip(summed) {
             let moved = match (*self, summed) {
-                (Self::Adamw { weight_decay, .. }, Some(Summed { inverse: Some(inverse) })) => {
+                (Self::Adamw { weight_decay, .. }, Some(SummedMoment { inverse: Some(inverse) })) => {
                     let decay = if is_matrix(param.id()) { weight_decay } else { 0.0 };
                     let operands = [*param, states[0], inverse, *gradient, factor, rate, corrected];
                     let [_, moved] = build.several(Kind::FrozenAdamW { decay }, &operands);

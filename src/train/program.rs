@@ -18,10 +18,10 @@ use crate::program::models::{COPY, Loss, loss, trained};
 use crate::program::tree::SumOrder;
 use crate::program::{Builder, Kind, Op, OpId, Operand, Program, Value, ValueId};
 use crate::schedule::OpPhase;
-use crate::schedule::parts::{Cut, Marks};
+use crate::schedule::parts::{Cut, PartMarks};
 
 use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
-use super::optimizer::{Optimizer, Summed, matrices, squares};
+use super::optimizer::{Optimizer, SummedMoment, matrices, squares};
 
 /// Names of outputs and of inputs that are not the model's.
 pub mod name {
@@ -205,7 +205,7 @@ struct States {
 #[derive(Clone, Debug)]
 pub(super) struct Marked {
     pub(super) program: Program,
-    pub(super) marks: Marks,
+    pub(super) marks: PartMarks,
 }
 
 /// Whether a param is the copy of another.
@@ -236,7 +236,7 @@ impl Parts<'_> {
     pub(super) fn marked_loss(&self) -> Result<Marked, Diagnostics> {
         let mut build = self.builder("loss".to_owned());
         let found = self.write_loss(&mut build);
-        let marks = Marks::of_forward(build.program(), &found.layers, build.program().ops.len(), &self.cut);
+        let marks = PartMarks::of_forward(build.program(), &found.layers, build.program().ops.len(), &self.cut);
         build.output(name::LOSS, found.loss);
         Ok(Marked { program: build.finish()?, marks })
     }
@@ -330,7 +330,7 @@ impl Parts<'_> {
         let moved =
             self.optimizer.apply(&mut build, &own, &states.scaled, (&states.optimizer, &[]), factor, &is_matrix);
         keep_alike(&mut build, &own, &moved, &copies);
-        let mut marks = Marks::of_params(build.program(), &marks.homes(&loss));
+        let mut marks = PartMarks::of_params(build.program(), &marks.homes(&loss));
         marks.behind(build.program(), 0..build.program().ops.len(), OpPhase::Update);
         Ok(Marked { program: build.finish()?, marks })
     }
@@ -351,7 +351,7 @@ impl Parts<'_> {
         let mut build = self.builder(format!("train {part:?} b={} s={}", self.batch, self.sequence));
         let found = self.write_loss(&mut build);
         let forward = build.program().ops.len();
-        let mut marks = Marks::of_forward(build.program(), &found.layers, forward, &self.cut);
+        let mut marks = PartMarks::of_forward(build.program(), &found.layers, forward, &self.cut);
         let scale = build.input(name::LOSS_SCALE, [], DType::F32);
         let params = found.params;
         if params.is_empty() {
@@ -432,7 +432,7 @@ impl Parts<'_> {
         params: &[Operand],
         whole: &mut [Operand],
         states: &States,
-    ) -> Vec<Option<Summed>> {
+    ) -> Vec<Option<SummedMoment>> {
         let mut summed = Vec::with_capacity(params.len());
         let (old, new) = self.optimizer.shares();
         let factor = build.input(name::FACTOR, [], DType::F32);
@@ -453,7 +453,7 @@ impl Parts<'_> {
             let kind = Kind::CompressedSum { axes: Vec::new(), by };
             let [_, sum] = build.several(kind, &[sent, kept_back, known]);
             whole[at] = scale.map_or(sum, |[scale, _]| build.mul(sum, scale));
-            summed.push(Some(Summed { inverse: scale.map(|[_, inverse]| inverse) }));
+            summed.push(Some(SummedMoment { inverse: scale.map(|[_, inverse]| inverse) }));
         }
         summed
     }

@@ -9,13 +9,13 @@ use std::ops::Range;
 use super::layouts::param_of;
 use crate::base::Id;
 use crate::program::{Kind, Op, OpId, Program, Role, ValueId};
-use crate::schedule::parts::Marks;
+use crate::schedule::parts::PartMarks;
 use crate::schedule::{OpPhase, OpPlace};
 
 /// The axis of a pipeline's stages.
 pub const PIPELINE: &str = "pp";
 
-impl Marks {
+impl PartMarks {
     /// Of no op; params are of these parts, by name.
     pub(super) fn of_params(program: &Program, parts: &BTreeMap<String, usize>) -> Self {
         let mut marks = Self::default();

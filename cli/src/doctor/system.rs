@@ -100,20 +100,20 @@ pub(super) fn tool(name: &str, arguments: &[&str]) -> ToolOutcome {
 }
 
 /// A program that came to its end.
-pub(crate) struct Ended {
+pub(crate) struct EndedProgram {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Ended {
+impl EndedProgram {
     fn is_silent(&self) -> bool {
         self.stdout.is_empty() && self.stderr.is_empty()
     }
 }
 
 /// The last line a program said, on stderr if it said anything there.
-pub(super) fn last_words(ended: &Ended) -> String {
+pub(super) fn last_words(ended: &EndedProgram) -> String {
     let line = |text: &str| text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
     line(&ended.stderr).or_else(|| line(&ended.stdout)).unwrap_or_else(|| "it said nothing".to_owned())
 }
@@ -122,7 +122,7 @@ pub(super) fn last_words(ended: &Ended) -> String {
 ///
 /// # Errors
 /// It cannot be started.
-pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<Ended>> {
+pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<EndedProgram>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let Some(status) = wait(&mut child, limit)? else {
@@ -133,7 +133,7 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Opti
     };
     // A grandchild may hold the pipes open for as long as it likes.
     let text = |from: Receiver<String>| from.recv_timeout(limit).unwrap_or_default();
-    Ok(Some(Ended { status, stdout: text(stdout), stderr: text(stderr) }))
+    Ok(Some(EndedProgram { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
 /// Reads a pipe to its end beside everything else.

@@ -277,7 +277,7 @@ struct Seen<'a> {
 
 /// Exchanges of one op on one card.
 #[derive(Clone, Copy, Default)]
-struct Exchanged {
+struct OpExchanges {
     times: usize,
     us: f64,
     hidden_us: f64,
@@ -294,8 +294,8 @@ impl Seen<'_> {
     }
 
     /// Its collectives or its transfers, by op.
-    fn exchanged(&self, is_wanted: impl Fn(&CollectiveKind) -> bool) -> BTreeMap<OpId, Exchanged> {
-        let mut found: BTreeMap<OpId, Exchanged> = BTreeMap::new();
+    fn exchanged(&self, is_wanted: impl Fn(&CollectiveKind) -> bool) -> BTreeMap<OpId, OpExchanges> {
+        let mut found: BTreeMap<OpId, OpExchanges> = BTreeMap::new();
         for (step, span) in self.plan.steps.iter().zip(self.spans) {
             let (Action::Exchange(exchange), Some(span)) = (&step.action, span) else { continue };
             if is_wanted(&exchange.kind) {
@@ -356,10 +356,10 @@ fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Ti
             let note = OpId::from_index(first_note + exchange.op.index());
             let of_stage = seen.iter().zip(&timed).find_map(|(seen, timed)| Some((seen, timed.get(&note)?)));
             // A card that has no part of a tensor takes no part in moving it.
-            let none = Exchanged::default();
+            let none = OpExchanges::default();
             let (seen, of) = of_stage.unwrap_or((&seen[0], &none));
             // A sum in one order, or of what is compressed, is several exchanges.
-            let of = &Exchanged { times: of.times.clamp(1, micro_batches), ..*of };
+            let of = &OpExchanges { times: of.times.clamp(1, micro_batches), ..*of };
             let operand = lowered.program.ops[exchange.op].operands[0];
             let dtype = lowered.program.values[operand].dtype.name();
             found.push(seen.timed(of, times, dtype, micro_batch(*part), exchange.into(), seen.apart(note)));
@@ -388,7 +388,7 @@ const fn micro_batch(part: StepPart) -> &'static str {
 impl Seen<'_> {
     fn timed(
         &self,
-        of: &Exchanged,
+        of: &OpExchanges,
         runs: usize,
         dtype: &'static str,
         micro_batch: &'static str,
@@ -418,7 +418,7 @@ impl Seen<'_> {
     }
 
     /// What this stage sends to another one.
-    fn sent(&self, op: OpId, of: &Exchanged, runs: usize, stage: usize) -> Option<TimedExchange> {
+    fn sent(&self, op: OpId, of: &OpExchanges, runs: usize, stage: usize) -> Option<TimedExchange> {
         let is_own = |step: &&Step| step.op == op;
         let (to, sent) = self.plan.steps.iter().filter(is_own).find_map(|step| match &step.action {
             Action::Exchange(exchange) => match exchange.kind {

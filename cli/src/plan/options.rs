@@ -77,7 +77,7 @@ pub(crate) struct ServeOptions {
     pub(super) output: usize,
     /// What is best
     #[arg(long, value_enum, default_value = "throughput")]
-    pub(super) objective: Wanted,
+    pub(super) objective: ObjectiveName,
     /// Most time per token, in milliseconds
     #[arg(long, value_name = "MS")]
     pub(super) max_tpot_ms: Option<f64>,
@@ -99,18 +99,18 @@ pub(crate) struct PlanTrainOptions {
 
 /// What is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Wanted {
+pub(super) enum ObjectiveName {
     /// Most tokens a second, prompts included
     Throughput,
     /// Least time per token
     Latency,
 }
 
-impl From<Wanted> for Objective {
-    fn from(wanted: Wanted) -> Self {
+impl From<ObjectiveName> for Objective {
+    fn from(wanted: ObjectiveName) -> Self {
         match wanted {
-            Wanted::Throughput => Self::Throughput,
-            Wanted::Latency => Self::Latency,
+            ObjectiveName::Throughput => Self::Throughput,
+            ObjectiveName::Latency => Self::Latency,
         }
     }
 }

@@ -29,7 +29,7 @@ use super::TrainOptions;
 
 /// What the speed of a run is measured by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct RunPace {
     /// Steps of the whole run.
     pub(super) steps: usize,
     /// Floating-point operations of the model for a token, forward and backward.
@@ -38,7 +38,7 @@ pub(super) struct Pace {
     pub(super) peak: Option<f64>,
 }
 
-impl Pace {
+impl RunPace {
     /// The names and values of a step of so many tokens.
     fn measured(&self, tokens: usize, seconds: f64) -> Vec<(&'static str, f64)> {
         let rate = tokens as f64 / seconds;
@@ -58,7 +58,7 @@ impl Pace {
 
 /// Where the numbers of steps go.
 pub(super) struct Logs {
-    pace: Pace,
+    pace: RunPace,
     steps: Option<StepLog>,
     events: Option<EventLog>,
     progress: Option<Progress>,
@@ -73,7 +73,7 @@ impl Logs {
     ///
     /// # Errors
     /// A file cannot be written, or is no log.
-    pub(super) fn begin(options: &TrainOptions, first: usize, pace: Pace, speaks: bool) -> Result<Self, Failure> {
+    pub(super) fn begin(options: &TrainOptions, first: usize, pace: RunPace, speaks: bool) -> Result<Self, Failure> {
         let progress = speaks.then(|| Progress::training(first, pace.steps, speaks));
         let first = first as u64;
         let steps = options.metrics.as_ref().filter(|_| speaks).map(|path| StepLog::begin(path, first)).transpose()?;
@@ -167,12 +167,12 @@ mod tests {
         let flops_per_token = 3.0 * Decoder::of(&config).forward_flops_per_token(s);
         assert!((flops_per_token / (6.0 * products + 12.0 * layers * h * s as f64) - 1.0).abs() < 1e-12);
 
-        let pace = Pace { steps: 10, flops_per_token, peak: Some(8.0 * 300e12) };
+        let pace = RunPace { steps: 10, flops_per_token, peak: Some(8.0 * 300e12) };
         let numbers: BTreeMap<&str, f64> = pace.measured(4096, 2.0).into_iter().collect();
         assert_eq!(numbers["tokens_per_second"], 2048.0);
         assert!((numbers["mfu"] - 2048.0 * flops_per_token / 2400e12).abs() < 1e-12);
         assert!(pace.text(4096, 2.0).contains(", MFU "), "{}", pace.text(4096, 2.0));
-        let emulated = Pace { peak: None, ..pace };
+        let emulated = RunPace { peak: None, ..pace };
         assert!(emulated.measured(4096, 2.0).iter().all(|(name, _)| *name != "mfu"));
         assert!(!emulated.text(4096, 2.0).contains("MFU"));
     }

@@ -7,7 +7,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::runtime::context::Reset;
-use crate::runtime::state_callback::Watched;
+use crate::runtime::state_callback::CallbackSubject;
 use crate::runtime::thread;
 
 /// `aclrtDeviceState`: what a callback of the program is told of a device.
@@ -33,7 +33,7 @@ impl Machine {
     /// Tells who asked for it that the program sets or resets a device.
     fn tell_device_state(&self, device_id: i32, state: DeviceState) -> Result<(), Failure> {
         let card = self.lock().card_of_ordinal(device_id)?;
-        self.state_callbacks().tell(Watched::Devices, card as usize, state as u32);
+        self.state_callbacks().tell(CallbackSubject::Devices, card as usize, state as u32);
         Ok(())
     }
 

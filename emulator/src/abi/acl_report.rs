@@ -14,7 +14,7 @@ use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::memory::raw::load_text;
 use crate::runtime::callback::{Blocking, Callback, HostFunction};
-use crate::runtime::state_callback::{StateCallback, Watched};
+use crate::runtime::state_callback::{CallbackSubject, StateCallback};
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 
@@ -63,12 +63,12 @@ impl Machine {
                 unsafe { function(stream, aclrtStreamState(state), args.0) };
             })
         });
-        self.state_callbacks().register(Watched::Streams, name, callback)
+        self.state_callbacks().register(CallbackSubject::Streams, name, callback)
     }
 
     /// Tells who asked for it of a stream that the program creates or destroys.
     pub(super) fn tell_stream_state(&self, stream: u64, state: aclrtStreamState) {
-        self.state_callbacks().tell(Watched::Streams, stream as usize, state.0);
+        self.state_callbacks().tell(CallbackSubject::Streams, stream as usize, state.0);
     }
 
     fn not_on_this_card(&self, call: &str) -> Failure {

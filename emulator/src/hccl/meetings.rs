@@ -278,8 +278,7 @@ impl State {
     /// Fails a meeting one of whose calls will never be reached, and with it the communicator.
     pub(crate) fn abandon_meeting(&mut self, id: u64, failure: &Failure) {
         let Some(meeting) = self.hccl.meetings.open.get(&id) else { return };
-        let (group, key, place) = (meeting.group, meeting.key, meeting.place());
-        let failure = Failure { message: format!("{place}: {}", failure.message), ..failure.clone() };
+        let (group, key, failure) = (meeting.group, meeting.key, meeting.placed(failure));
         self.abort_meeting(id, &failure);
         self.break_meeting(group, Some(key), &failure);
     }
@@ -336,12 +335,7 @@ impl State {
         for id in expired {
             self.know_calls(id);
             let meeting = &self.hccl.meetings.open[&id];
-            let what = format!(
-                "{}: no data after {} s (HCCL_EXEC_TIMEOUT); {}",
-                meeting.place(),
-                limit.as_secs(),
-                meeting.absent()
-            );
+            let what = format!("no data after {} s (HCCL_EXEC_TIMEOUT); {}", limit.as_secs(), meeting.absent());
             self.abandon_meeting(id, &Failure::new(code::TASK_TIMEOUT, what));
         }
         self.expire_moving();

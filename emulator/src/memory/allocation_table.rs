@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
-use crate::memory::fault::Known;
+use crate::memory::fault::KnownBuffer;
 use crate::memory::guard::Arena;
 use crate::memory::location::Location;
 use crate::memory::raw::Allocation;
@@ -123,7 +123,7 @@ struct Freed {
     allocated: Arc<Site>,
     freed: Arc<Site>,
     /// For the fault handler.
-    _known: Option<Arc<Known>>,
+    _known: Option<Arc<KnownBuffer>>,
 }
 
 impl Quarantine {

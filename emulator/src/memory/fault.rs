@@ -59,9 +59,9 @@ const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// A buffer the handler knows; forgotten when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Known(&'static KnownEntry);
+pub(crate) struct KnownBuffer(&'static KnownEntry);
 
-impl Known {
+impl KnownBuffer {
     /// Makes a buffer known; the call that allocated it is the `number`-th, of function `name`.
     pub(crate) fn new(base: usize, size: usize, location: Location, number: u64, name: &'static str) -> Self {
         INSTALL.call_once(install);
@@ -86,7 +86,7 @@ impl Known {
     }
 }
 
-impl Drop for Known {
+impl Drop for KnownBuffer {
     fn drop(&mut self) {
         self.0.base.store(0, Ordering::Release);
         unused().push(self.0);
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_fault_is_described_by_the_nearest_buffer() {
         // Addresses no mapping has: the first pages are never given out.
-        let known = Known::new(0x2_0040, 100, Location::Card(3), 17, "aclrtMalloc");
+        let known = KnownBuffer::new(0x2_0040, 100, Location::Card(3), 17, "aclrtMalloc");
         let inside = text(0x2_0040 + 99).expect("inside");
         assert_eq!(
             inside,
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn host_memory_is_named_as_such() {
-        let _known = Known::new(0x5_0040, 8, Location::Host, 4, "aclrtMallocHost");
+        let _known = KnownBuffer::new(0x5_0040, 8, Location::Host, 4, "aclrtMallocHost");
         let found = text(0x5_0040 + 8).expect("behind");
         assert!(found.ends_with("from aclrtMallocHost (call 4, page-locked host memory)\n"), "{found}");
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use half::{bf16, f16};
 
-use super::fault::Known;
+use super::fault::KnownBuffer;
 use super::guard::{AddressAccess, Arena, Damage, FREED, Guarded};
 use super::pages::{Backing, Range, Store, page_bytes};
 use crate::base::site::Site;
@@ -63,7 +63,7 @@ enum Pages {
     /// Memory of the program, which keeps it mapped.
     Registered,
     /// Memory of strict mode.
-    Guarded { pages: Guarded, known: Arc<Known>, site: Arc<Site> },
+    Guarded { pages: Guarded, known: Arc<KnownBuffer>, site: Arc<Site> },
 }
 
 // SAFETY: the pages belong to this value alone; access through `RawSpan` copies bytes and makes no references.
@@ -131,7 +131,7 @@ impl Allocation {
         let reach = if location == Location::Host { AddressAccess::HostToo } else { AddressAccess::CardOnly };
         let pages = Guarded::new(arena, size, reach, store)?;
         let (address, bytes) = (pages.address(), pages.bytes());
-        let known = Arc::new(Known::new(address, size, location, site.number, site.call));
+        let known = Arc::new(KnownBuffer::new(address, size, location, site.number, site.call));
         Ok(Self::of(address, bytes, size, location, Pages::Guarded { pages, known, site }))
     }
 
@@ -163,7 +163,7 @@ impl Allocation {
     }
 
     /// In strict mode: what the fault handler knows of it, which should outlive it as long as its addresses matter.
-    pub(crate) fn known(&self) -> Option<Arc<Known>> {
+    pub(crate) fn known(&self) -> Option<Arc<KnownBuffer>> {
         match &self.pages {
             Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
             Pages::Guarded { known, .. } => Some(Arc::clone(known)),

@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use super::lane::Lane;
 use super::math;
 use super::matmul::Precision;
-use super::panel::{Packing, Stage, add_product, line_stride, sized};
+use super::panel::{PanelPacking, PanelScratch, add_product, line_stride, sized};
 use super::simd::block::{RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
 use super::view::View;
@@ -325,7 +325,7 @@ struct AttentionScratch {
     keys: Vec<f32>,
     values: Vec<f32>,
     sums: Vec<f32>,
-    stage: Stage<f32>,
+    stage: PanelScratch<f32>,
 }
 
 thread_local! {
@@ -376,7 +376,7 @@ impl AttentionHead<'_> {
         weighed: &mut WeightedValues,
     ) {
         let (count, len, isa) = (rows.len(), block.len(), self.isa);
-        let packing = Packing { isa, precision: Precision::Keep };
+        let packing = PanelPacking { isa, precision: Precision::Keep };
         let [key, value] = [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));
         let in_place = |view: &View| view.strides()[1] == 1;
         let few = count <= FEW_ROWS && in_place(&key) && in_place(&value);

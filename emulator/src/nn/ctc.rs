@@ -12,7 +12,7 @@ use super::view::View;
 
 /// The lengths and the place of the labels of one sample.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct CtcSample {
     /// Steps that count.
     pub(crate) steps: usize,
     /// How many labels it has.
@@ -21,7 +21,7 @@ pub(crate) struct Sample {
     pub(crate) first: usize,
 }
 
-impl Sample {
+impl CtcSample {
     fn states(&self) -> usize {
         2 * self.labels + 1
     }
@@ -34,17 +34,17 @@ impl Sample {
 
 /// What both directions are told.
 #[derive(Clone, Debug)]
-pub(crate) struct Batch {
-    pub(crate) samples: Vec<Sample>,
+pub(crate) struct CtcBatch {
+    pub(crate) samples: Vec<CtcSample>,
     pub(crate) classes: usize,
     pub(crate) blank: usize,
     /// Whether what no path can give counts as no loss.
     pub(crate) zero_infinity: bool,
 }
 
-impl Batch {
+impl CtcBatch {
     /// The class of each state of a sample.
-    fn path(&self, labels: &View, sample: Sample) -> Vec<usize> {
+    fn path(&self, labels: &View, sample: CtcSample) -> Vec<usize> {
         let mut own = vec![0i64; sample.labels];
         i64::load(labels, sample.first, &mut own);
         let mut path = vec![self.blank; sample.states()];
@@ -56,7 +56,7 @@ impl Batch {
     ///
     /// # Errors
     /// Names the first label that is no class, or the blank.
-    fn check(&self, labels: &View, is_read: impl Fn(&Sample) -> bool) -> Result<(), String> {
+    fn check(&self, labels: &View, is_read: impl Fn(&CtcSample) -> bool) -> Result<(), String> {
         for (at, sample) in self.samples.iter().enumerate().filter(|(_, sample)| is_read(sample)) {
             for i in 0..sample.labels {
                 let mut label = [0i64];
@@ -114,7 +114,7 @@ pub(crate) fn loss(
     tiles: &dyn Tiles,
     logs: &View,
     labels: &View,
-    batch: &Batch,
+    batch: &CtcBatch,
     losses: &View,
     alphas: &View,
 ) -> Result<(), String> {
@@ -166,13 +166,13 @@ pub(crate) fn loss_grad(
     [grads, losses]: [&View; 2],
     (logs, labels): (&View, &View),
     alphas: &View,
-    batch: &Batch,
+    batch: &CtcBatch,
     out: &View,
 ) -> Result<(), String> {
     let (steps, width) = (alphas.dims()[1], alphas.dims()[2]);
     let [grads, losses, logs, labels] = [grads, losses, logs, labels].map(View::collapsed);
     let (alphas, out) = (alphas.collapsed(), out.collapsed());
-    batch.check(&labels, Sample::has_path)?;
+    batch.check(&labels, CtcSample::has_path)?;
     let buffers = || vec![0f32; batch.classes];
     rows_with(tiles, batch.samples.len(), steps * batch.classes, buffers, |row, at| {
         let sample = batch.samples[at];

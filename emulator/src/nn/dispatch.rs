@@ -9,7 +9,7 @@
 use super::Tiles;
 use super::dtype::DType;
 use super::elementwise;
-use super::experts::{self, Share, whole};
+use super::experts::{self, RowTerm, whole};
 use super::index;
 use super::lane::Lane;
 use super::quantize;
@@ -294,7 +294,7 @@ pub(crate) fn join(
     let counts = whole(counts);
     let mut scales = vec![0f32; chosen.len()];
     f32::load(&factors.collapsed(), 0, &mut scales);
-    let mut shares: Vec<Vec<Share>> = vec![Vec::new(); chosen.len() / of.choices];
+    let mut shares: Vec<Vec<RowTerm>> = vec![Vec::new(); chosen.len() / of.choices];
     for (at, &id) in chosen.iter().enumerate() {
         let Ok(id) = usize::try_from(id) else { continue };
         let (card, local) = (id / of.local, id % of.local);
@@ -305,7 +305,7 @@ pub(crate) fn join(
         }
         let before: i64 = own[..local].iter().sum();
         let row = card * of.most_rows() + before as usize + places[at];
-        shares[at / of.choices].push(Share { row: Some(row), factor: scales[at], bias: None });
+        shares[at / of.choices].push(RowTerm { row: Some(row), factor: scales[at], bias: None });
     }
     experts::combine(tiles, x, residual.as_slice(), None, &shares, out);
     Ok(())

@@ -71,7 +71,7 @@ pub(crate) enum CopyLayout {
 
 /// Choices dealt out to experts.
 #[derive(Debug)]
-pub(crate) struct Dealt {
+pub(crate) struct DealtChoices {
     /// Where the copy of each choice is; -1 where it was dropped.
     pub(crate) places: Vec<i64>,
     /// How many choices each expert has.
@@ -84,13 +84,13 @@ pub(crate) struct Dealt {
 ///
 /// # Errors
 /// Names the first expert that there is not. With no `number` all may be, if nothing is dropped.
-pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<Dealt, String> {
+pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<DealtChoices, String> {
     let order = sorted_places(chosen);
     let length = match layout {
         CopyLayout::Dropless(copies) => copies,
         CopyLayout::Capacity(capacity) => number * capacity,
     };
-    let mut dealt = Dealt { places: inverse(&order), counts: vec![0; number], copies: vec![None; length] };
+    let mut dealt = DealtChoices { places: inverse(&order), counts: vec![0; number], copies: vec![None; length] };
     for (sorted, &place) in order.iter().enumerate() {
         let expert = usize::try_from(chosen[place]).ok().filter(|&expert| expert < number);
         if expert.is_none() && number > 0 {
@@ -133,7 +133,7 @@ pub(crate) fn place_rows(tiles: &dyn Tiles, x: &View, taken: &[Option<usize>], o
 
 /// A row of a sum: of which rows of `copies` it is made, with which factor each, and which row of `bias` is added to each.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Share {
+pub(crate) struct RowTerm {
     /// None: nothing of `copies`.
     pub(crate) row: Option<usize>,
     pub(crate) factor: f32,
@@ -149,7 +149,7 @@ pub(crate) fn combine(
     copies: &View,
     addends: &[&View],
     bias: Option<&View>,
-    shares: &[Vec<Share>],
+    shares: &[Vec<RowTerm>],
     out: &View,
 ) {
     let width = out.dims()[1];

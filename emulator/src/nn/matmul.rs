@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use super::Tiles;
 use super::dtype::DType;
 use super::lane::Lane;
-use super::panel::{Element, Packing, Stage, add_product, line_stride, sized};
+use super::panel::{PanelElement, PanelPacking, PanelScratch, add_product, line_stride, sized};
 use super::simd::block::{LINES, RUN, WIDTH};
 use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::View;
@@ -222,14 +222,14 @@ fn product(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>) {
 /// Scratch of a thread, kept from tile to tile: touching fresh memory would cost more than a small product.
 #[derive(Default)]
 struct ProductScratch<T> {
-    stage: Stage<T>,
+    stage: PanelScratch<T>,
     left: Vec<T>,
     right: Vec<T>,
     sums: Vec<f32>,
 }
 
 /// An element type whose products have scratch.
-trait ProductElement: Element {
+trait ProductElement: PanelElement {
     fn with_scratch<R>(run: impl FnOnce(&mut ProductScratch<Self>) -> R) -> R;
     fn vectors(values: &[Self]) -> Vectors<'_>;
 }
@@ -347,7 +347,7 @@ fn multiply_tile<T: ProductElement>(
     let padded = width.next_multiple_of(WIDTH);
     let sums = sized(sums, height * padded);
     sums.fill(0.0);
-    let packing = Packing { isa, precision };
+    let packing = PanelPacking { isa, precision };
     let most = RUN * T::DEPTH;
     for start in (0..k).step_by(most) {
         let depth = most.min(k - start);

@@ -15,7 +15,7 @@ use super::view::View;
 use crate::nn::simd::isa::Isa;
 
 /// What packed operands are made of.
-pub(super) trait Element: Pod {
+pub(super) trait PanelElement: Pod {
     /// Elements of a word.
     const DEPTH: usize;
     /// Reads a whole view, row after row.
@@ -24,7 +24,7 @@ pub(super) trait Element: Pod {
     fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>);
 }
 
-impl Element for f32 {
+impl PanelElement for f32 {
     const DEPTH: usize = 1;
 
     fn read(view: &View, precision: Precision, out: &mut [Self]) {
@@ -40,7 +40,7 @@ impl Element for f32 {
 }
 
 /// The bits of bf16.
-impl Element for u16 {
+impl PanelElement for u16 {
     const DEPTH: usize = 2;
 
     fn read(view: &View, _: Precision, out: &mut [Self]) {
@@ -55,14 +55,14 @@ impl Element for u16 {
 
 /// How an operand is packed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Packing {
+pub(super) struct PanelPacking {
     pub(super) isa: Isa,
     pub(super) precision: Precision,
 }
 
 /// Adds the product of packed lines, each `left.1` elements apart, with packed slabs to sums: `height` lines with as many
 /// columns as the slabs have. `words` are multiplied, in runs of [`RUN`].
-pub(super) fn add_product<T: Element>(
+pub(super) fn add_product<T: PanelElement>(
     isa: Isa,
     (left, line_stride): (&[T], usize),
     right: &[T],
@@ -83,7 +83,7 @@ pub(super) fn add_product<T: Element>(
 }
 
 /// Elements from one packed line to the next: whole blocks of words.
-pub(super) fn line_stride<T: Element>(k: usize) -> usize {
+pub(super) fn line_stride<T: PanelElement>(k: usize) -> usize {
     k.next_multiple_of(SIDE * T::DEPTH)
 }
 
@@ -94,7 +94,7 @@ fn runs_along_k(view: &View) -> bool {
 
 /// Room for what is turned.
 #[derive(Debug, Default)]
-pub(super) struct Stage<T> {
+pub(super) struct PanelScratch<T> {
     read: Vec<T>,
     turned: Vec<T>,
 }
@@ -107,16 +107,16 @@ pub(super) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     &mut buffer[..len]
 }
 
-impl Packing {
+impl PanelPacking {
     /// Packs every outer index of `[outer, k]` as a line of `line_stride(k)` elements.
-    pub(super) fn lines<T: Element>(self, view: &View, stage: &mut Stage<T>, out: &mut [T]) {
+    pub(super) fn lines<T: PanelElement>(self, view: &View, stage: &mut PanelScratch<T>, out: &mut [T]) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
         if runs_along_k(view) {
             self.read_lines(view, out);
             return;
         }
-        let Stage { read, turned } = stage;
+        let PanelScratch { read, turned } = stage;
         let turned = sized(turned, stride * SIDE);
         for (group, out) in (0..outer).step_by(SIDE).zip(out.chunks_mut(SIDE * stride)) {
             let count = SIDE.min(outer - group);
@@ -135,7 +135,7 @@ impl Packing {
 
     /// Packs `[outer, k]` as slabs of [`WIDTH`] outer indices, each of `line_stride(k) * WIDTH` elements. What pads the last
     /// slab is any value.
-    pub(super) fn slabs<T: Element>(self, view: &View, stage: &mut Stage<T>, out: &mut [T]) {
+    pub(super) fn slabs<T: PanelElement>(self, view: &View, stage: &mut PanelScratch<T>, out: &mut [T]) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
         for (first, slab) in (0..outer).step_by(WIDTH).zip(out.chunks_exact_mut(WIDTH * stride)) {
@@ -162,7 +162,7 @@ impl Packing {
     }
 
     /// Reads lines along k and pads them.
-    fn read_lines<T: Element>(self, view: &View, out: &mut [T]) {
+    fn read_lines<T: PanelElement>(self, view: &View, out: &mut [T]) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
         if stride == k {
@@ -176,7 +176,7 @@ impl Packing {
     }
 
     /// Reads up to `width` outer indices beside each other, word after word: `[words][width][DEPTH]`.
-    fn read_columns<T: Element>(self, view: &View, stage: &mut Vec<T>, out: &mut [T], width: usize) {
+    fn read_columns<T: PanelElement>(self, view: &View, stage: &mut Vec<T>, out: &mut [T], width: usize) {
         let (count, k) = (view.dims()[0], view.dims()[1]);
         let across = view.permute(&[1, 0]);
         if T::DEPTH == 1 && count == width {

@@ -15,7 +15,7 @@ pub(crate) type StateCallback = Arc<dyn Fn(usize, u32) + Send + Sync>;
 
 /// What a function is told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Watched {
+pub(crate) enum CallbackSubject {
     /// Streams that are created and destroyed.
     Streams,
     /// Devices that are set and reset.
@@ -24,7 +24,7 @@ pub(crate) enum Watched {
 
 /// Who is told of what, behind a lock of its own: nothing that schedules depends on it.
 #[derive(Default)]
-pub(crate) struct StateCallbacks(Mutex<BTreeMap<(Watched, String), StateCallback>>);
+pub(crate) struct StateCallbacks(Mutex<BTreeMap<(CallbackSubject, String), StateCallback>>);
 
 impl std::fmt::Debug for StateCallbacks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -37,7 +37,12 @@ impl StateCallbacks {
     ///
     /// # Errors
     /// The name is taken, or nothing has it.
-    pub(crate) fn register(&self, what: Watched, name: String, callback: Option<StateCallback>) -> Result<(), Failure> {
+    pub(crate) fn register(
+        &self,
+        what: CallbackSubject,
+        name: String,
+        callback: Option<StateCallback>,
+    ) -> Result<(), Failure> {
         let mut callbacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (what, name);
         match (callbacks.contains_key(&key), callback) {
@@ -57,7 +62,7 @@ impl StateCallbacks {
     }
 
     /// Calls who is to be told.
-    pub(crate) fn tell(&self, what: Watched, object: usize, state: u32) {
+    pub(crate) fn tell(&self, what: CallbackSubject, object: usize, state: u32) {
         let told: Vec<StateCallback> = {
             let callbacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             callbacks.iter().filter(|((of, _), _)| *of == what).map(|(_, callback)| Arc::clone(callback)).collect()

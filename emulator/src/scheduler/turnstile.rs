@@ -33,7 +33,7 @@ pub(crate) struct Turnstile {
 struct Inner {
     /// By the number of the thread.
     participants: BTreeMap<u64, Participant>,
-    ended: Arc<Vec<Ended>>,
+    ended: Arc<Vec<EndedThread>>,
     numbered: u32,
     /// Grows with every move.
     generation: u64,
@@ -126,7 +126,7 @@ pub(crate) enum Stand {
 
 /// A thread that has ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended {
+pub(crate) struct EndedThread {
     pub(crate) label: Arc<str>,
     pub(crate) last_call: Option<&'static str>,
     pub(crate) context: Option<u64>,
@@ -153,7 +153,7 @@ pub(crate) struct Host {
 pub(crate) struct TurnstileView {
     pub(crate) generation: u64,
     pub(crate) hosts: Vec<Host>,
-    pub(crate) ended: Arc<Vec<Ended>>,
+    pub(crate) ended: Arc<Vec<EndedThread>>,
     pub(crate) expects_functions: bool,
 }
 
@@ -314,7 +314,7 @@ impl Turnstile {
             if ended.len() == ENDED_KEPT {
                 ended.remove(0);
             }
-            ended.push(Ended { label: gone.label, last_call: gone.last_call, context: gone.context });
+            ended.push(EndedThread { label: gone.label, last_call: gone.last_call, context: gone.context });
         }
         self.moved.notify_one();
     }

@@ -26,7 +26,7 @@ use crate::schedule::Target;
 use crate::weights::fill_from;
 
 /// What both comparisons run.
-pub(super) struct Setup<'a> {
+pub(super) struct VerifySetup<'a> {
     pub(super) cann: &'a Arc<Cann>,
     pub(super) model: &'a Model,
     /// The cards, how they divide, and the residual stream.
@@ -36,7 +36,7 @@ pub(super) struct Setup<'a> {
 
 /// Compares generated tokens, and the logits of every step, in `precision` and in f32.
 pub(super) fn compare(
-    setup: &Setup<'_>,
+    setup: &VerifySetup<'_>,
     precision: Precision,
     reference: &Continuation,
     found: &mut Verification,
@@ -74,7 +74,7 @@ pub(super) fn compare(
     Ok(())
 }
 
-impl Setup<'_> {
+impl VerifySetup<'_> {
     /// One sequence, as long as what is to be followed.
     fn deployment(&self, precision: Precision, reference: &Continuation, head: Head) -> Deployment {
         let longest_prompt = reference.prompt.len();

@@ -14,7 +14,7 @@ use crate::program::{HostTensor, Program, ValueId};
 use crate::schedule::Plan;
 
 /// Whole values, put together from what each rank holds.
-pub(super) struct Values {
+pub(super) struct WholeValues {
     whole: BTreeMap<ValueId, HostTensor>,
     /// Those that ranks hold as parts of a tree: they are added here in the order of ranks.
     in_parts: BTreeSet<ValueId>,
@@ -22,7 +22,7 @@ pub(super) struct Values {
     shapes: Vec<(Shape, DType)>,
 }
 
-impl Values {
+impl WholeValues {
     pub(super) fn new(program: &Program) -> Self {
         let shapes = program.values.values().iter().map(|value| (value.shape.clone(), value.dtype)).collect();
         Self { whole: BTreeMap::new(), in_parts: BTreeSet::new(), values: program.values.len(), shapes }

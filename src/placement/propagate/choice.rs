@@ -6,7 +6,7 @@ use super::super::layout::Layout;
 use super::super::transition::Cost;
 
 /// How one op runs.
-pub(super) struct Choice {
+pub(super) struct OpChoice {
     pub(super) operands: Vec<Layout>,
     pub(super) produced: SmallVec<[Layout; 1]>,
     pub(super) stored: SmallVec<[Layout; 1]>,
@@ -16,7 +16,7 @@ pub(super) struct Choice {
     pub(super) due: Cost,
 }
 
-impl Choice {
+impl OpChoice {
     /// What choices are compared by.
     pub(super) fn score(&self) -> Score {
         Score { cost: self.paid.cost + self.due, ..self.paid }

@@ -157,13 +157,13 @@ pub(crate) struct Address {
 /// What a rank asks for, with its buffers where others reach them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CallRequest {
-    wanted: Wanted,
+    wanted: WantedCall,
     places: Option<Places>,
 }
 
 /// What a rank asks for, wherever its buffers are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedCall {
     name: String,
     kind: CollectiveKind,
     dtype: DataType,
@@ -179,7 +179,7 @@ pub(crate) struct WrittenRequest {
 impl CallRequest {
     /// What of a call other processes need.
     pub(crate) fn of(call: &CollectiveCall) -> Self {
-        let wanted = Wanted { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype };
+        let wanted = WantedCall { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype };
         Self { wanted, places: call.places }
     }
 
@@ -212,7 +212,7 @@ impl CallRequest {
         self,
         reach: impl Fn(PeerBuffer) -> Result<RawSpan, Failure>,
     ) -> Result<CollectiveCall, Failure> {
-        let Wanted { name, kind, dtype } = self.wanted;
+        let WantedCall { name, kind, dtype } = self.wanted;
         let known = crate::hccl::FUNCTIONS.iter().find(|known| **known == name);
         let name = known.ok_or_else(|| {
             Failure::new(code::HCCL_INTERNAL, format!("a peer called {name:?}, which is no collective"))
@@ -333,7 +333,7 @@ mod tests {
         let text = b"GET / HTTP/1.1\r\nHost: card\r\n\r\n";
         let error = read::<Hello>(&mut text.as_slice(), &mut payload).expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        let wanted = Wanted { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
+        let wanted = WantedCall { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
         let foreign = CallRequest { wanted, places: None };
         assert!(foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective"));
     }

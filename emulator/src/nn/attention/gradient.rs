@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use super::super::lane::Lane;
 use super::super::math;
 use super::super::matmul::Precision;
-use super::super::panel::{Packing, Stage, add_product, line_stride, sized};
+use super::super::panel::{PanelPacking, PanelScratch, add_product, line_stride, sized};
 use super::super::simd::block::WIDTH;
 use super::super::simd::transpose::{SIDE, transpose};
 use super::super::view::View;
@@ -141,7 +141,7 @@ struct GradientHead<'a> {
 /// slabs, and are slabs then if there is one.
 #[derive(Default)]
 struct GradientScratch {
-    stage: Stage<f32>,
+    stage: PanelScratch<f32>,
     /// `[keys, D]`, `[D, keys]` and values as `[keys, D]`, as slabs.
     key: Vec<f32>,
     key_across: Vec<f32>,
@@ -183,7 +183,7 @@ impl GradientHead<'_> {
     /// The gradients of a block of keys.
     fn block(&self, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (len, columns) = (block.len(), self.columns());
-        let packing = Packing { isa: self.isa, precision: Precision::Keep };
+        let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
         let part = |all: &View| all.at(0, self.head).slice(0, block.start, len, 1);
         let (key, value) = (part(&self.batch.key), part(&self.batch.value));
         let padded = len.next_multiple_of(WIDTH);

@@ -22,7 +22,7 @@ pub(crate) use self::mask::COMPRESSED;
 use self::mask::Mask;
 pub(super) use self::mask::check_triangle;
 pub(super) use self::order::{Extents, Order};
-use self::request::{AttentionRequest, Rows, positions};
+use self::request::{AttentionRequest, QueryRows, positions};
 
 /// What the operators ask for besides their data: the tiling library's share.
 pub(super) const WORKSPACE_BYTES: usize = 16 << 20;
@@ -213,7 +213,7 @@ fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
 
 fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<Plan, Refusal> {
     let (heads, kv_heads) = heads(call)?;
-    let rows = Rows::of(call, request, heads)?;
+    let rows = QueryRows::of(call, request, heads)?;
     let keys = Keys::of(call, request, &rows, kv_heads)?;
     rows.check(call, keys.value_depth)?;
     let mask = mask::mask(call, request, &rows, &keys)?;

@@ -7,7 +7,7 @@ use super::names::*;
 use super::row::{Operator, input, output};
 use super::sets::{FLOATING, INDEXES};
 use super::{Plan, Refusal};
-use crate::nn::ctc::{Batch, Sample, loss, loss_grad};
+use crate::nn::ctc::{CtcBatch, CtcSample, loss, loss_grad};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
@@ -42,7 +42,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Extents, lengths and places of the labels of a call, checked against each other and against the tensors that both directions have.
-fn batch(call: &OperatorCall, losses: Name<Tensor>, alphas: Name<Tensor>) -> Result<Batch, Refusal> {
+fn batch(call: &OperatorCall, losses: Name<Tensor>, alphas: Name<Tensor>) -> Result<CtcBatch, Refusal> {
     let logs = call.tensor(LOG_PROBS)?;
     let (steps, classes) = (logs.dims[0], logs.dims[logs.rank() - 1]);
     let count = if logs.rank() == 3 { logs.dims[1] } else { 1 };
@@ -77,10 +77,10 @@ fn batch(call: &OperatorCall, losses: Name<Tensor>, alphas: Name<Tensor>) -> Res
     let samples = steps_of.iter().zip(labels_of).enumerate().map(|(at, (&steps, &labels))| {
         let first = pitch.map_or(before, |width| at * width);
         before += labels as usize;
-        Sample { steps: steps as usize, labels: labels as usize, first }
+        CtcSample { steps: steps as usize, labels: labels as usize, first }
     });
     let samples = samples.collect();
-    Ok(Batch { samples, classes, blank: blank as usize, zero_infinity: call.flag(ZERO_INFINITY)? })
+    Ok(CtcBatch { samples, classes, blank: blank as usize, zero_infinity: call.flag(ZERO_INFINITY)? })
 }
 
 fn forward(call: &OperatorCall) -> Result<Plan, Refusal> {

@@ -9,7 +9,7 @@ use super::names::*;
 use super::row::{Operator, input, ints, output};
 use super::sets::{BOOL, FLOATING, INDEXES, WHOLE32};
 use super::{Plan, Refusal, ViewIndex, Views};
-use crate::nn::experts::{self, CopyLayout, Dealt, Share};
+use crate::nn::experts::{self, CopyLayout, DealtChoices, RowTerm};
 use crate::nn::index;
 use crate::nn::lane::Lane;
 use crate::nn::math;
@@ -288,7 +288,7 @@ fn init_routing_v2(call: &OperatorCall) -> Result<Plan, Refusal> {
     let is_sum = is_dropless && flag == 1;
     Plan::new(move |views, tiles| {
         let chosen = experts::whole(views.of(chosen));
-        let Dealt { places: at, mut counts, copies } =
+        let DealtChoices { places: at, mut counts, copies } =
             experts::deal(&chosen, if is_dropless && !counted { 0 } else { number }, layout)?;
         store(views, places, &at);
         if let Some(slot) = counts_out {
@@ -320,7 +320,7 @@ struct Back {
 
 impl Back {
     /// What each token is the sum of.
-    fn shares(&self, views: &Views<'_>) -> Result<Vec<Vec<Share>>, String> {
+    fn shares(&self, views: &Views<'_>) -> Result<Vec<Vec<RowTerm>>, String> {
         let rows = experts::whole(views.of(self.rows));
         let mut scales = vec![1f32; self.count * self.choices];
         if let Some(slot) = self.scales {
@@ -343,7 +343,7 @@ impl Back {
                         .ok_or_else(|| format!("expert: expected 0 to {}, found {}", *extent as i64 - 1, named[at]))?,
                 ),
             };
-            Ok(Share { row, factor: scales[at], bias })
+            Ok(RowTerm { row, factor: scales[at], bias })
         };
         (0..self.count).map(|token| (0..self.choices).map(|choice| share(token, choice)).collect()).collect()
     }
@@ -494,13 +494,13 @@ fn sum_of_copies(
         if let Some(slot) = probs {
             f32::load(&views.of(slot).collapsed(), 0, &mut factors);
         }
-        let share = |at: usize| Share {
+        let share = |at: usize| RowTerm {
             row: usize::try_from(places[at]).ok().filter(|&row| row < copies),
             factor: factors[at],
             bias: None,
         };
         let of = |token: usize| (0..choices).map(|choice| share(token * choices + choice)).collect();
-        let shares: Vec<Vec<Share>> = (0..count).map(of).collect();
+        let shares: Vec<Vec<RowTerm>> = (0..count).map(of).collect();
         experts::combine(tiles, views.of(tokens), &[], None, &shares, views.of(out));
         Ok(())
     })
@@ -556,10 +556,10 @@ fn unpermute_grad(call: &OperatorCall) -> Result<Plan, Refusal> {
             };
             f32::store(&views.of(probs_grad).collapsed(), 0, &(0..places.len()).map(slopes).collect::<Vec<_>>());
         }
-        let mut shares: Vec<Vec<Share>> = vec![Vec::new(); copies];
+        let mut shares: Vec<Vec<RowTerm>> = vec![Vec::new(); copies];
         for (at, factor) in factors.into_iter().enumerate() {
             if let Some(row) = row(at) {
-                shares[row].push(Share { row: Some(at / choices), factor, bias: None });
+                shares[row].push(RowTerm { row: Some(at / choices), factor, bias: None });
             }
         }
         if !views.of(out).is_empty() {

@@ -8,7 +8,7 @@ use super::super::names::*;
 use super::super::{Attended, PartRead, Refusal, Sequence, ViewIndex, Views};
 use super::lengths;
 use super::order::{Extents, Order};
-use super::request::{AttentionRequest, Rows};
+use super::request::{AttentionRequest, QueryRows};
 use crate::nn::dtype::DType;
 use crate::nn::view::View;
 
@@ -66,7 +66,7 @@ impl Keys {
     pub(super) fn of(
         call: &OperatorCall,
         request: &AttentionRequest<'_>,
-        rows: &Rows,
+        rows: &QueryRows,
         kv_heads: usize,
     ) -> Result<Self, Refusal> {
         let order = match request.table {
@@ -89,7 +89,12 @@ impl Keys {
         }
     }
 
-    fn in_batches(self, call: &OperatorCall, request: &AttentionRequest<'_>, rows: &Rows) -> Result<Self, Refusal> {
+    fn in_batches(
+        self,
+        call: &OperatorCall,
+        request: &AttentionRequest<'_>,
+        rows: &QueryRows,
+    ) -> Result<Self, Refusal> {
         let (count, batches) = (self.parts.len(), rows.batches());
         let listed = count != 1;
         if listed && (count != batches || count > 256) {
@@ -108,7 +113,12 @@ impl Keys {
         Ok(Self { lengths, room: limits.into_iter().max().unwrap_or(0), ..self })
     }
 
-    fn in_sequences(self, call: &OperatorCall, request: &AttentionRequest<'_>, rows: &Rows) -> Result<Self, Refusal> {
+    fn in_sequences(
+        self,
+        call: &OperatorCall,
+        request: &AttentionRequest<'_>,
+        rows: &QueryRows,
+    ) -> Result<Self, Refusal> {
         let [part] = self.parts[..] else {
             return Err(call.refuse(KEY, format!("expected 1 tensor in this inputLayout, found {}", self.parts.len())));
         };
@@ -127,7 +137,7 @@ impl Keys {
         self,
         call: &OperatorCall,
         request: &AttentionRequest<'_>,
-        rows: &Rows,
+        rows: &QueryRows,
         table: &Tensor,
     ) -> Result<Self, Refusal> {
         let ([part], &[lines, columns]) = (&self.parts[..], &table.dims[..]) else {
@@ -208,7 +218,7 @@ impl Keys {
     }
 
     /// What the call is over; of keys that lie batch by batch there is room for others behind those that count.
-    pub(super) fn attended(&self, query: ViewIndex, rows: &Rows, triangle: Option<ViewIndex>) -> Attended {
+    pub(super) fn attended(&self, query: ViewIndex, rows: &QueryRows, triangle: Option<ViewIndex>) -> Attended {
         let extents = self.part(0).extents;
         let sequence = |(batch, (&rows, &keys)): (usize, (&usize, &usize))| {
             let room = if matches!(self.place, FirstDim::Batches) { self.part(batch).extents.len } else { keys };

@@ -5,7 +5,7 @@ use super::super::names::*;
 use super::super::{Refusal, ViewIndex};
 use super::keys::Keys;
 use super::order::Extents;
-use super::request::{AttentionRequest, Rows};
+use super::request::{AttentionRequest, QueryRows};
 use crate::nn::view::View;
 
 /// Extent of the masks of the compressed sparse modes.
@@ -31,7 +31,7 @@ pub(super) fn covers(extent: usize, len: usize) -> bool {
 pub(super) fn mask(
     call: &OperatorCall,
     request: &AttentionRequest<'_>,
-    rows: &Rows,
+    rows: &QueryRows,
     keys: &Keys,
 ) -> Result<Mask, Refusal> {
     let (name, query, key_len) = (request.mask_name, rows.extents, keys.room);
@@ -117,7 +117,7 @@ pub(crate) fn check_triangle(mask: &View) -> Result<(), String> {
 }
 
 /// By batch: how many keys before and behind its own place a row sees.
-pub(super) fn bands(request: &AttentionRequest<'_>, mask: Mask, rows: &Rows, keys: &Keys) -> Vec<(i64, i64)> {
+pub(super) fn bands(request: &AttentionRequest<'_>, mask: Mask, rows: &QueryRows, keys: &Keys) -> Vec<(i64, i64)> {
     keys.lengths
         .iter()
         .zip(&rows.lengths)

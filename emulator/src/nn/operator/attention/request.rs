@@ -72,7 +72,7 @@ fn layout(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<(Order,
 
 /// Where the rows of queries and of the output lie.
 #[derive(Clone, Debug)]
-pub(super) struct Rows {
+pub(super) struct QueryRows {
     pub(super) order: Order,
     pub(super) out_order: Order,
     pub(super) extents: Extents,
@@ -82,7 +82,7 @@ pub(super) struct Rows {
     pub(super) lengths: Vec<usize>,
 }
 
-impl Rows {
+impl QueryRows {
     /// Checks the layout and the lengths of the queries.
     pub(super) fn of(call: &OperatorCall, request: &AttentionRequest<'_>, heads: usize) -> Result<Self, Refusal> {
         let (order, out_order) = layout(call, request)?;
