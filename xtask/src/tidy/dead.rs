@@ -199,6 +199,7 @@ mod tests {
             ["Cargo.toml", "src/c.rs", "src/t/two.txt", "src/data/c-1.json", "tests/common/other.rs", "tests/two.rs"]
         );
     }
+
     #[test]
     fn documents_name_files_that_are_there() {
         let paths = ["docs/A.md", "src/a/b.rs"].map(str::to_owned);
