@@ -7,7 +7,7 @@ use ascend_tp::train::recipe::TrainingPrecision;
 
 use super::error::Error;
 use super::report::{Column, Form, Table, column};
-use super::train::{BATCH, Running};
+use super::train::{Running, batch_of_sums};
 use super::{Bench, Effort, Samples};
 
 /// Type of the products, data-parallel and tensor-parallel cards, and sequences that a card passes at once.
@@ -46,13 +46,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         Effort::Quick => (1, &CASES[..1]),
         Effort::Full => (ROUNDS, &CASES[..]),
     };
-    let title =
-        format!("A step of training kjv-qwen2's shape, {} × {} tokens, with sums in one order", BATCH.0, BATCH.1);
+    let batch = batch_of_sums(bench.effort);
+    let (sequences, tokens) = batch;
+    let title = format!("A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, with sums in one order");
     let mut table = Table::new("exact", title, &COLUMNS);
     for (precision, data, tensor, micro_batch) in cases.iter().copied() {
         let layout = Layout { data, tensor, micro_batch, ..Layout::ONE };
-        let mut both =
-            [Running::start(bench, precision, layout, false)?, Running::start(bench, precision, layout, true)?];
+        let start = |exact| Running::start(bench, precision, layout, batch, exact);
+        let mut both = [start(false)?, start(true)?];
         let mut times = [Vec::new(), Vec::new()];
         // The first step of each warms up.
         for round in 0..=rounds {

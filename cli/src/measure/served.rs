@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::error::Error;
 use super::report::{Column, Form, Table, column};
-use super::train::{BATCH, Running};
+use super::train::{Running, batch_of_sums};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::Diagnostics;
 use ascend_tp::exec::Launching;
@@ -88,14 +88,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         Effort::Quick => 1,
         Effort::Full => 10,
     };
+    let batch = batch_of_sums(bench.effort);
+    let (sequences, tokens) = batch;
     let title = format!(
-        "A step of training kjv-qwen2's shape, {} × {} tokens in f32, by who sums gradients; bits after {} steps",
-        BATCH.0,
-        BATCH.1,
+        "A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens in f32, by who sums gradients; bits after {} steps",
         rounds + 1
     );
     let mut table = Table::new("served", title, &COLUMNS);
-    let layout = Layout { data: CARDS, micro_batch: BATCH.0.div_ceil(CARDS), ..Layout::ONE };
+    let layout = Layout { data: CARDS, micro_batch: sequences.div_ceil(CARDS), ..Layout::ONE };
     let mut usual: Option<BTreeMap<String, Vec<u8>>> = None;
     for sums in SummedBy::ALL {
         let mut clock = None;
@@ -106,7 +106,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             clock = Some(TimedStep::of(compiled));
             Ok::<_, Diagnostics>(())
         };
-        let mut running = Running::start_with(bench, TrainingPrecision::F32, layout, sums == SummedBy::Trees, change)?;
+        let mut running =
+            Running::start_with(bench, TrainingPrecision::F32, layout, batch, sums == SummedBy::Trees, change)?;
         // The first step warms up.
         let mut times = (0..=rounds).map(|_| running.step()).collect::<Result<Vec<f64>, _>>()?;
         times.remove(0);

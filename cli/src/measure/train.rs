@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::error::Error;
 use super::peers::PeerOutput;
 use super::report::{Cell, Column, Form, Table, column};
-use super::{Bench, Samples};
+use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::EngineOptions;
@@ -24,6 +24,14 @@ use ascend_tp_planner::decoder::Decoder;
 
 /// Sequences of a step, and tokens of each.
 pub(super) const BATCH: (usize, usize) = (8, 256);
+
+/// The same where other ways to sum gradients are compared, of which a quick look needs fewer tokens.
+pub(super) const fn batch_of_sums(effort: Effort) -> (usize, usize) {
+    match effort {
+        Effort::Quick => (BATCH.0, BATCH.1 / 8),
+        Effort::Full => BATCH,
+    }
+}
 
 /// Steps that the peer is to take in a round, besides the first.
 const PEER_STEPS: usize = 8;
@@ -51,7 +59,7 @@ const fn layout((_, data, tensor): (TrainingPrecision, usize, usize)) -> Layout 
 /// # Errors
 /// What a card refuses.
 pub(crate) fn ours(bench: &Bench, case: (TrainingPrecision, usize, usize)) -> Result<Samples, Error> {
-    let mut running = Running::start(bench, case.0, layout(case), false)?;
+    let mut running = Running::start(bench, case.0, layout(case), BATCH, false)?;
     Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
 }
 
@@ -68,9 +76,10 @@ impl Running {
         bench: &Bench,
         precision: TrainingPrecision,
         layout: Layout,
+        batch: (usize, usize),
         exact: bool,
     ) -> Result<Self, Error> {
-        Self::start_with(bench, precision, layout, exact, |_| Ok(()))
+        Self::start_with(bench, precision, layout, batch, exact, |_| Ok(()))
     }
 
     /// As [`Self::start`], with other plans than `train` compiles.
@@ -78,11 +87,11 @@ impl Running {
         bench: &Bench,
         precision: TrainingPrecision,
         layout: Layout,
+        (global_batch, seq): (usize, usize),
         exact: bool,
         change: impl FnOnce(&mut Compiled) -> Result<(), Diagnostics>,
     ) -> Result<Self, Error> {
         let config = ModelConfig::from_json(ModelConfig::SHIPPED)?;
-        let (global_batch, seq) = BATCH;
         let recipe = Recipe { steps: STEPS, global_batch, seq, precision, exact, ..Recipe::default() };
         let mut compiled = compile(&config, &recipe, &layout, Target::ANY)?;
         change(&mut compiled)?;
@@ -238,7 +247,7 @@ mod tests {
             cann: ascend_tp::Cann::new(emulator.table()).unwrap(),
             group: std::sync::Arc::new(ascend_tp::world::ProcessGroup::alone()),
             limits: super::super::Limits { f32_flops: 1e12, ..super::super::Limits::default() },
-            effort: super::super::Effort::Quick,
+            effort: Effort::Quick,
         };
         let found = table(&bench, &rounds, 2).unwrap();
         let number = |key: &str| found.cells(key).find_map(Cell::number).unwrap();

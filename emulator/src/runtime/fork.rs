@@ -5,20 +5,19 @@
 //! while it does, so no other thread, which the child does not have, can. Does not: carry machines over; a child makes its own.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::sync::MutexGuard;
 
 use crate::memory::fault;
 use crate::memory::fault::Unused;
 use crate::runtime::slots;
 use crate::runtime::slots::Taken;
-use crate::scheduler::watch;
-use crate::scheduler::watch::Tid;
+use crate::scheduler::strangers;
+use crate::scheduler::strangers::Claims;
 
 /// The locks, in the order in which they are taken.
 struct ForkLocks {
     _taken: MutexGuard<'static, Taken>,
-    claimed: MutexGuard<'static, BTreeSet<Tid>>,
+    claims: MutexGuard<'static, Claims>,
     _unused: MutexGuard<'static, Unused>,
 }
 
@@ -28,7 +27,7 @@ thread_local! {
 
 /// The calling thread is about to fork.
 pub fn before_fork() {
-    let locks = ForkLocks { _taken: slots::taken(), claimed: watch::claimed(), _unused: fault::unused() };
+    let locks = ForkLocks { _taken: slots::taken(), claims: strangers::claims(), _unused: fault::unused() };
     LOCKS.set(Some(locks));
 }
 
@@ -40,6 +39,6 @@ pub fn after_fork_in_parent() {
 /// The calling thread has forked, and is the only one of the child.
 pub fn after_fork_in_child() {
     if let Some(mut locks) = LOCKS.take() {
-        locks.claimed.clear();
+        locks.claims.clear();
     }
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use super::strangers;
 use super::thread;
 use super::turnstile::Turnstile;
 use super::watch;
@@ -31,9 +32,9 @@ impl Conductor {
             begun.begin();
             conduct();
         };
-        let before = watch::threads();
+        let before = strangers::threads();
         let handle = std::thread::Builder::new().name("ascend-conductor".into()).spawn(body)?;
-        let began = if watch::is_possible() { watch::threads() } else { BTreeSet::new() };
+        let began = if watch::is_possible() { strangers::threads() } else { BTreeSet::new() };
         turnstile.is_begun_by(began.difference(&before).copied().collect());
         Ok(Self { turnstile: Arc::clone(turnstile), handle: Some(handle) })
     }

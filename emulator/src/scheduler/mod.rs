@@ -16,6 +16,7 @@ pub(crate) mod quiet;
 pub(crate) mod ran;
 pub(crate) mod ready;
 pub(crate) mod spin;
+pub(crate) mod strangers;
 pub(crate) mod stream_wait;
 pub(crate) mod stream_waits;
 pub(crate) mod synchronize;

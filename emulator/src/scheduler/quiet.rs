@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::strangers::Strangers;
 use super::turnstile::{Host, Stand, Turnstile, TurnstileView};
 use super::watch::{self, Doing, Look, Tid, Watcher};
 use crate::machine::Machine;
@@ -58,10 +59,12 @@ pub(crate) struct Quiet {
     /// Whose trace tells who was overtaken.
     strict: Option<Arc<Strict>>,
     can_see: bool,
-    /// Threads older than the machine that had not called then.
+    /// Threads that have not called.
+    strangers: Strangers,
+    /// Those of them that are older than the machine.
     residents: BTreeSet<Tid>,
-    /// Younger threads that have not called yet, and when each was first seen.
-    strangers: BTreeMap<Tid, Instant>,
+    /// The younger ones, and when each was first seen.
+    young: BTreeMap<Tid, Instant>,
     watcher: Watcher,
     /// Threads that wait for a lock: how they looked, and when that was first seen.
     locked: BTreeMap<Tid, (Look, Instant)>,
@@ -72,13 +75,15 @@ pub(crate) struct Quiet {
 impl Quiet {
     /// For a machine that is new.
     pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
+        let mut strangers = Strangers::new();
         Self {
             turnstile,
             machine: Arc::downgrade(machine),
             strict,
             can_see: watch::is_possible(),
-            residents: watch::strangers().into_iter().collect(),
-            strangers: BTreeMap::new(),
+            residents: strangers.look().clone(),
+            strangers,
+            young: BTreeMap::new(),
             watcher: Watcher::default(),
             locked: BTreeMap::new(),
             asleep: BTreeMap::new(),
@@ -127,12 +132,12 @@ impl Quiet {
             return;
         }
         let now = Instant::now();
-        let present: BTreeSet<Tid> = watch::strangers().into_iter().collect();
-        self.strangers.retain(|tid, _| present.contains(tid));
+        let present = self.strangers.look();
+        self.young.retain(|tid, _| present.contains(tid));
         self.residents.retain(|tid| present.contains(tid));
         for tid in present {
-            if !self.residents.contains(&tid) {
-                self.strangers.entry(tid).or_insert(now);
+            if !self.residents.contains(tid) {
+                self.young.entry(*tid).or_insert(now);
             }
         }
     }
@@ -206,7 +211,7 @@ impl Quiet {
 
     /// Threads that may be on their way to their first call, and since when they are known.
     fn young_strangers(&self) -> Vec<(Tid, Duration)> {
-        let known = self.strangers.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
+        let known = self.young.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
         known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
     }
 
@@ -266,12 +271,12 @@ impl Quiet {
         if away.map(|host| watch::look(host.tid).doing).any(is_awaited) {
             return true;
         }
-        let mut strangers = self.strangers.keys().map(|tid| watch::look(*tid).doing);
-        if stuck_for < Patience::LAST_STRANGER_RUNS && strangers.any(|doing| doing == Doing::Runs) {
+        let mut young = self.young.keys().map(|tid| watch::look(*tid).doing);
+        if stuck_for < Patience::LAST_STRANGER_RUNS && young.any(|doing| doing == Doing::Runs) {
             return true;
         }
         // With every thread of the program outside the library, any other thread may be the one that goes on.
-        let others = self.strangers.keys().chain(&self.residents);
+        let others = self.young.keys().chain(&self.residents);
         !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
     }
 }

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::scheduler::strangers;
 use crate::scheduler::watch::{self, Tid};
 
 static THREADS_SEEN: AtomicU64 = AtomicU64::new(0);
@@ -20,7 +21,7 @@ struct EndOfThread {
 impl Drop for EndOfThread {
     fn drop(&mut self) {
         // First a stranger, then no participant: at no time is it neither.
-        watch::unclaim(self.tid);
+        strangers::unclaim(self.tid);
         for task in self.tasks.take() {
             task();
         }
@@ -30,7 +31,7 @@ impl Drop for EndOfThread {
 thread_local! {
     static ENDING: EndOfThread = {
         let tid = watch::this_thread();
-        watch::claim(tid);
+        strangers::claim(tid);
         EndOfThread { tid, tasks: RefCell::default() }
     };
     static NUMBER: u64 = THREADS_SEEN.fetch_add(1, Ordering::Relaxed) + 1;

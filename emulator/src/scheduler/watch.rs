@@ -4,12 +4,14 @@
 //! that waits for a futex without a limit can be woken only by another thread; two equal looks around a moment mean
 //! that it did not run then. Does not: change anything. Without `/proc` (not Linux) nothing can be seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::os::unix::fs::FileExt;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
+
+use super::strangers;
 
 /// Id of a thread in the operating system.
 pub(crate) type Tid = u32;
@@ -78,24 +80,6 @@ mod number {
 /// as for a lock.
 const CONTENDED: &str = "0x2";
 
-/// Threads that are the business of some machine, or no program's at all: they have called, or are an emulator's own.
-static CLAIMED: Mutex<BTreeSet<Tid>> = Mutex::new(BTreeSet::new());
-
-/// The threads that are claimed, held.
-pub(crate) fn claimed() -> MutexGuard<'static, BTreeSet<Tid>> {
-    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Notes a thread that needs no watching as a stranger.
-pub(crate) fn claim(tid: Tid) {
-    claimed().insert(tid);
-}
-
-/// The thread ends; its number may come again.
-pub(crate) fn unclaim(tid: Tid) {
-    claimed().remove(&tid);
-}
-
 /// How long a thread of the machine has to begin before it is looked at. Where the first call comes from a library's constructor, as
 /// extension modules of Python have them, none begins before the library is loaded: the dynamic linker's lock, which a new thread
 /// needs, is held as long.
@@ -158,40 +142,10 @@ pub(crate) fn this_thread() -> Tid {
     link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
 }
 
-/// All threads of the process, and perhaps some that have just ended; none where they cannot be seen.
-pub(crate) fn threads() -> BTreeSet<Tid> {
-    /// Times the list is read at most.
-    const READS: usize = 8;
-    const FOLDER: &str = "/proc/self/task";
-    // A link each, and two of the folder's own.
-    let count = || fs::metadata(FOLDER).map_or(0, |folder| folder.nlink().saturating_sub(2));
-    let mut all = BTreeSet::new();
-    for _ in 0..READS {
-        let before = count();
-        let Ok(entries) = fs::read_dir(FOLDER) else { return BTreeSet::new() };
-        let found: BTreeSet<Tid> =
-            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        // A thread that ends while the list is read ends the list, though younger ones are there.
-        let is_whole = [before, count()] == [found.len() as u64; 2];
-        all.extend(found);
-        if is_whole {
-            break;
-        }
-    }
-    all
-}
-
-/// All threads of the process nobody has claimed, in ascending order.
-pub(crate) fn strangers() -> Vec<Tid> {
-    let all = threads();
-    let claimed = claimed();
-    all.difference(&claimed).copied().collect()
-}
-
 /// Whether any thread of the process runs but the calling one.
 pub(crate) fn does_another_run() -> bool {
     let own = this_thread();
-    threads().into_iter().any(|tid| tid != own && look(tid).doing == Doing::Runs)
+    strangers::threads().into_iter().any(|tid| tid != own && look(tid).doing == Doing::Runs)
 }
 
 /// Threads in the order they were started, each given with its id.
@@ -329,8 +283,6 @@ fn doing_of_call(line: &str) -> Doing {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Barrier};
-
     use super::*;
 
     #[test]
@@ -362,37 +314,6 @@ mod tests {
         assert_eq!(ordered(vec![300, 32_767], 1 << 22), [300, 32_767]);
     }
 
-    /// The system ends its list at a thread that ends meanwhile: read once, it lacks the youngest thread once in a thousand times here.
-    #[test]
-    fn no_thread_is_overlooked_while_older_ones_end() {
-        const OLDER: usize = 16;
-        if let Err(hidden) = try_to_see() {
-            println!("skipped no_thread_is_overlooked_while_older_ones_end: {hidden}");
-            return;
-        }
-        for _ in 0..200 {
-            let end = Arc::new(Barrier::new(OLDER + 1));
-            let older = [(); OLDER].map(|()| {
-                let end = Arc::clone(&end);
-                std::thread::spawn(move || {
-                    end.wait();
-                })
-            });
-            let (tell, told) = mpsc::channel();
-            let (go, gone) = mpsc::channel::<()>();
-            let youngest = std::thread::spawn(move || {
-                tell.send(this_thread()).expect("the test listens");
-                let _ = gone.recv();
-            });
-            let tid = told.recv().expect("the thread tells");
-            end.wait();
-            assert!((0..20).all(|_| threads().contains(&tid)));
-            drop(go);
-            youngest.join().expect("the thread ends");
-            older.into_iter().for_each(|thread| thread.join().expect("the thread ends"));
-        }
-    }
-
     #[test]
     fn a_thread_is_seen_to_run_to_wait_and_to_end() {
         if let Err(hidden) = try_to_see() {
@@ -410,10 +331,6 @@ mod tests {
         while look(tid).doing != Doing::Waits {
             std::thread::yield_now();
         }
-        assert!(strangers().contains(&tid));
-        claim(tid);
-        assert!(!strangers().contains(&tid));
-        unclaim(tid);
         let mut watcher = Watcher::default();
         let mark = watcher.look(tid);
         assert_eq!((&mark, &mark), (&look(tid), &watcher.look(tid)));

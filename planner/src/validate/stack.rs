@@ -262,6 +262,52 @@ struct StackPart {
     tasks: Vec<TaskCost>,
 }
 
+/// Tasks one after another, each of which the host issues before the card does it: of a host that is done at `h` and a card that is
+/// done at `c`, the host is done with them at `h + host_us` and the card at the later of `c + card_us` and `h + late_us`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct IssuedWork {
+    /// What the host takes to issue them.
+    host_us: f64,
+    /// What the card takes for them where it need not wait for the host.
+    card_us: f64,
+    /// The longest way from the host's begin to the card's end, over each task that the card may have waited for.
+    late_us: f64,
+}
+
+impl IssuedWork {
+    const NONE: Self = Self { host_us: 0.0, card_us: 0.0, late_us: f64::NEG_INFINITY };
+
+    /// A task that takes the host and the card so long.
+    const fn task(host_us: f64, card_us: f64) -> Self {
+        Self { host_us, card_us, late_us: host_us + card_us }
+    }
+
+    /// These, then `next`.
+    fn then(self, next: Self) -> Self {
+        Self {
+            host_us: self.host_us + next.host_us,
+            card_us: self.card_us + next.card_us,
+            late_us: (self.late_us + next.card_us).max(self.host_us + next.late_us),
+        }
+    }
+
+    /// These `times` times. The way that waits in the first or in the last time is the longest: between the two it grows evenly.
+    fn repeated(self, times: usize) -> Self {
+        let Some(others) = times.checked_sub(1) else { return Self::NONE };
+        let (times, others) = (times as f64, others as f64);
+        Self {
+            host_us: times * self.host_us,
+            card_us: times * self.card_us,
+            late_us: self.late_us + others * self.host_us.max(self.card_us),
+        }
+    }
+
+    /// When the card is done that begins with the host.
+    fn end_us(self) -> f64 {
+        self.card_us.max(self.late_us)
+    }
+}
+
 /// What the cards do in a step, in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepWork {
@@ -293,21 +339,58 @@ impl StepWork {
     /// Microseconds of the model alone, its drafts among them.
     #[must_use]
     pub fn forward_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
-        // Ends of what the host has issued and of what the card has done.
-        let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
+        let mut all = IssuedWork::NONE;
         let mut drafts = 0;
         for part in &self.parts {
             drafts += if part.is_draft { part.repeats } else { 0 };
-            for _ in 0..part.repeats {
-                for task in &part.tasks {
-                    let us = task.us + stack.chunk_us * task.chunks + stack.token_us * task.tokens;
-                    for _ in 0..task.times {
-                        host_us += stack.issue_us(launching, task.kind);
-                        card_us = card_us.max(host_us) + us;
-                    }
+            let task = |task: &TaskCost| {
+                let us = task.us + stack.chunk_us * task.chunks + stack.token_us * task.tokens;
+                IssuedWork::task(stack.issue_us(launching, task.kind), us).repeated(task.times)
+            };
+            let once = part.tasks.iter().map(task).fold(IssuedWork::NONE, IssuedWork::then);
+            all = all.then(once.repeated(part.repeats));
+        }
+        all.end_us() + stack.draft_us * drafts as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a card is done that does tasks of (host, card, times), `repeats` times all of them, one by one.
+    fn walked(tasks: &[(f64, f64, usize)], repeats: usize) -> f64 {
+        let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
+        for _ in 0..repeats {
+            for &(issue_us, us, times) in tasks {
+                for _ in 0..times {
+                    host_us += issue_us;
+                    card_us = card_us.max(host_us) + us;
                 }
             }
         }
-        card_us + stack.draft_us * drafts as f64
+        card_us
+    }
+
+    #[test]
+    fn tasks_together_end_when_they_do_one_by_one() {
+        let composed = |tasks: &[(f64, f64, usize)], repeats| {
+            let each = tasks.iter().map(|&(host, card, times)| IssuedWork::task(host, card).repeated(times));
+            each.fold(IssuedWork::NONE, IssuedWork::then).repeated(repeats).end_us()
+        };
+        // Whole numbers, so that both have the same bits: hosts that are ahead, behind, and each for a part of the tasks.
+        let all: [&[(f64, f64, usize)]; 6] = [
+            &[],
+            &[(3.0, 5.0, 4)],
+            &[(5.0, 3.0, 4)],
+            &[(1.0, 100.0, 1), (90.0, 2.0, 3)],
+            &[(90.0, 2.0, 3), (1.0, 100.0, 1), (0.0, 7.0, 0), (4.0, 0.0, 2)],
+            &[(0.0, 9.0, 2), (531.0, 60.0, 1), (0.0, 400.0, 3), (120.0, 1.0, 1)],
+        ];
+        for tasks in all {
+            for repeats in [0, 1, 2, 7] {
+                assert_eq!(composed(tasks, repeats), walked(tasks, repeats), "{tasks:?} {repeats} times");
+            }
+        }
     }
 }
