@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
+use rayon::prelude::*;
+
 use crate::base::{Id, Shape};
 use crate::config::PEFT_PREFIX;
 use crate::exec::{Error, Shards};
@@ -99,10 +101,10 @@ pub fn fill_beside(
 }
 
 /// The numbers of a part's elements in the whole tensor, row-major.
-fn elements(tensor: &Tensor) -> impl Iterator<Item = u64> + '_ {
+fn elements(tensor: &Tensor) -> impl IndexedParallelIterator<Item = u64> + '_ {
     let strides = tensor.shape.strides();
     let count: usize = tensor.ranges.iter().map(std::ops::Range::len).product();
-    (0..count).map(move |mut flat| {
+    (0..count).into_par_iter().map(move |mut flat| {
         let mut at = 0;
         for (range, stride) in tensor.ranges.iter().zip(&strides).rev() {
             at += (range.start + flat % range.len()) * stride;
