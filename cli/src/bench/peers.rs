@@ -51,9 +51,10 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     };
     for round in 1..=rounds {
         for (ready, turns) in installed.iter().zip(&mut turns) {
-            note(&format!("round {round} of {rounds}: ours and {}", ready.peer.name()));
-            let ours = ours(bench, ready.peer)?;
-            turns.rounds.push((ours, ready.measure()?));
+            note(&format!("round {round} of {rounds}: {} and ours", ready.peer.name()));
+            // What a peer cannot do is known before ours has taken its time.
+            let theirs = ready.measure()?;
+            turns.rounds.push((ours(bench, ready.peer)?, theirs));
         }
     }
     let mut tables = vec![peers::compared(&turns, threads)];
