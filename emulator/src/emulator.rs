@@ -16,7 +16,6 @@ use crate::faults::fault::{Fault, FaultError};
 use crate::faults::injected::Injected;
 use crate::machine::Machine;
 use crate::memory::allocation_table::CardUsage;
-use crate::nn::simd::isa;
 use crate::runtime::compiled::KernelRun;
 use crate::runtime::kernel::KernelCall;
 use crate::runtime::slots::MachineSlot;
@@ -29,6 +28,7 @@ use crate::scheduler::watch;
 use crate::strict::conductor;
 use crate::strict::trace::TraceEvent;
 use crate::timed::{self, LaneSpan, Recording, Total};
+use ascend_tp_emulator_operators::simd::isa;
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -270,22 +270,20 @@ impl Emulator {
     pub fn refuse(&self, name: &'static str, code: i32) {
         let cann = self.config().cann;
         // The code is the caller's.
-        let _ = self.owner.machine.call(
-            name,
-            |code| code,
-            |_| {
-                let is_young = abi::coverage().iter().any(|(other, _, modelled)| *other == name && *modelled);
-                let young = || Failure::new(code, format!("{name} is not in CANN {}; cann=9.0 has it", cann.name()));
-                Err::<(), _>(if is_young { young() } else { Failure::not_modelled(name, code) })
-            },
-        );
+        let _ = self.owner.machine.call(name, |code| code, &mut || {
+            let is_young = abi::coverage().iter().any(|(other, _, modelled)| *other == name && *modelled);
+            let young = || Failure::new(code, format!("{name} is not in CANN {}; cann=9.0 has it", cann.name()));
+            Err(if is_young { young() } else { Failure::not_modelled(name, code) })
+        });
     }
 
     /// Answers a call of a C function that the table does not have as those of the table are answered: a failure, a code with
     /// its reason, is noted for the calling thread and said. Gives the code.
     pub fn answer(&self, name: &'static str, answer: impl FnOnce() -> Result<(), (i32, String)>) -> i32 {
         let failed = |(code, what): (i32, String)| Failure::new(code, what);
-        self.owner.machine.call(name, |code| code, |_| answer().map_err(failed)).err().unwrap_or(0)
+        let mut answer = Some(answer);
+        let mut once = || answer.take().map_or(Ok(()), |answer| answer().map_err(failed));
+        self.owner.machine.call(name, |code| code, &mut once).err().unwrap_or(0)
     }
 
     /// `aclrtGetOverflowStatus`: the stream writes 64 bytes to device memory, 0 unless an operator of its device has overflowed

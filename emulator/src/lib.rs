@@ -29,7 +29,7 @@ mod emulator;
 mod environment;
 mod faults;
 mod hccl;
-pub mod limits;
+
 mod machine;
 mod memory;
 mod nn;
@@ -40,6 +40,8 @@ mod strict;
 mod timed;
 
 pub use abi::dropin;
+pub use ascend_tp_emulator_operators::limits;
+pub use ascend_tp_emulator_operators::simd::isa::{ISA_VARIABLE, Isa, isa};
 pub use ascend_tp_machine::Soc;
 pub use ascend_tp_sys::Table;
 pub use base::collective_engine::CollectiveEngine;
@@ -51,7 +53,6 @@ pub use faults::fault::{Calls, Checksum, Fault, FaultError};
 pub use faults::injected::Injected;
 pub use hccl::rules::{CollectiveRule, InPlace, Named};
 pub use memory::allocation_table::CardUsage;
-pub use nn::simd::isa::{ISA_VARIABLE, Isa, isa};
 pub use runtime::compiled::{KernelFinding, KernelRun, KernelTouch};
 pub use runtime::fork;
 pub use runtime::kernel::{KernelCall, KernelMemory};
@@ -73,7 +74,7 @@ pub fn collective_table() -> String {
 /// The rules of every modelled aclnn operator as a Markdown table.
 #[must_use]
 pub fn operator_table() -> String {
-    nn::operator::markdown()
+    ascend_tp_emulator_operators::operator::markdown()
 }
 
 /// Every C function that `ascend_tp_sys` declares, its library, and whether it is modelled; the others refuse by name.

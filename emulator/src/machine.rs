@@ -199,23 +199,10 @@ impl Machine {
 
     /// The one place every call of the C ABI passes: runs the call, keeps panics on this side, notes code and message
     /// for the calling thread. `translate` turns a code into the numbering of the function's library.
-    pub(crate) fn call<R>(
-        &self,
-        name: &'static str,
-        translate: fn(i32) -> i32,
-        call: impl FnOnce(&Self) -> Result<R, Failure>,
-    ) -> Result<R, i32> {
-        let mut call = Some(call);
-        let mut value = None;
-        // The compiler makes one of this for each C function, and one of the rest for all.
-        self.run_call(name, translate, &mut || {
-            value = call.take().map(|call| call(self)).transpose()?;
-            Ok(())
-        })?;
-        value.ok_or_else(|| translate(code::INTERNAL))
-    }
-
-    fn run_call(
+    ///
+    /// # Errors
+    /// The code, translated.
+    pub(crate) fn call(
         &self,
         name: &'static str,
         translate: fn(i32) -> i32,

@@ -181,8 +181,8 @@ impl Root {
     fn build(&self) -> Result<(PathBuf, Vec<Tests>)> {
         say("builds for aarch64");
         let mut command = self.cargo(&["test", "--no-run", "--quiet"]);
-        // The emulator's unit tests are a package of their own. Chores are for the machine of who develops, and ask git there.
-        command.args(["--exclude", "ascend-tp-emulator", "--exclude", "xtask"]);
+        // The operators' unit tests are a package of their own. Chores are for the machine of who develops, and ask git there.
+        command.args(["--exclude", "ascend-tp-emulator-operators", "--exclude", "xtask"]);
         command.args(["--lib", "--bins", "--test", SUITE_TESTS.0]);
         command.args(["--test", TESTS_OF_THE_PROGRAM]);
         command.arg("--message-format=json-render-diagnostics");

@@ -8,7 +8,7 @@ use ascend_tp_sys::{aclDataType, aclrtReduceKind, aclrtStream};
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::reduce::reduce;
-use crate::hccl::{DataType, ReduceOp};
+use crate::hccl::{CombineOp, DataType};
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::runtime::stream::{Access, Entry};
@@ -92,9 +92,9 @@ impl Machine {
             return Err(Failure::new(code::INVALID_PARAM, "reserve is not NULL; it must be (reserved)"));
         }
         let op = match kind {
-            aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM => ReduceOp::Sum,
-            aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX => ReduceOp::Max,
-            aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_MIN => ReduceOp::Min,
+            aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM => CombineOp::Sum,
+            aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX => CombineOp::Max,
+            aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_MIN => CombineOp::Min,
             other => {
                 let what = format!("kind {}: SUM 10, MAX 11 and MIN 12 are supported (EQUAL 13 is not)", other.0);
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));

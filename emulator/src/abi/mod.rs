@@ -39,6 +39,7 @@ use std::marker::PhantomData;
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI"))]
 use ascend_tp_sys::*;
 
+use crate::abi::aclnn::CArgument;
 use crate::abi::out::FromC;
 use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
@@ -149,11 +150,11 @@ fn as_it_is(code: i32) -> i32 {
 }
 
 /// Passes a call to the machine in a slot.
-fn call<R: CReturn, O: MethodOutcome<Value = R::Value>>(
+fn call<R: CReturn>(
     slot: usize,
     name: &'static str,
     translate: fn(i32) -> i32,
-    call: impl FnOnce(&Machine) -> O,
+    call: impl Fn(&Machine) -> Result<R::Value, Failure>,
 ) -> R {
     // A table keeps its machine alive, so this fails only for a function pointer that outlived its table.
     let Some(machine) = slots::machine(slot) else { return R::failure(translate(code::UNINITIALIZED)) };
@@ -161,15 +162,100 @@ fn call<R: CReturn, O: MethodOutcome<Value = R::Value>>(
 }
 
 /// Passes a call to a machine.
-fn call_on<R: CReturn, O: MethodOutcome<Value = R::Value>>(
+fn call_on<R: CReturn>(
     machine: &Machine,
     name: &'static str,
     translate: fn(i32) -> i32,
-    call: impl FnOnce(&Machine) -> O,
+    call: impl Fn(&Machine) -> Result<R::Value, Failure>,
 ) -> R {
-    match machine.call(name, translate, |machine| call(machine).result()) {
-        Ok(value) => R::success(value),
-        Err(code) => R::failure(code),
+    let mut value = None;
+    // The compiler makes one of this for each C function, and one of the rest for all.
+    let outcome = machine.call(name, translate, &mut || {
+        value = Some(call(machine)?);
+        Ok(())
+    });
+    match (outcome, value) {
+        (Ok(()), Some(value)) => R::success(value),
+        (Ok(()), None) => R::failure(translate(code::INTERNAL)),
+        (Err(code), _) => R::failure(code),
+    }
+}
+
+/// The phases of an operator: the functions of all operators pass their arguments here.
+#[derive(Clone, Copy)]
+struct Phases {
+    plan: &'static str,
+    run: &'static str,
+}
+
+impl Phases {
+    /// The machine, if it answers an operator that CANN has since `since`.
+    fn answering<'a>(self, emulator: &'a Emulator, since: &str) -> Option<&'a Machine> {
+        answering(emulator, since, aclnn::is_modelled(self.run))
+    }
+
+    /// The first phase on the machine in a slot.
+    ///
+    /// # Safety
+    /// As for [`Self::plan_on`].
+    unsafe fn plan(
+        self,
+        slot: usize,
+        arguments: &[(&str, CArgument)],
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus {
+        let Some(machine) = slots::machine(slot) else { return code::to_aclnn(code::UNINITIALIZED) };
+        // SAFETY: passes on the caller's promise.
+        unsafe { self.plan_on(&machine, arguments, workspace_size, executor) }
+    }
+
+    /// The second phase on the machine in a slot.
+    fn run(
+        self,
+        slot: usize,
+        workspace: *mut c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus {
+        let Some(machine) = slots::machine(slot) else { return code::to_aclnn(code::UNINITIALIZED) };
+        self.run_on(&machine, workspace, workspace_size, executor, stream)
+    }
+
+    /// The first phase on a machine.
+    ///
+    /// # Safety
+    /// Arguments are as the declaration of the operator asks for.
+    unsafe fn plan_on(
+        self,
+        machine: &Machine,
+        arguments: &[(&str, CArgument)],
+        workspace_size: *mut u64,
+        executor: *mut *mut aclOpExecutor,
+    ) -> aclnnStatus {
+        call_on(machine, self.plan, code::to_aclnn, |machine| {
+            // SAFETY: passes on the caller's promise.
+            let workspace_size = unsafe { from_c(workspace_size) };
+            // SAFETY: as above.
+            let executor = unsafe { from_c(executor) };
+            // SAFETY: as above.
+            unsafe { machine.plan_operator(self.run, arguments, workspace_size, executor) }
+        })
+    }
+
+    /// The second phase on a machine.
+    fn run_on(
+        self,
+        machine: &Machine,
+        workspace: *mut c_void,
+        workspace_size: u64,
+        executor: *mut aclOpExecutor,
+        stream: aclrtStream,
+    ) -> aclnnStatus {
+        call_on(machine, self.run, code::to_aclnn, |machine| {
+            machine.run_operator(self.run, workspace, workspace_size, executor, stream)
+        })
     }
 }
 
@@ -209,10 +295,7 @@ macro_rules! define_abi {
         define_abi! { @declare
             $( fn $name($($arg: $ty),*) -> $ret; )*
             $( fn $young($($young_arg: $young_ty),*) -> $young_ret; )*
-            $( fn $plan($($op_arg: $op_ty,)* size: *mut u64, executor: *mut *mut aclOpExecutor) -> aclnnStatus; )*
             $( fn $dropin($($dropin_arg: $dropin_ty),*) -> $dropin_ret; )*
-            $( fn $dropin_plan($($dropin_op_arg: $dropin_op_ty,)* size: *mut u64, executor: *mut *mut aclOpExecutor)
-                -> aclnnStatus; )*
         }
 
         /// One function per symbol, for any slot; never inlined and never unwinding, so that the functions
@@ -222,29 +305,28 @@ macro_rules! define_abi {
             use super::*;
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $name(slot: usize, $($arg: $ty),*) -> $ret {
-                call(slot, stringify!($name), define_abi!(@translate $library), |m| define_abi!(@call m.$name($($arg),*)))
+                let method = |m: &Machine| define_abi!(@call m.$name($($arg),*)).result();
+                call(slot, stringify!($name), define_abi!(@translate $library), method)
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $young(slot: usize, $($young_arg: $young_ty),*) -> $young_ret {
-                let translate = define_abi!(@translate $young_library);
-                call(slot, stringify!($young), translate, |m| define_abi!(@call m.$young($($young_arg),*)))
+                let method = |m: &Machine| define_abi!(@call m.$young($($young_arg),*)).result();
+                call(slot, stringify!($young), define_abi!(@translate $young_library), method)
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $plan(
                 slot: usize, $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
             ) -> aclnnStatus {
-                let plan = |m: &Machine| define_abi!(@call m.$plan($($op_arg,)* workspace_size, executor));
-                call(slot, stringify!($plan), code::to_aclnn, plan)
+                let arguments = [$( (stringify!($op_arg), CArgument::from($op_arg)) ),*];
+                // SAFETY: passes on the caller's promise.
+                unsafe { define_abi!(@phases $run, $plan).plan(slot, &arguments, workspace_size, executor) }
             }
             #[inline(never)]
             pub(super) unsafe extern "C" fn $run(
                 slot: usize, workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor,
                 stream: aclrtStream,
             ) -> aclnnStatus {
-                let name = stringify!($run);
-                // SAFETY: the C caller gives what the declaration of this function asks for.
-                let run = |m: &Machine| unsafe { m.run_operator(name, workspace, workspace_size, executor, stream) };
-                call(slot, name, code::to_aclnn, run)
+                define_abi!(@phases $run, $plan).run(slot, workspace, workspace_size, executor, stream)
             } )*
         }
 
@@ -282,9 +364,8 @@ macro_rules! define_abi {
                 #[doc = concat!("`", stringify!($dropin), "` of a machine.\n\n# Safety\nAs its declaration says.")]
                 pub unsafe fn $dropin(emulator: &Emulator, $($dropin_arg: $dropin_ty),*) -> Option<$dropin_ret> {
                     let machine = answering(emulator, $dropin_since, is_modelled::$dropin())?;
-                    let translate = define_abi!(@translate $dropin_library);
-                    let call = |m: &Machine| define_abi!(@call m.$dropin($($dropin_arg),*));
-                    Some(call_on(machine, stringify!($dropin), translate, call))
+                    let method = |m: &Machine| define_abi!(@call m.$dropin($($dropin_arg),*)).result();
+                    Some(call_on(machine, stringify!($dropin), define_abi!(@translate $dropin_library), method))
                 }
             )*
             $(
@@ -293,21 +374,20 @@ macro_rules! define_abi {
                     emulator: &Emulator, $($dropin_op_arg: $dropin_op_ty,)* workspace_size: *mut u64,
                     executor: *mut *mut aclOpExecutor,
                 ) -> Option<aclnnStatus> {
-                    let machine = answering(emulator, $dropin_op_since, is_modelled::$dropin_plan())?;
-                    let plan =
-                        |m: &Machine| define_abi!(@call m.$dropin_plan($($dropin_op_arg,)* workspace_size, executor));
-                    Some(call_on(machine, stringify!($dropin_plan), code::to_aclnn, plan))
+                    let phases = define_abi!(@phases $dropin_run, $dropin_plan);
+                    let machine = phases.answering(emulator, $dropin_op_since)?;
+                    let arguments = [$( (stringify!($dropin_op_arg), CArgument::from($dropin_op_arg)) ),*];
+                    // SAFETY: passes on the caller's promise.
+                    Some(unsafe { phases.plan_on(machine, &arguments, workspace_size, executor) })
                 }
                 #[doc = concat!("`", stringify!($dropin_run), "` of a machine.\n\n# Safety\nAs its declaration says.")]
                 pub unsafe fn $dropin_run(
                     emulator: &Emulator, workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor,
                     stream: aclrtStream,
                 ) -> Option<aclnnStatus> {
-                    let machine = answering(emulator, $dropin_op_since, is_modelled::$dropin_plan())?;
-                    let name = stringify!($dropin_run);
-                    // SAFETY: passes on the caller's promise.
-                    let run = |m: &Machine| unsafe { m.run_operator(name, workspace, workspace_size, executor, stream) };
-                    Some(call_on(machine, name, code::to_aclnn, run))
+                    let phases = define_abi!(@phases $dropin_run, $dropin_plan);
+                    let machine = phases.answering(emulator, $dropin_op_since)?;
+                    Some(phases.run_on(machine, workspace, workspace_size, executor, stream))
                 }
             )*
         }
@@ -317,10 +397,10 @@ macro_rules! define_abi {
             let modelled = [
                 $( is_modelled::$name(), )*
                 $( is_modelled::$young(), )*
-                // An operator is planned and run by one method.
-                $( is_modelled::$plan(), is_modelled::$plan(), )*
+                // Both phases of an operator follow from its row.
+                $( aclnn::is_modelled(stringify!($run)), aclnn::is_modelled(stringify!($run)), )*
                 $( is_modelled::$dropin(), )*
-                $( is_modelled::$dropin_plan(), is_modelled::$dropin_plan(), )*
+                $( aclnn::is_modelled(stringify!($dropin_run)), aclnn::is_modelled(stringify!($dropin_run)), )*
             ];
             let symbols = Table::SYMBOLS.iter().chain(DROPIN_SYMBOLS);
             symbols.zip(modelled).map(|(&(name, library, _), modelled)| (name, library, modelled)).collect()
@@ -367,6 +447,7 @@ macro_rules! define_abi {
         // SAFETY: as above.
         unsafe { $machine.$method($($arg),*) }
     }};
+    (@phases $run:ident, $plan:ident) => { Phases { plan: stringify!($plan), run: stringify!($run) } };
     (@translate acl) => { as_it_is };
     (@translate hccl) => { code::to_hccl };
     (@translate nnopbase) => { code::to_aclnn };

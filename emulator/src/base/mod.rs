@@ -7,7 +7,6 @@
 pub(crate) mod collective_engine;
 pub(crate) mod failure;
 pub(crate) mod handle;
-pub(crate) mod prototypes;
 pub(crate) mod report;
 pub(crate) mod site;
 pub(crate) mod stderr;

@@ -33,6 +33,7 @@ mod transfers;
 
 use std::fmt;
 
+pub(crate) use ascend_tp_emulator_operators::combine::CombineOp;
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 use serde::{Deserialize, Serialize};
 
@@ -119,42 +120,20 @@ impl fmt::Display for DataType {
     }
 }
 
-/// How contributions are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ReduceOp {
-    Sum,
-    Prod,
-    Max,
-    Min,
-}
-
-impl ReduceOp {
-    /// Parses HCCL's numbering.
-    ///
-    /// # Errors
-    /// No such operation.
-    pub(crate) fn parse(value: HcclReduceOp) -> Result<Self, Failure> {
-        match value {
-            HcclReduceOp::HCCL_REDUCE_SUM => Ok(Self::Sum),
-            HcclReduceOp::HCCL_REDUCE_PROD => Ok(Self::Prod),
-            HcclReduceOp::HCCL_REDUCE_MAX => Ok(Self::Max),
-            HcclReduceOp::HCCL_REDUCE_MIN => Ok(Self::Min),
-            other => {
-                let what = format!("reduce operation {} is none of sum 0, prod 1, max 2, min 3", other.0);
-                Err(Failure::new(code::HCCL_PARA, what))
-            }
+/// Parses HCCL's numbering of what combines contributions.
+///
+/// # Errors
+/// No such operation.
+pub(crate) fn parse_reduce_op(value: HcclReduceOp) -> Result<CombineOp, Failure> {
+    match value {
+        HcclReduceOp::HCCL_REDUCE_SUM => Ok(CombineOp::Sum),
+        HcclReduceOp::HCCL_REDUCE_PROD => Ok(CombineOp::Prod),
+        HcclReduceOp::HCCL_REDUCE_MAX => Ok(CombineOp::Max),
+        HcclReduceOp::HCCL_REDUCE_MIN => Ok(CombineOp::Min),
+        other => {
+            let what = format!("reduce operation {} is none of sum 0, prod 1, max 2, min 3", other.0);
+            Err(Failure::new(code::HCCL_PARA, what))
         }
-    }
-}
-
-impl fmt::Display for ReduceOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sum => "sum",
-            Self::Prod => "prod",
-            Self::Max => "max",
-            Self::Min => "min",
-        })
     }
 }
 
@@ -195,9 +174,9 @@ impl Blocks {
 /// What a rank asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CollectiveKind {
-    AllReduce { count: u64, op: ReduceOp },
-    Reduce { count: u64, op: ReduceOp, root: u32 },
-    ReduceScatter { blocks: Blocks, op: ReduceOp },
+    AllReduce { count: u64, op: CombineOp },
+    Reduce { count: u64, op: CombineOp, root: u32 },
+    ReduceScatter { blocks: Blocks, op: CombineOp },
     AllGather { blocks: Blocks },
     Broadcast { count: u64, root: u32 },
     Scatter { count: u64, root: u32 },
@@ -367,12 +346,13 @@ mod tests {
 
     #[test]
     fn calls_agree_only_when_everything_does() {
-        let sum = |count| call("HcclAllReduce", CollectiveKind::AllReduce { count, op: ReduceOp::Sum }, DataType::Fp32);
+        let sum =
+            |count| call("HcclAllReduce", CollectiveKind::AllReduce { count, op: CombineOp::Sum }, DataType::Fp32);
         assert!(sum(4).agrees(0, &sum(4), 1));
         assert!(!sum(4).agrees(0, &sum(5), 1));
-        let max = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: ReduceOp::Max }, DataType::Fp32);
+        let max = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Max }, DataType::Fp32);
         assert!(!sum(4).agrees(0, &max, 1));
-        let half = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: ReduceOp::Sum }, DataType::Fp16);
+        let half = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Sum }, DataType::Fp16);
         assert!(!sum(4).agrees(0, &half, 1));
     }
 
@@ -395,14 +375,14 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_refused() {
-        assert!(DataType::parse(HcclDataType(12)).is_err() && ReduceOp::parse(HcclReduceOp(4)).is_err());
+        assert!(DataType::parse(HcclDataType(12)).is_err() && parse_reduce_op(HcclReduceOp(4)).is_err());
     }
 
     #[test]
     fn a_call_prints_what_it_asks_for() {
         let scatter = call(
             "HcclReduceScatterV",
-            CollectiveKind::ReduceScatter { blocks: Blocks::Listed(vec![(0, 3), (3, 4)]), op: ReduceOp::Min },
+            CollectiveKind::ReduceScatter { blocks: Blocks::Listed(vec![(0, 3), (3, 4)]), op: CombineOp::Min },
             DataType::Bf16,
         );
         assert_eq!(scatter.to_string(), "HcclReduceScatterV(counts [3, 4] at [0, 3], bfp16, min)");

@@ -8,7 +8,7 @@
 use crate::base::failure::Failure;
 use crate::hccl::reduce::reduce;
 use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
-use crate::hccl::{CollectiveCall, DataType, ReduceOp};
+use crate::hccl::{CollectiveCall, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 use crate::scheduler::pool::Workers;
 
@@ -70,7 +70,7 @@ pub(crate) fn perform(calls: &[&CollectiveCall], share: WorkShare, workers: &Wor
     Ok(())
 }
 
-fn reduce_all(reductions: &[Reduced], dtype: DataType, op: ReduceOp, share: WorkShare, workers: &Workers) {
+fn reduce_all(reductions: &[Reduced], dtype: DataType, op: CombineOp, share: WorkShare, workers: &Workers) {
     let tile = TILE_BYTES / dtype.size_bytes();
     let tiles_of = |reduction: &Reduced| reduction.count.div_ceil(tile);
     tiled(reductions, tiles_of, share, workers, |reduction, index| {

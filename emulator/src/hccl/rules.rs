@@ -9,7 +9,7 @@ use std::fmt::Write;
 use ascend_tp_machine::Soc;
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 
-use super::{DataType, ReduceOp};
+use super::{CombineOp, DataType, parse_reduce_op};
 use crate::base::failure::{Failure, code};
 
 /// How the send and the receive buffer may share bytes.
@@ -249,8 +249,8 @@ impl CollectiveRule {
     ///
     /// # Errors
     /// It is none, or not offered.
-    pub(crate) fn reduction(&self, op: HcclReduceOp, value: HcclDataType, soc: Soc) -> Result<ReduceOp, Failure> {
-        let parsed = ReduceOp::parse(op)?;
+    pub(crate) fn reduction(&self, op: HcclReduceOp, value: HcclDataType, soc: Soc) -> Result<CombineOp, Failure> {
+        let parsed = parse_reduce_op(op)?;
         if self.reduces.iter().any(|(offered, types)| *offered == op && types.contains(&value)) {
             return Ok(parsed);
         }
@@ -304,7 +304,7 @@ pub(crate) fn markdown() -> String {
             [] => names(rule.moves),
             reduces => {
                 let one = |(op, types): &(HcclReduceOp, &[HcclDataType])| {
-                    let op = ReduceOp::parse(*op).map_or_else(|_| op.0.to_string(), |op| op.to_string());
+                    let op = parse_reduce_op(*op).map_or_else(|_| op.0.to_string(), |op| op.to_string());
                     format!("{op}: {}", names(types))
                 };
                 reduces.iter().map(one).collect::<Vec<String>>().join("; ")

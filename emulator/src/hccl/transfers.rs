@@ -6,7 +6,7 @@
 //! checked when the calls were made.
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType, ReduceOp};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 
 /// A buffer of a rank's call.
@@ -74,7 +74,7 @@ pub(super) struct Fan {
 pub(super) struct Transfers {
     pub(super) dtype: DataType,
     /// How contributions are combined, where there are reductions.
-    pub(super) op: ReduceOp,
+    pub(super) op: CombineOp,
     pub(super) reductions: Vec<Reduction>,
     pub(super) fans: Vec<Fan>,
 }
@@ -90,7 +90,7 @@ impl Transfers {
         let element = dtype.size_bytes();
         let nothing = Self::nothing(dtype);
         let fans = |fans: Vec<Fan>| Self { fans, ..Self::nothing(dtype) };
-        let reduced = |op: ReduceOp, reductions: Vec<Reduction>| Self { op, reductions, ..Self::nothing(dtype) };
+        let reduced = |op: CombineOp, reductions: Vec<Reduction>| Self { op, reductions, ..Self::nothing(dtype) };
         let (displacement, bytes) = (
             |blocks: &Blocks, rank: usize| blocks.at(rank).0 as usize * element,
             |blocks: &Blocks, rank: usize| blocks.at(rank).1 as usize * element,
@@ -148,7 +148,7 @@ impl Transfers {
     }
 
     fn nothing(dtype: DataType) -> Self {
-        Self { dtype, op: ReduceOp::Sum, reductions: Vec::new(), fans: Vec::new() }
+        Self { dtype, op: CombineOp::Sum, reductions: Vec::new(), fans: Vec::new() }
     }
 
     fn all_to_all(calls: &[&CollectiveCall], element: usize) -> Result<Vec<Fan>, Failure> {
@@ -227,12 +227,12 @@ mod tests {
 
     #[test]
     fn a_large_all_reduce_is_a_reduction_of_shares_and_a_gathering() {
-        let whole = of(&CollectiveKind::AllReduce { count: 10, op: ReduceOp::Max }, 3);
+        let whole = of(&CollectiveKind::AllReduce { count: 10, op: CombineOp::Max }, 3);
         assert_eq!((whole.reductions.len(), whole.reductions[0].to.len(), whole.fans.len()), (1, 3, 0));
         assert_eq!(whole.clone().with_shares(40), whole, "small ones stay whole");
         let cut = whole.with_shares(39);
         let counts: Vec<usize> = cut.reductions.iter().map(|reduction| reduction.count).collect();
-        assert_eq!((counts, cut.op), (vec![3, 3, 4], ReduceOp::Max));
+        assert_eq!((counts, cut.op), (vec![3, 3, 4], CombineOp::Max));
         assert_eq!(cut.reductions[2].from_bytes, 24);
         assert_eq!(cut.reductions[2].to, [Spot::receive(2, 24)]);
         assert_eq!(cut.fans[1].from, Spot::receive(1, 12));
@@ -244,7 +244,7 @@ mod tests {
         let listed = Blocks::Listed(vec![(0, 2), (5, 0), (2, 3)]);
         for kind in [
             CollectiveKind::AllGather { blocks: listed.clone() },
-            CollectiveKind::ReduceScatter { blocks: listed, op: ReduceOp::Sum },
+            CollectiveKind::ReduceScatter { blocks: listed, op: CombineOp::Sum },
             CollectiveKind::Broadcast { count: 4, root: 1 },
             CollectiveKind::Scatter { count: 4, root: 2 },
             CollectiveKind::AllToAll { send: Blocks::Uniform(2), recv: Blocks::Uniform(2) },
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn nothing_moves_without_elements_and_a_receive_begins_nothing() {
-        assert_eq!(of(&CollectiveKind::Barrier, 4), of(&CollectiveKind::AllReduce { count: 0, op: ReduceOp::Sum }, 4));
+        assert_eq!(of(&CollectiveKind::Barrier, 4), of(&CollectiveKind::AllReduce { count: 0, op: CombineOp::Sum }, 4));
         let receive = call(CollectiveKind::Recv { count: 1, from: 0 });
         assert!(Transfers::of(&[&receive, &receive]).is_err());
         assert!(Spot::send(0, 0).span(&[&receive], 4).expect_err("no buffer").message.contains("without a buffer"));

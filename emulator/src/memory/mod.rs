@@ -20,6 +20,5 @@ pub(crate) mod place;
 pub(crate) mod raw;
 pub(crate) mod shared_words;
 pub(crate) mod store;
-pub(crate) mod streaming;
 pub(crate) mod tiles;
 pub(crate) mod virtual_memory;

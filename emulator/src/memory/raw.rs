@@ -12,7 +12,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use half::{bf16, f16};
+use ascend_tp_emulator_operators::raw::Pod;
+use ascend_tp_emulator_operators::simd::streaming::copy_streaming;
 
 use super::fault::KnownBuffer;
 use super::guard::{AddressAccess, Arena, Damage, FREED, Guarded};
@@ -20,21 +21,6 @@ use super::pages::{Backing, Range, Store, page_bytes};
 use crate::base::site::Site;
 use crate::memory::location::Location;
 use crate::memory::place::{Parts, PeerBuffer, Place};
-use crate::memory::streaming::copy_streaming;
-
-/// A type any bit pattern of which is a value.
-///
-/// # Safety
-/// Implementors have no padding, no invalid bit patterns and no pointers.
-pub(crate) unsafe trait Element: Copy + Default + Send + Sync + 'static {}
-
-macro_rules! elements {
-    ($($element:ty)*) => { $(
-        // SAFETY: a plain number without padding; every bit pattern is a value.
-        unsafe impl Element for $element {}
-    )* };
-}
-elements!(i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 f16 bf16);
 
 /// One allocation: pages the operating system commits when they are touched, in their place until it is dropped.
 #[derive(Debug)]
@@ -297,10 +283,10 @@ impl RawSpan {
     ///
     /// # Panics
     /// When they would leave the span.
-    pub(crate) fn read<T: Element>(&self, offset_bytes: usize, into: &mut [T]) {
+    pub(crate) fn read<T: Pod>(&self, offset_bytes: usize, into: &mut [T]) {
         let bytes = size_of_val(into);
         let from = self.at(offset_bytes, bytes);
-        // SAFETY: `at` checked the source; `into` is a live exclusive slice of an `Element`, any bytes are a value.
+        // SAFETY: `at` checked the source; `into` is a live exclusive slice of an `Pod`, any bytes are a value.
         unsafe { std::ptr::copy(from.cast_const(), into.as_mut_ptr().cast::<u8>(), bytes) };
     }
 
@@ -321,7 +307,7 @@ impl RawSpan {
     ///
     /// # Panics
     /// When it would leave the span.
-    pub(crate) fn write<T: Element>(&self, offset_bytes: usize, from: &[T]) {
+    pub(crate) fn write<T: Pod>(&self, offset_bytes: usize, from: &[T]) {
         let bytes = size_of_val(from);
         let into = self.at(offset_bytes, bytes);
         // SAFETY: `at` checked the destination; `from` is a live slice.

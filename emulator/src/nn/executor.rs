@@ -9,11 +9,13 @@ use crate::base::failure::{Failure, code};
 use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
 use crate::memory::raw::RawSpan;
-use crate::nn::fractal::Fractal;
-use crate::nn::operator::{Joined, Kernel, OperatorCall, PartRead, Plan, Role, Strides, Tensor};
 use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
+use ascend_tp_emulator_operators::fractal::Fractal;
+use ascend_tp_emulator_operators::operator::{
+    CallPlan, CheckedTensor, Joined, OperatorCall, OperatorKernel, PartRead, Strides, TensorRole,
+};
 
 /// The library's allocations are multiples of this.
 const ALIGNMENT: usize = 512;
@@ -21,7 +23,7 @@ const ALIGNMENT: usize = 512;
 /// A tensor of a call and where the prototype names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
-    pub(crate) tensor: Tensor,
+    pub(crate) tensor: CheckedTensor,
     /// Name of the parameter.
     pub(super) name: &'static str,
     /// Position among the tensor and tensor-list parameters.
@@ -79,7 +81,7 @@ enum ExecutorLife {
 pub(crate) struct Executor {
     name: &'static str,
     tensors: Vec<Bound>,
-    kernel: Kernel,
+    kernel: OperatorKernel,
     workspace_bytes: usize,
     life: ExecutorLife,
     /// What it costs, in timed mode.
@@ -145,18 +147,18 @@ pub(crate) enum Counted {
 }
 
 impl Counted {
-    fn counts(self, role: Role) -> bool {
+    fn counts(self, role: TensorRole) -> bool {
         match self {
             Self::All => true,
-            Self::Inputs => role != Role::Output,
-            Self::Outputs => role != Role::Input,
+            Self::Inputs => role != TensorRole::Output,
+            Self::Outputs => role != TensorRole::Input,
         }
     }
 }
 
 impl Executor {
     /// The executor of a plan.
-    pub(crate) fn new(name: &'static str, call: &OperatorCall, plan: Plan, load: Option<LoadId>) -> Self {
+    pub(crate) fn new(name: &'static str, call: &OperatorCall, plan: CallPlan, load: Option<LoadId>) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
             .map(|placed| Bound {
@@ -165,7 +167,7 @@ impl Executor {
                 name: placed.name,
                 parameter: placed.parameter,
                 place: placed.place,
-                is_written: placed.tensor.role != Role::Input && !plan.unwritten.contains(&placed.tensor.slot),
+                is_written: plan.writes(placed.tensor),
                 becomes: plan.blocked.filter(|(slot, _)| *slot == placed.tensor.slot).map(|(_, fractal)| fractal),
             })
             .collect();
@@ -199,7 +201,7 @@ impl Executor {
     }
 
     /// Computes the outputs.
-    pub(crate) fn kernel(&self) -> Kernel {
+    pub(crate) fn kernel(&self) -> OperatorKernel {
         Arc::clone(&self.kernel)
     }
 
@@ -230,7 +232,7 @@ impl Executor {
 
     /// Lets the executor run any number of times.
     pub(crate) fn make_repeatable(&mut self) -> Result<(), Failure> {
-        let strided = |bound: &Bound| bound.tensor.role != Role::Input && !bound.tensor.is_contiguous();
+        let strided = |bound: &Bound| bound.tensor.role != TensorRole::Input && !bound.tensor.is_contiguous();
         if let Some(bound) = self.tensors.iter().find(|bound| strided(bound)) {
             let what = format!(
                 "{}: an executor that copies to a strided output (dims {:?}, strides {:?}) cannot be repeated: repeat the \

@@ -12,9 +12,9 @@ use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScal
 
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
-use crate::nn::fractal::{FRACTAL_NZ, Fractal};
-use crate::nn::operator::{Scalar, TensorDesc};
-use crate::nn::view::contiguous_strides;
+use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
+use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
+use ascend_tp_emulator_operators::view::contiguous_strides;
 
 /// The library's objects of one machine.
 #[derive(Debug, Default)]

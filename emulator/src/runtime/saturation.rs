@@ -7,14 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use half::{bf16, f16};
-
-use crate::nn::dtype::DType;
-use crate::nn::raw::Pod;
-use crate::nn::view::View;
-
-/// Elements of one step of the pass.
-const CHUNK: usize = 4096;
+use ascend_tp_emulator_operators::saturate::saturate;
+use ascend_tp_emulator_operators::view::StridedView;
 
 /// A device's mode and what it has seen.
 #[derive(Debug, Default)]
@@ -22,26 +16,6 @@ pub(crate) struct Saturation {
     is_on: AtomicBool,
     pub(super) has_overflowed: AtomicBool,
 }
-
-/// A number that overflows.
-trait Float: Pod {
-    /// What it becomes, if it is no finite number.
-    fn saturated(self) -> Option<Self>;
-}
-
-macro_rules! floats {
-    ($( $float:ty: $zero:expr; )*) => { $(
-        impl Float for $float {
-            fn saturated(self) -> Option<Self> {
-                if self.is_finite() {
-                    return None;
-                }
-                Some(if self.is_nan() { $zero } else if self.is_sign_positive() { Self::MAX } else { Self::MIN })
-            }
-        }
-    )* };
-}
-floats! { f32: 0.0; f64: 0.0; f16: Self::ZERO; bf16: Self::ZERO; }
 
 impl Saturation {
     /// Whether what overflows becomes the largest number.
@@ -55,37 +29,9 @@ impl Saturation {
     }
 
     /// An operator has written `output`.
-    pub(crate) fn pass(&self, output: &View) {
-        let overflowed = match output.dtype() {
-            DType::F32 => saturate::<f32>(output),
-            DType::F64 => saturate::<f64>(output),
-            DType::F16 => saturate::<f16>(output),
-            DType::BF16 => saturate::<bf16>(output),
-            _ => false,
-        };
-        if overflowed {
+    pub(crate) fn pass(&self, output: &StridedView) {
+        if saturate(output) {
             self.has_overflowed.store(true, Ordering::Relaxed);
         }
     }
-}
-
-fn saturate<T: Float>(output: &View) -> bool {
-    let mut overflowed = false;
-    let mut values = vec![T::default(); CHUNK.min(output.len())];
-    for start in (0..output.len()).step_by(CHUNK) {
-        let values = &mut values[..CHUNK.min(output.len() - start)];
-        output.read(start, values);
-        let mut changed = false;
-        for value in values.iter_mut() {
-            if let Some(saturated) = value.saturated() {
-                *value = saturated;
-                changed = true;
-            }
-        }
-        if changed {
-            output.write(start, values);
-            overflowed = true;
-        }
-    }
-    overflowed
 }

@@ -4,11 +4,11 @@
 //! `ascend_tp_machine`, which the planner asks too. Invariants: computed once, when a call is planned; equal loads are one.
 //! Does not: know when.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ascend_tp_machine::collective::LinkLoad;
-use ascend_tp_machine::launch::{Access, OperandLayout};
+use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::{
     CollectiveCost, Element, Exchange, HostCall, Launch, LaunchOperand, OperatorCost, Profile, Work,
 };
@@ -17,10 +17,6 @@ use super::timeline::{Lane, SpanKind, Timeline};
 use super::{Timed, nanoseconds};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
 use crate::memory::copy::Copy;
-use crate::nn::dtype::DType;
-use crate::nn::operator::{
-    Attended, COMPRESSED, JoinedExchange, OperatorCall, Plan, Role, Sequence, Tensor, ViewIndex,
-};
 use crate::scheduler::ran::Measured;
 
 /// What an entry costs.
@@ -188,108 +184,4 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
 /// Nanoseconds of the product that is joined with a collective, the shortest of all cards': no more than that hides the exchange on each.
 pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
     calls.iter().map(|call| call.product_ns).min().unwrap_or(0)
-}
-
-/// What the checked call of an operator has to do.
-pub(crate) fn work(operator: &'static str, call: &OperatorCall, plan: &Plan) -> Work {
-    let operands = operands(call, plan);
-    match &plan.attended {
-        Some(attended) => Work::of_all(&by_length(operator, &operands, attended)),
-        None => Work::of(&Launch { operator, operands }),
-    }
-}
-
-/// Attention as a call for the sequences of each length, with its tensors as the cost model reads them:
-/// `[sequences, positions, heads, elements of a head]`. What is shared the first of them touches.
-fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Attended) -> Vec<Launch> {
-    let ([heads, key_heads], [depth, value_depth]) = (attended.heads, attended.depths);
-    let mut counts = BTreeMap::new();
-    for sequence in attended.sequences.iter().filter(|sequence| sequence.rows > 0) {
-        *counts.entry(*sequence).or_insert(0) += 1;
-    }
-    let split: Vec<ViewIndex> = attended.keys.iter().flatten().copied().chain([attended.query]).collect();
-    let mut shared: Vec<LaunchOperand> = Vec::new();
-    for (slot, operand) in operands.iter().enumerate().filter(|(slot, _)| !split.contains(&ViewIndex(*slot))) {
-        let is_triangle = attended.triangle == Some(ViewIndex(slot));
-        let dims = if is_triangle { vec![COMPRESSED; 2] } else { operand.dims.clone() };
-        shared.push(LaunchOperand { dims, ..operand.clone() });
-    }
-    let part = |slot: ViewIndex, dims: [usize; 4], positions: usize| {
-        let distinct = dims[0] * positions * dims[2] * dims[3];
-        LaunchOperand { dims: dims.to_vec(), distinct, ..operands[slot.0].clone() }
-    };
-    let mut launches = Vec::with_capacity(counts.len());
-    for (&Sequence { rows, keys, room }, &count) in &counts {
-        let [key, value] = attended.keys[0];
-        let mut operands = vec![
-            part(attended.query, [count, rows, heads, depth], rows),
-            part(key, [count, room, key_heads, depth], keys),
-            part(value, [count, room, key_heads, value_depth], keys),
-        ];
-        operands.extend(shared.iter().cloned());
-        shared.iter_mut().for_each(|operand| operand.distinct = 0);
-        launches.push(Launch { operator, operands });
-    }
-    launches
-}
-
-/// The tensors of a checked call as the cost model takes them.
-fn operands(call: &OperatorCall, plan: &Plan) -> Vec<LaunchOperand> {
-    let mut operands: Vec<LaunchOperand> = call.slots().map(|placed| operand(placed.tensor)).collect();
-    if let Some(joined) = &plan.joined {
-        of_product(&mut operands, joined.exchange);
-    }
-    for part in &plan.parts {
-        let operand = &mut operands[part.slot.0];
-        let places = operand.dims[0] * operand.dims[part.dim];
-        operand.distinct = operand.distinct * part.lengths.iter().sum::<usize>() / places.max(1);
-    }
-    operands
-}
-
-/// Makes the operands of a call that joins a product with an exchange those of the product; what packs tokens touches them all.
-fn of_product(operands: &mut Vec<LaunchOperand>, exchange: JoinedExchange) {
-    match exchange {
-        JoinedExchange::AllReduce(_) => {}
-        JoinedExchange::AllGather([part, gathered], _) => {
-            operands[part.0] = LaunchOperand { access: Access::Read, ..operands[gathered.0].clone() };
-            operands.remove(gathered.0);
-        }
-        JoinedExchange::ReduceScatter(out, cards) => {
-            operands[out.0].dims[0] *= cards;
-            operands[out.0].distinct *= cards;
-        }
-        JoinedExchange::Gathered { .. } | JoinedExchange::Dealt { .. } => {}
-    }
-}
-
-fn operand(tensor: &Tensor) -> LaunchOperand {
-    let distinct = tensor.dims.iter().zip(&tensor.strides).filter(|(_, stride)| **stride != 0).map(|(dim, _)| *dim);
-    let layout = if tensor.is_contiguous() {
-        OperandLayout::Dense
-    } else if tensor.is_transposed() {
-        OperandLayout::Transposed
-    } else {
-        OperandLayout::Strided
-    };
-    let access = match tensor.role {
-        Role::Input => Access::Read,
-        Role::Output => Access::Write,
-        Role::InPlace => Access::Update,
-    };
-    let distinct = if tensor.len() == 0 { 0 } else { distinct.product() };
-    LaunchOperand { element: element(tensor.dtype), dims: tensor.dims.clone(), distinct, layout, access }
-}
-
-fn element(dtype: DType) -> Element {
-    match dtype {
-        DType::F64 => Element::F64,
-        DType::F32 => Element::F32,
-        DType::F16 => Element::F16,
-        DType::BF16 => Element::Bf16,
-        DType::I64 | DType::U64 | DType::C64 => Element::I64,
-        DType::I32 | DType::U32 => Element::I32,
-        DType::I16 | DType::U16 => Element::I16,
-        DType::I8 | DType::U8 | DType::Bool => Element::I8,
-    }
 }

@@ -140,7 +140,7 @@ const CALLERS: [&str; 8] = [
     "emulator/src/abi/aclnn/joined.rs",
     "emulator/dropin/",
     "emulator/storm/",
-    "emulator/unit/",
+    "emulator/operators/unit/",
     "xtask/",
 ];
 
@@ -162,7 +162,7 @@ const OF_THEIR_OWN: [&str; 14] = [
     "emulator/src/runtime/graph/",
     "emulator/src/runtime/profile.rs",
     // Operators that are told from others.
-    "emulator/src/nn/operator/blocked.rs",
+    "emulator/operators/src/operator/blocked.rs",
     "emulator/src/timed/load.rs",
 ];
 

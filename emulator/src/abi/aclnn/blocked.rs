@@ -3,19 +3,19 @@
 //! Input: the tensors of a call and their memory. Output: views of memory of the task, filled before the operator runs and laid into
 //! blocks behind it. Does not: decide which operators take such tensors (see their rows).
 
-use crate::nn::Tiles;
 use crate::nn::executor::Bound;
-use crate::nn::fractal::Fractal;
-use crate::nn::operator::Role;
-use crate::nn::raw::Span;
-use crate::nn::view::View;
+use ascend_tp_emulator_operators::Tiles;
+use ascend_tp_emulator_operators::fractal::Fractal;
+use ascend_tp_emulator_operators::operator::TensorRole;
+use ascend_tp_emulator_operators::raw::MemorySpan;
+use ascend_tp_emulator_operators::view::StridedView;
 
 /// A tensor that lies in blocks before or after a call.
 #[derive(Clone, Copy, Debug)]
 struct BlockedTensor {
     /// Which of the views it is.
     at: usize,
-    span: Span,
+    span: MemorySpan,
     fractal: Fractal,
     is_read: bool,
     is_written: bool,
@@ -32,8 +32,8 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Keeps a tensor that lies in blocks, or is to.
-    pub(super) fn keep(&mut self, at: usize, bound: &Bound, span: Span) {
-        let (is_read, is_written) = (bound.tensor.role != Role::Output, bound.is_written);
+    pub(super) fn keep(&mut self, at: usize, bound: &Bound, span: MemorySpan) {
+        let (is_read, is_written) = (bound.tensor.role != TensorRole::Output, bound.is_written);
         let block = |fractal| BlockedTensor { at, span, fractal, is_read, is_written };
         self.apart.extend(bound.tensor.fractal.map(block));
         self.becoming.extend(bound.becomes.map(block));
@@ -43,9 +43,9 @@ impl Blocks {
     pub(super) fn opened(
         &self,
         tiles: &dyn Tiles,
-        views: &[View],
+        views: &[StridedView],
         buffers: &mut Vec<Vec<u8>>,
-    ) -> Result<Option<Vec<View>>, String> {
+    ) -> Result<Option<Vec<StridedView>>, String> {
         if self.apart.is_empty() {
             return Ok(None);
         }
@@ -53,12 +53,12 @@ impl Blocks {
         for block in &self.apart {
             let mut buffer = vec![0u8; block.fractal.plain_bytes()];
             // SAFETY: the memory of the vector stays where it is while it moves into `buffers`, which outlives the views.
-            let span = unsafe { Span::from_raw(buffer.as_mut_ptr(), buffer.len()) };
+            let span = unsafe { MemorySpan::from_raw(buffer.as_mut_ptr(), buffer.len()) };
             if block.is_read {
                 block.fractal.unpack(tiles, block.span, span);
             }
             let seen = &views[block.at];
-            views[block.at] = View::new(span, seen.dtype(), seen.dims(), seen.strides(), 0)?;
+            views[block.at] = StridedView::new(span, seen.dtype(), seen.dims(), seen.strides(), 0)?;
             buffers.push(buffer);
         }
         Ok(Some(views))

@@ -9,15 +9,17 @@ use ascend_tp_sys::aclrtStream;
 use crate::abi::hccl::JoinedCompute;
 use crate::base::failure::{Failure, code};
 use crate::hccl::group::Member;
-use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType, ReduceOp};
+use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
-use crate::nn::dtype::DType;
 use crate::nn::executor::Executor;
-use crate::nn::operator::{CallPlace, Joined, JoinedExchange, Tensor, ViewIndex, WorkspaceTensor};
 use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::Task;
+use ascend_tp_emulator_operators::dtype::AclType;
+use ascend_tp_emulator_operators::operator::{
+    CallPlace, CheckedTensor, Joined, JoinedExchange, ViewIndex, WorkspaceTensor,
+};
 
 /// What of a call lies in its workspace.
 pub(super) fn workspace_tensors(planned: &Executor) -> &[WorkspaceTensor] {
@@ -93,7 +95,7 @@ impl Machine {
         let count = |slot: ViewIndex| planned.tensors()[slot.0].tensor.len() as u64;
         let (function, kind, send, recv) = match joined.exchange {
             JoinedExchange::AllReduce(out) => {
-                let kind = CollectiveKind::AllReduce { count: count(out), op: ReduceOp::Sum };
+                let kind = CollectiveKind::AllReduce { count: count(out), op: CombineOp::Sum };
                 ("HcclAllReduce", kind, buffer(out)?, buffer(out)?)
             }
             JoinedExchange::AllGather([part, gathered], _) => {
@@ -101,7 +103,7 @@ impl Machine {
                 ("HcclAllGather", kind, buffer(part)?, buffer(gathered)?)
             }
             JoinedExchange::ReduceScatter(out, _) => {
-                let kind = CollectiveKind::ReduceScatter { blocks: Blocks::Uniform(count(out)), op: ReduceOp::Sum };
+                let kind = CollectiveKind::ReduceScatter { blocks: Blocks::Uniform(count(out)), op: CombineOp::Sum };
                 let product = self.workspace(planned, workspace, workspace_bytes, card)?;
                 ("HcclReduceScatter", kind, product, buffer(out)?)
             }
@@ -118,7 +120,7 @@ impl Machine {
         let moves_bytes = matches!(joined.exchange, JoinedExchange::Gathered { .. } | JoinedExchange::Dealt { .. });
         let dtype = match planned.tensors()[0].tensor.dtype {
             _ if moves_bytes => DataType::Int8,
-            DType::F16 => DataType::Fp16,
+            AclType::F16 => DataType::Fp16,
             _ => DataType::Bf16,
         };
         // Tokens are packed before they move and unpacked behind: that hides nothing of the exchange.
@@ -133,7 +135,7 @@ impl Machine {
 }
 
 /// The bytes of a dense tensor in the memory from its storage on.
-fn elements(span: &RawSpan, tensor: &Tensor) -> RawSpan {
+fn elements(span: &RawSpan, tensor: &CheckedTensor) -> RawSpan {
     let size = tensor.dtype.size();
     span.slice(tensor.offset.unsigned_abs() * size, tensor.len() * size)
 }

@@ -1,4 +1,4 @@
-//! The aclnn operators: both phases of every operator, over the rows of [`crate::nn::operator`].
+//! The aclnn operators: both phases of every operator, over the rows of [`ascend_tp_emulator_operators::operator`].
 //!
 //! Input: the C arguments of a first phase. Output: an executor handle and the size of the workspace; then, from the second
 //! phase, a task on the stream. Invariants: the first phase looks at host data only and refuses what the operator's row
@@ -14,12 +14,9 @@ mod weights;
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Weak};
 
-use ascend_tp_sys::{
-    aclBoolArray, aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList,
-    aclrtStream,
-};
+use ascend_tp_sys::{aclOpExecutor, aclrtStream};
 
-use self::argument::CArgument;
+pub(super) use self::argument::CArgument;
 use self::blocked::Blocks;
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
@@ -27,14 +24,18 @@ use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
 use crate::nn::executor::{Bound, Executor, RunMemory};
-use crate::nn::operator::{self, Argument, Decided, Kernel, Refusal, Views};
-use crate::nn::raw::Span;
-use crate::nn::view::View;
-use crate::nn::{Tiles, dtype};
 use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::{Task, Workers};
-use crate::timed::load;
+use ascend_tp_emulator_operators::operator::{self, CallArgument, Decided, OperatorKernel, Refusal, StridedViews};
+use ascend_tp_emulator_operators::raw::MemorySpan;
+use ascend_tp_emulator_operators::view::StridedView;
+use ascend_tp_emulator_operators::{Tiles, dtype};
+
+/// Whether the operator called `name` has a row.
+pub(super) fn is_modelled(name: &str) -> bool {
+    operator::find(name).is_some()
+}
 
 /// A refusal of an operator's row as the failure of the call.
 fn refused(refusal: Refusal) -> Failure {
@@ -50,45 +51,24 @@ impl Tiles for WorkerTiles<'_> {
     }
 }
 
-macro_rules! plan_methods {
-    (
-        required { $($required:tt)* }
-        optional { $($optional:tt)* }
-        operators { $( $run:ident, $plan:ident $arguments:tt; )* }
-        dropin {
-            functions { $($dropin:tt)* }
-            operators { $( [$since:literal] $dropin_run:ident, $dropin_plan:ident $dropin_arguments:tt; )* }
-        }
-    ) => {
-        plan_methods! { $( $run, $plan $arguments; )* $( $dropin_run, $dropin_plan $dropin_arguments; )* }
-    };
-    ($( $run:ident, $plan:ident($($arg:ident: $ty:ty),* $(,)?); )*) => {
-        impl Machine {
-            $( pub(super) unsafe fn $plan(
-                &self, $($arg: $ty,)* workspace_size: Out<u64>, executor: Out<*mut aclOpExecutor>,
-            ) -> Result<(), Failure> {
-                let arguments = {
-                    let objects = self.aclnn().lock();
-                    // SAFETY: the C caller passes arguments as the declaration of this function asks for.
-                    vec![ $( unsafe { $arg.argument(stringify!($arg), &objects) }? ),* ]
-                };
-                self.plan_operator(stringify!($run), arguments, workspace_size, executor)
-            } )*
-        }
-    };
-}
-
-ascend_tp_sys::for_each_symbol!(plan_methods);
-
 impl Machine {
-    /// First phase of the operator called `name`.
-    fn plan_operator(
+    /// First phase of the operator called `name`; each argument with what the declaration calls it.
+    ///
+    /// # Safety
+    /// Arguments are as the declaration of the operator asks for.
+    pub(super) unsafe fn plan_operator(
         &self,
         name: &'static str,
-        arguments: Vec<Argument>,
+        arguments: &[(&str, CArgument)],
         workspace_size: Out<u64>,
         executor: Out<*mut aclOpExecutor>,
     ) -> Result<(), Failure> {
+        let arguments = {
+            let objects = self.aclnn().lock();
+            // SAFETY: a text is what the declaration asks for.
+            let on_host = |&(name, argument): &(&str, CArgument)| unsafe { argument.on_host(name, &objects) };
+            arguments.iter().map(on_host).collect::<Result<Vec<CallArgument>, Failure>>()?
+        };
         if workspace_size.is_null() || executor.is_null() {
             let which = if executor.is_null() { "executor" } else { "workspaceSize" };
             return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: {which}: is NULL and must be given")));
@@ -97,7 +77,7 @@ impl Machine {
             Failure::new(code::FEATURE_NOT_SUPPORTED, format!("{name} is not modelled by this emulator"))
         })?;
         let call = operator::check(signature, arguments).map_err(refused)?;
-        let plan = (signature.operator.plan)(&call).map_err(refused)?;
+        let plan = call.plan().map_err(refused)?;
         if let Some(strict) = self.strict() {
             let note = |text: &String| Report::new(ReportKind::Misuse, text, self.here().into_iter().collect());
             plan.notes.iter().for_each(|text| strict.tell_note(&note(text)));
@@ -105,7 +85,7 @@ impl Machine {
         if let Some(joined) = &plan.joined {
             self.joined_member(name, joined, self.current_card()?)?;
         }
-        let cost = self.operator_load(name, || load::work(name, &call, &plan));
+        let cost = self.operator_load(name, || operator::work(name, &call, &plan));
         let blocked = plan.blocked.and_then(|(slot, fractal)| {
             let placed = call.slots().find(|placed| placed.tensor.slot == slot)?;
             Some((placed.tensor.handle, fractal))
@@ -166,7 +146,7 @@ impl Machine {
     fn bind(
         &self,
         planned: &Executor,
-        kernel: Kernel,
+        kernel: OperatorKernel,
         workspace: *mut c_void,
         workspace_bytes: u64,
         card: u32,
@@ -183,7 +163,7 @@ impl Machine {
             let span = if let Some(span) = span {
                 // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
                 // it keeps the allocation mapped for as long as the view is used.
-                let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
+                let raw = unsafe { MemorySpan::from_raw(span.bytes(), span.len_bytes()) };
                 accesses.extend(self.watched(|| vec![bound.access(&span)]));
                 spans.push(span);
                 raw
@@ -191,13 +171,17 @@ impl Machine {
                 empty_span()
             };
             blocks.keep(i, bound, span);
-            views.push(View::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
+            views.push(
+                StridedView::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?,
+            );
         }
         for (tensor, span) in joined::workspace_tensors(planned).iter().zip(scratch.iter().cycle()) {
             // SAFETY: as above: the workspace moves into the task below, together with the view.
-            let raw = unsafe { Span::from_raw(span.bytes(), span.len_bytes()) };
+            let raw = unsafe { MemorySpan::from_raw(span.bytes(), span.len_bytes()) };
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
-            views.push(View::new(raw, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?);
+            views.push(
+                StridedView::new(raw, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?,
+            );
         }
         if !self.has_numbers() {
             return Ok((None, accesses));
@@ -215,7 +199,7 @@ impl Machine {
             let failed = |text| Failure::new(code::AICORE_EXCEPTION, text);
             let apart = blocks.opened(&WorkerTiles(workers), &views, &mut buffers).map_err(failed)?;
             let views = apart.as_deref().unwrap_or(&views);
-            kernel(&Views::new(views, &decided), &WorkerTiles(workers)).map_err(failed)?;
+            kernel(&StridedViews::new(views, &decided), &WorkerTiles(workers)).map_err(failed)?;
             for (slot, dims) in decided.take() {
                 objects.lock().reshape(handles[slot.0], &dims);
             }
@@ -283,9 +267,9 @@ impl Machine {
 }
 
 /// Memory of no bytes, for tensors without elements.
-fn empty_span() -> Span {
+fn empty_span() -> MemorySpan {
     // SAFETY: no byte of the span exists, so none can be accessed.
-    unsafe { Span::from_raw(std::ptr::dangling_mut(), 0) }
+    unsafe { MemorySpan::from_raw(std::ptr::dangling_mut(), 0) }
 }
 
 /// A failure of the memory of the tensor at a position of the call.
@@ -293,7 +277,7 @@ fn in_tensor(position: usize, failure: &Failure) -> Failure {
     Failure::new(failure.code, format!("tensor {position}: {}", failure.message))
 }
 
-fn misaligned(address: usize, dtype: dtype::DType) -> String {
+fn misaligned(address: usize, dtype: dtype::AclType) -> String {
     format!("expected an address that is a multiple of {} bytes for {dtype}, found {address:#x}", dtype.size())
 }
 

@@ -17,11 +17,11 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::raw::load_array;
-use crate::nn::dtype::DType;
 use crate::nn::executor::Counted;
 use crate::nn::objects::Object;
 use crate::nn::objects::wrong;
-use crate::nn::operator::{Scalar, TensorDesc};
+use ascend_tp_emulator_operators::dtype::AclType;
+use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
 
 /// The fields of a tensor as C passes them.
 struct TensorArguments {
@@ -79,7 +79,7 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     if value.is_null() {
         return Err(Failure::new(code::NULL_POINTER_ACLNN, "value: is NULL and must be given"));
     }
-    let Some(dtype) = DType::from_acl(data_type.0).filter(|dtype| *dtype != DType::C64) else {
+    let Some(dtype) = AclType::from_acl(data_type.0).filter(|dtype| *dtype != AclType::C64) else {
         let what = format!("dataType: aclDataType {} is not modelled for scalars", data_type.0);
         return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
     };
@@ -92,18 +92,18 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     wide[..bytes.len()].copy_from_slice(bytes);
     let bits = u64::from_le_bytes(wide);
     Ok(match dtype {
-        DType::F32 => real(f64::from(f32::from_bits(bits as u32))),
-        DType::F64 => real(f64::from_bits(bits)),
-        DType::F16 => real(f16::from_bits(bits as u16).to_f64()),
-        DType::BF16 => real(bf16::from_bits(bits as u16).to_f64()),
-        DType::I8 => whole(i64::from(bits as i8)),
-        DType::I16 => whole(i64::from(bits as i16)),
-        DType::I32 => whole(i64::from(bits as i32)),
-        DType::I64 | DType::U64 | DType::C64 => whole(bits.cast_signed()),
-        DType::U8 => whole(i64::from(bits as u8)),
-        DType::U16 => whole(i64::from(bits as u16)),
-        DType::U32 => whole(i64::from(bits as u32)),
-        DType::Bool => whole(i64::from(bits as u8 != 0)),
+        AclType::F32 => real(f64::from(f32::from_bits(bits as u32))),
+        AclType::F64 => real(f64::from_bits(bits)),
+        AclType::F16 => real(f16::from_bits(bits as u16).to_f64()),
+        AclType::BF16 => real(bf16::from_bits(bits as u16).to_f64()),
+        AclType::I8 => whole(i64::from(bits as i8)),
+        AclType::I16 => whole(i64::from(bits as i16)),
+        AclType::I32 => whole(i64::from(bits as i32)),
+        AclType::I64 | AclType::U64 | AclType::C64 => whole(bits.cast_signed()),
+        AclType::U8 => whole(i64::from(bits as u8)),
+        AclType::U16 => whole(i64::from(bits as u16)),
+        AclType::U32 => whole(i64::from(bits as u32)),
+        AclType::Bool => whole(i64::from(bits as u8 != 0)),
     })
 }
 

@@ -9,15 +9,15 @@ use super::objects::give_array;
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::nn::dtype::DType;
-use crate::nn::fractal::{FRACTAL_NZ, Fractal};
+use ascend_tp_emulator_operators::dtype::AclType;
+use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
 
 /// The blocks of matrices of these dims.
 fn blocks(name: &str, data_type: i32, dims: &[i64], most: usize) -> Result<Fractal, Failure> {
     let dims_of =
         || dims.iter().map(|&dim| usize::try_from(dim).ok().filter(|&dim| dim > 0)).collect::<Option<Vec<_>>>();
     let legal = (2..=most).contains(&dims.len());
-    let found = dims_of().filter(|_| legal).and_then(|dims| Fractal::of(DType::from_acl(data_type)?, &dims));
+    let found = dims_of().filter(|_| legal).and_then(|dims| Fractal::of(AclType::from_acl(data_type)?, &dims));
     found.ok_or_else(|| {
         let what = format!(
             "{name}: expected 2 to {most} dims of at least 1 of FLOAT16 (1), BFLOAT16 (27) or INT8 (2), found {dims:?} of \
@@ -35,7 +35,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let dims = self.aclnn().lock().ints("tensorShape", tensor_shape)?.to_vec();
         let fractal = blocks("tensorShape", aclDataType::ACL_FLOAT16.0, &dims, 3)?;
-        weight_tensor_size.set("weightTensorSize", fractal.len() as u64)
+        weight_tensor_size.set("weightTensorSize", fractal.storage_len() as u64)
     }
 
     pub(in crate::abi) fn aclnnCalculateMatmulWeightSizeV2(
@@ -46,7 +46,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let dims = self.aclnn().lock().ints("tensorShape", tensor_shape)?.to_vec();
         let fractal = blocks("tensorShape", data_type.0, &dims, 6)?;
-        weight_tensor_size.set("weightTensorSize", fractal.len() as u64)
+        weight_tensor_size.set("weightTensorSize", fractal.storage_len() as u64)
     }
 
     pub(in crate::abi) unsafe fn aclnnNpuFormatCastCalculateSizeAndFormat(

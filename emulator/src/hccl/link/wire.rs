@@ -296,7 +296,7 @@ pub(crate) fn read<T: for<'a> Deserialize<'a>>(from: &mut impl Read, payload: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hccl::ReduceOp;
+    use crate::hccl::CombineOp;
 
     fn nowhere(place: PeerBuffer) -> Result<RawSpan, Failure> {
         Err(Failure::new(code::HCCL_INTERNAL, format!("{place:?}")))
@@ -306,7 +306,7 @@ mod tests {
     fn frames_come_out_as_they_went_in() {
         let call = CollectiveCall {
             name: "HcclAllReduce",
-            kind: CollectiveKind::AllReduce { count: 5, op: ReduceOp::Max },
+            kind: CollectiveKind::AllReduce { count: 5, op: CombineOp::Max },
             dtype: DataType::Bf16,
             send: None,
             recv: None,

@@ -1,0 +1,474 @@
+//! Scaled dot-product attention with grouped key/value heads, masks and per-batch lengths.
+//!
+//! Input: queries `[B, N, Sq, D]`, keys and values `[Nkv, Skv, D]` per batch, lengths, and who may see whom.
+//! Output: `softmax(scale * q k^T + mask) v` of the shape of the queries, and what is wanted of the softmax of each row;
+//! [`gradient`] has the way back, and [`merge`] makes one of two that saw different keys.
+//! The masks are read first, so that keys which no row of a block sees cost nothing; then blocks of rows meet blocks of
+//! keys, with a softmax that is corrected when a greater score appears (Milakov and Gimelshein, "Online normalizer
+//! calculation for softmax", 2018). Ranges of keys are computed each by itself and merged in order: for a few rows, as in
+//! decoding, by several threads, and their keys are read in place.
+//! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; scratch is as large as one block
+//! of keys, never `Sq x Skv`; a row that sees nothing, or lies past its length, is zeros. The bits of a row are those of its
+//! query, the keys it sees and where they lie: ranges and blocks begin at fixed keys, pieces of a cache's blocks too, and products
+//! have one order, so neither other rows nor their number, tiles or threads decide, and a key that is hidden from a row adds
+//! nothing to it. In a cache whose blocks are multiples of 256 keys they are those of the same keys beside each other.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::lane::Lane;
+use super::math;
+use super::matmul::Precision;
+use super::panel::{PanelPacking, PanelScratch, add_product, line_stride, sized};
+use super::simd::block::{RUN, WIDTH};
+use super::simd::dot::{self, MOST_VECTORS, PADDING, Vectors};
+use super::view::StridedView;
+use super::{Serial, Tiles};
+use crate::simd::isa::{Isa, isa};
+
+/// Query rows computed together.
+const ROWS: usize = 64;
+/// Keys of a block, of which the scores are taken together.
+const KEYS: usize = 256;
+/// Up to this many rows each range is a tile, and keys are read where they lie.
+const FEW_ROWS: usize = 16;
+/// Keys of a range, a number of blocks.
+const RANGE: usize = 2 * KEYS;
+/// Multiplications below which waking another thread takes longer than it saves.
+const SMALL: usize = 1 << 17;
+
+/// Keys, values and lengths of one batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    /// `[Nkv, Skv, D]`, or the blocks of a cache, `[blocks, Nkv, block, D]`.
+    pub(crate) key: StridedView,
+    /// `[Nkv, Skv, Dv]`, or `[blocks, Nkv, block, Dv]`.
+    pub(crate) value: StridedView,
+    /// If keys and values lie in a cache: which of its blocks, in the order of the keys.
+    pub(crate) blocks: Option<Vec<usize>>,
+    /// Valid query rows; the rest of the output is zeros.
+    pub(crate) query_len: usize,
+    /// Valid keys; no row sees those behind them.
+    pub(crate) key_len: usize,
+    /// `[Sq, Skv]` of one-byte elements; not zero means masked. May be larger than the lengths.
+    pub(crate) mask: Option<StridedView>,
+    /// Row `i` sees no key below `i - before`.
+    pub(crate) before: i64,
+    /// Row `i` sees no key above `i + after`.
+    pub(crate) after: i64,
+}
+
+/// What [`attention`] computes.
+#[derive(Clone, Debug)]
+pub(crate) struct Attention {
+    /// `[B, N, Sq, D]`; N is a multiple of the key/value heads.
+    pub(crate) query: StridedView,
+    /// One entry per batch.
+    pub(crate) batches: Vec<Batch>,
+    /// Factor of the scores.
+    pub(crate) scale: f32,
+    /// `[B, N, Sq, Dv]`.
+    pub(crate) out: StridedView,
+    /// What else is wanted of each row.
+    pub(crate) statistics: Statistics,
+}
+
+/// What is kept of the softmax of each row, in f32.
+#[derive(Clone, Debug)]
+pub(crate) enum Statistics {
+    None,
+    /// `[B, N, Sq]`: log of the sum of the exponentials; +inf for a row that sees nothing.
+    LogSumExp(StridedView),
+    /// `[B, N, Sq, 8]` each: the greatest score and the sum of the exponentials of what the scores are below it, eight times;
+    /// the least finite number and 0 for a row that sees nothing.
+    MaxAndSum(StridedView, StridedView),
+}
+
+/// How often [`Statistics::MaxAndSum`] has each number: a vector register's block of f32.
+pub(crate) const COPIES: usize = 8;
+
+impl Statistics {
+    /// The same with other views.
+    pub(crate) fn map(&self, change: impl Fn(&StridedView) -> StridedView) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::LogSumExp(sums) => Self::LogSumExp(change(sums)),
+            Self::MaxAndSum(max, sum) => Self::MaxAndSum(change(max), change(sum)),
+        }
+    }
+
+    /// Stores those of a row.
+    fn store(&self, row: usize, (max, sum): (f32, f32), is_blind: bool) {
+        match self {
+            Self::None => {}
+            Self::LogSumExp(sums) => {
+                f32::store(sums, row, &[if is_blind { f32::INFINITY } else { max + sum.ln() }]);
+            }
+            Self::MaxAndSum(greatest, sums) => {
+                let (max, sum) = if is_blind { (f32::MIN, 0.0) } else { (max, sum) };
+                f32::store(greatest, row * COPIES, &[max; COPIES]);
+                f32::store(sums, row * COPIES, &[sum; COPIES]);
+            }
+        }
+    }
+}
+
+/// Which keys a query position sees.
+#[derive(Clone, Debug)]
+struct VisibleKeys {
+    /// From the first to past the last.
+    keys: Range<usize>,
+    /// Whether the mask hides some of them.
+    gaps: bool,
+}
+
+impl Batch {
+    /// Heads of keys and values.
+    fn kv_heads(&self) -> usize {
+        let dims = self.key.dims();
+        dims[dims.len() - 3]
+    }
+
+    /// Up to where the keys from `start` on are taken together: they lie beside each other and belong to one block of [`KEYS`].
+    fn piece_end(&self, start: usize) -> usize {
+        let end = (start + 1).next_multiple_of(KEYS);
+        match &self.blocks {
+            Some(_) => end.min((start + 1).next_multiple_of(self.key.dims()[2])),
+            None => end,
+        }
+    }
+
+    /// The keys or the values of a piece, `[len, D]`.
+    fn piece(&self, all: &StridedView, head: usize, keys: &Range<usize>) -> StridedView {
+        let Some(blocks) = &self.blocks else {
+            return all.at(0, head).slice(0, keys.start, keys.len(), 1);
+        };
+        let block = all.dims()[2];
+        all.at(0, blocks[keys.start / block]).at(0, head).slice(0, keys.start % block, keys.len(), 1)
+    }
+
+    /// What each of `rows` positions sees.
+    fn sights(&self, rows: usize) -> Vec<VisibleKeys> {
+        let mut hidden = vec![0u8; if self.mask.is_some() { self.key_len } else { 0 }];
+        let limit = self.key_len as i64;
+        let sight = |i: usize| {
+            if i >= self.query_len {
+                return VisibleKeys { keys: 0..0, gaps: false };
+            }
+            let low = (i as i64).saturating_sub(self.before).clamp(0, limit) as usize;
+            let high = (i as i64).saturating_add(self.after).saturating_add(1).clamp(0, limit) as usize;
+            let band = low..high.max(low);
+            let Some(mask) = &self.mask else { return VisibleKeys { keys: band, gaps: false } };
+            let hidden = &mut hidden[..band.len()];
+            mask.at(0, i).slice(0, band.start, band.len(), 1).read(0, hidden);
+            let (seen, count) = math::zeros(hidden);
+            VisibleKeys { gaps: count < seen.len(), keys: band.start + seen.start..band.start + seen.end }
+        };
+        (0..rows).map(sight).collect()
+    }
+}
+
+/// Computes `job.out` and `job.statistics`.
+pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
+    attend(tiles, isa(), job);
+}
+
+fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
+    if job.out.is_empty() {
+        return;
+    }
+    let &[_, heads, rows, depth] = job.query.dims() else {
+        unreachable!("queries have four dims");
+    };
+    let kv_heads = job.batches[0].kv_heads();
+    let group = heads / kv_heads;
+    let sights: Vec<Vec<VisibleKeys>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
+    // The query heads of one key/value head are consecutive, so their rows form one long matrix.
+    let (query, out) = (job.query.split(1, kv_heads, group), job.out.split(1, kv_heads, group));
+    let statistics = job.statistics.map(|view| view.split(1, kv_heads, group));
+    let blocks = (group * rows).div_ceil(ROWS);
+    let few = group * rows <= FEW_ROWS;
+    let head_of = |tile: usize| {
+        let (batch, head) = (tile / kv_heads, tile % kv_heads);
+        let part = |view: &StridedView| view.at(0, batch).at(0, head).collapsed();
+        AttentionHead {
+            isa,
+            batch: &job.batches[batch],
+            sights: &sights[batch],
+            head,
+            scale: job.scale,
+            query: part(&query),
+            depth,
+            width: job.out.dims()[3],
+            out: part(&out),
+            statistics: statistics.map(part),
+        }
+    };
+    let longest = |batch: &Vec<VisibleKeys>| batch.iter().map(|sight| sight.keys.len()).max().unwrap_or(0);
+    let keys = sights.iter().map(longest).max().unwrap_or(0);
+    let pairs = job.batches.len() * kv_heads;
+    let tiles = if pairs * group * rows * keys * depth < SMALL { &Serial } else { tiles };
+    let most_ranges = sights.iter().map(|batch| ranges(&union(batch.iter())).len()).max().unwrap_or(0);
+    if !few || most_ranges <= 1 {
+        tiles.run(pairs * blocks, &|tile| {
+            let (head, block) = (head_of(tile / blocks), tile % blocks);
+            let rows = block * ROWS..((block + 1) * ROWS).min(group * rows);
+            let keys = head.keys(&rows);
+            head.finish(&rows, head.weigh(&rows, &keys));
+        });
+        return;
+    }
+    let rows = 0..group * rows;
+    let parts: Vec<Mutex<Option<WeightedValues>>> = (0..pairs * most_ranges).map(|_| Mutex::new(None)).collect();
+    tiles.run(parts.len(), &|tile| {
+        let head = head_of(tile / most_ranges);
+        let keys = head.keys(&rows);
+        if let Some(range) = ranges(&keys).nth(tile % most_ranges) {
+            let weighed = head.weigh(&rows, &range_keys(range, &keys));
+            *parts[tile].lock().unwrap_or_else(PoisonError::into_inner) = Some(weighed);
+        }
+    });
+    let mut parts = parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
+    for pair in 0..pairs {
+        let head = head_of(pair);
+        head.finish(&rows, WeightedValues::merged(parts.by_ref().take(most_ranges).flatten(), rows.len(), head.width));
+    }
+}
+
+/// The ranges that have some of the keys.
+fn ranges(keys: &Range<usize>) -> Range<usize> {
+    keys.start / RANGE..keys.end.div_ceil(RANGE)
+}
+
+/// Those of the keys that a range has.
+fn range_keys(range: usize, keys: &Range<usize>) -> Range<usize> {
+    keys.start.max(range * RANGE)..keys.end.min((range + 1) * RANGE)
+}
+
+/// From the first to past the last key that any of them sees.
+fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
+    let seen = sights.filter(|sight| !sight.keys.is_empty()).map(|sight| sight.keys.clone());
+    seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+}
+
+/// The rows of the query heads that share one key/value head, `[group * Sq, D]`.
+struct AttentionHead<'a> {
+    isa: Isa,
+    batch: &'a Batch,
+    /// Per query position.
+    sights: &'a [VisibleKeys],
+    /// Of the keys and values.
+    head: usize,
+    scale: f32,
+    query: StridedView,
+    depth: usize,
+    width: usize,
+    out: StridedView,
+    statistics: Statistics,
+}
+
+/// Values weighed by the exponentials of scores of which the greatest is `max`, and the sum of those weights, per row.
+struct WeightedValues {
+    max: Vec<f32>,
+    sum: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl WeightedValues {
+    fn new(rows: usize, width: usize) -> Self {
+        Self { max: vec![f32::NEG_INFINITY; rows], sum: vec![0.0; rows], values: vec![0.0; rows * width] }
+    }
+
+    /// Makes `max` the reference of a row if it is greater than the present one; gives the shift of its scores.
+    fn raise(&mut self, row: usize, max: f32) -> f32 {
+        let old = self.max[row];
+        if max > old {
+            let width = self.values.len() / self.max.len();
+            let factor = (old - max).exp();
+            self.max[row] = max;
+            self.sum[row] *= factor;
+            math::scale(&mut self.values[row * width..(row + 1) * width], factor);
+        }
+        // Where all scores are minus infinity their weights are 0.
+        if self.max[row] == f32::NEG_INFINITY { 0.0 } else { self.max[row] }
+    }
+
+    /// What ranges of keys gave, in order.
+    fn merged(parts: impl Iterator<Item = Self>, rows: usize, width: usize) -> Self {
+        let joined = parts.reduce(|mut whole, part| {
+            whole.merge(&part);
+            whole
+        });
+        joined.unwrap_or_else(|| Self::new(rows, width))
+    }
+
+    /// Adds what other keys gave.
+    fn merge(&mut self, other: &Self) {
+        let width = self.values.len() / self.max.len();
+        for row in 0..self.max.len() {
+            let shift = self.raise(row, other.max[row]);
+            let factor = (other.max[row] - shift).exp();
+            self.sum[row] += other.sum[row] * factor;
+            let columns = row * width..(row + 1) * width;
+            math::add_scaled(&mut self.values[columns.clone()], &other.values[columns], factor);
+        }
+    }
+}
+
+/// Room for a block of keys, kept from tile to tile.
+#[derive(Default)]
+struct AttentionScratch {
+    /// Rows of queries, each padded with zeros to a multiple of `PADDING`.
+    query: Vec<f32>,
+    scores: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    sums: Vec<f32>,
+    stage: PanelScratch<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<AttentionScratch> = RefCell::default();
+}
+
+impl AttentionHead<'_> {
+    fn sight(&self, row: usize) -> &VisibleKeys {
+        &self.sights[row % self.sights.len()]
+    }
+
+    /// The keys that some of the rows see.
+    fn keys(&self, rows: &Range<usize>) -> Range<usize> {
+        union(rows.clone().map(|row| self.sight(row)))
+    }
+
+    /// The values of `keys` weighed for each of `rows`.
+    fn weigh(&self, rows: &Range<usize>, keys: &Range<usize>) -> WeightedValues {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let stride = self.depth.next_multiple_of(PADDING);
+            let query = sized(&mut scratch.query, rows.len() * stride);
+            for (row, line) in rows.clone().zip(query.chunks_exact_mut(stride)) {
+                f32::load(&self.query, row * self.depth, &mut line[..self.depth]);
+                line[self.depth..].fill(0.0);
+            }
+            let parts = ranges(keys).map(|range| {
+                let keys = range_keys(range, keys);
+                let mut part = WeightedValues::new(rows.len(), self.width);
+                // Products over keys are taken in runs, which begin at fixed keys as well.
+                let mut start = keys.start / RUN * RUN;
+                while start < keys.end {
+                    let end = self.batch.piece_end(start).min(keys.end);
+                    self.add(rows, &(start..end), scratch, &mut part);
+                    start = end;
+                }
+                part
+            });
+            WeightedValues::merged(parts, rows.len(), self.width)
+        })
+    }
+
+    /// Adds the values of a block of keys.
+    fn add(
+        &self,
+        rows: &Range<usize>,
+        block: &Range<usize>,
+        scratch: &mut AttentionScratch,
+        weighed: &mut WeightedValues,
+    ) {
+        let (count, len, isa) = (rows.len(), block.len(), self.isa);
+        let packing = PanelPacking { isa, precision: Precision::Keep };
+        let [key, value] = [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));
+        let in_place = |view: &StridedView| view.strides()[1] == 1;
+        let few = count <= FEW_ROWS && in_place(&key) && in_place(&value);
+        let query_stride = self.depth.next_multiple_of(PADDING);
+        let stride = if few { len } else { len.next_multiple_of(WIDTH) };
+        let scores = sized(&mut scratch.scores, count * stride);
+        if few {
+            dot::prefetch_rows(&value.rows(0, len));
+            let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
+            let keys = key.rows(0, len);
+            let vectors = scratch.query[..count * query_stride].chunks(MOST_VECTORS * query_stride);
+            for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
+                dot::dots(isa, element, &keys, Vectors::Singles(vectors), scores);
+            }
+        } else {
+            let keys = sized(&mut scratch.keys, stride * line_stride::<f32>(self.depth));
+            packing.slabs(&key, &mut scratch.stage, keys);
+            scores.fill(0.0);
+            add_product(isa, (&scratch.query, query_stride), keys, (count, self.depth), scores);
+        }
+        for (i, line) in scores.chunks_exact_mut(stride).enumerate() {
+            self.weights(rows.start + i, block, &mut line[..len], weighed, i);
+        }
+        let columns = self.width.next_multiple_of(WIDTH);
+        let values = sized(&mut scratch.values, columns * line_stride::<f32>(len));
+        packing.slabs(&value.permute(&[1, 0]), &mut scratch.stage, values);
+        let sums = sized(&mut scratch.sums, count * columns);
+        sums.fill(0.0);
+        let slab_len = WIDTH * line_stride::<f32>(len);
+        if scores.chunks_exact(stride).any(|line| math::has_zero(&line[..len]))
+            && !values.chunks_exact(slab_len).all(|slab| math::are_finite(&slab[..WIDTH * len]))
+        {
+            // Zero times such a value is no number, while a key of weight zero adds nothing.
+            for (line, sums) in scores.chunks_exact(stride).zip(sums.chunks_exact_mut(columns)) {
+                let mut values = values.to_vec();
+                for slab in values.chunks_exact_mut(slab_len) {
+                    let rows = slab.chunks_exact_mut(WIDTH).zip(line);
+                    rows.filter(|(_, weight)| **weight == 0.0).for_each(|(row, _)| row.fill(0.0));
+                }
+                add_product(isa, (line, stride), &values, (1, len), sums);
+            }
+        } else {
+            add_product(isa, (scores, stride), values, (count, len), sums);
+        }
+        for (values, sums) in weighed.values.chunks_exact_mut(self.width).zip(sums.chunks_exact(columns)) {
+            math::add(values, &sums[..self.width]);
+        }
+    }
+
+    /// Turns the products of a row with a block of keys into weights, 0 for what it does not see, and counts them.
+    fn weights(&self, row: usize, block: &Range<usize>, line: &mut [f32], weighed: &mut WeightedValues, i: usize) {
+        let sight = self.sight(row);
+        let from = sight.keys.start.clamp(block.start, block.end) - block.start;
+        let to = sight.keys.end.clamp(block.start, block.end) - block.start;
+        line[..from].fill(0.0);
+        line[to.max(from)..].fill(0.0);
+        if from >= to {
+            return;
+        }
+        let seen = &mut line[from..to];
+        math::scale(seen, self.scale);
+        if sight.gaps
+            && let Some(mask) = &self.batch.mask
+        {
+            let mut hidden = [0u8; KEYS];
+            let hidden = &mut hidden[..seen.len()];
+            mask.at(0, row % self.sights.len()).slice(0, block.start + from, seen.len(), 1).read(0, hidden);
+            for (score, _) in seen.iter_mut().zip(hidden).filter(|(_, hidden)| **hidden != 0) {
+                *score = f32::NEG_INFINITY;
+            }
+        }
+        let shift = weighed.raise(i, math::greatest(seen));
+        weighed.sum[i] += math::exp_shifted(seen, shift);
+    }
+
+    /// Stores the means of the values.
+    fn finish(&self, rows: &Range<usize>, weighed: WeightedValues) {
+        let WeightedValues { max, sum, mut values } = weighed;
+        let means = values.chunks_exact_mut(self.width);
+        for (i, ((mean, &max), &sum)) in means.zip(&max).zip(&sum).enumerate() {
+            let blind = self.sight(rows.start + i).keys.is_empty();
+            // Of keys that are seen one at least has weight 1, unless scores are infinite or no numbers.
+            let factor = if blind { 0.0 } else { 1.0 / sum };
+            // Sums of a row may have met zeros of keys it does not see, of either sign: zeros are positive.
+            mean.iter_mut().for_each(|value| *value = *value * factor + 0.0);
+            self.statistics.store(rows.start + i, (max, sum), blind);
+        }
+        f32::store(&self.out, rows.start * self.width, &values);
+    }
+}
+
+pub(crate) mod gradient;
+pub(crate) mod merge;
+#[cfg(test)]
+mod tests;

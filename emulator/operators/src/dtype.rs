@@ -1,0 +1,229 @@
+//! Element types of the emulated operators: numbering, size, printed names and type promotion.
+//!
+//! Input: an `aclDataType` code. Output: an [`AclType`] or nothing when the emulator models no arithmetic for the code.
+//! Invariant: names are the spellings of the operator documentation, so that messages can be searched for there.
+//! Of complex types one is modelled, whose parts are FLOAT: no kernel computes in it, but in its parts. Quantised and 8-bit floating
+//! point types are not.
+
+use std::fmt;
+
+/// An element type the emulated operators compute with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AclType {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of an IEEE single: 8 bits of exponent, 7 of fraction.
+    BF16,
+    /// IEEE double precision.
+    F64,
+    /// 8-bit signed integer.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// 8-bit unsigned integer.
+    U8,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
+    /// One byte: zero is false, anything else is true; the emulator writes 0 or 1.
+    Bool,
+    /// Two of single precision: the real and the imaginary part.
+    C64,
+}
+
+/// Which accumulator an element type is computed in: see [`crate::lane`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneKind {
+    /// f32, f16 and bf16 compute in f32.
+    Single,
+    /// f64 computes in f64.
+    Double,
+    /// Integers and booleans compute in i64 with wrap-around.
+    Integer,
+}
+
+impl AclType {
+    /// Every type that is computed in.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 13] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::F64,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::Bool,
+    ];
+
+    /// The type of an `aclDataType` code (`sys/include/acl.h`), if it is modelled.
+    pub const fn from_acl(code: i32) -> Option<Self> {
+        Some(match code {
+            0 => Self::F32,
+            1 => Self::F16,
+            2 => Self::I8,
+            3 => Self::I32,
+            4 => Self::U8,
+            6 => Self::I16,
+            7 => Self::U16,
+            8 => Self::U32,
+            9 => Self::I64,
+            10 => Self::U64,
+            11 => Self::F64,
+            12 => Self::Bool,
+            16 => Self::C64,
+            27 => Self::BF16,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 | Self::C64 => 8,
+        }
+    }
+
+    /// The spelling of the operator documentation.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "FLOAT",
+            Self::F16 => "FLOAT16",
+            Self::BF16 => "BFLOAT16",
+            Self::F64 => "DOUBLE",
+            Self::I8 => "INT8",
+            Self::I16 => "INT16",
+            Self::I32 => "INT32",
+            Self::I64 => "INT64",
+            Self::U8 => "UINT8",
+            Self::U16 => "UINT16",
+            Self::U32 => "UINT32",
+            Self::U64 => "UINT64",
+            Self::Bool => "BOOL",
+            Self::C64 => "COMPLEX64",
+        }
+    }
+
+    /// Whether this is a floating point type.
+    pub(crate) const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
+    }
+
+    /// The accumulator this type computes in; of a complex number those of its parts.
+    pub(crate) const fn lane(self) -> LaneKind {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 | Self::C64 => LaneKind::Single,
+            Self::F64 => LaneKind::Double,
+            _ => LaneKind::Integer,
+        }
+    }
+
+    /// The type two operands are computed in: the "type deduction rules" of the operator documentation, which are
+    /// those of PyTorch for tensors. `None` when the pair has no common type (unsigned 16 to 64 bits with another
+    /// type, complex with any other).
+    pub(crate) fn promote(self, other: Self) -> Option<Self> {
+        if self == other {
+            return Some(self);
+        }
+        let is_alone = |dtype| matches!(dtype, Self::U16 | Self::U32 | Self::U64 | Self::C64);
+        if is_alone(self) || is_alone(other) {
+            return None;
+        }
+        Some(match (self.is_float(), other.is_float()) {
+            (true, true) => match (self, other) {
+                (Self::F64, _) | (_, Self::F64) => Self::F64,
+                // f16 with bf16: neither holds the other, so the common type is f32.
+                _ => Self::F32,
+            },
+            (true, false) => self,
+            (false, true) => other,
+            (false, false) => match (self, other) {
+                (Self::Bool, integer) | (integer, Self::Bool) => integer,
+                (Self::U8, Self::I8) | (Self::I8, Self::U8) => Self::I16,
+                _ if self.size() >= other.size() => self,
+                _ => other,
+            },
+        })
+    }
+
+    /// Whether a result computed in `self` may be written to an output of type `out`: a float never becomes an
+    /// integer, and only a boolean becomes a boolean.
+    pub(crate) fn can_cast(self, out: Self) -> bool {
+        if self == out {
+            return true;
+        }
+        if self.is_float() && !out.is_float() || self == Self::C64 {
+            return false;
+        }
+        !matches!(out, Self::Bool | Self::C64)
+    }
+}
+
+impl fmt::Display for AclType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `FLOAT, FLOAT16, …` for messages and tables.
+pub(crate) fn list_names(dtypes: &[AclType]) -> String {
+    dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promotion_is_symmetric_and_idempotent() {
+        for a in AclType::ALL {
+            assert_eq!(a.promote(a), Some(a));
+            for b in AclType::ALL {
+                assert_eq!(a.promote(b), b.promote(a), "{a} with {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn promotion_of_known_pairs() {
+        assert_eq!(AclType::F16.promote(AclType::BF16), Some(AclType::F32));
+        assert_eq!(AclType::I64.promote(AclType::F16), Some(AclType::F16));
+        assert_eq!(AclType::I32.promote(AclType::I64), Some(AclType::I64));
+        assert_eq!(AclType::U8.promote(AclType::I8), Some(AclType::I16));
+        assert_eq!(AclType::Bool.promote(AclType::I32), Some(AclType::I32));
+        assert_eq!(AclType::U32.promote(AclType::I32), None);
+    }
+
+    #[test]
+    fn casts_never_drop_a_fraction_silently() {
+        assert!(AclType::I32.can_cast(AclType::F16));
+        assert!(AclType::F32.can_cast(AclType::BF16));
+        assert!(!AclType::F32.can_cast(AclType::I64));
+        assert!(!AclType::I32.can_cast(AclType::Bool));
+        assert!(AclType::Bool.can_cast(AclType::I32));
+    }
+
+    #[test]
+    fn codes_round_trip_to_the_documented_numbers() {
+        assert_eq!(AclType::from_acl(27), Some(AclType::BF16));
+        assert_eq!(AclType::from_acl(12), Some(AclType::Bool));
+        assert_eq!(AclType::from_acl(17), None, "COMPLEX128 is not modelled");
+    }
+}

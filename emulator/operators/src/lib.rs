@@ -1,0 +1,120 @@
+//! The operators of CANN on the CPU: the rules of each, and their arithmetic over strided memory.
+//!
+//! Input: views of memory and host attributes. Output: the operator's output views, or a refusal that names the parameter.
+//! Layers, each using those above it: [`dtype`] and [`raw`]; [`fractal`]; [`view`], `lane` and `math`; the kernels (`elementwise`,
+//! `matmul`, `quantize`, `weight_quantize`, `attention`, `norm`, `rotary`, `reduce`, `order`, `index`, `distinct`, `experts`,
+//! `dispatch`, `remap`, `resample`, `convolution`, `deformable`, `window`, `channel_norm`, `distance`, `loss`, `ctc`, `random`,
+//! `optimizer`); and [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and the plan
+//! that ends in a kernel. Beside them: [`combine`], the arithmetic of collectives, and [`limits`], what this host can do at most.
+//! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
+//! tiles; f16 and bf16 accumulate in f32 and are rounded once.
+//! Not here: clocks, races, memory accounting, and operators without a row, which the ABI refuses by name.
+
+mod attention;
+mod channel_norm;
+pub mod combine;
+mod convolution;
+mod ctc;
+mod deformable;
+mod dispatch;
+mod distance;
+mod distinct;
+pub mod dtype;
+mod elementwise;
+mod experts;
+pub mod fractal;
+mod index;
+mod lane;
+pub mod limits;
+mod loss;
+mod math;
+mod matmul;
+mod norm;
+pub mod operator;
+mod optimizer;
+mod order;
+mod panel;
+mod prototypes;
+mod quantize;
+mod random;
+pub mod raw;
+mod reduce;
+mod remap;
+mod resample;
+mod rotary;
+pub mod saturate;
+mod signs;
+pub mod simd;
+pub mod view;
+mod weight_quantize;
+mod window;
+
+/// Something that runs independent tiles, in any order and on any threads.
+pub trait Tiles: Sync {
+    /// Calls `tile(i)` for each `i` in `0..count` and returns when all are done.
+    fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync));
+}
+
+/// Runs tiles one after the other on the calling thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Serial;
+
+impl Tiles for Serial {
+    fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
+        for i in 0..count {
+            tile(i);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dtype::AclType;
+    use super::raw::tests::span_of;
+    use super::reduce::Form;
+    use super::view::{StridedView, contiguous_strides};
+    use super::*;
+
+    /// Runs tiles on some threads, last tile first.
+    pub(crate) struct Threads(pub(crate) usize);
+
+    impl Tiles for Threads {
+        fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
+            let next = std::sync::atomic::AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..self.0 {
+                    scope.spawn(|| {
+                        loop {
+                            let taken = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            if taken >= count {
+                                break;
+                            }
+                            tile(count - 1 - taken);
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
+        let (m, k, n) = (150, 70, 600);
+        let values = |len: usize| (0..len).map(|i| ((i * 7919) % 1009) as f32 / 997.0 - 0.5).collect::<Vec<_>>();
+        let run = |tiles: &dyn Tiles| {
+            let (mut a, mut b, mut c) = (values(m * k), values(k * n), vec![0f32; m * n]);
+            let view = |data: &mut [f32], dims: &[usize]| {
+                StridedView::new(span_of(data), AclType::F32, dims, &contiguous_strides(dims), 0).unwrap()
+            };
+            let out = view(&mut c, &[m, n]);
+            matmul::matmul(tiles, &view(&mut a, &[m, k]), &view(&mut b, &[k, n]), matmul::Precision::Keep, &out);
+            reduce::softmax(tiles, &out, n, &out, Form::Plain);
+            elementwise::map1::<f32>(tiles, &out, &out, |block| elementwise::each(block, |v| v * 1.1));
+            c.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+        };
+        let alone = run(&Serial);
+        for threads in [1, 2, 5] {
+            assert!(run(&Threads(threads)) == alone, "{threads} threads");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Where keys and values lie: in tensors of batches, as sequences one behind the other, or in blocks of a cache.
+
+use std::ops::Range;
+
+use super::super::argument::CheckedTensor;
+use super::super::call::OperatorCall;
+use super::super::names::*;
+use super::super::{Attended, PartRead, Refusal, Sequence, StridedViews, ViewIndex};
+use super::lengths;
+use super::order::{Extents, Order};
+use super::request::{AttentionRequest, QueryRows};
+use crate::dtype::AclType;
+use crate::view::StridedView;
+
+/// The sizes of a cache's blocks are multiples of this.
+const BLOCK_UNIT: i64 = 16;
+/// The most keys of a block.
+const MOST_OF_BLOCK: i64 = 1024;
+/// The widest line of a cache whose heads lie beside each other: the hardware's copies reach no further.
+const WIDEST_LINE: usize = 65_535;
+
+/// A tensor of keys and one of values.
+#[derive(Clone, Copy, Debug)]
+struct KeyPart {
+    key: ViewIndex,
+    value: ViewIndex,
+    /// Of the keys.
+    extents: Extents,
+}
+
+/// What the first dim of keys and values is.
+#[derive(Clone, Debug)]
+enum FirstDim {
+    /// The batch; if there is a tensor for each, it is 1.
+    Batches,
+    /// The position, sequence behind sequence.
+    Sequences(Vec<Range<usize>>),
+    /// A block of a cache; the table says which ones a batch has, in the order of its keys.
+    Blocks(ViewIndex),
+}
+
+/// Keys and values of all batches.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    order: Order,
+    /// One for all batches, or one for each.
+    parts: Vec<KeyPart>,
+    place: FirstDim,
+    /// How many keys of each batch count.
+    pub(super) lengths: Vec<usize>,
+    /// How many keys the longest batch can have.
+    pub(super) room: usize,
+    /// Size of a value's head.
+    pub(super) value_depth: usize,
+}
+
+/// Keys and values of a batch as the kernel takes them.
+pub(super) struct BatchKeys {
+    pub(super) key: StridedView,
+    pub(super) value: StridedView,
+    pub(super) blocks: Option<Vec<usize>>,
+}
+
+impl Keys {
+    /// Checks keys, values, their lengths and the table of blocks against the queries.
+    pub(super) fn of(
+        call: &OperatorCall,
+        request: &AttentionRequest<'_>,
+        rows: &QueryRows,
+        kv_heads: usize,
+    ) -> Result<Self, Refusal> {
+        let order = match request.table {
+            Some(_) => cache_order(call, request, kv_heads)?,
+            None => rows.order,
+        };
+        let (parts, value_depth) = parts(call, request, order, kv_heads)?;
+        for part in &parts {
+            if part.extents.depth != rows.extents.depth {
+                let text =
+                    format!("expected head size {} as query has, found {}", rows.extents.depth, part.extents.depth);
+                return Err(call.refuse(KEY, text));
+            }
+        }
+        let keys = Self { order, parts, place: FirstDim::Batches, lengths: Vec::new(), room: 0, value_depth };
+        match request.table {
+            Some(table) => keys.in_blocks(call, request, rows, table),
+            None if order.is_packed() => keys.in_sequences(call, request, rows),
+            None => keys.in_batches(call, request, rows),
+        }
+    }
+
+    fn in_batches(
+        self,
+        call: &OperatorCall,
+        request: &AttentionRequest<'_>,
+        rows: &QueryRows,
+    ) -> Result<Self, Refusal> {
+        let (count, batches) = (self.parts.len(), rows.batches());
+        let listed = count != 1;
+        if listed && (count != batches || count > 256) {
+            let text = format!(
+                "expected 1 tensor, or one of batch 1 for each of {batches} batches (256 at most), found {count} keys"
+            );
+            return Err(call.refuse(KEY, text));
+        }
+        let batch = if listed { 1 } else { batches };
+        if let Some((i, part)) = self.parts.iter().enumerate().find(|(_, part)| part.extents.batch != batch) {
+            let text = format!("expected batch {batch} as query has, found {} (tensor {i})", part.extents.batch);
+            return Err(call.refuse(KEY, text));
+        }
+        let limits: Vec<usize> = (0..batches).map(|b| self.part(b).extents.len).collect();
+        let lengths = lengths::padded(call, request.key_lengths_name, request.key_lengths, &limits)?;
+        Ok(Self { lengths, room: limits.into_iter().max().unwrap_or(0), ..self })
+    }
+
+    fn in_sequences(
+        self,
+        call: &OperatorCall,
+        request: &AttentionRequest<'_>,
+        rows: &QueryRows,
+    ) -> Result<Self, Refusal> {
+        let [part] = self.parts[..] else {
+            return Err(call.refuse(KEY, format!("expected 1 tensor in this inputLayout, found {}", self.parts.len())));
+        };
+        let name = request.key_lengths_name;
+        let ranges = lengths::packed(call, name, request.key_lengths, part.extents.len)?;
+        if ranges.len() != rows.batches() {
+            let text = format!("expected {} ends as for query, found {}", rows.batches(), ranges.len());
+            return Err(call.refuse(name, text));
+        }
+        let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
+        let room = lengths.iter().copied().max().unwrap_or(0);
+        Ok(Self { lengths, room, place: FirstDim::Sequences(ranges), ..self })
+    }
+
+    fn in_blocks(
+        self,
+        call: &OperatorCall,
+        request: &AttentionRequest<'_>,
+        rows: &QueryRows,
+        table: &CheckedTensor,
+    ) -> Result<Self, Refusal> {
+        let ([part], &[lines, columns]) = (&self.parts[..], &table.dims[..]) else {
+            return Err(call.refuse(KEY, format!("expected 1 cache of blocks, found {}", self.parts.len())));
+        };
+        if lines != rows.batches() || columns == 0 {
+            let text =
+                format!("expected a line of blocks for each of {} batches, found {:?}", rows.batches(), table.dims);
+            return Err(call.refuse(request.table_name, text));
+        }
+        if request.key_lengths.is_none_or(<[i64]>::is_empty) {
+            return Err(
+                call.refuse(request.key_lengths_name, "a cache of blocks needs the lengths of keys, found NULL")
+            );
+        }
+        let room = columns * part.extents.len;
+        let limits = vec![room; lines];
+        let lengths = lengths::padded(call, request.key_lengths_name, request.key_lengths, &limits)?;
+        let place = FirstDim::Blocks(table.slot);
+        Ok(Self { lengths, room, place, ..self })
+    }
+
+    /// The tensors of a batch.
+    fn part(&self, batch: usize) -> KeyPart {
+        self.parts[if self.parts.len() == 1 { 0 } else { batch }]
+    }
+
+    /// Keys and values of a batch.
+    ///
+    /// # Errors
+    /// If the table names a block that the cache has not.
+    pub(super) fn batch(&self, views: &StridedViews<'_>, batch: usize) -> Result<BatchKeys, String> {
+        let KeyPart { key, value, extents } = self.part(batch);
+        let head_major = |slot, depth| self.order.head_major(views.of(slot), Extents { depth, ..extents });
+        let (key, value) = (head_major(key, extents.depth), head_major(value, self.value_depth));
+        let of_batch = |view: &StridedView| match &self.place {
+            FirstDim::Batches => view.at(0, if self.parts.len() == 1 { batch } else { 0 }),
+            FirstDim::Sequences(ranges) => view.at(0, 0).slice(1, ranges[batch].start, ranges[batch].len(), 1),
+            FirstDim::Blocks(_) => view.clone(),
+        };
+        let blocks = match self.place {
+            FirstDim::Blocks(table) => Some(self.blocks(views.of(table), batch, extents)?),
+            FirstDim::Batches | FirstDim::Sequences(_) => None,
+        };
+        Ok(BatchKeys { key: of_batch(&key), value: of_batch(&value), blocks })
+    }
+
+    /// The blocks of a batch that have keys which count.
+    fn blocks(&self, table: &StridedView, batch: usize, cache: Extents) -> Result<Vec<usize>, String> {
+        let mut line = vec![0i32; self.lengths[batch].div_ceil(cache.len)];
+        table.at(0, batch).read(0, &mut line);
+        let block = |(i, &found): (usize, &i32)| {
+            usize::try_from(found).ok().filter(|&block| block < cache.batch).ok_or_else(|| {
+                format!(
+                    "block table: expected blocks below {} as the cache has, batch {batch} has {found} at place {i}",
+                    cache.batch
+                )
+            })
+        };
+        line.iter().enumerate().map(block).collect()
+    }
+
+    /// What is read of keys, values and a full mask where keys behind a length are not: each tensor has an index of its first dim
+    /// for each length, one if there is a tensor for each batch.
+    pub(super) fn read(&self, mask: Option<&CheckedTensor>) -> Vec<PartRead> {
+        if !matches!(self.place, FirstDim::Batches) {
+            return Vec::new();
+        }
+        let part = |slot, dim, lengths: &[usize]| PartRead { slot, dim, lengths: lengths.to_vec() };
+        let (dim, each) = (self.order.position(), self.lengths.len() / self.parts.len());
+        let keys = self
+            .parts
+            .iter()
+            .zip(self.lengths.chunks(each.max(1)))
+            .flat_map(|(of, lengths)| [of.key, of.value].map(|slot| part(slot, dim, lengths)));
+        let own = |mask: &&CheckedTensor| mask.dims.len() > 2 && mask.dims[0] == self.lengths.len() && !mask.is_empty();
+        keys.chain(mask.filter(own).map(|mask| part(mask.slot, mask.dims.len() - 1, &self.lengths))).collect()
+    }
+
+    /// What the call is over; of keys that lie batch by batch there is room for others behind those that count.
+    pub(super) fn attended(&self, query: ViewIndex, rows: &QueryRows, triangle: Option<ViewIndex>) -> Attended {
+        let extents = self.part(0).extents;
+        let sequence = |(batch, (&rows, &keys)): (usize, (&usize, &usize))| {
+            let room = if matches!(self.place, FirstDim::Batches) { self.part(batch).extents.len } else { keys };
+            Sequence { rows, keys, room }
+        };
+        Attended {
+            query,
+            keys: self.parts.iter().map(|part| [part.key, part.value]).collect(),
+            heads: [rows.extents.heads, extents.heads],
+            depths: [extents.depth, self.value_depth],
+            triangle,
+            sequences: rows.lengths.iter().zip(&self.lengths).enumerate().map(sequence).collect(),
+        }
+    }
+}
+
+/// Keys and values with their extents, and the size of a value's head.
+fn parts(
+    call: &OperatorCall,
+    request: &AttentionRequest<'_>,
+    order: Order,
+    kv_heads: usize,
+) -> Result<(Vec<KeyPart>, usize), Refusal> {
+    let dtype: AclType = call.tensor(QUERY)?.dtype;
+    if request.keys.is_empty() || request.keys.len() != request.values.len() {
+        let text = format!("expected as many as keys, {}, found {}", request.keys.len(), request.values.len());
+        return Err(call.refuse(VALUE, text));
+    }
+    let mut value_depth = 0;
+    let mut parts = Vec::with_capacity(request.keys.len());
+    for (i, (key, value)) in request.keys.iter().zip(request.values).enumerate() {
+        for (name, tensor) in [(KEY, key), (VALUE, value)] {
+            if tensor.dtype != dtype {
+                return Err(call.refuse(name, format!("expected {dtype} as query, found {}", tensor.dtype)));
+            }
+        }
+        let extents = order.extents(call, KEY, &key.dims, kv_heads)?;
+        let found = order.extents(call, VALUE, &value.dims, kv_heads)?;
+        if i > 0 && found.depth != value_depth || (Extents { depth: extents.depth, ..found }) != extents {
+            let text = format!("expected the shape of key {:?}, found {:?} (tensor {i})", key.dims, value.dims);
+            return Err(call.refuse(VALUE, text));
+        }
+        value_depth = found.depth;
+        parts.push(KeyPart { key: key.slot, value: value.slot, extents });
+    }
+    Ok((parts, value_depth))
+}
+
+/// How a cache of blocks lies: `[blocks, block, heads times D]` or `[blocks, heads, block, D]`, whatever the queries' layout.
+fn cache_order(call: &OperatorCall, request: &AttentionRequest<'_>, kv_heads: usize) -> Result<Order, Refusal> {
+    let block = request.block_size;
+    if !(BLOCK_UNIT..=MOST_OF_BLOCK).contains(&block) || block % BLOCK_UNIT != 0 {
+        let text =
+            format!("expected a multiple of {BLOCK_UNIT} up to {MOST_OF_BLOCK} with a block table, found {block}");
+        return Err(call.refuse(BLOCK_SIZE, text));
+    }
+    let [cache, ..] = request.keys else {
+        return Err(call.refuse(KEY, "expected a cache of blocks, found an empty list"));
+    };
+    if call.text(INPUT_LAYOUT)? == "NTD_TND" {
+        return Err(call.refuse(INPUT_LAYOUT, "NTD_TND takes no block table"));
+    }
+    let (order, found) = match cache.dims[..] {
+        [_, found, width] if width <= WIDEST_LINE => (Order::Bsh, found),
+        [_, _, width] => {
+            let text = format!("expected up to {WIDEST_LINE} elements a line of {kv_heads} heads, found {width}");
+            return Err(call.refuse(NUM_KEY_VALUE_HEADS, text));
+        }
+        [_, _, found, _] => (Order::Bnsd, found),
+        _ => return Err(call.refuse(KEY, format!("expected 3 or 4 dims, found {:?}", cache.dims))),
+    };
+    if found != block as usize {
+        let text = format!("expected blocks of {block} keys as blockSize says, found {found} in {:?}", cache.dims);
+        return Err(call.refuse(KEY, text));
+    }
+    Ok(order)
+}

@@ -1,0 +1,208 @@
+//! One row per aclnn operator: what it accepts on a 910B, where that is documented, and how it is computed.
+//!
+//! Input: the arguments of a first-phase call as host values ([`CallArgument`]). Output: a [`CallPlan`], or a [`Refusal`] that
+//! names operator, parameter, expected and found.
+//! Invariants: the emulator is the strictest legal card, so a row accepts a subset of what the cited page allows; every
+//! tensor a plan touches has been checked against its row; planning reads no device memory.
+//! Not here: handles of the C ABI, executors and streams (see `abi`).
+
+mod activation;
+mod argument;
+mod arithmetic;
+mod arrange;
+mod attention;
+mod blocked;
+mod built;
+mod call;
+mod channel_norm;
+mod collective_product;
+mod comparison;
+mod complex;
+mod convolution;
+mod ctc;
+mod decided;
+mod dispatch;
+mod distance;
+mod elementwise_loss;
+mod experts;
+mod exponents;
+mod extremum;
+mod flash;
+mod foreach;
+mod gradient;
+mod grouped;
+mod indexing;
+mod linear_algebra;
+mod loss;
+mod names;
+mod normal;
+mod optimizer;
+mod plan;
+mod pointwise;
+mod pool;
+mod pooling;
+mod product;
+mod quantized;
+mod random;
+mod reduction;
+mod resize;
+mod ring;
+mod row;
+mod scatter;
+mod selection;
+mod shape;
+mod signs;
+mod statistics;
+mod sync_norm;
+mod turned;
+mod vectors;
+mod weight_quantized;
+mod work;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use super::dtype::list_names;
+use crate::prototypes::{PROTOTYPES, Prototype};
+
+pub use argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
+pub use call::{OperatorCall, check};
+pub(crate) use plan::{Attended, Sequence, sets};
+pub use plan::{
+    CallPlace, CallPlan, Decided, INVALID, Joined, JoinedExchange, NULL_POINTER, OperatorKernel, PartRead, Refusal,
+    StridedViews, Strides, ViewIndex, WorkspaceTensor,
+};
+pub use row::Signature;
+pub(crate) use row::{Nullability, Operator, ParameterKind};
+pub use work::work;
+
+/// All rows, family by family.
+const FAMILIES: [&[Operator]; 45] = [
+    product::OPERATORS,
+    turned::OPERATORS,
+    collective_product::OPERATORS,
+    blocked::OPERATORS,
+    quantized::OPERATORS,
+    weight_quantized::OPERATORS,
+    arithmetic::OPERATORS,
+    pointwise::OPERATORS,
+    comparison::OPERATORS,
+    complex::OPERATORS,
+    normal::OPERATORS,
+    gradient::OPERATORS,
+    loss::OPERATORS,
+    ctc::OPERATORS,
+    optimizer::OPERATORS,
+    attention::OPERATORS,
+    flash::OPERATORS,
+    ring::OPERATORS,
+    indexing::OPERATORS,
+    reduction::OPERATORS,
+    statistics::OPERATORS,
+    foreach::OPERATORS,
+    random::OPERATORS,
+    selection::OPERATORS,
+    decided::OPERATORS,
+    experts::OPERATORS,
+    dispatch::OPERATORS,
+    grouped::OPERATORS,
+    linear_algebra::OPERATORS,
+    vectors::OPERATORS,
+    distance::OPERATORS,
+    shape::OPERATORS,
+    scatter::OPERATORS,
+    signs::OPERATORS,
+    pooling::OPERATORS,
+    extremum::OPERATORS,
+    elementwise_loss::OPERATORS,
+    convolution::OPERATORS,
+    channel_norm::OPERATORS,
+    sync_norm::OPERATORS,
+    arrange::OPERATORS,
+    resize::OPERATORS,
+    activation::OPERATORS,
+    built::OPERATORS,
+    exponents::OPERATORS,
+];
+
+/// What the names of operators begin with that write to their first tensor.
+const INPLACE: &str = "aclnnInplace";
+
+/// Every modelled function by its name: the rows, and the declared forms in place that have no row of their own.
+static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
+    let rows: HashMap<&str, &'static Operator> = operators().map(|operator| (operator.name, operator)).collect();
+    let prototypes: HashMap<&str, &Prototype> =
+        PROTOTYPES.iter().map(|prototype| (prototype.name, prototype)).collect();
+    let signature = |name: &'static str| {
+        let plain = || rows.get(format!("aclnn{}", name.strip_prefix(INPLACE)?).as_str());
+        let operator = rows.get(name).or_else(plain)?;
+        Some((name, Signature::of(name, operator, prototypes.get(operator.name)?)))
+    };
+    PROTOTYPES.iter().filter_map(|prototype| signature(prototype.name)).collect()
+});
+
+/// The rows of all families.
+fn operators() -> impl Iterator<Item = &'static Operator> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// How many functions are modelled.
+#[cfg(test)]
+pub(crate) fn count() -> usize {
+    SIGNATURES.len()
+}
+
+/// What the function called `name` takes, if it is modelled.
+pub fn find(name: &str) -> Option<&'static Signature> {
+    SIGNATURES.get(name)
+}
+
+/// The rows as a Markdown table: one line per parameter.
+pub fn markdown() -> String {
+    let mut text = String::from("| operator | parameter | accepts | limits | source |\n|---|---|---|---|---|\n");
+    for operator in operators() {
+        for (i, parameter) in find(operator.name).into_iter().flat_map(Signature::parameters).enumerate() {
+            let (name, limits, source) =
+                if i == 0 { (operator.name, operator.limits, operator.source) } else { ("", "", "") };
+            let accepts = match parameter.kind {
+                ParameterKind::Tensor { role, need, dtypes, ranks, layout } => format!(
+                    "{role} tensor{}, {}, rank {}–{}{}",
+                    if need == Nullability::Optional { " or NULL" } else { "" },
+                    list_names(dtypes),
+                    ranks.0,
+                    ranks.1,
+                    layout.words()
+                ),
+                ParameterKind::Tensors { role, need, dtypes, ranks, layout } => format!(
+                    "list of {role} tensors{}, {}, rank {}–{}{}",
+                    if need == Nullability::Optional { " or NULL" } else { "" },
+                    list_names(dtypes),
+                    ranks.0,
+                    ranks.1,
+                    layout.words()
+                ),
+                ParameterKind::Unmodelled => "NULL".to_owned(),
+                ParameterKind::Scalar(need) => {
+                    if need == Nullability::Optional { "scalar or NULL" } else { "scalar" }.to_owned()
+                }
+                ParameterKind::Ints(need) => {
+                    if need == Nullability::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
+                }
+                ParameterKind::Scalars => "list of scalars".to_owned(),
+                ParameterKind::Flags => "array of BOOL".to_owned(),
+                ParameterKind::Attribute => "value".to_owned(),
+                ParameterKind::OptionalText => "text or NULL".to_owned(),
+            };
+            let _ = writeln!(text, "| {name} | {} | {accepts} | {limits} | {source} |", parameter.name);
+        }
+    }
+    for signature in SIGNATURES.values().filter(|signature| signature.in_place) {
+        let (name, plain, source) = (signature.name, signature.operator.name, signature.operator.source);
+        let _ = writeln!(text, "| {name} | selfRef | first tensor and output of {plain} | | {source} |");
+    }
+    text
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,651 @@
+//! Rows of functions of each element: of one to three tensors, broadcast, and of the scalars of the call.
+//!
+//! A row says a function once for all types kernels compute in. Integers compute as FLOAT where a row has no function of whole
+//! numbers. Results are rounded to the common type of the operands and then stored as the type of the output.
+
+use super::argument::{CheckedTensor, Scalar};
+use super::arithmetic::{settle, with_scalar_type};
+use super::call::OperatorCall;
+use super::names::*;
+use super::row::{Operator, input, output};
+use super::sets::{ARITHMETIC, BOOL, NUMBER, REAL, SHIFTABLE, WHOLE};
+use super::{CallPlan, Refusal};
+use crate::Tiles;
+use crate::dtype::{AclType, LaneKind};
+use crate::elementwise::map_all;
+use crate::lane::{Lane, with_lane};
+use crate::view::StridedView;
+
+/// A function of `N` values, one a tensor, and of the scalars of the call, in one lane.
+type ScalarFunction<L, const N: usize> = fn([L; N], &[L]) -> L;
+
+/// A function of `N` values, one a tensor, and of the scalars of the call, in each type kernels compute in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Function<const N: usize> {
+    /// Of FLOAT, FLOAT16 and BFLOAT16.
+    pub(super) single: ScalarFunction<f32, N>,
+    pub(super) double: ScalarFunction<f64, N>,
+    /// Of integers and truth values; None computes them as FLOAT.
+    pub(super) whole: Option<ScalarFunction<i64, N>>,
+    /// Whether the result is 1 or 0, which any type holds.
+    pub(super) is_truth: bool,
+}
+
+/// A function that is spelled alike for both floating point types.
+macro_rules! reals {
+    (|$values:pat_param, $scalars:pat_param| $body:expr) => {
+        Function { single: |$values, $scalars| $body, double: |$values, $scalars| $body, whole: None, is_truth: false }
+    };
+}
+
+/// A function that has another spelling for whole numbers.
+macro_rules! numbers {
+    (|$values:pat_param, $scalars:pat_param| $body:expr, $whole:expr) => {
+        Function { whole: Some($whole), ..reals!(|$values, $scalars| $body) }
+    };
+}
+
+/// A function that gives 1 or 0, spelled alike for all types but for `$whole`.
+macro_rules! truth {
+    (|[$x:ident]| $body:expr, $whole:expr) => {
+        Function {
+            single: |[$x], _| f32::from(u8::from($body)),
+            double: |[$x], _| f64::from(u8::from($body)),
+            whole: Some($whole),
+            is_truth: true,
+        }
+    };
+}
+
+/// Larger of two, or what is not a number.
+macro_rules! greatest {
+    ($x:expr, $low:expr) => {
+        if $x > $low || $x.is_nan() { $x } else { $low }
+    };
+}
+/// Smaller of two, or what is not a number.
+macro_rules! least {
+    ($x:expr, $high:expr) => {
+        if $x < $high || $x.is_nan() { $x } else { $high }
+    };
+}
+/// 1 for what is above 0, -1 for what is below, else 0, for NaN too.
+macro_rules! sign {
+    ($x:expr) => {
+        if $x > 0.0 {
+            1.0
+        } else if $x < 0.0 {
+            -1.0
+        } else {
+            0.0
+        }
+    };
+}
+/// A function of two values with a scalar for the second.
+macro_rules! with_scalar {
+    ($function:ident) => {
+        Function {
+            single: |[x], p| ($function.single)([x, p[0]], p),
+            double: |[x], p| ($function.double)([x, p[0]], p),
+            whole: match $function.whole {
+                Some(_) => Some(|[x], p| $function.whole.map_or(0, |f| f([x, p[0]], p))),
+                None => None,
+            },
+            is_truth: $function.is_truth,
+        }
+    };
+}
+/// A function of two values with a scalar for the first.
+macro_rules! of_scalar_first {
+    ($function:ident) => {
+        Function {
+            single: |[x], p| ($function.single)([p[0], x], p),
+            double: |[x], p| ($function.double)([p[0], x], p),
+            whole: match $function.whole {
+                Some(_) => Some(|[x], p| $function.whole.map_or(0, |f| f([p[0], x], p))),
+                None => None,
+            },
+            is_truth: $function.is_truth,
+        }
+    };
+}
+
+pub(super) use {numbers, of_scalar_first, reals, sign, with_scalar};
+
+/// `x + y`.
+pub(super) const PLUS: Function<2> = numbers!(|[x, y], _| x + y, |[x, y], _| x.wrapping_add(y));
+/// `x - y`.
+pub(super) const MINUS: Function<2> = numbers!(|[x, y], _| x - y, |[x, y], _| x.wrapping_sub(y));
+/// `x * y`.
+pub(super) const TIMES: Function<2> = numbers!(|[x, y], _| x * y, |[x, y], _| x.wrapping_mul(y));
+/// `x / y`.
+pub(super) const DIVIDE: Function<2> = reals!(|[x, y], _| x / y);
+/// The larger, or what is not a number.
+pub(super) const MAXIMUM: Function<2> = numbers!(|[x, y], _| greatest!(x, y), |[x, y], _| x.max(y));
+/// The smaller, or what is not a number.
+pub(super) const MINIMUM: Function<2> = numbers!(|[x, y], _| least!(x, y), |[x, y], _| x.min(y));
+/// `x + p y`.
+pub(super) const SCALED_PLUS: Function<2> =
+    numbers!(|[x, y], p| x + p[0] * y, |[x, y], p| x.wrapping_add(p[0].wrapping_mul(y)));
+/// `x - p y`.
+pub(super) const SCALED_MINUS: Function<2> =
+    numbers!(|[x, y], p| x - p[0] * y, |[x, y], p| x.wrapping_sub(p[0].wrapping_mul(y)));
+/// `x + p y z`.
+pub(super) const ADD_CMUL: Function<3> =
+    numbers!(|[x, y, z], p| x + p[0] * (y * z), |[x, y, z], p| x.wrapping_add(p[0].wrapping_mul(y.wrapping_mul(z))));
+/// `x + p y / z`.
+pub(super) const ADD_CDIV: Function<3> = reals!(|[x, y, z], p| x + p[0] * (y / z));
+/// What lies between `x` and `y` by the weight `z`.
+pub(super) const LERP: Function<3> = reals!(|[x, y, z], _| x + z * (y - x));
+pub(super) const ERF: Function<1> = Function {
+    single: |[x], _| libm::erf(f64::from(x)) as f32,
+    double: |[x], _| libm::erf(x),
+    whole: None,
+    is_truth: false,
+};
+pub(super) const ERFC: Function<1> = Function {
+    single: |[x], _| libm::erfc(f64::from(x)) as f32,
+    double: |[x], _| libm::erfc(x),
+    whole: None,
+    is_truth: false,
+};
+/// The greatest whole number that is no greater than the quotient; of integers by zero 0.
+pub(super) const FLOOR_DIVIDE: Function<2> = numbers!(|[x, y], _| (x / y).floor(), |[x, y], _| if y == 0 {
+    0
+} else {
+    x.wrapping_div(y) - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0))
+});
+/// What is left of a division, with the sign of the divisor.
+const REMAINDER: Function<2> = numbers!(
+    |[x, y], _| {
+        let left = x % y;
+        if left != 0.0 && (left < 0.0) != (y < 0.0) { left + y } else { left }
+    },
+    |[x, y], _| {
+        let left = if y == 0 { 0 } else { x.wrapping_rem(y) };
+        if left != 0 && (left < 0) != (y < 0) { left + y } else { left }
+    }
+);
+/// What is left of a division, with the sign of the dividend.
+const FMOD: Function<2> = numbers!(|[x, y], _| x % y, |[x, y], _| if y == 0 { 0 } else { x.wrapping_rem(y) });
+/// A power; of integers to a negative exponent what is left of the fraction, cut off.
+pub(super) const POWER: Function<2> = numbers!(|[x, y], _| x.powf(y), |[x, y], _| match (x, u64::try_from(y)) {
+    (_, Ok(y)) => wrapping_power(x, y),
+    (1, _) => 1,
+    (-1, _) => 1 - 2 * (y & 1),
+    _ => 0,
+});
+
+/// `x` to the power of `exponent`, modulo 2^64: exponents of 64 bits are more than [`i64::wrapping_pow`] takes.
+fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
+    let mut power = 1i64;
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            power = power.wrapping_mul(x);
+        }
+        x = x.wrapping_mul(x);
+        exponent >>= 1;
+    }
+    power
+}
+
+/// `x * ln(y)`, and 0 where `x` is 0 and `y` a number.
+pub(super) const X_LOG_Y: Function<2> = reals!(|[x, y], _| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() });
+
+/// `ln(exp(x) + exp(y))`, without a difference of equal infinities.
+const LOG_ADD_EXP: Function<2> = reals!(|[x, y], _| {
+    let apart = if x == y { 0.0 } else { (x - y).abs() };
+    x.max(y) + (-apart).exp().ln_1p()
+});
+/// `sin(πx) / πx`.
+const SINC: Function<1> = Function {
+    single: |[x], _| (SINC.double)([f64::from(x)], &[]) as f32,
+    double: |[x], _| if x == 0.0 { 1.0 } else { (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x) },
+    whole: None,
+    is_truth: false,
+};
+
+/// The scaled exponential linear unit (Klambauer and others, "Self-normalizing neural networks", 2017).
+const SELU: Function<1> = Function {
+    single: |[x], _| (SELU.double)([f64::from(x)], &[]) as f32,
+    double: |[x], _| 1.050_700_987_355_480_5 * if x > 0.0 { x } else { 1.673_263_242_354_377_2 * x.exp_m1() },
+    whole: None,
+    is_truth: false,
+};
+/// The Gaussian error linear unit, `x` times the normal distribution up to `x`.
+pub(super) const GELU: Function<1> = Function {
+    single: |[x], _| (GELU.double)([f64::from(x)], &[]) as f32,
+    double: |[x], _| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+    whole: None,
+    is_truth: false,
+};
+/// Its tanh form: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+pub(super) const TANH_GELU: Function<1> = Function {
+    single: |[x], _| (TANH_GELU.double)([f64::from(x)], &[]) as f32,
+    double: |[x], _| x / (1.0 + (-2.0 * ROOT_TWO_OVER_PI * (x + 0.044_715 * x * x * x)).exp()),
+    whole: None,
+    is_truth: false,
+};
+/// The gradient of [`GELU`].
+const GELU_GRAD: Function<2> = Function {
+    single: |[g, x], _| (GELU_GRAD.double)([f64::from(g), f64::from(x)], &[]) as f32,
+    double: |[g, x], _| {
+        let below = 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+        g * (below + 0.5 * ROOT_TWO_OVER_PI * x * (-0.5 * x * x).exp())
+    },
+    whole: None,
+    is_truth: false,
+};
+/// The gradient of [`TANH_GELU`].
+const TANH_GELU_GRAD: Function<2> = Function {
+    single: |[g, x], _| (TANH_GELU_GRAD.double)([f64::from(g), f64::from(x)], &[]) as f32,
+    double: |[g, x], _| {
+        let share = 1.0 / (1.0 + (-2.0 * ROOT_TWO_OVER_PI * (x + 0.044_715 * x * x * x)).exp());
+        g * (share + x * share * (1.0 - share) * 2.0 * ROOT_TWO_OVER_PI * (1.0 + 3.0 * 0.044_715 * x * x))
+    },
+    whole: None,
+    is_truth: false,
+};
+/// `sqrt(2 / pi)`.
+const ROOT_TWO_OVER_PI: f64 = 0.797_884_560_802_865_4;
+
+/// A function of whole numbers alone; the types of its row let no other in.
+pub(super) const fn whole<const N: usize>(function: ScalarFunction<i64, N>) -> Function<N> {
+    Function { single: |_, _| f32::NAN, double: |_, _| f64::NAN, whole: Some(function), is_truth: false }
+}
+
+/// A row: its tensors with their types, its scalars, its output with its types, and the function.
+macro_rules! function {
+    ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $function:expr) => {
+        function!($name, [$($tensor: $types),*], [$($scalar),*] -> $out: $out_types, ScalarPromotion::No, $function)
+    };
+    ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $widens:expr,
+     $function:expr) => {
+        Operator {
+            name: $name,
+            parameters: &[
+                $(input($tensor, $types, 0, 8),)*
+                output($out, $out_types, 0, 8),
+            ],
+            limits: "the tensors broadcast to the output, which can store their common type",
+            source: concat!("CANN 8.1 aclnn API reference, ", $name),
+            plan: |call| pointwise(call, [$($tensor),*], &[$($scalar),*], $out, $widens, $function),
+        }
+    };
+}
+
+/// A row of a scalar and a tensor, in this order.
+macro_rules! of_scalar {
+    ($name:literal, $scalar:ident, $tensor:ident: $types:ident, $function:expr) => {
+        Operator {
+            name: $name,
+            parameters: &[input($tensor, $types, 0, 8), output(OUT, $types, 0, 8)],
+            limits: "out has the shape of the tensor and can store the common type",
+            source: concat!("CANN 8.1 aclnn API reference, ", $name),
+            plan: |call| pointwise(call, [$tensor], &[$scalar], OUT, ScalarPromotion::Yes, $function),
+        }
+    };
+}
+
+pub(super) use {function, of_scalar};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    function!("aclnnSin", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.sin())),
+    function!("aclnnCos", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.cos())),
+    function!("aclnnTan", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.tan())),
+    function!("aclnnAsin", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.asin())),
+    function!("aclnnAcos", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.acos())),
+    function!("aclnnAtan", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.atan())),
+    function!("aclnnSinh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.sinh())),
+    function!("aclnnCosh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.cosh())),
+    function!("aclnnAsinh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.asinh())),
+    function!("aclnnAcosh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.acosh())),
+    function!("aclnnAtanh", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.atanh())),
+    function!("aclnnErf", [SELF: ARITHMETIC], [] -> OUT: REAL, ERF),
+    function!("aclnnErfc", [SELF: ARITHMETIC], [] -> OUT: REAL, ERFC),
+    function!("aclnnExp2", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.exp2())),
+    function!("aclnnExpm1", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.exp_m1())),
+    function!("aclnnLog2", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.log2())),
+    function!("aclnnLog10", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.log10())),
+    function!("aclnnLog1p", [SELF: ARITHMETIC], [] -> OUT: REAL, reals!(|[x], _| x.ln_1p())),
+    function!("aclnnSinc", [SELF: ARITHMETIC], [] -> OUT: REAL, SINC),
+    function!("aclnnLogSigmoid", [SELF: REAL], [] -> OUT: REAL,
+        reals!(|[x], _| x.min(0.0) - (-x.abs()).exp().ln_1p())
+    ),
+    function!("aclnnMish", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| x * x.exp().ln_1p().tanh())),
+    function!("aclnnSelu", [SELF: REAL], [] -> OUT: REAL, SELU),
+    function!("aclnnHardsigmoid", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+    function!("aclnnHardswish", [SELF: REAL], [] -> OUT: REAL, reals!(|[x], _| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+    function!("aclnnAbs", [SELF: ARITHMETIC], [] -> OUT: ARITHMETIC,
+        numbers!(|[x], _| x.abs(), |[x], _| x.wrapping_abs())
+    ),
+    function!("aclnnRelu", [SELF: NUMBER], [] -> OUT: NUMBER,
+        numbers!(|[x], _| if x < 0.0 { 0.0 } else { x }, |[x], _| x.max(0))
+    ),
+    function!("aclnnSign", [SELF: ARITHMETIC], [] -> RESULT: ARITHMETIC,
+        numbers!(|[x], _| sign!(x), |[x], _| x.signum())
+    ),
+    function!("aclnnFloor", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.floor(), |[x], _| x)),
+    function!("aclnnCeil", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.ceil(), |[x], _| x)),
+    function!("aclnnTrunc", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.trunc(), |[x], _| x)),
+    function!("aclnnFrac", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.fract(), |_, _| 0)),
+    function!("aclnnRound", [SELF: NUMBER], [] -> OUT: NUMBER, numbers!(|[x], _| x.round_ties_even(), |[x], _| x)),
+    Operator {
+        name: "aclnnBitwiseNot",
+        parameters: &[input(SELF, WHOLE, 0, 8), output(OUT, WHOLE, 0, 8)],
+        limits: "out has the shape of self and can store its type",
+        source: "CANN 8.1 aclnn API reference, aclnnBitwiseNot",
+        // A truth value is one bit; the inverse of all bits of its byte would be true whatever it was.
+        plan: |call| match call.tensor(SELF)?.dtype {
+            AclType::Bool => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| i64::from(x == 0))),
+            _ => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| !x)),
+        },
+    },
+    function!("aclnnIsInf", [X: ARITHMETIC], [] -> OUT: BOOL, truth!(|[x]| x.is_infinite(), |_, _| 0)),
+    function!("aclnnIsPosInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
+        truth!(|[x]| x.is_infinite() && x > 0.0, |_, _| 0)
+    ),
+    function!("aclnnIsNegInf", [SELF: ARITHMETIC], [] -> OUT: BOOL,
+        truth!(|[x]| x.is_infinite() && x < 0.0, |_, _| 0)
+    ),
+    function!("aclnnSignbit", [SELF: ARITHMETIC], [] -> OUT: BOOL,
+        truth!(|[x]| x.is_sign_negative(), |[x], _| i64::from(x < 0))
+    ),
+    // Of one tensor and scalars.
+    function!("aclnnLeakyRelu", [SELF: REAL], [NEGATIVE_SLOPE] -> OUT: REAL,
+        reals!(|[x], p| if x > 0.0 { x } else { x * p[0] })
+    ),
+    function!("aclnnElu", [SELF: REAL], [ALPHA, SCALE_SCALAR, INPUT_SCALE] -> OUT: REAL,
+        reals!(|[x], p| p[1] * if x > 0.0 {
+        x
+    } else {
+        p[0] * (x * p[2]).exp_m1()
+    })),
+    function!("aclnnHardtanh", [SELF: NUMBER], [CLIP_VALUE_MIN, CLIP_VALUE_MAX] -> OUT: NUMBER, numbers!(
+        |[x], p| {
+            let raised = greatest!(x, p[0]);
+            least!(raised, p[1])
+        },
+        |[x], p| x.max(p[0]).min(p[1])
+    )),
+    function!("aclnnClampMax", [SELF: NUMBER], [CLIP_VALUE_MAX] -> OUT: NUMBER, ScalarPromotion::Yes,
+        numbers!(|[x], p| least!(x, p[0]), |[x], p| x.min(p[0]))
+    ),
+    function!("aclnnSoftplus", [SELF: REAL], [BETA, THRESHOLD] -> OUT: REAL, reals!(|[x], p| if x * p[0] > p[1] {
+        x
+    } else {
+        (x * p[0]).exp().ln_1p() / p[0]
+    })),
+    function!("aclnnThreshold", [SELF: NUMBER], [THRESHOLD, VALUE_SCALAR] -> OUT: NUMBER, numbers!(
+        |[x], p| if x <= p[0] { p[1] } else { x },
+        |[x], p| if x <= p[0] { p[1] } else { x }
+    )),
+    function!("aclnnHardshrink", [SELF: REAL], [LAMBD] -> OUT: REAL,
+        reals!(|[x], p| if x.abs() <= p[0] { 0.0 } else { x })
+    ),
+    function!("aclnnSoftshrink", [SELF: REAL], [LAMBD] -> OUT: REAL, reals!(|[x], p| if x > p[0] {
+        x - p[0]
+    } else if x < -p[0] {
+        x + p[0]
+    } else {
+        x * 0.0
+    })),
+    // Of two tensors, or a tensor and a scalar.
+    function!("aclnnAtan2", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, reals!(|[x, y], _| x.atan2(y))),
+    function!("aclnnFloorDivide", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, FLOOR_DIVIDE),
+    function!("aclnnFloorDivides", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: ARITHMETIC, ScalarPromotion::Yes,
+        with_scalar!(FLOOR_DIVIDE)
+    ),
+    function!("aclnnRemainderTensorTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, REMAINDER),
+    function!("aclnnRemainderTensorScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, ScalarPromotion::Yes,
+        with_scalar!(REMAINDER)
+    ),
+    of_scalar!("aclnnRemainderScalarTensor", SELF_SCALAR, OTHER: NUMBER, of_scalar_first!(REMAINDER)),
+    function!("aclnnFmodTensor", [SELF: NUMBER, OTHER: NUMBER], [] -> OUT: NUMBER, FMOD),
+    function!("aclnnFmodScalar", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: NUMBER, ScalarPromotion::Yes, with_scalar!(FMOD)),
+    function!("aclnnPowTensorTensor", [SELF: NUMBER, EXPONENT: NUMBER], [] -> OUT: NUMBER, POWER),
+    of_scalar!("aclnnPowScalarTensor", SELF_SCALAR, EXPONENT: NUMBER, of_scalar_first!(POWER)),
+    function!("aclnnPowTensorScalar", [SELF: ARITHMETIC], [EXPONENT_SCALAR] -> OUT: NUMBER, ScalarPromotion::Yes,
+        with_scalar!(POWER)
+    ),
+    function!("aclnnBitwiseAndTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x & y)),
+    function!("aclnnBitwiseOrTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x | y)),
+    function!("aclnnBitwiseXorTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x ^ y)),
+    function!("aclnnRightShift", [INPUT: SHIFTABLE, SHIFT_BITS: SHIFTABLE], [] -> OUT: SHIFTABLE,
+        // As far as there are bits, if it is further, or less than none.
+        whole(|[x, y], _| x >> if (0..64).contains(&y) { y } else { 63 })
+    ),
+    function!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
+        whole(|[x], p| x & p[0])
+    ),
+    function!("aclnnBitwiseOrScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
+        whole(|[x], p| x | p[0])
+    ),
+    function!("aclnnBitwiseXorScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
+        whole(|[x], p| x ^ p[0])
+    ),
+    function!("aclnnLogicalXor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, Function {
+        single: |[x, y], _| f32::from(u8::from((x != 0.0) != (y != 0.0))),
+        double: |[x, y], _| f64::from(u8::from((x != 0.0) != (y != 0.0))),
+        whole: Some(|[x, y], _| i64::from((x != 0) != (y != 0))),
+        is_truth: true,
+    }),
+    function!("aclnnLogAddExp", [SELF: REAL, OTHER: REAL], [] -> OUT: REAL, LOG_ADD_EXP),
+    function!("aclnnXLogYTensor", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, X_LOG_Y),
+    function!("aclnnXLogYScalarOther", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: REAL, ScalarPromotion::Yes,
+        with_scalar!(X_LOG_Y)
+    ),
+    function!("aclnnClampMinTensor", [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER], [] -> OUT: NUMBER, numbers!(
+        |[x, y], _| greatest!(x, y), |[x, y], _| x.max(y)
+    )),
+    function!("aclnnClampMaxTensor", [SELF: NUMBER, MAX: NUMBER], [] -> OUT: NUMBER, numbers!(
+        |[x, y], _| least!(x, y), |[x, y], _| x.min(y)
+    )),
+    function!("aclnnClampTensor",
+        [SELF: NUMBER, CLIP_VALUE_MIN_TENSOR: NUMBER, CLIP_VALUE_MAX_TENSOR: NUMBER], [] -> OUT: NUMBER,
+        numbers!(
+        |[x, y, z], _| {
+            let raised = greatest!(x, y);
+            least!(raised, z)
+        }, |[x, y, z], _| x.max(y).min(z)
+    )),
+    function!("aclnnRsub", [SELF: NUMBER, OTHER: NUMBER], [ALPHA] -> OUT: NUMBER, numbers!(
+        |[x, y], p| y - p[0] * x, |[x, y], p| y.wrapping_sub(p[0].wrapping_mul(x))
+    )),
+    function!("aclnnRsubs", [SELF: NUMBER], [OTHER_SCALAR, ALPHA] -> OUT: NUMBER, ScalarPromotion::Yes, numbers!(
+        |[x], p| p[0] - p[1] * x, |[x], p| p[0].wrapping_sub(p[1].wrapping_mul(x))
+    )),
+    // Gradients: of what came out, and of what went in or came out.
+    function!("aclnnTanhBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
+        reals!(|[g, y], _| g * (1.0 - y * y))
+    ),
+    function!("aclnnSigmoidBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
+        reals!(|[g, y], _| g * (1.0 - y) * y)
+    ),
+    function!("aclnnThresholdBackward", [GRAD_OUTPUT: NUMBER, SELF: NUMBER], [THRESHOLD] -> OUT: NUMBER, numbers!(
+        |[g, x], p| if x <= p[0] { 0.0 } else { g },
+        |[g, x], p| if x <= p[0] { 0 } else { g }
+    )),
+    function!("aclnnHardsigmoidBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> OUT: REAL, reals!(
+        |[g, x], _| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 }
+    )),
+    function!("aclnnHardswishBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> OUT: REAL,
+        reals!(|[g, x], _| if x < -3.0 {
+        0.0
+    } else if x <= 3.0 {
+        g * (x / 3.0 + 0.5)
+    } else {
+        g
+    })),
+    function!("aclnnHardtanhBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [MIN_SCALAR, MAX_SCALAR] -> OUT: REAL, reals!(
+        |[g, x], p| if x <= p[0] || x >= p[1] { 0.0 } else { g }
+    )),
+    function!("aclnnSoftplusBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [BETA, THRESHOLD] -> GRAD_INPUT: REAL, reals!(
+        |[g, x], p| if x * p[0] > p[1] { g } else { g / (1.0 + (-x * p[0]).exp()) }
+    )),
+    function!("aclnnSoftshrinkBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [LAMBDA] -> GRAD_INPUT: REAL, reals!(
+        |[g, x], p| if x.abs() <= p[0] { 0.0 } else { g }
+    )),
+    function!("aclnnGeluBackward", [GRAD_OUTPUT: REAL, SELF: REAL], [] -> GRAD_INPUT: REAL, TANH_GELU_GRAD),
+    Operator {
+        name: "aclnnGeluV2",
+        parameters: &[input(X, REAL, 0, 8), output(Y, REAL, 0, 8)],
+        limits: "y has the shape of x; approximate is 0 (by the error function) or 1 (by tanh)",
+        source: "CANN 8.1 aclnn API reference, aclnnGeluV2",
+        plan: |call| match call.int(APPROXIMATE_INT)? {
+            0 => pointwise(call, [X], &[], Y, ScalarPromotion::No, GELU),
+            1 => pointwise(call, [X], &[], Y, ScalarPromotion::No, TANH_GELU),
+            other => Err(call.refuse(APPROXIMATE_INT, format!("expected 0 or 1, found {other}"))),
+        },
+    },
+    Operator {
+        name: "aclnnGeluBackwardV2",
+        parameters: &[input(GRAD_OUTPUT, REAL, 0, 8), input(SELF, REAL, 0, 8), output(GRAD_INPUT, REAL, 0, 8)],
+        limits: "gradOutput and self broadcast to gradInput; approximate is none or tanh",
+        source: "CANN 8.1 aclnn API reference, aclnnGeluBackwardV2",
+        plan: |call| match call.text(APPROXIMATE)? {
+            "none" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, ScalarPromotion::No, GELU_GRAD),
+            "tanh" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, ScalarPromotion::No, TANH_GELU_GRAD),
+            other => Err(call.refuse(APPROXIMATE, format!("expected none or tanh, found {other}"))),
+        },
+    },
+];
+
+/// Whether a scalar may raise the type of the result, as an operand does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScalarPromotion {
+    /// The first scalar of the row may.
+    Yes,
+    /// No scalar may.
+    No,
+}
+
+/// A lane that knows which form of a function is its own.
+pub(super) trait Applied: Lane {
+    /// The function's form for this lane.
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>>;
+}
+
+impl Applied for f32 {
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>> {
+        Some(function.single)
+    }
+}
+
+impl Applied for f64 {
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>> {
+        Some(function.double)
+    }
+}
+
+impl Applied for i64 {
+    fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>> {
+        function.whole
+    }
+}
+
+impl<const N: usize> Function<N> {
+    /// The type the function computes operands of this common type in.
+    pub(super) fn computed_in(&self, common: AclType) -> AclType {
+        if common.lane() == LaneKind::Integer && self.whole.is_none() { AclType::F32 } else { common }
+    }
+
+    /// Computes `out` of views that broadcast to it.
+    pub(super) fn run(
+        self,
+        tiles: &dyn Tiles,
+        views: [&StridedView; N],
+        scalars: &[Scalar],
+        computed: AclType,
+        out: &StridedView,
+    ) {
+        with_lane!(computed, L => if let Some(function) = L::form(&self) {
+            let scalars: Vec<L> = scalars.iter().map(|scalar| scalar.lane()).collect();
+            map_all::<L, N>(tiles, views, out, |values| function(values, &scalars), |block| settle(block, computed, out.dtype()));
+        });
+    }
+}
+
+/// The plan of a function of each element and of the scalars of these names.
+pub(super) fn pointwise<const N: usize>(
+    call: &OperatorCall,
+    names: [Name<CheckedTensor>; N],
+    scalars: &[Name<Scalar>],
+    out: Name<CheckedTensor>,
+    widens: ScalarPromotion,
+    function: Function<N>,
+) -> Result<CallPlan, Refusal> {
+    let values = scalars.iter().map(|&name| call.scalar(name)).collect::<Result<Vec<_>, _>>()?;
+    let widening = values.first().filter(|_| widens == ScalarPromotion::Yes).map(|scalar| scalar.dtype());
+    let computed = function.computed_in(common_type(call, names, widening)?);
+    for (name, value) in scalars.iter().zip(&values) {
+        // A bound is cut to a whole number, as PyTorch does; a factor that is cut would give other numbers.
+        let is_factor = name.text() == ALPHA.text();
+        if is_factor && computed.lane() == LaneKind::Integer && value.dtype().is_float() {
+            return Err(call.refuse(*name, format!("a factor of type {} cannot scale {computed}", value.dtype())));
+        }
+    }
+    planned(call, names, values, out, computed, function)
+}
+
+/// The plan of a function of each element and of these scalars.
+pub(super) fn pointwise_of<const N: usize>(
+    call: &OperatorCall,
+    names: [Name<CheckedTensor>; N],
+    scalars: &[Scalar],
+    out: Name<CheckedTensor>,
+    function: Function<N>,
+) -> Result<CallPlan, Refusal> {
+    planned(call, names, scalars.to_vec(), out, function.computed_in(common_type(call, names, None)?), function)
+}
+
+/// The common type of tensors, and of a scalar that may raise it.
+fn common_type<const N: usize>(
+    call: &OperatorCall,
+    names: [Name<CheckedTensor>; N],
+    scalar: Option<AclType>,
+) -> Result<AclType, Refusal> {
+    let mut common: Option<AclType> = None;
+    for name in names {
+        let tensor = call.tensor(name)?;
+        common = Some(match common {
+            None => tensor.dtype,
+            Some(before) => before.promote(tensor.dtype).ok_or_else(|| {
+                call.refuse(name, format!("{} has no common type with {before} of those before it", tensor.dtype))
+            })?,
+        });
+    }
+    let common = common.unwrap_or(AclType::F32);
+    Ok(scalar.map_or(common, |scalar| with_scalar_type(common, scalar)))
+}
+
+/// The plan of a function that computes in a known type.
+fn planned<const N: usize>(
+    call: &OperatorCall,
+    names: [Name<CheckedTensor>; N],
+    scalars: Vec<Scalar>,
+    out: Name<CheckedTensor>,
+    computed: AclType,
+    function: Function<N>,
+) -> Result<CallPlan, Refusal> {
+    let mut shape = Vec::new();
+    for name in names {
+        let tensor = call.tensor(name)?;
+        shape = super::call::broadcast(&shape, &tensor.dims).ok_or_else(|| {
+            call.refuse(name, format!("{:?} does not broadcast with {shape:?} of those before it", tensor.dims))
+        })?;
+    }
+    call.expect_shape(out, &shape, "to which the tensors broadcast")?;
+    if !function.is_truth {
+        call.expect_cast(out, computed)?;
+    }
+    let mut slots = [call.tensor(out)?.slot; N];
+    for (slot, name) in slots.iter_mut().zip(names) {
+        *slot = call.tensor(name)?.slot;
+    }
+    let out = call.tensor(out)?.slot;
+    CallPlan::new(move |views, tiles| {
+        function.run(tiles, slots.map(|slot| views.of(slot)), &scalars, computed, views.of(out));
+        Ok(())
+    })
+}

@@ -1,0 +1,140 @@
+//! The windows of a pool over the last dims of a tensor, as rules: how many there are, what each covers, what its sum is divided by.
+
+use super::Refusal;
+use super::call::OperatorCall;
+use super::names::Name;
+use crate::window::{MemorySpan, Windows};
+
+/// Windows of as many elements each, `dilation` apart, so far from one another; places before and behind the dim hold nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PoolWindow {
+    pub(super) window: usize,
+    pub(super) stride: usize,
+    pub(super) before: usize,
+    pub(super) after: usize,
+    pub(super) dilation: usize,
+}
+
+impl PoolWindow {
+    /// How many windows an extent has, if one fits. Rounded up, there is one more if it begins before the places behind the dim.
+    pub(super) fn count(&self, extent: usize, round_up: bool) -> Option<usize> {
+        let reach = self.dilation * (self.window - 1) + 1;
+        let room = (extent + self.before + self.after).checked_sub(reach)?;
+        let count = room / self.stride + 1;
+        let has_more = round_up && !room.is_multiple_of(self.stride) && count * self.stride < extent + self.before;
+        Some(count + usize::from(has_more))
+    }
+
+    /// The places of the dim that the window `at` covers, and how many it has with those that hold nothing.
+    fn span(&self, extent: usize, at: usize) -> (MemorySpan, usize) {
+        let first = at * self.stride;
+        let up_to = |end: usize| end.saturating_sub(first).div_ceil(self.dilation).min(self.window);
+        let (low, high) = (up_to(self.before), up_to(self.before + extent));
+        let start = (first + low * self.dilation).saturating_sub(self.before);
+        (MemorySpan { start, count: high - low, step: self.dilation }, up_to(self.before + extent + self.after))
+    }
+}
+
+/// How windows lie along a dim.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rule {
+    Sliding(PoolWindow),
+    /// As equal parts as there are, which cover the dim.
+    Adaptive,
+}
+
+/// The windows of a pool over the last dims, a rule a dim: they are listed when a call runs, when the memory of as many numbers is
+/// known to be there. A pool over two dims is one of a depth of 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pool {
+    /// How many dims are pooled.
+    pub(super) dims: usize,
+    pub(super) extents: [usize; 3],
+    pub(super) counts: [usize; 3],
+    pub(super) rules: [Rule; 3],
+}
+
+impl Pool {
+    /// Windows that leave the last dims of a shape as they are.
+    pub(super) fn of(shape: &[usize], dims: usize) -> Self {
+        let mut extents = [1; 3];
+        extents[3 - dims..].copy_from_slice(&shape[shape.len() - dims..]);
+        Self { dims, extents, counts: extents, rules: [Rule::Adaptive; 3] }
+    }
+
+    /// The places of the dim that a window covers, and how many it has with those that hold nothing.
+    fn window(&self, dim: usize, at: usize) -> (MemorySpan, usize) {
+        let (extent, count) = (self.extents[dim], self.counts[dim]);
+        match self.rules[dim] {
+            Rule::Sliding(slide) => slide.span(extent, at),
+            Rule::Adaptive => {
+                // In 128 bits, as the product of two extents may have more than 64.
+                let border = |at: usize| at as u128 * extent as u128;
+                let (start, end) = (border(at) / count as u128, border(at + 1).div_ceil(count as u128));
+                let count = (end - start) as usize;
+                (MemorySpan { start: start as usize, count, step: 1 }, count)
+            }
+        }
+    }
+
+    /// # Errors
+    /// Names a window that covers nothing.
+    pub(super) fn windows(&self) -> Result<Windows, String> {
+        let spans = [0, 1, 2].map(|dim| (0..self.counts[dim]).map(|at| self.window(dim, at).0).collect::<Vec<_>>());
+        if let Some(at) = spans.iter().flat_map(|spans| spans.iter().position(|span| span.count == 0)).next() {
+            return Err(format!("window {at} of a dim covers no element: {:?}", self.rules));
+        }
+        Ok(Windows { spans, extents: self.extents })
+    }
+
+    /// What the sum of each window is divided by.
+    pub(super) fn divisors(&self, divisor: Divisor) -> Vec<f32> {
+        let number = |dim: usize, at: usize| {
+            let (covered, counted) = self.window(dim, at);
+            if divisor == Divisor::Counted { counted } else { covered.count }
+        };
+        let [depth, rows, columns] =
+            [0, 1, 2].map(|dim| (0..self.counts[dim]).map(|at| number(dim, at)).collect::<Vec<_>>());
+        let lines = depth.iter().flat_map(|depth| rows.iter().map(move |row| depth * row));
+        let product = |line: usize, column: usize| match divisor {
+            Divisor::Given(divisor) => divisor as f32,
+            _ => (line * column) as f32,
+        };
+        lines.flat_map(|line| columns.iter().map(move |&column| product(line, column))).collect()
+    }
+}
+
+/// What the sum of a window is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Divisor {
+    /// How many places it has with those that hold nothing.
+    Counted,
+    /// How many elements it covers.
+    Covered,
+    Given(i64),
+}
+
+/// A number for each dim that is pooled, of an array of one or as many, or those of another where it is empty. The dims before them
+/// have `alone`.
+pub(super) fn per_dim(
+    call: &OperatorCall,
+    name: Name<[i64]>,
+    (dims, alone): (usize, usize),
+    least: i64,
+    otherwise: Option<[usize; 3]>,
+) -> Result<[usize; 3], Refusal> {
+    let (values, legal) = (call.ints(name)?, least..=i64::from(i32::MAX));
+    if let ([], Some(otherwise)) = (values, otherwise) {
+        return Ok(otherwise);
+    }
+    if ![1, dims].contains(&values.len()) || !values.iter().all(|value| legal.contains(value)) {
+        let count = if dims == 2 { "two" } else { "three" };
+        let text = format!("expected one or {count} numbers of {least} to {}, found {values:?}", i32::MAX);
+        return Err(call.refuse(name, text));
+    }
+    let mut all = [alone; 3];
+    for (at, value) in all[3 - dims..].iter_mut().enumerate() {
+        *value = values[at % values.len()] as usize;
+    }
+    Ok(all)
+}

@@ -1,0 +1,402 @@
+//! The operators against their definitions: every family over element types, strided views, broadcasts and empty tensors,
+//! and every refusal. The harness plays the first and the second phase without the C ABI.
+
+mod attention;
+mod complex;
+mod elementwise;
+mod exponents;
+mod flash;
+mod foreach;
+mod golden;
+mod gradient;
+mod indexing;
+mod limits;
+mod loss;
+mod normal;
+mod optimizer;
+mod product;
+mod quantized;
+mod random;
+mod reduction;
+mod ring;
+mod sequences;
+mod shape;
+mod signs;
+
+use super::row::Parameter;
+use super::*;
+use crate::Serial;
+use crate::dtype::AclType;
+use crate::lane::Lane;
+use crate::prototypes::ArgumentKind;
+use crate::raw::tests::span_of;
+use crate::view::StridedView;
+use crate::view::contiguous_strides;
+
+/// A tensor in host memory that stands for device memory.
+#[derive(Clone, Debug)]
+pub(super) struct Data {
+    memory: Vec<u64>,
+    dtype: AclType,
+    dims: Vec<usize>,
+    strides: Vec<isize>,
+    offset: isize,
+    format: i32,
+}
+
+impl Data {
+    /// A contiguous tensor.
+    pub(super) fn new(dtype: AclType, dims: &[usize], values: &[f64]) -> Self {
+        let mut data = Self::blank(dtype, dims);
+        data.write(values);
+        data
+    }
+
+    /// A contiguous tensor of a bit pattern that no test expects.
+    pub(super) fn blank(dtype: AclType, dims: &[usize]) -> Self {
+        let len: usize = dims.iter().product();
+        let memory = vec![0x5555_5555_5555_5555; (len * dtype.size()).div_ceil(8).max(1)];
+        Self { memory, dtype, dims: dims.to_vec(), strides: contiguous_strides(dims), offset: 0, format: 2 }
+    }
+
+    /// The same elements stored with the dims in reverse order, one element apart and one element in.
+    pub(super) fn strided(self) -> Self {
+        let values = self.values();
+        let mut strides = vec![0isize; self.dims.len()];
+        let mut step = 2isize;
+        for (stride, &dim) in strides.iter_mut().zip(&self.dims) {
+            *stride = step;
+            step *= dim.max(1) as isize;
+        }
+        let len = step as usize + 1;
+        let memory = vec![0x5555_5555_5555_5555; (len * self.dtype.size()).div_ceil(8)];
+        let mut data = Self { memory, strides, offset: 1, ..self };
+        data.write(&values);
+        data
+    }
+
+    fn view_mut(&mut self) -> StridedView {
+        StridedView::new(span_of(&mut self.memory), self.dtype, &self.dims, &self.strides, self.offset).unwrap()
+    }
+
+    fn write(&mut self, values: &[f64]) {
+        let view = self.view_mut();
+        assert_eq!(view.len(), values.len(), "{:?}", self.dims);
+        f64::store(&view, 0, values);
+    }
+
+    /// All elements, row-major.
+    pub(super) fn values(&self) -> Vec<f64> {
+        let mut copy = self.clone();
+        let view = copy.view_mut();
+        let mut values = vec![0f64; view.len()];
+        f64::load(&view, 0, &mut values);
+        values
+    }
+
+    fn desc(&self) -> TensorDesc {
+        TensorDesc {
+            dtype: code_of(self.dtype),
+            format: self.format,
+            dims: self.dims.iter().map(|&dim| dim as i64).collect(),
+            strides: self.strides.iter().map(|&stride| stride as i64).collect(),
+            offset: self.offset as i64,
+            storage: vec![(self.memory.len() * 8 / self.dtype.size()) as i64],
+            address: self.memory.as_ptr().addr(),
+            handle: 0,
+        }
+    }
+}
+
+fn code_of(dtype: AclType) -> i32 {
+    (0..64).find(|&code| AclType::from_acl(code) == Some(dtype)).unwrap()
+}
+
+/// An argument of a test call.
+pub(super) enum Arg<'a> {
+    /// A tensor that the call reads or writes.
+    T(&'a mut Data),
+    /// A list of tensors.
+    List(Vec<&'a mut Data>),
+    /// A tensor, or a list, of which there is a description alone: a call that is prepared, not run.
+    Told(TensorDesc),
+    Tolds(Vec<Self>),
+    /// NULL for a tensor.
+    Null,
+    /// No list of tensors, no scalar, no array, no text.
+    NoList,
+    NoScalar,
+    NoInts,
+    NoText,
+    S(Scalar),
+    /// An array of integers.
+    Ints(&'a [i64]),
+    /// A list of scalars.
+    Scalars(Vec<Scalar>),
+    /// An array of truth values.
+    Flags(Vec<bool>),
+    /// What is passed by value.
+    I(i64),
+    F(f64),
+    B(bool),
+    Text(&'a str),
+    D(AclType),
+}
+
+/// An integer scalar.
+pub(super) fn whole(value: i64) -> Arg<'static> {
+    Arg::S(Scalar::Int(value, AclType::I64))
+}
+
+/// A floating point scalar.
+pub(super) fn real(value: f64) -> Arg<'static> {
+    Arg::S(Scalar::Float(value, AclType::F32))
+}
+
+/// Plays both phases. A refusal gives its message, as does a failure at run time.
+pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
+    run_deciding(name, arguments).map(|_| ())
+}
+
+/// As [`run`]; gives the shapes that the run decided, each with the place of its tensor among those of the call.
+pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(usize, Vec<usize>)>, String> {
+    let (_, plan, views) = prepared(name, arguments)?;
+    let decided = Decided::default();
+    (plan.kernel)(&StridedViews::new(&views, &decided), &Serial)?;
+    Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
+}
+
+/// Plays the first phase.
+pub(super) fn prepared(
+    name: &str,
+    arguments: Vec<Arg<'_>>,
+) -> Result<(OperatorCall, CallPlan, Vec<StridedView>), String> {
+    let mut views = Vec::new();
+    let mut take = |data: &mut Data| {
+        views.push(data.view_mut());
+        data.desc()
+    };
+    let arguments = arguments
+        .into_iter()
+        .map(|argument| match argument {
+            Arg::T(data) => CallArgument::Tensor(Some(take(data))),
+            Arg::List(list) => CallArgument::Tensors(Some(list.into_iter().map(&mut take).collect())),
+            Arg::Told(desc) => CallArgument::Tensor(Some(desc)),
+            Arg::Tolds(list) => {
+                let desc = |argument| if let Arg::Told(desc) = argument { desc } else { panic!("not told") };
+                CallArgument::Tensors(Some(list.into_iter().map(desc).collect()))
+            }
+            Arg::Null => CallArgument::Tensor(None),
+            Arg::NoList => CallArgument::Tensors(None),
+            Arg::NoScalar => CallArgument::Scalar(None),
+            Arg::NoInts => CallArgument::Ints(None),
+            Arg::NoText => CallArgument::Text(None),
+            Arg::S(scalar) => CallArgument::Scalar(Some(scalar)),
+            Arg::Ints(values) => CallArgument::Ints(Some(values.to_vec())),
+            Arg::Scalars(values) => CallArgument::Scalars(Some(values)),
+            Arg::Flags(values) => CallArgument::Flags(Some(values)),
+            Arg::I(value) => CallArgument::Int(value),
+            Arg::F(value) => CallArgument::Float(value),
+            Arg::B(value) => CallArgument::Flag(value),
+            Arg::Text(value) => CallArgument::Text(Some(value.to_owned())),
+            Arg::D(dtype) => CallArgument::DataType(code_of(dtype)),
+        })
+        .collect();
+    let signature = find(name).unwrap_or_else(|| panic!("{name} has no row"));
+    let call = check(signature, arguments).map_err(|refusal| refusal.message)?;
+    let plan = call.plan().map_err(|refusal| refusal.message)?;
+    Ok((call, plan, views))
+}
+
+/// Asserts that a call is refused with a message that holds every part.
+#[track_caller]
+pub(super) fn refused(name: &str, arguments: Vec<Arg<'_>>, parts: &[&str]) {
+    let message = run(name, arguments).expect_err("must be refused");
+    for part in parts {
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    }
+}
+
+/// A value as an element type holds it.
+pub(super) fn rounded(value: f64, dtype: AclType) -> f64 {
+    let mut one = Data::new(dtype, &[1], &[value]);
+    let view = one.view_mut();
+    let mut back = [0f64];
+    f64::load(&view, 0, &mut back);
+    back[0]
+}
+
+/// Varied values around zero with a fraction of an eighth: exact in every floating point type.
+pub(super) fn varied(n: usize, seed: usize) -> Vec<f64> {
+    (0..n).map(|i| ((i * 37 + seed * 101) % 23) as f64 / 4.0 - 2.5).collect()
+}
+
+/// Small whole numbers: exact in every type.
+pub(super) fn counted(n: usize, seed: usize) -> Vec<f64> {
+    (0..n).map(|i| ((i * 5 + seed * 3) % 7) as f64).collect()
+}
+
+/// Asserts equality up to `bound` relative to the larger magnitude (at least 1); NaN equals NaN.
+#[track_caller]
+pub(super) fn close(found: &[f64], expected: &[f64], bound: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (&x, &y)) in found.iter().zip(expected).enumerate() {
+        let scale = x.abs().max(y.abs()).max(1.0);
+        let same = x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= bound * scale;
+        assert!(same, "{what}: element {i} is {x}, expected {y}");
+    }
+}
+
+/// Unit of rounding of an element type, with some room for f32 arithmetic.
+pub(super) fn precision(dtype: AclType) -> f64 {
+    match dtype {
+        AclType::F16 => 1.0 / 1024.0,
+        AclType::BF16 => 1.0 / 128.0,
+        AclType::F64 => 1e-12,
+        _ => 1e-5,
+    }
+}
+
+/// The element of a tensor of `dims` that broadcasting shows at position `at` of `shape`.
+pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) -> usize {
+    let (mut index, mut step) = (0, 1);
+    for i in (0..shape.len()).rev() {
+        let coordinate = at % shape[i];
+        at /= shape[i];
+        if let Some(own) = (i + dims.len()).checked_sub(shape.len()) {
+            if dims[own] != 1 {
+                index += coordinate * step;
+            }
+            step *= dims[own];
+        }
+    }
+    index
+}
+
+pub(super) const FLOATS: [AclType; 3] = [AclType::F32, AclType::F16, AclType::BF16];
+
+/// The declared functions whose row is that of the operator that writes elsewhere.
+const FORMS_IN_PLACE: usize = 102;
+
+#[test]
+fn forms_in_place_are_those_of_the_rows_that_have_one() {
+    let found: Vec<&str> = SIGNATURES.values().filter(|each| each.in_place).map(|each| each.name).collect();
+    assert_eq!(found.len(), FORMS_IN_PLACE, "{found:?}");
+    for (name, is_one) in [("Acos", true), ("XLogYTensor", true), ("Addmm", false), ("Copy", false)] {
+        assert_eq!(found.contains(&format!("{INPLACE}{name}").as_str()), is_one, "{name}");
+    }
+}
+
+#[test]
+fn every_declared_operator_has_a_row_or_that_of_its_other_form() {
+    for prototype in PROTOTYPES {
+        let signature = find(prototype.name).unwrap_or_else(|| panic!("{} has no row", prototype.name));
+        let parameters: Vec<&str> = signature.parameters().map(|parameter| parameter.name).collect();
+        assert_eq!(parameters.len(), prototype.arguments.len(), "{}: {parameters:?}", prototype.name);
+        for (parameter, (argument, _)) in parameters.iter().zip(prototype.arguments) {
+            assert!(row::is_same(parameter, argument), "{}: {argument} is called {parameter}", prototype.name);
+        }
+    }
+}
+
+#[test]
+fn rows_say_in_the_order_of_the_prototype_what_it_does_not() {
+    for operator in operators() {
+        let signature = find(operator.name).unwrap_or_else(|| panic!("{} has no C function", operator.name));
+        let said = operator.parameters.iter().map(|parameter| parameter.name);
+        let is_said = |parameter: &Parameter| operator.parameters.iter().any(|each| each.name == parameter.name);
+        let found = signature.parameters().filter(is_said).map(|parameter| parameter.name);
+        assert!(said.clone().eq(found), "{}: {:?}", operator.name, said.collect::<Vec<_>>());
+        let prototype = PROTOTYPES.iter().find(|prototype| prototype.name == operator.name).unwrap();
+        for (parameter, &(argument, kind)) in
+            signature.parameters().zip(prototype.arguments).filter(|(each, _)| is_said(each))
+        {
+            let declared = format!("{:?}", Parameter::declared(argument, kind));
+            assert_ne!(format!("{parameter:?}"), declared, "{} says what its prototype says", operator.name);
+        }
+    }
+}
+
+/// A tensor that a row says nothing of may not be given: a result that one forgets would be none.
+#[test]
+fn no_row_forgets_a_result() {
+    for prototype in PROTOTYPES {
+        let signature = find(prototype.name).unwrap_or_else(|| panic!("{} has no row", prototype.name));
+        for (parameter, (argument, kind)) in signature.parameters().zip(prototype.arguments) {
+            let is_result =
+                *kind == ArgumentKind::Tensors && argument.contains("out") && !argument.ends_with("optional");
+            let is_refused = matches!(parameter.kind, ParameterKind::Unmodelled);
+            assert!(!(is_result && is_refused), "{}: {argument}", prototype.name);
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_rows_name_their_source() {
+    // A name that comes twice would be missing among the functions.
+    assert_eq!(count(), operators().count() + FORMS_IN_PLACE);
+    for operator in operators() {
+        let known = ["ops-math ", "ops-nn ", "ops-transformer ", "CANN 8.1 aclnn API reference, "];
+        let cited = known.iter().any(|place| operator.source.starts_with(place)) && operator.source.contains("aclnn");
+        assert!(cited, "{} cites {}", operator.name, operator.source);
+    }
+}
+
+#[test]
+fn the_table_has_a_line_per_parameter() {
+    let lines: usize = operators().map(|operator| find(operator.name).unwrap().parameters().len()).sum();
+    let text = markdown();
+    assert_eq!(text.lines().count(), lines + FORMS_IN_PLACE + 2);
+    assert!(text.contains("| aclnnMatmul | self | input tensor, FLOAT, FLOAT16, BFLOAT16, rank 1–6 |"), "{text}");
+}
+
+#[test]
+fn every_shared_rule_is_refused_by_name() {
+    let x = || Data::new(AclType::F32, &[2, 3], &[0.0; 6]);
+    let (mut a, mut out) = (x(), x());
+    refused("aclnnExp", vec![Arg::Null, Arg::T(&mut out)], &["aclnnExp: self: is NULL"]);
+    let mut ints = Data::new(AclType::I32, &[2, 3], &[0.0; 6]);
+    let parts = ["aclnnExp: self: expected an element type of FLOAT, FLOAT16, BFLOAT16, found INT32"];
+    refused("aclnnExp", vec![Arg::T(&mut ints), Arg::T(&mut out)], &parts);
+    let mut flat = Data::blank(AclType::F32, &[6]);
+    refused("aclnnExp", vec![Arg::T(&mut a), Arg::T(&mut flat)], &["out: expected shape [2, 3] (of self), found [6]"]);
+    let mut deep = Data::blank(AclType::F32, &[1; 9]);
+    refused("aclnnExp", vec![Arg::T(&mut deep), Arg::T(&mut out)], &["expected 0 to 8 dims, found 9"]);
+    let mut repeated = Data { strides: vec![0, 1], ..x() };
+    refused("aclnnExp", vec![Arg::T(&mut a), Arg::T(&mut repeated)], &["out: expected elements that do not overlap"]);
+    assert!(run("aclnnExp", vec![Arg::T(&mut repeated), Arg::T(&mut out)]).is_ok(), "an input may repeat elements");
+}
+
+#[test]
+fn descriptions_that_contradict_themselves_are_refused() {
+    let good = Data::new(AclType::F32, &[2, 3], &[0.0; 6]).desc();
+    let with = |change: &dyn Fn(&mut TensorDesc)| {
+        let mut desc = good.clone();
+        change(&mut desc);
+        let arguments = vec![CallArgument::Tensor(Some(desc)), CallArgument::Tensor(Some(good.clone()))];
+        check(find("aclnnExp").unwrap(), arguments).map(|_| ()).map_err(|refusal| refusal.message)
+    };
+    assert_eq!(with(&|_| ()), Ok(()));
+    let says = |change: &dyn Fn(&mut TensorDesc), part: &str| {
+        let message = with(change).expect_err("must be refused");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    };
+    says(&|desc| desc.format = 29, "expected format ND (2) or another without padding, found aclFormat 29");
+    says(&|desc| desc.dtype = 17, "found aclDataType 17");
+    says(&|desc| desc.dims = vec![2, -3], "expected dims of at least 0");
+    says(&|desc| desc.strides = vec![-3, 1], "expected strides of at least 0");
+    says(&|desc| desc.offset = -1, "expected an offset of at least 0");
+    says(&|desc| desc.storage = vec![5], "reach element 5 of a storage [5] of 5 elements");
+    says(&|desc| desc.offset = 1, "reach element 6");
+    says(&|desc| desc.address = 0, "device address is NULL");
+}
+
+#[test]
+fn the_common_type_is_rounded_to_before_the_output_widens_it() {
+    // 1 + 2^-11 is a half-way case in f16: the sum is 1 there, whatever the output could hold.
+    let mut a = Data::new(AclType::F16, &[1], &[1.0]);
+    let mut b = Data::new(AclType::F16, &[1], &[1.0 / 2048.0]);
+    let mut out = Data::blank(AclType::F32, &[1]);
+    run("aclnnAdd", vec![Arg::T(&mut a), Arg::T(&mut b), whole(1), Arg::T(&mut out)]).unwrap();
+    assert_eq!(out.values(), [1.0]);
+}

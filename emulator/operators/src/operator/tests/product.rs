@@ -1,0 +1,278 @@
+//! Matrix products over ranks, types and layouts, batched, with something added and in groups, against plain loops.
+
+use super::*;
+use crate::dtype::AclType;
+
+/// `a @ b` with torch's rules for vectors and batches.
+fn naive(a: &[f64], a_dims: &[usize], b: &[f64], b_dims: &[usize]) -> (Vec<usize>, Vec<f64>) {
+    let a2 = if a_dims.len() == 1 { vec![1, a_dims[0]] } else { a_dims.to_vec() };
+    let b2 = if b_dims.len() == 1 { vec![b_dims[0], 1] } else { b_dims.to_vec() };
+    let (m, k, n) = (a2[a2.len() - 2], a2[a2.len() - 1], b2[b2.len() - 1]);
+    let (a_batch, b_batch) = (&a2[..a2.len() - 2], &b2[..b2.len() - 2]);
+    let batch = call::broadcast(a_batch, b_batch).unwrap();
+    let mut out = Vec::new();
+    for i in 0..batch.iter().product() {
+        let (p, q) = (broadcast_index(a_batch, &batch, i) * m * k, broadcast_index(b_batch, &batch, i) * k * n);
+        for row in 0..m {
+            for col in 0..n {
+                out.push((0..k).map(|d| a[p + row * k + d] * b[q + d * n + col]).sum());
+            }
+        }
+    }
+    let mut dims = batch;
+    dims.extend((a_dims.len() > 1).then_some(m));
+    dims.extend((b_dims.len() > 1).then_some(n));
+    (dims, out)
+}
+
+const SHAPES: [(&[usize], &[usize]); 13] = [
+    (&[3, 4], &[4, 5]),
+    (&[4], &[4]),
+    (&[4], &[4, 5]),
+    (&[3, 4], &[4]),
+    (&[2, 3, 4], &[4, 5]),
+    (&[3, 4], &[2, 4, 5]),
+    (&[2, 1, 3, 4], &[6, 4, 5]),
+    (&[2, 3, 4], &[4]),
+    (&[4], &[2, 4, 5]),
+    (&[0, 4], &[4, 5]),
+    (&[3, 0], &[0, 5]),
+    (&[1, 1, 1, 1, 130, 70], &[70, 300]),
+    (&[1, 512], &[512, 33]),
+];
+
+#[test]
+fn products_of_every_rank_type_and_layout() {
+    for (a_dims, b_dims) in SHAPES {
+        for (dtype, other, result) in [
+            (AclType::F32, AclType::F32, AclType::F32),
+            (AclType::F16, AclType::F16, AclType::F16),
+            (AclType::BF16, AclType::BF16, AclType::BF16),
+            (AclType::F16, AclType::F16, AclType::F32),
+            (AclType::F16, AclType::F32, AclType::F32),
+        ] {
+            for strided in [false, true] {
+                let small = |n: usize, seed: usize| -> Vec<f64> { counted(n, seed).iter().map(|v| v - 3.0).collect() };
+                let (x, y) = (small(a_dims.iter().product(), 1), small(b_dims.iter().product(), 2));
+                let (dims, wanted) = naive(&x, a_dims, &y, b_dims);
+                let (mut a, mut b) = (Data::new(dtype, a_dims, &x), Data::new(other, b_dims, &y));
+                let mut out = Data::new(result, &dims, &vec![7.0; wanted.len()]);
+                if strided {
+                    (a, b, out) = (a.strided(), b.strided(), out.strided());
+                }
+                run("aclnnMatmul", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+                let wanted: Vec<f64> = wanted.iter().map(|&v| rounded(v, result)).collect();
+                close(&out.values(), &wanted, 0.0, &format!("{a_dims:?} @ {b_dims:?} {dtype} {other} {strided}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_accumulate_in_single_precision() {
+    // 4096 times 1/4096 in f16 steps would stick at 1/4 or so; the sum is 1.
+    let n = 4096;
+    let mut a = Data::new(AclType::F16, &[1, n], &vec![1.0 / 64.0; n]);
+    let mut b = Data::new(AclType::F16, &[n, 1], &vec![1.0 / 64.0; n]);
+    let mut out = Data::blank(AclType::F16, &[1, 1]);
+    run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+    assert_eq!(out.values(), [1.0]);
+}
+
+/// A row of the right operand may be longer than any tile.
+#[test]
+fn a_product_of_two_long_rows_is_their_sum() {
+    for n in [60_000, 100_000, 1 << 20] {
+        let (mut a, mut b) =
+            (Data::new(AclType::F32, &[1, n], &vec![1.0; n]), Data::new(AclType::F32, &[n, 1], &vec![1.0; n]));
+        let mut out = Data::blank(AclType::F32, &[1, 1]);
+        run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+        assert_eq!(out.values(), [n as f64]);
+    }
+}
+
+#[test]
+fn batched_products_repeat_a_batch_of_one() {
+    for (a_batch, b_batch) in [(2, 2), (1, 3), (3, 1)] {
+        let (x, y) = (counted(a_batch * 6, 3), counted(b_batch * 12, 4));
+        let (a_dims, b_dims) = ([a_batch, 2, 3], [b_batch, 3, 4]);
+        let (dims, wanted) = naive(&x, &a_dims, &y, &b_dims);
+        let (mut a, mut b) = (Data::new(AclType::BF16, &a_dims, &x), Data::new(AclType::BF16, &b_dims, &y).strided());
+        let mut out = Data::blank(AclType::BF16, &dims);
+        run("aclnnBatchMatMul", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+        close(&out.values(), &wanted, 0.0, "batched");
+    }
+}
+
+#[test]
+fn addmm_broadcasts_its_first_operand() {
+    for dtype in FLOATS {
+        for c_dims in [&[2usize, 3][..], &[3], &[1, 3], &[2, 1], &[]] {
+            let (c, a, b) = (counted(c_dims.iter().product(), 5), counted(8, 6), counted(12, 7));
+            let (_, product) = naive(&a, &[2, 4], &b, &[4, 3]);
+            let wanted: Vec<f64> =
+                (0..6).map(|i| 2.0 * c[broadcast_index(c_dims, &[2, 3], i)] + 0.5 * product[i]).collect();
+            let (mut vc, mut va, mut vb) =
+                (Data::new(dtype, c_dims, &c), Data::new(dtype, &[2, 4], &a), Data::new(dtype, &[4, 3], &b));
+            let mut out = Data::blank(dtype, &[2, 3]);
+            let arguments = vec![
+                Arg::T(&mut vc),
+                Arg::T(&mut va),
+                Arg::T(&mut vb),
+                whole(2),
+                real(0.5),
+                Arg::T(&mut out),
+                Arg::I(0),
+            ];
+            run("aclnnAddmm", arguments).unwrap();
+            let wanted: Vec<f64> = wanted.iter().map(|&v| rounded(v, dtype)).collect();
+            close(&out.values(), &wanted, 0.0, &format!("{dtype} {c_dims:?}"));
+        }
+    }
+}
+
+#[test]
+fn the_cube_modes_lose_the_documented_digits() {
+    // 1 + 2^-12: kept by FLOAT, lost by HFLOAT32 and FLOAT16.
+    let value = 1.0 + 1.0 / 4096.0;
+    for (mode, expected) in [(0, value), (1, 1.0), (2, 1.0), (3, 1.0), (4, value)] {
+        let (mut a, mut b) = (Data::new(AclType::F32, &[1, 1], &[value]), Data::new(AclType::F32, &[1, 1], &[1.0]));
+        let mut out = Data::blank(AclType::F32, &[1, 1]);
+        run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(mode)]).unwrap();
+        assert_eq!(out.values(), [expected], "cubeMathType {mode}");
+    }
+}
+
+#[test]
+fn products_refuse_what_the_cube_refuses() {
+    let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![0.0; dims.iter().product()]);
+    let says = |name: &str, mut a: Data, mut b: Data, mut out: Data, mode: i64, part: &str| {
+        refused(name, vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(mode)], &[part]);
+    };
+    use AclType::{BF16, F16, F32, I32};
+    let (x, y, z) = ([2, 3], [3, 4], [2, 4]);
+    says("aclnnMatmul", data(F32, &x), data(F32, &[2, 4]), data(F32, &z), 0, "mat2: expected a contracted dim of 3");
+    says(
+        "aclnnMatmul",
+        data(F32, &x),
+        data(F32, &y),
+        data(F32, &[4, 2]),
+        0,
+        "out: expected shape [2, 4] (of self @ mat2)",
+    );
+    says("aclnnMatmul", data(I32, &x), data(I32, &y), data(I32, &z), 0, "expected an element type of FLOAT, FLOAT16");
+    says("aclnnMatmul", data(F32, &[]), data(F32, &y), data(F32, &z), 0, "expected 1 to 6 dims, found 0");
+    says("aclnnMatmul", data(F32, &[2, 2, 3]), data(F32, &[3, 3, 4]), data(F32, &z), 0, "batch dims");
+    says("aclnnMatmul", data(BF16, &x), data(BF16, &y), data(BF16, &z), 2, "not legal for BFLOAT16");
+    says("aclnnMatmul", data(F16, &x), data(F16, &y), data(F16, &z), 3, "legal for FLOAT only");
+    says("aclnnMatmul", data(F32, &x), data(F32, &y), data(F32, &z), 5, "found 5");
+    says("aclnnMm", data(F32, &[1, 2, 3]), data(F32, &y), data(F32, &z), 0, "expected 2 to 2 dims, found 3");
+    says("aclnnMm", data(F16, &x), data(F32, &y), data(I32, &z), 0, "out: expected an element type of FLOAT");
+    says("aclnnBatchMatMul", data(F32, &x), data(F32, &y), data(F32, &z), 0, "expected 3 to 3 dims");
+}
+
+/// Plays a sum of products of groups, `[K, M]` and `[K, N]`; gives the sums and what plain loops make of them.
+fn grouped(
+    dtype: AclType,
+    (depth, m, n): (usize, usize, usize),
+    ends: &[i64],
+    dims: &[usize],
+    strided: bool,
+) -> Result<[Vec<f64>; 2], String> {
+    let (x, weight, sums) = (varied(depth * m, 1), varied(depth * n, 2), varied(dims.iter().product(), 3));
+    let (mut a, mut b) = (Data::new(dtype, &[depth, m], &x), Data::new(dtype, &[depth, n], &weight));
+    if strided {
+        (a, b) = (a.strided(), b.strided());
+    }
+    let ends_held: Vec<f64> = ends.iter().map(|&end| end as f64).collect();
+    let mut groups = Data::new(AclType::I64, &[ends.len()], &ends_held);
+    let mut y = Data::new(AclType::F32, dims, &sums);
+    let arguments = vec![
+        Arg::T(&mut a),
+        Arg::T(&mut b),
+        Arg::T(&mut groups),
+        Arg::T(&mut y),
+        Arg::B(true),
+        Arg::B(false),
+        Arg::I(2),
+    ];
+    run("aclnnGroupedMatmulAdd", arguments)?;
+    let mut wanted = sums;
+    for (group, &end) in ends.iter().enumerate() {
+        let start = if group == 0 { 0 } else { ends[group - 1] };
+        for i in 0..m * n {
+            let product = |d: i64| x[d as usize * m + i / n] * weight[d as usize * n + i % n];
+            wanted[group * m * n + i] += (start..end).map(product).sum::<f64>();
+        }
+    }
+    Ok([y.values(), wanted])
+}
+
+#[test]
+fn sums_of_products_of_groups() {
+    for dtype in [AclType::F16, AclType::BF16] {
+        for strided in [false, true] {
+            for (sizes, ends) in [
+                ((7, 3, 5), &[7][..]),
+                ((150, 33, 70), &[150]),
+                ((20, 4, 3), &[5, 5, 20]),
+                ((300, 17, 9), &[0, 130, 250]),
+                ((3, 1, 1), &[3]),
+            ] {
+                let (_, m, n) = sizes;
+                for dims in [&[ends.len() * m, n][..], &[ends.len(), m, n]] {
+                    let [found, wanted] = grouped(dtype, sizes, ends, dims, strided).unwrap();
+                    close(&found, &wanted, 1e-5, &format!("{dtype} {sizes:?} {ends:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_products_of_groups_are_refused_by_name() {
+    let says = |result: Result<[Vec<f64>; 2], String>, part: &str| {
+        let message = result.expect_err("must be refused");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    };
+    let call = |dtype, ends: &[i64], dims: &[usize]| grouped(dtype, (6, 2, 3), ends, dims, false);
+    says(call(AclType::F16, &[4, 2], &[4, 3]), "groupList: group 1 ends at 2, expected 4 to 6");
+    says(call(AclType::F16, &[4, 7], &[4, 3]), "groupList: group 1 ends at 7, expected 4 to 6");
+    says(call(AclType::F16, &[4, 6], &[2, 3]), "yRef: expected [4, 3] or [2, 2, 3], found [2, 3]");
+    says(call(AclType::F32, &[6], &[2, 3]), "x: expected an element type of FLOAT16, BFLOAT16, found FLOAT");
+    let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
+    let flags = |x: &[usize], weight: AclType, transposed: bool, kind: i64, part: &str| {
+        let (mut x, mut weight) = (data(AclType::F16, x), data(weight, &[6, 3]));
+        let (mut ends, mut y) = (Data::new(AclType::I64, &[1], &[6.0]), data(AclType::F32, &[2, 3]));
+        let arguments = vec![
+            Arg::T(&mut x),
+            Arg::T(&mut weight),
+            Arg::T(&mut ends),
+            Arg::T(&mut y),
+            Arg::B(transposed),
+            Arg::B(false),
+            Arg::I(kind),
+        ];
+        refused("aclnnGroupedMatmulAdd", arguments, &[part]);
+    };
+    flags(&[6, 2], AclType::F16, false, 2, "transposeX: expected true, found false");
+    flags(&[6, 2], AclType::F16, true, 0, "groupType: expected 2 (groups along K), found 0");
+    flags(&[6, 2], AclType::BF16, true, 2, "weight: expected FLOAT16 (that of x), found BFLOAT16");
+    flags(&[5, 2], AclType::F16, true, 2, "weight: expected a first dim of 5 as in x [5, 2], found [6, 3]");
+}
+
+#[test]
+fn operands_of_two_types_multiply_in_the_common_one() {
+    use AclType::{BF16, F16, F32};
+    let (x, y) = (counted(6, 5), counted(12, 6));
+    let (_, wanted) = naive(&x, &[2, 3], &y, &[3, 4]);
+    for (name, batch) in [("aclnnMm", &[][..]), ("aclnnMatmul", &[][..]), ("aclnnBatchMatMul", &[1][..])] {
+        for (a, b) in [(F32, F16), (BF16, F32), (F16, BF16)] {
+            let (mut a, mut b) =
+                (Data::new(a, &[batch, &[2, 3]].concat(), &x), Data::new(b, &[batch, &[3, 4]].concat(), &y));
+            let mut out = Data::blank(F32, &[batch, &[2, 4]].concat());
+            run(name, vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+            assert_eq!(out.values(), wanted, "{name}");
+        }
+    }
+}

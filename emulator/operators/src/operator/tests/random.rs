@@ -1,0 +1,169 @@
+//! Random fills and dropout: the range, what seeds and offsets do, and what is refused.
+
+use super::*;
+
+/// A tensor of a type that `name` has filled.
+fn filled(name: &str, dtype: AclType, before: Vec<Arg<'_>>, seed: i64, offset: i64) -> Vec<f64> {
+    let mut out = Data::blank(dtype, &[3, 500]).strided();
+    let mut arguments = vec![Arg::T(&mut out)];
+    arguments.extend(before);
+    arguments.extend([Arg::I(seed), Arg::I(offset)]);
+    run(name, arguments).unwrap();
+    out.values()
+}
+
+#[test]
+fn fills_stay_in_their_range_and_follow_seed_and_offset() {
+    for dtype in [AclType::F32, AclType::F16, AclType::BF16, AclType::F64] {
+        let uniform =
+            |seed, offset| filled("aclnnInplaceUniform", dtype, vec![Arg::F(-2.0), Arg::F(3.0)], seed, offset);
+        let values = uniform(5, 8);
+        assert!(values.iter().all(|value| (-2.0..3.0).contains(value)), "{dtype}");
+        assert!(values.iter().any(|value| *value < -1.8) && values.iter().any(|value| *value > 2.8), "{dtype}");
+        assert_eq!(values, uniform(5, 8), "{dtype}");
+        assert!(values != uniform(6, 8) && values != uniform(5, 9), "{dtype}");
+        let values = filled("aclnnInplaceNormal", dtype, vec![Arg::F(10.0), Arg::F(2.0)], 5, 8);
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        // Six standard errors of a mean of 1500, and roundings of numbers around 10.
+        assert!((mean - 10.0).abs() < 6.0 * 2.0 / 1500f64.sqrt() + 10.0 * precision(dtype), "{dtype} {mean}");
+    }
+    let values = filled("aclnnInplaceRandom", AclType::I32, vec![Arg::I(-3), Arg::I(4)], 1, 0);
+    assert!((-3..4).all(|wanted| values.contains(&f64::from(wanted))));
+    assert!(values.iter().all(|value| (-3.0..4.0).contains(value)));
+    for (probability, ones) in [(0.0, 0), (1.0, 1500)] {
+        let values = filled("aclnnInplaceBernoulli", AclType::F32, vec![real(probability)], 1, 0);
+        assert_eq!(values.iter().filter(|value| **value == 1.0).count(), ones);
+    }
+}
+
+/// Draws classes of rows of weights `[1, 2, 0, 5]`.
+fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64> {
+    const ROWS: usize = 4000;
+    let mut weights = Data::new(dtype, &[ROWS, 4], &[1.0, 2.0, 0.0, 5.0].repeat(ROWS)).strided();
+    let mut out = Data::blank(AclType::I64, &[ROWS, draws]).strided();
+    let numbers = [Arg::I(draws as i64), Arg::B(is_replaced), Arg::I(seed), Arg::I(4)];
+    let head = [Arg::T(&mut weights)].into_iter().chain(numbers);
+    run("aclnnMultinomial", head.chain([Arg::T(&mut out)]).collect()).unwrap();
+    out.values()
+}
+
+/// Asserts that `found` of so many came up where each does with this probability: within six standard deviations.
+fn likely(found: usize, of: usize, probability: f64, what: &str) {
+    let expected = of as f64 * probability;
+    let bound = 6.0 * (expected * (1.0 - probability)).sqrt();
+    assert!((found as f64 - expected).abs() <= bound, "{what}: {found} of {of}, expected {expected}");
+}
+
+#[test]
+fn classes_are_drawn_as_their_weights_say() {
+    for dtype in [AclType::F32, AclType::F16, AclType::BF16, AclType::F64] {
+        let drawn = chosen(dtype, true, 3, 9);
+        assert_eq!(drawn, chosen(dtype, true, 3, 9), "{dtype}");
+        assert_ne!(drawn, chosen(dtype, true, 3, 10), "{dtype}");
+        for (class, probability) in [(0.0, 0.125), (1.0, 0.25), (2.0, 0.0), (3.0, 0.625)] {
+            likely(drawn.iter().filter(|each| **each == class).count(), drawn.len(), probability, "put back");
+        }
+        // The first and the second of a row without replacement: the second is of what is left.
+        let pairs = chosen(dtype, false, 2, 9);
+        for (first, second, probability) in [
+            (0.0, 1.0, 0.125 * 2.0 / 7.0),
+            (0.0, 3.0, 0.125 * 5.0 / 7.0),
+            (1.0, 0.0, 0.25 / 6.0),
+            (1.0, 3.0, 0.25 * 5.0 / 6.0),
+            (3.0, 0.0, 0.625 / 3.0),
+            (3.0, 1.0, 0.625 * 2.0 / 3.0),
+            (1.0, 1.0, 0.0),
+        ] {
+            let found = pairs.chunks(2).filter(|pair| pair[0] == first && pair[1] == second).count();
+            likely(found, pairs.len() / 2, probability, "without replacement");
+        }
+    }
+    let mut weights = Data::new(AclType::F32, &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0]);
+    let mut out = Data::blank(AclType::I64, &[2, 2]);
+    fn call<'a>(weights: &'a mut Data, out: &'a mut Data, draws: i64, replaced: bool) -> Vec<Arg<'a>> {
+        vec![Arg::T(weights), Arg::I(draws), Arg::B(replaced), Arg::I(0), Arg::I(0), Arg::T(out)]
+    }
+    let few = "self: row 0 has 1 weights above 0 for 2 classes";
+    refused("aclnnMultinomial", call(&mut weights, &mut out, 2, false), &[few]);
+    let mut negative = Data::new(AclType::F32, &[2, 3], &[1.0, 1.0, 0.0, 1.0, -1.0, 0.0]);
+    refused("aclnnMultinomial", call(&mut negative, &mut out, 2, true), &["self: row 1 has the weight -1"]);
+    refused("aclnnMultinomial", call(&mut weights, &mut out, 4, false), &["numsamples: expected 1 to 3, found 4"]);
+    refused("aclnnMultinomial", call(&mut weights, &mut out, 0, true), &["numsamples: expected 1 to"]);
+}
+
+#[test]
+fn exponential_numbers_have_their_rate_and_bernoulli_numbers_their_probability() {
+    for dtype in [AclType::F32, AclType::F16, AclType::BF16] {
+        let values = filled("aclnnSimThreadExponential", dtype, vec![Arg::I(1500), Arg::F(0.5)], 5, 8);
+        let (mean, largest) = (values.iter().sum::<f64>() / 1500.0, values.iter().copied().fold(0.0, f64::max));
+        assert!(values.iter().all(|value| *value >= 0.0) && largest > 6.0, "{dtype} {largest}");
+        // Six standard errors of a mean of 1500 numbers of deviation 2, and roundings.
+        assert!((mean - 2.0).abs() < 6.0 * 2.0 / 1500f64.sqrt() + 2.0 * precision(dtype), "{dtype} {mean}");
+        let below = values.iter().filter(|value| **value < 2.0 * std::f64::consts::LN_2).count();
+        likely(below, 1500, 0.5, "below the median");
+    }
+    let mut out = Data::blank(AclType::F32, &[3]);
+    fn call(out: &mut Data, count: i64, rate: f64) -> Vec<Arg<'_>> {
+        vec![Arg::T(out), Arg::I(count), Arg::F(rate), Arg::I(0), Arg::I(0)]
+    }
+    refused("aclnnSimThreadExponential", call(&mut out, 4, 1.0), &["count: expected 3"]);
+    refused("aclnnSimThreadExponential", call(&mut out, 3, 0.0), &["lambda: expected more than 0, found 0"]);
+    for dtype in [AclType::F32, AclType::BF16, AclType::I8, AclType::I64, AclType::Bool] {
+        let mut x = Data::blank(dtype, &[2, 700]).strided();
+        let mut out = Data::blank(dtype, &[2, 700]).strided();
+        let call = vec![Arg::T(&mut x), real(0.25), Arg::I(3), Arg::I(4), Arg::T(&mut out)];
+        run("aclnnBernoulli", call).unwrap();
+        let ones = out.values().into_iter().filter(|value| *value == 1.0).count();
+        assert!(out.values().iter().all(|value| *value == 0.0 || *value == 1.0), "{dtype}");
+        likely(ones, 1400, 0.25, dtype.name());
+        let odd = vec![Arg::T(&mut x), real(0.25), Arg::I(3), Arg::I(2), Arg::T(&mut out)];
+        refused("aclnnBernoulli", odd, &["offset: expected a multiple of 4, found 2"]);
+        let counted = vec![Arg::T(&mut x), whole(1), Arg::I(3), Arg::I(4), Arg::T(&mut out)];
+        refused("aclnnBernoulli", counted, &["prob: expected a floating point number, found INT64"]);
+    }
+}
+
+#[test]
+fn dropout_keeps_what_its_mask_says_and_scales_it() {
+    for (probability, low, high) in [(0.0, 1000, 1000), (0.25, 680, 820), (1.0, 0, 0)] {
+        let mut mask = Data::blank(AclType::U8, &[128]);
+        let shape = [10, 100];
+        let head = [Arg::Ints(&shape), Arg::F(probability), Arg::I(3), Arg::I(4)];
+        run("aclnnDropoutGenMaskV2", head.into_iter().chain([Arg::D(AclType::F32), Arg::T(&mut mask)]).collect())
+            .unwrap();
+        let mut again = Data::blank(AclType::U8, &[128]);
+        let head = vec![Arg::Ints(&shape), Arg::F(probability), Arg::I(3), Arg::I(4), Arg::T(&mut again)];
+        run("aclnnDropoutGenMask", head).unwrap();
+        assert_eq!(mask.values(), again.values());
+        let mut x = Data::new(AclType::F32, &[10, 100], &[1.5; 1000]).strided();
+        let mut out = Data::blank(AclType::F32, &[10, 100]).strided();
+        run("aclnnDropoutDoMask", vec![Arg::T(&mut x), Arg::T(&mut mask), Arg::F(probability), Arg::T(&mut out)])
+            .unwrap();
+        let bits = mask.values();
+        let mut kept = 0;
+        for (i, value) in out.values().into_iter().enumerate() {
+            let bit = bits[i / 8] as usize >> (i % 8) & 1;
+            kept += bit;
+            let wanted = if bit == 1 { 1.5 / (1.0 - probability) } else { 0.0 };
+            assert!((value - wanted).abs() < 1e-6, "element {i}: {value}");
+        }
+        // Six standard deviations of a count of 1000 around 750.
+        assert!((low..=high).contains(&kept), "{probability}: {kept}");
+    }
+}
+
+#[test]
+fn what_no_distribution_has_is_refused() {
+    let mut out = Data::blank(AclType::F32, &[2]);
+    let uniform = vec![Arg::T(&mut out), Arg::F(2.0), Arg::F(1.0), Arg::I(0), Arg::I(0)];
+    refused("aclnnInplaceUniform", uniform, &["from: expected at most to 1, found 2"]);
+    let normal = vec![Arg::T(&mut out), Arg::F(0.0), Arg::F(-1.0), Arg::I(0), Arg::I(0)];
+    refused("aclnnInplaceNormal", normal, &["std: expected at least 0, found -1"]);
+    let whole = vec![Arg::T(&mut out), Arg::I(2), Arg::I(2), Arg::I(0), Arg::I(0)];
+    refused("aclnnInplaceRandom", whole, &["from: expected less than to 2, found 2"]);
+    let mut mask = Data::blank(AclType::U8, &[16]);
+    let short = vec![Arg::Ints(&[200]), Arg::F(0.5), Arg::I(0), Arg::I(0), Arg::T(&mut mask)];
+    refused("aclnnDropoutGenMask", short, &["out: expected shape [32]"]);
+    let sure = vec![Arg::Ints(&[100]), Arg::F(1.5), Arg::I(0), Arg::I(0), Arg::T(&mut mask)];
+    refused("aclnnDropoutGenMask", sure, &["prob: expected 0 to 1, found 1.5"]);
+}

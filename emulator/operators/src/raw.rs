@@ -1,0 +1,284 @@
+//! Typed, strided access to the memory of a card: the only place where the operator kernels touch raw memory.
+//!
+//! Input: a [`MemorySpan`] (address and length of one allocation's part) and a run (byte offset, step in bytes, count).
+//! Output: elements copied into, or out of, ordinary Rust buffers. Kernels compute on such buffers only, so no Rust
+//! reference to device memory ever exists: two operators that race on the same bytes, as the program under test may
+//! make them do, disturb each other's numbers but no invariant of this process.
+//! Invariant: every run is checked against the length of its span before the first byte is touched.
+//! This module knows nothing of shapes: see [`crate::view`].
+#![expect(
+    unsafe_code,
+    reason = "raw access to device memory; bounds are checked here, validity is promised by MemorySpan::from_raw"
+)]
+
+use std::marker::PhantomData;
+
+use half::{bf16, f16};
+
+/// A part of device memory.
+#[derive(Clone, Copy, Debug)]
+pub struct MemorySpan {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: a span is an address and a length; every access goes through bounds-checked copies of plain data.
+unsafe impl Send for MemorySpan {}
+// SAFETY: as for Send; shared use copies plain data in and out and creates no references to the memory.
+unsafe impl Sync for MemorySpan {}
+
+/// Plain data: any bit pattern is a value, there is no padding and no drop.
+///
+/// # Safety
+/// Implementors must be valid for every bit pattern and have no padding bytes.
+pub unsafe trait Pod: Copy + Default + Send + Sync + 'static {}
+
+macro_rules! pod {
+    ($($t:ty),*) => { $(
+        // SAFETY: a primitive number, or a transparent wrapper of u16: every bit pattern is valid, no padding.
+        unsafe impl Pod for $t {}
+    )* };
+}
+pod!(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64);
+
+impl MemorySpan {
+    /// Describes `bytes` bytes at `base`.
+    ///
+    /// # Safety
+    /// The memory must stay allocated, readable and writable for as long as this span or a copy of it is used.
+    pub const unsafe fn from_raw(base: *mut u8, bytes: usize) -> Self {
+        Self { base, bytes }
+    }
+
+    /// Length in bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// The address of the element at byte offset `start` of a run of `count` elements of `size` bytes, `step` bytes
+    /// apart.
+    ///
+    /// # Panics
+    /// If any element of the run lies outside the span.
+    fn run(self, start: usize, step: isize, count: usize, size: usize) -> *mut u8 {
+        debug_assert!(count > 0, "empty runs never reach memory");
+        let travel = step.checked_mul(count as isize - 1);
+        let last = travel.and_then(|travel| start.checked_add_signed(travel));
+        let inside = |at: usize| at.checked_add(size).is_some_and(|end| end <= self.bytes);
+        assert!(
+            inside(start) && last.is_some_and(inside),
+            "run of {count} elements of {size} bytes from byte {start} step {step} leaves a span of {} bytes",
+            self.bytes
+        );
+        // SAFETY: `start` is inside the span (asserted above), and the span is one allocation.
+        unsafe { self.base.add(start) }
+    }
+
+    /// Copies the run that starts at byte `start` with `step` bytes between elements into `out`.
+    ///
+    /// # Panics
+    /// If the run leaves the span.
+    pub fn read_run<T: Pod>(self, start: usize, step: isize, out: &mut [T]) {
+        if out.is_empty() {
+            return;
+        }
+        let size = size_of::<T>();
+        let source = self.run(start, step, out.len(), size);
+        if step == size as isize {
+            let bytes = size_of_val(out);
+            // SAFETY: the source run was bounds-checked, `out` is exclusive Rust memory of the same size, and T is
+            // plain data; bytes have no alignment.
+            unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr().cast::<u8>(), bytes) };
+        } else if step == 0 {
+            // SAFETY: the element was bounds-checked; the read needs no alignment and T takes any bit pattern.
+            let value = unsafe { source.cast::<T>().read_unaligned() };
+            out.fill(value);
+        } else {
+            for (i, slot) in out.iter_mut().enumerate() {
+                let element = source.wrapping_offset(step * i as isize);
+                // SAFETY: first and last element were bounds-checked and the run is monotone, so this one is inside;
+                // the read needs no alignment and T takes any bit pattern.
+                *slot = unsafe { element.cast::<T>().read_unaligned() };
+            }
+        }
+    }
+
+    /// Copies rows of `len` adjacent elements into `out`: the first starts at byte `start`, each `step` bytes after the one
+    /// before.
+    ///
+    /// # Panics
+    /// If `out` holds no whole number of rows or a row leaves the span.
+    pub(crate) fn read_rows<T: Pod>(self, start: usize, step: isize, len: usize, out: &mut [T]) {
+        /// Bytes copied at a time: rows are short, and a size known here is copied without a call.
+        const PIECE: usize = 32;
+        if out.is_empty() {
+            return;
+        }
+        assert!(out.len().is_multiple_of(len), "{} elements in rows of {len}", out.len());
+        let (rows, bytes) = (out.len() / len, len * size_of::<T>());
+        let source = self.run(start, step, rows, bytes);
+        for (i, row) in out.chunks_exact_mut(len).enumerate() {
+            let source = source.wrapping_offset(step * i as isize).cast_const();
+            let target = row.as_mut_ptr().cast::<u8>();
+            let whole = bytes / PIECE * PIECE;
+            for at in (0..whole).step_by(PIECE) {
+                let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
+                // SAFETY: first and last row were bounds-checked and the rows are evenly spaced, so this one is inside;
+                // `row` is exclusive Rust memory of as many bytes, and T is plain data; bytes have no alignment.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, PIECE) };
+            }
+            let (from, to) = (source.wrapping_add(whole), target.wrapping_add(whole));
+            // SAFETY: as above, for the bytes that are left.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes - whole) };
+        }
+    }
+
+    /// Copies `values` into the run that starts at byte `start` with `step` bytes between elements.
+    ///
+    /// # Panics
+    /// If the run leaves the span.
+    pub(crate) fn write_run<T: Pod>(self, start: usize, step: isize, values: &[T]) {
+        if values.is_empty() {
+            return;
+        }
+        let size = size_of::<T>();
+        let target = self.run(start, step, values.len(), size);
+        if step == size as isize {
+            let bytes = size_of_val(values);
+            // SAFETY: the target run was bounds-checked, `values` is Rust memory of the same size that cannot overlap
+            // device memory, and T is plain data; bytes have no alignment.
+            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), target, bytes) };
+        } else {
+            for (i, value) in values.iter().enumerate() {
+                let element = target.wrapping_offset(step * i as isize);
+                // SAFETY: first and last element were bounds-checked and the run is monotone, so this one is inside;
+                // the write needs no alignment.
+                unsafe { element.cast::<T>().write_unaligned(*value) };
+            }
+        }
+    }
+}
+
+/// Rows of a matrix in device memory, each without gaps, for kernels that read them in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a> {
+    base: *const u8,
+    count: usize,
+    bytes: usize,
+    stride: isize,
+    source: PhantomData<&'a MemorySpan>,
+}
+
+impl<'a> Rows<'a> {
+    /// `count` rows of `bytes` bytes, the first at byte `start`, `stride` bytes from one to the next.
+    ///
+    /// # Panics
+    /// If there are none, or a row leaves the span.
+    pub(crate) fn in_span(span: &'a MemorySpan, start: usize, (count, bytes): (usize, usize), stride: isize) -> Self {
+        assert!(count > 0, "rows to read");
+        Self { base: span.run(start, stride, count, bytes).cast_const(), count, bytes, stride, source: PhantomData }
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of each.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes from one to the next.
+    pub(crate) const fn stride(&self) -> isize {
+        self.stride
+    }
+
+    /// The address of a row: all its bytes can be read, as copies, for as long as the span's memory lives.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(crate) fn row(&self, row: usize) -> *const u8 {
+        assert!(row < self.count, "row {row} of {}", self.count);
+        self.base.wrapping_offset(row as isize * self.stride)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A span over the bytes of a buffer that the caller keeps alive.
+    pub(crate) fn span_of<T: Pod>(buffer: &mut [T]) -> MemorySpan {
+        let bytes = size_of_val(buffer);
+        // SAFETY: the caller keeps the buffer alive and untouched while the span is in use (tests only).
+        unsafe { MemorySpan::from_raw(buffer.as_mut_ptr().cast::<u8>(), bytes) }
+    }
+
+    #[test]
+    fn runs_forward_backward_and_repeated() {
+        let mut memory = [10i32, 11, 12, 13, 14, 15];
+        let span = span_of(&mut memory);
+        let mut out = [0i32; 3];
+        span.read_run(4, 4, &mut out);
+        assert_eq!(out, [11, 12, 13]);
+        span.read_run(20, -8, &mut out);
+        assert_eq!(out, [15, 13, 11]);
+        span.read_run(8, 0, &mut out);
+        assert_eq!(out, [12, 12, 12]);
+        span.write_run(0, 8, &[1i32, 2, 3]);
+        assert_eq!(memory, [1, 11, 2, 13, 3, 15]);
+    }
+
+    #[test]
+    fn rows_of_any_length_forward_and_backward() {
+        let mut memory: Vec<u16> = (0..200).collect();
+        let span = span_of(&mut memory);
+        for len in [1usize, 15, 16, 17, 40] {
+            let mut out = vec![0u16; 3 * len];
+            span.read_rows(4, 100, len, &mut out);
+            let forward: Vec<u16> = (0..3 * len).map(|i| (2 + i / len * 50 + i % len) as u16).collect();
+            assert_eq!(out, forward);
+            span.read_rows(204, -100, len, &mut out);
+            let backward: Vec<u16> = (0..3 * len).map(|i| (102 - i / len * 50 + i % len) as u16).collect();
+            assert_eq!(out, backward);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 32 bytes")]
+    fn a_row_past_the_end_is_refused() {
+        let mut memory = [0u16; 16];
+        span_of(&mut memory).read_rows(0, 20, 7, &mut [0u16; 14]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 16 bytes")]
+    fn a_run_past_the_end_is_refused() {
+        let mut memory = [0i32; 4];
+        span_of(&mut memory).read_run(8, 4, &mut [0i32; 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 16 bytes")]
+    fn a_run_before_the_start_is_refused() {
+        let mut memory = [0i32; 4];
+        span_of(&mut memory).write_run(4, -4, &[1i32, 2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves a span of 16 bytes")]
+    fn rows_past_the_end_are_refused() {
+        let mut memory = [0i32; 4];
+        let _ = Rows::in_span(&span_of(&mut memory), 4, (2, 8), 8);
+    }
+
+    #[test]
+    fn rows_are_where_their_stride_says() {
+        let mut memory = [0i32; 4];
+        let span = span_of(&mut memory);
+        let rows = Rows::in_span(&span, 8, (2, 8), -8);
+        assert_eq!((rows.count(), rows.bytes()), (2, 8));
+        assert_eq!(rows.row(1).addr() + 8, rows.row(0).addr());
+    }
+}

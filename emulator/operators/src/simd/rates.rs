@@ -1,0 +1,246 @@
+//! The loops whose speed is that of the machine: reading, copying and scaling memory, and multiply-adds in registers.
+//!
+//! Input: buffers that are multiples of [`BLOCK`], or a number of steps. Output: nothing that matters, at the full rate.
+//! Invariant: what is computed is used, so that the compiler keeps it. Does not: measure time: see [`crate::limits`].
+#![expect(unsafe_code, reason = "vector instructions, chosen at run time")]
+
+use std::hint::black_box;
+
+use crate::simd::isa::{Isa, dispatched};
+use crate::simd::streaming;
+
+/// Elements that the loops over memory take at a time.
+pub(crate) const BLOCK: usize = 64;
+/// How far ahead of a read its lines are asked for, in bytes: two pages, which keeps the prefetchers of both in work.
+const AHEAD_BYTES: usize = 8192;
+
+/// A cache that a line is asked for into.
+#[derive(Clone, Copy)]
+pub(crate) enum Cache {
+    First,
+    Second,
+}
+
+/// Asks for the cache line at an address, which need not exist.
+#[inline(always)]
+pub(crate) fn prefetch(cache: Cache, address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        match cache {
+            // SAFETY: a hint; it touches no memory that the program could see and takes any address.
+            Cache::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) },
+            // SAFETY: as above.
+            Cache::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) },
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    match cache {
+        // SAFETY: a hint; it touches no memory that the program could see and takes any address. Stable Rust has no function for it.
+        Cache::First => unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+        },
+        // SAFETY: as above.
+        Cache::Second => unsafe {
+            std::arch::asm!("prfm pldl2keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+        },
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = (cache, address);
+}
+
+dispatched! {
+    /// The bits of all elements combined, line after line.
+    fn fold(values: &[f32]) -> u32 {
+        let mut folded = [0_u32; BLOCK];
+        for block in values.chunks_exact(BLOCK) {
+            for line in block.chunks_exact(16) {
+                prefetch(Cache::First, line.as_ptr().cast::<u8>().wrapping_add(AHEAD_BYTES));
+            }
+            for (sum, value) in folded.iter_mut().zip(block) {
+                *sum ^= value.to_bits();
+            }
+        }
+        folded.iter().fold(0, |all, part| all ^ part)
+    }
+}
+
+/// Reads every element.
+pub(crate) fn read(values: &[f32]) {
+    black_box(fold(values));
+}
+
+dispatched! {
+    /// `a[i] = b[i] + scale * c[i]`.
+    pub(crate) fn triad(a: &mut [f32], b: &[f32], c: &[f32], scale: f32) -> () {
+        for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+            *a = b + scale * c;
+        }
+    }
+}
+
+/// Copies past the caches where the processor can.
+pub(crate) fn copy_streaming(from: &[f32], to: &mut [f32]) {
+    assert_eq!(from.len(), to.len());
+    // SAFETY: two slices of one length, one of them exclusive.
+    unsafe { streaming::copy_streaming(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(to)) };
+}
+
+/// Vectors that are multiplied and added independently of each other, where there are 32 registers: two units with
+/// latencies of four to six cycles take eight to twelve.
+const CHAINS: usize = 24;
+/// The same where there are 16.
+const AVX2_CHAINS: usize = 12;
+/// The same for a product and a sum, one after the other.
+const PORTABLE_CHAINS: usize = 12;
+
+/// Operations of [`f32_chains`].
+pub(crate) const fn f32_operations(isa: Isa, steps: usize) -> usize {
+    let lanes = match isa {
+        Isa::Portable => 4 * PORTABLE_CHAINS,
+        Isa::Neon => 4 * CHAINS,
+        Isa::Avx2 => 8 * AVX2_CHAINS,
+        Isa::Avx512 | Isa::Avx512Bf16 => 16 * CHAINS,
+    };
+    2 * lanes * steps
+}
+
+/// Operations of [`bf16_chains`].
+pub(crate) const fn bf16_operations(isa: Isa, steps: usize) -> usize {
+    let pairs = if matches!(isa, Isa::Avx512Bf16) { 2 } else { 1 };
+    pairs * f32_operations(isa, steps)
+}
+
+/// Multiply-adds of f32 in registers.
+pub(crate) fn f32_chains(isa: Isa, steps: usize) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: in use only where the processor has it (`Isa::is_available`).
+        Isa::Avx512 | Isa::Avx512Bf16 => unsafe { x86::f32_avx512(steps) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 => unsafe { x86::f32_avx2(steps) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::Neon => unsafe { f32_neon(steps) },
+        _ => f32_portable(steps),
+    }
+}
+
+/// Multiply-adds of bf16 into f32 in registers, of f32 where there is no instruction for them.
+pub(crate) fn bf16_chains(isa: Isa, steps: usize) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: in use only where the processor has it (`Isa::is_available`).
+        Isa::Avx512Bf16 => unsafe { x86::bf16_avx512(steps) },
+        _ => f32_chains(isa, steps),
+    }
+}
+
+/// A product and a sum, as in the kernels that every processor runs.
+fn f32_portable(steps: usize) {
+    let (factor, term) = (black_box(0.5_f32), black_box(0.25_f32));
+    let mut chains = [black_box(1.0_f32); 4 * PORTABLE_CHAINS];
+    for _ in 0..steps {
+        chains = chains.map(|value| value * factor + term);
+    }
+    black_box(chains);
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn f32_neon(steps: usize) {
+    use std::arch::aarch64::{vdupq_n_f32, vfmaq_f32};
+    let (factor, term) = (vdupq_n_f32(black_box(0.5)), vdupq_n_f32(black_box(0.25)));
+    let mut chains = [vdupq_n_f32(black_box(1.0)); CHAINS];
+    for _ in 0..steps {
+        for chain in &mut chains {
+            *chain = vfmaq_f32(term, *chain, factor);
+        }
+    }
+    black_box(chains);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m512bh, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_set1_epi32, _mm512_set1_ps,
+    };
+    use std::hint::black_box;
+
+    use super::{AVX2_CHAINS, CHAINS};
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn f32_avx2(steps: usize) {
+        let (factor, term) = (_mm256_set1_ps(black_box(0.5)), _mm256_set1_ps(black_box(0.25)));
+        let mut chains = [_mm256_set1_ps(black_box(1.0)); AVX2_CHAINS];
+        for _ in 0..steps {
+            for chain in &mut chains {
+                *chain = _mm256_fmadd_ps(*chain, factor, term);
+            }
+        }
+        black_box(chains);
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn f32_avx512(steps: usize) {
+        let (factor, term) = (_mm512_set1_ps(black_box(0.5)), _mm512_set1_ps(black_box(0.25)));
+        let mut chains = [_mm512_set1_ps(black_box(1.0)); CHAINS];
+        for _ in 0..steps {
+            for chain in &mut chains {
+                *chain = _mm512_fmadd_ps(*chain, factor, term);
+            }
+        }
+        black_box(chains);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub(super) fn bf16_avx512(steps: usize) {
+        let pairs = _mm512_set1_epi32(black_box(0x3f80_3f80));
+        // SAFETY: vectors of the same size; any bits are pairs of bf16.
+        let pairs: __m512bh = unsafe { std::mem::transmute(pairs) };
+        let mut chains = [_mm512_set1_ps(black_box(1.0)); CHAINS];
+        for _ in 0..steps {
+            for chain in &mut chains {
+                *chain = _mm512_dpbf16_ps(*chain, pairs, pairs);
+            }
+        }
+        black_box(chains);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loops_over_memory_reach_every_element() {
+        let mut values = vec![0.0_f32; 3 * BLOCK];
+        for at in [0, 17, BLOCK, 3 * BLOCK - 1] {
+            values[at] = 1.5;
+            assert_eq!(fold(&values), 1.5_f32.to_bits(), "element {at}");
+            values[at] = 0.0;
+        }
+    }
+
+    #[test]
+    fn copies_and_scaled_sums_are_exact() {
+        let len = 2 * BLOCK;
+        let mut from = super::super::buffer::AlignedBuffer::new(len);
+        let mut to = super::super::buffer::AlignedBuffer::new(len);
+        from.iter_mut().enumerate().for_each(|(at, value)| *value = at as f32);
+        copy_streaming(&from, &mut to);
+        assert_eq!(*to, *from);
+        triad(&mut to, &from, &vec![2.0; len], 0.5);
+        assert!(to.iter().enumerate().all(|(at, value)| *value == at as f32 + 1.0));
+    }
+
+    #[test]
+    fn chains_run_for_every_instruction_set_of_this_processor() {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            f32_chains(isa, 3);
+            bf16_chains(isa, 3);
+            assert_eq!(f32_operations(isa, 3) % 6, 0);
+        }
+    }
+}

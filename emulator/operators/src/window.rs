@@ -1,0 +1,155 @@
+//! Windows over the last dims: the greatest and the mean of each, and their gradients.
+//!
+//! Input: a view whose last dims are a volume (a plane is a volume of depth 1), and what each window covers along each of its dims.
+//! Output: one number a window, or for each element of a volume the sum over the windows that cover it.
+//! Invariants: computed in f32 and rounded once; a volume belongs to one tile; of equal maxima the first wins, NaN is greatest.
+
+use super::Tiles;
+use super::lane::Lane;
+use super::reduce::rows_with;
+use super::view::StridedView;
+
+/// Places along a dim, `step` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemorySpan {
+    pub(crate) start: usize,
+    pub(crate) count: usize,
+    pub(crate) step: usize,
+}
+
+impl MemorySpan {
+    fn places(self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.count).map(move |at| self.start + at * self.step)
+    }
+}
+
+/// The windows of a volume: for each of its dims what the windows cover along it.
+#[derive(Clone, Debug)]
+pub(crate) struct Windows {
+    pub(crate) spans: [Vec<MemorySpan>; 3],
+    /// The extents of the volume.
+    pub(crate) extents: [usize; 3],
+}
+
+impl Windows {
+    /// How many there are in a volume.
+    pub(crate) fn len(&self) -> usize {
+        self.spans.iter().map(Vec::len).product()
+    }
+
+    fn volume(&self) -> usize {
+        self.extents.iter().product()
+    }
+
+    fn spans(&self, at: usize) -> [MemorySpan; 3] {
+        let [depth, rows, columns] = &self.spans;
+        [depth[at / columns.len() / rows.len()], rows[at / columns.len() % rows.len()], columns[at % columns.len()]]
+    }
+
+    /// The place in the volume of places along its dims.
+    const fn place(&self, [depth, row, column]: [usize; 3]) -> usize {
+        (depth * self.extents[1] + row) * self.extents[2] + column
+    }
+
+    /// The first element of the volume that the window `at` covers.
+    pub(crate) fn first(&self, at: usize) -> usize {
+        self.place(self.spans(at).map(|span| span.start))
+    }
+
+    /// The elements of the volume that the window `at` covers, row by row.
+    fn elements(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        let [depth, rows, columns] = self.spans(at).map(MemorySpan::places);
+        let lines = depth.flat_map(move |depth| rows.clone().map(move |row| [depth, row]));
+        lines.flat_map(move |[depth, row]| {
+            let start = self.place([depth, row, 0]);
+            columns.clone().map(move |column| start + column)
+        })
+    }
+}
+
+/// The greatest element of each window into `out`, and its place in the volume into `places`, `out.len()` numbers.
+pub(crate) fn greatest(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    of: &Windows,
+    out: &StridedView,
+    places: impl Fn(usize, &[i64]) + Sync,
+) {
+    let (count, volume) = (x.len() / of.volume().max(1), of.volume());
+    let (x, out) = (x.collapsed(), out.collapsed());
+    let buffers = || (vec![0f32; volume], vec![0f32; of.len()], vec![0i64; of.len()]);
+    rows_with(tiles, count, volume + of.len(), buffers, |(elements, values, found), at| {
+        f32::load(&x, at * volume, elements);
+        for (window, (value, place)) in values.iter_mut().zip(found.iter_mut()).enumerate() {
+            let mut covered = of.elements(window);
+            let mut best = covered.next().unwrap_or_default();
+            for other in covered {
+                if elements[other] > elements[best] || elements[other].is_nan() && !elements[best].is_nan() {
+                    best = other;
+                }
+            }
+            (*value, *place) = (elements[best], best as i64);
+        }
+        f32::store(&out, at * of.len(), values);
+        places(at * of.len(), found);
+    });
+}
+
+/// The gradient of [`greatest`], of the places that it wrote.
+///
+/// # Errors
+/// Names the first place that is not in the volume.
+pub(crate) fn greatest_grad(
+    tiles: &dyn Tiles,
+    grad: &StridedView,
+    of: &Windows,
+    places: &[i64],
+    out: &StridedView,
+) -> Result<(), String> {
+    let (volume, windows) = (of.volume(), of.len());
+    if let Some((at, place)) = places.iter().enumerate().find(|(_, place)| !(0..volume as i64).contains(*place)) {
+        return Err(format!("indices: {place} of window {at} is outside of what is pooled, 0..{volume}"));
+    }
+    let count = out.len() / volume.max(1);
+    let (grad, out) = (grad.collapsed(), out.collapsed());
+    let buffers = || (vec![0f32; volume], vec![0f32; windows]);
+    rows_with(tiles, count, volume + windows, buffers, |(elements, grads), at| {
+        elements.fill(0.0);
+        f32::load(&grad, at * windows, grads);
+        for (grad, &place) in grads.iter().zip(&places[at * windows..]) {
+            elements[place as usize] += grad;
+        }
+        f32::store(&out, at * volume, elements);
+    });
+    Ok(())
+}
+
+/// The sum of each window over its divisor.
+pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
+    let (count, volume) = (x.len() / of.volume().max(1), of.volume());
+    let (x, out) = (x.collapsed(), out.collapsed());
+    let buffers = || (vec![0f32; volume], vec![0f32; of.len()]);
+    rows_with(tiles, count, volume + of.len(), buffers, |(elements, values), at| {
+        f32::load(&x, at * volume, elements);
+        for (window, (value, divisor)) in values.iter_mut().zip(divisors).enumerate() {
+            *value = of.elements(window).map(|element| elements[element]).sum::<f32>() / divisor;
+        }
+        f32::store(&out, at * of.len(), values);
+    });
+}
+
+/// The gradient of [`mean`].
+pub(crate) fn mean_grad(tiles: &dyn Tiles, grad: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
+    let (count, volume) = (out.len() / of.volume().max(1), of.volume());
+    let (grad, out) = (grad.collapsed(), out.collapsed());
+    let buffers = || (vec![0f32; volume], vec![0f32; of.len()]);
+    rows_with(tiles, count, volume + of.len(), buffers, |(elements, grads), at| {
+        elements.fill(0.0);
+        f32::load(&grad, at * of.len(), grads);
+        for (window, (grad, divisor)) in grads.iter().zip(divisors).enumerate() {
+            let share = grad / divisor;
+            of.elements(window).for_each(|element| elements[element] += share);
+        }
+        f32::store(&out, at * volume, elements);
+    });
+}
