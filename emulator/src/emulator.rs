@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
+use ascend_tp_emulator_operators::simd::isa;
 use ascend_tp_sys::Table;
 
 use crate::abi;
@@ -28,7 +29,6 @@ use crate::scheduler::watch;
 use crate::strict::conductor;
 use crate::strict::trace::TraceEvent;
 use crate::timed::{self, LaneSpan, Recording, Total};
-use ascend_tp_emulator_operators::simd::isa;
 
 /// Why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,8 @@
 //!
 //! Input: the symbol list of `ascend_tp_sys`. Output: [`table`], and [`dropin`] for what the table has no field for. A symbol
 //! is modelled when `Machine` has an inherent method of its name (in this folder's files); the trait [`Unmodelled`] gives
-//! every symbol a method that refuses, and an inherent method wins over it. Invariants: every call goes through
+//! every symbol a method that refuses, and an inherent method wins over it. An operator is modelled when it has a row, and the
+//! functions of all operators pass their arguments as plain values (`Phases`). Invariants: every call goes through
 //! `Machine::call`; arguments reach the methods unchanged, places for results as [`Out`](out::Out); nothing unwinds into C.
 //! Does not: hold state.
 #![expect(unsafe_code, reason = "functions called from C")]

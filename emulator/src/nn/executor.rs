@@ -5,6 +5,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ascend_tp_emulator_operators::fractal::Fractal;
+use ascend_tp_emulator_operators::operator::{
+    CallPlan, CheckedTensor, Joined, OperatorCall, OperatorKernel, PartRead, Strides, TensorRole,
+};
+
 use crate::base::failure::{Failure, code};
 use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
@@ -12,10 +17,6 @@ use crate::memory::raw::RawSpan;
 use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
-use ascend_tp_emulator_operators::fractal::Fractal;
-use ascend_tp_emulator_operators::operator::{
-    CallPlan, CheckedTensor, Joined, OperatorCall, OperatorKernel, PartRead, Strides, TensorRole,
-};
 
 /// The library's allocations are multiples of this.
 const ALIGNMENT: usize = 512;

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
+use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
+use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
+use ascend_tp_emulator_operators::view::contiguous_strides;
 use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList};
 
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
-use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
-use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
-use ascend_tp_emulator_operators::view::contiguous_strides;
 
 /// The library's objects of one machine.
 #[derive(Debug, Default)]

@@ -3,12 +3,13 @@
 //! Input: the tensors of a call and their memory. Output: views of memory of the task, filled before the operator runs and laid into
 //! blocks behind it. Does not: decide which operators take such tensors (see their rows).
 
-use crate::nn::executor::Bound;
 use ascend_tp_emulator_operators::Tiles;
 use ascend_tp_emulator_operators::fractal::Fractal;
 use ascend_tp_emulator_operators::operator::TensorRole;
 use ascend_tp_emulator_operators::raw::MemorySpan;
 use ascend_tp_emulator_operators::view::StridedView;
+
+use crate::nn::executor::Bound;
 
 /// A tensor that lies in blocks before or after a call.
 #[derive(Clone, Copy, Debug)]

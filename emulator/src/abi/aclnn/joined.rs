@@ -3,6 +3,10 @@
 
 use std::ffi::c_void;
 
+use ascend_tp_emulator_operators::dtype::AclType;
+use ascend_tp_emulator_operators::operator::{
+    CallPlace, CheckedTensor, Joined, JoinedExchange, ViewIndex, WorkspaceTensor,
+};
 use ascend_tp_machine::Soc;
 use ascend_tp_sys::aclrtStream;
 
@@ -16,10 +20,6 @@ use crate::nn::executor::Executor;
 use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::Task;
-use ascend_tp_emulator_operators::dtype::AclType;
-use ascend_tp_emulator_operators::operator::{
-    CallPlace, CheckedTensor, Joined, JoinedExchange, ViewIndex, WorkspaceTensor,
-};
 
 /// What of a call lies in its workspace.
 pub(super) fn workspace_tensors(planned: &Executor) -> &[WorkspaceTensor] {

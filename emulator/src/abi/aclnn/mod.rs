@@ -14,6 +14,10 @@ mod weights;
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Weak};
 
+use ascend_tp_emulator_operators::operator::{self, CallArgument, Decided, OperatorKernel, Refusal, StridedViews};
+use ascend_tp_emulator_operators::raw::MemorySpan;
+use ascend_tp_emulator_operators::view::StridedView;
+use ascend_tp_emulator_operators::{Tiles, dtype};
 use ascend_tp_sys::{aclOpExecutor, aclrtStream};
 
 pub(super) use self::argument::CArgument;
@@ -27,10 +31,6 @@ use crate::nn::executor::{Bound, Executor, RunMemory};
 use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::{Task, Workers};
-use ascend_tp_emulator_operators::operator::{self, CallArgument, Decided, OperatorKernel, Refusal, StridedViews};
-use ascend_tp_emulator_operators::raw::MemorySpan;
-use ascend_tp_emulator_operators::view::StridedView;
-use ascend_tp_emulator_operators::{Tiles, dtype};
 
 /// Whether the operator called `name` has a row.
 pub(super) fn is_modelled(name: &str) -> bool {

@@ -7,6 +7,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
 
+use ascend_tp_emulator_operators::dtype::AclType;
+use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
 use ascend_tp_sys::{
     aclBoolArray, aclDataType, aclFloatArray, aclFormat, aclIntArray, aclOpExecutor, aclScalar, aclScalarList,
     aclTensor, aclTensorList,
@@ -20,8 +22,6 @@ use crate::memory::raw::load_array;
 use crate::nn::executor::Counted;
 use crate::nn::objects::Object;
 use crate::nn::objects::wrong;
-use ascend_tp_emulator_operators::dtype::AclType;
-use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
 
 /// The fields of a tensor as C passes them.
 struct TensorArguments {

@@ -3,14 +3,14 @@
 //! Input: its dims and element type. Output: elements, or the dims of the storage. Does not: lay out anything (see the rows of
 //! `nn::operator`).
 
+use ascend_tp_emulator_operators::dtype::AclType;
+use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
 use ascend_tp_sys::{aclDataType, aclIntArray, aclTensor};
 
 use super::objects::give_array;
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
-use ascend_tp_emulator_operators::dtype::AclType;
-use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
 
 /// The blocks of matrices of these dims.
 fn blocks(name: &str, data_type: i32, dims: &[i64], most: usize) -> Result<Fractal, Failure> {
