@@ -1,6 +1,6 @@
 //! What the C prototypes say of the aclnn operators, as plain data for those that do not see the C ABI.
 //!
-//! Input: the list of C functions of `ascend-tp-sys`. Output: [`PROTOTYPES`]. Does not: know an operator (see `nn`).
+//! Input: the list of C functions of `ascend-tp-sys`. Output: [`PROTOTYPES`]. Does not: know an operator (see `operator`).
 
 /// The first phase of an operator.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //!
 //! Input: calls of AscendCL, decoded by `abi`. Output: entries in queues, in the order the program enqueues them, and their
 //! outcomes. Invariants: an object belongs to one machine and its number is never given again; a thread's errors are its own.
-//! Does not: run work (see `scheduler`), move data between ranks (see `hccl`), or know operators (see `nn`).
+//! Does not: run work (see `scheduler`), move data between ranks (see `hccl`), or know operators (see `nn` and the crate of the operators).
 
 pub(crate) mod budget;
 pub(crate) mod callback;

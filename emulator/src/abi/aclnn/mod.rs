@@ -3,7 +3,7 @@
 //! Input: the C arguments of a first phase. Output: an executor handle and the size of the workspace; then, from the second
 //! phase, a task on the stream. Invariants: the first phase looks at host data only and refuses what the operator's row
 //! does not accept; the second resolves addresses, so freed or foreign memory is found before anything runs; an executor
-//! that was not made repeatable serves once. Does not: know any operator (see `nn`).
+//! that was not made repeatable serves once. Does not: know any operator (see `ascend_tp_emulator_operators`).
 
 mod argument;
 mod blocked;

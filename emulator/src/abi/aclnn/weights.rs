@@ -1,7 +1,7 @@
 //! The functions that say how much memory a matrix takes in `FRACTAL_NZ`.
 //!
 //! Input: its dims and element type. Output: elements, or the dims of the storage. Does not: lay out anything (see the rows of
-//! `nn::operator`).
+//! `ascend_tp_emulator_operators`).
 
 use ascend_tp_emulator_operators::dtype::AclType;
 use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
