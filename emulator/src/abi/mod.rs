@@ -150,25 +150,14 @@ fn as_it_is(code: i32) -> i32 {
     code
 }
 
-/// Passes a call to the machine in a slot.
+/// Passes a call to a machine. A table keeps its machine alive, so there is none only for a function pointer that outlived its table.
 fn call<R: CReturn>(
-    slot: usize,
+    machine: Option<&Machine>,
     name: &'static str,
     translate: fn(i32) -> i32,
     call: impl Fn(&Machine) -> Result<R::Value, Failure>,
 ) -> R {
-    // A table keeps its machine alive, so this fails only for a function pointer that outlived its table.
-    let Some(machine) = slots::machine(slot) else { return R::failure(translate(code::UNINITIALIZED)) };
-    call_on(&machine, name, translate, call)
-}
-
-/// Passes a call to a machine.
-fn call_on<R: CReturn>(
-    machine: &Machine,
-    name: &'static str,
-    translate: fn(i32) -> i32,
-    call: impl Fn(&Machine) -> Result<R::Value, Failure>,
-) -> R {
+    let Some(machine) = machine else { return R::failure(translate(code::UNINITIALIZED)) };
     let mut value = None;
     // The compiler makes one of this for each C function, and one of the rest for all.
     let outcome = machine.call(name, translate, &mut || {
@@ -190,52 +179,18 @@ struct Phases {
 }
 
 impl Phases {
-    /// The machine, if it answers an operator that CANN has since `since`.
-    fn answering<'a>(self, emulator: &'a Emulator, since: &str) -> Option<&'a Machine> {
-        answering(emulator, since, aclnn::is_modelled(self.run))
-    }
-
-    /// The first phase on the machine in a slot.
-    ///
-    /// # Safety
-    /// As for [`Self::plan_on`].
-    unsafe fn plan(
-        self,
-        slot: usize,
-        arguments: &[(&str, CArgument)],
-        workspace_size: *mut u64,
-        executor: *mut *mut aclOpExecutor,
-    ) -> aclnnStatus {
-        let Some(machine) = slots::machine(slot) else { return code::to_aclnn(code::UNINITIALIZED) };
-        // SAFETY: passes on the caller's promise.
-        unsafe { self.plan_on(&machine, arguments, workspace_size, executor) }
-    }
-
-    /// The second phase on the machine in a slot.
-    fn run(
-        self,
-        slot: usize,
-        workspace: *mut c_void,
-        workspace_size: u64,
-        executor: *mut aclOpExecutor,
-        stream: aclrtStream,
-    ) -> aclnnStatus {
-        let Some(machine) = slots::machine(slot) else { return code::to_aclnn(code::UNINITIALIZED) };
-        self.run_on(&machine, workspace, workspace_size, executor, stream)
-    }
-
     /// The first phase on a machine.
     ///
     /// # Safety
     /// Arguments are as the declaration of the operator asks for.
-    unsafe fn plan_on(
+    unsafe fn plan(
         self,
-        machine: &Machine,
+        machine: Option<&Machine>,
         arguments: &[(&str, CArgument)],
         workspace_size: *mut u64,
         executor: *mut *mut aclOpExecutor,
     ) -> aclnnStatus {
-        call_on(machine, self.plan, code::to_aclnn, |machine| {
+        call(machine, self.plan, code::to_aclnn, |machine| {
             // SAFETY: passes on the caller's promise.
             let workspace_size = unsafe { from_c(workspace_size) };
             // SAFETY: as above.
@@ -246,15 +201,15 @@ impl Phases {
     }
 
     /// The second phase on a machine.
-    fn run_on(
+    fn run(
         self,
-        machine: &Machine,
+        machine: Option<&Machine>,
         workspace: *mut c_void,
         workspace_size: u64,
         executor: *mut aclOpExecutor,
         stream: aclrtStream,
     ) -> aclnnStatus {
-        call_on(machine, self.run, code::to_aclnn, |machine| {
+        call(machine, self.run, code::to_aclnn, |machine| {
             machine.run_operator(self.run, workspace, workspace_size, executor, stream)
         })
     }
@@ -307,27 +262,29 @@ macro_rules! define_abi {
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $name(slot: usize, $($arg: $ty),*) -> $ret {
                 let method = |m: &Machine| define_abi!(@call m.$name($($arg),*)).result();
-                call(slot, stringify!($name), define_abi!(@translate $library), method)
+                call(slots::machine(slot).as_deref(), stringify!($name), define_abi!(@translate $library), method)
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $young(slot: usize, $($young_arg: $young_ty),*) -> $young_ret {
                 let method = |m: &Machine| define_abi!(@call m.$young($($young_arg),*)).result();
-                call(slot, stringify!($young), define_abi!(@translate $young_library), method)
+                call(slots::machine(slot).as_deref(), stringify!($young), define_abi!(@translate $young_library), method)
             } )*
             $( #[inline(never)]
             pub(super) unsafe extern "C" fn $plan(
                 slot: usize, $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
             ) -> aclnnStatus {
                 let arguments = [$( (stringify!($op_arg), CArgument::from($op_arg)) ),*];
+                let (machine, phases) = (slots::machine(slot), define_abi!(@phases $run, $plan));
                 // SAFETY: passes on the caller's promise.
-                unsafe { define_abi!(@phases $run, $plan).plan(slot, &arguments, workspace_size, executor) }
+                unsafe { phases.plan(machine.as_deref(), &arguments, workspace_size, executor) }
             }
             #[inline(never)]
             pub(super) unsafe extern "C" fn $run(
                 slot: usize, workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor,
                 stream: aclrtStream,
             ) -> aclnnStatus {
-                define_abi!(@phases $run, $plan).run(slot, workspace, workspace_size, executor, stream)
+                let (machine, phases) = (slots::machine(slot), define_abi!(@phases $run, $plan));
+                phases.run(machine.as_deref(), workspace, workspace_size, executor, stream)
             } )*
         }
 
@@ -357,7 +314,7 @@ macro_rules! define_abi {
         }
 
         /// The functions the table has no field for, which the drop-in libraries export: each takes its machine. `None` where
-        /// the function is not modelled, or younger than the machine's CANN.
+        /// the function is not modelled, or younger than the machine's CANN. Every declared operator has a row, as a test of theirs says.
         #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         pub mod dropin {
             use super::*;
@@ -366,7 +323,7 @@ macro_rules! define_abi {
                 pub unsafe fn $dropin(emulator: &Emulator, $($dropin_arg: $dropin_ty),*) -> Option<$dropin_ret> {
                     let machine = answering(emulator, $dropin_since, is_modelled::$dropin())?;
                     let method = |m: &Machine| define_abi!(@call m.$dropin($($dropin_arg),*)).result();
-                    Some(call_on(machine, stringify!($dropin), define_abi!(@translate $dropin_library), method))
+                    Some(call(Some(machine), stringify!($dropin), define_abi!(@translate $dropin_library), method))
                 }
             )*
             $(
@@ -375,20 +332,20 @@ macro_rules! define_abi {
                     emulator: &Emulator, $($dropin_op_arg: $dropin_op_ty,)* workspace_size: *mut u64,
                     executor: *mut *mut aclOpExecutor,
                 ) -> Option<aclnnStatus> {
+                    let machine = answering(emulator, $dropin_op_since, true)?;
                     let phases = define_abi!(@phases $dropin_run, $dropin_plan);
-                    let machine = phases.answering(emulator, $dropin_op_since)?;
                     let arguments = [$( (stringify!($dropin_op_arg), CArgument::from($dropin_op_arg)) ),*];
                     // SAFETY: passes on the caller's promise.
-                    Some(unsafe { phases.plan_on(machine, &arguments, workspace_size, executor) })
+                    Some(unsafe { phases.plan(Some(machine), &arguments, workspace_size, executor) })
                 }
                 #[doc = concat!("`", stringify!($dropin_run), "` of a machine.\n\n# Safety\nAs its declaration says.")]
                 pub unsafe fn $dropin_run(
                     emulator: &Emulator, workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor,
                     stream: aclrtStream,
                 ) -> Option<aclnnStatus> {
+                    let machine = answering(emulator, $dropin_op_since, true)?;
                     let phases = define_abi!(@phases $dropin_run, $dropin_plan);
-                    let machine = phases.answering(emulator, $dropin_op_since)?;
-                    Some(phases.run_on(machine, workspace, workspace_size, executor, stream))
+                    Some(phases.run(Some(machine), workspace, workspace_size, executor, stream))
                 }
             )*
         }
