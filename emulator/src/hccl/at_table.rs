@@ -1,13 +1,22 @@
-//! Collectives whose ranks meet at their communicator's table.
+//! Collectives that ranks match in a rendezvous table in shared memory.
 //!
-//! Input: calls and arrivals of the ranks here, looks at the table when the bell rings. Output: meetings that are complete,
-//! launched by the process that came last; meetings that others have done, ended. Method: a call lies on the table as soon as
-//! it is made and is compared with those that lie there. Whoever arrives last moves the data of all ranks, if it is little,
-//! and rings; of much data it rings for every process to do its share, and the last to have done that rings again.
-//! Invariants: of two calls that disagree one process at least sees both, and fails the communicator in all; a call for which
-//! the table has no place yet, or which is made before the table is there, is laid when its stream has reached it and there is
-//! one; what lies on the table is looked at before anything fails for want of it; who waits learns of failures and deaths by
-//! messages, as everywhere. Does not: serve transfers between two ranks, whose calls go by messages.
+//! Input: calls and arrivals of the ranks of this process, and notifications that a table has
+//! changed. Output: complete meetings, launched by the process of the last rank; meetings that
+//! another process has completed, ended.
+//!
+//! Method: a rank writes each call to the table at once and compares it with the calls already
+//! there. For a small collective, the process of the last rank copies the data of all ranks and
+//! notifies the other processes. For a large collective, every process copies its share, and the
+//! last process to finish notifies the rest.
+//!
+//! Invariants:
+//! - If two calls disagree, at least one process sees both and fails the communicator in all
+//!   processes.
+//! - A call waits for its stream if the table does not exist yet or has no free slot.
+//! - The table is read before a wait times out.
+//! - Waiting ranks learn of failures and dead processes by messages.
+//!
+//! Not here: transfers between two ranks, which are matched by messages.
 
 use std::sync::Arc;
 
@@ -28,23 +37,27 @@ use crate::memory::shared_words::SharedWords;
 use crate::scheduler::launch::Launch;
 use crate::state::State;
 
-/// Up to this size of all buffers together the last rank moves everything: less than it takes to wake the others for it.
+/// Total size of all buffers up to which the last rank copies everything. Waking the other
+/// processes would take longer.
 const ALONE_BYTES: usize = 16 << 20;
-/// Up to this size on the thread that arrives: less than it takes to wake another.
+/// Total size of all buffers up to which the arriving thread does the work. Waking another thread
+/// would take longer.
 const AT_ONCE_BYTES: usize = 1 << 20;
 
 impl Group {
-    /// The rings of the bells of all other processes.
+    /// Notifies all other processes of the communicator.
     pub(super) fn ring(&self) {
         self.links.iter().for_each(|link| link.ring());
     }
 
-    /// Whether the table has a place for the next collective, once those here that have not ended keep theirs.
+    /// Returns whether the table has a free slot for a collective. Collectives of this process that
+    /// have not ended keep their slots.
     fn has_place(&self, number: u64) -> bool {
         self.running.first().is_none_or(|first| number < first + SLOTS)
     }
 
-    /// Which of the processes, in the order of their first ranks, this one is, and how many there are.
+    /// Returns the index of this process among the processes of the communicator, ordered by first
+    /// rank, and their number.
     fn share(&self) -> WorkShare {
         let first_here = self.rank_locations.iter().position(|location| location.link().is_none()).unwrap_or(0);
         let mut before: Vec<u128> =
@@ -56,7 +69,7 @@ impl Group {
 }
 
 impl Meeting {
-    /// The number of a collective at a table.
+    /// Returns the number of a collective that is matched in a table.
     fn number(&self) -> Option<u64> {
         match self.key() {
             Key::Collective(number) if self.is_at_table() => Some(number),
@@ -64,19 +77,19 @@ impl Meeting {
         }
     }
 
-    /// Bytes of all buffers.
+    /// Returns the total size of all buffers.
     fn bytes(&self) -> usize {
         self.calls().flat_map(|call| [&call.send, &call.recv]).flatten().map(|span| span.len_bytes()).sum()
     }
 
-    /// Whether a thread that has something else to do shall run it all the same.
+    /// Returns whether the arriving thread should run this meeting itself.
     pub(crate) fn is_done_at_once(&self) -> bool {
         self.way() == Way::Table && self.bytes() <= AT_ONCE_BYTES
     }
 }
 
 impl Machine {
-    /// The first rank's process makes the table of a communicator whose ranks are to meet at one.
+    /// Creates the table of a communicator in the process of rank 0, if the communicator uses one.
     pub(crate) fn make_table(&self, group_id: u64) {
         self.update(|state| {
             let Ok(group) = state.hccl.groups.group_mut(group_id) else { return };
@@ -97,14 +110,14 @@ impl Machine {
         });
     }
 
-    /// Something has happened at some table.
+    /// Handles a change of any table.
     pub(crate) fn look_at_tables(&self) {
         self.update(State::look_at_tables);
     }
 }
 
 impl State {
-    /// The process of the first rank has made a table.
+    /// Maps the table that the process of rank 0 has created.
     pub(crate) fn take_table(&mut self, group_id: u64, link: &Link, place: Place) {
         let Ok(group) = self.hccl.groups.group_mut(group_id) else { return };
         let (world, is_first) = (group.cards.len(), group.rank_locations.first().and_then(RankLocation::link));
@@ -122,16 +135,17 @@ impl State {
         }
     }
 
-    /// The table of a meeting, and the meeting's number there.
+    /// Returns the number of a meeting in its table, and the table.
     fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
         let meeting = self.hccl.meetings.open(id).filter(|meeting| !meeting.has_failed())?;
         Some((meeting.number()?, self.hccl.groups.group(meeting.group()).ok()?.table.clone()?))
     }
 
-    /// Lays the call of a rank here on its communicator's table, if it meets there and there is a place for it now.
+    /// Writes the call of a local rank to the table, if the communicator uses a table that has a
+    /// free slot.
     ///
     /// # Errors
-    /// It disagrees with a call that lies there.
+    /// The call disagrees with a call in the table.
     pub(crate) fn lay_call(&mut self, id: u64, position: usize) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
         let Some(meeting) = self.hccl.meetings.open_mut(id) else { return Ok(()) };
@@ -158,7 +172,7 @@ impl State {
         Ok(())
     }
 
-    /// Does what can be done now for a meeting at a table at which streams wait.
+    /// Advances a meeting in a table for which local streams wait.
     pub(crate) fn advance_at_table(&mut self, id: u64) {
         let Some((number, table)) = self.at_table(id) else { return };
         let Some(meeting) = self.hccl.meetings.open(id) else { return };
@@ -184,7 +198,7 @@ impl State {
         }
     }
 
-    /// All ranks have arrived; the last of them is here.
+    /// Handles the arrival of the last rank, which belongs to this process.
     fn complete_at_table(&mut self, id: u64, number: u64, table: &Table) {
         if let Err(failure) = self.read_calls(id) {
             return self.abandon_meeting(id, &failure);
@@ -203,7 +217,7 @@ impl State {
         }
     }
 
-    /// This process does its share of a collective, once.
+    /// Starts this process's share of a collective, at most once.
     fn begin_share(&mut self, id: u64) {
         if self.hccl.meetings.open(id).is_none_or(|meeting| meeting.is_shared_out) {
             return;
@@ -215,14 +229,15 @@ impl State {
         let Some(meeting) = self.hccl.meetings.open_mut(id) else { return };
         let Ok(group) = self.hccl.groups.group(meeting.group()) else { return };
         meeting.is_shared_out = true;
-        // Moving much takes time, and the limit is for those that do nothing.
+        // Restart the timeout: copying much data takes time, and the timeout is for ranks that make
+        // no progress.
         meeting.since = Some(now);
         let (name, calls, share) = (meeting.name(), meeting.calls().cloned().collect(), group.share());
         self.scheduler.launches.push(Launch::Share(Box::new(SharedWork { meeting: id, name, calls, share })));
         self.scheduler.limit(now + self.scheduler.exec_timeout);
     }
 
-    /// This process has done its share.
+    /// Handles the end of this process's share.
     pub(crate) fn end_share(&mut self, work: &SharedWork, outcome: &Result<(), Failure>) {
         let Some((number, table)) = self.at_table(work.meeting) else { return };
         if let Err(failure) = outcome {
@@ -238,8 +253,8 @@ impl State {
         self.look_at_tables();
     }
 
-    /// Ends the meetings that other processes have done, begins the shares of those with much to do, and lays calls for which
-    /// there is a place now.
+    /// Ends meetings that other processes have completed, starts shares, and writes calls for which
+    /// a slot is free now.
     pub(crate) fn look_at_tables(&mut self) {
         loop {
             let mut has_ended = false;
@@ -248,7 +263,7 @@ impl State {
                 if self.hccl.meetings.open(id).is_some_and(|meeting| !meeting.has_failed()) {
                     self.hccl.meetings.wait_at_table(id);
                 } else {
-                    // Its place is free for another.
+                    // The slot of the ended meeting is free now.
                     has_ended = true;
                 }
             }
@@ -258,10 +273,10 @@ impl State {
         }
     }
 
-    /// Takes the calls of ranks elsewhere from a meeting's table.
+    /// Reads the calls of remote ranks from the table into a meeting.
     ///
     /// # Errors
-    /// One is none, or its buffers are out of reach.
+    /// A call is malformed, or its buffers are not reachable.
     pub(crate) fn read_calls(&mut self, id: u64) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
         let Some(meeting) = self.hccl.meetings.open_mut(id) else { return Ok(()) };
@@ -276,7 +291,8 @@ impl State {
 }
 
 impl Meeting {
-    /// What is wrong between the call at a position, `written` so, and the others on the table.
+    /// Compares the call at a position, serialized as `written`, with the other calls in the table.
+    /// Returns the disagreement, if any.
     fn disagreement_at_table(
         &self,
         number: u64,
@@ -291,7 +307,7 @@ impl Meeting {
             if laid.bytes.starts_with(wanted) && !own.call.is_pairwise() {
                 return None;
             }
-            // Its buffers do not matter here.
+            // The comparison does not need the buffers.
             let nowhere = |_| Err(Failure::new(code::HCCL_INTERNAL, "not asked for"));
             let asked = CallRequest::read(&laid.bytes).and_then(|request| request.without_places().into_call(nowhere));
             match asked {
@@ -302,11 +318,11 @@ impl Meeting {
         })
     }
 
-    /// What is wrong between any two calls.
+    /// Compares all calls of the meeting. Returns the first disagreement.
     fn disagreement_of_all(&self) -> Option<Failure> {
         let all: Vec<(u32, &CollectiveCall)> = self.parts().map(|(rank, call, _)| (rank, call)).collect();
         let is_pairwise = all.first().is_some_and(|(_, call)| call.is_pairwise());
-        // What is agreed by each with the first is agreed by all, unless each two have something of their own.
+        // Agreement with the first call is enough, unless each pair of ranks has its own sizes.
         let others = |index: usize| if is_pairwise { &all[..index] } else { &all[..index.min(1)] };
         let pairs = all.iter().enumerate().flat_map(|(index, one)| others(index).iter().map(move |other| (one, other)));
         let mut disagreeing = pairs.filter(|((rank, call), (other, its))| !call.agrees(*rank, its, *other));

@@ -1,11 +1,18 @@
-//! This process's part in a collective whose data goes over links.
+//! The part of this process in a collective that transfers data over links.
 //!
-//! Input: a complete meeting, where the calls of ranks elsewhere have no buffers. Output: the results of the ranks here, bit
-//! for bit those `perform` gives when all buffers are in reach. Method: a series of exchanges, in each of which every rank
-//! has at most one block for every other: first the contributions to reductions go to the ranks that reduce them, slice by
-//! slice, so that the memory for what comes from elsewhere stays small, then what is copied. Invariants: the processes
-//! compute the same series from the same calls; a failure on the way fails the meeting in all of them; the machine's timer
-//! ends an exchange that takes too long. Does not: run on the cards' pool, because it waits.
+//! Input: a complete meeting, in which the calls of remote ranks have no buffers. Output: the
+//! results of the local ranks, bit-identical to those of `perform` with all buffers in reach.
+//!
+//! Method: a series of exchanges. In each exchange, every rank sends at most one block to every
+//! other rank. Reductions come first, slice by slice, so that the staging memory stays small.
+//! Copies come last.
+//!
+//! Invariants:
+//! - All processes compute the same series from the same calls.
+//! - A failed exchange fails the meeting in all processes.
+//! - The machine's timer ends an exchange that takes too long.
+//!
+//! Not here: the device thread pool, because an exchange blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,14 +32,14 @@ use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::state::State;
 
-/// Up to this size every process gets all contributions to a reduction for several ranks, and reduces them itself: one
-/// exchange instead of two.
+/// Size up to which every process receives all contributions to a reduction for several ranks and
+/// reduces them itself. One exchange then replaces two.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Bytes of all blocks that are reduced at once.
+/// Total size of the blocks that are reduced in one slice.
 const SLICE_BYTES: usize = 4 << 20;
 
 impl Machine {
-    /// Runs a meeting over links on a thread of its own.
+    /// Runs a meeting over links on a separate thread.
     pub(crate) fn launch_remote(&self, state: &mut State, meeting: Meeting) {
         let Some((group, _)) = meeting.elsewhere() else { return };
         let (key, now) = (meeting.key(), state.scheduler.now());
@@ -71,19 +78,19 @@ impl Machine {
     }
 }
 
-/// One block from one rank to another.
+/// A block that one rank sends to another.
 struct LinkTransfer {
     from: u32,
     to: u32,
-    /// Where its bytes are, or go to.
+    /// Source of the bytes in the sender, target in the receiver.
     span: RawSpan,
 }
 
-/// One process's way to move blocks between ranks.
+/// The exchanges of blocks between this process and its peers.
 struct LinkExchange<'a> {
     network: &'a Network,
     rank_locations: &'a [RankLocation],
-    /// The meeting; steps and ranks are filled in.
+    /// Address of the meeting. Each transfer fills in its ranks, each exchange its step.
     address: Address,
 }
 
@@ -97,8 +104,9 @@ impl LinkExchange<'_> {
         Address { from: transfer.from, to: transfer.to, ..self.address }
     }
 
-    /// Sends to and receives from ranks elsewhere; returns when all that comes has come and all that goes has been
-    /// taken from its place. Every process calls this for every step, with the other ends of each other's transfers.
+    /// Sends blocks to remote ranks and receives blocks from them. Returns when all blocks have
+    /// arrived and the sources of all sent blocks may be reused. Every process calls this function
+    /// for every step, with the matching transfers.
     fn run(&mut self, sends: &[LinkTransfer], receives: &[LinkTransfer]) -> Result<(), Failure> {
         let board = &self.network.board;
         let mut expected = Vec::with_capacity(receives.len());
@@ -150,12 +158,12 @@ impl LinkExchange<'_> {
 
 /// The ranks of this process in one meeting.
 struct OwnPart<'a> {
-    /// By position: of all ranks, or of sender and receiver.
+    /// Calls by position: one per rank, or sender and receiver.
     calls: Vec<&'a CollectiveCall>,
-    /// The rank at each position, and its process: the first position there.
+    /// Rank at each position.
     ranks: Vec<u32>,
     processes: Vec<usize>,
-    /// Whether the rank at a position is here.
+    /// Whether the rank at each position belongs to this process.
     is_here: Vec<bool>,
     exchange: LinkExchange<'a>,
 }
@@ -194,7 +202,8 @@ impl<'a> OwnPart<'a> {
         LinkTransfer { from: self.ranks[from], to: self.ranks[to], span }
     }
 
-    /// Each process that has a place of a result gets all contributions to it, at the first such place, and reduces them.
+    /// Reduces. Each process with an output of a reduction receives all contributions, at its first
+    /// such position.
     fn reduce(&mut self, transfers: &Transfers, reductions: &[Reduction]) -> Result<(), Failure> {
         let element = transfers.dtype.size_bytes();
         let (mut sends, mut receives, mut work) = (Vec::new(), Vec::new(), Vec::new());
@@ -260,7 +269,7 @@ impl<'a> OwnPart<'a> {
     }
 }
 
-/// Host memory for what comes from elsewhere.
+/// Host memory for data of remote ranks.
 struct StagingMemory {
     memory: Option<Arc<Allocation>>,
     used: usize,

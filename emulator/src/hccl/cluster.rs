@@ -1,10 +1,17 @@
-//! Communicators from a rank table: ranks that share a file, and no root info, find each other.
+//! Communicators from a rank table: the ranks share a file instead of a root info.
 //!
-//! Input: the text of a rank table and a rank. Output: what a root info would say, on every rank. Method: on the host of
-//! rank 0 whoever comes first makes a root info and hands it to the others, on a local socket named after the table's
-//! content and, when there are several servers, on the first free of HCCL's own host ports (`HCCL_IF_BASE_PORT`, 60000,
-//! and the 15 after it). Invariants: the socket's name is no file, so nothing is left behind; ranks with other tables do
-//! not meet. Does not: gather (see `gathering`).
+//! Input: the text of a rank table, and a rank. Output: the contents of a root info, on every rank.
+//!
+//! Method: on the host of rank 0, the first rank creates a root info and serves it to the other
+//! ranks. Ranks on the same host read it from an abstract Unix socket named after a hash of the
+//! table. Ranks on other servers read it from the first free host port of HCCL
+//! (`HCCL_IF_BASE_PORT`, 60000, and the 15 ports after it).
+//!
+//! Invariants:
+//! - The socket name is not a file, so nothing is left behind.
+//! - Ranks with different tables do not match.
+//!
+//! Not here: the rendezvous itself (see `gathering`).
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -18,13 +25,13 @@ use crate::hccl::rank_table::RankTable;
 use crate::hccl::root_info;
 use crate::machine::Machine;
 
-/// Ports of the host HCCL uses at most.
+/// Maximum number of host ports that HCCL uses.
 const PORTS: u16 = 16;
 const FIRST_PORT: u16 = 60_000;
 const ATTEMPT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The sockets on which a root info is handed out; dropping it ends that.
+/// The sockets that serve a root info. Dropping the value stops the service.
 struct Handout {
     local: UnixListener,
     network: Option<TcpListener>,
@@ -32,7 +39,7 @@ struct Handout {
 
 impl Drop for Handout {
     fn drop(&mut self) {
-        // Wakes the threads that accept, which then end.
+        // Shutting down the sockets wakes the accepting threads, which then end.
         let _ = rustix::net::shutdown(&self.local, rustix::net::Shutdown::Both);
         if let Some(network) = &self.network {
             let _ = rustix::net::shutdown(network, rustix::net::Shutdown::Both);
@@ -40,7 +47,7 @@ impl Drop for Handout {
     }
 }
 
-/// Names a table: FNV-1a of its text.
+/// Returns the FNV-1a hash of a table's text.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -54,14 +61,14 @@ fn first_port() -> Result<u16, Failure> {
     })
 }
 
-/// Hands the root info to whoever says the digest.
+/// Sends the root info to a client that presents the right digest.
 fn hand_out(mut stream: impl Read + Write, digest: u64, info: &[u8]) -> io::Result<()> {
     let mut said = [0; 8];
     stream.read_exact(&mut said)?;
     if said == digest.to_le_bytes() { stream.write_all(info) } else { Ok(()) }
 }
 
-/// Asks for the root info of a digest.
+/// Requests the root info for a digest.
 fn ask(mut stream: impl Read + Write, digest: u64) -> io::Result<(Process, u64)> {
     stream.write_all(&digest.to_le_bytes())?;
     let mut info = Vec::new();
@@ -74,10 +81,10 @@ fn failed(what: &str, error: &io::Error) -> Failure {
 }
 
 impl Machine {
-    /// Builds the communicator of a rank table, and returns this rank's handle number.
+    /// Builds the communicator of a rank table and returns the handle number of this rank.
     ///
     /// # Errors
-    /// The table does not have this rank on this card, or the ranks do not find each other.
+    /// The table does not place this rank on this device, or the rendezvous fails.
     pub(crate) fn gather_by_table(
         &self,
         text: &str,
@@ -106,8 +113,9 @@ impl Machine {
             let (at, root) = find_elsewhere(&table, rank, digest, deadline)?;
             return self.gather(&at, root, world, rank, card, name);
         }
-        // Jobs of one user with one table want the same cards, which they cannot both have: the second to come is told that
-        // its rank has come already, with the other process's number. Those of another user have other sockets.
+        // Two jobs of one user with the same table want the same devices, which is impossible. The
+        // second job fails because its rank is already present; the error names the other process.
+        // Jobs of other users have different sockets.
         let user = rustix::process::getuid().as_raw();
         let name_of_socket = format!("ascend-emulator-{user}-{digest:016x}");
         let address =
@@ -124,7 +132,7 @@ impl Machine {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(failed("listen", &error)),
             }
-            // The first may be about to end, or to begin: then this one tries both again.
+            // The serving process may be starting or ending. In that case, try both roles again.
             if let Ok((at, root)) = UnixStream::connect_addr(&address).and_then(|stream| ask(stream, digest)) {
                 return self.gather(&at, root, world, rank, card, name);
             }
@@ -136,7 +144,7 @@ impl Machine {
     }
 }
 
-/// Hands a root info to whoever asks, until the result is dropped.
+/// Serves a root info until the returned value is dropped.
 fn start_handout(
     local: UnixListener,
     digest: u64,
@@ -179,7 +187,7 @@ fn bind_free_port() -> Result<TcpListener, Failure> {
     Err(failed(&format!("listen on a port from {first} on (HCCL_IF_BASE_PORT)"), &last))
 }
 
-/// The root info of a table whose rank 0 is on another server.
+/// Requests the root info of a table with rank 0 on another server.
 fn find_elsewhere(table: &RankTable, rank: u32, digest: u64, deadline: Instant) -> Result<(Process, u64), Failure> {
     let root = &table.ranks[0];
     let Some(host) = root.host else {

@@ -1,8 +1,9 @@
-//! How ranks find each other: calls that wait for a gathering, and links between the processes of its roster.
+//! Rendezvous of ranks: calls that wait for a gathering, and links between the processes of the
+//! roster.
 //!
-//! Input: root infos, ranks of this process and of others. Output: one handle per rank, or the names of those that are absent.
-//! Invariant: every rank gets the same answer. Does not: talk to other processes once there is a roster, apart from linking
-//! with them (see `hccl::link`).
+//! Input: root infos, and ranks of this and other processes. Output: one handle per rank, or the
+//! list of absent ranks. Invariant: every rank gets the same answer. Not here: communication after
+//! the roster is complete, except for connecting links (see `hccl::link`).
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,17 +23,17 @@ use crate::scheduler::wait::Wait;
 use crate::state::State;
 
 impl Groups {
-    /// Whether those who wait for a communicator to be built can go on.
+    /// Returns whether ranks that wait for a communicator to be built may continue.
     pub(crate) fn is_gathered(&self, root: u64) -> bool {
         self.gatherings.open.get(&root).is_none_or(|gathering| gathering.is_told)
     }
 
-    /// When the last rank of this process came.
+    /// Returns when the last rank of this process arrived.
     pub(crate) fn gathered_at(&self, root: u64) -> Option<Instant> {
         self.gatherings.open.get(&root).and_then(|gathering| gathering.came_last)
     }
 
-    /// Size of a communicator that is being built, and the ranks that have not come.
+    /// Returns the size of a communicator under construction and its absent ranks.
     pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
         let gathering = self.gatherings.open.get(&root).filter(|gathering| gathering.decided.is_none())?;
         Some((gathering.callers.len(), gathering.absent()))
@@ -40,7 +41,7 @@ impl Groups {
 }
 
 impl State {
-    /// A new root info number.
+    /// Returns a new root info number.
     pub(crate) fn issue_root(&mut self) -> u64 {
         self.hccl.groups.gatherings.roots_issued += 1;
         self.hccl.groups.gatherings.roots_issued
@@ -61,23 +62,25 @@ impl State {
         let is_local = roster.callers.iter().all(|caller| caller.process.id == first.id);
         let fallback =
             if is_local { format!("hccl_world_{number}") } else { format!("hccl_world_{}_{number}", first.pid) };
-        // The id of a process is random, so no other process makes the same token.
+        // Process ids are random, so no other process creates the same token.
         let token = Token(caller_token(&roster, number));
         Admission::Completes(Roster { token, name: name.unwrap_or(fallback), ..roster })
     }
 }
 
-/// Differs for every communicator: processes differ by their random ids, communicators of one by number.
+/// Returns a value unique to the communicator: processes differ by random id, communicators of one
+/// process by number.
 fn caller_token(roster: &Roster, number: u64) -> u128 {
     let ids = roster.callers.iter().fold(0_u128, |mixed, caller| mixed.rotate_left(7) ^ caller.process.id);
     ids.wrapping_add(u128::from(number))
 }
 
 impl Machine {
-    /// Waits until all ranks that hold root info `root` of `at` have come, and returns this rank's handle number.
+    /// Waits until all ranks that hold root info `root` of process `at` have arrived. Returns the
+    /// handle number of this rank.
     ///
     /// # Errors
-    /// Ranks disagree, some did not come in time, or cannot be reached.
+    /// Ranks disagree, are absent at the deadline, or cannot be reached.
     pub(crate) fn gather(
         &self,
         at: &Process,
@@ -159,7 +162,7 @@ impl Machine {
         Failure::new(code::HCCL_TIMEOUT, what)
     }
 
-    /// Ends a gathering: ranks of others get their answers, then ranks of this process wake.
+    /// Ends a gathering. Remote ranks get their answers first; then the ranks of this process wake.
     fn conclude<'a>(&'a self, mut state: MutexGuard<'a, State>, root: u64, outcome: Result<Roster, Failure>) {
         let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) else { return };
         if gathering.decided.is_some() {
@@ -184,7 +187,8 @@ impl Machine {
         self.flush(&mut state);
     }
 
-    /// A rank of another process comes. None when it has its answer already, else the ticket under which it waits.
+    /// Admits a rank of another process. Returns `None` if the rank was answered at once, otherwise
+    /// the ticket under which it waits.
     pub(crate) fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64> {
         let mut state = self.lock();
         let admission = if caller.world == 0 || caller.rank >= caller.world {
@@ -212,7 +216,7 @@ impl Machine {
         }
     }
 
-    /// A rank of another process waits no longer: it died (`why`), or its time is over.
+    /// Ends the wait of a remote rank, because its process died (`why`) or its deadline has passed.
     pub(crate) fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>) {
         let state = self.lock();
         let Some(gathering) = state.hccl.groups.gatherings.open.get(&root) else { return };
@@ -222,7 +226,7 @@ impl Machine {
         }
     }
 
-    /// Links with the processes of a roster and makes this rank's handle.
+    /// Connects to the processes of a roster and creates the handle of this rank.
     fn enter(&self, roster: &Roster, rank: u32, deadline: Instant) -> Result<u64, Failure> {
         let own = self.network().process()?.id;
         let mut links: BTreeMap<u128, Arc<Link>> = BTreeMap::new();
@@ -235,7 +239,7 @@ impl Machine {
                 Err(failure) => {
                     let left = Message::Left { group: roster.token, rank, why: failure.message.clone() };
                     links.values().for_each(|link| link.post(&left));
-                    // Ranks here that have come this far do not wait for this one.
+                    // Local ranks that are already this far must not wait for this rank.
                     self.update(|state| {
                         if let Some(group) = state.hccl.groups.id_of(roster.token) {
                             state.enter_group(group, rank);
@@ -272,7 +276,8 @@ impl Machine {
         }
     }
 
-    /// Waits until all processes of a communicator have entered it, which is when they know how its data travels.
+    /// Waits until all processes of a communicator have entered it. The way data travels is fixed
+    /// from then on.
     fn await_entered(&self, group: u64, rank: u32, deadline: Instant) -> Result<(), Failure> {
         let mut state = self.lock();
         let deadline = if state.scheduler.is_conducted() {
@@ -303,7 +308,7 @@ impl Machine {
         }
     }
 
-    /// The link to a process; the one of the two with the greater id connects.
+    /// Returns the link to a process. The process with the greater id connects.
     fn link(&self, peer: &Process, rank: u32, peer_rank: u32, deadline: Instant) -> Result<Arc<Link>, Failure> {
         let own = self.network().process()?.id;
         let mut state = self.lock();
@@ -334,12 +339,13 @@ fn answer(mut reply: TcpStream, outcome: &Result<Arc<Roster>, Failure>) {
         Ok(roster) => Answer::Complete(Roster::clone(roster)),
         Err(failure) => Answer::Refused(Reason::from(failure)),
     };
-    // A rank that died meanwhile is noticed by those that link with it.
+    // If the rank has died, the peers that connect to it notice.
     let _ = reply.write_all(&wire::frame(&answer, 0));
 }
 
 impl Machine {
-    /// The process ends, perhaps in the middle of a call of this very thread, whose lock nobody gives back then.
+    /// Tells all peers that the process ends. The process may end inside a call of this thread that
+    /// holds the lock forever, so the lock is only tried.
     pub(crate) fn say_farewell(&self) {
         const TRIES: usize = 10_000;
         for _ in 0..TRIES {

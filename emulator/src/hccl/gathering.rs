@@ -1,9 +1,14 @@
-//! Gatherings: ranks that hold one root info find each other and become a communicator.
+//! Gatherings: the rendezvous of ranks that hold one root info.
 //!
-//! Input: callers of this process, and callers of others through the listener. Output: the same roster for all, or one
-//! failure that says who disagreed with whom or who is absent. Invariants: the process that made the root info decides;
-//! nobody waits beyond its own deadline; when a caller dies the others are told at once.
-//! Does not: talk to other processes once there is a roster, apart from linking with them (see `hccl::link`).
+//! Input: callers of this process, and callers of other processes through the listener. Output: the
+//! same roster for all callers, or one failure that names the ranks that disagree or are absent.
+//!
+//! Invariants:
+//! - The process that created the root info decides.
+//! - No caller waits beyond its own deadline.
+//! - If a caller dies, the other callers are notified at once.
+//!
+//! Not here: communication after the roster is complete (see `hccl::link`).
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -13,10 +18,10 @@ use std::time::{Duration, Instant};
 use crate::base::failure::{Failure, code};
 use crate::hccl::link::wire::{Caller, Roster, Token};
 
-/// Between looks whether a process that has yet to connect still lives.
+/// Interval between checks whether a process that has not connected yet is alive.
 pub(super) const LOOK: Duration = Duration::from_millis(300);
 
-/// All gatherings of the root infos this process made.
+/// Gatherings of all root infos that this process created.
 #[derive(Debug, Default)]
 pub(crate) struct Gatherings {
     pub(super) open: BTreeMap<u64, Gathering>,
@@ -28,27 +33,28 @@ pub(crate) struct Gatherings {
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) callers: Vec<Option<Caller>>,
-    /// The communicator, or why there will be none.
+    /// The complete roster, or the reason why the communicator cannot be built.
     pub(super) decided: Option<Result<Arc<Roster>, Failure>>,
-    /// Ranks of other processes have their answers, those of this process may go on (and perhaps end the process).
+    /// Whether the remote ranks have their answers. Only then may local ranks continue, and perhaps
+    /// end the process.
     pub(super) is_told: bool,
-    /// The latest time a rank of this process came at.
+    /// Latest arrival time of a rank of this process.
     pub(super) came_last: Option<Instant>,
-    /// Ranks of this process that have yet to see the outcome.
+    /// Number of local ranks that have not read the outcome yet.
     pub(super) inside: usize,
-    /// Ranks of other processes that wait for the answer, by ticket.
+    /// Connections of remote ranks that wait for the answer, by ticket.
     pub(super) replies: BTreeMap<u64, TcpStream>,
 }
 
-/// What becomes of a caller.
+/// Result of admitting a caller.
 pub(super) enum Admission {
-    /// It waits for the others.
+    /// The caller waits for other ranks.
     Waits,
-    /// It was the last.
+    /// The caller was the last rank.
     Completes(Roster),
-    /// It contradicts another; the others fail with it.
+    /// The caller contradicts another rank. All ranks fail.
     Contradicts(Failure),
-    /// The gathering had ended before.
+    /// The gathering had ended before the caller arrived.
     Late(Failure),
 }
 
@@ -57,24 +63,25 @@ pub(super) fn invalid(what: String) -> Failure {
 }
 
 impl Gatherings {
-    /// Whether ranks of this process wait in a gathering.
+    /// Returns whether local ranks wait in a gathering.
     pub(crate) fn is_any_open(&self) -> bool {
         self.open.values().any(|gathering| gathering.decided.is_none())
     }
 
-    /// Whether a single rank has come somewhere, as of a program with a process a rank.
+    /// Returns whether some gathering has exactly one caller, as in a program with one process per
+    /// rank.
     pub(crate) fn has_lone_caller(&self) -> bool {
         self.open
             .values()
             .any(|gathering| gathering.decided.is_none() && gathering.callers.iter().flatten().count() == 1)
     }
 
-    /// Whether ranks of other processes do.
+    /// Returns whether remote ranks wait in a gathering.
     pub(crate) fn has_callers_elsewhere(&self) -> bool {
         self.open.values().any(|gathering| !gathering.replies.is_empty())
     }
 
-    /// A rank of another process waits for its answer; gives its ticket.
+    /// Registers a remote rank that waits for its answer, and returns its ticket.
     pub(super) fn wait(&mut self, root: u64, reply: TcpStream) -> u64 {
         self.tickets_issued += 1;
         if let Some(gathering) = self.open.get_mut(&root) {
@@ -96,7 +103,7 @@ impl Gathering {
         }
     }
 
-    /// Why a caller cannot be part of this, if it cannot.
+    /// Returns why a caller cannot join this gathering, if it cannot.
     fn contradiction(&self, caller: &Caller) -> Option<String> {
         let present = || self.callers.iter().flatten();
         let is_elsewhere = present().any(|other| other.process.id != caller.process.id);
@@ -146,7 +153,7 @@ impl Gathering {
         self.callers[caller.rank as usize] = Some(caller.clone());
         let callers: Option<Vec<Caller>> = self.callers.iter().cloned().collect();
         callers.map_or(Admission::Waits, |callers| {
-            // Filled in by whoever gives numbers.
+            // The caller of this function fills in token and name.
             Admission::Completes(Roster { token: Token(0), name: String::new(), callers })
         })
     }

@@ -1,8 +1,13 @@
-//! Communicators: which cards form a group, how ranks find each other, what each has called so far.
+//! Communicators: their ranks and devices, and the calls each rank has made so far.
 //!
-//! Input: root infos, ranks, device lists. Output: one handle per rank of a group. Invariants: a card is in a group
-//! once; a handle belongs to one rank; a rank that left is remembered, so its peers never wait for it.
-//! Does not: match calls (see `meeting`).
+//! Input: root infos, ranks, device lists. Output: one handle per rank of a communicator.
+//!
+//! Invariants:
+//! - A communicator contains each device at most once.
+//! - A handle belongs to one rank.
+//! - A departed rank is remembered, so its peers never wait for it.
+//!
+//! Not here: matching of calls (see `meeting`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,58 +27,63 @@ use crate::hccl::rank_location::Unclaimed;
 use crate::hccl::table::Table;
 use crate::memory::allocation_table::Charge;
 
-/// How the data of a communicator's collectives travels. All its processes choose the same when it is made, and it stays so.
+/// How the data of a communicator's collectives travels. All its processes choose the same way when
+/// the communicator is created, and never change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// All ranks are in this process.
+    /// All ranks belong to this process.
     Process,
-    /// The ranks' processes reach each other's memory: collectives of all ranks meet at a table there (see `at_table`),
-    /// transfers between two by messages, and data is moved in place.
+    /// The processes share memory. Collectives of all ranks are matched in a table there (see
+    /// `at_table`), transfers between two ranks by messages. Data is copied in place.
     Table,
-    /// By messages over links: between hosts, in strict mode, under faults that strike data on its way, where the
-    /// configuration says so, and where the system does not let processes reach each other's memory.
+    /// Data travels as messages over links. This way serves several hosts, strict mode, faults
+    /// injected into data transfers, and systems or configurations without shared memory between
+    /// processes.
     Links,
 }
 
-/// A communicator of `cards.len()` ranks; rank r is on card `cards[r]`.
+/// A communicator of `cards.len()` ranks. Rank `r` runs on device `cards[r]`.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     pub(crate) cards: Vec<u32>,
-    /// What names it in other processes; None when it can have no ranks there.
+    /// Name of the communicator in other processes. `None` if it cannot have remote ranks.
     pub(crate) token: Option<Token>,
-    /// Where each rank is.
+    /// Location of each rank.
     pub(crate) rank_locations: Vec<RankLocation>,
-    /// Links to the other processes, each once.
+    /// Links to the other processes, without duplicates.
     pub(crate) links: Vec<Arc<Link>>,
-    /// Ranks whose handle was destroyed or whose device was reset or lost, in the order in which they left: when others
-    /// leave in consequence, the first is the cause.
+    /// Ranks with a destroyed handle, or with a reset or lost device, in order of departure. If a
+    /// departure causes others, the first one is the cause.
     pub(crate) departures: Vec<u32>,
-    /// How data travels; None until all processes have said what they reach.
+    /// How data travels. `None` until all processes have reported which memory they reach.
     pub(crate) way: Option<Way>,
-    /// Ranks here that have entered it. With the last this process says that it is ready, and not before: a rank elsewhere that knows
-    /// all to be ready may call, end and be gone before the next one here looks for it.
+    /// Local ranks that have entered. The last one reports this process as ready, and not earlier:
+    /// a remote rank that knows all to be ready may call, finish and exit before the next local
+    /// rank looks for it.
     pub(super) entered: BTreeSet<u32>,
-    /// The processes that have said whether they share memory with all others: this one (None) and others, by id.
+    /// Processes that have reported whether they share memory with all other processes, by id.
+    /// `None` is this process.
     pub(super) ready: BTreeMap<Option<u128>, bool>,
-    /// The processes that know all to have said so: this one (None) and others, by id. Only when all do, a rank has its handle: it may
-    /// call, end and be gone at once, which the others are to take for its end and not for a communicator that never was.
+    /// Processes that know that all processes are ready, by id. `None` is this process. A rank gets
+    /// its handle only when all know. It may then call, finish and exit at once, and peers must see
+    /// an exit, not a communicator that never existed.
     pub(super) decided: BTreeSet<Option<u128>>,
-    /// Where its ranks meet, once the first rank's process has made it.
+    /// Rendezvous table, once the process of rank 0 has created it.
     pub(crate) table: Option<Arc<Table>>,
-    /// Collectives of ranks here that have begun at the table and not ended, by number.
+    /// Numbers of the collectives that local ranks have started at the table and not ended.
     pub(crate) running: BTreeSet<u64>,
-    /// What broke it; every later call returns this.
+    /// Failure that broke the communicator. Every later call returns it.
     pub(crate) failure: Option<Failure>,
-    /// The group it was cut from.
+    /// Parent communicator of a sub-communicator.
     pub(super) parent: Option<u64>,
-    /// Collectives each rank has called.
+    /// Number of collectives that each rank has called.
     pub(super) collectives: Vec<u64>,
-    /// Transfers called by (sender, receiver): by the sender, by the receiver.
+    /// Number of transfers by (sender, receiver): called by the sender, called by the receiver.
     pub(super) transfers: BTreeMap<(u32, u32), [u64; 2]>,
-    /// Groups cut from this one, by the program's id.
+    /// Sub-communicators under construction, by the id that the program chose.
     pub(super) children: BTreeMap<u64, Child>,
-    /// How many groups of these ranks were cut under an id before.
+    /// Number of sub-communicators created before, by id and ranks.
     pub(super) generations: BTreeMap<(u64, Vec<u32>), u64>,
 }
 
@@ -84,34 +94,35 @@ pub(super) struct Child {
     pub(super) joined: Vec<bool>,
 }
 
-/// What a handle stands for.
+/// The communicator and rank of a handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) group: u64,
     pub(crate) rank: u32,
 }
 
-/// All communicators of a machine.
+/// Communicators of a machine, with their handles and links.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(super) groups: BTreeMap<u64, Group>,
     pub(super) members: BTreeMap<u64, Member>,
-    /// What each member's buffers take of its card.
+    /// Device memory charged for the buffers of each member.
     pub(super) buffers: BTreeMap<u64, Charge>,
     pub(super) by_token: BTreeMap<Token, u64>,
-    /// Links to other processes, by the process's id.
+    /// Links to other processes, by process id.
     pub(super) links: Links,
     pub(super) gatherings: Gatherings,
     pub(super) unclaimed: Unclaimed,
-    /// Collectives whose data moves over links, and since when.
+    /// Collectives that transfer data over links, with their start time.
     pub(crate) moving: BTreeMap<(Token, Key), Instant>,
-    /// Data of collectives with ranks elsewhere.
+    /// Pending data of collectives with remote ranks.
     pub(crate) board: Arc<Board>,
 }
 
 impl Group {
-    /// Whether a rank here has its handle, or why it gets none; None as long as that is open. What breaks a communicator once all are
-    /// known to be ready is for whoever calls next.
+    /// Returns whether local ranks may get their handles, or why they cannot. Returns `None` while
+    /// this is undecided. A failure after all processes are ready is returned by the next call
+    /// instead.
     pub(super) fn entered(&self) -> Option<Result<(), Failure>> {
         match &self.failure {
             Some(failure) if self.way.is_none() => Some(Err(failure.clone())),
@@ -120,14 +131,14 @@ impl Group {
         }
     }
 
-    /// Notes that a rank has left.
+    /// Records the departure of a rank.
     pub(super) fn depart(&mut self, rank: u32) {
         if !self.departures.contains(&rank) {
             self.departures.push(rank);
         }
     }
 
-    /// Whether a rank has called a collective or a transfer.
+    /// Returns whether a rank has called a collective or a transfer.
     pub(crate) fn has_called(&self, rank: u32) -> bool {
         let pairs = |((from, to), [sent, received]): (&(u32, u32), &[u64; 2])| {
             *from == rank && *sent > 0 || *to == rank && *received > 0
@@ -135,7 +146,7 @@ impl Group {
         self.collectives.get(rank as usize).is_some_and(|count| *count > 0) || self.transfers.iter().any(pairs)
     }
 
-    /// The meeting a rank's next call of this kind belongs to.
+    /// Returns the meeting to which the next call of a rank belongs.
     pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveKind) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
         match kind {
@@ -145,7 +156,8 @@ impl Group {
         }
     }
 
-    /// A rank has made its call of `key`; `side` is 0 for the sender, 1 for the receiver of a transfer.
+    /// Counts a rank's call of `key`. `side` is 0 for the sender and 1 for the receiver of a
+    /// transfer.
     pub(crate) fn advance_key(&mut self, rank: u32, key: Key, side: usize) {
         match key {
             Key::Collective(_) => self.collectives[rank as usize] += 1,
@@ -163,7 +175,8 @@ impl Groups {
         self.groups.get_mut(&id).ok_or_else(|| group_gone(id))
     }
 
-    /// The rank of a card in the communicator of a name, which `HcclGetCommName` gives; an error names those that there are.
+    /// Returns the communicator with a name, as `HcclGetCommName` returns it, and the rank of a
+    /// device in it. The error lists the existing names.
     pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Group), Failure> {
         let of = |member: &&Member| {
             let group = self.groups.get(&member.group);
@@ -177,7 +190,7 @@ impl Groups {
         Ok((*member, self.group(member.group)?))
     }
 
-    /// How many communicators this process has on a card.
+    /// Returns the number of communicators of this process on a device.
     pub(crate) fn members_on(&self, card: u32) -> usize {
         let is_there = |member: &&Member| {
             let group = self.groups.get(&member.group);
@@ -186,7 +199,7 @@ impl Groups {
         self.members.values().filter(is_there).count()
     }
 
-    /// Rank of a card in the first communicator it joined that still exists.
+    /// Returns the rank of a device in the first communicator it joined that still exists.
     pub(crate) fn first_rank_of_card(&self, card: u32) -> Option<u32> {
         let rank_here = |group: &Group| {
             let here = |(rank, on): &(usize, &u32)| **on == card && group.is_here(*rank as u32);
@@ -195,43 +208,43 @@ impl Groups {
         self.groups.values().find_map(rank_here)
     }
 
-    /// The communicator a token names.
+    /// Returns the communicator of a token.
     pub(crate) fn id_of(&self, token: Token) -> Option<u64> {
         self.by_token.get(&token).copied()
     }
 
-    /// Whether data of some communicator travels by its table.
+    /// Returns whether some communicator uses a table.
     pub(crate) fn any_at_table(&self) -> bool {
         self.groups.values().any(|group| group.way == Some(Way::Table))
     }
 
-    /// Whether some communicator waits for what its other processes reach.
+    /// Returns whether some communicator still waits for the reports of its processes.
     pub(crate) fn any_undecided(&self) -> bool {
         self.groups.values().any(|group| group.entered().is_none())
     }
 
-    /// Whether all processes have entered a communicator, or will not.
+    /// Returns whether all processes have entered a communicator, or never will.
     pub(crate) fn is_entered(&self, group: u64) -> bool {
         self.groups.get(&group).is_none_or(|group| group.entered().is_some())
     }
 
-    /// The communicators with ranks at the other end of a link.
+    /// Returns the communicators with ranks at the other end of a link.
     pub(crate) fn with_link(&self, link: &Arc<Link>) -> Vec<u64> {
         let has_link = |group: &Group| group.links.iter().any(|of| Arc::ptr_eq(of, link));
         self.groups.iter().filter(|(_, group)| has_link(group)).map(|(id, _)| *id).collect()
     }
 
-    /// The card of a rank.
+    /// Returns the device of a rank.
     pub(crate) fn card_of(&self, group: u64, rank: u32) -> Result<u32, Failure> {
         self.group(group)?.cards.get(rank as usize).copied().ok_or_else(|| group_gone(group))
     }
 
-    /// The numbers of all handles.
+    /// Returns the numbers of all handles.
     pub(crate) fn member_numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.members.keys().copied()
     }
 
-    /// What a handle's number stands for.
+    /// Returns the communicator and rank of a handle number.
     pub(crate) fn member(&self, number: u64) -> Result<Member, Failure> {
         self.members.get(&number).copied().ok_or_else(|| HandleKind::Communicator.gone(number))
     }

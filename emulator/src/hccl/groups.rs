@@ -1,4 +1,4 @@
-//! How communicators and their handles come and go.
+//! Creation and destruction of communicators and their handles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::memory::allocation_table::Charge;
 use crate::state::State;
 
 impl State {
-    /// A new group over `cards`.
+    /// Creates a communicator over `cards`.
     ///
     /// # Errors
-    /// A card appears twice, or the environment asks for a determinism there is not.
+    /// A device appears twice, or the environment requests an unsupported determinism.
     pub(crate) fn create_group(&mut self, name: Option<String>, cards: Vec<u32>) -> Result<u64, Failure> {
         check_distinct(&cards)?;
         self.hccl.deterministic.clone()?;
@@ -26,7 +26,7 @@ impl State {
         Ok(id)
     }
 
-    /// The group of a token, which the first rank of this process to ask makes.
+    /// Returns the communicator of a token. The first local rank to ask creates it.
     pub(crate) fn find_or_create_group(
         &mut self,
         token: Token,
@@ -43,7 +43,7 @@ impl State {
         id
     }
 
-    /// A rank of this process enters a new communicator, or has failed to.
+    /// Records that a local rank has entered a new communicator, or has failed to.
     pub(crate) fn enter_group(&mut self, id: u64, rank: u32) {
         let Ok(group) = self.hccl.groups.group_mut(id) else { return };
         let here = group.rank_locations.iter().filter(|location| location.link().is_none()).count();
@@ -71,7 +71,8 @@ impl State {
         if let Some(token) = token {
             self.hccl.groups.by_token.insert(token, id);
         }
-        // A communicator that is cut from another goes its way; the ranks of a new one have to say what they reach.
+        // A sub-communicator inherits the way of its parent. The processes of a new communicator
+        // first report which memory they reach.
         let of_parent = parent.and_then(|parent| self.hccl.groups.group(parent).ok()).and_then(|parent| parent.way);
         let way = if links.is_empty() { Some(Way::Process) } else { of_parent };
         let of_links = links.iter().map(|link| Some(link.peer.id)).chain([None]);
@@ -99,19 +100,19 @@ impl State {
         self.hccl.groups.groups.insert(id, group);
     }
 
-    /// The handle of one rank of a group.
+    /// Creates the handle of one rank.
     pub(crate) fn create_member(&mut self, group: u64, rank: u32) -> u64 {
         let number = self.fresh_number();
         self.hccl.groups.members.insert(number, Member { group, rank });
         number
     }
 
-    /// The member holds this memory of its card until it is destroyed or its device reset.
+    /// Holds device memory for a member until it is destroyed or its device is reset.
     pub(crate) fn keep_buffer(&mut self, member: u64, buffer: Charge) {
         self.hccl.groups.buffers.insert(member, buffer);
     }
 
-    /// Destroys a handle; peers that wait for this rank, or later call, are told it left.
+    /// Destroys a handle. Peers that wait for this rank, or wait for it later, receive an error.
     pub(crate) fn destroy_member(&mut self, number: u64, why: &str) -> Result<(), Failure> {
         let member = self.hccl.groups.member(number)?;
         self.hccl.groups.members.remove(&number);
@@ -126,10 +127,10 @@ impl State {
         Ok(())
     }
 
-    /// Forgets a group all of whose ranks have left.
+    /// Removes a communicator that all ranks have left.
     pub(crate) fn forget_group(&mut self, id: u64) {
         self.look_at_tables();
-        // A stream may still wait in a meeting all of whose calls were made.
+        // A stream may still wait in a meeting for which all calls were made.
         for meeting in self.hccl.meetings.of_group(id) {
             self.abort_meeting(meeting, &Failure::left_by_peer("its communicator was destroyed"));
         }
@@ -141,7 +142,7 @@ impl State {
         }
     }
 
-    /// The ranks on a card leave all their groups.
+    /// Removes the ranks on a device from all their communicators.
     pub(crate) fn leave_groups_on_card(&mut self, card: u32, why: &str) {
         let on_card = |member: &Member| {
             self.hccl.groups.groups.get(&member.group).is_some_and(|group| group.cards[member.rank as usize] == card)
@@ -157,10 +158,11 @@ impl State {
         }
     }
 
-    /// One rank's part in cutting a group of `ranks` (of the parent) out of a parent.
+    /// Creates the handle of one rank of a sub-communicator of `ranks`, which are ranks of the
+    /// parent.
     ///
     /// # Errors
-    /// Ranks disagree about the group, or the parent is itself cut from another.
+    /// Ranks disagree about the sub-communicator, or the parent is itself a sub-communicator.
     pub(crate) fn create_sub_member(
         &mut self,
         parent: Member,
@@ -204,14 +206,14 @@ impl State {
         child.joined[sub_rank as usize] = true;
         let child_group = child.group;
         if child.joined.iter().all(|joined| *joined) {
-            // The id may now name another group.
+            // The program may now use the id for another sub-communicator.
             group.children.remove(&id);
         }
         group.post(|group| Message::Cut { group, rank: parent.rank, id, ranks: ranks.to_vec() });
         Ok(self.create_member(child_group, sub_rank))
     }
 
-    /// A group of `ranks` of a parent, before any of them has its handle.
+    /// Creates a sub-communicator of `ranks`, before any rank has its handle.
     fn cut(&mut self, parent: u64, ranks: &[u32], id: u64, name: Option<String>) -> Result<(), Failure> {
         let number = self.fresh_number();
         let group = self.hccl.groups.group_mut(parent)?;
@@ -230,7 +232,7 @@ impl State {
         Ok(())
     }
 
-    /// A rank elsewhere has made its handle of a group cut from `parent`.
+    /// Checks the sub-communicator that a remote rank has created against the one created here.
     pub(crate) fn check_cut(&mut self, parent: u64, rank: u32, id: u64, ranks: &[u32]) {
         let Ok(group) = self.hccl.groups.group(parent) else { return };
         let Some(child) = group.children.get(&id) else { return };

@@ -1,8 +1,8 @@
-//! What names a collective of a communicator in every process.
+//! Identity of a collective within a communicator, equal in every process.
 
 use serde::{Deserialize, Serialize};
 
-/// Which meeting of a communicator a call belongs to.
+/// Identity of the meeting to which a call belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Key {
     /// The n-th collective of all ranks.
