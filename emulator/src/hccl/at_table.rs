@@ -12,8 +12,9 @@
 //! Invariants:
 //! - If two calls disagree, at least one process sees both and fails the communicator in all
 //!   processes.
-//! - A call waits for its stream if the table does not exist yet or has no free slot.
-//! - The table is read before a wait times out.
+//! - If the table does not exist yet or has no free slot, the call is written later: once its
+//!   stream has reached the call and a slot is free.
+//! - The table is read before a missing call fails a meeting.
 //! - Waiting ranks learn of failures and dead processes by messages.
 //!
 //! Not here: transfers between two ranks, which are matched by messages.

@@ -1,4 +1,4 @@
-//! The links of a machine to other processes.
+//! Links of a machine to other processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Message;
 
-/// Links of this process.
+/// Links of this process, by peer.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     by_peer: BTreeMap<u128, Arc<Link>>,
@@ -15,17 +15,17 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The live link to a process.
+    /// Returns the open link to a process.
     pub(crate) fn to(&self, peer: u128) -> Option<Arc<Link>> {
         self.by_peer.get(&peer).filter(|link| !link.is_closed()).cloned()
     }
 
-    /// Notes a new link.
+    /// Adds a new link.
     pub(crate) fn insert(&mut self, link: &Arc<Link>) {
         self.by_peer.insert(link.peer.id, Arc::clone(link));
     }
 
-    /// Forgets a link that has ended.
+    /// Removes a link that has ended.
     pub(crate) fn remove(&mut self, link: &Arc<Link>) {
         if self.by_peer.get(&link.peer.id).is_some_and(|known| Arc::ptr_eq(known, link)) {
             self.by_peer.remove(&link.peer.id);
@@ -34,10 +34,10 @@ impl Links {
 }
 
 impl Links {
-    /// The peers learn that this process's end is no death, and before that what it has told them of other ends: whoever hears of
-    /// this one alone would name it as what went wrong.
+    /// Announces the orderly exit of this process, after flushing all earlier messages. Without
+    /// those, peers would name this exit as the cause of a failure.
     pub(super) fn say_farewell(&self) {
-        /// Peers that take nothing are not waited for.
+        /// Time limit for peers that accept no data.
         const LIMIT: Duration = Duration::from_secs(1);
         let deadline = Instant::now() + LIMIT;
         self.by_peer.values().for_each(|link| link.post(&Message::Farewell));

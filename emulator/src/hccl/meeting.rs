@@ -1,9 +1,15 @@
-//! Meetings: the calls of all ranks that make up one collective, from the first call to the last arrival.
+//! Meetings: the matched calls of all ranks of one collective, from the first call to the last
+//! arrival.
 //!
-//! Input: calls in the order each rank makes them; streams that reach them. Output: a complete meeting, launched once;
-//! or one failure, told to every rank. Invariants: the n-th collective call of each rank on a communicator belongs to
-//! the n-th meeting, sends and receives are counted per pair of ranks; calls are compared as soon as they are made.
-//! Does not: move data (see `perform`).
+//! Input: calls in the order each rank makes them, and streams that reach them. Output: a complete
+//! meeting, launched once, or one failure on every rank.
+//!
+//! Invariants:
+//! - The n-th collective call of each rank on a communicator belongs to the n-th meeting. Sends and
+//!   receives are counted per pair of ranks.
+//! - Calls are compared as soon as they are made.
+//!
+//! Not here: data transfer (see `perform`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,39 +23,39 @@ use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Token;
 use crate::hccl::rank_location::RankLocation;
 
-/// One collective that is being put together.
+/// One collective that is not complete yet.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     pub(super) group: u64,
     pub(super) group_name: Arc<str>,
     pub(super) world: usize,
     pub(super) key: Key,
-    /// By rank; for a transfer the sender and then the receiver.
+    /// Calls by rank. A transfer has the sender first, then the receiver.
     pub(super) arrivals: Vec<Option<Arrival>>,
-    /// Where the ranks of the communicator are, and its name there; None when all are here.
+    /// Token of the communicator and locations of its ranks. `None` if all ranks are local.
     pub(super) elsewhere: Option<(Token, Vec<RankLocation>)>,
-    /// How its data travels.
+    /// How the data of the meeting travels.
     pub(super) way: Way,
-    /// When the first stream arrived, or since when the processes move their shares.
+    /// Time of the first arrival, or the time when the processes started their shares.
     pub(super) since: Option<Instant>,
-    /// This process moves its share of the data, or has.
+    /// This process has started its share of the data.
     pub(super) is_shared_out: bool,
     pub(super) failure: Option<Failure>,
 }
 
-/// A rank's place in a meeting.
+/// A rank's position in a meeting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RankPlace {
     pub(crate) meeting: u64,
     pub(crate) position: usize,
 }
 
-/// How far a rank is in a meeting.
+/// The progress of a rank in a meeting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RankStanding {
     pub(crate) rank: u32,
     pub(crate) has_called: bool,
-    /// The stream that waits at the call.
+    /// Stream that waits at the call.
     pub(crate) stream: Option<u64>,
 }
 
@@ -57,13 +63,13 @@ pub(crate) struct RankStanding {
 pub(super) struct Arrival {
     pub(super) rank: u32,
     pub(super) call: CollectiveCall,
-    /// The call lies on the communicator's table.
+    /// The call is written to the communicator's table.
     pub(super) is_laid: bool,
-    /// Its rank counts there as one that has reached it.
+    /// The table counts the rank as arrived.
     pub(super) is_at_table: bool,
-    /// The stream that has reached the call and waits; None also for a rank in another process.
+    /// Stream that has reached the call and waits. `None` for a remote rank.
     pub(super) stream: Option<u64>,
-    /// The rank is in another process, whose stream has reached the call.
+    /// The stream of a remote rank has reached the call.
     pub(super) reached_elsewhere: bool,
 }
 
@@ -73,27 +79,27 @@ impl Arrival {
     }
 }
 
-/// All meetings that are not complete.
+/// The meetings that are not complete.
 #[derive(Debug, Default)]
 pub(crate) struct Meetings {
     pub(super) open: BTreeMap<u64, Meeting>,
     pub(super) by_key: BTreeMap<(u64, Key), u64>,
-    /// Those with streams that wait at a table.
+    /// Meetings in a table for which local streams wait.
     at_tables: Vec<u64>,
 }
 
 impl Meetings {
-    /// When the collective that waits longest began to.
+    /// Returns when the longest wait of a collective began.
     pub(crate) fn oldest_wait(&self) -> Option<Instant> {
         self.open.values().filter(|meeting| meeting.failure.is_none()).filter_map(|meeting| meeting.since).min()
     }
 
-    /// A meeting that is not complete.
+    /// Returns a meeting that is not complete.
     pub(crate) fn open(&self, id: u64) -> Option<&Meeting> {
         self.open.get(&id)
     }
 
-    /// The first meeting at which a stream waits and that lacks a call.
+    /// Returns the first meeting that lacks a call and for which a stream waits.
     pub(crate) fn first_without_all_calls(&self) -> Option<u64> {
         let lacks = |meeting: &Meeting| {
             meeting.failure.is_none() && meeting.since.is_some() && !meeting.missing_calls().is_empty()
@@ -101,19 +107,20 @@ impl Meetings {
         self.open.iter().find(|(_, meeting)| lacks(meeting)).map(|(id, _)| *id)
     }
 
-    /// The same, to be changed.
+    /// Returns a mutable meeting that is not complete.
     pub(super) fn open_mut(&mut self, id: u64) -> Option<&mut Meeting> {
         self.open.get_mut(&id)
     }
 
-    /// A stream waits for a meeting at a table.
+    /// Records that a stream waits for a meeting in a table.
     pub(super) fn wait_at_table(&mut self, id: u64) {
         if !self.at_tables.contains(&id) {
             self.at_tables.push(id);
         }
     }
 
-    /// All meetings at tables for which streams wait; the caller puts those back that go on waiting.
+    /// Takes the list of meetings in tables for which streams wait. The caller adds the unfinished
+    /// meetings again.
     pub(super) fn take_waiting_at_tables(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.at_tables)
     }
@@ -124,20 +131,20 @@ impl Meetings {
         Some(meeting)
     }
 
-    /// Forgets all meetings of a communicator nobody holds any more.
+    /// Removes all meetings of a communicator that no rank holds any more.
     pub(crate) fn forget_group(&mut self, group: u64) {
         self.open.retain(|_, meeting| meeting.group != group);
         self.by_key.retain(|(of, _), _| *of != group);
     }
 
-    /// Whether a stream waits at a meeting with ranks in other processes.
+    /// Returns whether a stream waits at a meeting with remote ranks.
     pub(crate) fn is_any_elsewhere(&self) -> bool {
         let waits =
             |meeting: &Meeting| meeting.elsewhere.is_some() && meeting.failure.is_none() && meeting.since.is_some();
         self.open.values().any(waits)
     }
 
-    /// The open meeting of a key.
+    /// Returns the open meeting with a key.
     pub(crate) fn find(&self, group: u64, key: Key) -> Option<u64> {
         self.by_key.get(&(group, key)).copied()
     }
@@ -146,7 +153,7 @@ impl Meetings {
         self.open.iter().filter(|(_, meeting)| meeting.group == group).map(|(id, _)| *id).collect()
     }
 
-    /// Those that may still be complete one day.
+    /// Returns the meetings of a communicator that have not failed.
     pub(super) fn unfailed_of_group(&self, group: u64) -> Vec<u64> {
         let open = self.open.iter().filter(|(_, meeting)| meeting.group == group && meeting.failure.is_none());
         open.map(|(id, _)| *id).collect()
@@ -154,17 +161,17 @@ impl Meetings {
 }
 
 impl Meeting {
-    /// The C function of the collective.
+    /// Returns the C function of the collective.
     pub(crate) fn name(&self) -> &'static str {
         self.arrivals.iter().flatten().next().map_or("collective", |arrival| arrival.call.name)
     }
 
-    /// The calls of all ranks, in rank order.
+    /// Returns the calls of all ranks, in rank order.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &CollectiveCall> {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
 
-    /// Whether it is of all ranks of the communicator, not of two.
+    /// Returns whether the meeting includes all ranks of the communicator instead of two.
     pub(crate) fn is_of_all(&self) -> bool {
         matches!(self.key, Key::Collective(_))
     }
@@ -173,7 +180,7 @@ impl Meeting {
         self.group
     }
 
-    /// How far each rank is.
+    /// Returns the progress of each rank.
     pub(crate) fn standing(&self) -> Vec<RankStanding> {
         let part = |(arrival, rank): (&Option<Arrival>, u32)| RankStanding {
             rank,
@@ -183,37 +190,37 @@ impl Meeting {
         self.arrivals.iter().zip(self.ranks()).map(part).collect()
     }
 
-    /// The communicator's name.
     pub(crate) fn group_name(&self) -> Arc<str> {
         Arc::clone(&self.group_name)
     }
 
-    /// The ranks with their calls and the streams that wait at them.
+    /// Returns the ranks with their calls and their waiting streams.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u32, &CollectiveCall, Option<u64>)> {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
-    /// The communicator's token and where its ranks are, when some are in other processes.
+    /// Returns the communicator's token and the locations of its ranks, if some ranks are remote.
     pub(crate) fn elsewhere(&self) -> Option<(Token, &[RankLocation])> {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
 
-    /// How its data travels.
+    /// Returns how the data of the meeting travels.
     pub(crate) fn way(&self) -> Way {
         self.way
     }
 
-    /// Whether it moves its data together with other processes, and waits for them to.
+    /// Returns whether the data transfer waits for other processes.
     pub(crate) fn is_with_others(&self) -> bool {
         self.way == Way::Links
     }
 
-    /// Whether its ranks meet at the communicator's table.
+    /// Returns whether the ranks match in the communicator's table.
     pub(super) fn is_at_table(&self) -> bool {
         self.way == Way::Table && self.is_of_all()
     }
 
-    /// Whether this process is the one that moves data which it reaches: of two ranks the receiver's.
+    /// Returns whether this process copies the data. For a transfer through shared memory, the
+    /// receiver's process does.
     pub(super) fn moves_here(&self) -> bool {
         match (self.key, self.way) {
             (Key::Pair { to, .. }, Way::Table) => self.location(to as usize).is_none(),
@@ -221,25 +228,24 @@ impl Meeting {
         }
     }
 
-    /// The link to the process of a rank; None when it is this one.
+    /// Returns the link to the process of a rank. `None` if the rank is local.
     pub(super) fn location(&self, rank: usize) -> Option<&Arc<Link>> {
         let (_, rank_locations) = self.elsewhere()?;
         rank_locations.get(rank).and_then(RankLocation::link)
     }
 
-    /// Whether it has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// A rank in another process, of a meeting of all ranks, has made its call.
+    /// Adds the call of a remote rank to a meeting of all ranks.
     pub(super) fn place_rank_elsewhere(&mut self, position: usize, call: CollectiveCall, reached_elsewhere: bool) {
         let rank = position as u32;
         let arrival = Arrival { rank, call, is_laid: true, is_at_table: true, stream: None, reached_elsewhere };
         self.arrivals[position] = Some(arrival);
     }
 
-    /// Which of the communicator's meetings this is.
+    /// Returns the identity of the meeting within its communicator.
     pub(crate) fn key(&self) -> Key {
         self.key
     }
@@ -248,7 +254,7 @@ impl Meeting {
         self.arrivals.iter().all(|arrival| arrival.as_ref().is_some_and(Arrival::has_reached))
     }
 
-    /// Ranks this meeting is for, by position.
+    /// Returns the ranks of this meeting, by position.
     pub(crate) fn ranks(&self) -> Vec<u32> {
         match self.key {
             Key::Collective(_) => (0..self.world as u32).collect(),
@@ -261,7 +267,7 @@ impl Meeting {
         self.arrivals.iter().zip(ranks).filter(|(arrival, _)| arrival.is_none()).map(|(_, rank)| rank).collect()
     }
 
-    /// Who keeps the others waiting, for messages.
+    /// Describes the ranks that delay the meeting, for messages.
     pub(crate) fn absent(&self) -> String {
         if self.is_shared_out {
             return "other processes have not moved their shares of it".into();
@@ -275,15 +281,15 @@ impl Meeting {
         format!("the streams of ranks {behind:?} have not reached their call")
     }
 
-    /// Two ranks have called what cannot be one collective.
+    /// Returns the failure for two calls that cannot belong to one collective.
     pub(super) fn disagreement(&self, one: (u32, &CollectiveCall), other: (u32, &CollectiveCall)) -> Failure {
         let ((rank, call), (other, its)) = (one, other);
         let what = format!("{}: ranks disagree: rank {rank} called {call}, rank {other} called {its}", self.place());
         Failure::new(code::PARAM_INVALID, what)
     }
 
-    /// A failure of the communicator, or of something in this meeting, with this meeting as its place; one that has a
-    /// place keeps it.
+    /// Adds this meeting as the location to a failure. A failure that already has a location keeps
+    /// it.
     pub(crate) fn placed(&self, failure: &Failure) -> Failure {
         let name = format!("communicator {}", self.group_name);
         let message = match failure.message.strip_prefix(&name) {
@@ -294,7 +300,7 @@ impl Meeting {
         Failure { message, ..failure.clone() }
     }
 
-    /// Where it happens, for messages.
+    /// Returns the location of a failure, for messages.
     pub(crate) fn place(&self) -> String {
         format!("communicator {}, {}", self.group_name, self.key)
     }

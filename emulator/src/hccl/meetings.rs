@@ -1,8 +1,13 @@
-//! How collectives proceed: ranks call, their streams arrive, data moves, streams go on.
+//! Progress of collectives: ranks call, their streams arrive, data is copied, streams continue.
 //!
-//! Input: calls and arrivals of ranks, here and elsewhere. Output: complete collectives for the pool, settled streams. Invariants:
-//! a collective moves data once, when every rank has arrived; what breaks a communicator reaches every rank of it. Does not:
-//! move data (see `perform`, `by_links`, `at_table`).
+//! Input: calls and arrivals of local and remote ranks. Output: complete collectives for the thread
+//! pool, and released streams.
+//!
+//! Invariants:
+//! - A collective copies its data once, after every rank has arrived.
+//! - A failure of a communicator reaches all its ranks.
+//!
+//! Not here: data transfer (see `perform`, `by_links`, `at_table`).
 
 use std::sync::Arc;
 
@@ -16,16 +21,17 @@ use crate::scheduler::launch::Launch;
 use crate::state::State;
 
 impl State {
-    /// (rank, card) of everyone in a meeting.
+    /// Returns (rank, device) of every rank in a meeting.
     pub(crate) fn cards_of_meeting(&self, meeting: &Meeting) -> Vec<(u32, u32)> {
         let Ok(group) = self.hccl.groups.group(meeting.group) else { return Vec::new() };
         meeting.ranks().into_iter().map(|rank| (rank, group.cards[rank as usize])).collect()
     }
 
-    /// Adds the next call of a rank of this process to its meeting.
+    /// Adds the next call of a local rank to its meeting.
     ///
     /// # Errors
-    /// The communicator has failed, a rank has left it, or the call disagrees with another rank's.
+    /// The communicator has failed, a rank has left it, or the call disagrees with the call of
+    /// another rank.
     pub(crate) fn join(&mut self, group_id: u64, rank: u32, call: CollectiveCall) -> Result<RankPlace, Failure> {
         let key = self.unbroken(group_id)?.next_key(rank, &call.kind);
         let id = self.find_or_open(group_id, key)?;
@@ -37,10 +43,10 @@ impl State {
         Ok(rank_place)
     }
 
-    /// Adds a call of which a rank of another process has told.
+    /// Adds the call of a remote rank to its meeting.
     ///
     /// # Errors
-    /// As [`State::join`].
+    /// The same as for [`State::join`].
     pub(crate) fn join_from_elsewhere(
         &mut self,
         group_id: u64,
@@ -58,7 +64,7 @@ impl State {
         group.failure.clone().map_or(Ok(group), Err)
     }
 
-    /// The meeting of a key, which the first call opens.
+    /// Returns the meeting of a key. The first call creates it.
     fn find_or_open(&mut self, group_id: u64, key: Key) -> Result<u64, Failure> {
         if let Some(id) = self.hccl.meetings.find(group_id, key) {
             return Ok(id);
@@ -91,12 +97,13 @@ impl State {
         Ok(id)
     }
 
-    /// Gives a rank's call its place in a meeting, if all agree, and tells the other processes.
+    /// Adds a rank's call to a meeting if it agrees with the calls there, and notifies the other
+    /// processes.
     fn place_rank(&mut self, id: u64, rank: u32, call: CollectiveCall) -> Result<RankPlace, Failure> {
         let group = self.hccl.meetings.open(id).map(|meeting| meeting.group).unwrap_or_default();
         let departures = self.hccl.groups.group(group)?.departures.clone();
         if !departures.is_empty() {
-            // Of those that left, the calls that they made before.
+            // Departed ranks may have made their calls before they left.
             self.read_calls(id)?;
         }
         let Some(meeting) = self.hccl.meetings.open.get(&id) else {
@@ -131,7 +138,7 @@ impl State {
         Ok(RankPlace { meeting: id, position })
     }
 
-    /// A stream has reached its rank's call.
+    /// Records that a local stream has reached its rank's call.
     pub(crate) fn arrive(&mut self, rank_place: RankPlace, stream: u64) {
         let now = self.scheduler.now();
         let Some(meeting) = self.hccl.meetings.open.get_mut(&rank_place.meeting) else {
@@ -164,7 +171,7 @@ impl State {
         self.launch_if_complete(rank_place.meeting);
     }
 
-    /// The stream of a rank in another process has reached its call.
+    /// Records that the stream of a remote rank has reached its call.
     pub(crate) fn arrive_elsewhere(&mut self, group: u64, rank: u32, key: Key) {
         let now = self.scheduler.now();
         let Some(id) = self.hccl.meetings.find(group, key) else { return };
@@ -188,7 +195,7 @@ impl State {
         }
     }
 
-    /// A launched meeting has moved its data.
+    /// Handles the end of a launched meeting's data transfer.
     pub(crate) fn end_meeting(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
         match outcome {
             Ok(()) => self.tell_moved(meeting),
@@ -196,12 +203,12 @@ impl State {
         }
         self.let_go(meeting, outcome);
         if meeting.is_at_table() {
-            // Its place is free for another, which may be waiting for one.
+            // The slot is free now. Another collective may wait for it.
             self.look_at_tables();
         }
     }
 
-    /// The streams that wait in a meeting go on.
+    /// Releases the streams that wait in a meeting.
     pub(super) fn let_go(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
         if let (Key::Collective(number), Ok(group)) = (meeting.key, self.hccl.groups.group_mut(meeting.group)) {
             group.running.remove(&number);
@@ -216,14 +223,15 @@ impl State {
         }
     }
 
-    /// The data of a transfer between two ranks is where it belongs; the process that moved it says so.
+    /// Ends a transfer between two ranks after the other process has copied the data.
     pub(crate) fn end_moved(&mut self, group: u64, key: Key) {
         if let Some(meeting) = self.hccl.meetings.find(group, key).and_then(|id| self.hccl.meetings.remove(id)) {
             self.let_go(&meeting, &Ok(()));
         }
     }
 
-    /// Fails a meeting for every rank: those that wait now, the others when their streams reach it.
+    /// Fails a meeting for every rank: waiting ranks now, other ranks when their streams reach the
+    /// call.
     pub(crate) fn abort_meeting(&mut self, id: u64, failure: &Failure) {
         let Some(meeting) = self.hccl.meetings.open.get_mut(&id) else { return };
         if meeting.failure.is_some() {
@@ -243,14 +251,15 @@ impl State {
 
     /// Fails a communicator, and its meeting `key`, in all its processes.
     fn break_meeting(&mut self, group: u64, key: Option<Key>, failure: &Failure) {
-        // A failed communicator has been told of, but not that this meeting fails too.
+        // Peers already know of an earlier failure of the communicator, but not that this meeting
+        // fails too.
         if key.is_some() || self.hccl.groups.group(group).is_ok_and(|group| group.failure.is_none()) {
             self.tell_broken(group, key, failure);
         }
         self.break_group_here(group, failure);
     }
 
-    /// Fails all meetings of a communicator one of whose processes is gone.
+    /// Fails all meetings of a communicator that has lost a process.
     pub(crate) fn fail_group_here(&mut self, group: u64, failure: &Failure) {
         for id in self.hccl.meetings.unfailed_of_group(group) {
             let placed = self.hccl.meetings.open[&id].placed(failure);
@@ -259,8 +268,8 @@ impl State {
         self.break_group_here(group, failure);
     }
 
-    /// Fails a communicator in this process: later calls on it are refused, meetings that lack a call can never be
-    /// complete.
+    /// Fails a communicator in this process. Later calls return the failure, and meetings that lack
+    /// a call fail because they can never be complete.
     pub(crate) fn break_group_here(&mut self, group: u64, failure: &Failure) {
         let Ok(broken) = self.hccl.groups.group_mut(group) else { return };
         broken.failure.get_or_insert_with(|| failure.clone());
@@ -275,7 +284,7 @@ impl State {
         }
     }
 
-    /// Fails a meeting one of whose calls will never be reached, and with it the communicator.
+    /// Fails a meeting with a call that no stream will ever reach, and its communicator.
     pub(crate) fn abandon_meeting(&mut self, id: u64, failure: &Failure) {
         let Some(meeting) = self.hccl.meetings.open.get(&id) else { return };
         let (group, key, failure) = (meeting.group, meeting.key, meeting.placed(failure));
@@ -283,7 +292,7 @@ impl State {
         self.break_meeting(group, Some(key), &failure);
     }
 
-    /// Fails a meeting and its communicator, in all processes, with a failure that says where.
+    /// Fails a meeting and its communicator in all processes. `failure` already names its location.
     pub(crate) fn fail_meeting(&mut self, id: u64, failure: &Failure) {
         let Some((group, key)) = self.hccl.meetings.open.get(&id).map(|meeting| (meeting.group, meeting.key)) else {
             return;
@@ -292,7 +301,7 @@ impl State {
         self.break_meeting(group, Some(key), failure);
     }
 
-    /// A stream that waits in meetings goes away.
+    /// Fails the meetings in which a removed stream waits.
     pub(crate) fn leave_meetings(&mut self, stream: u64, failure: &Failure) {
         let waits = |meeting: &Meeting| meeting.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
         let left: Vec<u64> = self.hccl.meetings.open.iter().filter(|(_, m)| waits(m)).map(|(id, _)| *id).collect();
@@ -301,7 +310,8 @@ impl State {
         }
     }
 
-    /// A rank of this process leaves its communicator: meetings that lack its call fail for the others.
+    /// Removes a local rank from its communicator. Meetings that lack its call fail for the other
+    /// ranks.
     pub(crate) fn leave_group(&mut self, group: u64, rank: u32, why: &str) {
         if let Ok(group) = self.hccl.groups.group(group) {
             group.post(|group| Message::Left { group, rank, why: why.into() });
@@ -309,7 +319,7 @@ impl State {
         self.leave_group_here(group, rank, why);
     }
 
-    /// A rank has left its communicator: meetings of this process that lack its call fail.
+    /// Fails the local meetings that lack the call of a departed rank.
     pub(crate) fn leave_group_here(&mut self, group: u64, rank: u32, why: &str) {
         for id in self.hccl.meetings.unfailed_of_group(group) {
             self.know_calls(id);
@@ -321,7 +331,8 @@ impl State {
         }
     }
 
-    /// Takes what lies on a meeting's table, before it fails for want of it; what cannot be read is not there.
+    /// Reads a meeting's calls from its table before a missing call fails the meeting. An
+    /// unreadable call counts as missing.
     fn know_calls(&mut self, id: u64) {
         let _unreadable = self.read_calls(id);
     }
@@ -341,7 +352,7 @@ impl State {
         self.expire_moving();
     }
 
-    /// Fails those whose data has moved over links for too long; false when there are none.
+    /// Fails transfers over links that take too long. Returns whether there were any.
     pub(crate) fn expire_moving(&mut self) -> bool {
         let (now, limit) = (self.scheduler.now(), self.scheduler.exec_timeout);
         let mut is_any_over = false;

@@ -1,11 +1,17 @@
-//! HCCL's collectives: what a call asks for, who must agree with whom, and the data they move.
+//! HCCL's collectives: calls, matching across ranks, and data transfer.
 //!
-//! Input: one [`CollectiveCall`] per rank. Output: the same results for any number of threads. Order of the parts: `group`
-//! (communicators and how ranks find each other), `meeting` (matching the calls of all ranks), `transfers` (what is to be
-//! moved), `perform` (moving and reducing what is in reach); with ranks in other processes `peer` (what processes tell each
-//! other), and then `at_table` and `table`, or `by_links`. Which of these it is a communicator chooses when it is made
-//! ([`group::Way`]). Invariants: reductions run over ranks 0, 1, 2, … with one rounding at the end; a disagreement is
-//! an error on every rank, never a hang. Does not: check pointers (see `abi::hccl`) or model links.
+//! Input: one [`CollectiveCall`] per rank. Output: the same results for any number of threads.
+//!
+//! Reading order: `group` (communicators and rendezvous), `meeting` (matching the calls of all
+//! ranks), `transfers` (the data to move), `perform` (copying and reducing reachable buffers). For
+//! remote ranks: `peer` (messages between processes), then `at_table` and `table`, or `by_links`. A
+//! communicator chooses between the last two when it is created ([`group::Way`]).
+//!
+//! Invariants:
+//! - Reductions run over ranks 0, 1, 2, … with one rounding at the end.
+//! - A disagreement is an error on every rank, never a hang.
+//!
+//! Not here: pointer checks (see `abi::hccl`), and a model of the interconnect.
 
 pub(crate) mod at_table;
 mod by_links;
@@ -64,7 +70,7 @@ impl DataType {
     /// Parses HCCL's numbering, which differs from AscendCL's.
     ///
     /// # Errors
-    /// No chip that is modelled moves this type, or it is no type.
+    /// The number is not a type, or no modelled chip supports it.
     pub(crate) fn parse(value: HcclDataType) -> Result<Self, Failure> {
         Ok(match value {
             HcclDataType::HCCL_DATA_TYPE_INT8 => Self::Int8,
@@ -90,7 +96,7 @@ impl DataType {
         })
     }
 
-    /// Bytes of one element.
+    /// Returns the size of one element in bytes.
     pub(crate) fn size_bytes(self) -> usize {
         match self {
             Self::Int8 | Self::Uint8 => 1,
@@ -120,10 +126,10 @@ impl fmt::Display for DataType {
     }
 }
 
-/// Parses HCCL's numbering of what combines contributions.
+/// Parses HCCL's numbering of reduction operations.
 ///
 /// # Errors
-/// No such operation.
+/// The number is not a reduction operation.
 pub(crate) fn parse_reduce_op(value: HcclReduceOp) -> Result<CombineOp, Failure> {
     match value {
         HcclReduceOp::HCCL_REDUCE_SUM => Ok(CombineOp::Sum),
@@ -140,14 +146,14 @@ pub(crate) fn parse_reduce_op(value: HcclReduceOp) -> Result<CombineOp, Failure>
 /// One block per rank in a buffer, in elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Blocks {
-    /// Every rank's block has this many elements, one after the other.
+    /// Number of elements of every rank's block. The blocks are contiguous.
     Uniform(u64),
-    /// (displacement, count) per rank.
+    /// Displacement and count of each rank's block.
     Listed(Vec<(u64, u64)>),
 }
 
 impl Blocks {
-    /// (displacement, count) of a rank's block.
+    /// Returns (displacement, count) of a rank's block.
     pub(crate) fn at(&self, rank: usize) -> (u64, u64) {
         match self {
             Self::Uniform(count) => (rank as u64 * count, *count),
@@ -155,7 +161,7 @@ impl Blocks {
         }
     }
 
-    /// Elements a buffer needs so that every block lies in it; None when that overflows.
+    /// Returns the number of elements that a buffer needs to hold every block. `None` on overflow.
     pub(crate) fn extent(&self, world: usize) -> Option<u64> {
         let mut extent = 0_u64;
         for rank in 0..world {
@@ -171,7 +177,7 @@ impl Blocks {
     }
 }
 
-/// What a rank asks for.
+/// A collective with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CollectiveKind {
     AllReduce { count: u64, op: CombineOp },
@@ -186,7 +192,8 @@ pub(crate) enum CollectiveKind {
     Recv { count: u64, from: u32 },
 }
 
-/// The C functions a call can come from; of aclnn those that join an exchange with what they compute.
+/// The C functions that a call can come from, including the aclnn operators that fuse communication
+/// with computation.
 pub(crate) const FUNCTIONS: &[&str] = &[
     "HcclAllReduce",
     "HcclReduce",
@@ -213,28 +220,29 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "aclnnMoeDistributeCombineAddRmsNorm",
 ];
 
-/// The C function whose sends and receives match only each other.
+/// The C function with sends and receives that match only each other.
 const BATCH: &str = "HcclBatchSendRecv";
 
 /// One rank's call of a collective.
 #[derive(Debug, Clone)]
 pub(crate) struct CollectiveCall {
-    /// The C function.
+    /// Name of the C function.
     pub(crate) name: &'static str,
-    /// What it asks for.
     pub(crate) kind: CollectiveKind,
     pub(crate) dtype: DataType,
-    /// What this rank contributes; None when it contributes nothing.
+    /// This rank's contribution. `None` if it contributes nothing.
     pub(crate) send: Option<RawSpan>,
-    /// Where its result goes; None when it receives nothing.
+    /// Destination of the result. `None` if this rank receives nothing.
     pub(crate) recv: Option<RawSpan>,
-    /// Where other processes of this host find both; None where they cannot.
+    /// Locations of both buffers for other processes of this host. `None` if they cannot reach
+    /// them.
     pub(crate) places: Option<Places>,
-    /// What the product takes that the C function joins with it, in timed mode; 0 where it joins none.
+    /// Duration of the matrix product that the C function fuses with the collective, in timed mode.
+    /// 0 without a product.
     pub(crate) product_ns: u64,
 }
 
-/// Where the buffers of a call are in its process's store.
+/// Locations of a call's buffers in the store of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Places {
     pub(crate) send: Option<PeerBuffer>,
@@ -242,7 +250,7 @@ pub(crate) struct Places {
 }
 
 impl CollectiveCall {
-    /// The bytes of this rank's buffers that it touches.
+    /// Returns the bytes of this rank's buffers that the call reads or writes.
     pub(crate) fn accesses(&self) -> Vec<Access> {
         let (send_name, recv_name) = match self.kind {
             CollectiveKind::Broadcast { .. } => ("buf", "buf"),
@@ -271,12 +279,12 @@ impl CollectiveCall {
         }))
     }
 
-    /// Whether each two ranks agree about something of their own, so that all agree only when each two do.
+    /// Returns whether each pair of ranks has its own sizes. Then every pair must be compared.
     pub(crate) fn is_pairwise(&self) -> bool {
         matches!(self.kind, CollectiveKind::AllToAll { .. })
     }
 
-    /// Whether the calls of two ranks can be parts of one collective.
+    /// Returns whether the calls of two ranks can belong to one collective.
     pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32) -> bool {
         if self.dtype != other.dtype {
             return false;

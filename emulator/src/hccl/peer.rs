@@ -1,9 +1,15 @@
-//! Ranks in other processes: what they call, reach and leave becomes the same as if they were here.
+//! Ranks in other processes: their calls, arrivals and departures take effect as if the ranks were
+//! local.
 //!
-//! Input: messages of links, the end of links. Output: calls joined to meetings, arrivals, failures; and the other way,
-//! what ranks here do, told to the processes of their communicator. Invariants: a rank's messages come in the order of
-//! its calls; what comes for a communicator this process has yet to enter is kept; the death of a process fails every
-//! communicator it has ranks in, at once and by name. Does not: move data (see `by_links`, `at_table`).
+//! Input: messages and ends of links. Output: calls added to meetings, arrivals, failures. In the
+//! other direction, actions of local ranks become messages to the processes of their communicator.
+//!
+//! Invariants:
+//! - A rank's messages arrive in the order of its calls.
+//! - Messages for a communicator that this process has not entered yet are stored.
+//! - The death of a process fails every communicator with ranks there, at once and by name.
+//!
+//! Not here: data transfer (see `by_links`, `at_table`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +35,7 @@ use crate::memory::peer::StoreAddress;
 use crate::state::State;
 
 impl Group {
-    /// Tells the other processes of the communicator.
+    /// Sends a message to the other processes of the communicator.
     pub(crate) fn post(&self, message: impl FnOnce(Token) -> Message) {
         let Some(token) = self.token else { return };
         if self.links.is_empty() {
@@ -39,7 +45,7 @@ impl Group {
         self.links.iter().for_each(|link| link.post(&message));
     }
 
-    /// Tells the other processes with ranks in a meeting.
+    /// Sends a message to the other processes with ranks in a meeting.
     fn post_to_meeting(&self, key: Key, message: impl FnOnce(Token) -> Message) {
         let (Key::Pair { from, to, .. }, Some(token)) = (key, self.token) else { return self.post(message) };
         let link = [from, to].into_iter().find_map(|rank| self.rank_locations.get(rank as usize)?.link());
@@ -48,12 +54,12 @@ impl Group {
         }
     }
 
-    /// Whether all ranks are in this process.
+    /// Returns whether all ranks are in this process.
     pub(crate) fn is_local(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// Whether a rank is in this process.
+    /// Returns whether a rank is in this process.
     pub(crate) fn is_here(&self, rank: u32) -> bool {
         matches!(self.rank_locations.get(rank as usize), Some(RankLocation::Here))
     }
@@ -69,7 +75,7 @@ impl Group {
 }
 
 impl Message {
-    /// The communicator a message is about.
+    /// Returns the communicator of a message.
     fn group(&self) -> Option<Token> {
         match self {
             Self::Called { group, .. }
@@ -85,14 +91,16 @@ impl Message {
         }
     }
 
-    /// Whether it can be acted on only when it is known how the communicator's data travels.
+    /// Returns whether the message must wait until the communicator's way of transferring data is
+    /// decided.
     fn is_of_use(&self) -> bool {
         !matches!(self, Self::Ready { .. } | Self::Decided { .. } | Self::Broken { .. } | Self::Left { .. })
     }
 }
 
 impl Machine {
-    /// Where other processes find the buffers of a call; None where they cannot.
+    /// Returns the locations of a call's buffers for other processes. `None` if they cannot reach
+    /// them.
     pub(crate) fn places(&self, call: &CollectiveCall) -> Option<Places> {
         let mut places = Places { send: None, recv: None };
         for (span, place) in [(&call.send, &mut places.send), (&call.recv, &mut places.recv)] {
@@ -103,13 +111,15 @@ impl Machine {
         Some(places)
     }
 
-    /// How long a strict machine in which nothing can happen waits for what other processes may do; None when none can.
+    /// Returns how long an idle strict machine waits for other processes. `None` if no process can
+    /// make it continue.
     pub(crate) fn patience_for_others(&self, state: &State) -> Option<Duration> {
         if !state.hccl.groups.moving.is_empty() || state.hccl.meetings.is_any_elsewhere() {
             return Some(self.config().exec_timeout);
         }
         let gatherings = &state.hccl.groups.gatherings;
-        // Who shares memory with other processes expects some; else what has come so far says whether there are any.
+        // A process that shares memory on the host expects peers. Otherwise, the callers so far
+        // show whether there are any.
         let is_gathering = self.memory().sharing() == Sharing::Host
             || gatherings.has_callers_elsewhere()
             || gatherings.has_lone_caller()
@@ -118,20 +128,20 @@ impl Machine {
         is_building.then_some(self.config().connect_timeout)
     }
 
-    /// A link is there.
+    /// Registers a new link.
     pub(crate) fn add_link(&self, link: &Arc<Link>) {
         self.lock().hccl.groups.links.insert(link);
         self.network().linked.notify_all();
     }
 
-    /// A link has ended; `error` says how.
+    /// Handles the end of a link.
     pub(crate) fn lose_link(&self, link: &Arc<Link>, error: &io::Error) {
         let failure = Failure::new(code::REMOTE, format!("{} {}", link.peer, how_it_ended(link, error)));
         let by_group = self.update(|state| state.lose_peer(link, error));
         self.network().board.lose(link.peer.id, failure, by_group);
     }
 
-    /// Acts on a message; `payload` is what came with it.
+    /// Handles a message with its payload.
     pub(crate) fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
         match message {
             Message::Farewell => link.note_farewell(),
@@ -170,7 +180,7 @@ impl Machine {
     }
 }
 
-/// Says of a process, after its name, that its link ended.
+/// Describes how a link ended. The text follows the name of the process.
 fn how_it_ended(link: &Link, error: &io::Error) -> String {
     if link.has_farewell() {
         return "has ended".into();
@@ -185,7 +195,7 @@ fn how_it_ended(link: &Link, error: &io::Error) -> String {
 }
 
 impl State {
-    /// Acts on a message about a communicator.
+    /// Handles a message about a communicator.
     fn receive(&mut self, link: &Arc<Link>, message: Message) {
         let Some(token) = message.group() else { return };
         let id = self.hccl.groups.id_of(token);
@@ -194,7 +204,7 @@ impl State {
             self.hccl.groups.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
         };
-        // What the peer did before it wrote this.
+        // The peer may have changed shared memory before it sent this message.
         self.look_at_tables();
         match message {
             Message::Called { rank, key, request, .. } => {
@@ -214,7 +224,8 @@ impl State {
             Message::Broken { key, reason, .. } => {
                 let failure = reason.into_failure();
                 if self.hccl.groups.group(id).is_ok_and(|group| group.failure.is_none()) {
-                    // Before this process's own end, which the others may notice sooner than what broke the group.
+                    // Must precede the end of this process: peers may otherwise notice that end
+                    // first and take it as the cause.
                     self.tell_broken(id, key, &failure);
                 }
                 if let Some(meeting) = key.and_then(|key| self.hccl.meetings.find(id, key)) {
@@ -239,7 +250,8 @@ impl State {
         }
     }
 
-    /// All ranks of this process have entered a new communicator: it tells the others whether it shares memory with all of them.
+    /// Announces that all local ranks have entered a new communicator, and whether this process
+    /// shares memory with all peers.
     pub(crate) fn say_ready(&mut self, id: u64) {
         let strikes = self.faults.strike_transfers();
         let Ok(group) = self.hccl.groups.group(id) else { return };
@@ -251,7 +263,8 @@ impl State {
         self.note_ready(id, None, shares_memory);
     }
 
-    /// A process, this one (None) or another, has entered a new communicator. The last decides how its data travels.
+    /// Records that a process has entered a new communicator. `None` is this process. The last one
+    /// decides how data travels.
     fn note_ready(&mut self, id: u64, process: Option<u128>, shares_memory: bool) {
         let Ok(group) = self.hccl.groups.group_mut(id) else { return };
         group.ready.insert(process, shares_memory);
@@ -268,7 +281,8 @@ impl State {
         }
     }
 
-    /// A process, this one (None) or another, knows that all have entered a new communicator.
+    /// Records that a process knows that all have entered a new communicator. `None` is this
+    /// process.
     fn note_decided(&mut self, id: u64, process: Option<u128>) {
         if let Ok(group) = self.hccl.groups.group_mut(id) {
             group.decided.insert(process);
@@ -276,7 +290,7 @@ impl State {
         }
     }
 
-    /// Acts on what came before this process entered a communicator.
+    /// Handles the messages that arrived before this process entered a communicator.
     pub(crate) fn claim(&mut self, group: u64, token: Token) {
         for (link, message) in self.hccl.groups.unclaimed.remove(&token).unwrap_or_default() {
             self.receive(&link, message);
@@ -295,9 +309,10 @@ impl State {
         Err(Failure::new(code::HCCL_INTERNAL, what))
     }
 
-    /// A process is gone: its ranks leave all communicators. Gives the failures of those, by token.
+    /// Removes the ranks of a lost process from all communicators. Returns the failures of those
+    /// communicators, by token.
     fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<Token, Failure> {
-        // What it did before its end.
+        // The process may have changed shared memory before it ended.
         self.look_at_tables();
         self.hccl.groups.links.remove(link);
         for messages in self.hccl.groups.unclaimed.values_mut() {
@@ -318,12 +333,13 @@ impl State {
             ranks => format!("ranks {ranks:?}"),
         };
         let what = format!("communicator {}: {who} ({}) {how}", group.name, link.peer);
-        // A process that ends because of an earlier failure is not the cause.
+        // If a process ends because of an earlier failure, that failure remains the cause.
         let is_first = group.failure.is_none();
         let failure = group.failure.clone().unwrap_or_else(|| Failure::new(code::REMOTE, what));
         if !present.is_empty() {
             if is_first {
-                // Before this process's own end, which the others may notice sooner than that of the peer.
+                // Must precede the end of this process: peers may otherwise notice that end first
+                // and take it as the cause.
                 self.tell_broken(id, None, &failure);
             }
             self.fail_group_here(id, &failure);
@@ -334,7 +350,7 @@ impl State {
         Some((token, failure))
     }
 
-    /// A rank elsewhere is gone from a communicator.
+    /// Removes a remote rank from a communicator.
     pub(super) fn depart(&mut self, id: u64, rank: u32, why: &str) {
         let Ok(group) = self.hccl.groups.group_mut(id) else { return };
         group.depart(rank);
@@ -345,7 +361,7 @@ impl State {
         }
     }
 
-    /// This process has moved all data of a meeting: who waits elsewhere is told.
+    /// Notifies waiting processes that this process has copied all data of a meeting.
     pub(crate) fn tell_moved(&self, meeting: &Meeting) {
         let Ok(group) = self.hccl.groups.group(meeting.group()) else { return };
         match (meeting.way(), meeting.key()) {
@@ -360,7 +376,7 @@ impl State {
         }
     }
 
-    /// Tells the other processes of a meeting of a rank's call.
+    /// Sends a local rank's call to the other processes of a meeting.
     pub(crate) fn tell_called(&self, group: u64, rank: u32, key: Key, call: &CollectiveCall) {
         if let Ok(group) = self.hccl.groups.group(group)
             && group.is_here(rank)
@@ -369,14 +385,15 @@ impl State {
         }
     }
 
-    /// Tells the other processes of a meeting that a rank's stream has reached its call.
+    /// Notifies the other processes of a meeting that a rank's stream has reached its call.
     pub(crate) fn tell_reached(&self, group: u64, rank: u32, key: Key) {
         if let Ok(group) = self.hccl.groups.group(group) {
             group.post_to_meeting(key, |group| Message::Reached { group, rank, key });
         }
     }
 
-    /// Tells the other processes that a communicator, and perhaps a meeting of it, has failed here.
+    /// Notifies the other processes that a communicator, and the meeting `key` if given, has failed
+    /// here.
     pub(crate) fn tell_broken(&self, group: u64, key: Option<Key>, failure: &Failure) {
         if let Ok(group) = self.hccl.groups.group(group) {
             group.post(|group| Message::Broken { group, key, reason: Reason::from(failure) });

@@ -1,9 +1,15 @@
-//! Moving the data of a collective all of whose buffers this process reaches, cut into tiles over the pool.
+//! Data transfer of a collective with all buffers in reach, split into tiles over the thread pool.
 //!
-//! Input: the calls of all ranks, and which share of the work is this process's. Output: every rank's result, or that share
-//! of it. Invariants: each contribution is read once and each result written once; tiles are independent and of fixed size,
-//! so neither the number of threads nor of processes changes anything. Does not: say what goes where (see `transfers`);
-//! check sizes or overlap: the calls were checked when they were made, and spans check every access.
+//! Input: the calls of all ranks, and this process's share of the work. Output: every rank's
+//! result, or that share of it.
+//!
+//! Invariants:
+//! - Each contribution is read once and each result is written once.
+//! - Tiles are independent and have a fixed size, so the number of threads and processes does not
+//!   change the result.
+//!
+//! Not here: sources and destinations (see `transfers`), and checks of sizes or overlap. Calls are
+//! checked when they are made, and spans check every access.
 
 use crate::base::failure::Failure;
 use crate::hccl::reduce::reduce;
@@ -12,10 +18,11 @@ use crate::hccl::{CollectiveCall, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 use crate::scheduler::pool::Workers;
 
-/// Bytes of one rank's part in a tile: small enough that a tile of many ranks stays in cache, large enough to share.
+/// Bytes of one rank's part of a tile. A tile of many ranks stays in cache, and is still large
+/// enough to distribute.
 const TILE_BYTES: usize = 32 << 10;
 
-/// One process's share of the tiles of a collective: part `index` of `count` that are as equal as can be.
+/// One process's share of the tiles of a collective: share `index` of `count` nearly equal shares.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WorkShare {
     pub(crate) index: usize,
@@ -23,32 +30,32 @@ pub(crate) struct WorkShare {
 }
 
 impl WorkShare {
-    /// All there is.
+    /// The whole collective as one share.
     pub(crate) const ALL: Self = Self { index: 0, count: 1 };
 
-    /// Its part of `total` tiles.
+    /// Returns this share's range of `total` tiles.
     fn of(self, total: usize) -> std::ops::Range<usize> {
         total * self.index / self.count..total * (self.index + 1) / self.count
     }
 }
 
-/// Inputs reduced into the same place of every output.
+/// Inputs that are reduced into the same offset of every output.
 struct Reduced {
     inputs: Vec<RawSpan>,
     outputs: Vec<RawSpan>,
     count: usize,
 }
 
-/// One source copied to several places of the same length.
+/// One source that is copied to several destinations of the same length.
 struct Copied {
     from: RawSpan,
     to: Vec<RawSpan>,
 }
 
-/// Moves and reduces a share of the data of all ranks, whose buffers are all in reach.
+/// Copies and reduces a share of the data of all ranks. All buffers must be in reach.
 ///
 /// # Errors
-/// The calls are not parts of one collective.
+/// The calls do not belong to one collective.
 pub(crate) fn perform(calls: &[&CollectiveCall], share: WorkShare, workers: &Workers) -> Result<(), Failure> {
     let Transfers { dtype, op, reductions, fans } = Transfers::of(calls)?;
     let spans = |spots: &[Spot], len_bytes: usize| -> Result<Vec<RawSpan>, Failure> {
@@ -100,7 +107,7 @@ fn copy_all(copies: &[Copied], share: WorkShare, workers: &Workers) {
     });
 }
 
-/// Runs `body(item, tile of that item)` for a share of all tiles of all items over the pool.
+/// Runs `body(item, tile of the item)` on the thread pool, for a share of all tiles of all items.
 fn tiled<T: Sync>(
     items: &[T],
     tiles_of: impl Fn(&T) -> usize,
@@ -108,7 +115,7 @@ fn tiled<T: Sync>(
     workers: &Workers,
     body: impl Fn(&T, usize) + Sync,
 ) {
-    // ends[i] is the number of tiles of items 0..=i.
+    // `ends[i]` is the number of tiles of items `0..=i`.
     let ends: Vec<usize> = items
         .iter()
         .scan(0, |sum, item| {

@@ -1,4 +1,4 @@
-//! Where the ranks of a communicator are.
+//! Locations of the ranks of a communicator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Token};
 
-/// Where a rank is.
+/// The location of a rank.
 #[derive(Debug, Clone)]
 pub(crate) enum RankLocation {
-    /// In this process.
+    /// The rank is in this process.
     Here,
-    /// In the process at the other end of the link.
+    /// The rank is in the process at the other end of the link.
     There(Arc<Link>),
 }
 
 impl RankLocation {
-    /// The link to the rank's process; None when it is this one.
+    /// Returns the link to the rank's process. `None` if the rank is local.
     pub(crate) fn link(&self) -> Option<&Arc<Link>> {
         match self {
             Self::Here => None,
@@ -25,5 +25,5 @@ impl RankLocation {
     }
 }
 
-/// Messages for communicators this process has yet to enter, with the link each came by.
+/// Messages for communicators that this process has not entered yet, with their links.
 pub(crate) type Unclaimed = BTreeMap<Token, Vec<(Arc<Link>, Message)>>;

@@ -1,9 +1,15 @@
-//! Rank tables: the JSON files from which ranks learn of each other without a root info.
+//! Rank tables: JSON files that describe all ranks, as an alternative to a root info.
 //!
-//! Input: the text of a file, versions 1.0 (and 1.2, which has more of what is not needed here) and 2.0. Output: server
-//! and device of every rank. Source: HCCL user guide, cluster information by rank table. Invariants: ranks are 0 to
-//! n - 1, each once; a device of a server is used once; what contradicts itself is refused with its place in the file.
-//! Does not: read device addresses (emulated cards have none) or find the other ranks (see `cluster`).
+//! Input: the text of a file, in version 1.0, 1.2 or 2.0. Version 1.2 adds only fields that the
+//! emulator ignores. Output: server and device of every rank. Source: HCCL user guide, cluster
+//! information by rank table.
+//!
+//! Invariants:
+//! - Ranks are 0 to n - 1, without duplicates.
+//! - A device of a server appears once.
+//! - An inconsistent table is refused with the location in the file.
+//!
+//! Not here: device addresses (emulated devices have none), and the rendezvous (see `cluster`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +18,7 @@ use serde_json::Value;
 
 use crate::base::failure::{Failure, code};
 
-/// A checked rank table.
+/// A validated rank table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankTable {
     pub(crate) ranks: Vec<RankEntry>,
@@ -22,7 +28,7 @@ pub(crate) struct RankTable {
 pub(crate) struct RankEntry {
     pub(crate) server: String,
     pub(crate) device: u32,
-    /// Address of the server's host, where the table says it.
+    /// Address of the server's host, if the table contains one.
     pub(crate) host: Option<IpAddr>,
 }
 
@@ -31,10 +37,10 @@ fn invalid(what: impl Into<String>) -> Failure {
 }
 
 impl RankTable {
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Errors
-    /// It is no JSON, not of a known version, not complete, or contradicts itself.
+    /// The text is not JSON, has an unknown version, is incomplete or inconsistent.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let table: Value = serde_json::from_str(text).map_err(|error| invalid(format!("not JSON: {error}")))?;
         let version = table.get("version").and_then(Value::as_str).unwrap_or_default();
@@ -70,7 +76,7 @@ impl RankTable {
         Ok(Self { ranks: ranks.into_iter().flatten().collect() })
     }
 
-    /// Whether all ranks are on one server.
+    /// Returns whether all ranks are on one server.
     pub(crate) fn is_one_server(&self) -> bool {
         self.ranks.iter().all(|entry| entry.server == self.ranks[0].server)
     }
@@ -103,7 +109,7 @@ fn servers(table: &Value) -> Result<Vec<(u32, RankEntry)>, Failure> {
     Ok(ranks)
 }
 
-/// An entry of version 2.0: its server is its instance in the innermost network layer.
+/// Parses an entry of version 2.0. Its server is the network instance of the innermost layer.
 fn ranked((index, rank): (usize, &Value)) -> Result<(u32, RankEntry), Failure> {
     let place = format!("rank_list[{index}]");
     let layers = rank.get("level_list").and_then(Value::as_array);
@@ -123,7 +129,7 @@ fn field(of: &Value, name: &str, place: &str) -> Result<u32, Failure> {
     number(found, &format!("{place}.{name}"))
 }
 
-/// Version 1.0 writes numbers as strings, 2.0 as numbers.
+/// Parses a number. Version 1.0 writes numbers as strings, version 2.0 as JSON numbers.
 fn number(value: &Value, place: &str) -> Result<u32, Failure> {
     let found = match value {
         Value::String(text) => text.parse().ok(),

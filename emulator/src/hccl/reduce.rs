@@ -1,8 +1,13 @@
-//! Reducing blocks of elements: `out[i] = x_0[i] op x_1[i] op … op x_(n-1)[i]`, in that order.
+//! Reduction of blocks of elements: `out[i] = x_0[i] op x_1[i] op … op x_(n-1)[i]`, in that order.
 //!
-//! Input: n spans of the same number of elements. Output: one span, or several copies of it. Invariants: the result does not depend on
-//! tiling or on the instructions in use; a block reads all its inputs before it writes, so an output may be an input. Does not: split
-//! work over threads (see `perform`), or say how elements are combined (see [`ascend_tp_emulator_operators::combine`]).
+//! Input: n spans with equal numbers of elements. Output: one span, or several copies of it.
+//!
+//! Invariants:
+//! - The result does not depend on tiling or on the instruction set.
+//! - A block reads all its inputs before it writes, so an output may be an input.
+//!
+//! Not here: distribution over threads (see `perform`), and the combination of two elements (see
+//! [`ascend_tp_emulator_operators::combine`]).
 
 use ascend_tp_emulator_operators::combine::{CombineOp, Reducible};
 use half::{bf16, f16};
@@ -10,11 +15,13 @@ use half::{bf16, f16};
 use crate::hccl::DataType;
 use crate::memory::raw::RawSpan;
 
-/// Elements accumulated at once. Few enough for the second-level cache; enough that each input is read and each output
-/// written in long runs: with a run of 4 KiB of each of 16 vectors in turn, memory gives two thirds of its bandwidth.
+/// Number of elements accumulated at once. Small enough for the L2 cache, large enough for long
+/// contiguous reads and writes. With runs of 4 KiB of each of 16 vectors, memory reaches two thirds
+/// of its bandwidth.
 const BLOCK: usize = 8192;
 
-/// Element `first` onwards, `count` of them, of every span in `inputs`, reduced into the same place of every `outputs`.
+/// Reduces `count` elements, starting at `first`, of all `inputs` into the same range of all
+/// `outputs`.
 pub(crate) fn reduce(
     inputs: &[RawSpan],
     outputs: &[RawSpan],
@@ -32,7 +39,7 @@ pub(crate) fn reduce(
         DataType::Fp16 => reduce_as::<f16>(inputs, outputs, op, range),
         DataType::Bf16 => reduce_as::<bf16>(inputs, outputs, op, range),
         DataType::Fp32 => reduce_as::<f32>(inputs, outputs, op, range),
-        // `CollectiveRule::reduction` refuses these before a call is enqueued.
+        // `CollectiveRule::reduction` refuses these types before a call is enqueued.
         DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64 | DataType::Fp64 => {
             unreachable!("{op} of {dtype} was not refused")
         }
@@ -78,7 +85,7 @@ mod tests {
     fn reduced<T: Pod>(inputs: &[Vec<T>], dtype: DataType, op: CombineOp) -> Vec<T> {
         let spans: Vec<RawSpan> = inputs.iter().map(|values| span_of(values)).collect();
         let count = inputs[0].len();
-        // In place: the outputs are the inputs.
+        // In-place case: the outputs are the inputs.
         reduce(&spans, &spans, dtype, op, 0, count);
         let mut out = vec![T::default(); count];
         for span in &spans {
@@ -99,7 +106,7 @@ mod tests {
 
     #[test]
     fn halves_round_once() {
-        // In fp16 2048 + 1 rounds to 2048; summed in f32, 2048 + 1 + 1 is 2050 exactly.
+        // In fp16, 2048 + 1 rounds to 2048. In f32, 2048 + 1 + 1 is exactly 2050.
         let inputs: Vec<Vec<f16>> = [2048.0, 1.0, 1.0].map(|x| vec![f16::from_f32(x)]).to_vec();
         assert_eq!(reduced(&inputs, DataType::Fp16, CombineOp::Sum)[0].to_f32(), 2050.0);
         let inputs: Vec<Vec<bf16>> = [256.0, 1.0, 1.0].map(|x| vec![bf16::from_f32(x)]).to_vec();

@@ -1,18 +1,18 @@
-//! What is in a root info: who made it and where it listens.
+//! Encoding of a root info: its creator and the addresses on which the creator listens.
 //!
-//! Input: a process and the number of a gathering. Output: the 4108 opaque bytes a program hands to all its ranks, and
-//! back. Layout: 16 bytes that say whose format this is, version (u32), length (u32), then process and number
-//! (postcard), then zeros. Does not: look whether the process still lives.
+//! Input: a process and the number of a gathering. Output: the 4108 opaque bytes that a program
+//! passes to all its ranks, and the reverse. Layout: 16 magic bytes, version (u32), length (u32),
+//! process and number (postcard), zeros. Not here: a check that the process is alive.
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::link::wire::{Process, VERSION};
 
-/// Bytes of a root info (`HCCL_ROOT_INFO_BYTES`).
+/// Size of a root info in bytes (`HCCL_ROOT_INFO_BYTES`).
 pub(crate) const BYTES: usize = 4108;
 const MAGIC: &[u8; 16] = b"ascend-emulator\0";
 const HEADER_BYTES: usize = 24;
 
-/// The bytes of a root info.
+/// Encodes a root info.
 ///
 /// # Errors
 /// The host has more addresses than fit.
@@ -30,10 +30,10 @@ pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failur
     Ok(bytes)
 }
 
-/// Who made a root info, and the number of its gathering there.
+/// Decodes a root info into its creator and the number of the gathering there.
 ///
 /// # Errors
-/// It is not one of this emulator, or one of another version.
+/// The bytes are not a root info of this emulator and version.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(Process, u64), Failure> {
     let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
     let foreign = || invalid("the root info was not made by HcclGetRootInfo of this emulator".into());

@@ -1,8 +1,14 @@
-//! What each function of HCCL accepts on Atlas A2 and A3, whose rows are the same: one row a function, declared here and nowhere else.
+//! Constraints of each HCCL function on Atlas A2 and A3, which are identical. This table is the
+//! only declaration.
 //!
-//! Input: constants. Output: the checks of `abi::hccl`, the table in docs/EMULATOR.md, the cases of the tests.
-//! Invariants: a row names its source; what a source leaves open is taken at its strictest reading and says so.
-//! Does not: check that addresses are device memory or that ranks agree (see `abi::hccl` and `meeting`).
+//! Input: constants. Output: the checks of `abi::hccl`, the table in docs/EMULATOR.md, the test
+//! cases.
+//!
+//! Invariants: every row names its source. An ambiguous source is read in the strictest way, and
+//! the row says so.
+//!
+//! Not here: checks of device addresses and of agreement between ranks (see `abi::hccl` and
+//! `meeting`).
 
 use std::fmt::Write;
 
@@ -12,53 +18,53 @@ use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 use super::{CombineOp, DataType, parse_reduce_op};
 use crate::base::failure::{Failure, code};
 
-/// How the send and the receive buffer may share bytes.
+/// Permitted overlap of the send and the receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InPlace {
-    /// They may be the same bytes; any other overlap is refused.
+    /// The buffers may be identical. Any other overlap is refused.
     SameBuffer,
     /// The receive buffer may be the rank's own block of the send buffer.
     OwnBlockOfSend,
     /// The send buffer may be the rank's own block of the receive buffer.
     OwnBlockOfReceive,
-    /// They may not overlap.
+    /// The buffers may not overlap.
     Never,
-    /// There is one buffer or none.
+    /// The function has one buffer or none.
     OneBuffer,
 }
 
-/// Which other rank a call names.
+/// The other rank that a call names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Named {
-    /// No rank may be named: all do the same.
+    /// The call names no rank.
     Nobody,
     /// A root: any rank of the communicator.
     Root,
-    /// A peer: any rank but the caller.
+    /// A peer: any rank except the caller.
     Peer,
-    /// Any rank of the communicator, the caller included.
+    /// Any rank of the communicator, including the caller.
     Anyone,
 }
 
-/// The rules of one function.
+/// The constraints of one function.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CollectiveRule {
-    /// The C function.
+    /// Name of the C function.
     pub function: &'static str,
-    /// Element types it moves.
+    /// Element types that the function transfers.
     pub moves: &'static [HcclDataType],
-    /// Reductions, each with its element types; empty when it does not reduce.
+    /// Reductions, each with its element types. Empty if the function does not reduce.
     pub reduces: &'static [(HcclReduceOp, &'static [HcclDataType])],
-    /// Whether its buffers may share bytes.
+    /// Permitted overlap of the buffers.
     pub in_place: InPlace,
-    /// The rank it names.
+    /// The rank that a call names.
     pub names: Named,
-    /// What must be equal on all ranks, in the parameters' names.
+    /// Names of the parameters that must be equal on all ranks.
     pub agree: &'static str,
-    /// Everything else, in words.
+    /// Other constraints, as text.
     pub limits: &'static str,
     /// Page of the HCCL API reference of CANN 8.1.
     pub source: &'static str,
@@ -67,7 +73,7 @@ pub struct CollectiveRule {
 use HcclDataType as T;
 use HcclReduceOp as Op;
 
-/// What moves without being computed with.
+/// Element types of functions that do not reduce.
 const MOVED: &[HcclDataType] = &[
     T::HCCL_DATA_TYPE_INT8,
     T::HCCL_DATA_TYPE_INT16,
@@ -123,13 +129,13 @@ const UNEVEN_REDUCTIONS: &[(HcclReduceOp, &[HcclDataType])] = &[
     (Op::HCCL_REDUCE_MIN, REDUCED_UNEVENLY),
 ];
 
-/// A row that moves `moves` and names nobody.
+/// Returns a row for a function that transfers all of `MOVED` and names no rank.
 const fn row(function: &'static str, in_place: InPlace, agree: &'static str, source: &'static str) -> CollectiveRule {
     let (moves, reduces, names, limits) = (MOVED, &[] as &[_], Named::Nobody, "");
     CollectiveRule { function, moves, reduces, in_place, names, agree, limits, source }
 }
 
-/// All rows, in the order of hccl.h.
+/// The constraints of every function, in the order of hccl.h.
 pub(crate) const RULES: &[CollectiveRule] = &[
     CollectiveRule {
         moves: REDUCED,
@@ -221,23 +227,23 @@ pub(crate) const RULES: &[CollectiveRule] = &[
     },
 ];
 
-/// The row of a function.
+/// Returns the constraints of a function.
 ///
 /// # Panics
-/// The function has none, which a test rules out.
+/// The function has no row. A test rules this out.
 pub(crate) fn rule_of(function: &str) -> &'static CollectiveRule {
     let found = RULES.iter().find(|rule| rule.function == function);
     found.unwrap_or_else(|| unreachable!("{function} has no row in the rules of HCCL"))
 }
 
 impl CollectiveRule {
-    /// The element type, when the function takes it.
+    /// Returns the element type if the function accepts it.
     ///
     /// # Errors
-    /// It does not.
+    /// The function does not accept the type.
     pub(crate) fn data_type(&self, value: HcclDataType, soc: Soc) -> Result<DataType, Failure> {
         let dtype = DataType::parse(value)?;
-        // A reduction says which types it takes together with the operation; a barrier moves nothing of any type.
+        // For a reduction, the types depend on the operation. A barrier transfers no data.
         if self.moves.contains(&value) || !self.reduces.is_empty() || self.moves.is_empty() {
             return Ok(dtype);
         }
@@ -245,10 +251,10 @@ impl CollectiveRule {
         Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
     }
 
-    /// The reduction, when the function offers it for this type.
+    /// Returns the reduction if the function offers it for this type.
     ///
     /// # Errors
-    /// It is none, or not offered.
+    /// The operation does not exist, or the function does not offer it.
     pub(crate) fn reduction(&self, op: HcclReduceOp, value: HcclDataType, soc: Soc) -> Result<CombineOp, Failure> {
         let parsed = parse_reduce_op(op)?;
         if self.reduces.iter().any(|(offered, types)| *offered == op && types.contains(&value)) {
@@ -260,10 +266,10 @@ impl CollectiveRule {
     }
 }
 
-/// What `HCCL_DETERMINISTIC` in the environment asks for: a value of `HcclSetConfig`.
+/// Parses the environment variable `HCCL_DETERMINISTIC` into a value of `HcclSetConfig`.
 ///
 /// # Errors
-/// The variable is none of the words it may be.
+/// The variable has an unknown value.
 pub(crate) fn deterministic_from(variable: Option<&str>) -> Result<i32, Failure> {
     match variable.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
         None | Some("" | "false") => Ok(0),
@@ -277,10 +283,10 @@ pub(crate) fn deterministic_from(variable: Option<&str>) -> Result<i32, Failure>
     }
 }
 
-/// A value of `HCCL_DETERMINISTIC` in a call or a communicator's configuration.
+/// Checks a value of `HCCL_DETERMINISTIC` from a call or a communicator's configuration.
 ///
 /// # Errors
-/// It is none of 0, 1, 2.
+/// The value is not 0, 1 or 2.
 pub(crate) fn check_deterministic(value: i64) -> Result<(), Failure> {
     if (0..=2).contains(&value) {
         return Ok(());
@@ -293,7 +299,7 @@ fn names(types: &[HcclDataType]) -> String {
     types.iter().map(name).collect::<Vec<String>>().join(", ")
 }
 
-/// The rows as a Markdown table.
+/// Returns the rows as a Markdown table.
 pub(crate) fn markdown() -> String {
     let mut text = String::from("| function | types | in place | names | equal on all ranks | limits | source |\n");
     text.push_str("|---|---|---|---|---|---|---|\n");

@@ -1,11 +1,11 @@
-//! This process's share of a collective that several processes move together.
+//! The share of this process in a collective that several processes execute together.
 
 use crate::base::failure::Failure;
 use crate::hccl::CollectiveCall;
 use crate::hccl::perform::{WorkShare, perform};
 use crate::scheduler::pool::Workers;
 
-/// A process's share of a collective that several move together.
+/// One process's share of a collective.
 #[derive(Debug)]
 pub(crate) struct SharedWork {
     pub(super) meeting: u64,
@@ -15,10 +15,10 @@ pub(crate) struct SharedWork {
 }
 
 impl SharedWork {
-    /// Moves it.
+    /// Executes the share.
     ///
     /// # Errors
-    /// The calls are not parts of one collective.
+    /// The calls do not belong to one collective.
     pub(crate) fn perform(&self, workers: &Workers) -> Result<(), Failure> {
         perform(&self.calls.iter().collect::<Vec<_>>(), self.share, workers)
     }

@@ -6,14 +6,15 @@ use crate::hccl::group::Groups;
 use crate::hccl::meeting::Meetings;
 use crate::hccl::rules::deterministic_from;
 
-/// Communicators, and collectives that wait or move data.
+/// Communicators, and collectives that wait or transfer data.
 #[derive(Debug)]
 pub(crate) struct Hccl {
     pub(crate) groups: Groups,
     pub(crate) meetings: Meetings,
-    /// What communicators and their collectives in graphs take of a card's streams.
+    /// Device streams used by communicators and by collectives in graphs.
     pub(crate) engine: CollectiveEngine,
-    /// `HcclSetConfig(HCCL_DETERMINISTIC)`, at first the environment variable's value, or why that is none.
+    /// Value of `HcclSetConfig(HCCL_DETERMINISTIC)`, initially from the environment variable. An
+    /// error if that variable is invalid.
     pub(crate) deterministic: Result<i32, Failure>,
 }
 

@@ -1,92 +1,105 @@
-//! The table of a communicator: memory of one host, in which its processes lay their ranks' calls and see the others'.
+//! The rendezvous table of a communicator: shared memory of one host, in which processes publish
+//! the calls of their ranks.
 //!
-//! Input: calls and arrivals of ranks, by number of the collective. Output: the same, in every process that shows it; who came
-//! last; that a collective is done. Layout: [`SLOTS`] slots, used in turn; in each four words of the collective
-//! (ranks that have arrived, processes that have done their share, done, shared out) and a place for each rank's call. Every
-//! word names the collective it is about, so a slot needs no clearing.
+//! Input: calls and arrivals of ranks, by number of the collective. Output: the same in every
+//! process that maps the table; the last arrival; the completion of a collective.
 //!
-//! Invariants: a call is whole while its word says that it is there: the word is taken back before the bytes of another are
-//! written, and says the other's number after that. A slot is used again only when its last collective has ended in the
-//! process that uses it. Then it is done, for nobody ends one before: all ranks have arrived and all shares are moved. So
-//! whoever else may still look at the slot wants nothing of it but the word that says done, which is never taken back; the
-//! calls are read only by processes that have yet to move data, or by such as look for a disagreement, and those see by the
-//! word of a call that it is of another collective. Therefore no rank is more than [`SLOTS`] collectives ahead of another.
-//! Does not: wake anybody (see `scheduler::bell`), compare calls or move data (see `at_table`).
+//! Layout: [`SLOTS`] slots, used in turn. A slot has four words (arrived ranks, processes with a
+//! finished share, done, shared out) and one entry per rank's call. Every word contains the number
+//! of its collective, so a slot needs no clearing.
+//!
+//! Invariants:
+//! - A call is complete while its stage word is valid. The writer invalidates the word before it
+//!   writes the next call and then stores the new number.
+//! - A process reuses a slot only after the slot's last collective has ended there. That collective
+//!   is done everywhere: all ranks have arrived and all shares are copied.
+//! - Other processes that still read the slot therefore need only its done word, which never
+//!   decreases.
+//! - Calls are read only by processes that still have to copy data or that compare calls. They
+//!   recognise the call of another collective by its stage word.
+//! - No rank is more than [`SLOTS`] collectives ahead of another.
+//!
+//! Not here: notifications (see `scheduler::bell`), comparison of calls and data transfer (see
+//! `at_table`).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::memory::shared_words::SharedWords;
 
-/// Collectives that can be on the table at once.
+/// Maximum number of collectives in the table.
 pub(crate) const SLOTS: u64 = 64;
 
-/// The words of a slot, apart from the calls so that those who wait for one do not hold up those who write the other.
+/// Size of a slot's words. They have their own cache line, so that waiting readers do not slow down
+/// the writers of calls.
 const SLOT_BYTES: usize = 64;
 const ARRIVED: usize = 0;
 const DONE: usize = 8;
 const SHARED_OUT: usize = 16;
 const SHARES: usize = 24;
 
-/// The words of a call: stage and length.
+/// Size of the words of a call: stage and length.
 const CALL_WORDS_BYTES: usize = 16;
 const STAGE: usize = 0;
 const LENGTH: usize = 8;
 
-/// Bytes of a call without lists, at most, and of what it lists for one rank.
+/// Maximum size of a call without lists, and of its list entries for one rank.
 const CALL_BYTES: usize = 256;
 const LISTED_BYTES: usize = 40;
 
-/// Stages of a call, in the low bits of its word.
+/// Stages of a call, in the low bits of its stage word.
 const CALLED: u64 = 1;
 const REACHED: u64 = 2;
 const STAGE_BITS: u32 = 2;
 
-/// Ranks that have arrived, in the low bits of their word.
+/// Number of low bits that count the arrived ranks.
 const COUNT_BITS: u32 = 16;
 
-/// A communicator's table.
+/// The rendezvous table of a communicator.
 #[derive(Debug)]
 pub(crate) struct Table {
     words: SharedWords,
     world: usize,
 }
 
-/// A rank's call as it lies on the table.
+/// A rank's call as stored in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TableCall {
     pub(crate) bytes: Vec<u8>,
-    /// Its stream has reached it.
+    /// The rank's stream has reached the call.
     pub(crate) has_reached: bool,
 }
 
 impl Table {
-    /// Bytes of the table of a communicator of `world` ranks.
+    /// Returns the size of the table for a communicator of `world` ranks.
     pub(crate) fn len_bytes(world: usize) -> usize {
         SLOTS as usize * slot_bytes(world)
     }
 
-    /// The table in these [`Table::len_bytes`], which were zero when their process took them.
+    /// Returns a table over memory of [`Table::len_bytes`], which must have been zero at
+    /// allocation.
     pub(crate) fn new(words: SharedWords, world: usize) -> Self {
         Self { words, world }
     }
 
-    /// Lays a rank's call of collective `number` on the table; false when it is too long.
+    /// Writes a rank's call of collective `number`. Returns false if the call is too long.
     pub(crate) fn lay(&self, number: u64, rank: u32, call: &[u8]) -> bool {
         let at = self.call(number, rank);
         if call.len() > call_bytes(self.world) - CALL_WORDS_BYTES {
             return false;
         }
-        // Whoever reads meanwhile finds no call here, neither the last one's word with other bytes nor the other way round.
+        // A concurrent reader finds no call here, and never a stage word with the bytes of another
+        // call.
         self.words.at_64(at + STAGE).store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         self.words.bytes().write(at + CALL_WORDS_BYTES, call);
         self.words.at_64(at + LENGTH).store(call.len() as u64, Ordering::Relaxed);
-        // In one order with the looks of others that lay theirs: of two calls that disagree one at least sees the other.
+        // `SeqCst` orders this store with the reads of other ranks: if two calls disagree, at least
+        // one rank sees the other call.
         self.words.at_64(at + STAGE).store(word(number, STAGE_BITS) | CALLED, Ordering::SeqCst);
         true
     }
 
-    /// A rank's call of collective `number`, if it lies on the table.
+    /// Returns a rank's call of collective `number`, if the table contains it.
     pub(crate) fn read(&self, number: u64, rank: u32) -> Option<TableCall> {
         let at = self.call(number, rank);
         let stage = self.words.at_64(at + STAGE);
@@ -96,25 +109,26 @@ impl Table {
         let length = self.words.at_64(at + LENGTH).load(Ordering::Relaxed) as usize;
         let mut bytes = vec![0; length.min(room)];
         self.words.bytes().read(at + CALL_WORDS_BYTES, &mut bytes);
-        // Its rank may have used the place again meanwhile, because the collective has ended.
+        // If the collective has ended, its rank may have reused the entry meanwhile.
         fence(Ordering::Acquire);
         Some(stage.load(Ordering::Relaxed)).filter(of_number)?;
         Some(TableCall { bytes, has_reached: found & REACHED != 0 })
     }
 
-    /// A rank whose call lies on the table has reached it; true when it is the last of all.
+    /// Marks a rank's call as reached. Returns true for the last rank.
     pub(crate) fn arrive(&self, number: u64, rank: u32) -> bool {
         let at = self.call(number, rank);
         self.words.at_64(at + STAGE).store(word(number, STAGE_BITS) | REACHED, Ordering::SeqCst);
         self.count(number, ARRIVED) == self.world as u64
     }
 
-    /// This process has done its share of the work; true when it is the last of `processes`.
+    /// Counts this process's finished share. Returns true for the last of `processes`.
     pub(crate) fn end_share(&self, number: u64, processes: usize) -> bool {
         self.count(number, SHARES) == processes as u64
     }
 
-    /// One more; gives how many there are. The last sees all that the others wrote before, in their buffers too.
+    /// Increments a counter and returns its value. The last caller sees all earlier writes of the
+    /// other processes, including their buffers.
     fn count(&self, number: u64, word_of: usize) -> u64 {
         let none = word(number, COUNT_BITS);
         let next = |found: u64| if found >> COUNT_BITS == number + 1 { found + 1 } else { none + 1 };
@@ -123,22 +137,22 @@ impl Table {
         next(before.unwrap_or_default()) - none
     }
 
-    /// The results of all ranks are in their places.
+    /// Marks a collective as done: all results are written.
     pub(crate) fn set_done(&self, number: u64) {
         self.raise(number, DONE);
     }
 
-    /// Whether they are.
+    /// Returns whether a collective is done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.is_raised(number, DONE)
     }
 
-    /// Every process shall do its share of the work.
+    /// Requests that every process executes its share.
     pub(crate) fn share_out(&self, number: u64) {
         self.raise(number, SHARED_OUT);
     }
 
-    /// Whether it shall.
+    /// Returns whether every process must execute its share.
     pub(crate) fn is_shared_out(&self, number: u64) -> bool {
         self.is_raised(number, SHARED_OUT)
     }
@@ -164,7 +178,8 @@ impl Table {
     }
 }
 
-/// A word about collective `number`, whose low bits are 0: memory that was never written is about none.
+/// Returns a word for collective `number` with zero low bits. Zeroed memory belongs to no
+/// collective.
 fn word(number: u64, low_bits: u32) -> u64 {
     (number + 1) << low_bits
 }
@@ -218,7 +233,7 @@ mod tests {
             assert!(table.is_done(number) && table.is_shared_out(number));
             assert!(number < SLOTS || table.is_done(number - SLOTS));
         }
-        // One that not all came to: its slot serves all the same.
+        // Not all ranks arrive at this collective. Its slot remains usable.
         assert!(!table.arrive(4, 0));
         assert_eq!((table.arrive(4 + SLOTS, 1), table.arrive(4 + SLOTS, 0)), (false, true));
     }

@@ -1,22 +1,26 @@
-//! What a collective moves, as data: blocks that are reduced and blocks that are copied.
+//! The data that a collective moves: blocks to reduce and blocks to copy.
 //!
-//! Input: the calls of all ranks. Output: [`Transfers`], from which every way of moving data works: in one place over all
-//! buffers (`perform`) and between processes over links (`by_links`). Invariants: each byte of a result is written by one
-//! block; what a block reads no block writes, unless it is the same place. Does not: touch memory, or check what was
-//! checked when the calls were made.
+//! Input: the calls of all ranks. Output: [`Transfers`], the basis of both ways to move data:
+//! directly in memory (`perform`) and between processes over links (`by_links`).
+//!
+//! Invariants:
+//! - One block writes each byte of a result.
+//! - No block writes bytes that a block reads, unless both are the same location.
+//!
+//! Not here: memory access, and checks that were made with the call.
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 
-/// A buffer of a rank's call.
+/// The buffer of a rank's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Send,
     Receive,
 }
 
-/// A place in the buffer of the rank at a position: by rank, or of two the sender and then the receiver.
+/// A location in the buffer of the rank at a position. Positions are ranks, or sender and receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) position: usize,
@@ -33,10 +37,10 @@ impl Spot {
         Self { position, side: Side::Receive, offset_bytes }
     }
 
-    /// `len_bytes` there.
+    /// Returns `len_bytes` at this location.
     ///
     /// # Errors
-    /// The call has no such buffer, or a shorter one.
+    /// The call has no such buffer, or the buffer is too short.
     pub(super) fn span(self, calls: &[&CollectiveCall], len_bytes: usize) -> Result<RawSpan, Failure> {
         let call = calls[self.position];
         let buffer = match self.side {
@@ -53,7 +57,8 @@ impl Spot {
     }
 }
 
-/// The same elements of every rank's send buffer, combined, and every place where the result goes.
+/// The same elements of every rank's send buffer, to be reduced, with all destinations of the
+/// result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reduction {
     pub(super) from_bytes: usize,
@@ -61,7 +66,7 @@ pub(super) struct Reduction {
     pub(super) count: usize,
 }
 
-/// Bytes that are copied from one place to others.
+/// Bytes that are copied from one location to several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fan {
     pub(super) from: Spot,
@@ -69,21 +74,21 @@ pub(super) struct Fan {
     pub(super) len_bytes: usize,
 }
 
-/// All that a collective moves: first the reductions, then the copies.
+/// All data that a collective moves: first the reductions, then the copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Transfers {
     pub(super) dtype: DataType,
-    /// How contributions are combined, where there are reductions.
+    /// Reduction operation. Meaningful only with reductions.
     pub(super) op: CombineOp,
     pub(super) reductions: Vec<Reduction>,
     pub(super) fans: Vec<Fan>,
 }
 
 impl Transfers {
-    /// What the calls of all ranks, in their order, ask for.
+    /// Returns the data that the calls of all ranks, in rank order, move.
     ///
     /// # Errors
-    /// The calls are not parts of one collective.
+    /// The calls do not belong to one collective.
     pub(super) fn of(calls: &[&CollectiveCall]) -> Result<Self, Failure> {
         let Some(first) = calls.first() else { return Ok(Self::nothing(DataType::Int8)) };
         let (dtype, world) = (first.dtype, calls.len());
@@ -173,8 +178,8 @@ impl Transfers {
         Ok(fans)
     }
 
-    /// The same with each reduction of more than `most_bytes` that goes to several ranks cut into a share for each of them,
-    /// which then gives its share to the others.
+    /// Splits each reduction of more than `most_bytes` with several destinations into one share per
+    /// destination. Each destination reduces its share and copies it to the others.
     pub(super) fn with_shares(self, most_bytes: usize) -> Self {
         let element = self.dtype.size_bytes();
         let (mut reductions, mut fans) = (Vec::new(), self.fans);

@@ -1,9 +1,14 @@
-//! The board: which transfers this process expects, which others are wanted from it, and what has failed.
+//! Pending data transfers of this process: expected and requested transfers, and failures.
 //!
-//! Input: places to receive into, wants and data from links, deaths of processes. Output: waiting threads go on, with
-//! success or the reason. Invariants: data reaches a place only while someone expects it there, whole and once; every
-//! wait ends by data or failure, and the machine's timer makes a failure of what takes too long; what is small may come before it is
-//! expected and is kept until then. Does not: know links; does not decide who sends what (see `hccl::peer`).
+//! Input: buffers to receive into, requests and data from links, dead processes. Output: waiting
+//! threads continue, with success or the reason.
+//!
+//! Invariants:
+//! - Data reaches a buffer only while a thread expects it there, complete and once.
+//! - Every wait ends by data or failure. The machine's timer fails a wait that takes too long.
+//! - Small data may arrive before it is expected and is stored until then.
+//!
+//! Not here: links, and the choice of what to send (see `hccl::peer`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,10 +19,10 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::key::Key;
 use crate::memory::raw::RawSpan;
 
-/// Up to this size a transfer is sent without being asked for.
+/// Size up to which a transfer is sent without a request.
 pub(crate) const EAGER_BYTES: usize = 64 << 10;
 
-/// All transfers of a process.
+/// The transfers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     notes: Mutex<BoardNotes>,
@@ -27,17 +32,17 @@ pub(crate) struct Board {
 #[derive(Debug, Default)]
 struct BoardNotes {
     expected: BTreeMap<Address, ExpectedData>,
-    /// Asked for by receivers elsewhere.
+    /// Transfers that remote receivers have requested.
     wanted: BTreeSet<Address>,
-    /// Came before it was expected.
+    /// Data that arrived before it was expected.
     early: BTreeMap<Address, EarlyData>,
-    /// Meetings that failed while or before their data moved.
+    /// Meetings that failed before or during their data transfer.
     failed: BTreeMap<(Token, Key), Failure>,
-    /// Processes that are gone.
+    /// Processes that have ended or died.
     gone: BTreeMap<u128, LostPeer>,
 }
 
-/// How a process is gone: what to say in general, and in each communicator it had ranks in.
+/// The failure to report for a lost process, in general and for each communicator with ranks there.
 #[derive(Debug)]
 struct LostPeer {
     failure: Failure,
@@ -66,10 +71,10 @@ struct EarlyData {
 }
 
 impl Board {
-    /// From now on data of `address`, from process `peer`, goes to `place`.
+    /// Directs the data of `address` from process `peer` to `place`.
     ///
     /// # Errors
-    /// The meeting has failed, or early data has another length.
+    /// Early data has another length.
     pub(crate) fn expect(&self, address: Address, place: RawSpan, peer: u128) -> Result<(), Failure> {
         let mut notes = self.lock();
         let early = notes.early.remove(&address);
@@ -84,16 +89,16 @@ impl Board {
         Ok(())
     }
 
-    /// A receiver elsewhere has a place for `address`.
+    /// Records that a remote receiver has a buffer for `address`.
     pub(crate) fn want(&self, address: Address) {
         self.lock().wanted.insert(address);
         self.changed.notify_all();
     }
 
-    /// Data has come.
+    /// Stores received data.
     ///
     /// # Errors
-    /// It does not fit what is expected: the two processes disagree about the transfer.
+    /// The data does not fit the expected transfer: the two processes disagree about the transfer.
     pub(crate) fn deliver(
         &self,
         address: &Address,
@@ -119,7 +124,7 @@ impl Board {
                     early.arrived_bytes += bytes.len();
                     return Ok(());
                 }
-                // Its receiver has given up.
+                // The receiver has given up.
                 None => return Ok(()),
             }
         };
@@ -136,10 +141,11 @@ impl Board {
         Ok(())
     }
 
-    /// Waits until one of `addresses`, which go to the processes beside them, is wanted, and takes that.
+    /// Waits until one of `addresses` is requested, and takes that request. Each address comes with
+    /// the id of the receiving process.
     ///
     /// # Errors
-    /// The meeting failed, or a process is gone.
+    /// The meeting failed, or a process is lost.
     pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {
         let wanted = |notes: &mut BoardNotes| {
             let found = addresses.iter().map(|(address, _)| *address).find(|address| notes.wanted.remove(address));
@@ -156,10 +162,10 @@ impl Board {
         self.wait(meeting, wanted)
     }
 
-    /// Waits until all data of `addresses` has come.
+    /// Waits until all data of `addresses` has arrived.
     ///
     /// # Errors
-    /// The meeting failed, or a process that has yet to send is gone.
+    /// The meeting failed, or a process is lost before it has sent its data.
     pub(crate) fn await_all(&self, addresses: &[Address]) -> Result<(), Failure> {
         let complete = |notes: &mut BoardNotes| {
             let open = |address: &&Address| notes.expected.contains_key(address);
@@ -173,7 +179,8 @@ impl Board {
         self.wait(meeting, complete)
     }
 
-    /// Why a transfer on a link that has ended cannot go on: what the link's reader says, who notices it too.
+    /// Returns why a transfer on a closed link cannot continue. Waits for the link's reader, which
+    /// also notices the end and knows the reason.
     pub(crate) fn reason(&self, address: &Address, peer: u128) -> Failure {
         let lost = |notes: &mut BoardNotes| notes.loss(peer, address.group).map(Ok);
         self.wait(Some((address.group, address.key)), lost).unwrap_or_else(|failure| failure)
@@ -196,7 +203,7 @@ impl Board {
         }
     }
 
-    /// Fails a meeting whose data has moved for too long.
+    /// Fails a meeting with a transfer that takes too long.
     pub(crate) fn expire(&self, group: Token, key: Key, limit: Duration) {
         let notes = self.lock();
         let of_meeting = |address: &&Address| (address.group, address.key) == (group, key);
@@ -211,13 +218,14 @@ impl Board {
         self.fail(group, key, &Failure::new(code::TASK_TIMEOUT, what));
     }
 
-    /// Fails a meeting whose data moves or is about to.
+    /// Fails a meeting before or during its transfer.
     pub(crate) fn fail(&self, group: Token, key: Key, failure: &Failure) {
         self.lock().failed.entry((group, key)).or_insert_with(|| failure.clone());
         self.changed.notify_all();
     }
 
-    /// A process is gone: what it has not sent never comes. `by_group` is what to say in its communicators.
+    /// Records that a process is lost, so the data it has not sent will never arrive. `by_group`
+    /// holds the failure for each communicator.
     pub(crate) fn lose(&self, peer: u128, failure: Failure, by_group: BTreeMap<Token, Failure>) {
         let mut notes = self.lock();
         notes.gone.insert(peer, LostPeer { failure, by_group });
@@ -225,12 +233,12 @@ impl Board {
         self.changed.notify_all();
     }
 
-    /// A process is (again) linked.
+    /// Records that a process is linked, perhaps again.
     pub(crate) fn meet(&self, peer: u128) {
         self.lock().gone.remove(&peer);
     }
 
-    /// A meeting has ended, whatever way: nothing of it is waited for any more.
+    /// Removes all entries of a meeting that has ended in any way.
     pub(crate) fn end(&self, group: Token, key: Key) {
         let is_of = |address: &Address| (address.group, address.key) == (group, key);
         let mut notes = self.lock();
@@ -239,7 +247,7 @@ impl Board {
         notes.early.retain(|address, _| !is_of(address));
     }
 
-    /// A communicator is gone, and with it what was noted for it, apart from what a running meeting waits for.
+    /// Removes the entries of a communicator, except those that a running meeting waits for.
     pub(crate) fn forget(&self, group: Token) {
         let mut notes = self.lock();
         let running: BTreeSet<Key> =

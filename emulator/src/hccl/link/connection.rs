@@ -1,9 +1,15 @@
-//! A link: the one connection between two processes, which carries control messages and the data that neither reaches in
-//! the other's memory, and that memory.
+//! A link: the TCP connection between two processes, and access to the peer's shared memory. The
+//! connection carries control messages, and data that shared memory does not reach.
 //!
-//! Input: messages, from any thread. Output: the same on the other side, in order. Invariants: sending a message never
-//! blocks (what the socket does not take at once waits for the link's writer), sending data does; when the connection
-//! ends, all that is queued is dropped and nothing blocks any more. Does not: read (see `Network`).
+//! Input: messages, from any thread. Output: the same messages at the peer, in order.
+//!
+//! Invariants:
+//! - Sending a message never blocks. The link's writer thread sends any bytes that the socket does
+//!   not accept at once.
+//! - Sending data blocks.
+//! - When the connection ends, all queued messages are dropped and nothing blocks any more.
+//!
+//! Not here: reading (see `Network`).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -22,20 +28,20 @@ use crate::memory::place::PeerBuffer;
 use crate::memory::raw::RawSpan;
 use crate::scheduler::bell::Bell;
 
-/// Another host that does not answer this long is gone, whether there is data on its way to it or not. Processes that die are
-/// noticed at once by the end of the connection, which is all there is to notice of one on this host.
+/// Time without an answer after which another host is considered lost, with or without data in
+/// flight. On the same host, the end of the connection reports a dead process at once.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Within it, so many times another host is asked whether it is there.
+/// Number of keepalive probes within `SILENCE`.
 const PROBES: u32 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The process at the other end.
+    /// Process at the other end.
     pub(crate) peer: Process,
     socket: TcpStream,
     outgoing: Mutex<Outgoing>,
     changed: Condvar,
-    /// The peer's memory, where this process reaches it in place, and its bell there.
+    /// The peer's memory and its notification word, if this process can map them.
     memory: Option<(PeerMemory, Bell)>,
     said_farewell: AtomicBool,
 }
@@ -43,16 +49,17 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 struct Outgoing {
     queue: VecDeque<Vec<u8>>,
-    /// Someone writes to the socket, without the lock.
+    /// A thread is writing to the socket without holding the lock.
     writing: bool,
     closed: bool,
 }
 
 impl Link {
-    /// A link over a connection both sides have agreed on; `memory` is the peer's, with its bell, if it can be reached.
+    /// Creates a link over a connection that both sides have agreed on. `memory` is the peer's
+    /// memory with its notification word, if it can be reached.
     ///
     /// # Errors
-    /// The system refuses an option or a thread.
+    /// The system refuses a socket option or a thread.
     pub(crate) fn start(
         peer: Process,
         socket: TcpStream,
@@ -84,15 +91,15 @@ impl Link {
         Ok(link)
     }
 
-    /// The socket, for the thread that reads from it.
+    /// Returns a second handle to the socket, for the reading thread.
     ///
     /// # Errors
-    /// The system has no file descriptor left.
+    /// The system has no free file descriptor.
     pub(crate) fn reader(&self) -> io::Result<TcpStream> {
         self.socket.try_clone()
     }
 
-    /// Sends a message; returns at once.
+    /// Queues a message and returns at once.
     pub(crate) fn post(&self, message: &Message) {
         let frame = wire::frame(message, 0);
         let mut outgoing = self.lock();
@@ -102,7 +109,7 @@ impl Link {
         let mut sent = 0;
         if !outgoing.writing && outgoing.queue.is_empty() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // What does not go at once, also for an error, is the writer's; it finds the error again.
+            // The writer thread sends the rest. It also sees the error again, if there was one.
             sent = rustix::net::send(&self.socket, &frame, flags).unwrap_or(0);
         }
         if sent < frame.len() {
@@ -111,10 +118,10 @@ impl Link {
         }
     }
 
-    /// Sends a message with its payload; returns when the bytes have been taken from `payload`.
+    /// Sends a message with its payload. Returns when `payload` may be reused.
     ///
     /// # Errors
-    /// The connection has ended, or takes nothing for longer than the limit.
+    /// The connection has ended, or accepts no data within the limit.
     pub(crate) fn send(&self, message: &Message, payload: &[u8]) -> io::Result<()> {
         let header = wire::frame(message, payload.len());
         let mut outgoing = self.lock();
@@ -131,15 +138,15 @@ impl Link {
         outcome
     }
 
-    /// Whether this process reaches the peer's memory.
+    /// Returns whether this process can access the peer's memory.
     pub(crate) fn reaches(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// The peer's bytes of a buffer.
+    /// Returns a buffer in the peer's memory.
     ///
     /// # Errors
-    /// The peer's memory cannot be reached, or has no such place.
+    /// The peer's memory cannot be reached, or does not contain the buffer.
     pub(crate) fn reach(&self, buffer: PeerBuffer) -> Result<RawSpan, Failure> {
         let unreached = || io::Error::from(io::ErrorKind::PermissionDenied);
         let span = self.memory.as_ref().ok_or_else(unreached).and_then(|(memory, _)| memory.buffer(buffer));
@@ -148,29 +155,30 @@ impl Link {
         })
     }
 
-    /// Lets the peer look at the memory both share.
+    /// Notifies the peer that shared memory has changed.
     pub(crate) fn ring(&self) {
         if let Some((_, bell)) = &self.memory {
             bell.ring();
         }
     }
 
-    /// The peer says its end is orderly.
+    /// Records that the peer has announced an orderly exit.
     pub(crate) fn note_farewell(&self) {
         self.said_farewell.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the peer has said so.
+    /// Returns whether the peer has announced an orderly exit.
     pub(crate) fn has_farewell(&self) -> bool {
         self.said_farewell.load(Ordering::Relaxed)
     }
 
-    /// Whether the connection has ended.
+    /// Returns whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Waits until all that was posted is the socket's, or the connection has ended; until `deadline` at most.
+    /// Waits until the socket has accepted all posted messages, the connection has ended, or
+    /// `deadline` has passed.
     pub(crate) fn flush(&self, deadline: Instant) {
         let mut outgoing = self.lock();
         while (outgoing.writing || !outgoing.queue.is_empty()) && !outgoing.closed {
@@ -182,7 +190,8 @@ impl Link {
         }
     }
 
-    /// Ends the connection; whoever waits on it goes on. Messages that the socket has taken still arrive.
+    /// Closes the connection and wakes all waiting threads. Messages already accepted by the socket
+    /// still arrive.
     pub(crate) fn close(&self) {
         let mut outgoing = self.lock();
         outgoing.closed = true;
@@ -213,7 +222,7 @@ impl Link {
     fn end_writing(&self, outcome: &io::Result<()>) {
         self.lock().writing = false;
         if outcome.is_err() {
-            // The reader notices and says what follows from it.
+            // The reader notices the closed socket and reports the failure.
             self.close();
         }
         self.changed.notify_all();
@@ -260,7 +269,7 @@ mod tests {
             secret: 0,
         };
         let link = Link::start(peer, here, None, Duration::from_secs(60)).expect("a link");
-        // More than both sockets take while nobody reads.
+        // More data than both socket buffers hold while nobody reads.
         const CHUNKS: usize = 256;
         let sender = Arc::clone(&link);
         let data = thread::spawn(move || {
@@ -283,7 +292,7 @@ mod tests {
             words += usize::from(payload.is_empty());
         }
         end.join().expect("it ends");
-        // Data that was not begun yet may be lost with the connection; what was posted is not.
+        // Unsent data may be lost with the connection. Posted messages are not.
         let _sent_or_closed = data.join().expect("it ends");
         assert_eq!(words, count, "messages that were posted and have arrived");
     }

@@ -1,4 +1,4 @@
-//! What a network asks of the machine it belongs to, and what it tells it.
+//! Interface between a network and its machine.
 
 use std::io;
 use std::net::TcpStream;
@@ -11,43 +11,45 @@ use crate::base::failure::Failure;
 use crate::memory::pages::Store;
 use crate::memory::peer::StoreAddress;
 
-/// A connection that says nothing sensible for so long is dropped.
+/// Time after which a connection without a valid handshake is dropped.
 pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(10);
-/// How much longer than its own deadline a rank waits for the answer that names the absent ranks.
+/// Extra time that a rank waits beyond its deadline for the answer that names the absent ranks.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// The machine, as its network sees it.
 pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
-    /// The bytes of its cards.
+    /// Returns the store with the device memory.
     fn store(&self) -> &Arc<Store>;
 
-    /// Whether processes of this host may reach the store in place. Strict mode watches every access, and keeps its own.
+    /// Returns whether processes of this host may access the store directly. Strict mode checks
+    /// every access and does not share its memory.
     fn lends_memory(&self) -> bool;
 
-    /// How long a peer may take no data.
+    /// Returns how long a peer may accept no data.
     fn patience(&self) -> Duration;
 
-    /// Another process wants to be linked.
+    /// Accepts a link that another process requests.
     ///
     /// # Errors
-    /// It is gone.
+    /// The connection has ended.
     fn welcome(&self, peer: Process, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()>;
 
-    /// A link is there.
+    /// Registers a new link.
     fn add_link(&self, link: &Arc<Link>);
 
-    /// A link has ended.
+    /// Handles the end of a link.
     fn lose_link(&self, link: &Arc<Link>, error: &io::Error);
 
-    /// A message has come, with the data behind it.
+    /// Handles a message and its payload.
     fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]);
 
-    /// A rank of another process has come to the gathering `root`; its number there, if it has to wait for the answer.
+    /// Admits a rank of another process to the gathering `root`. Returns its ticket if it must wait
+    /// for the answer.
     fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64>;
 
-    /// A rank of another process waits no longer: it died (`why`), or its time is over.
+    /// Ends the wait of a remote rank, because its process died (`why`) or its deadline has passed.
     fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>);
 
-    /// Other processes have changed memory they share with this one.
+    /// Handles changes that other processes made in shared memory.
     fn look_at_tables(&self);
 }

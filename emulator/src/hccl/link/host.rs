@@ -1,27 +1,30 @@
-//! This host as other processes see it: its name, what identifies it, and the addresses to reach it at.
+//! Name, identity and addresses of this host.
 //!
-//! Input: the system and HCCL's variables `HCCL_IF_IP`, `HCCL_SOCKET_IFNAME`, `HCCL_SOCKET_FAMILY`. Output: names and
-//! an ordered list of addresses. Source: CANN environment variable reference. Invariant: two processes have the same
-//! host id only if memory of one can be opened by the other (one boot, one network and one process namespace).
-//! Does not: open connections.
+//! Input: the system and HCCL's variables `HCCL_IF_IP`, `HCCL_SOCKET_IFNAME`, `HCCL_SOCKET_FAMILY`.
+//! Output: names and an ordered list of addresses. Source: CANN environment variable reference.
+//!
+//! Invariant: two processes have the same host id only if one can open the memory of the other
+//! (same boot, network namespace and process namespace).
+//!
+//! Not here: opening connections.
 
 use std::net::IpAddr;
 
 use crate::base::failure::{Failure, code};
 
-/// The host's name, for messages.
+/// Returns the host name, for messages.
 pub(crate) fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Whether a launcher says that it started several processes.
+/// Returns whether the environment of a launcher announces several processes.
 pub(crate) fn is_one_of_several() -> bool {
     const SIZES: [&str; 5] = ["WORLD_SIZE", "RANK_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
     let size = |name: &&str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     SIZES.iter().filter_map(size).any(|size| size > 1)
 }
 
-/// What this process shares with those whose memory it can open.
+/// Returns the host id. Processes with equal ids can open each other's memory.
 pub(crate) fn id() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |kind: &str| {
@@ -31,14 +34,14 @@ pub(crate) fn id() -> String {
     format!("{} {} {}", boot.trim(), namespace("net"), namespace("pid"))
 }
 
-/// One interface with one address.
+/// A network interface with one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Interface {
     name: String,
     address: IpAddr,
 }
 
-/// Values of HCCL's variables.
+/// Values of HCCL's environment variables.
 #[derive(Debug, Default)]
 struct HcclVariables {
     ip: Option<String>,
@@ -46,10 +49,11 @@ struct HcclVariables {
     family: Option<String>,
 }
 
-/// The addresses other processes shall use, in the order to try them.
+/// Returns the addresses that other processes should use, in the order to try them.
 ///
 /// # Errors
-/// A variable is malformed or names no interface of this host, or the system does not list its interfaces.
+/// A variable is malformed or matches no interface of this host, or the system cannot list its
+/// interfaces.
 pub(crate) fn addresses() -> Result<Vec<IpAddr>, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wishes = HcclVariables {
@@ -77,7 +81,7 @@ fn choose(wishes: &HcclVariables, mut interfaces: Vec<Interface>) -> Result<Vec<
         Some("AF_INET6") => true,
         Some(other) => return Err(invalid(format!("HCCL_SOCKET_FAMILY is {other:?}; expected AF_INET or AF_INET6"))),
     };
-    // Addresses of a link mean nothing without the interface they belong to.
+    // Link-local addresses mean nothing without their interface.
     let is_usable = |address: &IpAddr| match address {
         IpAddr::V4(address) => !address.is_link_local(),
         IpAddr::V6(address) => !address.is_unicast_link_local(),
@@ -103,8 +107,8 @@ fn choose(wishes: &HcclVariables, mut interfaces: Vec<Interface>) -> Result<Vec<
     Ok(interfaces.into_iter().map(|interface| interface.address).collect())
 }
 
-/// Whether a rule of `HCCL_SOCKET_IFNAME` (`eth,enp` prefixes, `^eth` none of them, `=eth0` exactly, `^=eth0` all but)
-/// takes an interface.
+/// Returns whether a rule of `HCCL_SOCKET_IFNAME` selects an interface. Rules: `eth,enp` prefixes,
+/// `^eth` excluded prefixes, `=eth0` exact names, `^=eth0` excluded names.
 fn is_named(rule: &str, name: &str) -> bool {
     let (is_excluding, rule) = rule.strip_prefix('^').map_or((false, rule), |rest| (true, rest));
     let (is_exact, rule) = rule.strip_prefix('=').map_or((false, rule), |rest| (true, rest));

@@ -1,8 +1,13 @@
-//! The listening side: takes connections and does what they wish, if they know the secret.
+//! The listening side of links: accepts connections and serves their requests after checking the
+//! secret.
 //!
-//! Input: connections from anywhere. Output: ranks in gatherings, links. Invariants: each connection has its own
-//! thread and little time to speak, so none holds up another; one that does not know the secret learns nothing.
-//! Does not: keep connections (a gathering or a link does).
+//! Input: connections from any process. Output: ranks in gatherings, and links.
+//!
+//! Invariants:
+//! - Each connection has its own thread and a short timeout, so no connection delays another.
+//! - A connection without the right secret receives no data.
+//!
+//! Not here: established connections (a gathering or a link owns them).
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,13 +25,14 @@ pub(super) fn accept(listener: &TcpListener, secret: u64, endpoint: &Weak<dyn En
         match listener.accept() {
             Ok((socket, _)) => {
                 let endpoint = Weak::clone(endpoint);
-                // Without a thread the connection is dropped, which its maker notices.
+                // If no thread can be started, the connection is dropped and the client notices.
                 let _ = std::thread::Builder::new()
                     .name("ascend-link-hello".into())
                     .spawn(move || serve(socket, secret, &endpoint));
             }
             Err(_) if endpoint.strong_count() == 0 => return,
-            // A connection that ended before it was taken, or no file descriptor for it: the next may fare better.
+            // The connection ended before it was accepted, or no file descriptor is free. The next
+            // accept may succeed.
             Err(error) if error.kind() != io::ErrorKind::InvalidInput => std::thread::sleep(Duration::from_millis(10)),
             Err(_) => return,
         }
@@ -63,7 +69,7 @@ fn serve(mut socket: TcpStream, secret: u64, weak: &Weak<dyn Endpoint>) -> io::R
             let who = caller.to_string();
             let Some(ticket) = endpoint.gather_remote(root, &caller, reply) else { return Ok(()) };
             drop(endpoint);
-            // Nothing more is said on this connection: reading ends when the rank dies, or when it has its answer.
+            // The client sends nothing more. Reading ends when the rank dies or has its answer.
             socket.set_read_timeout(Some((deadline.saturating_duration_since(Instant::now())).max(GRACE / 100)))?;
             let failure = match wire::read::<Hello>(&mut socket, &mut payload) {
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => None,

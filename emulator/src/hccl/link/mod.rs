@@ -1,12 +1,18 @@
-//! Links: how processes find, reach and talk to each other, and notice each other's death.
+//! Links between processes: rendezvous, messages, data, and detection of dead peers.
 //!
-//! Input: addresses from a root info or a roster. Output: one [`Link`] per pair of processes, whose messages reach
-//! the machine as its [`Endpoint`] and whose data reaches the [`Board`]. Parts: `wire` is the protocol, `host` says who and where
-//! this host is, `listener` takes connections, `connection` and `reader` are the two directions of one link, `bell` wakes a
-//! process for what happens in memory it shares, `board` matches data with who waits for it, `threads` keeps threads for
-//! running collectives. Invariants: ports are the system's choice; a connection that does not know this process's
-//! secret is dropped unheard; of two processes the one with the greater id connects, so there is one link a pair.
-//! Does not: know what a collective is.
+//! Input: addresses from a root info or a roster. Output: one [`Link`] per pair of processes.
+//! Messages reach the machine through its [`Endpoint`], data reaches the [`Board`].
+//!
+//! Modules: `wire` is the protocol, `host` the identity of this host, `listener` accepts
+//! connections. `connection` and `reader` are the two directions of a link, and `board` matches
+//! data with waiting receivers.
+//!
+//! Invariants:
+//! - The system chooses the ports.
+//! - A connection without the secret of this process is dropped.
+//! - The process with the greater id connects, so there is one link per pair.
+//!
+//! Not here: collectives.
 
 pub(crate) mod board;
 pub(crate) mod connection;
@@ -38,27 +44,28 @@ use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
 use crate::scheduler::threads::Threads;
 
-/// How long one attempt to reach one address may take.
+/// Timeout of one attempt to reach one address.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// Between rounds of attempts; the listener is there before anyone is told of it, so rounds are rare.
+/// Pause between rounds of attempts. Rounds are rare, because the listener exists before its
+/// address is published.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One machine's part in the network.
+/// The network of one machine.
 #[derive(Debug)]
 pub(crate) struct Network {
     endpoint: Weak<dyn Endpoint>,
     opened: OnceLock<Result<OpenedNetwork, Failure>>,
     /// Transfers of running collectives.
     pub(crate) board: Arc<Board>,
-    /// Threads of running collectives with ranks elsewhere.
+    /// Threads for running collectives with remote ranks.
     pub(crate) threads: Threads,
-    /// Signalled when a link is there, or will not be; goes with the machine's state.
+    /// Signalled when a link is ready or has failed. Used with the lock of the machine's state.
     pub(crate) linked: Condvar,
-    /// This process's own store as its peers see it.
+    /// The store of this process, as its peers see it.
     shared: OnceLock<Option<SharedMemory>>,
 }
 
-/// Memory of this process that its peers reach.
+/// Memory of this process that its peers can access.
 #[derive(Debug)]
 struct SharedMemory {
     memory: PeerMemory,
@@ -73,7 +80,7 @@ struct OpenedNetwork {
 }
 
 impl Network {
-    /// A network that opens nothing until it is needed.
+    /// Returns a network that opens sockets only when they are needed.
     pub(crate) fn new(endpoint: Weak<dyn Endpoint>, board: &Arc<Board>) -> Self {
         let board = Arc::clone(board);
         Self {
@@ -86,7 +93,7 @@ impl Network {
         }
     }
 
-    /// This process as others know it; listens from the first call on.
+    /// Returns the identity of this process. The first call starts listening.
     ///
     /// # Errors
     /// The host has no usable address, or the system refuses a socket or a thread.
@@ -100,7 +107,7 @@ impl Network {
             Failure::new(code::HCCL_NETWORK, format!("cannot {what} for ranks of other processes: {error}"))
         };
         let addresses = host::addresses()?;
-        // Both families where the system has both.
+        // Listens on both address families where the system supports both.
         let listener = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
         let listener = listener.map_err(|error| failed("listen", &error))?;
         let port = listener.local_addr().map_err(|error| failed("listen", &error))?.port();
@@ -125,10 +132,10 @@ impl Network {
         Ok(OpenedNetwork { process, listener })
     }
 
-    /// Comes to the gathering `root` of the process `at` and waits for its end.
+    /// Joins the gathering `root` of the process `at` and waits for its end.
     ///
     /// # Errors
-    /// Nobody is there, or the gathering failed.
+    /// The process cannot be reached, or the gathering failed.
     pub(crate) fn join(&self, at: &Process, root: u64, caller: Caller, deadline: Instant) -> Result<Roster, Failure> {
         let who = format!("rank {}", caller.rank);
         let patience_ms = left(deadline).as_millis() as u64;
@@ -145,10 +152,10 @@ impl Network {
         }
     }
 
-    /// Connects to a process that listens.
+    /// Connects to a listening process.
     ///
     /// # Errors
-    /// It cannot be reached before the deadline, or refuses.
+    /// The process cannot be reached before the deadline, or refuses.
     pub(crate) fn link_to(&self, peer: &Process, who: &str, deadline: Instant) -> Result<Arc<Link>, Failure> {
         let own = self.process()?;
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
@@ -160,12 +167,13 @@ impl Network {
         }
     }
 
-    /// Sleeps until a link is there or `limit` is over.
+    /// Waits until a link is ready or `limit` has passed.
     pub(crate) fn await_link<'a, T>(&self, state: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
         self.linked.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Whether a process on this host still listens; one on another host is given the benefit of the doubt.
+    /// Returns whether a process on this host still listens. A process on another host is assumed
+    /// to listen.
     pub(crate) fn is_reachable(&self, peer: &Process) -> bool {
         let Ok(own) = self.process() else { return false };
         if own.host_id != peer.host_id {
@@ -178,18 +186,20 @@ impl Network {
         peer.addresses.is_empty() || !peer.addresses.iter().all(refuses)
     }
 
-    /// This process's memory for a peer on the same host. Strict mode watches every access, and keeps its own.
+    /// Returns the shared memory of this process for a peer on the same host. Strict mode checks
+    /// every access and does not share its memory.
     fn offer_lane(&self, peer: &Process) -> Option<StoreAddress> {
         let endpoint = self.endpoint.upgrade()?;
         let own = self.process().ok()?;
         if own.host_id != peer.host_id || !endpoint.lends_memory() {
             return None;
         }
-        // Without memory to share the connection carries the data.
+        // If the memory cannot be shared, the connection carries the data.
         self.shared.get_or_init(|| self.share(endpoint.store()).ok()).as_ref().map(|shared| shared.lane)
     }
 
-    /// This process's memory for its peers, with the bell they ring and the thread that hears it when nobody else does.
+    /// Shares the store with peers. Creates the notification word and the thread that handles
+    /// notifications when no other thread does.
     fn share(&self, store: &Store) -> io::Result<SharedMemory> {
         let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
         let lane = StoreAddress { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
@@ -201,16 +211,16 @@ impl Network {
         Ok(SharedMemory { memory, lane, bell })
     }
 
-    /// The bell of this process; None when it shares no memory.
+    /// Returns the notification word of this process. `None` if the process shares no memory.
     pub(crate) fn bell(&self) -> Option<&Arc<Bell>> {
         self.shared.get()?.as_ref().map(|shared| &shared.bell)
     }
 
-    /// `len_bytes` of memory that this process's peers reach, all zero. It stays as long as any of them can look at it, even
-    /// beyond the end of this process.
+    /// Allocates `len_bytes` of zeroed memory that peers can access. The memory remains as long as
+    /// any peer maps it, even after this process ends.
     ///
     /// # Errors
-    /// The system has none, or this process shares none.
+    /// The system has no memory left, or this process shares none.
     pub(crate) fn take_shared(&self, len_bytes: usize) -> io::Result<(Place, RawSpan)> {
         let endpoint = self.endpoint.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let store = endpoint.store();
@@ -219,14 +229,14 @@ impl Network {
         Ok((place, shared.memory.span(place)?))
     }
 
-    /// Starts the threads of a link and makes it known.
+    /// Starts the threads of a link and registers it.
     fn start_link(&self, peer: Process, socket: TcpStream, lane: Option<StoreAddress>) -> Result<Arc<Link>, Failure> {
         let failed =
             |error: io::Error| Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"));
         let Some(endpoint) = self.endpoint.upgrade() else {
             return Err(Failure::new(code::HCCL_INTERNAL, "the machine ends"));
         };
-        // With a peer whose memory cannot be opened data goes over the connection.
+        // If the peer's memory cannot be opened, the connection carries the data.
         let memory = lane.and_then(|lane| {
             let memory = PeerMemory::open(lane).ok()?;
             let bell = SharedWords::of(memory.span(lane.bell).ok()?, BELL_BYTES)?;
@@ -244,11 +254,11 @@ impl Network {
         Ok(link)
     }
 
-    /// The listening side of [`Network::link_to`].
+    /// Accepts a link: the listening side of [`Network::link_to`].
     pub(crate) fn welcome(&self, peer: Process, lane: Option<StoreAddress>, mut socket: TcpStream) -> io::Result<()> {
         let welcome = Welcome::Linked { lane: self.offer_lane(&peer) };
         socket.write_all(&wire::frame(&welcome, 0))?;
-        // The peer finds the connection ended if this fails.
+        // If this fails, the peer sees the connection end.
         let _ = self.start_link(peer, socket, lane);
         Ok(())
     }
@@ -257,7 +267,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if let Some(bell) = self.bell() {
-            // Wakes the thread that hears it, which then ends.
+            // Wakes the notification thread, which then ends.
             bell.nudge();
         }
         if let Some(Ok(opened)) = self.opened.get() {
@@ -267,7 +277,7 @@ impl Drop for Network {
     }
 }
 
-/// Looks at shared memory whenever the bell rings and no thread of the program listens; ends with the machine.
+/// Handles notifications while no thread of the program waits for them. Ends with the machine.
 fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
     crate::scheduler::thread::is_of_machine();
     let mut seen = 0;
@@ -279,7 +289,7 @@ fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
     }
 }
 
-/// Says hello and reads the answer.
+/// Sends the handshake and reads the answer.
 fn ask<T: for<'a> Deserialize<'a>>(
     mut socket: &TcpStream,
     to: &Process,
@@ -294,8 +304,8 @@ fn ask<T: for<'a> Deserialize<'a>>(
     wire::read(&mut socket, &mut Vec::new())
 }
 
-/// Tries the addresses of a process until one answers. On one host an address that refuses says that the process is
-/// gone; elsewhere a route may still appear.
+/// Tries the addresses of a process until one answers. A refused connection on the same host means
+/// that the process has ended. On another host, a route may still appear.
 fn connect(to: &Process, deadline: Instant) -> io::Result<TcpStream> {
     let is_here = to.host_id == host::id();
     loop {

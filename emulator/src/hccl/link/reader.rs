@@ -1,8 +1,13 @@
 //! The receiving direction of a link: reads messages and data until the connection ends.
 //!
-//! Input: a link's socket. Output: messages and data for the machine, in order; at last the link's end. Invariants: what a peer wrote
-//! before it died is taken before its death is told; the thread never waits for anything but the peer. Does not: act on messages (see
-//! `hccl::peer`).
+//! Input: a link's socket. Output: messages and data for the machine, in order, then the end of the
+//! link.
+//!
+//! Invariants:
+//! - Everything a peer wrote before it died is delivered before its death is reported.
+//! - The thread waits only for the peer.
+//!
+//! Not here: handling of messages (see `hccl::peer`).
 
 use std::io::{self, BufReader, Read};
 use std::net::TcpStream;
@@ -30,7 +35,7 @@ pub(super) fn start(link: &Arc<Link>, socket: TcpStream, endpoint: &Weak<dyn End
     std::thread::Builder::new().name("ascend-link-read".into()).spawn(body).map(drop)
 }
 
-/// Reads until the stream ends.
+/// Reads messages until the stream ends.
 fn receive(mut stream: impl Read, link: &Arc<Link>, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
     crate::scheduler::thread::is_of_machine();
     let mut payload = Vec::new();

@@ -1,9 +1,13 @@
-//! What processes say to each other, and how it lies on a connection.
+//! The protocol between processes: messages and their encoding on a connection.
 //!
-//! Input: messages and, for data, their bytes. Output: frames: length of the header, length of the payload (both u32,
-//! little-endian), header (postcard), payload. Invariants: a length above the limit or a header that does not parse is
-//! an error, never an allocation; text from elsewhere becomes a C function's name only if it is one.
-//! Does not: know sockets beyond `Read`, or what messages do.
+//! Input: messages, with their bytes for data. Output: frames. A frame is the length of the header
+//! and of the payload (both u32, little-endian), the header (postcard), and the payload.
+//!
+//! Invariants:
+//! - An excessive length or a malformed header is an error, never an allocation.
+//! - A received function name is accepted only if it is a known C function.
+//!
+//! Not here: sockets beyond `Read`, and the effects of messages.
 
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -17,48 +21,50 @@ use crate::memory::peer::StoreAddress;
 use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::raw::RawSpan;
 
-/// Changes with every change of what follows; processes of different versions refuse each other by name.
+/// Protocol version. Any change to this module increments it; processes with different versions
+/// refuse each other.
 pub(crate) const VERSION: u32 = 5;
 
 /// First bytes of every connection.
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
 
-/// A roster of the largest world fits.
+/// Maximum header size. A roster of the largest world fits.
 pub(crate) const HEADER_LIMIT_BYTES: usize = 4 << 20;
 
-/// Bytes of data in one frame at most.
+/// Maximum size of the data in one frame.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// Names one communicator in all processes.
+/// Identity of a communicator, equal in all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Token(pub(crate) u128);
 
 impl Token {
-    /// The name of a communicator cut from this one: the same in all processes that cut the same.
+    /// Returns the token of a sub-communicator. It is equal in all processes that create the same
+    /// sub-communicator.
     pub(crate) fn of_child(self, id: u64, ranks: &[u32], generation: u64) -> Self {
-        // FNV-1a over what makes the child.
+        // FNV-1a over the parameters of the sub-communicator.
         const PRIME: u128 = (1 << 88) + 0x13b;
         let words = [id, generation].into_iter().chain(ranks.iter().map(|rank| u64::from(*rank)));
         Self(words.flat_map(u64::to_le_bytes).fold(self.0, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)))
     }
 }
 
-/// One process of a communicator: who it is and where it listens.
+/// Identity and addresses of one process of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
-    /// Random; no two processes share it.
+    /// Random number, unique to the process.
     pub(crate) id: u128,
-    /// Number in its own operating system, for messages.
+    /// Process id in its operating system, for messages.
     pub(crate) pid: u32,
-    /// Name of its host, for messages.
+    /// Host name, for messages.
     pub(crate) host: String,
-    /// What two processes have in common when they can share memory.
+    /// Host id. Processes with equal ids can share memory.
     pub(crate) host_id: String,
-    /// Where it listens.
+    /// Addresses on which the process listens.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The port there.
+    /// Port on which the process listens.
     pub(crate) port: u16,
-    /// What a connection must know to be heard.
+    /// Number that a connection must present.
     pub(crate) secret: u64,
 }
 
@@ -68,14 +74,14 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// One rank that comes to a gathering.
+/// A rank that joins a gathering.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Caller {
     pub(crate) rank: u32,
     pub(crate) world: u32,
     pub(crate) card: u32,
     pub(crate) process: Process,
-    /// The communicator's name its configuration asks for.
+    /// Name of the communicator from the rank's configuration.
     pub(crate) name: Option<String>,
 }
 
@@ -85,7 +91,7 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// All ranks of a new communicator.
+/// The ranks of a new communicator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Roster {
     pub(crate) token: Token,
@@ -93,7 +99,7 @@ pub(crate) struct Roster {
     pub(crate) callers: Vec<Caller>,
 }
 
-/// The first words on a connection.
+/// The first message on a connection.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) magic: [u8; 8],
@@ -101,30 +107,30 @@ pub(crate) struct Hello {
     pub(crate) secret: u64,
 }
 
-/// What a connection is for: its second words.
+/// The second message on a connection: its purpose.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ConnectionPurpose {
-    /// Come to a gathering of the process that listens; the answer is an [`Answer`].
+    /// Joins a gathering of the listening process. The reply is an [`Answer`].
     Join { root: u64, caller: Caller, patience_ms: u64 },
-    /// Be the link between two processes; the answer is a [`Welcome`].
+    /// Creates the link between two processes. The reply is a [`Welcome`].
     Link { process: Process, lane: Option<StoreAddress> },
 }
 
-/// How a gathering ended.
+/// The result of a gathering.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Complete(Roster),
     Refused(Reason),
 }
 
-/// The listener's part in making a link.
+/// The listener's reply to a link request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Welcome {
     Linked { lane: Option<StoreAddress> },
     Refused(Reason),
 }
 
-/// A failure on its way.
+/// A serializable failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reason {
     code: i32,
@@ -138,13 +144,13 @@ impl From<&Failure> for Reason {
 }
 
 impl Reason {
-    /// The failure that was sent.
+    /// Returns the failure.
     pub(crate) fn into_failure(self) -> Failure {
         Failure::new(self.code, self.message)
     }
 }
 
-/// Names one transfer between two ranks in one step of one meeting.
+/// Identity of one transfer between two ranks, in one step of one meeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Address {
     pub(crate) group: Token,
@@ -154,14 +160,14 @@ pub(crate) struct Address {
     pub(crate) to: u32,
 }
 
-/// What a rank asks for, with its buffers where others reach them.
+/// A rank's call, with the locations of its buffers for other processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CallRequest {
     wanted: WantedCall,
     places: Option<Places>,
 }
 
-/// What a rank asks for, wherever its buffers are.
+/// A rank's call without its buffers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WantedCall {
     name: String,
@@ -169,7 +175,7 @@ pub(crate) struct WantedCall {
     dtype: DataType,
 }
 
-/// A request's bytes; one that begins with the first `wanted_bytes` of another asks for the same.
+/// A serialized request. Two requests with equal first `wanted_bytes` are equal calls.
 #[derive(Debug)]
 pub(crate) struct WrittenRequest {
     pub(crate) bytes: Vec<u8>,
@@ -177,37 +183,37 @@ pub(crate) struct WrittenRequest {
 }
 
 impl CallRequest {
-    /// What of a call other processes need.
+    /// Returns the part of a call that other processes need.
     pub(crate) fn of(call: &CollectiveCall) -> Self {
         let wanted = WantedCall { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype };
         Self { wanted, places: call.places }
     }
 
-    /// The same without buffers.
+    /// Returns the request without buffers.
     pub(crate) fn without_places(self) -> Self {
         Self { places: None, ..self }
     }
 
-    /// As bytes on the wire.
+    /// Serializes the request.
     pub(crate) fn write(&self) -> WrittenRequest {
         let wanted = written(&self.wanted, Vec::with_capacity(128));
         let wanted_bytes = wanted.len();
         WrittenRequest { bytes: written(&self.places, wanted), wanted_bytes }
     }
 
-    /// The request with these bytes.
+    /// Parses a request.
     ///
     /// # Errors
-    /// They are none of this version.
+    /// The bytes are not a request of this version.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Failure> {
         let malformed = |error| Failure::new(code::HCCL_INTERNAL, format!("a peer's call: {error}"));
         postcard::from_bytes(bytes).map_err(malformed)
     }
 
-    /// The call; `reach` gives the bytes of its process at a place.
+    /// Converts the request to a call. `reach` maps a buffer of the sending process.
     ///
     /// # Errors
-    /// It names no C function of HCCL, or its buffers are out of reach.
+    /// The name is not a C function of HCCL, or the buffers are not reachable.
     pub(crate) fn into_call(
         self,
         reach: impl Fn(PeerBuffer) -> Result<RawSpan, Failure>,
@@ -223,45 +229,46 @@ impl CallRequest {
     }
 }
 
-/// `bytes` and, behind them, those of a value.
+/// Appends the serialized value to `bytes`.
 pub(crate) fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, bytes).unwrap_or_else(|error| unreachable!("into memory: {error}"))
 }
 
-/// What linked processes tell each other.
+/// A message between linked processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// A rank has made its call of a meeting.
     Called { group: Token, rank: u32, key: Key, request: CallRequest },
     /// A rank's stream has reached its call.
     Reached { group: Token, rank: u32, key: Key },
-    /// The communicator has failed; so has the meeting `key`, even if all ranks have called.
+    /// The communicator has failed. The meeting `key` fails too, even if all ranks have called.
     Broken { group: Token, key: Option<Key>, reason: Reason },
-    /// A rank has given up its communicator.
+    /// A rank has left its communicator.
     Left { group: Token, rank: u32, why: String },
-    /// A rank has made its handle of a communicator cut from `group`.
+    /// A rank has created its handle of a sub-communicator of `group`.
     Cut { group: Token, rank: u32, id: u64, ranks: Vec<u32> },
-    /// The process ends in good order; its ranks leave all communicators.
+    /// The process exits normally. Its ranks leave all communicators.
     Farewell,
-    /// The sender has entered a new communicator; whether it reaches the memory of all others in place (see [`StoreAddress`]) and lets
-    /// data travel there.
+    /// The sender has entered a new communicator. `shares_memory` says whether it can access the
+    /// memory of all peers (see [`StoreAddress`]) and may use it for data.
     Ready { group: Token, shares_memory: bool },
     /// The sender knows that all processes have entered a new communicator.
     Decided { group: Token },
     /// The communicator's table is in the sender's memory.
     Table { group: Token, place: Place },
-    /// The receiver of a transfer between two ranks has moved its data.
+    /// The receiver of a transfer between two ranks has copied its data.
     Moved { group: Token, key: Key },
-    /// The receiver of `Address` has a place for it.
+    /// The receiver of `Address` has a buffer for it.
     Want(Address),
-    /// Part of a transfer; the payload is the bytes at `offset` of `total`, `checksum` their CRC-32.
+    /// Part of a transfer. The payload is the bytes at `offset` of `total`; `checksum` is their
+    /// CRC-32.
     Data { address: Address, offset: u64, total: u64, checksum: u32 },
 }
 
-/// A frame: lengths, header and the payload's place for the caller to add.
+/// Encodes a frame without its payload, which the caller appends.
 ///
 /// # Panics
-/// Never: these types serialise without fail into memory.
+/// Never: these types serialize into memory without errors.
 pub(crate) fn frame<T: Serialize>(header: &T, payload_bytes: usize) -> Vec<u8> {
     let mut bytes = written(header, vec![0; 8]);
     let header_bytes = (bytes.len() - 8) as u32;
@@ -274,10 +281,10 @@ pub(crate) fn malformed(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Reads one frame; the payload replaces what is in `payload`.
+/// Reads one frame and replaces the contents of `payload`.
 ///
 /// # Errors
-/// The connection fails or ended, or what came is not a frame of this version.
+/// The connection failed or ended, or the bytes are not a frame of this version.
 pub(crate) fn read<T: for<'a> Deserialize<'a>>(from: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<T> {
     let mut lengths = [0_u8; 8];
     from.read_exact(&mut lengths)?;
