@@ -11,7 +11,7 @@ use crate::hccl::rules::deterministic_from;
 pub(crate) struct Hccl {
     pub(crate) groups: Groups,
     pub(crate) meetings: Meetings,
-    /// Device streams used by communicators and by collectives in graphs.
+    /// Engine of the collectives. It determines how many streams of a card they use.
     pub(crate) engine: CollectiveEngine,
     /// Value of `HcclSetConfig(HCCL_DETERMINISTIC)`, initially from the environment variable. An
     /// error if that variable is invalid.

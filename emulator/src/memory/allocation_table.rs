@@ -1,8 +1,9 @@
-//! The table of a machine's memory: which allocations exist, how much of each card is in use, and in strict mode what the freed
-//! ones were.
+//! The table of a machine's memory: live allocations, usage of each card and, in strict mode, freed
+//! allocations.
 //!
-//! Input: allocations, charges, first addresses. Output: the same by address, refusals with what is free. Invariants: what is
-//! charged to a card never exceeds it; strict mode gives no address twice. Does not: map anything (see `raw`).
+//! Input: allocations, charges, first addresses. Output: allocations by address, and failures that
+//! name the free memory. Invariants: charges never exceed a card's capacity. Strict mode never
+//! reuses an address. Not here: mapping (see `raw`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,7 +16,8 @@ use crate::memory::guard::Arena;
 use crate::memory::location::Location;
 use crate::memory::raw::Allocation;
 
-/// Memory of a card held for something that has no address; dropping it gives the memory back.
+/// Memory of a card that is held for an object without an address. Dropping the charge frees the
+/// memory.
 #[derive(Debug)]
 pub(crate) struct Charge {
     table: Arc<RwLock<AllocationTable>>,
@@ -25,7 +27,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Of what the table has been told.
+    /// Creates a charge that the table already counts.
     pub(super) fn new(table: &Arc<RwLock<AllocationTable>>, card: u32, share: MemoryShare, held_bytes: u64) -> Self {
         Self { table: Arc::clone(table), card, share, held_bytes }
     }
@@ -38,25 +40,25 @@ impl Drop for Charge {
     }
 }
 
-/// Memory of one card in bytes.
+/// Memory usage of one card in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CardUsage {
-    /// Handed out now: the sum of the three shares below.
+    /// Bytes in use now: the sum of the three shares below.
     pub used_bytes: u64,
-    /// The most that was ever handed out at once.
+    /// Largest value of `used_bytes` so far.
     pub peak_bytes: u64,
-    /// What the card can hand out.
+    /// Capacity of the card in bytes.
     pub total_bytes: u64,
-    /// Of what is handed out: `aclrtMalloc` and its kin, with their rounding.
+    /// Bytes in use by `aclrtMalloc` and related functions, after rounding.
     pub allocated_bytes: u64,
-    /// Of what is handed out: `aclrtMallocPhysical`.
+    /// Bytes in use by `aclrtMallocPhysical`.
     pub physical_bytes: u64,
-    /// Of what is handed out: the buffers of communicators.
+    /// Bytes in use by the buffers of communicators.
     pub communicator_bytes: u64,
 }
 
-/// What a card's memory is handed out for.
+/// Purpose of a card's used memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryShare {
     Allocation,
@@ -84,7 +86,7 @@ impl CardUsage {
         self.used_bytes -= count;
     }
 
-    /// The shares that are not allocations, for messages; empty when there are none.
+    /// Describes the shares that are not allocations, for messages. Empty if there are none.
     fn other_shares(&self) -> String {
         let shares = [(self.physical_bytes, "physical memory"), (self.communicator_bytes, "communicators")];
         let held: Vec<String> = shares
@@ -96,7 +98,6 @@ impl CardUsage {
     }
 }
 
-/// What a machine's memory has given out.
 #[derive(Debug)]
 pub(super) struct AllocationTable {
     pub(super) allocations: BTreeMap<usize, Arc<Allocation>>,
@@ -104,7 +105,7 @@ pub(super) struct AllocationTable {
     pub(super) quarantine: Option<Quarantine>,
 }
 
-/// Addresses of strict mode: none is given out twice, and it is remembered what the freed ones were.
+/// Addresses of strict mode. An address is used only once, and freed allocations are remembered.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     pub(super) arena: Arc<Arena>,
@@ -113,7 +114,7 @@ pub(super) struct Quarantine {
     order: VecDeque<usize>,
 }
 
-/// How many freed allocations are remembered; of older ones it is known only that they are gone.
+/// Maximum number of remembered freed allocations. Older ones are reported only as missing.
 const REMEMBERED: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -122,12 +123,12 @@ struct Freed {
     location: Location,
     allocated: Arc<Site>,
     freed: Arc<Site>,
-    /// For the fault handler.
+    /// Kept for the fault handler.
     _known: Option<Arc<KnownBuffer>>,
 }
 
 impl Quarantine {
-    /// Nothing given out; first addresses will be odd multiples of `alignment`.
+    /// Returns an empty quarantine. First addresses will be odd multiples of `alignment`.
     pub(super) fn new(alignment: usize) -> Self {
         Self { arena: Arc::new(Arena::new(alignment)), freed: BTreeMap::new(), order: VecDeque::new() }
     }
@@ -155,23 +156,24 @@ impl Quarantine {
         }
     }
 
-    /// The freed allocation an address belonged to, with its first address.
+    /// Returns the freed allocation that contained an address, with its first address.
     fn covering(&self, address: usize) -> Option<(usize, &Freed)> {
         let (base, freed) = self.freed.range(..=address).next_back()?;
         (address - base <= freed.size).then_some((*base, freed))
     }
 }
 
-/// How far from an allocation an address counts as a slip past its end or before its start.
+/// Distance up to which an address counts as an overrun or underrun of an allocation.
 const NEAR_BYTES: usize = 4096;
 
-/// What an allocation of `size` bytes takes on the card.
+/// Returns the bytes that an allocation of `size` bytes uses on the card.
 pub(super) fn footprint_bytes(size: usize) -> u64 {
     (size as u64).next_multiple_of(32) + 32
 }
 
 impl AllocationTable {
-    /// Fails when a card has less than `footprint` bytes left; `asked` is what the program asked for.
+    /// Fails if a card has less than `footprint` bytes left. `asked` is the requested size, for the
+    /// message.
     pub(super) fn require(&self, card: u32, asked: u64, footprint: u64) -> Result<(), Failure> {
         let usage = &self.cards[card as usize];
         if footprint <= usage.total_bytes - usage.used_bytes {
@@ -191,7 +193,7 @@ impl AllocationTable {
 
     pub(super) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
         let (base, allocation) = self.allocations.range(..=address).next_back()?;
-        // One past the end is still this allocation: an empty span may start there.
+        // The address one past the end belongs to the allocation: an empty span may start there.
         (address - base <= allocation.size()).then_some(allocation)
     }
 
@@ -206,7 +208,7 @@ impl AllocationTable {
         Some(allocation)
     }
 
-    /// What is known about an address, for messages.
+    /// Describes an address, for messages.
     pub(super) fn describe(&self, address: usize) -> String {
         if address == 0 {
             return "the address is NULL".into();
@@ -241,7 +243,7 @@ impl AllocationTable {
         self.quarantine.as_ref()?.covering(address)
     }
 
-    /// In strict mode, the allocation just before or behind which an address lies.
+    /// Returns the allocation next to an address, in strict mode.
     fn near(&self, address: usize) -> Option<(String, &Arc<Allocation>)> {
         self.quarantine.as_ref()?;
         let before = self.allocations.range(..=address).next_back().and_then(|(base, allocation)| {
@@ -254,8 +256,8 @@ impl AllocationTable {
         })
     }
 
-    /// A failure about an address, with what strict mode makes of it and the calls concerned; `kind` for an address that
-    /// exists.
+    /// Adds strict mode's findings about an address to a failure, with the calls involved. `kind`
+    /// applies to an address in a live allocation.
     pub(super) fn found(&self, address: usize, kind: ReportKind, failure: Failure) -> Failure {
         let site = |allocation: &Arc<Allocation>| allocation.site().cloned().into_iter().collect();
         if let Some(allocation) = self.covering(address) {
@@ -272,7 +274,7 @@ impl AllocationTable {
     }
 }
 
-/// `card 3`, or `the host`.
+/// Returns `card 3`, or `the host`.
 pub(crate) fn place(location: Location) -> String {
     match location {
         Location::Card(card) => format!("card {card}"),
@@ -280,7 +282,7 @@ pub(crate) fn place(location: Location) -> String {
     }
 }
 
-/// A size for messages: exact bytes and, from 1 MiB on, the larger unit.
+/// Formats a size for messages: exact bytes and, from 1 MiB on, the larger unit.
 pub(super) fn bytes(count: u64) -> String {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
@@ -291,7 +293,7 @@ pub(super) fn bytes(count: u64) -> String {
     }
 }
 
-/// What was written beside an allocation since this was last asked, as a report.
+/// Reports writes to the red zones of an allocation since the last call.
 pub(crate) fn damage_report(allocation: &Allocation, site: Option<&Arc<Site>>) -> Option<Report> {
     let damage = allocation.take_damage()?;
     let what = format!(

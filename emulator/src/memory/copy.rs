@@ -1,7 +1,8 @@
-//! Copies and fills: rows of bytes from one place to another.
+//! Copies and fills of rows of bytes.
 //!
-//! Input: two spans and how rows lie in them. Output: the bytes moved, split over the pool when there are many.
-//! Invariant: overlapping ranges are moved as if through a buffer. Does not: decide who may copy (see `abi`).
+//! Input: two spans and the layout of their rows. Output: the copied bytes. Large copies use
+//! several threads. Invariant: overlapping ranges are copied as if through a buffer. Not here:
+//! permission to copy (see `abi`).
 
 use crate::memory::footprint::{Footprint, PitchedRows};
 use crate::memory::raw::RawSpan;
@@ -12,17 +13,17 @@ use crate::scheduler::pool::Workers;
 /// Bytes of one tile of a large copy.
 const TILE_BYTES: usize = 1 << 20;
 
-/// Bytes at most of a copy that costs less than to have another thread make it, which takes some 20 us to wake and then finds in memory
-/// what lies in the cache of the thread that asks: a checkpoint that is loaded by pieces of 512 KiB takes 76 ms a GB, and 103 if only
-/// pieces of a quarter of that are copied here.
+/// Size up to which the calling thread copies. Waking another thread takes about 20 us, and that
+/// thread reads from memory the bytes that are in the caller's cache. Loading a checkpoint in
+/// pieces of 512 KiB takes 76 ms per GB, or 103 ms if the limit is a quarter of this.
 const BRIEF_BYTES: usize = 512 << 10;
 
-/// Bytes at least of a row that goes from the host to a card past the caches: weights and batches that a card reads once it has them all.
-/// What is written is then not read from memory first, and the piece that is filled next stays in the cache: 98 ms a GB of a checkpoint
-/// for 130.
+/// Minimum length of a host-to-card row that bypasses the caches. Such rows are weights and batches
+/// that the card reads only after the whole upload. The destination is then not read first, and the
+/// next piece stays in the cache: a checkpoint takes 98 instead of 130 ms per GB.
 const STREAMED_BYTES: usize = 32 << 10;
 
-/// `height` rows of `width` bytes; row r starts at `r * pitch` of its span.
+/// `height` rows of `width` bytes. Row r starts at `r * pitch` of its span.
 #[derive(Debug, Clone)]
 pub(crate) struct Copy {
     pub(crate) into: RawSpan,
@@ -38,12 +39,11 @@ impl Copy {
         Self { into, into_pitch: bytes, from, from_pitch: bytes, width: bytes, height: 1 }
     }
 
-    /// Whether it takes less than to wake a thread for it.
+    /// Returns whether the copy takes less time than waking a thread.
     pub(crate) fn is_brief(&self) -> bool {
         self.width.saturating_mul(self.height) <= BRIEF_BYTES
     }
 
-    /// The bytes it touches.
     pub(crate) fn accesses(&self) -> Vec<Access> {
         let rows = |pitch: usize| PitchedRows { start: 0, width: self.width, pitch, height: self.height };
         let touched = |pitch: usize| Some(Footprint::rows(rows(pitch)));
@@ -53,14 +53,14 @@ impl Copy {
         ]
     }
 
-    /// Moves the bytes on the calling thread.
+    /// Copies on the calling thread.
     pub(crate) fn run(&self) {
         for row in 0..self.height {
             self.run_part(row * self.into_pitch, row * self.from_pitch, self.width);
         }
     }
 
-    /// Moves bytes of one row.
+    /// Copies a part of one row.
     fn run_part(&self, into_offset: usize, from_offset: usize, len: usize) {
         let is_upload = self.into.card().is_some() && self.from.card().is_none();
         if is_upload && len >= STREAMED_BYTES {
@@ -70,8 +70,8 @@ impl Copy {
         }
     }
 
-    /// What moving the bytes leaves when cards have none: between places of the host they are moved, what the host gets from
-    /// a card is zeros.
+    /// Copies on a machine without numbers. Host-to-host copies are executed. A copy from a card to
+    /// the host writes zeros.
     pub(crate) fn run_without_numbers(&self) {
         match (self.into.card(), self.from.card()) {
             (None, None) => self.run(),
@@ -84,12 +84,12 @@ impl Copy {
         }
     }
 
-    /// Whether that is anything.
+    /// Returns the effect of `run_without_numbers`.
     pub(crate) fn without_numbers(&self) -> Without {
         if self.into.card().is_none() { Without::Same } else { Without::Nothing }
     }
 
-    /// Moves the bytes over the pool.
+    /// Copies on the thread pool.
     pub(crate) fn run_on(&self, workers: &Workers) {
         if self.height != 1 || self.into.overlaps(&self.from) {
             self.run();
@@ -103,7 +103,7 @@ impl Copy {
     }
 }
 
-/// Sets every byte of a span, over the pool.
+/// Fills a span on the thread pool.
 pub(crate) fn fill_on(span: &RawSpan, value: u8, workers: &Workers) {
     workers.tiles(span.len_bytes().div_ceil(TILE_BYTES), &|tile| {
         let offset = tile * TILE_BYTES;

@@ -1,8 +1,10 @@
-//! Naming the buffer when the program touches memory of a card: a handler for SIGSEGV and SIGBUS.
+//! Signal handler for SIGSEGV and SIGBUS that names the buffer when the program touches memory of a
+//! card.
 //!
-//! Input: allocations and frees of strict machines; faults. Output: one line on standard error, `ascend emulator: host
-//! access: …`; then the signal takes the course it would have taken. Invariants: the handler takes no lock and allocates
-//! nothing: entries are atomics in blocks that are never given back. Does not: change what a fault does.
+//! Input: allocations and frees of strict machines, and faults. Output: one line on standard error,
+//! `ascend emulator: host access: …`; then the previous action of the signal runs. Invariant: the
+//! handler takes no lock and does not allocate. Its entries are atomics in blocks that are never
+//! freed. Not here: recovery from faults.
 #![expect(unsafe_code, reason = "a signal handler, and what it reads")]
 
 use std::fmt::{self, Write};
@@ -12,25 +14,26 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use crate::memory::location::Location;
 use crate::memory::pages::PAGE_BYTES;
 
-/// Addresses around a buffer that count as near it; more than the pages without access on either side, of any size.
+/// Distance up to which an address counts as near a buffer. Larger than the guard pages on either
+/// side, for any page size.
 pub(super) const NEAR_BYTES: usize = 2 * PAGE_BYTES;
 
-/// `place` of host memory.
+/// Value of `place` for host memory.
 const ON_HOST: u64 = u64::MAX;
 
-/// One buffer, alive or freed. All fields but `base` are set before `base` is, which makes the entry valid.
+/// One buffer, live or freed. `base` is written last and makes the entry valid.
 #[derive(Debug, Default)]
 pub(crate) struct KnownEntry {
     base: AtomicUsize,
     size: AtomicUsize,
     /// The card, or [`ON_HOST`].
     place: AtomicU64,
-    /// Number of the call that allocated it.
+    /// Number of the allocating call.
     allocated: AtomicU64,
-    /// Name of that function.
+    /// Name of the allocating function.
     name: AtomicPtr<u8>,
     name_len: AtomicUsize,
-    /// Number of the call that freed it; 0 while it is alive.
+    /// Number of the freeing call. 0 while the buffer is live.
     freed: AtomicU64,
 }
 
@@ -43,26 +46,26 @@ struct Block {
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(std::ptr::null_mut());
 static UNUSED: Mutex<Unused> = Mutex::new(Vec::new());
 
-/// Entries of buffers that are no more, for others.
+/// Entries of forgotten buffers, for reuse.
 pub(crate) type Unused = Vec<&'static KnownEntry>;
 
-/// The entries for others, held.
+/// Locks the reusable entries.
 pub(crate) fn unused() -> MutexGuard<'static, Unused> {
     UNUSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static INSTALL: Once = Once::new();
 
-/// What handled SIGSEGV and SIGBUS before.
+/// Previous actions for SIGSEGV and SIGBUS.
 static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// A buffer the handler knows; forgotten when this is dropped.
+/// A buffer that the handler knows. Dropping the value removes it.
 #[derive(Debug)]
 pub(crate) struct KnownBuffer(&'static KnownEntry);
 
 impl KnownBuffer {
-    /// Makes a buffer known; the call that allocated it is the `number`-th, of function `name`.
+    /// Registers a buffer. The `number`-th call, of function `name`, allocated it.
     pub(crate) fn new(base: usize, size: usize, location: Location, number: u64, name: &'static str) -> Self {
         INSTALL.call_once(install);
         let entry = entry();
@@ -80,7 +83,7 @@ impl KnownBuffer {
         Self(entry)
     }
 
-    /// The `number`-th call has freed it.
+    /// Records that the `number`-th call has freed the buffer.
     pub(crate) fn free(&self, number: u64) {
         self.0.freed.store(number, Ordering::Relaxed);
     }
@@ -103,17 +106,17 @@ fn entry() -> &'static KnownEntry {
     let block: &mut Block = Box::leak(Box::new(Block { entries, next }));
     let pointer = &raw mut *block;
     unused.extend(block.entries.iter());
-    // Under the lock of `UNUSED`, so nobody else adds a block.
+    // The lock of `UNUSED` is held, so no other thread adds a block.
     BLOCKS.store(pointer, Ordering::Release);
     unused.pop().unwrap_or_else(|| unreachable!("a block has entries"))
 }
 
-/// The line for a fault at `address`, when it concerns a known buffer.
+/// Returns the message for a fault at `address`, if a known buffer is near.
 fn describe(address: usize) -> Option<Line> {
     let mut block = BLOCKS.load(Ordering::Acquire);
     let mut nearest: Option<(usize, &KnownEntry)> = None;
     while !block.is_null() {
-        // SAFETY: blocks are never given back.
+        // SAFETY: blocks are never freed.
         let known = unsafe { &*block };
         for entry in &known.entries {
             let base = entry.base.load(Ordering::Acquire);
@@ -130,7 +133,7 @@ fn describe(address: usize) -> Option<Line> {
     }
     let (_, entry) = nearest?;
     let mut line = Line::default();
-    // A line that is too long is cut; there is nobody to tell.
+    // A message that is too long is truncated. A signal handler cannot report that.
     let _ = entry.write(address, &mut line);
     Some(line)
 }
@@ -167,7 +170,7 @@ impl KnownEntry {
     }
 }
 
-/// Text without an allocation.
+/// Fixed-size text buffer, usable without allocation.
 #[derive(Debug)]
 struct Line {
     text: [u8; 512],
@@ -193,7 +196,7 @@ impl Write for Line {
 fn install() {
     for (signal, previous) in SIGNALS.into_iter().zip(&PREVIOUS) {
         let mut before = default_action();
-        // SAFETY: asks only; `before` is a live place.
+        // SAFETY: a null action only queries, and `before` is valid for writes.
         if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut before) } != 0 {
             continue;
         }
@@ -207,7 +210,8 @@ fn install() {
 }
 
 fn default_action() -> libc::sigaction {
-    // SAFETY: a C struct of numbers and an optional function, for which zeroes are the default action.
+    // SAFETY: the C struct contains numbers and an optional function. Zeros mean the default
+    // action.
     unsafe { std::mem::zeroed() }
 }
 
@@ -224,7 +228,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     pass_on(PREVIOUS[place].get(), signal, record.si_code, info, context);
 }
 
-/// Does what would have been done without this handler.
+/// Continues with the action that preceded this handler.
 fn pass_on(
     previous: Option<&libc::sigaction>,
     signal: libc::c_int,
@@ -251,8 +255,8 @@ fn pass_on(
             // SAFETY: the default action, which needs nothing. The faulting instruction runs again after the return.
             let _ = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
             if code <= 0 {
-                // Sent by a process: nothing faults again.
-                // SAFETY: no conditions.
+                // Another process sent the signal, so no instruction faults again. SAFETY: no
+                // conditions.
                 let _ = unsafe { libc::raise(signal) };
             }
         }
@@ -269,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_described_by_the_nearest_buffer() {
-        // Addresses no mapping has: the first pages are never given out.
+        // The first pages are never mapped, so the addresses are free.
         let known = KnownBuffer::new(0x2_0040, 100, Location::Card(3), 17, "aclrtMalloc");
         let inside = text(0x2_0040 + 99).expect("inside");
         assert_eq!(
@@ -278,7 +282,7 @@ mod tests {
              card 3); the host cannot touch memory of a card: copy it with aclrtMemcpy\n"
         );
         assert!(text(0x2_0040 + 100).expect("behind").contains(" is 0 bytes past the end of the 100-byte"));
-        // The last byte of a page of the largest size, which begins behind the red zone.
+        // The last byte of a page of the largest size, which begins after the red zone.
         let last = 0x2_0040 + 100 + 96 + PAGE_BYTES - 1;
         assert!(text(last).expect("near").contains(" is 65631 bytes past the end of the 100-byte"));
         assert!(text(0x2_003f).expect("before").contains(" is 1 bytes before the 100-byte"));

@@ -1,15 +1,17 @@
-//! Exactly which bytes an access touches: rows of bytes, evenly spaced.
+//! Exact set of bytes that an access touches: evenly spaced rows of bytes.
 //!
-//! Input: dims and strides of a tensor, rows of a copy, blocks of a collective. Output: a [`Footprint`]; whether two of
-//! them share a byte. Invariants: the answer is exact, so neighbouring column slices do not meet; it costs at most a
-//! step per row of the lower one. Does not: know allocations or modes of access.
+//! Input: dims and strides of a tensor, rows of a copy, blocks of a collective. Output: a
+//! [`Footprint`], and whether two footprints share a byte. Invariants: the answer is exact, so
+//! adjacent column slices do not overlap. A comparison takes at most one step per row of the lower
+//! footprint. Not here: allocations and access modes.
 
 use std::ops::Range;
 
-/// More separate groups of rows than this are not watched: only views of many dims, all of them cut, have so many.
+/// Maximum number of separate groups of rows. Only views that slice many dims exceed it; those are
+/// not watched.
 const MAX_GROUPS: usize = 1 << 14;
 
-/// `height` rows of `width` bytes; row r starts at `start + r * pitch`.
+/// `height` rows of `width` bytes. Row r starts at `start + r * pitch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PitchedRows {
     pub(crate) start: usize,
@@ -36,12 +38,12 @@ impl PitchedRows {
         start..start + self.width
     }
 
-    /// The first row that ends behind `at`.
+    /// Returns the first row that ends after `at`.
     fn first_row_past(&self, at: usize) -> usize {
         if at < self.start + self.width { 0 } else { (at - self.start - self.width) / self.pitch.max(1) + 1 }
     }
 
-    /// The first bytes that lie in a row and in `range`.
+    /// Returns the first bytes that a row shares with `range`.
     fn meets_line(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let index = self.first_row_past(range.start);
         if index >= self.height {
@@ -61,7 +63,7 @@ impl PitchedRows {
         (first..few.height).map(|index| few.row(index)).find_map(|row| many.meets_line(&row))
     }
 
-    /// Whether every byte of `other` is one of these.
+    /// Returns whether the rows contain every byte of `other`.
     fn covers(&self, other: &Self) -> bool {
         if self.height == 1 || self.pitch == self.width {
             return self.start <= other.start && other.end() <= self.end();
@@ -71,7 +73,6 @@ impl PitchedRows {
 }
 
 impl Footprint {
-    /// All bytes of a range.
     pub(crate) fn line(range: Range<usize>) -> Self {
         Self(if range.is_empty() { Vec::new() } else { vec![PitchedRows::line(range)] })
     }
@@ -80,12 +81,12 @@ impl Footprint {
         Self(ranges.into_iter().filter(|range| !range.is_empty()).map(PitchedRows::line).collect())
     }
 
-    /// All bytes of several.
+    /// Returns the union of several footprints.
     pub(crate) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         Self(parts.into_iter().flat_map(|part| part.0).collect())
     }
 
-    /// Rows of a copy.
+    /// Returns the footprint of a copy.
     pub(crate) fn rows(rows: PitchedRows) -> Self {
         if rows.width == 0 || rows.height == 0 {
             return Self(Vec::new());
@@ -93,8 +94,9 @@ impl Footprint {
         Self::gathered(rows.start, rows.width, vec![(rows.height, rows.pitch)]).unwrap_or(Self(Vec::new()))
     }
 
-    /// The elements of `size` bytes of a tensor whose element at position zero is at byte `start`; strides in elements.
-    /// None when it is cut into more pieces than are watched.
+    /// Returns the footprint of a tensor with elements of `size` bytes. The element at index zero
+    /// is at byte `start`; strides are in elements. `None` if the tensor has too many pieces to
+    /// watch.
     pub(crate) fn tensor(start: usize, size: usize, dims: &[usize], strides: &[isize]) -> Option<Self> {
         if dims.contains(&0) {
             return Some(Self(Vec::new()));
@@ -113,7 +115,7 @@ impl Footprint {
         Self::gathered(first, size, steps)
     }
 
-    /// Runs of `width` bytes repeated by each (count, pitch), joined where they touch.
+    /// Builds rows of `width` bytes, repeated by each (count, pitch). Adjacent pieces are merged.
     fn gathered(start: usize, mut width: usize, mut steps: Vec<(usize, usize)>) -> Option<Self> {
         steps.sort_by_key(|(_, pitch)| *pitch);
         let mut spaced: Vec<(usize, usize)> = Vec::with_capacity(steps.len());
@@ -136,28 +138,28 @@ impl Footprint {
         Some(Self(starts.into_iter().map(|start| PitchedRows { start, width, pitch, height }).collect()))
     }
 
-    /// Whether it has no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// From the first byte to the last.
+    /// Returns the range from the first to the last byte.
     pub(crate) fn extent(&self) -> Range<usize> {
         let start = self.0.iter().map(|rows| rows.start).min().unwrap_or(0);
         start..self.0.iter().map(PitchedRows::end).max().unwrap_or(0)
     }
 
-    /// The first bytes found in both.
+    /// Returns the first bytes found in both footprints.
     pub(crate) fn meets(&self, other: &Self) -> Option<Range<usize>> {
         self.0.iter().find_map(|rows| other.0.iter().find_map(|others| rows.meets(others)))
     }
 
-    /// Whether every byte of `other` is surely one of these.
+    /// Returns whether this footprint contains every byte of `other`. May return false although it
+    /// does.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|others| self.0.iter().any(|rows| rows.covers(others)))
     }
 
-    /// The same bytes, `by` further on.
+    /// Returns the footprint moved by `by` bytes.
     pub(crate) fn shifted(&self, by: usize) -> Self {
         Self(self.0.iter().map(|rows| PitchedRows { start: rows.start + by, ..*rows }).collect())
     }
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    /// A view of up to three dims with its bytes counted out independently.
+    /// Returns a view of up to three dims. The test counts its bytes independently.
     fn tensor() -> impl Strategy<Value = Footprint> {
         let dims = proptest::collection::vec((1_usize..5, -9_isize..10), 0..4);
         (200_usize..260, 1_usize..4, dims).prop_map(|(start, size, dims)| {

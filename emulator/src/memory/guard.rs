@@ -1,10 +1,14 @@
-//! Addresses of strict mode: ranges of the address space that are given out once and can be touched only where the
-//! program may touch them.
+//! Addresses of strict mode: ranges that are used once and accessible only where the program may
+//! access them.
 //!
-//! Input: sizes. Output: [`Guarded`] memory: for a card, an address range without access and, elsewhere, the bytes behind
-//! it; for page-locked host memory, one range that is both. Around the bytes the program asked for lie red zones, around
-//! those pages without access. Invariants: no address is given out twice while the arena lives; a first address is an odd
-//! multiple of the arena's alignment. Does not: know who asked (see `store`).
+//! Input: sizes. Output: [`Guarded`] memory. Memory of a card is an inaccessible address range with
+//! its bytes mapped elsewhere. Page-locked host memory is mapped at its own addresses. Red zones
+//! surround the program's bytes, and inaccessible pages surround the red zones.
+//!
+//! Invariants: an arena never reuses an address. A first address is an odd multiple of the arena's
+//! alignment.
+//!
+//! Not here: callers and accounting (see `store`).
 #![expect(unsafe_code, reason = "address ranges are made by system calls")]
 
 use std::io;
@@ -14,34 +18,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pages::{Backing, Store, page_bytes};
 
-/// Bytes watched on each side: a cache line, and the 32 that the card lets kernels read past the end.
+/// Size of each red zone: a cache line, and the 32 bytes that kernels may read past the end.
 const ZONE_BYTES: usize = 96;
 
-/// Address space taken from the system at once; ranges without access cost nothing.
+/// Address space reserved at once. Inaccessible ranges cost nothing.
 const CHUNK_BYTES: usize = 64 << 30;
 
-/// Where chunks begin, one after the other while that space is free: like a card's addresses, and the same in every run of a
-/// program, so that its reports are too.
+/// Address of the first chunk. Chunks follow each other while the space is free. The addresses
+/// resemble those of a card and are equal in every run, so reports are reproducible.
 const FIRST_CHUNK: usize = 0x1200_0000_0000;
 
-/// Every byte of a red zone.
+/// Value of every byte of a red zone.
 const ZONE: u8 = 0xA5;
 
-/// Fresh memory: as f16, bf16, f32 and f64 this is not a number, as an integer a small negative one.
+/// Pattern of fresh memory. As f16, bf16, f32 and f64 it is NaN, as an integer a small negative
+/// number.
 pub(crate) const FRESH: u16 = 0xFFFB;
 
-/// Freed memory that queued work still sees; again not a number.
+/// Pattern of freed memory that queued work can still read. It is also NaN.
 pub(crate) const FREED: u16 = 0xFFFD;
 
-/// Larger allocations are filled in this many first and last bytes only, so that memory nobody touches costs nothing.
+/// Allocations larger than twice this size are filled only in this many first and last bytes, so
+/// that untouched memory costs nothing.
 const FILLED_END_BYTES: usize = 128 << 20;
 
-/// Where the bytes behind a range of addresses are.
+/// Location of the bytes of an address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressAccess {
-    /// Elsewhere: the program faults when it touches the addresses.
+    /// The bytes are mapped elsewhere. The program faults if it touches the addresses.
     CardOnly,
-    /// At the addresses.
+    /// The bytes are mapped at the addresses.
     HostToo,
 }
 
@@ -49,7 +55,8 @@ pub(crate) enum AddressAccess {
 #[derive(Debug)]
 pub(crate) struct Arena {
     chunks: Mutex<Vec<Chunk>>,
-    /// First addresses are odd multiples of this many bytes; a power of two, less than a page.
+    /// First addresses are odd multiples of this number of bytes, a power of two below the page
+    /// size.
     alignment: usize,
 }
 
@@ -61,13 +68,13 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Takes address space without access from the system.
+    /// Reserves inaccessible address space.
     fn new(bytes: usize) -> io::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(FIRST_CHUNK);
         let wanted = NEXT.fetch_add(bytes.next_multiple_of(CHUNK_BYTES), Ordering::Relaxed);
         let wanted = std::ptr::without_provenance_mut(wanted);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: without MAP_FIXED the address is a wish, and the mapping replaces nothing.
+        // SAFETY: without MAP_FIXED the address is only a hint, and the mapping replaces nothing.
         let base = unsafe { libc::mmap(wanted, bytes, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -79,23 +86,23 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let base = std::ptr::with_exposed_provenance_mut(self.base);
-        // SAFETY: exactly what `new` mapped; every `Guarded` inside keeps the arena alive, so none is left.
+        // SAFETY: `new` mapped exactly this range. Every `Guarded` inside keeps the arena alive, so
+        // none is left.
         let _ = unsafe { libc::munmap(base, self.bytes) };
     }
 }
 
 impl Arena {
-    /// Without any memory yet.
     pub(crate) fn new(alignment: usize) -> Self {
         Self { chunks: Mutex::default(), alignment }
     }
 
-    /// Whether an address is, was or may become one of this arena.
+    /// Returns whether the arena has reserved an address.
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.lock().iter().any(|chunk| (chunk.base..chunk.base + chunk.bytes).contains(&address))
     }
 
-    /// `bytes` (whole pages) of addresses nobody has had.
+    /// Reserves `bytes` (whole pages) of unused addresses.
     fn reserve(&self, bytes: usize) -> io::Result<usize> {
         let mut chunks = self.lock();
         if chunks.last().is_none_or(|chunk| chunk.bytes - chunk.used < bytes) {
@@ -112,24 +119,24 @@ impl Arena {
     }
 }
 
-/// Memory with red zones. Its addresses stay without access when it is dropped, its pages go back to the system.
+/// Memory with red zones. After a drop, its addresses stay inaccessible and its pages are freed.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     arena: Arc<Arena>,
-    /// First address the program sees.
+    /// First address for the program.
     address: usize,
     size: usize,
-    /// First of the pages, as the emulator reaches them.
+    /// First byte of the pages, as the emulator accesses them.
     pages: NonNull<u8>,
     pages_bytes: usize,
-    /// From the first of the pages to the first byte of the program.
+    /// Offset of the program's first byte in the pages.
     offset: usize,
-    /// The pages of a card's memory; None for host memory, whose pages are the arena's.
+    /// Pages of a card's memory. `None` for host memory, which uses the pages of the arena.
     backing: Option<Backing>,
     reach: AddressAccess,
 }
 
-// SAFETY: the pages belong to this value alone; they are touched by copying bytes, and no references are made.
+// SAFETY: this value owns the pages. All access copies bytes and creates no references.
 unsafe impl Send for Guarded {}
 // SAFETY: as above.
 unsafe impl Sync for Guarded {}
@@ -137,14 +144,14 @@ unsafe impl Sync for Guarded {}
 /// A damaged red zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damage {
-    /// First changed byte, counted from the first byte of the allocation.
+    /// First changed byte, relative to the first byte of the allocation.
     pub(crate) first: isize,
-    /// Last changed byte, counted likewise.
+    /// Last changed byte, relative to the first byte of the allocation.
     pub(crate) last: isize,
 }
 
 impl Guarded {
-    /// `size` bytes (more than 0) of fresh memory; those of a card in `store`, if there is one.
+    /// Maps `size` bytes (more than 0) of fresh memory. Memory of a card uses `store`, if given.
     ///
     /// # Errors
     /// The system refuses the mapping.
@@ -160,10 +167,11 @@ impl Guarded {
         let slack = 2 * ZONE_BYTES + step;
         let pages_bytes =
             size.checked_add(slack).and_then(|bytes| bytes.checked_next_multiple_of(page)).ok_or_else(too_large)?;
-        // As near to the end of the pages as the zone and the alignment allow: what follows is out of reach.
+        // Place the bytes as near to the end of the pages as red zone and alignment allow. The next
+        // page is inaccessible.
         let latest = pages_bytes - ZONE_BYTES - size;
         let offset = (latest - arena.alignment) / step * step + arena.alignment;
-        // One page before, one behind.
+        // One inaccessible page on each side.
         let first_page = arena.reserve(pages_bytes + 2 * page)? + page;
         let mut backing = match reach {
             AddressAccess::CardOnly => Some(Backing::new(pages_bytes, store)?),
@@ -174,7 +182,7 @@ impl Guarded {
             None => {
                 let pages = std::ptr::with_exposed_provenance_mut::<u8>(first_page);
                 let access = libc::PROT_READ | libc::PROT_WRITE;
-                // SAFETY: whole pages that `reserve` has just given to this value alone.
+                // SAFETY: `reserve` has just reserved these whole pages for this value alone.
                 if unsafe { libc::mprotect(pages.cast(), pages_bytes, access) } != 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -188,17 +196,16 @@ impl Guarded {
         Ok(guarded)
     }
 
-    /// First address the program sees.
     pub(crate) fn address(&self) -> usize {
         self.address
     }
 
-    /// First byte as the emulator reaches it.
+    /// Returns the first byte as the emulator accesses it.
     pub(crate) fn bytes(&self) -> NonNull<u8> {
         self.at(self.offset)
     }
 
-    /// Where that is in the store; None if it is in none.
+    /// Returns the offset of the first byte in the store. `None` without a store.
     pub(crate) fn place(&self) -> Option<u64> {
         self.backing.as_ref().and_then(Backing::at).map(|at| at + self.offset as u64)
     }
@@ -218,13 +225,14 @@ impl Guarded {
             for start in range.clone().step_by(block.len()) {
                 let len = block.len().min(range.end - start);
                 let into = self.at(self.offset + start);
-                // SAFETY: `start + len` is at most the size, so the target lies in the pages; the block is 4096 bytes.
+                // SAFETY: `start + len` is at most the size, so the target is inside the pages. The
+                // block has 4096 bytes.
                 unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), into.as_ptr(), len) };
             }
         }
     }
 
-    /// What was written beside the program's bytes.
+    /// Returns the bytes written in the red zones.
     pub(crate) fn damage(&self) -> Option<Damage> {
         let zones = self.zones();
         let mut changed = zones.into_iter().flatten().filter(|at| self.zone_byte(*at) != ZONE);
@@ -234,27 +242,28 @@ impl Guarded {
         Some(Damage { first: from_start(first), last: from_start(last) })
     }
 
-    /// Makes the red zones whole again, so that the same damage is reported once.
+    /// Restores the red zones, so that damage is reported once.
     pub(crate) fn fill_zones(&self) {
         for zone in self.zones() {
-            // SAFETY: zones lie in the pages.
+            // SAFETY: red zones are inside the pages.
             unsafe { std::ptr::write_bytes(self.at(zone.start).as_ptr(), ZONE, zone.len()) };
         }
     }
 
-    /// The red zones as offsets into the pages.
+    /// Returns the red zones as offsets into the pages.
     fn zones(&self) -> [std::ops::Range<usize>; 2] {
         [self.offset - ZONE_BYTES..self.offset, self.offset + self.size..self.pages_bytes]
     }
 
     fn zone_byte(&self, offset: usize) -> u8 {
-        // SAFETY: `zones` gives offsets into the pages; volatile, because the program may write there at any time.
+        // SAFETY: `zones` returns offsets inside the pages. The read is volatile because the
+        // program may write at any time.
         unsafe { self.at(offset).as_ptr().read_volatile() }
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.pages_bytes, "offset {offset} leaves {} bytes of pages", self.pages_bytes);
-        // SAFETY: within the pages, or one past their end.
+        // SAFETY: the offset is inside the pages, or one past their end.
         unsafe { self.pages.add(offset) }
     }
 }
@@ -266,7 +275,8 @@ impl Drop for Guarded {
         }
         debug_assert!(self.arena.contains(self.address), "host memory is the arena's");
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: replaces exactly the pages this value has opened, which nobody uses any more.
+        // SAFETY: replaces exactly the pages that this value has opened and that nothing uses any
+        // more.
         let _ = unsafe { libc::mmap(self.pages.as_ptr().cast(), self.pages_bytes, libc::PROT_NONE, flags, -1, 0) };
     }
 }
@@ -313,13 +323,13 @@ mod tests {
         let guarded = Guarded::new(&arena, 100, AddressAccess::HostToo, None).expect("mapping");
         assert_eq!(guarded.damage(), None);
         for offset in [guarded.offset + 100, guarded.offset + 103] {
-            // SAFETY: within the pages, behind the 100 bytes.
+            // SAFETY: inside the pages, after the 100 bytes.
             unsafe { guarded.at(offset).as_ptr().write_volatile(1) };
         }
         assert_eq!(guarded.damage(), Some(Damage { first: 100, last: 103 }));
         guarded.fill_zones();
         assert_eq!(guarded.damage(), None);
-        // SAFETY: within the pages, before the first of the 100 bytes.
+        // SAFETY: inside the pages, before the first of the 100 bytes.
         unsafe { guarded.at(guarded.offset - 1).as_ptr().write_volatile(1) };
         assert_eq!(guarded.damage(), Some(Damage { first: -1, last: -1 }));
     }

@@ -1,9 +1,13 @@
-//! Sharing with other processes of the host: what is shared, with whom, and the keys that say so.
+//! Memory sharing with other processes of the host: exports, permitted importers, and keys.
 //!
-//! Input: exports of this process, keys of others. Output: a [`IpcRecord`] for each export, a file of memory that other
-//! processes of the same user find through `/proc`, and the bytes it stands for. Invariants: a key names process, file and
-//! a number nobody can guess, so a stale key is recognised; who is not on the list is refused, unless the exporter dropped
-//! the list. Does not: map anything (see `pages`), or share between hosts.
+//! Input: exports of this process, and keys of other processes. Output: an [`IpcRecord`] per
+//! export, and the exported bytes. The record is a memory file that processes of the same user open
+//! through `/proc`.
+//!
+//! Invariants: a key contains the process, the file and a secret, so a stale key is recognised.
+//! Processes that are not on the list are refused, unless the exporter disabled the list.
+//!
+//! Not here: mapping (see `pages`), and sharing between hosts.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,26 +20,26 @@ use crate::memory::pages::nameless_file;
 
 /// First number of a record.
 const MAGIC: u64 = u64::from_le_bytes(*b"ascndipc");
-/// Numbers of a record before the list of processes.
+/// Numbers in a record before the process list.
 const FIELDS: usize = 10;
-/// Processes one list can have.
+/// Maximum length of a process list.
 const MAX_PIDS: usize = 1024;
-/// First characters of a key.
+/// Prefix of a key.
 const KEY_MARK: &str = "ascend-emulator-ipc:";
-/// Characters of a key with its end.
+/// Length of a key with its terminator.
 pub(crate) const KEY_BYTES: usize = 65;
-/// Bits of the secret in a shareable handle, which has only 64 in all.
+/// Bits of the secret in a shareable handle, which has only 64 bits in total.
 const HANDLE_SECRET_BITS: u32 = 22;
 const HANDLE_FILE_BITS: u32 = 20;
 
-/// What is shared.
+/// Memory that is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exported {
-    /// The exporter's descriptor of the file with the bytes.
+    /// Exporter's file descriptor of the memory.
     pub(crate) file: u64,
-    /// First byte that may be mapped.
+    /// Offset of the first byte that may be mapped.
     pub(crate) at: u64,
-    /// From there to the first byte that is shared.
+    /// Distance from `at` to the first shared byte.
     pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) card: u64,
@@ -49,7 +53,7 @@ pub(crate) struct IpcRecord {
     name: Name,
 }
 
-/// Names a record.
+/// Identity of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) pid: u32,
@@ -66,7 +70,7 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl Name {
-    /// The name in a key.
+    /// Parses a key.
     pub(crate) fn of_key(key: &str) -> Result<Self, Failure> {
         let parse = || {
             let rest = key.strip_prefix(KEY_MARK)?;
@@ -84,7 +88,7 @@ impl Name {
         bytes
     }
 
-    /// The name in a shareable handle, whose secret is shorter.
+    /// Parses a shareable handle. Its secret is shorter than in a key.
     pub(crate) fn of_handle(handle: u64) -> Self {
         let file = (handle >> HANDLE_SECRET_BITS) & ((1 << HANDLE_FILE_BITS) - 1);
         let secret = handle & ((1 << HANDLE_SECRET_BITS) - 1);
@@ -92,7 +96,6 @@ impl Name {
         Self { pid: pid as u32, descriptor: file as u32, secret }
     }
 
-    /// The shareable handle.
     pub(crate) fn handle(self) -> u64 {
         let secret = self.secret & ((1 << HANDLE_SECRET_BITS) - 1);
         u64::from(self.pid) << (HANDLE_SECRET_BITS + HANDLE_FILE_BITS)
@@ -100,7 +103,7 @@ impl Name {
             | secret
     }
 
-    /// Whether this process made it.
+    /// Returns whether this process created the record.
     pub(crate) fn is_own(self) -> bool {
         self.pid == std::process::id()
     }
@@ -111,10 +114,10 @@ impl Name {
 }
 
 impl IpcRecord {
-    /// A new export. Without `validates` every process may import it.
+    /// Creates an export. Without `validates`, every process may import it.
     ///
     /// # Errors
-    /// The host has no file for it.
+    /// The host cannot create a memory file.
     pub(crate) fn new(shared: Exported, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         let descriptor = file.as_raw_fd().cast_unsigned();
@@ -131,7 +134,7 @@ impl IpcRecord {
         self.name
     }
 
-    /// Adds processes to the list of those that may import it.
+    /// Adds processes to the list of permitted importers.
     ///
     /// # Errors
     /// The list is full.
@@ -148,12 +151,12 @@ impl IpcRecord {
         })
     }
 
-    /// Importers that have not closed it.
+    /// Returns the number of open imports.
     pub(crate) fn importers(&self) -> Result<u64, Failure> {
         Ok(self.fields()?[9])
     }
 
-    /// One more importer, or one fewer.
+    /// Adds `change` to the number of open imports.
     pub(crate) fn count_importer(&self, change: i64) -> Result<(), Failure> {
         self.locked(|record| {
             let importers = record.fields()?[9].saturating_add_signed(change);
@@ -161,10 +164,11 @@ impl IpcRecord {
         })
     }
 
-    /// Opens an export of this or another process, with the file of its bytes.
+    /// Opens an export of any process, with the file that contains its bytes.
     ///
     /// # Errors
-    /// The exporter has ended or closed it, the key is stale, or this process is not on the list.
+    /// The exporter has ended or closed the export, the key is stale, or this process is not on the
+    /// list.
     pub(crate) fn open(name: Name) -> Result<(Self, Exported, File), Failure> {
         let gone = |what: &str| {
             invalid(format!(
@@ -214,7 +218,7 @@ impl IpcRecord {
         Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
     }
 
-    /// Runs `change` while no other process changes the record.
+    /// Runs `change` with the record locked against other processes.
     fn locked(&self, change: impl FnOnce(&Self) -> Result<(), Failure>) -> Result<(), Failure> {
         self.file.lock().map_err(|error| host(&error))?;
         let outcome = change(self);

@@ -1,19 +1,20 @@
-//! What is kept of memory from one call to the next, until any memory goes.
+//! Invalidation of cached spans when memory is freed.
 //!
-//! Input: who keeps spans, and the generation of memory in which they were found. Output: the generation, which ends when
-//! memory goes; then everyone lets go. Invariant: nothing found in a generation that has ended stays kept, so freed memory is
-//! not held mapped by who may never come back. Does not: know which memory went; generations end seldom.
+//! Input: owners of cached spans, and the memory generation in which they found them. Output: a
+//! generation number that changes when memory is freed; all owners then drop their spans.
+//! Invariant: no span from an old generation stays cached, so an idle owner does not keep freed
+//! memory mapped. Not here: which memory was freed. Generations change rarely.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-/// Something that keeps spans, and with them their memory mapped.
+/// A cache of spans, which keep their memory mapped.
 pub(crate) trait Keeper: std::fmt::Debug + Send + Sync {
-    /// Drops them: some memory of the machine goes.
+    /// Drops the cached spans because some memory of the machine is freed.
     fn let_go(&self);
 }
 
-/// Everyone who keeps spans of one machine's memory.
+/// The caches of spans of one machine's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
     generation: AtomicU64,
@@ -21,12 +22,13 @@ pub(crate) struct Keepers {
 }
 
 impl Keepers {
-    /// Memory that was found in order while this was the same is still there.
+    /// Returns the current generation. Memory found in this generation still exists.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Lets `keeper` keep what it found in `generation`, until that ends.
+    /// Registers a cache filled in `generation`. If that generation has ended, the cache is cleared
+    /// at once.
     pub(crate) fn keep(&self, generation: u64, keeper: Weak<dyn Keeper>) {
         let mut all = self.lock();
         if self.generation() != generation {
@@ -35,7 +37,7 @@ impl Keepers {
             return;
         }
         if all.len() == all.capacity() {
-            // Before it grows: some may be no more.
+            // Remove dropped caches before the list grows.
             all.retain(|keeper| keeper.strong_count() > 0);
             let left = all.len();
             all.reserve(left + 1);
@@ -43,7 +45,7 @@ impl Keepers {
         all.push(keeper);
     }
 
-    /// Ends the generation: what was found in order has to be looked at again.
+    /// Ends the generation and clears all caches.
     pub(crate) fn end_generation(&self) {
         let all = {
             let mut all = self.lock();

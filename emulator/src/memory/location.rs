@@ -1,9 +1,8 @@
-//! Whose memory bytes are.
+//! Locations of memory: card or host.
 
-/// Where an allocation lives.
+/// The location of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// Memory of a card.
     Card(u32),
     /// Page-locked host memory.
     Host,

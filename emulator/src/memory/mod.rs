@@ -1,9 +1,15 @@
-//! The bytes of cards and hosts: where they are, who may reach them, and how they are copied.
+//! Memory of cards and hosts: allocation, access and copies.
 //!
-//! Input: sizes, addresses, names of memory in other processes. Output: allocations and [spans](raw::RawSpan) of them, which
-//! keep them mapped. Invariants: device memory lies in its store from birth, and a place is for ever; whoever holds a span
-//! holds its bytes, so nothing is read after it is unmapped; what another process or a signal handler may touch is touched
-//! by copying bytes or by atomics. Does not: order accesses (see `strict`), or know streams and collectives.
+//! Input: sizes, addresses, names of memory in other processes. Output: allocations and
+//! [spans](raw::RawSpan) of them, which keep them mapped.
+//!
+//! Invariants:
+//! - Device memory is in its store from allocation to free, and never moves.
+//! - A span keeps its bytes mapped, so nothing reads unmapped memory.
+//! - Memory that another process or a signal handler may access is accessed by copying bytes or by
+//!   atomics.
+//!
+//! Not here: the order of accesses (see `strict`), streams and collectives.
 
 pub(crate) mod access;
 pub(crate) mod allocation_table;

@@ -1,10 +1,13 @@
-//! Pages: address ranges of this process and the files whose bytes appear in them.
+//! Pages: address ranges of this process, and the files mapped there.
 //!
-//! Input: lengths, files, offsets. Output: a [`Range`] of addresses that shows bytes of a file, blank pages or nothing, a
-//! [`Store`] of bytes that several ranges, of this process or of others, can show at once, and a [`Backing`] for memory that
-//! stays where it is made. Invariants: a range is unmapped when it is dropped and not before, so an address in it never shows
-//! foreign memory; bytes of a store are zero when they are taken, and no offset is given out twice. Does not: know cards,
-//! allocations or who may see what (see `store`, `virtual_memory`, `ipc`).
+//! Input: lengths, files, offsets. Output: a [`Range`] of addresses that maps a file, blank pages
+//! or nothing; a [`Store`] of bytes that several ranges and processes can map at once; a
+//! [`Backing`] for memory that never moves.
+//!
+//! Invariants: dropping a range unmaps it, and nothing else does, so its addresses never show
+//! foreign memory. New bytes of a store are zero, and a store never reuses an offset.
+//!
+//! Not here: cards, allocations and permissions (see `store`, `virtual_memory`, `ipc`).
 #![expect(unsafe_code, reason = "mappings are made by system calls")]
 
 use std::fs::File;
@@ -15,45 +18,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// Every mapping here is a multiple of this: the largest page size in common use.
+/// Granularity of all mappings here: the largest page size in common use.
 pub(crate) const PAGE_BYTES: usize = 1 << 16;
 
-/// Bytes of a page of this system: 4 KiB, on many aarch64 systems 64 KiB.
+/// Returns the page size of this system: 4 KiB, or 64 KiB on many aarch64 systems.
 pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// From this size on memory is asked for in huge pages: touching it first costs a tenth, and what it may take beyond what is
-/// touched, up to two of them, is little beside it.
+/// Size from which memory uses huge pages. The first access then costs a tenth. At most two huge
+/// pages of memory are wasted.
 const HUGE_FROM_BYTES: usize = 32 << 20;
-/// What huge pages begin at multiples of where pages are of 4 KiB; those of larger pages are larger than most buffers.
+/// Alignment of huge pages on systems with 4 KiB pages. On systems with larger pages, huge pages
+/// exceed most buffers.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Addresses of this process, all of one mapping call at first.
+/// Addresses of this process that one call mapped.
 #[derive(Debug)]
 pub(crate) struct Range {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a range owns its addresses; what is read and written through them goes through spans that copy bytes.
+// SAFETY: a range owns its addresses. Reads and writes go through spans that copy bytes.
 unsafe impl Send for Range {}
 // SAFETY: as above; mapping over a part of the range is a system call.
 unsafe impl Sync for Range {}
 
-/// What a part of a range shall show.
+/// The content to map into a part of a range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PageContent<'a> {
-    /// Bytes of a file from an offset on, for reading and writing.
+    /// Bytes of a file from an offset on, readable and writable.
     File(&'a File, u64),
-    /// Zero pages of its own, for reading and writing; they cost nothing until they are touched.
+    /// Private zero pages, readable and writable. They use no memory until they are touched.
     Blank,
-    /// Nothing: an access faults.
+    /// No content: an access faults.
     Nothing,
 }
 
 impl Range {
-    /// `len` bytes at a multiple of `alignment` (a power of two, at least a page); they show nothing.
+    /// Reserves `len` inaccessible bytes at a multiple of `alignment` (a power of two, at least a
+    /// page).
     ///
     /// # Errors
     /// The operating system has no such range left.
@@ -61,9 +66,10 @@ impl Range {
         let wanted = len.checked_add(alignment).ok_or(io::ErrorKind::OutOfMemory)?;
         let first = map(std::ptr::null_mut(), wanted, PageContent::Nothing)?;
         let head = first.addr().get().next_multiple_of(alignment) - first.addr().get();
-        // SAFETY: `head < alignment`, so the result is within the `len + alignment` bytes just mapped.
+        // SAFETY: `head < alignment`, so the result is inside the `len + alignment` bytes just
+        // mapped.
         let base = unsafe { first.add(head) };
-        // SAFETY: `head + len <= wanted`, so this is at most the end of what was mapped.
+        // SAFETY: `head + len <= wanted`, so the result is at most the end of the mapping.
         let tail = unsafe { base.add(len) };
         unmap(first, head);
         unmap(tail, wanted - head - len);
@@ -74,18 +80,17 @@ impl Range {
         self.base
     }
 
-    /// Length in bytes.
     pub(crate) fn len_bytes(&self) -> usize {
         self.len
     }
 
-    /// Lets `len` bytes at `offset` (both multiples of a page) show something else, in one step.
+    /// Maps other content into `len` bytes at `offset` (both multiples of a page), atomically.
     ///
     /// # Errors
     /// The operating system refuses.
     ///
     /// # Panics
-    /// When the part leaves the range.
+    /// The part exceeds the range.
     pub(crate) fn show(&self, offset: usize, len: usize, what: PageContent<'_>) -> io::Result<()> {
         assert!(offset <= self.len && len <= self.len - offset, "part {offset}+{len} leaves {} bytes", self.len);
         // SAFETY: `offset <= self.len`, so the address stays within the range.
@@ -100,7 +105,7 @@ impl Drop for Range {
     }
 }
 
-/// Maps `len` bytes; over whatever is at `place`, which the caller owns, or anywhere when it is NULL.
+/// Maps `len` bytes over the caller's mapping at `place`, or anywhere if `place` is NULL.
 fn map(place: *mut u8, len: usize, what: PageContent<'_>) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -112,7 +117,8 @@ fn map(place: *mut u8, len: usize, what: PageContent<'_>) -> io::Result<NonNull<
         PageContent::Nothing => (libc::PROT_NONE, anonymous, -1, 0),
     };
     let at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: with `MAP_FIXED` the caller owns the addresses, without it the system picks free ones.
+    // SAFETY: with `MAP_FIXED` the caller owns the addresses, without it the system chooses free
+    // ones.
     let found = unsafe { libc::mmap(place.cast(), len, access, flags | fixed, file, at) };
     if found == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -128,31 +134,30 @@ fn unmap(base: NonNull<u8>, len: usize) {
     }
 }
 
-/// Bytes that live in a file without a name, so that several ranges can show them.
+/// Bytes in an unnamed file, so that several ranges can map them.
 #[derive(Debug)]
 pub(crate) struct Store {
     file: File,
-    /// Where the next part begins. Offsets are never used twice; what is given back takes no memory.
+    /// Offset of the next part. Offsets are never reused; freed parts use no memory.
     next: Mutex<u64>,
 }
 
 impl Store {
-    /// An empty store.
+    /// Creates an empty store.
     ///
     /// # Errors
-    /// The operating system has no file for it.
+    /// The operating system cannot create the file.
     pub(crate) fn new() -> io::Result<Self> {
         let file = nameless_file()?;
         forbid_shrinking(&file)?;
         Ok(Self { file, next: Mutex::new(0) })
     }
 
-    /// The file, for showing.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Offset of `len` new zero bytes.
+    /// Allocates `len` zero bytes and returns their offset.
     ///
     /// # Errors
     /// The file cannot grow.
@@ -165,37 +170,37 @@ impl Store {
         Ok(at)
     }
 
-    /// Gives the memory of a part back; ranges that still show it read zeros.
+    /// Frees the memory of a part. Ranges that still map it read zeros.
     pub(crate) fn give(&self, at: u64, len: usize) {
         punch(&self.file, at, len.next_multiple_of(PAGE_BYTES) as u64);
     }
 }
 
-/// What memory of this size begins at a multiple of.
+/// Returns the alignment for memory of this size.
 fn alignment_of(len: usize) -> usize {
     if len < HUGE_FROM_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES }
 }
 
-/// Zero bytes at addresses of their own, where they stay until this is dropped.
+/// Zero bytes at fixed addresses, mapped until the value is dropped.
 #[derive(Debug)]
 pub(crate) enum Backing {
-    /// Pages of this process.
+    /// Private pages of this process.
     Own(MmapMut),
-    /// A part of a store, which other processes can show too.
+    /// A part of a store, which other processes can map too.
     Stored { range: Range, store: Arc<Store>, at: u64 },
 }
 
 impl Backing {
-    /// `len` bytes (more than 0), page-aligned; in `store`, or of this process alone.
+    /// Maps `len` bytes (more than 0), page-aligned, in `store` or as private memory.
     ///
     /// # Errors
-    /// The operating system has no memory or no addresses for it.
+    /// The operating system has no memory or addresses left.
     pub(crate) fn new(len: usize, store: Option<&Arc<Store>>) -> io::Result<Self> {
         let Some(store) = store else {
             let pages = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
             #[cfg(target_os = "linux")]
             if len >= HUGE_FROM_BYTES {
-                // Where the system refuses, small pages serve as well, and only take longer to be touched first.
+                // If the system refuses, small pages work too. Only the first access is slower.
                 let _refused = pages.advise(memmap2::Advice::HugePage);
             }
             return Ok(Self::Own(pages));
@@ -203,7 +208,7 @@ impl Backing {
         let len = len.checked_next_multiple_of(PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let range = Range::reserve(len, alignment_of(len))?;
         let at = store.take(len)?;
-        // From here on, whatever fails gives the bytes back.
+        // From here on, any failure frees the bytes by dropping `backing`.
         let backing = Self::Stored { range, store: Arc::clone(store), at };
         if let Self::Stored { range, .. } = &backing {
             range.show(0, len, PageContent::File(store.file(), at))?;
@@ -215,7 +220,6 @@ impl Backing {
         Ok(backing)
     }
 
-    /// Where its first byte is mapped.
     pub(crate) fn base(&mut self) -> io::Result<NonNull<u8>> {
         match self {
             Self::Own(pages) => NonNull::new(pages.as_mut_ptr()).ok_or_else(|| io::ErrorKind::OutOfMemory.into()),
@@ -223,7 +227,7 @@ impl Backing {
         }
     }
 
-    /// Where the first byte is in its store; None for pages of this process alone.
+    /// Returns the offset of the first byte in its store. `None` for private pages.
     pub(crate) fn at(&self) -> Option<u64> {
         match self {
             Self::Own(_) => None,
@@ -240,17 +244,17 @@ impl Drop for Backing {
     }
 }
 
-/// Asks for huge pages; many systems grant them to memory of one process only, and then small pages serve.
+/// Requests huge pages. Many systems grant them only to private memory; small pages then work too.
 #[cfg(target_os = "linux")]
 fn advise_huge(range: &Range) {
-    // SAFETY: advice about a mapping that this process owns.
+    // SAFETY: the call only advises about a mapping that this process owns.
     let _refused = unsafe { libc::madvise(range.base.as_ptr().cast(), range.len, libc::MADV_HUGEPAGE) };
 }
 
-/// A file of memory without a name, gone with its last user.
+/// Creates an unnamed memory file that disappears with its last user.
 ///
 /// # Errors
-/// The operating system has none left.
+/// The operating system cannot create another file.
 #[cfg(target_os = "linux")]
 pub(crate) fn nameless_file() -> io::Result<File> {
     use std::os::fd::FromRawFd;
@@ -260,27 +264,28 @@ pub(crate) fn nameless_file() -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// A process that shrank it would kill others that show it at their next access.
+/// Forbids shrinking: a process that shrank the file would kill other processes at their next
+/// access.
 #[cfg(target_os = "linux")]
 fn forbid_shrinking(file: &File) -> io::Result<()> {
     use rustix::fs::SealFlags;
     Ok(rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::SEAL)?)
 }
 
-/// Whether a file of memory may become shorter.
+/// Returns whether a memory file may become shorter.
 ///
 /// # Errors
-/// It is no file of memory.
+/// The file is not a memory file.
 #[cfg(target_os = "linux")]
 pub(crate) fn may_shrink(file: &File) -> io::Result<bool> {
     Ok(!rustix::fs::fcntl_get_seals(file)?.contains(rustix::fs::SealFlags::SHRINK))
 }
 
-/// Elsewhere files have no seals, and processes do not open each other's.
+/// Other systems have no file seals, and processes there do not open each other's files.
 #[cfg(not(target_os = "linux"))]
 fn forbid_shrinking(_file: &File) -> io::Result<()> {
     Ok(())
@@ -291,10 +296,10 @@ pub(crate) fn may_shrink(_file: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// A file without a name, gone with its last user.
+/// Creates an unnamed file that disappears with its last user.
 ///
 /// # Errors
-/// The folder for temporary files cannot be written.
+/// The folder for temporary files is not writable.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn nameless_file() -> io::Result<File> {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -315,7 +320,7 @@ fn punch(file: &File, at: u64, len: u64) {
     debug_assert_eq!(code, 0, "fallocate: {}", io::Error::last_os_error());
 }
 
-/// Elsewhere the bytes stay in the file until it goes.
+/// On other systems, the bytes stay in the file until it is removed.
 #[cfg(not(target_os = "linux"))]
 fn punch(_file: &File, _at: u64, _len: u64) {}
 
@@ -327,7 +332,7 @@ mod tests {
 
     fn byte(range: &Range, offset: usize) -> u8 {
         assert!(offset < range.len_bytes());
-        // SAFETY: within the range, and the test shows something there.
+        // SAFETY: inside the range, and the test has mapped content there.
         let at = unsafe { range.base().add(offset) };
         // SAFETY: as above.
         unsafe { at.read_volatile() }

@@ -1,11 +1,17 @@
-//! Memory of another process on this host, reached in place.
+//! Direct access to the memory of another process on this host.
 //!
-//! Input: the store of a peer (see `pages::Store`), as a file of the peer's, and buffers in it. Output: spans that read and
-//! write the peer's own bytes. A buffer lies in the store at one place, or (addresses that the peer mapped by hand, memory
-//! that it imported) in parts of several files, of which the peer keeps a list in its store ([`Parts`]). Invariants: a store
-//! never shrinks (it is sealed, and refused if it is not) and never gives out an offset twice, so a span stays readable
-//! whatever the peer does, even after its end, and what a list's offset names never changes; a place beyond the store is
-//! refused. Does not: order accesses; a collective's ranks have all reached it before any of their memory is touched.
+//! Input: a peer's store (see `pages::Store`) as a file of that process, and buffers in it. Output:
+//! spans that read and write the peer's bytes. Most buffers are at one location in the store.
+//! Memory that the peer mapped explicitly or imported consists of parts of several files; the peer
+//! keeps a list of the parts in its store ([`Parts`]).
+//!
+//! Invariants:
+//! - A store never shrinks (an unsealed file is refused) and never reuses an offset. A span
+//!   therefore stays readable even after the peer ends, and a list's offset always names the same
+//!   parts.
+//! - A location beyond the store is refused.
+//!
+//! Not here: the order of accesses. All ranks reach a collective before their memory is accessed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,16 +28,16 @@ use super::place::FIELDS;
 use super::raw::{Allocation, RawSpan};
 use crate::memory::place::{PeerBuffer, Place};
 
-/// A peer's store.
+/// The store of a peer.
 #[derive(Debug)]
 pub(crate) struct PeerMemory {
     pid: u32,
     file: File,
-    /// The store from its start, as far as it was needed.
+    /// Mapping of the store from its start, as long as needed so far.
     shown: Mutex<Option<Arc<Range>>>,
-    /// What lists name, by the lists' offsets.
+    /// Mapped parts, by the offset of their list.
     listed: Mutex<BTreeMap<u64, Arc<Range>>>,
-    /// How long the store was when that was last asked; it never shrinks.
+    /// Last known length of the store. A store never shrinks.
     len_bytes: AtomicU64,
 }
 
@@ -47,7 +53,7 @@ impl PeerMemory {
     /// Opens a peer's store.
     ///
     /// # Errors
-    /// This process may not, or it is no store.
+    /// This process lacks permission, or the file is not a store.
     pub(crate) fn open(lane: StoreAddress) -> io::Result<Self> {
         let file = open(lane.pid, lane.fd as u64)?;
         if may_shrink(&file)? {
@@ -57,10 +63,10 @@ impl PeerMemory {
         Ok(Self { pid: lane.pid, file, shown: Mutex::default(), listed: Mutex::default(), len_bytes })
     }
 
-    /// The bytes of a buffer.
+    /// Returns the bytes of a buffer.
     ///
     /// # Errors
-    /// It is beyond what the peer has, or the system has no addresses for it.
+    /// The buffer is beyond the peer's memory, or the system has no addresses left.
     pub(crate) fn buffer(&self, buffer: PeerBuffer) -> io::Result<RawSpan> {
         let (list, offset, len_bytes) = match buffer {
             PeerBuffer::Whole(place) => return self.span(place),
@@ -75,9 +81,9 @@ impl PeerMemory {
         Ok(Arc::new(part).span(0, len_bytes))
     }
 
-    /// What a list names, side by side.
+    /// Maps the parts of a list next to each other.
     fn listed(&self, list: Place) -> io::Result<Arc<Range>> {
-        /// Lists that are kept mapped. What else is mapped goes with its last span.
+        /// Maximum number of cached lists. Other mappings end with their last span.
         const KEPT: usize = 64;
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = listed.get(&list.at) {
@@ -104,12 +110,12 @@ impl PeerMemory {
         Ok(Arc::clone(listed.entry(list.at).or_insert(Arc::new(range))))
     }
 
-    /// The bytes at a place.
+    /// Returns the bytes at a location.
     ///
     /// # Errors
-    /// The place is beyond the store, or the system has no addresses for it.
+    /// The location is beyond the store, or the system has no addresses left.
     pub(crate) fn span(&self, place: Place) -> io::Result<RawSpan> {
-        /// Addresses taken at once; they cost nothing until they are touched.
+        /// Granularity of reserved addresses. They cost nothing until they are touched.
         const AHEAD_BYTES: usize = 1 << 32;
         let end = place.at.checked_add(place.len_bytes).filter(|end| *end <= u64::MAX >> 2);
         let within = |end: &u64| {
@@ -128,13 +134,14 @@ impl PeerMemory {
         let range = match &*shown {
             Some(range) if end <= range.len_bytes() => Arc::clone(range),
             _ => {
-                // As the peer's own: where its memory is of huge pages, it is seen in huge pages here too.
+                // Aligned like the peer's own mapping, so that its huge pages are huge pages here
+                // too.
                 let range = Range::reserve(end.next_multiple_of(AHEAD_BYTES), HUGE_PAGE_BYTES)?;
                 range.show(0, range.len_bytes(), PageContent::File(&self.file, 0))?;
                 Arc::clone(shown.insert(Arc::new(range)))
             }
         };
-        // It is of no card of this process.
+        // The memory belongs to no card of this process.
         let part = Arc::new(Allocation::part(&range, at, end - at, Location::Host, (None, 0)));
         Ok(part.span(0, end - at))
     }
@@ -198,11 +205,11 @@ mod tests {
     }
 }
 
-/// Where a process keeps the memory that others reach in place, as `/proc/PID/fd/FD`.
+/// Location of the store that a process shares with its peers, as `/proc/PID/fd/FD`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct StoreAddress {
     pub(crate) pid: u32,
     pub(crate) fd: i32,
-    /// Its bell in there.
+    /// Location of its notification word in the store.
     pub(crate) bell: Place,
 }

@@ -1,8 +1,8 @@
-//! Where bytes are in the memory that processes of a host share.
+//! Locations of bytes in the memory that processes of a host share.
 //!
-//! Input: offsets in a store, files. Output: what names bytes to other processes: a [`Place`] in a store, or a list of parts
-//! of files ([`Parts`]), kept in the store. Invariant: what a list's offset names never changes. Does not: reach the bytes (see
-//! `peer`).
+//! Input: offsets in a store, files. Output: locations that other processes understand: a [`Place`]
+//! in a store, or a list of file parts ([`Parts`]) in the store. Invariant: the offset of a list
+//! always names the same parts. Not here: access to the bytes (see `peer`).
 
 use std::fs::File;
 use std::io;
@@ -14,24 +14,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::pages::Store;
 
-/// Bytes in a process's store.
+/// A location in a process's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) at: u64,
     pub(crate) len_bytes: u64,
 }
 
-/// Where other processes of the host find a buffer.
+/// The location of a buffer for other processes of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PeerBuffer {
-    /// In the store, all of it at one place.
+    /// The buffer is contiguous in the store.
     Whole(Place),
-    /// `len_bytes` from `offset` on of what a list of parts names.
+    /// `len_bytes` from `offset` on in the parts of a list.
     Listed { list: Place, offset: u64, len_bytes: u64 },
 }
 
 impl PeerBuffer {
-    /// The `len_bytes` at `offset` of it.
+    /// Returns `len_bytes` of the buffer at `offset`.
     pub(crate) fn slice(self, offset: u64, len_bytes: u64) -> Self {
         match self {
             Self::Whole(place) => Self::Whole(Place { at: place.at + offset, len_bytes }),
@@ -40,7 +40,7 @@ impl PeerBuffer {
     }
 }
 
-/// A part of a file that a buffer has: whole pages.
+/// Whole pages of a file that belong to a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FilePart<'a> {
     pub(crate) file: &'a File,
@@ -48,10 +48,10 @@ pub(crate) struct FilePart<'a> {
     pub(crate) len_bytes: u64,
 }
 
-/// Numbers that a list has for a part: descriptor and inode of the file, offset, length.
+/// Numbers per part in a list: descriptor and inode of the file, offset, length.
 pub(super) const FIELDS: usize = 4;
 
-/// A list of parts in this process's store.
+/// A list of file parts in this process's store.
 #[derive(Debug)]
 pub(crate) struct Parts {
     store: Arc<Store>,
@@ -59,7 +59,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Writes a list for other processes. Its files stay open as long as anybody may read it.
+    /// Writes a list for other processes. The caller keeps the files open as long as any process
+    /// may read the list.
     ///
     /// # Errors
     /// The store cannot grow.
@@ -75,7 +76,7 @@ impl Parts {
         Ok(Arc::new(Self { store: Arc::clone(store), list }))
     }
 
-    /// The `len_bytes` at `offset` of what it lists.
+    /// Returns `len_bytes` at `offset` of the listed parts.
     pub(crate) fn buffer(&self, offset: u64, len_bytes: u64) -> PeerBuffer {
         PeerBuffer::Listed { list: self.list, offset, len_bytes }
     }

@@ -1,10 +1,14 @@
-//! Raw memory: the allocations behind device addresses and bounds-checked spans of them.
+//! Raw memory: allocations of device addresses, and bounds-checked spans of them.
 //!
-//! Input: sizes and, for pageable host memory, addresses the C caller vouches for. Output: [`RawSpan`], through which
-//! tasks read and write by copying, so that no reference to memory shared with other tasks ever exists.
-//! Invariants: a span keeps its allocation mapped, so memory freed while a task is queued stays readable; every access
-//! is checked against the span. Does not: know which addresses exist (see `store`) or order accesses (see `strict`):
-//! two unordered tasks on the same bytes race as they do on a card.
+//! Input: sizes and, for pageable host memory, addresses that the C caller guarantees. Output:
+//! [`RawSpan`]. Tasks read and write spans by copying, so no reference to shared memory ever
+//! exists.
+//!
+//! Invariants: a span keeps its allocation mapped, so memory freed while a task is queued stays
+//! readable. Every access is checked against the span.
+//!
+//! Not here: lookup of addresses (see `store`), and the order of accesses (see `strict`). Two
+//! unordered tasks on the same bytes race, as on a card.
 #![expect(unsafe_code, reason = "device memory is raw memory")]
 
 use std::io;
@@ -22,46 +26,48 @@ use crate::base::site::Site;
 use crate::memory::location::Location;
 use crate::memory::place::{Parts, PeerBuffer, Place};
 
-/// One allocation: pages the operating system commits when they are touched, in their place until it is dropped.
+/// One allocation. The operating system commits its pages on first access, and they never move.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    /// First address the program sees.
+    /// First address for the program.
     address: usize,
-    /// First byte as the emulator reaches it.
+    /// First byte as the emulator accesses it.
     bytes: NonNull<u8>,
     size: usize,
     location: Location,
     pages: Pages,
-    /// Bytes from its first one to the last that an upload has reached: most of the pages there are in memory.
+    /// Number of leading bytes that uploads have reached. Most of these pages are in memory.
     uploaded: AtomicUsize,
-    /// The call that freed it, in strict mode.
+    /// The call that freed the allocation, in strict mode.
     freed: OnceLock<Arc<Site>>,
 }
 
-/// What keeps the bytes mapped.
+/// The owner of the mapping.
 #[derive(Debug)]
 enum Pages {
-    /// Zero pages, at the program's addresses.
+    /// Zero pages at the program's addresses.
     Own(Backing),
-    /// A part of a range of addresses that other allocations have parts of too; where other processes find what the range
-    /// shows, and how far behind the start of that this part begins.
+    /// A part of a range that several allocations share. `parts` locates the range's content for
+    /// other processes; this part begins `before` bytes after its start.
     Part { _range: Arc<Range>, parts: Option<Arc<Parts>>, before: u64 },
-    /// Memory of the program, which keeps it mapped.
+    /// Registered memory, which the program keeps mapped.
     Registered,
-    /// Memory of strict mode.
     Guarded { pages: Guarded, known: Arc<KnownBuffer>, site: Arc<Site> },
 }
 
-// SAFETY: the pages belong to this value alone; access through `RawSpan` copies bytes and makes no references.
+// SAFETY: this value owns the pages. Access through `RawSpan` copies bytes and creates no
+// references.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
 
-/// The card lets kernels read this much past the end of an allocation (AscendCL guide, aclrtMalloc).
+/// Number of bytes that kernels may read past the end of an allocation (AscendCL guide,
+/// aclrtMalloc).
 const READABLE_PAST_END_BYTES: usize = 32;
 
 impl Allocation {
-    /// `size` bytes (more than 0), page-aligned; in `store`, where other processes reach them, or of this process alone.
+    /// Maps `size` bytes (more than 0), page-aligned, in `store`, which other processes can access,
+    /// or as private memory.
     ///
     /// # Errors
     /// The operating system refuses the mapping.
@@ -76,11 +82,11 @@ impl Allocation {
         Self { address, bytes, size, location, pages, uploaded: AtomicUsize::new(0), freed: OnceLock::new() }
     }
 
-    /// The `size` bytes at `offset` of a range, which shows memory of `location` there; `parts` is where other processes
-    /// find it, from `before` bytes ahead of the first on.
+    /// Creates an allocation from `size` bytes at `offset` of a range. `parts` locates the content
+    /// for other processes; it begins `before` bytes earlier.
     ///
     /// # Panics
-    /// When the part leaves the range.
+    /// The part exceeds the range.
     pub(crate) fn part(
         range: &Arc<Range>,
         offset: usize,
@@ -89,13 +95,13 @@ impl Allocation {
         (parts, before): (Option<Arc<Parts>>, usize),
     ) -> Self {
         assert!(offset <= range.len_bytes() && size <= range.len_bytes() - offset, "a part outside of its range");
-        // SAFETY: `offset` is within the range.
+        // SAFETY: `offset` is inside the range.
         let bytes = unsafe { range.base().add(offset) };
         let pages = Pages::Part { _range: Arc::clone(range), parts, before: before as u64 };
         Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, pages)
     }
 
-    /// Host memory the program registers.
+    /// Creates an allocation from host memory that the program registers.
     ///
     /// # Safety
     /// `size` bytes at `bytes` are valid for reads and writes until no task uses them any more.
@@ -103,7 +109,8 @@ impl Allocation {
         Self::of(bytes.as_ptr().expose_provenance(), bytes, size, Location::Host, Pages::Registered)
     }
 
-    /// Maps `size` bytes (more than 0) of strict mode: fresh, between red zones and, on a card, out of the host's reach.
+    /// Maps `size` bytes (more than 0) for strict mode: filled with a pattern, between red zones
+    /// and, on a card, not accessible to the host.
     ///
     /// # Errors
     /// The operating system refuses the mapping.
@@ -121,7 +128,7 @@ impl Allocation {
         Ok(Self::of(address, bytes, size, location, Pages::Guarded { pages, known, site }))
     }
 
-    /// Where its bytes are for other processes; None where they do not reach them.
+    /// Returns the location of the bytes for other processes. `None` if they cannot access them.
     pub(crate) fn place(&self) -> Option<PeerBuffer> {
         let (at, len_bytes) = match &self.pages {
             Pages::Own(backing) => (backing.at()?, self.size as u64),
@@ -132,7 +139,7 @@ impl Allocation {
         Some(PeerBuffer::Whole(Place { at, len_bytes }))
     }
 
-    /// The call that allocated it, in strict mode.
+    /// Returns the allocating call, in strict mode.
     pub(crate) fn site(&self) -> Option<&Arc<Site>> {
         match &self.pages {
             Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
@@ -140,7 +147,7 @@ impl Allocation {
         }
     }
 
-    /// What was written beside it since this was last asked; None outside strict mode.
+    /// Returns writes to the red zones since the last call. `None` outside strict mode.
     pub(crate) fn take_damage(&self) -> Option<Damage> {
         let Pages::Guarded { pages, .. } = &self.pages else { return None };
         let damage = pages.damage()?;
@@ -148,7 +155,8 @@ impl Allocation {
         Some(damage)
     }
 
-    /// In strict mode: what the fault handler knows of it, which should outlive it as long as its addresses matter.
+    /// Returns the fault handler's entry, in strict mode. Callers keep it as long as the addresses
+    /// must be recognised.
     pub(crate) fn known(&self) -> Option<Arc<KnownBuffer>> {
         match &self.pages {
             Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
@@ -156,42 +164,41 @@ impl Allocation {
         }
     }
 
-    /// In strict mode: the call at `site` has freed it.
+    /// Records the freeing call, in strict mode.
     pub(crate) fn retire(&self, site: &Arc<Site>) {
         let _ = self.freed.set(Arc::clone(site));
     }
 
-    /// The call that freed it, in strict mode.
     pub(crate) fn freed(&self) -> Option<&Arc<Site>> {
         self.freed.get()
     }
 
-    /// In strict mode: fills it with what freed memory holds, for queued work that still uses it.
+    /// Overwrites freed memory with a pattern, for queued work that still uses it. Does nothing
+    /// outside strict mode.
     pub(crate) fn poison_freed(&self) {
         if let Pages::Guarded { pages, .. } = &self.pages {
             pages.poison(FREED);
         }
     }
 
-    /// First address the program sees.
+    /// Returns the first address for the program.
     pub(crate) fn base(&self) -> usize {
         self.address
     }
 
-    /// Bytes asked for.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Card or host.
     pub(crate) fn location(&self) -> Location {
         self.location
     }
 
-    /// The span of `len` bytes at `offset`; the caller has checked both against [`Allocation::size`].
+    /// Returns the span of `len` bytes at `offset`. The caller has checked both against
+    /// [`Allocation::size`].
     ///
     /// # Panics
-    /// When the span would leave the allocation.
+    /// The span exceeds the allocation.
     pub(crate) fn span(self: &Arc<Self>, offset: usize, len: usize) -> RawSpan {
         assert!(offset <= self.size && len <= self.size - offset, "span {offset}+{len} leaves {} bytes", self.size);
         // SAFETY: `offset <= size`, and the mapping is longer than `size`.
@@ -200,31 +207,32 @@ impl Allocation {
     }
 }
 
-/// A run of bytes in device, page-locked or pageable memory.
+/// A contiguous range of bytes in device, page-locked or pageable memory.
 #[derive(Debug, Clone)]
 pub(crate) struct RawSpan {
     base: *mut u8,
     len: usize,
-    /// None: pageable host memory, which the C caller keeps alive until the task has run.
+    /// `None` for pageable host memory, which the C caller keeps alive until the task has run.
     owner: Option<Arc<Allocation>>,
 }
 
-// SAFETY: a span is an address range; all access copies bytes. Ordering between tasks is the program's duty, as on a card.
+// SAFETY: a span is an address range, and all access copies bytes. The program orders its tasks, as
+// on a card.
 unsafe impl Send for RawSpan {}
 // SAFETY: as above.
 unsafe impl Sync for RawSpan {}
 
 impl RawSpan {
-    /// A span of pageable host memory.
+    /// Returns a span of pageable host memory.
     ///
     /// # Safety
-    /// `address..address + len` is valid for the reads or writes the program asked for until the task that uses
+    /// `address..address + len` is valid for the requested reads or writes until the task that uses
     /// it has run.
     pub(crate) unsafe fn pageable(address: *mut u8, len: usize) -> Self {
         Self { base: address, len, owner: None }
     }
 
-    /// Card of a device span; None for host memory.
+    /// Returns the card of a device span. `None` for host memory.
     pub(crate) fn card(&self) -> Option<u32> {
         match self.owner.as_deref().map(Allocation::location) {
             Some(Location::Card(card)) => Some(card),
@@ -232,22 +240,22 @@ impl RawSpan {
         }
     }
 
-    /// Whether this is memory the program's own allocator gave it, which the emulator cannot check.
+    /// Returns whether the memory comes from the program's own allocator. The emulator cannot check
+    /// such memory.
     pub(crate) fn is_pageable(&self) -> bool {
         self.owner.is_none()
     }
 
-    /// Length in bytes.
     pub(crate) fn len_bytes(&self) -> usize {
         self.len
     }
 
-    /// First byte as the emulator reaches it, which is not always where the program does.
+    /// Returns the first byte as the emulator accesses it. The program may use another address.
     pub(crate) fn bytes(&self) -> *mut u8 {
         self.base
     }
 
-    /// First address the program sees.
+    /// Returns the first address for the program.
     pub(crate) fn address(&self) -> usize {
         match &self.owner {
             Some(owner) => owner.address + (self.base.addr() - owner.bytes.addr().get()),
@@ -255,46 +263,47 @@ impl RawSpan {
         }
     }
 
-    /// The allocation it lies in; None for pageable host memory.
+    /// Returns the allocation that contains the span. `None` for pageable host memory.
     pub(crate) fn allocation(&self) -> Option<&Arc<Allocation>> {
         self.owner.as_ref()
     }
 
-    /// The part of `len_bytes` at `offset_bytes`.
+    /// Returns `len_bytes` at `offset_bytes`.
     ///
     /// # Panics
-    /// When the part would leave the span.
+    /// The part exceeds the span.
     pub(crate) fn slice(&self, offset_bytes: usize, len_bytes: usize) -> Self {
         Self { base: self.at(offset_bytes, len_bytes), len: len_bytes, owner: self.owner.clone() }
     }
 
-    /// Whether the two spans share a byte.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (self.base.addr(), other.base.addr());
         self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
     }
 
-    /// Whether the two spans are the same bytes.
+    /// Returns whether both spans are the same bytes.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         self.base == other.base && self.len == other.len
     }
 
-    /// Copies out `into.len()` elements that start at `offset_bytes` (any alignment).
+    /// Copies `into.len()` elements from `offset_bytes` (any alignment).
     ///
     /// # Panics
-    /// When they would leave the span.
+    /// The elements exceed the span.
     pub(crate) fn read<T: Pod>(&self, offset_bytes: usize, into: &mut [T]) {
         let bytes = size_of_val(into);
         let from = self.at(offset_bytes, bytes);
-        // SAFETY: `at` checked the source; `into` is a live exclusive slice of an `Pod`, any bytes are a value.
+        // SAFETY: `at` checked the source. `into` is a live exclusive slice of a `Pod` type, for
+        // which any bytes are valid.
         unsafe { std::ptr::copy(from.cast_const(), into.as_mut_ptr().cast::<u8>(), bytes) };
     }
 
-    /// Reads a byte of every page of a part that will be written. A page that its process has shows up here together with its
-    /// neighbours when it is read first, but alone when it is written first: 16 times the faults.
+    /// Reads one byte of every page that will be written. If a shared page is read first, the
+    /// system maps it with its neighbours; if it is written first, alone, with 16 times the page
+    /// faults.
     ///
     /// # Panics
-    /// When the part leaves the span.
+    /// The part exceeds the span.
     pub(crate) fn touch(&self, offset_bytes: usize, len_bytes: usize) {
         for offset in (offset_bytes..offset_bytes + len_bytes).step_by(page_bytes()) {
             let mut byte = [0_u8];
@@ -303,10 +312,10 @@ impl RawSpan {
         }
     }
 
-    /// Copies `from` in, starting at `offset_bytes` (any alignment).
+    /// Copies `from` to `offset_bytes` (any alignment).
     ///
     /// # Panics
-    /// When it would leave the span.
+    /// The elements exceed the span.
     pub(crate) fn write<T: Pod>(&self, offset_bytes: usize, from: &[T]) {
         let bytes = size_of_val(from);
         let into = self.at(offset_bytes, bytes);
@@ -314,10 +323,10 @@ impl RawSpan {
         unsafe { std::ptr::copy(from.as_ptr().cast::<u8>(), into, bytes) };
     }
 
-    /// Copies `len_bytes` from `source`; the ranges may overlap.
+    /// Copies `len_bytes` from `source`. The ranges may overlap.
     ///
     /// # Panics
-    /// When either range leaves its span.
+    /// A range exceeds its span.
     pub(crate) fn copy_from(&self, offset_bytes: usize, source: &Self, source_offset_bytes: usize, len_bytes: usize) {
         let into = self.at(offset_bytes, len_bytes);
         let from = source.at(source_offset_bytes, len_bytes);
@@ -325,11 +334,12 @@ impl RawSpan {
         unsafe { std::ptr::copy(from.cast_const(), into, len_bytes) };
     }
 
-    /// As [`Self::copy_from`], of bytes of the host for an allocation, which cannot overlap and are not read soon: past the caches, but
-    /// for where no upload has been, as the system clears a page when it is first written, and it lies in the caches then.
+    /// Copies host bytes to an allocation like [`Self::copy_from`], but bypasses the caches,
+    /// because the bytes are not read soon. The first upload to a page uses the caches: the system
+    /// clears the page on the first write, so it is already cached.
     ///
     /// # Panics
-    /// When either range leaves its span, or they overlap.
+    /// A range exceeds its span, or the ranges overlap.
     pub(crate) fn upload_from(&self, offset_bytes: usize, source: &Self, source_offset_bytes: usize, len_bytes: usize) {
         let Some(owner) = &self.owner else {
             return self.copy_from(offset_bytes, source, source_offset_bytes, len_bytes);
@@ -341,11 +351,10 @@ impl RawSpan {
             return self.copy_from(offset_bytes, source, source_offset_bytes, len_bytes);
         }
         assert!(into.addr().abs_diff(from.addr()) >= len_bytes, "overlapping ranges of {len_bytes} bytes");
-        // SAFETY: both ranges were checked by `at`, and share no byte.
+        // SAFETY: `at` checked both ranges, and they do not overlap.
         unsafe { copy_streaming(from.cast_const(), into, len_bytes) };
     }
 
-    /// Sets every byte.
     pub(crate) fn fill(&self, value: u8) {
         // SAFETY: the span is valid for writes over its whole length.
         unsafe { std::ptr::write_bytes(self.base, value, self.len) };
@@ -357,7 +366,7 @@ impl RawSpan {
             "access {offset}+{len} leaves a span of {} bytes",
             self.len
         );
-        // SAFETY: `offset <= self.len`, so the result stays within the memory the span stands for.
+        // SAFETY: `offset <= self.len`, so the result stays inside the span's memory.
         unsafe { self.base.add(offset) }
     }
 }
@@ -365,7 +374,7 @@ impl RawSpan {
 /// Copies a text argument of a C function.
 ///
 /// # Safety
-/// `place` is NULL or a C string, as the C declaration demands.
+/// `place` is NULL or a C string, as the C declaration requires.
 ///
 /// # Errors
 /// `place` is NULL.
@@ -381,10 +390,10 @@ pub(crate) unsafe fn load_text(
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// Copies the elements of an array argument of a C function.
+/// Copies an array argument of a C function.
 ///
 /// # Safety
-/// `place` is NULL or valid for reading `count` values, as the C declaration demands.
+/// `place` is NULL or valid for reading `count` values, as the C declaration requires.
 ///
 /// # Errors
 /// `place` is NULL although `count` is not 0.

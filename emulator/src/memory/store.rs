@@ -1,11 +1,17 @@
-//! Addresses and accounts: which memory exists, on which card, and how much of it is left.
+//! Allocation and accounting: existing memory, its card, and the free capacity.
 //!
-//! Input: sizes to allocate, addresses to look up or free. Output: spans, or a failure that names the address, the
-//! allocation nearest to it and the card; in strict mode, freed memory and damaged red zones by the calls that made them.
-//! Invariants: allocations of one machine never overlap; what a card has handed out never exceeds its capacity; a card's
-//! account counts what the card would take, sizes rounded up to 32 bytes plus 32 (AscendCL guide, aclrtMalloc on Atlas A2).
-//! Memory of cards lies where it is made until it is freed: in the store, where other processes reach it, or in pages of this
-//! process alone, as the machine's configuration says once for all. Does not: commit memory, copy bytes, order anything.
+//! Input: sizes to allocate, addresses to look up or free. Output: spans, or a failure with the
+//! address, the nearest allocation and the card. Strict mode also names the calls that freed memory
+//! or damaged red zones.
+//!
+//! Invariants:
+//! - Allocations of one machine never overlap.
+//! - A card's used memory never exceeds its capacity. Sizes are rounded up to 32 bytes plus 32, as
+//!   on the card (AscendCL guide, aclrtMalloc on Atlas A2).
+//! - Memory of cards stays in place until it is freed: in the store, where other processes reach
+//!   it, or in private pages. The machine's configuration decides this once.
+//!
+//! Not here: committing pages, copying bytes, ordering accesses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,22 +37,21 @@ use crate::memory::place::PeerBuffer;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::virtual_memory::{Change, Virtual};
 
-/// Who is asked before memory is allocated.
+/// A hook that runs before an allocation.
 pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
-    /// `size` bytes are about to be allocated.
+    /// Runs before `size` bytes are allocated.
     ///
     /// # Errors
-    /// They must not be.
+    /// The allocation must fail.
     fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure>;
 }
 
-/// All allocations of one machine.
 #[derive(Debug)]
 pub(crate) struct Memory {
     table: Arc<RwLock<AllocationTable>>,
-    /// Taken before the table's lock where both are.
+    /// Locked before the table if both are locked.
     virtual_memory: RwLock<Virtual>,
-    /// Bytes that more than one mapping can show.
+    /// Bytes that several mappings can show.
     store: Arc<Store>,
     sharing: Sharing,
     keepers: Keepers,
@@ -54,10 +59,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Empty cards of `hbm_bytes` each, whose memory `sharing` says who reaches.
+    /// Creates the memory of empty cards with `hbm_bytes` each.
     ///
     /// # Errors
-    /// The host has no file for memory.
+    /// The host cannot create a memory file.
     pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
         let table = AllocationTable { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
@@ -73,21 +78,20 @@ impl Memory {
         })
     }
 
-    /// The same memory, watched as strict mode does; first addresses are odd multiples of `alignment` bytes.
+    /// Enables strict mode. First addresses are then odd multiples of `alignment` bytes.
     pub(crate) fn watched(self, alignment: usize) -> Self {
         self.write().quarantine = Some(Quarantine::new(alignment));
         self
     }
 
-    /// The same memory, which asks before it allocates.
     pub(crate) fn with_hook(self, hook: Arc<dyn AllocationHook>) -> Self {
         Self { hook: Some(hook), ..self }
     }
 
-    /// Allocates `size` bytes; `site` is the call that asks, which strict mode needs.
+    /// Allocates `size` bytes. Strict mode needs `site`, the requesting call.
     ///
     /// # Errors
-    /// Size 0; the card's memory is exhausted; the host refuses the mapping.
+    /// The size is 0, the card's memory is exhausted, or the host refuses the mapping.
     pub(crate) fn allocate(
         &self,
         size: usize,
@@ -124,7 +128,7 @@ impl Memory {
         Ok(allocation)
     }
 
-    /// Takes `count` bytes of a card for something that has no address.
+    /// Charges `count` bytes of a card for an object without an address.
     ///
     /// # Errors
     /// The card's memory is exhausted.
@@ -135,11 +139,11 @@ impl Memory {
         Ok(Charge::new(&self.table, card, share, count))
     }
 
-    /// Returns an allocation, named by its first address; its bytes stay mapped while a task still holds them. `site` is
-    /// the call that frees, which strict mode needs.
+    /// Frees the allocation that starts at `address`. Its bytes stay mapped while a task uses them.
+    /// Strict mode needs `site`, the freeing call.
     ///
     /// # Errors
-    /// No allocation starts there, or it is of the other kind.
+    /// No allocation starts there, or it needs the other free function.
     pub(crate) fn free(
         &self,
         address: usize,
@@ -174,7 +178,7 @@ impl Memory {
             _ => {}
         }
         let freed = table.remove(address, site);
-        // Unmapping can take long; others need the table.
+        // Unmapping can be slow, and other threads need the table.
         drop(table);
         self.keepers.end_generation();
         if let Some(freed) = &freed
@@ -185,7 +189,7 @@ impl Memory {
         Ok(freed)
     }
 
-    /// Returns everything a card has handed out (its last context is gone).
+    /// Frees all memory of a card after its last context is destroyed.
     pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<Site>>) {
         let mut table = self.write();
         let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
@@ -197,13 +201,13 @@ impl Memory {
         self.virtual_memory().reset_card(card);
     }
 
-    /// Allocations that exist, by address.
+    /// Returns the live allocations, by address.
     pub(crate) fn live(&self) -> Vec<Arc<Allocation>> {
         self.read().allocations.values().cloned().collect()
     }
 
-    /// Strict mode: one report for every allocation beside which something was written since this was last asked; `site`
-    /// is the call that looked.
+    /// Returns one report per allocation with damaged red zones since the last call, in strict
+    /// mode. `site` is the call that checks.
     pub(crate) fn take_damage(&self, site: Option<&Arc<Site>>) -> Vec<Report> {
         let table = self.read();
         if table.quarantine.is_none() {
@@ -212,16 +216,17 @@ impl Memory {
         table.allocations.values().filter_map(|allocation| damage_report(allocation, site)).collect()
     }
 
-    /// The span of `len` bytes at `address` when it lies in an allocation; None when the address is not known.
+    /// Returns the span of `len` bytes at `address`. `None` if the address is unknown.
     ///
     /// # Errors
-    /// The address is known but the span leaves its allocation.
+    /// The address is known, but the span exceeds its allocation.
     pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
         let table = self.read();
         let allocation = if let Some(allocation) = table.covering(address) {
             Arc::clone(allocation)
         } else if table.quarantine.as_ref().is_some_and(|quarantine| quarantine.arena.contains(address)) {
-            // In strict mode no memory of the program's own lies among the addresses of cards.
+            // In strict mode, the address ranges of cards contain no memory of the program's own
+            // allocator.
             let failure = Failure::new(code::PARAM_INVALID, table.describe(address));
             return Err(table.found(address, ReportKind::OutOfBounds, failure));
         } else {
@@ -246,10 +251,10 @@ impl Memory {
         Ok(Some(allocation.span(offset, len)))
     }
 
-    /// The span of `len` bytes of device memory at `address`.
+    /// Returns the span of `len` bytes of device memory at `address`.
     ///
     /// # Errors
-    /// The address is not device memory, or the span leaves its allocation.
+    /// The address is not device memory, or the span exceeds its allocation.
     pub(crate) fn device_span(&self, address: usize, len: usize) -> Result<RawSpan, Failure> {
         match self.find(address, len)? {
             Some(span) if span.card().is_some() => Ok(span),
@@ -261,20 +266,19 @@ impl Memory {
         }
     }
 
-    /// Who keeps spans between calls.
+    /// Returns the caches of spans to invalidate.
     pub(crate) fn keepers(&self) -> &Keepers {
         &self.keepers
     }
 
-    /// Account of each card.
     pub(crate) fn usage(&self) -> Vec<CardUsage> {
         self.read().cards.clone()
     }
 
-    /// Makes host memory of the program known as page-locked.
+    /// Registers host memory of the program as page-locked.
     ///
     /// # Errors
-    /// It overlaps memory this machine knows.
+    /// The memory overlaps known memory.
     pub(crate) fn register(&self, memory: Allocation) -> Result<(), Failure> {
         let (first, last) = (memory.base(), memory.base() + memory.size() - 1);
         let table = self.read();
@@ -292,7 +296,7 @@ impl Memory {
         self.virtual_memory().register(memory)
     }
 
-    /// Reserved addresses and physical memory, for changing them.
+    /// Returns the reserved addresses and physical memory for modification.
     pub(crate) fn virtual_memory(&self) -> Change<'_> {
         let changed = self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner);
         Change::new(changed, &self.keepers)
@@ -302,17 +306,17 @@ impl Memory {
         self.virtual_memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes that more than one mapping can show.
+    /// Returns the store with the bytes that several mappings can show.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// Who reaches the cards' memory.
+    /// Returns which processes can access the memory of cards.
     pub(crate) fn sharing(&self) -> Sharing {
         self.sharing
     }
 
-    /// Where other processes find the bytes of a span; None where they do not reach them.
+    /// Returns the location of a span for other processes. `None` if they cannot access it.
     pub(crate) fn place(&self, span: &RawSpan) -> Option<PeerBuffer> {
         let allocation = span.allocation()?;
         let offset = (span.address() - allocation.base()) as u64;
@@ -328,7 +332,7 @@ impl Memory {
     }
 }
 
-/// Which C function frees.
+/// The C function that frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FreedBy {
     Device,

@@ -1,11 +1,17 @@
-//! Virtual memory: reserved addresses, physical memory, and which of it appears where.
+//! Virtual memory: reserved addresses, physical memory, and mappings between them.
 //!
-//! Input: `aclrtReserveMemAddress`, `aclrtMallocPhysical`, `aclrtMapMem` and their opposites. Output: runs of mapped
-//! addresses, which the rest of the emulator finds like any allocation. Invariants: only physical memory counts against a
-//! card; adjacent mappings of a reservation are one run, so a buffer may cross them; physical memory goes when it is freed
-//! and no longer mapped (AscendCL guide, aclrtFreePhysical); an unmapped address is never taken for host memory.
-//! Where the guide is silent the strictest reading holds: a handle is mapped once at a time. Does not: share with other
-//! processes (see `ipc`).
+//! Input: `aclrtReserveMemAddress`, `aclrtMallocPhysical`, `aclrtMapMem` and their inverses.
+//! Output: contiguous ranges of mapped addresses, which the emulator finds like any allocation.
+//!
+//! Invariants:
+//! - Only physical memory counts against a card.
+//! - Adjacent mappings of a reservation form one range, so a buffer may cross them.
+//! - Physical memory is released when it is freed and no longer mapped (AscendCL guide,
+//!   aclrtFreePhysical).
+//! - An unmapped address is never taken for host memory.
+//! - Where the guide is silent, the strictest reading applies: a handle has one mapping at a time.
+//!
+//! Not here: sharing with other processes (see `ipc`).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,27 +30,27 @@ use crate::memory::pages::{PageContent, Range, Store};
 use crate::memory::place::{FilePart, Parts};
 use crate::memory::raw::Allocation;
 
-/// Addresses and physical memory are cut at multiples of this (AscendCL guide, aclrtMapMem: 2 MB pages).
+/// Granularity of addresses and physical memory (AscendCL guide, aclrtMapMem: 2 MB pages).
 pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;
-/// The same for `…HUGE1G` memory.
+/// Granularity of `…HUGE1G` memory.
 pub(crate) const GRANULARITY_1G_BYTES: usize = 1 << 30;
 
 /// Physical memory of a card.
 #[derive(Debug)]
 pub(crate) struct Physical {
     pub(crate) card: u32,
-    /// What the program asked for.
+    /// Size that the program requested.
     pub(crate) size: usize,
     pub(crate) granularity: usize,
     bytes: PhysicalBytes,
 }
 
-/// Where physical memory lives.
+/// The storage of physical memory.
 #[derive(Debug)]
 enum PhysicalBytes {
-    /// In this process's store; the charge is what it takes of the card.
+    /// Bytes in this process's store, charged to the card.
     Own { store: Arc<Store>, at: u64, len: usize, _charge: Charge },
-    /// In the store of another process, which pays for it.
+    /// Bytes in the store of another process, which is charged for them.
     Imported { file: File, at: u64 },
 }
 
@@ -57,10 +63,10 @@ impl Drop for PhysicalBytes {
 }
 
 impl Physical {
-    /// New memory of a card.
+    /// Allocates physical memory of a card.
     ///
     /// # Errors
-    /// The host has none left.
+    /// The host has no memory left.
     pub(crate) fn new(
         card: u32,
         size: usize,
@@ -74,12 +80,12 @@ impl Physical {
         Ok(Self { card, size, granularity, bytes })
     }
 
-    /// Memory of another process.
+    /// Wraps memory of another process.
     pub(crate) fn imported(card: u32, size: usize, granularity: usize, file: File, at: u64) -> Self {
         Self { card, size, granularity, bytes: PhysicalBytes::Imported { file, at } }
     }
 
-    /// The file its bytes are in, and where.
+    /// Returns the file with the bytes, and their offset.
     pub(crate) fn place(&self) -> (&File, u64) {
         match &self.bytes {
             PhysicalBytes::Own { store, at, .. } => (store.file(), *at),
@@ -87,7 +93,6 @@ impl Physical {
         }
     }
 
-    /// Whether it belongs to another process.
     pub(crate) fn is_imported(&self) -> bool {
         matches!(self.bytes, PhysicalBytes::Imported { .. })
     }
@@ -107,14 +112,15 @@ impl Mapping {
     }
 }
 
-/// Reserved addresses with what is mapped there, by first address.
+/// A reserved address range with its mappings, by first address.
 #[derive(Debug)]
 struct Reservation {
     range: Arc<Range>,
     mappings: BTreeMap<usize, Mapping>,
 }
 
-/// Memory of another process; the file stays open for others that reach the memory by it.
+/// Imported memory of another process. The file stays open for peers that access the memory through
+/// it.
 #[derive(Debug)]
 struct Imported {
     memory: Arc<Allocation>,
@@ -125,24 +131,24 @@ struct Imported {
 /// The virtual memory of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
-    /// Where other processes find lists of what is mapped; None when they reach nothing.
+    /// Store for lists of mapped parts, for other processes. `None` if they cannot access memory.
     lists: Option<Arc<Store>>,
     reservations: BTreeMap<usize, Reservation>,
-    /// Maximal runs of mapped addresses, by first address.
+    /// Maximal ranges of mapped addresses, by first address.
     runs: BTreeMap<usize, Arc<Allocation>>,
     physicals: BTreeMap<u64, Arc<Physical>>,
-    /// Host memory of the program that is registered, by first address.
+    /// Registered host memory of the program, by first address.
     registered: BTreeMap<usize, Arc<Allocation>>,
-    /// Memory of other processes, or this one's once more, by first address.
+    /// Imported memory, possibly this process's own, by first address.
     imported: BTreeMap<usize, Imported>,
-    /// First address of the allocation, and its record.
+    /// First address of each exported allocation, and its record.
     pub(crate) exports: Vec<(usize, IpcRecord)>,
-    /// By the number of the handle.
+    /// Records by handle number.
     physical_exports: BTreeMap<u64, IpcRecord>,
 }
 
-/// Virtual memory that is being changed. What was found before is let go when the change is done and before anybody sees
-/// it: earlier, somebody might find and keep what is about to change.
+/// Exclusive access for modification. Cached spans are invalidated when the change is complete but
+/// still locked. Earlier, a thread could cache memory that is about to change.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     changed: RwLockWriteGuard<'a, Virtual>,
@@ -150,7 +156,6 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// What is changed, and who keeps what was found in it.
     pub(crate) fn new(changed: RwLockWriteGuard<'a, Virtual>, keepers: &'a Keepers) -> Self {
         Self { changed, keepers }
     }
@@ -185,12 +190,13 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl Virtual {
-    /// Nothing yet; lists of what is mapped will be in `lists`.
+    /// Creates empty virtual memory. Lists of mapped parts will be written to `lists`.
     pub(crate) fn new(lists: Option<Arc<Store>>) -> Self {
         Self { lists, ..Self::default() }
     }
 
-    /// Where other processes find the parts of files that a range shows; None when they reach nothing.
+    /// Writes the list of the file parts in a range for other processes. Returns `None` if they
+    /// cannot access memory.
     ///
     /// # Errors
     /// The store cannot grow.
@@ -198,7 +204,7 @@ impl Virtual {
         self.lists.as_ref().map(|store| Parts::new(store, parts)).transpose()
     }
 
-    /// The mapped or registered memory that covers an address, or ends there.
+    /// Returns the mapped, registered or imported memory that contains an address or ends there.
     pub(crate) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
         let covering = |known: &'_ BTreeMap<usize, Arc<Allocation>>| {
             let (base, memory) = known.range(..=address).next_back()?;
@@ -213,17 +219,16 @@ impl Virtual {
         run.or_else(registered).or_else(imported)
     }
 
-    /// Keeps memory this process has imported.
     pub(crate) fn import(&mut self, memory: Allocation, record: IpcRecord, file: File) {
         self.imported.insert(memory.base(), Imported { memory: Arc::new(memory), record, _file: file });
     }
 
-    /// Keys under which an allocation is exported and not closed.
+    /// Returns the number of open exports of an allocation.
     pub(crate) fn exports_of(&self, base: usize) -> usize {
         self.exports.iter().filter(|(exported, _)| *exported == base).count()
     }
 
-    /// Closes an import of a key, or else the export.
+    /// Closes the import of a key, or else its export.
     pub(crate) fn close(&mut self, name: Name) -> Result<(), Failure> {
         let import = self.imported.iter().find(|(_, import)| import.record.name() == name).map(|(base, _)| *base);
         if let Some(base) = import {
@@ -244,7 +249,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// Exports physical memory, once.
+    /// Exports physical memory. A handle can be exported once.
     pub(crate) fn export_physical(&mut self, number: u64, validates: bool) -> Result<Name, Failure> {
         let physical = self.physical(number)?;
         if physical.is_imported() {
@@ -270,7 +275,7 @@ impl Virtual {
         Ok(name)
     }
 
-    /// Puts processes on the list of a shareable handle.
+    /// Adds processes to the list of a shareable handle.
     pub(crate) fn admit_physical(&self, handle: u64, pids: &[i32]) -> Result<(), Failure> {
         let export = self.physical_exports.values().find(|record| record.name().handle() == handle);
         let Some(record) = export else {
@@ -281,7 +286,8 @@ impl Virtual {
         record.admit(pids)
     }
 
-    /// How the memory at an address, which is no allocation, is given back; None when it is not known.
+    /// Returns how to free the memory at an address that is not an allocation. `None` if the
+    /// address is unknown.
     pub(crate) fn how_to_free(&self, address: usize) -> Option<&'static str> {
         match self.covering(address)?.location() {
             Location::Card(_) if self.imported.contains_key(&address) => {
@@ -292,7 +298,7 @@ impl Virtual {
         }
     }
 
-    /// Makes host memory of the program known.
+    /// Registers host memory of the program.
     pub(crate) fn register(&mut self, memory: Allocation) -> Result<(), Failure> {
         let (first, end) = (memory.base(), memory.base() + memory.size());
         let before = self.registered.range(..end).next_back();
@@ -308,7 +314,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// Forgets registered memory; queued work must not use it any more.
+    /// Unregisters host memory. Fails while queued work uses it.
     pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
         let Some(memory) = self.registered.get(&address) else {
             return Err(invalid(format!("ptr: {address:#x} is not registered; it must be that of aclrtHostRegister")));
@@ -321,7 +327,8 @@ impl Virtual {
         Ok(())
     }
 
-    /// What is wrong with an address that is reserved; None when it is not.
+    /// Describes the error for a reserved address without a mapping. `None` if the address is not
+    /// reserved.
     pub(crate) fn reserved(&self, address: usize) -> Option<String> {
         let (base, reservation) = self.reservations.range(..=address).next_back()?;
         let len = reservation.range.len_bytes();
@@ -345,7 +352,6 @@ impl Virtual {
         Ok(base)
     }
 
-    /// Gives reserved addresses back.
     pub(crate) fn release(&mut self, address: usize) -> Result<(), Failure> {
         let Some(reservation) = self.reservations.get(&address) else {
             return Err(invalid(format!(
@@ -364,23 +370,22 @@ impl Virtual {
         Ok(())
     }
 
-    /// Keeps physical memory under its handle's number.
     pub(crate) fn keep(&mut self, number: u64, physical: Physical) {
         self.physicals.insert(number, Arc::new(physical));
     }
 
-    /// The physical memory behind a handle.
+    /// Returns the physical memory of a handle.
     pub(crate) fn physical(&self, number: u64) -> Result<&Arc<Physical>, Failure> {
         self.physicals.get(&number).ok_or_else(|| HandleKind::Physical.gone(number))
     }
 
-    /// Frees a handle; the memory goes with its last mapping.
+    /// Frees a handle. The memory is released with its last mapping.
     pub(crate) fn free(&mut self, number: u64) -> Result<(), Failure> {
         self.physical_exports.remove(&number);
         self.physicals.remove(&number).map(|_| ()).ok_or_else(|| HandleKind::Physical.gone(number))
     }
 
-    /// The reservation all of `address..address + size` lies in.
+    /// Returns the reservation that contains `address..address + size`.
     fn reservation(&mut self, address: usize, size: usize) -> Result<(usize, &mut Reservation), Failure> {
         let found = self.reservations.range_mut(..=address).next_back();
         match found {
@@ -451,7 +456,8 @@ impl Virtual {
         Ok(())
     }
 
-    /// Removes the mapping that starts at an address; spans of queued work keep finding memory there, of no card.
+    /// Removes the mapping that starts at an address. If queued work still uses it, its spans read
+    /// blank pages of no card.
     pub(crate) fn unmap(&mut self, address: usize) -> Result<(), Failure> {
         let in_use = self.covering(address).is_some_and(|run| Arc::strong_count(run) > 1);
         let (base, reservation) = self.reservation(address, 0)?;
@@ -465,7 +471,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// The card of the mapping that is just `size` bytes at an address.
+    /// Returns the card of the mapping with exactly `size` bytes at an address.
     pub(crate) fn mapped_card(&mut self, address: usize, size: usize) -> Result<u32, Failure> {
         let (_, reservation) = self.reservation(address, size)?;
         match reservation.mappings.get(&address) {
@@ -481,7 +487,7 @@ impl Virtual {
         }
     }
 
-    /// Forgets all memory of a card (it was reset); reservations stay.
+    /// Removes all memory of a card after a reset. Reservations remain.
     pub(crate) fn reset_card(&mut self, card: u32) {
         let of_card = |(at, mapping): (&usize, &Mapping)| (mapping.physical.card == card).then_some(*at);
         let mapped: Vec<usize> = self
@@ -490,7 +496,8 @@ impl Virtual {
             .flat_map(|reservation| reservation.mappings.iter().filter_map(of_card))
             .collect();
         for address in mapped {
-            // The addresses are those of mappings, so only the host can refuse, and then the mapping stays.
+            // The addresses belong to mappings, so only the host can refuse. The mapping then
+            // remains.
             let _ = self.unmap(address);
         }
         self.physicals.retain(|_, physical| physical.card != card);
@@ -499,7 +506,7 @@ impl Virtual {
         self.imported.retain(|_, import| import.memory.location() != of_card);
     }
 
-    /// Cuts the mapped addresses of one reservation into runs anew. Spans made before keep the run they were made from.
+    /// Rebuilds the mapped ranges of one reservation. Existing spans keep their old range.
     fn rebuild_runs(&mut self, base: usize) {
         let Some(reservation) = self.reservations.get(&base) else { return };
         let end = base + reservation.range.len_bytes();
@@ -512,7 +519,8 @@ impl Virtual {
         for run in mappings.chunk_by(|(at, mapping), (next, _)| **at + mapping.physical.size == **next) {
             let (first, card) = (*run[0].0, run[0].1.physical.card);
             let size = run.iter().map(|(_, mapping)| mapping.physical.size).sum();
-            // A run without a list is out of other processes' reach, which a collective says.
+            // A range without a list is not accessible to other processes. A collective reports
+            // that.
             let parts = self.listed(run.iter().map(|(_, mapping)| mapping.part())).unwrap_or_default();
             let run = Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));
             runs.push((first, Arc::new(run)));
