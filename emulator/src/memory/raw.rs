@@ -52,6 +52,7 @@ enum Pages {
     Part { _range: Arc<Range>, parts: Option<Arc<Parts>>, before: u64 },
     /// Registered memory, which the program keeps mapped.
     Registered,
+    /// Memory of strict mode, between red zones.
     Guarded { pages: Guarded, known: Arc<KnownBuffer>, site: Arc<Site> },
 }
 
