@@ -1,7 +1,8 @@
-//! What a card has few of, and what communicators and graphs take of its streams.
+//! Limits of a card, and the streams that communicators and graphs use.
 //!
-//! Input: the streams, graphs and communicators there are. Output: a refusal that says what has them all. Invariant: limits are the
-//! constants of this file, each with its source. Does not: know what may be done with any of them.
+//! Input: existing streams, graphs and communicators. Output: a refusal that lists their users.
+//! Invariant: the limits are the constants of this file, each with its source. Not here: use of the
+//! objects.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +11,17 @@ use crate::base::failure::{Failure, code};
 use crate::runtime::graph::Graph;
 use crate::state::State;
 
-/// Streams of one device (CANN guide, Atlas A2).
+/// Maximum number of streams of a device (CANN guide, Atlas A2).
 pub(crate) const MAX_STREAMS: usize = 1984;
-/// Events of one device (CANN guide, Atlas A2).
+/// Maximum number of events of a device (CANN guide, Atlas A2).
 pub(crate) const MAX_EVENTS: usize = 65_536;
-/// Notifies of one device (CANN guide, Atlas A2).
+/// Maximum number of notifies of a device (CANN guide, Atlas A2).
 pub(crate) const MAX_NOTIFIES: usize = 8192;
 
 impl CollectiveEngine {
-    /// What programs leave of a device's streams for each communicator. No document gives a number; these and the next are
-    /// those by which vLLM on Ascend chooses its graphs (`update_aclgraph_sizes` in `vllm_ascend/utils.py`), found by trying on
-    /// cards.
+    /// Returns the streams that a program should leave free for each communicator. No document
+    /// gives a number. vLLM on Ascend uses these and the following numbers to choose its graphs
+    /// (`update_aclgraph_sizes` in `vllm_ascend/utils.py`); they were measured on cards.
     const fn streams_of_a_communicator(self) -> usize {
         match self {
             Self::Streams => 40,
@@ -28,7 +29,8 @@ impl CollectiveEngine {
         }
     }
 
-    /// Streams that a graph keeps for each communicator that it has collectives of (same source).
+    /// Returns the streams that a graph holds for each communicator with collectives in the graph
+    /// (same source).
     const fn streams_of_a_communicator_in_a_graph(self) -> usize {
         match self {
             Self::Streams => 2,
@@ -37,11 +39,11 @@ impl CollectiveEngine {
     }
 }
 
-/// Streams that a graph keeps (same source).
+/// Number of streams that every graph holds (same source).
 const STREAMS_OF_A_GRAPH: usize = 1;
 
 impl Graph {
-    /// Streams that the graph keeps besides those that it was given.
+    /// Returns the streams that the graph holds in addition to its own lanes.
     pub(crate) fn kept_streams(&self, engine: CollectiveEngine) -> usize {
         let communicators: BTreeSet<u64> = self.groups().collect();
         STREAMS_OF_A_GRAPH + engine.streams_of_a_communicator_in_a_graph() * communicators.len()
@@ -49,7 +51,7 @@ impl Graph {
 }
 
 impl State {
-    /// Refuses to give `wanted` further streams of a card that has no more.
+    /// Fails if a card has fewer than `wanted` streams left.
     pub(crate) fn require_streams(&self, card: u32, wanted: usize, whose: &str) -> Result<(), Failure> {
         let (own, engine) = (self.runtime.cards[card as usize].streams, self.hccl.engine);
         let communicators = self.hccl.groups.members_on(card);
@@ -68,10 +70,10 @@ impl State {
         Err(Failure::new(code::NO_STREAM, what))
     }
 
-    /// Refuses a communicator for which a card has no streams.
+    /// Fails if a card has too few streams left for a communicator.
     pub(crate) fn require_streams_of_communicator(&self, card: u32) -> Result<(), Failure> {
         let wanted = self.hccl.engine.streams_of_a_communicator();
-        // HCCL tells its caller that the runtime refused it something.
+        // HCCL reports a refusal of the runtime with its own code.
         let refused = |failure| Failure { code: code::HCCL_RUNTIME, ..failure };
         self.require_streams(card, wanted, "a communicator").map_err(refused)
     }

@@ -1,4 +1,4 @@
-//! Functions of the program as streams reach them: posted, run, ended.
+//! Execution of callbacks and host functions that streams reach.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use crate::scheduler::wait::Wait;
 use crate::state::State;
 
 impl State {
-    /// From now on `thread` runs the callbacks of `stream`.
     pub(crate) fn subscribe(&mut self, thread: u64, stream: u64) -> Result<(), Failure> {
         if let Some(other) = self.runtime.callbacks.thread_of_stream.get(&stream) {
             let what = format!("thread {other} already runs the callbacks of stream {stream}; unsubscribe it first");
@@ -21,7 +20,6 @@ impl State {
         Ok(())
     }
 
-    /// Ends a subscription.
     pub(crate) fn unsubscribe(&mut self, thread: u64, stream: u64) -> Result<(), Failure> {
         if self.runtime.callbacks.thread_of_stream.get(&stream) != Some(&thread) {
             let what = format!("thread {thread} does not run the callbacks of stream {stream}");
@@ -31,12 +29,11 @@ impl State {
         Ok(())
     }
 
-    /// Whether some thread runs the callbacks of a stream.
     pub(crate) fn is_subscribed(&self, stream: u64) -> bool {
         self.runtime.callbacks.thread_of_stream.contains_key(&stream)
     }
 
-    /// A stream has reached a callback.
+    /// Handles a stream that has reached a callback.
     pub(crate) fn post_callback(&mut self, callback: Callback, stream: u64) {
         let Some(thread) = self.runtime.callbacks.thread_of_stream.get(&callback.subscribed.unwrap_or(stream)).copied()
         else {
@@ -73,7 +70,8 @@ impl Machine {
         }
     }
 
-    /// Runs a function of the program on the calling thread and lets the stream that waits for it go on.
+    /// Runs a function of the program on the calling thread and releases the stream that waits for
+    /// it.
     pub(crate) fn run_function(&self, report: &PostedCallback) {
         if self.strict().is_some()
             && let Some(strict) = &mut self.lock().strict
@@ -94,7 +92,7 @@ impl Machine {
         });
     }
 
-    /// The next callback for `thread`, waited for up to `timeout`.
+    /// Waits up to `timeout` for the next callback of `thread`.
     pub(crate) fn next_report(&self, thread: u64, timeout: Option<Duration>) -> Result<PostedCallback, Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();

@@ -1,8 +1,9 @@
-//! Kernels in Ascend C that were compiled for this host: what a launch of one is given, and what it tells.
+//! Ascend C kernels compiled for this host: the inputs of a launch, and its results.
 //!
-//! Input: arguments of a launch, the memory of its card. Output: a [`KernelRun`]. Invariants: a kernel reaches memory only by
-//! asking for it, so nothing outside its card's allocations is touched; the first rule that it breaks ends it. Does not:
-//! load libraries (see `abi::library`), or know the rules (see `kernels/host`).
+//! Input: arguments of a launch, the memory of its card. Output: a [`KernelRun`]. Invariants: a
+//! kernel requests all its memory, so it touches only allocations of its card. The first broken
+//! rule ends the kernel. Not here: loading of libraries (see `abi::library`), and the rules (see
+//! `kernels/host`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,122 +16,120 @@ use crate::memory::store::Memory;
 use crate::runtime::kernel::Argument;
 use crate::runtime::stream::{Access, AccessMode};
 
-/// What one kernel of a library takes. Libraries stay loaded, and so do their names.
+/// A kernel of a library. Libraries and their names stay loaded.
 #[derive(Debug)]
 pub(crate) struct CompiledEntry {
     pub(crate) name: &'static str,
     pub(crate) params: Vec<CompiledParam>,
-    /// What reports call memory that no parameter points into.
+    /// Name in reports for memory outside all parameters.
     pub(crate) other: &'static str,
 }
 
-/// A parameter of a kernel's function.
 #[derive(Debug)]
 pub(crate) struct CompiledParam {
     pub(crate) name: &'static str,
-    /// What reports call the memory it points into.
+    /// Name in reports for the memory behind the parameter.
     pub(crate) label: &'static str,
     pub(crate) bytes: usize,
     pub(crate) is_address: bool,
 }
 
-/// A library of kernels.
 pub(crate) trait CompiledLibrary: fmt::Debug + Send + Sync {
     fn entries(&self) -> &[CompiledEntry];
 
-    /// Runs one of them.
+    /// Runs a kernel of the library.
     fn run(&self, entry: usize, launch: &mut CompiledLaunch<'_>);
 }
 
-/// What a running kernel is given, and what it tells.
+/// Inputs and results of a running kernel.
 pub(crate) struct CompiledLaunch<'a> {
     pub(crate) blocks: u32,
-    /// How many blocks run at once.
+    /// Number of blocks that run at once.
     pub(crate) cores: u32,
     pub(crate) seed: u64,
     pub(crate) arguments: &'a [Vec<u8>],
-    /// The memory an address lies in or behind, or why there is none.
+    /// Returns the memory at or just before an address, or the reason why there is none.
     pub(crate) find: &'a mut dyn FnMut(usize) -> Result<FoundMemory, String>,
     pub(crate) run: KernelRun,
 }
 
-/// Memory of a kernel's card.
 pub(crate) struct FoundMemory {
     pub(crate) span: RawSpan,
     pub(crate) name: &'static str,
 }
 
-/// What one launch of a compiled kernel did.
+/// The result of one launch of a compiled kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelRun {
-    /// The entry function.
+    /// Name of the entry function.
     pub kernel: &'static str,
-    /// The card it ran on.
+    /// Card that ran the kernel.
     pub card: u32,
-    /// Blocks it was launched with.
+    /// Number of blocks of the launch.
     pub blocks: u32,
     /// Cycles of the slowest core.
     pub cycles: u64,
-    /// Cycles that a core's pipes were busy at most: scalar, vector, copies in (MTE2), copies out (MTE3).
+    /// Maximum busy cycles of a core's pipes: scalar, vector, copies in (MTE2), copies out (MTE3).
     pub busy_cycles: [u64; 4],
-    /// Bytes of global memory read and written by all cores.
+    /// Bytes of global memory that all cores read and wrote.
     pub global_bytes: u64,
-    /// The most unified buffer a core took, in bytes.
+    /// Maximum unified buffer that a core used, in bytes.
     pub local_bytes: u64,
-    /// Global memory it touched, each run of bytes once a way.
+    /// Global memory that the kernel touched. Each contiguous range appears once per kind of
+    /// access.
     pub touched: Vec<KernelTouch>,
-    /// The rule it broke, after which nothing more ran.
+    /// The broken rule that ended the kernel.
     pub finding: Option<KernelFinding>,
 }
 
-/// Bytes a kernel touched.
+/// Bytes that a kernel touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelTouch {
-    /// The first address.
+    /// First address of the range.
     pub address: u64,
-    /// Length in bytes.
+    /// Length of the range in bytes.
     pub bytes: u64,
-    /// Written; otherwise read before this launch wrote them, if it did.
+    /// True for writes. Otherwise the launch read the bytes before it wrote them, if it did.
     pub is_write: bool,
 }
 
 /// A rule that a kernel broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelFinding {
-    /// The entry function.
+    /// Name of the entry function.
     pub kernel: String,
-    /// The core, where one is to blame.
+    /// Core that broke the rule, if known.
     pub core: Option<u32>,
-    /// The source file as the compiler was given it, and the line; empty and 0 where no line is to blame.
+    /// Source file as passed to the compiler. Empty if no line is responsible.
     pub file: String,
-    /// Line of that place in `file`.
+    /// Line in `file`. 0 if no line is responsible.
     pub line: u32,
-    /// The call of Ascend C, and its operand.
+    /// The Ascend C call that broke the rule.
     pub call: String,
-    /// The operand of `call` that names the memory.
+    /// Operand of `call` that refers to the memory.
     pub operand: String,
-    /// The kind of rule: `alignment`, `range`, `unwritten`, `queue`, `order`, `flag`, `mask`, `cores`, `end`.
+    /// Kind of rule: `alignment`, `range`, `unwritten`, `queue`, `order`, `flag`, `mask`, `cores`,
+    /// `end`.
     pub rule: String,
-    /// What the rule expects.
+    /// Value or state that the rule expects.
     pub expected: String,
-    /// What was found.
+    /// Value or state that was found.
     pub found: String,
-    /// A card would not go on, rather than compute something else.
+    /// True if a card would hang instead of computing a wrong result.
     pub is_hang: bool,
-    /// All of it in one sentence.
+    /// The whole finding in one sentence.
     pub text: String,
 }
 
 impl KernelFinding {
-    /// Why the stream of the launch fails.
+    /// Returns the failure of the launch's stream.
     pub(crate) fn failure(&self) -> Failure {
         let code = if self.is_hang { code::VECTOR_CORE_TIMEOUT } else { code::VECTOR_CORE_EXCEPTION };
         Failure::new(code, self.text.clone()).quiet()
     }
 }
 
-/// A kernel of a loaded library.
 #[derive(Debug, Clone)]
 pub(crate) struct Compiled {
     pub(crate) library: Arc<dyn CompiledLibrary>,
@@ -142,10 +141,10 @@ impl Compiled {
         &self.library.entries()[self.entry]
     }
 
-    /// Its parameters' values on `card`, where data behind addresses gets room.
+    /// Builds the parameter values for `card`. Data behind addresses is copied to new memory.
     ///
     /// # Errors
-    /// These are no arguments of this kernel; the host has no memory for the data.
+    /// The arguments do not match the kernel, or the host has no memory for the data.
     pub(crate) fn values(&self, card: u32, arguments: Vec<Argument>) -> Result<Values, Failure> {
         let mut values = Values { bytes: Vec::new(), data: Vec::new() };
         for argument in arguments {
@@ -189,10 +188,10 @@ impl Compiled {
         Ok(())
     }
 
-    /// Values of its parameters, from a buffer where each takes a multiple of 8 bytes.
+    /// Reads the parameter values from a buffer. Each value uses a multiple of 8 bytes.
     ///
     /// # Errors
-    /// The buffer is too short for them.
+    /// The buffer is too short.
     pub(crate) fn unpack(&self, buffer: &[u8]) -> Result<Values, Failure> {
         let entry = self.entry();
         let (mut values, mut at) = (Vec::new(), 0);
@@ -213,7 +212,7 @@ impl Compiled {
         Ok(Values { bytes: values, data: Vec::new() })
     }
 
-    /// Runs it on `card` and says what it did, and what it touched.
+    /// Runs the kernel on the launch's card. Returns its result and its memory accesses.
     pub(crate) fn run(&self, store: &Memory, place: &LaunchPlace, values: &Values) -> (KernelRun, Vec<Access>) {
         let entry = self.entry();
         let address = |value: &[u8]| <[u8; 8]>::try_from(value).map_or(0, u64::from_ne_bytes) as usize;
@@ -246,16 +245,15 @@ impl Compiled {
     }
 }
 
-/// The arguments of a launch.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// Of each parameter.
+    /// Bytes of each parameter.
     bytes: Vec<Vec<u8>>,
-    /// What some of them are the addresses of.
+    /// Memory behind the parameters that are addresses.
     data: Vec<Arc<Allocation>>,
 }
 
-/// Where and how a launch runs.
+/// The card and configuration of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaunchPlace {
     pub(crate) card: u32,
@@ -264,7 +262,7 @@ pub(crate) struct LaunchPlace {
     pub(crate) seed: u64,
 }
 
-/// The allocation of a card that an address lies in.
+/// Returns the card's allocation that contains an address.
 fn on_card(store: &Memory, card: u32, address: usize) -> Result<Arc<Allocation>, String> {
     let span = store.device_span(address, 1).map_err(|failure| failure.message)?;
     match (span.card(), span.allocation()) {
@@ -276,7 +274,7 @@ fn on_card(store: &Memory, card: u32, address: usize) -> Result<Arc<Allocation>,
     }
 }
 
-/// What a kernel touched, in the words of strict mode.
+/// Converts the touched memory to accesses for strict mode.
 fn accesses(run: &KernelRun, found: &[(Arc<Allocation>, &'static str)]) -> Vec<Access> {
     let mut all = Vec::new();
     for (allocation, label) in found {

@@ -1,4 +1,4 @@
-//! Devices and contexts that the program sets, resets, makes and destroys.
+//! Devices and contexts that the program sets, resets, creates and destroys.
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
@@ -10,7 +10,7 @@ use crate::runtime::thread;
 use crate::state::State;
 
 impl State {
-    /// A card by its ordinal.
+    /// Returns the card with an ordinal, unless it is lost.
     pub(crate) fn card_of_ordinal(&self, ordinal: i32) -> Result<u32, Failure> {
         match u32::try_from(ordinal) {
             Ok(card) if (card as usize) < self.runtime.cards.len() => {
@@ -24,14 +24,14 @@ impl State {
         }
     }
 
-    /// The context that is current on the calling thread, if it still exists.
+    /// Returns the calling thread's current context, if it still exists.
     pub(crate) fn current(&self, current: Option<u64>) -> Result<(u64, &Context), Failure> {
         let id = current.ok_or_else(stream::no_context)?;
         let context = self.runtime.contexts.get(&id).ok_or_else(|| stream::context_gone(id))?;
         Ok((id, context))
     }
 
-    /// A new context with its default stream.
+    /// Creates a context with its default stream.
     pub(crate) fn create_context(&mut self, card: u32) -> Result<u64, Failure> {
         self.require_initialized()?;
         let id = self.fresh_number();
@@ -59,7 +59,7 @@ impl State {
         Ok(id)
     }
 
-    /// Removes a context with its streams; returns its card when that was the card's last context.
+    /// Removes a context with its streams. Returns its card if this was the card's last context.
     pub(crate) fn remove_context(&mut self, id: u64, why: &str) -> Option<u32> {
         let context = self.runtime.contexts.remove(&id)?;
         self.remove_graphs_of(id, why);
@@ -75,7 +75,7 @@ impl State {
         is_last.then_some(context.card)
     }
 
-    /// Fails before aclInit, of which aclnnInit is the lighter form (aclnn reference, aclnnInit).
+    /// Fails before aclInit. aclnnInit counts too (aclnn reference, aclnnInit).
     pub(crate) fn require_initialized(&self) -> Result<(), Failure> {
         if self.runtime.initialized > 0 || self.runtime.has_operators {
             return Ok(());
@@ -85,7 +85,7 @@ impl State {
 }
 
 impl Machine {
-    /// Makes the card's default context current, creating it on first use.
+    /// Makes the card's default context current. The first call creates it.
     pub(crate) fn set_device(&self, ordinal: i32) -> Result<(), Failure> {
         let context = self.update(|state| {
             state.require_initialized()?;
@@ -103,7 +103,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives up references to a card; with the last one its default context goes.
+    /// Releases references to a card. The last one destroys its default context.
     pub(crate) fn reset_device(&self, ordinal: i32, how: Reset) -> Result<(), Failure> {
         let emptied = self.update(|state| {
             let card = state.card_of_ordinal(ordinal)?;
@@ -126,7 +126,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Destroys a context the program created.
+    /// Destroys a context that the program created.
     pub(crate) fn destroy_context(&self, id: u64) -> Result<(), Failure> {
         self.update(|state| {
             let Some(context) = state.runtime.contexts.get(&id) else { return Err(HandleKind::Context.gone(id)) };
@@ -144,10 +144,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Card of the calling thread's current context.
+    /// Returns the card of the calling thread's current context.
     ///
     /// # Errors
-    /// No context is current, or it is gone.
+    /// No context is current, or it no longer exists.
     pub(crate) fn current_card(&self) -> Result<u32, Failure> {
         self.lock().current(thread::context(self.key())).map(|(_, context)| context.card)
     }

@@ -1,8 +1,8 @@
 //! Events: marks in streams that other streams and threads wait for.
 //!
-//! Input: records and waits in program order. Output: held and released streams, time stamps. Invariants: a wait and a
-//! query mean the last record enqueued before them, a later record does not move them; an event never recorded counts
-//! as complete (AscendCL guide). Does not: own queues (see `stream`).
+//! Input: records and waits in program order. Output: blocked and released streams, time stamps.
+//! Invariants: a wait or query refers to the last record enqueued before it. An event that was
+//! never recorded counts as complete (AscendCL guide). Not here: queues (see `stream`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -11,26 +11,27 @@ use crate::base::failure::Failure;
 use crate::base::site::Site;
 use crate::strict::clock::Clock;
 
-/// `ACL_EVENT_SYNC`: streams may wait for it.
+/// `ACL_EVENT_SYNC`: streams may wait for the event.
 pub(crate) const SYNC: u32 = 1;
-/// `ACL_EVENT_CAPTURE_STREAM_PROGRESS`: it may be queried for a stream's progress.
+/// `ACL_EVENT_CAPTURE_STREAM_PROGRESS`: the program may query the event for a stream's progress.
 pub(crate) const STREAM_PROGRESS: u32 = 2;
-/// `ACL_EVENT_TIME_LINE`: it keeps time stamps.
+/// `ACL_EVENT_TIME_LINE`: the event keeps time stamps.
 pub(crate) const TIME_LINE: u32 = 8;
-/// `ACL_EVENT_EXTERNAL`: streams record, await and reset it as a word, also those that are captured, so that what updates a
-/// graph can hold its replay (vllm-ascend updates the lengths of attention so).
+/// `ACL_EVENT_EXTERNAL`: streams set, await and reset the event as a word. Captured streams may do
+/// so too, so an update of a graph can delay its replay. vllm-ascend updates the lengths of
+/// attention in this way.
 pub(crate) const EXTERNAL: u32 = 0x20;
-/// `ACL_EVENT_IPC`: other processes may open it.
+/// `ACL_EVENT_IPC`: other processes may open the event.
 pub(crate) const IPC: u32 = 0x40;
 
-/// How an event was made, which decides what it may be used for.
+/// The creating function, which decides the permitted uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// `aclrtCreateEvent`: everything but reset.
+    /// `aclrtCreateEvent`: every use except reset.
     Plain,
-    /// `aclrtCreateEventWithFlag`: what the flags say, and reset.
+    /// `aclrtCreateEventWithFlag`: the uses of the flags, and reset.
     WithFlag,
-    /// `aclrtCreateEventExWithFlag`: what the flags say.
+    /// `aclrtCreateEventExWithFlag`: the uses of the flags.
     ExWithFlag,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Event {
     pub(crate) card: u32,
     pub(crate) kind: EventKind,
     pub(crate) flags: u32,
-    /// The last record enqueued.
+    /// Last enqueued record.
     pub(crate) latest: Option<Arc<EventRecord>>,
 }
 
@@ -47,9 +48,9 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) struct EventRecord {
     pub(crate) event: u64,
-    /// The stream it is enqueued on.
+    /// Stream of the record.
     pub(crate) stream: u64,
-    /// The call that enqueued it, in strict mode.
+    /// Call that enqueued the record, in strict mode.
     pub(crate) site: Option<Arc<Site>>,
     progress: Mutex<EventProgress>,
 }
@@ -57,10 +58,10 @@ pub(crate) struct EventRecord {
 #[derive(Debug, Default)]
 struct EventProgress {
     at: Option<Instant>,
-    /// Why the stream will never reach it.
+    /// Reason why the stream will never reach the record.
     lost: Option<Failure>,
     waiting: Vec<u64>,
-    /// What happened before it, in strict mode, once its stream has reached it.
+    /// Work ordered before the record, in strict mode. Set when the stream reaches the record.
     clock: Option<Clock>,
 }
 
@@ -69,41 +70,41 @@ impl EventRecord {
         Self { event, stream, site, progress: Mutex::default() }
     }
 
-    /// Forgets that a stream waits for it.
+    /// Removes a waiting stream.
     pub(crate) fn release(&self, stream: u64) {
         self.lock().waiting.retain(|waiting| *waiting != stream);
     }
 
-    /// Its stream has reached it, after what `clock` says.
+    /// Stores the work ordered before the record.
     pub(crate) fn set_clock(&self, clock: Clock) {
         self.lock().clock = Some(clock);
     }
 
-    /// What happened before it, in strict mode.
+    /// Returns the work ordered before the record, in strict mode.
     pub(crate) fn clock(&self) -> Option<Clock> {
         self.lock().clock.clone()
     }
 
-    /// When the stream reached it.
+    /// Returns when the stream reached the record.
     pub(crate) fn at(&self) -> Option<Instant> {
         self.lock().at
     }
 
-    /// Its stream has reached it at `at`. Gives the streams that wait for it.
+    /// Marks the record as reached and returns the waiting streams.
     pub(super) fn complete(&self, at: Instant) -> Vec<u64> {
         let mut progress = self.lock();
         progress.at = Some(at);
         std::mem::take(&mut progress.waiting)
     }
 
-    /// Its stream will never reach it. Gives the streams that wait for it.
+    /// Marks the record as unreachable and returns the waiting streams.
     pub(super) fn lose(&self, why: &Failure) -> Vec<u64> {
         let mut progress = self.lock();
         progress.lost = Some(why.clone());
         std::mem::take(&mut progress.waiting)
     }
 
-    /// Lets a stream wait for it, which is settled once it is done; true when it is, or never will be.
+    /// Registers a waiting stream. Returns true instead if the record is reached or unreachable.
     pub(crate) fn wait_unless_over(&self, stream: u64) -> bool {
         let mut progress = self.lock();
         let is_open = progress.at.is_none() && progress.lost.is_none();
@@ -113,7 +114,7 @@ impl EventRecord {
         !is_open
     }
 
-    /// Why it will never be done.
+    /// Returns why the stream will never reach the record.
     pub(crate) fn lost(&self) -> Option<Failure> {
         self.lock().lost.clone()
     }

@@ -1,4 +1,4 @@
-//! What streams and threads do with events: records, waits, resets.
+//! Operations of streams and threads on events: records, waits, resets.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::state::State;
 use crate::strict::order::Waited;
 
 impl State {
-    /// A stream has reached a record.
+    /// Handles a stream that has reached a record.
     pub(crate) fn complete_record(&mut self, record: &EventRecord) {
         for stream in record.complete(self.scheduler.now()) {
             self.settle(stream, Ok(()));
@@ -25,7 +25,8 @@ impl State {
         self.scheduler.has_progressed = true;
     }
 
-    /// A record was discarded behind a failure: it stays undone, as on a card, and whoever waits for it is released.
+    /// Discards a record after a failure. As on a card, the record stays incomplete and waiting
+    /// streams are released.
     pub(crate) fn lose_record(&mut self, record: &EventRecord, why: &Failure) {
         for stream in record.lose(why) {
             self.settle(stream, Ok(()));
@@ -37,7 +38,7 @@ impl State {
         self.runtime.events.get_mut(&id).ok_or_else(|| HandleKind::Event.gone(id))
     }
 
-    /// Refuses an event of several processes on a stream that is captured (CANN runtime reference,
+    /// Refuses an event shared between processes on a captured stream (CANN runtime reference,
     /// aclrtCreateEventExWithFlag).
     fn require_no_ipc_in_capture(&self, event: u64, stream: u64) -> Result<(), Failure> {
         if !self.runtime.graphs.is_capturing(stream) || self.shared_word(event).is_none() {
@@ -47,7 +48,7 @@ impl State {
         Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
     }
 
-    /// The time stamp of an event's last record.
+    /// Returns the time stamp of an event's last record.
     pub(crate) fn timestamp(&mut self, id: u64) -> Result<Instant, Failure> {
         let event = self.event(id)?;
         let invalid = |what: String| Failure::new(code::EVENT_TIMESTAMP_INVALID, what);
@@ -63,7 +64,6 @@ impl State {
 }
 
 impl Machine {
-    /// Enqueues a record of an event on a stream.
     pub(crate) fn record_event(&self, event: u64, stream: *mut std::ffi::c_void) -> Result<(), Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
@@ -96,7 +96,7 @@ impl Machine {
         })
     }
 
-    /// Captures a record or wait that is one of the world outside at every replay.
+    /// Captures a record or wait of an external event. It takes effect at every replay.
     pub(crate) fn capture_outside(
         &self,
         event: u64,
@@ -112,7 +112,7 @@ impl Machine {
         })
     }
 
-    /// Holds a stream until the event's last record so far is done.
+    /// Blocks a stream until the event's last record so far is complete.
     pub(crate) fn stream_wait_event(
         &self,
         stream: *mut std::ffi::c_void,
@@ -153,7 +153,7 @@ impl Machine {
         })
     }
 
-    /// Holds a stream until an event that is a word has come to what its last record sets.
+    /// Blocks a stream until an event with a word reaches the value of its last record.
     fn await_signal_event(
         &self,
         state: &mut State,
@@ -164,7 +164,7 @@ impl Machine {
         state.require_no_ipc_in_capture(event, stream)?;
         let value = state.shared_word(event).map_or(1, |word| word.asked());
         if value == 0 {
-            // No process has recorded it yet.
+            // No process has recorded the event yet.
             return Ok(());
         }
         let limit = limit.map(Entry::Limit);
@@ -175,7 +175,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes an event unrecorded from this point of the stream on.
+    /// Resets an event from this point of the stream on.
     pub(crate) fn reset_event(&self, event: u64, stream: *mut std::ffi::c_void) -> Result<(), Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
@@ -200,8 +200,8 @@ impl Machine {
         })
     }
 
-    /// A wait for an event that nothing has recorded, or that was reset: it is over at once, and in strict mode
-    /// refused, because the program cannot have meant that.
+    /// Handles a wait for an event without a record. The wait ends at once; strict mode refuses it,
+    /// because it orders nothing.
     fn wait_before_record(&self, state: &mut State, event: u64, stream: Option<u64>) -> Result<(), Failure> {
         if !state.is_strict() {
             return Ok(());
@@ -214,7 +214,7 @@ impl Machine {
         Err(state.condemn(code::PARAM_INVALID, Report::new(ReportKind::WaitBeforeRecord, what, sites), &[]))
     }
 
-    /// Blocks until the event's last record so far is done.
+    /// Waits until the event's last record so far is complete.
     pub(crate) fn synchronize_event(&self, event: u64, timeout: Option<Duration>) -> Result<(), Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();

@@ -1,29 +1,29 @@
-//! Tasks that failed, for a program that wants to be told.
+//! Reports of failed tasks to the program.
 //!
-//! Input: failures as streams settle. Output: one call of the program's function for each, on a thread of its own, outside
-//! of every lock. Invariant: without a function nothing is kept. Does not: know C signatures (see `abi`).
+//! Input: failures of streams. Output: one call of the program's function per failure, on a
+//! separate thread and without locks. Invariant: without a function nothing is stored. Not here: C
+//! signatures (see `abi`).
 
 use std::sync::Arc;
 
 use crate::scheduler::thread;
 
-/// What is told of one task.
+/// A failed task, as reported to the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FailedTask {
-    /// Its place in its stream, from 1 on.
+    /// Position in its stream, from 1.
     pub(crate) task: u32,
     pub(crate) stream: u32,
-    /// The thread that enqueued it, by the operating system's number.
+    /// Operating system id of the thread that enqueued the task.
     pub(crate) thread: u32,
     pub(crate) card: u32,
-    /// Code in the numbering of AscendCL.
+    /// Error code in the numbering of AscendCL.
     pub(crate) code: i32,
 }
 
-/// The program's function.
 pub(crate) type ExceptionCallback = Arc<dyn Fn(FailedTask) + Send + Sync>;
 
-/// The program's function and what it has yet to be told.
+/// The program's function and the failures to report.
 #[derive(Default)]
 pub(crate) struct Exceptions {
     pub(crate) callback: Option<ExceptionCallback>,
@@ -37,14 +37,14 @@ impl std::fmt::Debug for Exceptions {
 }
 
 impl Exceptions {
-    /// A task has failed.
     pub(crate) fn note(&mut self, failed: FailedTask) {
         if self.callback.is_some() {
             self.pending.push(failed);
         }
     }
 
-    /// Tells the program, if it wants to know. Threads that the host refuses leave it untold.
+    /// Reports pending failures to the program. A failure is not reported if the host refuses a
+    /// thread.
     pub(crate) fn tell(&mut self) {
         let Some(callback) = &self.callback else { return };
         for failed in std::mem::take(&mut self.pending) {
@@ -53,7 +53,7 @@ impl Exceptions {
                 thread::is_of_machine();
                 callback(failed);
             };
-            // The failure stays on its stream, where every later call finds it.
+            // Every later call on the stream still returns the failure.
             let _ = std::thread::Builder::new().name("ascend-exceptions".into()).spawn(body);
         }
     }

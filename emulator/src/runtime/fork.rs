@@ -1,8 +1,9 @@
-//! Forks: what all machines of a process share stays whole in a child.
+//! Forks: keeps process-wide state consistent in a child.
 //!
-//! Input: the moments before and after a fork, from whoever asks the C library for them. Output: locks that belong to no
-//! machine are free in the child, and it knows no threads of its parent. Invariant: the thread that forks holds these locks
-//! while it does, so no other thread, which the child does not have, can. Does not: carry machines over; a child makes its own.
+//! Input: notifications before and after a fork, from C library handlers. Output: in the child,
+//! locks outside of machines are free, and no threads of the parent are registered. Invariant: the
+//! forking thread holds these locks during the fork, so no other thread can. Not here: machines,
+//! which a child creates itself.
 
 use std::cell::RefCell;
 use std::sync::MutexGuard;
@@ -14,7 +15,7 @@ use crate::runtime::slots::Taken;
 use crate::scheduler::strangers;
 use crate::scheduler::strangers::Claims;
 
-/// The locks, in the order in which they are taken.
+/// The locks, in locking order.
 struct ForkLocks {
     _taken: MutexGuard<'static, Taken>,
     claims: MutexGuard<'static, Claims>,
@@ -25,18 +26,18 @@ thread_local! {
     static LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-/// The calling thread is about to fork.
+/// Locks process-wide state. Call before the calling thread forks.
 pub fn before_fork() {
     let locks = ForkLocks { _taken: slots::taken(), claims: strangers::claims(), _unused: fault::unused() };
     LOCKS.set(Some(locks));
 }
 
-/// The calling thread has forked, and is in the parent.
+/// Unlocks process-wide state in the parent after a fork.
 pub fn after_fork_in_parent() {
     LOCKS.take();
 }
 
-/// The calling thread has forked, and is the only one of the child.
+/// Unlocks process-wide state in the child after a fork and removes the parent's threads.
 pub fn after_fork_in_child() {
     if let Some(mut locks) = LOCKS.take() {
         locks.claims.clear();

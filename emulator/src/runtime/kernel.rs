@@ -1,10 +1,11 @@
-//! Kernels of the program: what a card runs from a compiled binary, an emulator runs from a registered host function, or from
-//! a library of kernels compiled for this host.
+//! Kernels of the program. The emulator runs them from registered host functions, or from a library
+//! compiled for this host.
 //!
-//! Input: functions registered under the names of kernels, loaded libraries, argument lists a program puts together, launches.
-//! Output: what a launch runs, with blocks, parameters and the card's memory. Invariants: a name without a function
-//! is refused when it is looked up; the values of an argument list are those at the launch. Does not: read binaries
-//! (see `abi::library`), or know what runs inside a compiled kernel (see `compiled`).
+//! Input: functions registered under kernel names, loaded libraries, argument lists, launches.
+//! Output: the code of a launch with blocks, parameters and the card's memory. Invariants: looking
+//! up a name without a function fails. A launch uses the values that its argument list has at that
+//! time. Not here: reading binaries (see `abi::library`), and execution of compiled kernels (see
+//! `compiled`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +17,15 @@ use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::store::Memory;
 use crate::runtime::compiled::{Compiled, CompiledLibrary, KernelRun};
 
-/// Parameters one kernel takes at most (CANN runtime guide, kernels).
+/// Maximum number of parameters of a kernel (CANN runtime guide, kernels).
 const MAX_PARAMS: usize = 128;
 
-/// A registered kernel.
 pub(crate) type HostKernel = Arc<dyn Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync>;
 
-/// Who is told of every launch of a compiled kernel.
+/// A callback that receives the result of every launch of a compiled kernel.
 pub(crate) type KernelWatcher = Arc<dyn Fn(&KernelRun) + Send + Sync>;
 
-/// One launch, as the host function of a kernel sees it.
+/// One launch, as a kernel's host function sees it.
 #[derive(Debug)]
 pub struct KernelCall<'a> {
     store: &'a Memory,
@@ -35,19 +35,19 @@ pub struct KernelCall<'a> {
 }
 
 impl KernelCall<'_> {
-    /// On how many cores the kernel was launched.
+    /// Returns the number of blocks of the launch.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// How many parameters it was given.
+    /// Returns the number of parameters.
     #[must_use]
     pub fn params(&self) -> usize {
         self.params.len()
     }
 
-    /// The bytes of a parameter: its value, or for a place holder the data behind it.
+    /// Returns the bytes of a parameter. For a placeholder, these are the data behind it.
     ///
     /// # Errors
     /// There is no such parameter.
@@ -56,10 +56,11 @@ impl KernelCall<'_> {
         self.params.get(index).map(Vec::as_slice).ok_or_else(|| format!("parameter {index}: {given} were given"))
     }
 
-    /// The `len_bytes` bytes of device memory a parameter points to.
+    /// Returns `len_bytes` of device memory to which a parameter points.
     ///
     /// # Errors
-    /// There is no such parameter, it is no pointer, or not that much memory of this card is there.
+    /// There is no such parameter, it is not a pointer, or it does not point to enough memory of
+    /// this card.
     pub fn memory(&self, index: usize, len_bytes: usize) -> Result<KernelMemory, String> {
         let bytes = self.bytes(index)?;
         let address = <[u8; 8]>::try_from(bytes)
@@ -77,25 +78,25 @@ impl KernelCall<'_> {
     }
 }
 
-/// Device memory a kernel works on.
+/// Device memory that a kernel uses.
 #[derive(Debug)]
 pub struct KernelMemory(RawSpan);
 
 impl KernelMemory {
-    /// Copies bytes out.
+    /// Copies bytes from the memory.
     ///
     /// # Errors
-    /// They lie outside.
+    /// The range exceeds the memory.
     pub fn read(&self, offset_bytes: usize, into: &mut [u8]) -> Result<(), String> {
         self.check(offset_bytes, into.len())?;
         self.0.read(offset_bytes, into);
         Ok(())
     }
 
-    /// Copies bytes in.
+    /// Copies bytes to the memory.
     ///
     /// # Errors
-    /// They lie outside.
+    /// The range exceeds the memory.
     pub fn write(&self, offset_bytes: usize, from: &[u8]) -> Result<(), String> {
         self.check(offset_bytes, from.len())?;
         self.0.write(offset_bytes, from);
@@ -111,7 +112,7 @@ impl KernelMemory {
     }
 }
 
-/// Everything about kernels a machine keeps.
+/// The kernels, binaries and argument lists of a machine.
 #[derive(Default)]
 pub(crate) struct Kernels {
     registered: BTreeMap<String, HostKernel>,
@@ -127,14 +128,12 @@ impl std::fmt::Debug for Kernels {
     }
 }
 
-/// A binary loaded on a card.
 struct KernelFile {
     card: u32,
-    /// Its kernels, if it was compiled for this host.
+    /// Kernels of the binary, if it was compiled for this host.
     library: Option<Arc<dyn CompiledLibrary>>,
 }
 
-/// A kernel of a loaded binary.
 #[derive(Clone)]
 pub(crate) struct Function {
     binary: u64,
@@ -143,22 +142,20 @@ pub(crate) struct Function {
     pub(crate) body: KernelBody,
 }
 
-/// What a kernel runs as.
+/// The implementation of a kernel.
 #[derive(Clone)]
 pub(crate) enum KernelBody {
     Registered(HostKernel),
     Compiled(Compiled),
 }
 
-/// One argument of a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Argument {
     Value(Vec<u8>),
-    /// Data behind an address that the runtime gives.
+    /// Data behind an address that the runtime provides.
     Data(Vec<u8>),
 }
 
-/// An argument list.
 struct List {
     function: u64,
     params: Vec<Param>,
@@ -167,7 +164,7 @@ struct List {
 
 enum Param {
     Value(Vec<u8>),
-    /// Data the program fills in by itself, once it has asked for room.
+    /// Data of a placeholder. The program fills it after requesting the memory.
     Reserved(Option<Arc<Allocation>>),
 }
 
@@ -180,17 +177,15 @@ impl Argument {
 }
 
 impl Kernels {
-    /// From now on `name` runs as `kernel`.
     pub(crate) fn register(&mut self, name: String, kernel: HostKernel) {
         self.registered.insert(name, kernel);
     }
 
-    /// A binary was loaded on a card.
     pub(crate) fn load(&mut self, id: u64, card: u32, library: Option<Arc<dyn CompiledLibrary>>) {
         self.binaries.insert(id, KernelFile { card, library });
     }
 
-    /// Forgets a binary with its functions and their argument lists.
+    /// Removes a binary with its functions and their argument lists.
     pub(crate) fn unload(&mut self, id: u64) -> Result<(), Failure> {
         self.binaries.remove(&id).ok_or_else(|| HandleKind::Binary.gone(id))?;
         self.functions.retain(|_, function| function.binary != id);
@@ -199,7 +194,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// The function of a binary under a name goes by `id` from now on; or it has a number already.
+    /// Looks up a function of a binary by name. Returns its existing number, or assigns `id`.
     pub(crate) fn look_up(&mut self, binary: u64, name: &str, id: u64) -> Result<u64, Failure> {
         let loaded = self.binaries.get(&binary).ok_or_else(|| HandleKind::Binary.gone(binary))?;
         let found = self.functions.iter().find(|(_, function)| function.binary == binary && *function.name == *name);
@@ -228,7 +223,6 @@ impl Kernels {
         self.functions.get(&id).ok_or_else(|| HandleKind::Function.gone(id))
     }
 
-    /// A new, empty argument list.
     pub(crate) fn begin_list(&mut self, function: u64, id: u64) -> Result<(), Failure> {
         self.function(function)?;
         self.lists.insert(id, List { function, params: Vec::new(), is_final: false });
@@ -239,12 +233,12 @@ impl Kernels {
         self.lists.get_mut(&id).ok_or_else(|| HandleKind::Arguments.gone(id))
     }
 
-    /// Appends a value; gives its place, counted from 1.
+    /// Appends a value and returns its position, from 1.
     pub(crate) fn append(&mut self, list: u64, value: Vec<u8>) -> Result<usize, Failure> {
         self.append_param(list, Param::Value(value))
     }
 
-    /// Appends a place holder; gives its place, counted from 1.
+    /// Appends a placeholder and returns its position, from 1.
     pub(crate) fn append_place_holder(&mut self, list: u64) -> Result<usize, Failure> {
         self.append_param(list, Param::Reserved(None))
     }
@@ -264,7 +258,7 @@ impl Kernels {
         Ok(list.params.len())
     }
 
-    /// Room for the data of the place holder at `place`.
+    /// Allocates memory for the data of the placeholder at `place`.
     pub(crate) fn place_holder_room(&mut self, id: u64, place: usize, size: usize) -> Result<RawSpan, Failure> {
         let list = self.list(id)?;
         let param = place.checked_sub(1).and_then(|at| list.params.get_mut(at));
@@ -281,7 +275,7 @@ impl Kernels {
         Ok(span)
     }
 
-    /// The list is complete.
+    /// Marks the list as complete.
     pub(crate) fn finalize(&mut self, id: u64) -> Result<(), Failure> {
         let list = self.list(id)?;
         if let Some(at) = list.params.iter().position(|param| matches!(param, Param::Reserved(None))) {
@@ -292,7 +286,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// The values of a complete list of `function`, as they are now.
+    /// Returns the current values of a complete argument list of `function`.
     pub(crate) fn values(&mut self, id: u64, function: u64) -> Result<Vec<Argument>, Failure> {
         let list = self.list(id)?;
         if list.function != function {
@@ -315,12 +309,12 @@ impl Kernels {
 }
 
 impl Function {
-    /// The card its binary was loaded on.
+    /// Returns the card on which the binary was loaded.
     pub(crate) fn card(&self) -> u32 {
         self.card
     }
 
-    /// Runs a registered function with `params`, which point into `store`.
+    /// Runs a registered function. Pointers in `params` refer to `store`.
     pub(crate) fn run(
         &self,
         kernel: &HostKernel,

@@ -1,9 +1,10 @@
-//! What AscendCL calls the runtime: devices, contexts, streams, events, notifies, captured graphs, kernels, functions of the
-//! program, and what each thread of the program has.
+//! AscendCL's runtime: devices, contexts, streams, events, notifies, captured graphs, kernels,
+//! functions of the program, and the state of its threads.
 //!
-//! Input: calls of AscendCL, decoded by `abi`. Output: entries in queues, in the order the program enqueues them, and their
-//! outcomes. Invariants: an object belongs to one machine and its number is never given again; a thread's errors are its own.
-//! Does not: run work (see `scheduler`), move data between ranks (see `hccl`), or know operators (see `nn` and the crate of the operators).
+//! Input: AscendCL calls, decoded by `abi`. Output: entries in queues, in the order the program
+//! enqueues them, and their results. Invariants: an object belongs to one machine, and its number
+//! is never reused. A thread's errors are its own. Not here: execution (see `scheduler`), data
+//! transfer between ranks (see `hccl`), operators (see `nn` and the operators crate).
 
 pub(crate) mod budget;
 pub(crate) mod callback;

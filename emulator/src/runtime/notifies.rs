@@ -1,4 +1,4 @@
-//! What streams do with notifies: records and waits.
+//! Operations of streams on notifies: records and waits.
 
 use crate::base::failure::Failure;
 use crate::base::handle::HandleKind;
@@ -7,7 +7,8 @@ use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
 impl State {
-    /// A stream has reached a record: releases the stream that waits longest, or keeps the flag.
+    /// Handles a stream that has reached a record. Releases the longest-waiting stream, or sets the
+    /// flag.
     pub(crate) fn set_notify(&mut self, id: u64) {
         if self.runtime.signals.contains_key(&id) {
             return self.discard_signal(id, SignalAction::Set(1));
@@ -19,7 +20,7 @@ impl State {
         }
     }
 
-    /// A stream has reached a wait.
+    /// Handles a stream that has reached a wait.
     pub(crate) fn await_notify(&mut self, id: u64, stream: u64) {
         if self.runtime.signals.contains_key(&id) {
             return self.reach_signal(id, SignalAction::Take, stream, WaitReason::Notify(id));
@@ -38,7 +39,7 @@ impl State {
         }
     }
 
-    /// A stream waits no more.
+    /// Removes a waiting stream.
     pub(crate) fn leave_notify(&mut self, id: u64, stream: u64) {
         self.leave_signal(id, stream);
         if let Some(notify) = self.runtime.notifies.get_mut(&id) {
@@ -46,7 +47,7 @@ impl State {
         }
     }
 
-    /// Removes a notify; streams held by it fail.
+    /// Removes a notify. Waiting streams fail.
     pub(crate) fn remove_notify(&mut self, id: u64) -> Result<(), Failure> {
         let notify = self.runtime.notifies.remove(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
         self.remove_signal(id, HandleKind::Notify);

@@ -1,8 +1,9 @@
-//! Notifies: one-bit flags between streams, set by one and awaited and cleared by another.
+//! Notifies: one-bit flags that one stream sets and another awaits and clears.
 //!
-//! Input: records and waits in stream order. Output: held and released streams. Invariant: one record releases one
-//! wait; records do not add up. Does not: limit waits (see `scheduler::stream_wait`), or share between processes (see
-//! `signal`, which a notify becomes when it is exported or imported).
+//! Input: records and waits in stream order. Output: blocked and released streams. Invariant: one
+//! record releases one wait; records do not accumulate. Not here: time limits of waits (see
+//! `scheduler::stream_wait`), and sharing between processes. An exported or imported notify becomes
+//! a `signal`.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ impl Notify {
         Self { card, set: false, waiting: VecDeque::new() }
     }
 
-    /// It is exported: whether it is set, unless a stream waits for it.
+    /// Clears the flag for an export and returns it. Returns `None` if a stream waits.
     pub(crate) fn export(&mut self) -> Option<bool> {
         self.waiting.is_empty().then(|| std::mem::take(&mut self.set))
     }

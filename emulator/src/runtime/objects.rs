@@ -1,7 +1,8 @@
-//! Everything the program has of the runtime.
+//! The program's runtime objects.
 //!
-//! Input: objects as the program makes them. Output: the same, by their numbers. Invariants: a number is that of one object,
-//! for ever; what belongs to a context or a card goes with it. Does not: act (see the files beside this one).
+//! Input: objects as the program creates them. Output: the same objects by number. Invariants: a
+//! number refers to one object for ever. The objects of a context or card are removed with it. Not
+//! here: operations on the objects (see the other modules of this folder).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,34 +19,35 @@ use crate::runtime::profile::Profiling;
 use crate::runtime::signal::Signal;
 use crate::runtime::stream::Stream;
 
-/// The part of the state that is the runtime's.
+/// The runtime's part of the scheduling state.
 #[derive(Debug, Default)]
 pub(crate) struct Runtime {
-    /// Calls of `aclInit` that no `aclFinalize` has ended, in a CANN that counts them; 0 or 1 in an older one.
+    /// Number of `aclInit` calls without `aclFinalize`. Versions of CANN that do not count use 0 or
+    /// 1.
     pub(crate) initialized: u64,
-    /// `aclnnInit` was called and no `aclnnFinalize` since.
+    /// True between `aclnnInit` and `aclnnFinalize`.
     pub(crate) has_operators: bool,
     pub(crate) cards: Vec<Card>,
     pub(crate) contexts: BTreeMap<u64, Context>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
     pub(crate) notifies: BTreeMap<u64, Notify>,
-    /// Of events and notifies that are words, by their numbers.
+    /// Words of events and notifies, by number.
     pub(crate) signals: BTreeMap<u64, Signal>,
     pub(crate) callbacks: Callbacks,
-    /// Threads for host functions, by card, started when first needed.
+    /// Threads for host functions, by card. Each starts on first use.
     pub(crate) host_threads: BTreeMap<u32, HostThread>,
     pub(crate) profiling: Profiling,
     pub(crate) graphs: Graphs,
     pub(crate) kernels: Kernels,
-    /// Address and size of what `aclCreateDataBuffer` describes.
+    /// Address and size from `aclCreateDataBuffer`.
     pub(crate) data_buffers: BTreeMap<u64, (usize, usize)>,
     pub(crate) exceptions: Exceptions,
-    /// `aclSetCompileopt`, by the option's number.
+    /// Values from `aclSetCompileopt`, by option number.
     pub(crate) compile_options: BTreeMap<u32, String>,
-    /// What `aclrtSetSysParamOpt` has set.
+    /// Values from `aclrtSetSysParamOpt`.
     pub(crate) parameters: Parameters,
-    /// How long an `aclrtStreamWaitEvent` holds its stream at most (`aclrtSetOpWaitTimeout`).
+    /// Maximum duration of an `aclrtStreamWaitEvent` (`aclrtSetOpWaitTimeout`).
     pub(crate) wait_limit: Option<Duration>,
 }
 
@@ -54,7 +56,7 @@ impl Runtime {
         Self { cards: (0..cards).map(|_| Card::default()).collect(), ..Self::default() }
     }
 
-    /// Whether an object that counts as the program's has this number.
+    /// Returns whether a context, stream, event or notify has this number.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.contexts.contains_key(&number)
             || self.streams.contains_key(&number)

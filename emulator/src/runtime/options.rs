@@ -1,4 +1,5 @@
-//! Parameters that a program sets for its process or for a context. Does not: act on them (see `abi::acl_options`).
+//! Parameters that a program sets for its process or for a context. Not here: their effects (see
+//! `abi::acl_options`).
 
-/// By their numbers in `aclSysParamOpt`: the value, where one was set.
+/// Parameter values by their number in `aclSysParamOpt`.
 pub(crate) type Parameters = [Option<i64>; 3];

@@ -12,12 +12,11 @@ use crate::runtime::stream::Entry;
 use crate::scheduler::pool::{Task, Workers};
 
 impl Machine {
-    /// The mode of a card.
     pub(crate) fn saturation(&self, card: u32) -> Arc<Saturation> {
         Arc::clone(&self.lock().runtime.cards[card as usize].saturation)
     }
 
-    /// Writes, when the stream gets there, whether something on its device has overflowed since the last reset.
+    /// Enqueues a task that writes the overflow status of the stream's device.
     pub(crate) fn write_overflow_status(
         &self,
         address: *mut c_void,
@@ -42,7 +41,7 @@ impl Machine {
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
-    /// Forgets, when the stream gets there, what has overflowed on its device.
+    /// Enqueues a task that resets the overflow status of the stream's device.
     pub(crate) fn reset_overflow_status(&self, stream: *mut c_void) -> Result<(), Failure> {
         let saturation = self.saturation(self.stream_card(stream)?);
         let task: Task = Arc::new(move |_: &Workers| {
@@ -55,5 +54,5 @@ impl Machine {
     }
 }
 
-/// What `aclrtGetOverflowStatus` writes (CANN runtime reference).
+/// Size of the status that `aclrtGetOverflowStatus` writes (CANN runtime reference).
 const STATUS_BYTES: usize = 64;

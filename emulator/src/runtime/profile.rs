@@ -1,20 +1,19 @@
-//! Profiling sessions: who may start and stop what, and nothing recorded.
+//! Profiling sessions: validation of calls, without any data.
 //!
-//! Input: the calls of the profiling interface. Output: their answers. Invariants: a card is in one running
-//! configuration at most; stop names what start named (CANN runtime guide, profiling). Does not: collect or write
-//! data, because an emulator's times say nothing about a card.
+//! Input: calls of the profiling interface. Output: their results. Invariants: a card belongs to at
+//! most one running configuration, and stop takes the configuration of start (CANN runtime guide,
+//! profiling). Not here: profiling data, because the emulator's times say nothing about a card.
 
 use std::collections::BTreeMap;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 
-/// Longest path `aclprofInit` takes (CANN runtime guide).
+/// Maximum length of a path for `aclprofInit` (CANN runtime guide).
 pub(crate) const MAX_PATH_BYTES: usize = 4096;
-/// Longest text of a mark (CANN runtime guide).
+/// Maximum length of a mark (CANN runtime guide).
 pub(crate) const MAX_MARK_BYTES: usize = 127;
 
-/// The profiling state of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Profiling {
     is_open: bool,
@@ -28,7 +27,7 @@ struct ProfileConfig {
 }
 
 impl Profiling {
-    /// `aclprofInit`, refused while a session is open.
+    /// Opens a session (`aclprofInit`). Fails while a session is open.
     pub(crate) fn open(&mut self) -> Result<(), Failure> {
         if self.is_open {
             let what = "aclprofInit was called before; call aclprofFinalize first";
@@ -38,7 +37,7 @@ impl Profiling {
         Ok(())
     }
 
-    /// `aclprofFinalize`, refused while a configuration runs.
+    /// Closes the session (`aclprofFinalize`). Fails while a configuration runs.
     pub(crate) fn close(&mut self) -> Result<(), Failure> {
         self.require_open("aclprofFinalize")?;
         if let Some((id, config)) = self.configs.iter().find(|(_, config)| config.running) {
@@ -52,12 +51,11 @@ impl Profiling {
         Ok(())
     }
 
-    /// A new configuration under `id`.
     pub(crate) fn create(&mut self, id: u64, cards: Vec<u32>) {
         self.configs.insert(id, ProfileConfig { cards, running: false });
     }
 
-    /// Forgets a configuration that does not run.
+    /// Removes a configuration that does not run.
     pub(crate) fn destroy(&mut self, id: u64) -> Result<(), Failure> {
         if self.config(id)?.running {
             let what = format!("profiling configuration {id} still runs; call aclprofStop with it first");
@@ -67,7 +65,8 @@ impl Profiling {
         Ok(())
     }
 
-    /// `aclprofStart`, refused where one that runs has a card of this configuration.
+    /// Starts a configuration (`aclprofStart`). Fails if a running configuration contains one of
+    /// its cards.
     pub(crate) fn start(&mut self, id: u64) -> Result<(), Failure> {
         self.require_open("aclprofStart")?;
         let cards = self.config(id)?.cards.clone();
@@ -84,7 +83,7 @@ impl Profiling {
         Ok(())
     }
 
-    /// `aclprofStop` of a configuration that runs.
+    /// Stops a running configuration (`aclprofStop`).
     pub(crate) fn stop(&mut self, id: u64) -> Result<(), Failure> {
         self.require_open("aclprofStop")?;
         let config = self.config(id)?;

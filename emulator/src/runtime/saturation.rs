@@ -1,16 +1,19 @@
-//! Saturation: the overflow mode of older chips, in which what overflows becomes the largest number, and who asks is told.
+//! Saturation: the overflow mode of older chips, which replaces overflows by the largest number and
+//! reports them.
 //!
-//! Input: a device's mode (`aclrtSetDeviceSatMode`), the outputs of its operators. Output: outputs without infinities and NaN,
-//! and whether there were some since the last reset. Method: a pass over an operator's outputs after it; what overflows
-//! between two steps of one operator is not seen, and CANN promises no precision in this mode. Invariant: in the default mode
-//! (INFNAN) it costs a look at a flag. Does not: treat copies and collectives, which keep bytes as they are.
+//! Input: a device's mode (`aclrtSetDeviceSatMode`), outputs of its operators. Output: outputs
+//! without infinities and NaN, and whether there were any since the last reset.
+//!
+//! Method: a pass over the outputs after each operator. Overflows between two steps of one operator
+//! are not detected; CANN promises no precision in this mode. Invariant: the default mode (INFNAN)
+//! costs only a flag check. Not here: copies and collectives, which keep bytes unchanged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ascend_tp_emulator_operators::saturate::saturate;
 use ascend_tp_emulator_operators::view::StridedView;
 
-/// A device's mode and what it has seen.
+/// The overflow mode and status of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Saturation {
     is_on: AtomicBool,
@@ -18,17 +21,16 @@ pub(crate) struct Saturation {
 }
 
 impl Saturation {
-    /// Whether what overflows becomes the largest number.
+    /// Returns whether overflows become the largest number.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Changes the mode.
     pub(crate) fn set(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// An operator has written `output`.
+    /// Saturates the output of an operator and records overflows.
     pub(crate) fn pass(&self, output: &StridedView) {
         if saturate(output) {
             self.has_overflowed.store(true, Ordering::Relaxed);

@@ -1,11 +1,17 @@
-//! Signals: words that streams set, clear and wait for. Events of a graph that is updated while it runs
-//! (`ACL_EVENT_EXTERNAL`) are such, and events and notifies that processes of a host share.
+//! Signals: words that streams set, clear and await. They implement events for graph updates during
+//! a replay (`ACL_EVENT_EXTERNAL`), and events and notifies shared between processes.
 //!
-//! Input: acts, in the order streams reach them; keys of other processes. Output: held and released streams. A word of one
-//! process is a number under the state lock; a shared one lies in a file of memory, with a bell on which a thread of each
-//! process sleeps while a stream there waits. Invariants: a wait that a word grants is over at once; one that takes the word
-//! leaves it to no other, in whatever process; a stream that no longer exists takes nothing. Does not: work in strict and timed
-//! mode between processes, as nothing orders what another process does.
+//! Input: actions in the order streams reach them, and keys of other processes. Output: blocked and
+//! released streams.
+//!
+//! A word of one process is a number under the state lock. A shared word is in a memory file, with
+//! a futex. While a stream of a process waits, a thread of that process sleeps on the futex.
+//!
+//! Invariants: a wait for a satisfied condition ends at once. If a wait takes the word, no other
+//! wait in any process gets it. A destroyed stream takes nothing.
+//!
+//! Not here: strict and timed mode between processes, because nothing orders the actions of another
+//! process.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,23 +30,23 @@ use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
 use crate::scheduler::thread;
 
-/// What is shared under a key: the granularity of its record, which is none of memory's.
+/// Granularity in the record of a shared word. Memory never uses this value.
 const GRANULARITY: u64 = 1;
-/// Bytes of the words behind the bell: the value, and the last one that was asked for.
+/// Size of the words after the futex: the value, and the last requested value.
 const WORDS_BYTES: usize = 8;
-/// A thread that sleeps on a bell looks as often whether its machine still exists.
+/// Interval at which a sleeping thread checks whether its machine still exists.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a stream does with a signal.
+/// The action of a stream on a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalAction {
-    /// The word is at least this from now on.
+    /// Raises the word to at least this value.
     Set(u32),
-    /// The word is 0.
+    /// Sets the word to 0.
     Clear,
-    /// Waits until the word is at least this.
+    /// Waits until the word is at least this value.
     Await(u32),
-    /// Waits until the word is not 0, and makes it 0.
+    /// Waits until the word is not 0, and sets it to 0.
     Take,
 }
 
@@ -50,9 +56,10 @@ pub(crate) struct SharedWord {
     pub(super) bell: Bell,
     words: SharedWords,
     record: IpcRecord,
-    /// Of the process that made it: the file, which others find through it.
+    /// File of the word, in the process that created it. Other processes open it through this
+    /// process.
     _file: Option<File>,
-    /// The card of the process that made it.
+    /// Card of the creating process.
     pub(super) card: u32,
 }
 
@@ -62,7 +69,8 @@ pub(super) enum SignalWord {
     Shared(Arc<SharedWord>),
 }
 
-/// Looks at a signal again, by its number, for a thread that must not keep the machine alive; false when nobody waits.
+/// Checks a signal again by number, without keeping the machine alive. Returns false if no stream
+/// waits.
 #[derive(Clone)]
 pub(super) struct Recheck(pub(super) Arc<dyn Fn(u64) -> bool + Send + Sync>);
 
@@ -77,7 +85,7 @@ impl std::fmt::Debug for Recheck {
 pub(crate) struct Signal {
     pub(super) word: SignalWord,
     pub(super) waiting: VecDeque<(u64, SignalAction)>,
-    /// A thread sleeps on the bell.
+    /// A thread sleeps on the word's futex.
     pub(super) is_watched: bool,
     recheck: Recheck,
 }
@@ -87,10 +95,10 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl SharedWord {
-    /// A word of this process that others may import.
+    /// Creates a word that other processes may import.
     ///
     /// # Errors
-    /// The host has no memory for it.
+    /// The host has no memory left.
     pub(super) fn create(card: u32, value: u32, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         file.set_len(PAGE_BYTES as u64).map_err(|error| host(&error))?;
@@ -108,7 +116,7 @@ impl SharedWord {
         Ok(Self { _file: Some(file), ..word })
     }
 
-    /// The word of another process, or of this one.
+    /// Opens the word of another process, or of this one.
     pub(super) fn open(name: Name, what: &str) -> Result<Self, Failure> {
         let (record, shared, file) = IpcRecord::open(name)?;
         if shared.granularity != GRANULARITY {
@@ -139,32 +147,31 @@ impl SharedWord {
         self.words.at_32(4)
     }
 
-    /// What names it.
     pub(crate) fn name(&self) -> Name {
         self.record.name()
     }
 
-    /// These processes may import it, too.
+    /// Permits more processes to import the word.
     pub(crate) fn admit(&self, pids: &[i32]) -> Result<(), Failure> {
         self.record.admit(pids)
     }
 
-    /// The value the next record sets.
+    /// Returns the value that the next record sets.
     pub(crate) fn ask_next(&self) -> u32 {
         self.last_asked().fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The value the last record sets, which is 0 before the first.
+    /// Returns the value that the last record sets. 0 before the first record.
     pub(crate) fn asked(&self) -> u32 {
         self.last_asked().load(Ordering::SeqCst)
     }
 
-    /// Whether it has come to a value.
+    /// Returns whether the word has reached a value.
     pub(crate) fn has(&self, value: u32) -> bool {
         self.value().load(Ordering::SeqCst) >= value
     }
 
-    /// Waits until it has come to a value; false when `deadline` has passed before.
+    /// Waits until the word has reached a value. Returns false if `deadline` passes first.
     pub(crate) fn wait(&self, value: u32, deadline: Option<Instant>) -> bool {
         loop {
             let seen = self.bell.rings();
@@ -198,7 +205,7 @@ impl SignalWord {
         }
     }
 
-    /// Whether a wait is over, which may take the word.
+    /// Returns whether a wait is satisfied. A satisfied `Take` clears the word.
     pub(super) fn grants(&mut self, act: SignalAction) -> bool {
         match (self, act) {
             (_, SignalAction::Set(_) | SignalAction::Clear) => true,
@@ -215,7 +222,7 @@ impl Signal {
         Self { word, waiting: VecDeque::new(), is_watched: false, recheck }
     }
 
-    /// The word in memory that processes share, if it is one.
+    /// Returns the shared word, if the signal has one.
     pub(crate) fn shared(&self) -> Option<&Arc<SharedWord>> {
         match &self.word {
             SignalWord::Own(_) => None,
@@ -223,7 +230,7 @@ impl Signal {
         }
     }
 
-    /// Whether the word is not 0.
+    /// Returns whether the word is not 0.
     pub(crate) fn is_set(&self) -> bool {
         match &self.word {
             SignalWord::Own(word) => *word != 0,
@@ -231,7 +238,7 @@ impl Signal {
         }
     }
 
-    /// Starts the thread that sleeps on the bell, unless it runs.
+    /// Starts the thread that sleeps on the futex, unless it is running.
     pub(super) fn watch(&mut self, id: u64) -> Result<(), Failure> {
         let SignalWord::Shared(word) = &self.word else { return Ok(()) };
         if self.is_watched {

@@ -1,4 +1,4 @@
-//! What streams do with signals: sets, clears and waits, of this process and of others.
+//! Operations of streams on signals of this and other processes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
 impl State {
-    /// A stream has reached an act.
+    /// Handles a stream that has reached an action.
     pub(crate) fn reach_signal(&mut self, id: u64, act: SignalAction, stream: u64, by: WaitReason) {
         let Some(signal) = self.runtime.signals.get_mut(&id) else {
             self.settle(stream, Err(HandleKind::Event.gone(id)));
@@ -39,7 +39,7 @@ impl State {
         self.recheck_signal(id);
     }
 
-    /// An act that its stream will never reach: a record still releases who waits for it.
+    /// Handles an action that its stream will never reach. A record still releases waiting streams.
     pub(crate) fn discard_signal(&mut self, id: u64, act: SignalAction) {
         if let (Some(signal), SignalAction::Set(value)) = (self.runtime.signals.get_mut(&id), act) {
             signal.word.raise(value);
@@ -47,7 +47,8 @@ impl State {
         }
     }
 
-    /// Lets the streams go on whose wait is over; whether one still waits, and the thread on the bell has to.
+    /// Releases the streams with satisfied waits. Returns whether the thread on the futex must
+    /// continue.
     pub(crate) fn recheck_signal(&mut self, id: u64) -> bool {
         let Runtime { signals, streams, .. } = &mut self.runtime;
         let Some(signal) = signals.get_mut(&id) else { return false };
@@ -69,31 +70,31 @@ impl State {
         goes_on
     }
 
-    /// A stream waits no more.
+    /// Removes a waiting stream.
     pub(crate) fn leave_signal(&mut self, id: u64, stream: u64) {
         if let Some(signal) = self.runtime.signals.get_mut(&id) {
             signal.waiting.retain(|(waiting, _)| *waiting != stream);
         }
     }
 
-    /// Removes a signal, if there is one of this number; streams held by it fail.
+    /// Removes the signal with this number, if it exists. Waiting streams fail.
     pub(crate) fn remove_signal(&mut self, id: u64, kind: HandleKind) {
         let Some(signal) = self.runtime.signals.remove(&id) else { return };
         for (stream, _) in signal.waiting {
             self.settle(stream, Err(kind.gone(id)));
         }
         if let SignalWord::Shared(word) = signal.word {
-            // The thread on it, if any, looks and ends.
+            // Wakes the sleeping thread, which then ends.
             word.bell.wake();
         }
     }
 
-    /// The shared word of an event or notify.
+    /// Returns the shared word of an event or notify.
     pub(crate) fn shared_word(&self, id: u64) -> Option<Arc<SharedWord>> {
         self.runtime.signals.get(&id).and_then(|signal| signal.shared().cloned())
     }
 
-    /// Fails unless work of `card` may reach the card on which a shared word was made.
+    /// Fails if work of `card` cannot access the card that created a shared word.
     pub(crate) fn require_reach(&self, id: u64, card: u32) -> Result<(), Failure> {
         let Some(on) = self.shared_word(id).map(|word| word.card) else { return Ok(()) };
         if on == card || self.runtime.cards[card as usize].peers.contains(&on) {
@@ -108,25 +109,25 @@ impl State {
 }
 
 impl Machine {
-    /// A signal of this process, under the number of its event.
+    /// Returns a new signal of this process.
     pub(crate) fn own_signal(&self) -> Signal {
         Signal::new(SignalWord::Own(0), self.recheck())
     }
 
-    /// A signal that other processes may import.
+    /// Returns a new signal that other processes may import.
     ///
     /// # Errors
-    /// The mode orders one process only, or the host has no memory for it.
+    /// The mode supports only one process, or the host has no memory left.
     pub(crate) fn shared_signal(&self, card: u32, is_set: bool, validates: bool) -> Result<Signal, Failure> {
         self.require_one_process()?;
         let word = SharedWord::create(card, u32::from(is_set), validates)?;
         Ok(Signal::new(SignalWord::Shared(Arc::new(word)), self.recheck()))
     }
 
-    /// A signal of another process; `what` says what it should be. Also the card it was made on.
+    /// Returns a signal of another process and its card. `what` names the expected kind.
     ///
     /// # Errors
-    /// As above, or what the key names is gone, for other processes, or something else.
+    /// The mode supports only one process, or the key is stale, not permitted, or of another kind.
     pub(crate) fn imported_signal(&self, name: Name, what: &str) -> Result<(Signal, u32), Failure> {
         self.require_one_process()?;
         let word = SharedWord::open(name, what)?;

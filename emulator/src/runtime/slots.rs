@@ -1,8 +1,8 @@
-//! Which machine a C function works on. C functions carry no `self`, so each machine has a slot and its table's
-//! functions are instantiated for that slot.
+//! The machine of a C function call. C functions have no `self`, so each machine has a slot, and
+//! its table contains functions instantiated for that slot.
 //!
-//! Input: a new machine. Output: a slot until the machine's last owner goes. Invariant: at most one machine per slot.
-//! Does not: build tables (see `abi`) or run calls (see `machine`).
+//! Input: a new machine. Output: a slot until the machine's last owner is dropped. Invariant: at
+//! most one machine per slot. Not here: tables (see `abi`) and calls (see `machine`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
@@ -12,15 +12,14 @@ use crate::runtime::thread::SLOTS;
 pub(super) static MACHINES: [RwLock<Weak<Machine>>; SLOTS] = [const { RwLock::new(Weak::new()) }; SLOTS];
 pub(super) static TAKEN: Mutex<Taken> = Mutex::new([false; SLOTS]);
 
-/// Which slots have a machine.
+/// Slots that are in use.
 pub(crate) type Taken = [bool; SLOTS];
 
-/// The right to a slot; dropping it frees the slot.
+/// Ownership of a slot. Dropping the value frees the slot.
 #[derive(Debug)]
 pub(crate) struct MachineSlot(usize);
 
 impl MachineSlot {
-    /// Takes a free slot, if there is one.
     pub(crate) fn take() -> Option<Self> {
         let mut taken = taken();
         let free = taken.iter().position(|taken| !taken)?;
@@ -28,12 +27,12 @@ impl MachineSlot {
         Some(Self(free))
     }
 
-    /// The slot's number, below [`SLOTS`].
+    /// Returns the slot's number, below [`SLOTS`].
     pub(crate) fn number(&self) -> usize {
         self.0
     }
 
-    /// Lets calls that name this slot find the machine.
+    /// Makes the machine visible to calls of this slot.
     pub(crate) fn install(&self, machine: &Arc<Machine>) {
         *MACHINES[self.0].write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(machine);
     }
@@ -46,12 +45,11 @@ impl Drop for MachineSlot {
     }
 }
 
-/// Which slots have a machine, held.
 pub(crate) fn taken() -> MutexGuard<'static, Taken> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The machine in a slot; None once its last owner is gone.
+/// Returns the machine in a slot, if it still exists.
 pub(crate) fn machine(slot: usize) -> Option<Arc<Machine>> {
     MACHINES[slot].read().unwrap_or_else(PoisonError::into_inner).upgrade()
 }

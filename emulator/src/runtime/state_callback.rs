@@ -1,19 +1,20 @@
-//! Functions of the program that are told when a device or stream comes and goes (`aclrtRegStreamStateCallback`,
-//! `aclrtRegDeviceStateCallback`).
+//! Functions of the program that are called when a device or stream changes
+//! (`aclrtRegStreamStateCallback`, `aclrtRegDeviceStateCallback`).
 //!
-//! Input: functions under names, changes. Output: the functions called, in the order of their names, on the thread that makes
-//! the change. Invariants: a name is registered once; no lock is held while a function runs, so it may call the runtime.
-//! Does not: tell of default streams, which come and go with their contexts.
+//! Input: functions with names, and changes. Output: calls in the order of the names, on the thread
+//! that makes the change. Invariants: a name is registered once. No lock is held during a call, so
+//! the function may call the runtime. Not here: default streams, which change with their contexts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::failure::{Failure, code};
 
-/// A function of the program: it gets what changes (a device's number, a stream's handle) and how.
+/// A function of the program. Its arguments are the object (device number or stream handle) and the
+/// change.
 pub(crate) type StateCallback = Arc<dyn Fn(usize, u32) + Send + Sync>;
 
-/// What a function is told of.
+/// The kind of objects that a function observes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallbackSubject {
     /// Streams that are created and destroyed.
@@ -22,7 +23,7 @@ pub(crate) enum CallbackSubject {
     Devices,
 }
 
-/// Who is told of what, behind a lock of its own: nothing that schedules depends on it.
+/// Registered functions. They have a separate lock, because scheduling does not depend on them.
 #[derive(Default)]
 pub(crate) struct StateCallbacks(Mutex<BTreeMap<(CallbackSubject, String), StateCallback>>);
 
@@ -33,10 +34,10 @@ impl std::fmt::Debug for StateCallbacks {
 }
 
 impl StateCallbacks {
-    /// Registers a function, or with None forgets the one of that name.
+    /// Registers a function. `None` removes the function with that name.
     ///
     /// # Errors
-    /// The name is taken, or nothing has it.
+    /// The name is in use, or no function has the name to remove.
     pub(crate) fn register(
         &self,
         what: CallbackSubject,
@@ -61,7 +62,7 @@ impl StateCallbacks {
         Ok(())
     }
 
-    /// Calls who is to be told.
+    /// Calls the functions that observe `what`.
     pub(crate) fn tell(&self, what: CallbackSubject, object: usize, state: u32) {
         let told: Vec<StateCallback> = {
             let callbacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,13 @@
-//! Streams: FIFO queues of entries, and the rule by which the head of a queue becomes ready.
+//! Streams: FIFO queues of entries, and the state of the current entry.
 //!
-//! Input: entries in the order the program enqueues them. Output: tasks handed to the pool, events recorded, ranks
-//! arrived at collectives, each in queue order. Invariants: at most one entry of a stream is under way; `finished`
-//! never exceeds `issued`; a failure stays on its stream and is returned by every wait for it, and what follows on the stream
-//! runs all the same, unless its context stops on failure.
-//! Does not: run tasks (see `scheduler::pool`), move bytes (see `memory::copy`, `hccl`).
+//! Input: entries in the order the program enqueues them. Output: tasks for the pool, recorded
+//! events, arrivals at collectives, each in queue order.
+//!
+//! Invariants: at most one entry of a stream is in progress. `finished` never exceeds `issued`. A
+//! failure stays on its stream, and every wait returns it. Later entries still run, unless the
+//! context stops on failure.
+//!
+//! Not here: execution (see `scheduler::pool`) and data transfer (see `memory::copy`, `hccl`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,100 +33,101 @@ pub(crate) struct Stream {
     pub(crate) priority: u32,
     pub(crate) flags: u32,
     pub(crate) is_default: bool,
-    /// The first failure of something on it, which every wait for it returns.
+    /// First failure on the stream. Every wait returns it.
     pub(crate) failure: Option<Failure>,
-    /// Nothing runs on it any more and nothing is taken: it was aborted, its card is lost, or something of its context
-    /// failed and the context stops on failure (`aclrtSetStreamFailureMode`).
+    /// The stream runs and accepts nothing more: it was aborted, its card is lost, or its context
+    /// stopped on a failure (`aclrtSetStreamFailureMode`).
     pub(crate) is_stopped: bool,
-    /// `aclrtSetStreamFailureMode` was called for it.
+    /// `aclrtSetStreamFailureMode` was called for the stream.
     pub(crate) has_failure_mode: bool,
-    /// The program's last mark on this stream (`aclprofMarkEx`), named in messages about what follows it.
+    /// The program's last mark on this stream (`aclprofMarkEx`), for messages about later entries.
     pub(crate) tag: Option<Arc<str>>,
     pub(crate) queue: VecDeque<Queued>,
-    /// The mark that held when the entry under way was enqueued.
+    /// Mark at the time the current entry was enqueued.
     pub(crate) tag_under_way: Option<Arc<str>>,
-    /// The thread that enqueued the entry under way.
+    /// Thread that enqueued the current entry.
     pub(crate) thread_under_way: u32,
-    /// The stream a failure of the entry under way belongs to, if not this one.
+    /// Stream that receives the current entry's failure, if not this one.
     pub(crate) blame_under_way: Option<u64>,
-    /// Parts of the entry under way that are not done; 0 when none is under way.
+    /// Unfinished parts of the current entry. 0 if no entry is in progress.
     pub(crate) under_way: usize,
-    /// The call that enqueued the entry under way, in strict mode.
+    /// Call that enqueued the current entry, in strict mode.
     pub(crate) site_under_way: Option<Arc<Site>>,
-    /// What a timed machine keeps.
+    /// State of a timed machine.
     pub(crate) time: StreamTime,
-    /// What the entry under way waits for; outside strict and timed mode only once it does, and apart from ranks and functions.
+    /// Reason why the current entry waits. Outside strict and timed mode, set only during the wait,
+    /// and not for ranks and functions.
     pub(crate) waits_for: Option<WaitReason>,
     pub(crate) issued: u64,
     pub(crate) finished: u64,
-    /// How many entries have to have ended for each thread that waits.
+    /// Number of entries that must have ended, for each waiting thread.
     pub(crate) targets: Vec<u64>,
     pub(crate) done: Arc<Done>,
 }
 
-/// An entry in a queue, with what strict mode keeps about it.
+/// A queued entry, with strict mode's data about it.
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) entry: Entry,
-    /// The call that enqueued it; None outside strict mode.
+    /// Call that enqueued the entry, in strict mode.
     pub(crate) site: Option<Arc<Site>>,
-    /// The bytes it touches, apart from those of collectives, whose calls say.
+    /// Bytes that the entry touches. Collectives describe their bytes in their calls.
     pub(crate) accesses: Vec<Access>,
     /// The stream's mark at that call.
     pub(crate) tag: Option<Arc<str>>,
-    /// The stream a graph is replayed on, whose failure this entry's is.
+    /// Stream on which a graph is replayed. It receives the entry's failure.
     pub(crate) blame: Option<u64>,
-    /// The operating system's number of the thread that enqueued it.
+    /// Operating system id of the thread that enqueued the entry.
     pub(crate) thread: u32,
-    /// When it was enqueued, in timed mode.
+    /// Time of the call, in timed mode.
     pub(crate) issued_ns: u64,
 }
 
-/// One thing in a queue.
 #[derive(Clone)]
 pub(crate) enum Entry {
-    /// Work for the pool; None where it takes nothing but time. In timed mode also what it costs. Brief work takes less than to
-    /// wake a thread for it: whoever makes it ready runs it.
+    /// Work for the pool. `task` is `None` if the work only takes time. `load` is the cost in timed
+    /// mode. Brief work takes less time than waking a thread, so the thread that makes it ready
+    /// runs it.
     Task { name: &'static str, task: Option<Task>, load: Option<LoadId>, is_brief: bool },
-    /// Marks a record as done.
+    /// Completes a record.
     Record(Arc<EventRecord>),
-    /// Holds the queue until a record is done.
+    /// Blocks the stream until a record is complete.
     Wait(Arc<EventRecord>),
-    /// This rank's part in one or, for a batch, several collectives.
+    /// This rank's arrival at one collective or, for a batch, several.
     Meet(Vec<RankPlace>),
     /// Sets a notify.
     NotifyRecord(u64),
-    /// Holds the queue until a notify is set, and clears it.
+    /// Blocks the stream until a notify is set, and clears it.
     NotifyWait(u64),
-    /// What a stream does with an event that is a word (see `signal`).
+    /// An action on an event with a word (see `signal`).
     Signal { event: u64, act: SignalAction },
-    /// The next entry waits no longer than this.
+    /// Time limit for the wait of the next entry.
     Limit(Duration),
-    /// Holds the queue until a value in memory compares.
+    /// Blocks the stream until a value in memory satisfies a comparison.
     ValueWait(ValueWait),
-    /// A function the program's own thread runs.
+    /// A function that a thread of the program runs.
     Callback(Callback),
-    /// A function a thread of the runtime runs; the queue goes on when it has returned.
+    /// A function that a runtime thread runs. The stream continues after its return.
     HostFunction(HostFunction),
 }
 
-/// What an entry under way waits for.
+/// The object that the current entry waits for.
 #[derive(Debug, Clone)]
 pub(crate) enum WaitReason {
     /// A record of an event.
     Record(Arc<EventRecord>),
     Notify(u64),
-    /// An event that is a word.
+    /// An event with a word.
     Signal(u64),
     Meet(Vec<RankPlace>),
-    /// A function of the program that has to return.
+    /// A function of the program that must return.
     Function,
     /// A value in memory, at this address.
     Value(usize),
 }
 
 impl Entry {
-    /// What a trace calls it.
+    /// Returns the entry's name in traces.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Task { name, .. } => name,
@@ -202,22 +206,21 @@ impl Stream {
         }
     }
 
-    /// Whether everything enqueued has ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.finished == self.issued
     }
 
-    /// Whether the first `target` entries have ended.
+    /// Returns whether the first `target` entries have ended.
     pub(crate) fn has_finished(&self, target: u64) -> bool {
         self.finished >= target
     }
 
-    /// Whether an entry could be started.
+    /// Returns whether the next entry could start.
     pub(crate) fn has_next(&self) -> bool {
         self.under_way == 0 && !self.queue.is_empty()
     }
 
-    /// When the entry was issued that could be started next.
+    /// Returns when the next entry that could start was issued.
     pub(crate) fn next_issue(&self) -> Option<u64> {
         if self.under_way > 0 {
             return None;
@@ -225,12 +228,12 @@ impl Stream {
         self.queue.front().map(|queued| queued.issued_ns)
     }
 
-    /// Whether the entry under way is one of a replayed graph.
+    /// Returns whether the current entry belongs to a replayed graph.
     pub(crate) fn is_replaying(&self) -> bool {
         self.blame_under_way.is_some()
     }
 
-    /// The entries that have not been started.
+    /// Returns the entries that have not started.
     pub(crate) fn queued(&self) -> impl Iterator<Item = &Queued> {
         self.queue.iter()
     }
@@ -243,7 +246,7 @@ impl Stream {
         }
     }
 
-    /// Lets the threads that wait for this stream look again.
+    /// Wakes the threads that wait for this stream.
     pub(crate) fn wake(&self) {
         self.done.wake();
     }
@@ -252,13 +255,13 @@ impl Stream {
         self.failure.get_or_insert_with(|| failure.clone());
     }
 
-    /// Nothing runs on it from here on.
+    /// Stops the stream after a failure.
     pub(crate) fn stop(&mut self, failure: &Failure) {
         self.fail(failure);
         self.is_stopped = true;
     }
 
-    /// Why it takes nothing any more, if it does not.
+    /// Returns why a stopped stream accepts no entries.
     pub(crate) fn refusal(&self) -> Option<&Failure> {
         self.failure.as_ref().filter(|_| self.is_stopped)
     }

@@ -1,4 +1,4 @@
-//! Streams of the program: which handle means which stream, and how a call appends to it.
+//! Lookup of the program's streams, and enqueueing of entries.
 
 use std::ffi::c_void;
 
@@ -10,11 +10,11 @@ use crate::runtime::thread;
 use crate::state::State;
 
 impl Machine {
-    /// Appends an entry that touches `accesses` to a stream (NULL: the default stream of the current context); returns
-    /// the stream's number.
+    /// Appends an entry that touches `accesses` to a stream. NULL is the default stream of the
+    /// current context. Returns the stream's number.
     ///
     /// # Errors
-    /// No such stream in the current context, or the stream has failed.
+    /// The stream does not exist in the current context, or has failed.
     pub(crate) fn enqueue(&self, stream: *mut c_void, entry: Entry, accesses: Vec<Access>) -> Result<u64, Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
@@ -25,7 +25,7 @@ impl Machine {
         })
     }
 
-    /// An entry with the call that enqueues it.
+    /// Returns a queued entry with the call that enqueues it.
     pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
         let on = state.runtime.streams.get(&stream);
         if let Some(on) = on.filter(|on| !on.is_default) {
@@ -44,15 +44,14 @@ impl Machine {
         }
     }
 
-    /// The number of a stream of the current context.
     pub(crate) fn stream(&self, handle: *mut c_void) -> Result<u64, Failure> {
         self.lock().resolve_stream(handle, thread::context(self.key()))
     }
 
-    /// Card of a stream, after the checks of [`Machine::enqueue`].
+    /// Returns the card of a stream, after the checks of [`Machine::enqueue`].
     ///
     /// # Errors
-    /// No such stream in the current context.
+    /// The stream does not exist in the current context.
     pub(crate) fn stream_card(&self, handle: *mut c_void) -> Result<u32, Failure> {
         let state = self.lock();
         let id = state.resolve_stream(handle, thread::context(self.key()))?;

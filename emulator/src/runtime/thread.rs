@@ -1,8 +1,9 @@
-//! What the runtime keeps per calling thread: its current context, its last error and its recent message.
+//! State of the runtime per calling thread: current context, last error and recent message.
 //!
-//! Input: the machine's id and what a call did. Output: what `aclrtGetCurrentContext`, `aclrtGetLastError` and
-//! `aclGetRecentErrMsg` return. Invariants: machines do not see each other's thread state; a message is handed out
-//! once and stays readable until the next one is. Does not: check that a context still exists.
+//! Input: the machine's key and the result of a call. Output: the results of
+//! `aclrtGetCurrentContext`, `aclrtGetLastError` and `aclGetRecentErrMsg`. Invariants: the states
+//! of different machines are separate. A message is returned once and stays readable until the next
+//! one. Not here: whether a context still exists.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -25,27 +26,27 @@ struct ThreadState {
     time: ThreadTime,
 }
 
-/// What a timed machine keeps of a thread.
+/// State of a thread on a timed machine.
 #[derive(Default)]
 struct ThreadTime {
-    /// Now, in nanoseconds of the machine's time.
+    /// Current time of the thread, in nanoseconds of the machine's time.
     clock_ns: u64,
-    /// The machine waits for it.
+    /// The machine waits for the thread.
     has_joined: bool,
-    /// Its last wait ended at its limit.
+    /// The thread's last wait ended at its time limit.
     is_late: bool,
-    /// Host time of the functions called last, by the address of their names.
+    /// Cache of host times of functions, by the address of their names.
     costs: Vec<(*const u8, u64)>,
 }
 
-/// Places for host times in a thread.
+/// Size of the cache of host times.
 const COSTS: usize = 128;
 
 thread_local! {
     static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::new(std::array::from_fn(|_| ThreadState::default()));
 }
 
-/// Names one machine in this thread's states.
+/// Key of a machine in this thread's states.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachineKey {
     /// Slot of the machine, below [`SLOTS`].
@@ -54,12 +55,12 @@ pub(crate) struct MachineKey {
     pub(crate) id: u64,
 }
 
-/// A call under way on a thread.
+/// The current call of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calling {
-    /// The n-th call of the machine.
+    /// Sequence number of the call in the machine.
     pub(crate) number: u64,
-    /// The C function.
+    /// Name of the C function.
     pub(crate) name: &'static str,
 }
 
@@ -75,53 +76,50 @@ fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
     });
     match (on_thread.ok().flatten(), f) {
         (Some(result), _) => result,
-        // A call from a destructor that runs after this thread's states are gone: it finds an empty one.
+        // A destructor makes this call after the thread's states are gone. Use an empty state.
         (None, Some(f)) => f(&mut ThreadState::default()),
         (None, None) => unreachable!("the closure was taken, so it gave a result"),
     }
 }
 
-/// The context that is current on this thread, which may be destroyed by now.
+/// Returns the current context of this thread. The context may no longer exist.
 pub(crate) fn context(key: MachineKey) -> Option<u64> {
     with(key, |thread| thread.context)
 }
 
-/// Makes a context current on this thread.
 pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
     with(key, |thread| thread.context = context);
 }
 
-/// The number of the task this thread enqueued last.
+/// Returns the number of the task that this thread enqueued last.
 pub(crate) fn last_task(key: MachineKey) -> u32 {
     with(key, |thread| thread.last_task)
 }
 
-/// Notes the task this thread enqueues.
 pub(crate) fn set_last_task(key: MachineKey, task: u32) {
     with(key, |thread| thread.last_task = task);
 }
 
-/// This thread's own capture mode, by which it takes leave to make unsafe calls.
+/// Returns this thread's capture mode, which can permit unsafe calls.
 pub(crate) fn capture_mode(key: MachineKey) -> CaptureMode {
     with(key, |thread| thread.capture_mode)
 }
 
-/// Changes this thread's capture mode; gives what it was.
+/// Changes this thread's capture mode and returns the previous one.
 pub(crate) fn set_capture_mode(key: MachineKey, mode: CaptureMode) -> CaptureMode {
     with(key, |thread| std::mem::replace(&mut thread.capture_mode, mode))
 }
 
-/// The call under way on this thread.
 pub(crate) fn calling(key: MachineKey) -> Option<Calling> {
     with(key, |thread| thread.calling)
 }
 
-/// Enters or leaves a call; gives what was under way before (a callback may call from within a call).
+/// Enters or leaves a call. Returns the outer call, because a callback may call from within a call.
 pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<Calling> {
     with(key, |thread| std::mem::replace(&mut thread.calling, calling))
 }
 
-/// This thread's name for reports.
+/// Returns this thread's name for reports.
 pub(crate) fn name(key: MachineKey) -> Arc<str> {
     let named = || {
         let thread = std::thread::current();
@@ -130,13 +128,13 @@ pub(crate) fn name(key: MachineKey) -> Arc<str> {
     with(key, |thread| thread.label.clone()).unwrap_or_else(named)
 }
 
-/// Gives this thread the name reports use for it.
+/// Sets this thread's name for reports.
 pub(crate) fn set_label(key: MachineKey, label: Option<Arc<str>>) {
     with(key, |thread| thread.label = label);
 }
 
-/// This thread begins a call of a timed machine, no earlier than at `floor_ns`; `cost` gives a function's host time in
-/// nanoseconds. True when it is the thread's first.
+/// Starts a call on a timed machine, not earlier than `floor_ns`. `cost` returns a function's host
+/// time in nanoseconds. Returns true for the thread's first call.
 pub(crate) fn begin_timed_call(
     key: MachineKey,
     name: &'static str,
@@ -158,32 +156,31 @@ pub(crate) fn begin_timed_call(
     })
 }
 
-/// This thread's time on a timed machine, in nanoseconds.
+/// Returns this thread's time on a timed machine, in nanoseconds.
 pub(crate) fn clock(key: MachineKey) -> u64 {
     with(key, |thread| thread.time.clock_ns)
 }
 
-/// This thread spends time.
 pub(crate) fn advance_clock(key: MachineKey, ns: u64) {
     with(key, |thread| thread.time.clock_ns += ns);
 }
 
-/// It is no earlier than `ns` for this thread.
+/// Moves this thread's time forward to at least `ns`.
 pub(crate) fn raise_clock(key: MachineKey, ns: u64) {
     with(key, |thread| thread.time.clock_ns = thread.time.clock_ns.max(ns));
 }
 
-/// How this thread's last wait has ended.
+/// Records whether this thread's last wait ended at its time limit.
 pub(crate) fn set_late(key: MachineKey, is_late: bool) {
     with(key, |thread| thread.time.is_late = is_late);
 }
 
-/// Whether this thread's last wait ended at its limit, which is then forgotten.
+/// Returns whether this thread's last wait ended at its time limit, and resets the flag.
 pub(crate) fn take_late(key: MachineKey) -> bool {
     with(key, |thread| std::mem::take(&mut thread.time.is_late))
 }
 
-/// Notes a failed call.
+/// Records a failed call.
 pub(crate) fn record(key: MachineKey, code: i32, message: String) {
     with(key, |thread| {
         thread.last_error = code;
@@ -191,21 +188,22 @@ pub(crate) fn record(key: MachineKey, code: i32, message: String) {
     });
 }
 
-/// The code of the last failed call.
 pub(crate) fn last_error(key: MachineKey) -> i32 {
     with(key, |thread| thread.last_error)
 }
 
-/// The code of the last failed call, which is forgotten.
+/// Returns the code of the last failed call and resets it.
 pub(crate) fn take_last_error(key: MachineKey) -> i32 {
     with(key, |thread| std::mem::replace(&mut thread.last_error, code::SUCCESS))
 }
 
-/// The recent message as a C string valid on this thread until the next call, or NULL when there is none.
+/// Returns the recent message as a C string, or NULL if there is none. The string is valid on this
+/// thread until the next call.
 pub(crate) fn take_message(key: MachineKey) -> *const c_char {
     with(key, |thread| {
         let Some(message) = thread.message.take() else { return std::ptr::null() };
-        // A NUL inside would end the text early; none of our messages has one, text from callers might.
+        // Escape NUL bytes, which would end the text early. Only text from callers may contain
+        // them.
         thread.shown = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
         thread.shown.as_ptr()
     })

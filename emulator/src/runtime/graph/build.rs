@@ -1,8 +1,10 @@
-//! Build: a program binds streams to a graph, enqueues on them and ends the graph, without a capture.
+//! Explicit graph construction: a program binds streams to a graph, enqueues work and ends the
+//! graph, without a capture.
 //!
-//! Input: streams of their own kind (`ACL_STREAM_PERSISTENT`), entries enqueued on them. Output: a graph as a capture makes
-//! one. Invariants: every bound stream runs from the beginning of a replay, and the replay ends when all have; a stream
-//! stays bound until it is unbound. Does not: streams that only a branch or another stream starts.
+//! Input: persistent streams (`ACL_STREAM_PERSISTENT`) and entries enqueued on them. Output: a
+//! graph like that of a capture. Invariants: every bound stream runs from the start of a replay,
+//! and the replay ends when all have ended. A stream stays bound until it is unbound. Not here:
+//! streams that only a branch or another stream starts.
 
 use std::sync::Arc;
 
@@ -15,7 +17,7 @@ use crate::state::State;
 const PERSISTENT: u32 = 4;
 
 impl State {
-    /// A graph to bind streams to, in a context on a card.
+    /// Creates a graph to which streams can be bound.
     pub(crate) fn begin_build(&mut self, context: u64, card: u32, thread_name: Arc<str>) -> u64 {
         let thread = std::thread::current().id();
         let capturing = Capturing { mode: CaptureMode::Relaxed, thread, thread_name, invalid: None };
@@ -36,7 +38,7 @@ impl State {
         id
     }
 
-    /// What the stream enqueues from now on is recorded.
+    /// Binds a stream to a graph. Entries enqueued from now on are recorded.
     pub(crate) fn bind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         let on = &self.runtime.streams[&stream];
         let (context, flags) = (on.context, on.flags);
@@ -63,7 +65,7 @@ impl State {
         Ok(())
     }
 
-    /// No more work comes on a bound stream.
+    /// Marks the end of the graph on a bound stream.
     pub(crate) fn end_tasks(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         self.bound_to(id, stream)?;
         let graph = self.runtime.graphs.building(id)?;
@@ -75,7 +77,7 @@ impl State {
         Ok(())
     }
 
-    /// The graph is complete.
+    /// Completes the graph.
     pub(crate) fn end_build(&mut self, id: u64) -> Result<(), Failure> {
         let graph = self.runtime.graphs.building(id)?;
         if graph.ended_on.is_none() {
@@ -88,7 +90,7 @@ impl State {
         }
         let own = self.streams_of_lanes(id)?;
         let graph = self.runtime.graphs.graph_mut(id)?;
-        // The first lane, which replays on the stream of the launch, ends last.
+        // The first lane replays on the launching stream, so it must end last.
         for lane in 1..graph.lanes.len() {
             let number = graph.records.len();
             graph.records.push(id);
@@ -109,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    /// For each lane of a graph but the first, a stream of its own, once the card has those and what the graph keeps besides.
+    /// Creates a stream for every lane except the first, after checking the card's limit.
     pub(super) fn streams_of_lanes(&mut self, id: u64) -> Result<Vec<Option<u64>>, Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         let (context, card, further) = (graph.context, graph.card, graph.lanes.len() - 1);
@@ -118,7 +120,7 @@ impl State {
         std::iter::once(Ok(None)).chain(own).collect()
     }
 
-    /// A stream runs again what is enqueued on it.
+    /// Unbinds a stream, so that it executes new entries again.
     pub(crate) fn unbind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         self.bound_to(id, stream)?;
         if self.runtime.graphs.graph(id)?.capturing().is_some() {

@@ -1,8 +1,9 @@
-//! Capture: streams record what is enqueued on them.
+//! Capture: streams record their entries instead of running them.
 //!
-//! Input: begin and end, entries of capturing streams, events recorded and awaited. Output: a graph. Invariants: a stream
-//! joins a capture only by waiting for an event the capture recorded, and leads back to the first stream before the
-//! end; calls that would run at once what must be recorded are refused. Does not: replay (see `replay`).
+//! Input: begin and end, entries of capturing streams, events recorded and awaited. Output: a
+//! graph. Invariants: a stream joins a capture only by waiting for an event that the capture
+//! recorded, and must join the first stream again before the end. Calls that would run immediately
+//! are refused. Not here: replay (see `replay`).
 
 use std::sync::Arc;
 
@@ -18,7 +19,6 @@ use crate::runtime::thread::CaptureMode;
 use crate::state::State;
 
 impl State {
-    /// Begins a capture on a stream.
     pub(crate) fn begin_capture(
         &mut self,
         stream: u64,
@@ -60,7 +60,7 @@ impl State {
         Ok(id)
     }
 
-    /// Ends the capture that began on a stream; gives its graph.
+    /// Ends the capture that began on a stream and returns its graph.
     pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, Failure> {
         let of_capture = self.runtime.graphs.of_stream(stream).filter(|(id, _)| !self.runtime.graphs.all[id].is_built);
         let Some((id, lane)) = of_capture else {
@@ -115,7 +115,6 @@ impl State {
         Ok(id)
     }
 
-    /// What a stream records into.
     pub(crate) fn capture_status(&self, stream: u64) -> CaptureStatus {
         match self.runtime.graphs.of_stream(stream) {
             None => CaptureStatus::None,
@@ -144,7 +143,7 @@ impl State {
         self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses, tag })
     }
 
-    /// Records collectives of a capturing stream, to be matched at every replay.
+    /// Records collectives of a capturing stream. Every replay matches them again.
     pub(crate) fn capture_collective(
         &mut self,
         stream: u64,
@@ -170,7 +169,7 @@ impl State {
         Ok(())
     }
 
-    /// The capture of a stream, unless it is worthless.
+    /// Returns the capture of a stream, unless the capture is invalid.
     pub(super) fn valid_capture(&self, stream: u64) -> Result<(u64, usize), Failure> {
         let (id, lane) =
             self.runtime.graphs.of_stream(stream).ok_or_else(|| {
@@ -188,7 +187,8 @@ impl State {
         Ok((id, lane))
     }
 
-    /// A record of an event on a stream, when one of the two is part of a capture; false when neither is.
+    /// Captures a record of an event if the stream or the event belongs to a capture. Returns false
+    /// otherwise.
     pub(crate) fn capture_record(&mut self, stream: u64, event: u64, queued: Queued) -> Result<bool, Failure> {
         let recorded_in = self.runtime.graphs.of_event(event);
         let Some((id, _)) = self.runtime.graphs.of_stream(stream) else {
@@ -223,8 +223,8 @@ impl State {
         Ok(true)
     }
 
-    /// A wait of a stream for an event, when one of the two is part of a capture; false when neither is. A stream
-    /// outside joins the capture.
+    /// Captures a wait for an event if the stream or the event belongs to a capture. Returns false
+    /// otherwise. A stream outside joins the capture.
     pub(crate) fn capture_wait(&mut self, stream: u64, event: u64, queued: Queued) -> Result<bool, Failure> {
         let (on, recorded) = match (self.runtime.graphs.of_stream(stream), self.runtime.graphs.of_event(event)) {
             (None, None) => return Ok(false),
@@ -259,7 +259,7 @@ impl State {
         Ok(true)
     }
 
-    /// A record or wait of a captured stream that is one of the world outside at every replay.
+    /// Captures a record or wait of an external event.
     pub(crate) fn capture_outside(
         &mut self,
         stream: u64,
@@ -315,14 +315,14 @@ impl State {
         Ok(())
     }
 
-    /// What a stream is recording is worthless from here on.
+    /// Invalidates the capture of a stream.
     pub(crate) fn invalidate_capture(&mut self, stream: u64, why: &str) -> Result<(), Failure> {
         let (id, _) = self.valid_capture(stream)?;
         self.runtime.graphs.graph_mut(id)?.invalidate(why);
         Ok(())
     }
 
-    /// Refuses a call that cannot be made on a capturing stream, which makes the capture worthless.
+    /// Refuses a call that is not allowed on a capturing stream. The call invalidates the capture.
     pub(crate) fn refuse_captured(&mut self, stream: u64, call: &str) -> Result<(), Failure> {
         let Some((id, _)) = self.runtime.graphs.of_stream(stream) else { return Ok(()) };
         let failure = captured(stream, call);
@@ -330,12 +330,12 @@ impl State {
         Err(failure)
     }
 
-    /// Refuses to wait for a card one of whose streams is being captured.
+    /// Refuses to wait for a card with a capturing stream.
     pub(crate) fn refuse_captured_card(&self, card: u32, call: &str) -> Result<(), Failure> {
         self.runtime.graphs.capturing_on(card).map_or(Ok(()), |stream| Err(captured(stream, call)))
     }
 
-    /// Refuses to look at an event whose last record is part of a capture, which makes the capture worthless.
+    /// Refuses access to an event that a capture recorded. The access invalidates the capture.
     pub(crate) fn refuse_captured_event(&mut self, event: u64, call: &str) -> Result<(), Failure> {
         let Some((id, _)) = self.runtime.graphs.of_event(event) else { return Ok(()) };
         let what = format!("{call} on event {event}, which was recorded by a capture and has no state outside it");
@@ -343,7 +343,8 @@ impl State {
         Err(Failure::new(code::EVENT_CAPTURED, what))
     }
 
-    /// Refuses an unsafe call where a capture forbids it: `thread_mode` is the calling thread's own mode.
+    /// Refuses an unsafe call if a capture forbids it. `thread_mode` is the mode of the calling
+    /// thread.
     fn refuse_unsafe(&mut self, call: &str, refused_with: i32, thread_mode: CaptureMode) -> Result<(), Failure> {
         let me = std::thread::current().id();
         let mut refused = None;
@@ -370,7 +371,7 @@ impl State {
         refused.map_or(Ok(()), |what| Err(Failure::new(refused_with, what)))
     }
 
-    /// Removes what a vanished stream or context leaves behind.
+    /// Removes the captures of a destroyed stream.
     pub(crate) fn forget_captures(&mut self, stream: u64) {
         if let Some((id, _)) = self.runtime.graphs.of_stream(stream) {
             self.runtime.graphs.drop_capture(id);
@@ -380,7 +381,8 @@ impl State {
 }
 
 impl Graph {
-    /// Every stream that joined must end in a record that leads back to the first stream.
+    /// Checks that every joined stream ends in a record for which another stream of the capture
+    /// waits.
     fn check_joined(&self) -> Result<(), Failure> {
         for (lane, joined) in self.lanes.iter().enumerate().skip(1) {
             let last = self.nodes.iter().rfind(|node| node.lane == lane);
@@ -407,18 +409,18 @@ impl Graph {
 }
 
 impl Machine {
-    /// Refuses an unsafe call (the synchronous copies and fills) where a capture forbids it.
+    /// Refuses an unsafe call (a synchronous copy or fill) if a capture forbids it.
     pub(crate) fn refuse_unsafe_in_capture(&self) -> Result<(), Failure> {
         self.refuse_in_capture(code::CAPTURE_MODE_NOT_SUPPORT)
     }
 
-    /// Refuses to allocate while a capture forbids unsafe calls, in strict mode: a card that has the memory at hand gives it, and one that
-    /// has to ask the driver for it makes the capture worthless.
+    /// In strict mode, refuses an allocation while a capture forbids unsafe calls. A card succeeds
+    /// if it has cached memory; otherwise it asks the driver, which invalidates the capture.
     pub(crate) fn refuse_allocation_in_capture(&self) -> Result<(), Failure> {
         if self.lock().is_strict() { self.refuse_unsafe_in_capture() } else { Ok(()) }
     }
 
-    /// Refuses an asynchronous copy that must wait because its host memory is pageable.
+    /// Refuses an asynchronous copy that would block because its host memory is pageable.
     pub(crate) fn refuse_blocking_copy(&self, stream: u64) -> Result<(), Failure> {
         self.refuse_in_capture(code::CAPTURE_MODE_BLOCK_ASYNC)?;
         self.update(|state| state.refuse_captured(stream, "a copy of pageable host memory, which waits for its end,"))

@@ -1,6 +1,8 @@
-//! A graph as a trace that `chrome://tracing` opens: one row a recording stream, one box a task in its order.
+//! Export of a graph as a trace for `chrome://tracing`: one row per recording stream, one box per
+//! task.
 //!
-//! Input: a graph. Output: JSON text. Does not: tell times, because nothing has run; a box is one step wide.
+//! Input: a graph. Output: JSON text. Not here: durations, because nothing has run. Every box has
+//! length one.
 
 use std::fmt::Write as _;
 
@@ -10,7 +12,7 @@ use crate::runtime::stream::Entry;
 use crate::state::State;
 
 impl State {
-    /// The recorded tasks of a graph.
+    /// Returns the tasks of a graph as JSON.
     pub(crate) fn graph_json(&self, id: u64) -> Result<String, Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
@@ -42,7 +44,7 @@ impl Graph {
     }
 }
 
-/// (name, type) of a task.
+/// Returns (name, type) of a task.
 fn described(node: &Node) -> (String, &'static str) {
     match &node.step {
         GraphStep::Work(Entry::Task { name, .. }) => ((*name).to_owned(), "TASK"),
@@ -59,7 +61,7 @@ fn described(node: &Node) -> (String, &'static str) {
     }
 }
 
-/// A JSON string.
+/// Quotes a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {

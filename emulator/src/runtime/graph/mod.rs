@@ -1,10 +1,17 @@
 //! Graphs: work that streams record once and a program replays many times (`aclmdlRI…`).
 //!
-//! Input: entries enqueued on streams that are being captured. Output: the same entries, enqueued again at every replay.
-//! Parts: `capture` records, `replay` enqueues, `update` replaces recorded operators, `json` writes a graph down.
-//! Invariants: addresses are those of the capture; a replay matches its collectives anew; replays of one graph never
-//! overlap; a misuse that invalidates a capture is named again when the capture ends. Does not: know C signatures
-//! (see `abi::acl_graph`) or optimise what was recorded.
+//! Input: entries enqueued on capturing streams. Output: the same entries, enqueued again at every
+//! replay.
+//!
+//! Modules: `capture` records, `replay` enqueues, `update` replaces recorded operators, `json`
+//! exports a graph.
+//!
+//! Invariants:
+//! - A replay uses the addresses of the capture and matches its collectives again.
+//! - Replays of one graph never overlap.
+//! - A misuse that invalidates a capture is reported again when the capture ends.
+//!
+//! Not here: C signatures (see `abi::acl_graph`), and optimization of recorded work.
 
 mod build;
 pub(crate) mod capture;
@@ -27,14 +34,13 @@ use crate::runtime::thread::CaptureMode;
 use crate::scheduler::pool::{Task, Workers};
 use crate::timed::load::LoadId;
 
-/// All graphs of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
     all: BTreeMap<u64, Graph>,
-    /// Streams that record instead of run: their graph and lane.
+    /// Recording streams, with their graph and lane.
     capturing: BTreeMap<u64, (u64, usize)>,
     groups: BTreeMap<u64, TaskGroup>,
-    /// Streams whose operators replace recorded ones.
+    /// Streams with operators that replace recorded operators.
     updates: BTreeMap<u64, Update>,
 }
 
@@ -43,27 +49,27 @@ pub(crate) struct Graph {
     context: u64,
     card: u32,
     phase: Phase,
-    /// Streams that recorded, the first being the one the capture began on.
+    /// Recording streams. The capture began on the first one.
     lanes: Vec<GraphLane>,
-    /// In the order of the program's calls.
+    /// Recorded entries, in the order of the program's calls.
     nodes: Vec<Node>,
-    /// The event of each record within the graph.
+    /// Event of each record within the graph.
     records: Vec<u64>,
-    /// Events recorded by the capture: the number of their last record in it.
+    /// Events recorded by the capture, with the number of their last record.
     events: BTreeMap<u64, usize>,
-    /// The end of the last replay.
+    /// End of the last replay.
     last_end: Option<Arc<EventRecord>>,
-    /// Made by binding streams, not by a capture.
+    /// True if the program bound streams instead of capturing.
     is_built: bool,
-    /// The bound stream that ends the graph.
+    /// Bound stream that ends the graph.
     ended_on: Option<u64>,
 }
 
-/// What may be done with a graph.
+/// The state of a graph.
 #[derive(Debug)]
 pub(crate) enum Phase {
     Capturing(Capturing),
-    /// It may be replayed.
+    /// The graph may be replayed.
     Ready,
 }
 
@@ -72,22 +78,21 @@ pub(crate) struct Capturing {
     mode: CaptureMode,
     thread: ThreadId,
     thread_name: Arc<str>,
-    /// What made the capture worthless.
+    /// Misuse that invalidated the capture.
     invalid: Option<String>,
 }
 
-/// One recording stream.
 #[derive(Debug)]
 pub(crate) struct GraphLane {
-    /// The program's stream.
+    /// Stream of the program.
     stream: u64,
-    /// The graph's own stream that replays it; None for the first lane, which replays on the stream it is launched on.
+    /// The graph's own stream for replays. `None` for the first lane, which replays on the
+    /// launching stream.
     plays_on: Option<u64>,
-    /// The operators of the task group under way.
+    /// Operators of the open task group.
     group: Option<Vec<GroupSlot>>,
 }
 
-/// One recorded entry.
 #[derive(Debug)]
 pub(crate) struct Node {
     lane: usize,
@@ -97,27 +102,27 @@ pub(crate) struct Node {
     tag: Option<Arc<str>>,
 }
 
-/// What a node does.
+/// The action of a node.
 #[derive(Debug)]
 pub(crate) enum GraphStep {
-    /// The same at every replay.
+    /// Work that is equal at every replay.
     Work(Entry),
-    /// Marks a record of this graph as done.
+    /// Completes a record of this graph.
     Record(usize),
-    /// Holds the lane until a record of this graph is done.
+    /// Blocks the lane until a record of this graph is complete.
     Wait(usize),
-    /// A record of an event that others see, or a wait for what others recorded last, at every replay anew.
+    /// Records or awaits an external event at every replay.
     Outside { event: u64, act: Outside },
-    /// This rank's part in collectives that begin and end together.
+    /// This rank's part in collectives that start and end together.
     Collective { group: u64, rank: u32, calls: Vec<CollectiveCall> },
 }
 
-/// What a captured stream does with an event of the world outside.
+/// The action of a captured stream on an external event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outside {
-    /// `ACL_EVENT_RECORD_EXTERNAL`: a record that others see.
+    /// `ACL_EVENT_RECORD_EXTERNAL`: a record visible outside the graph.
     Record,
-    /// `ACL_EVENT_WAIT_EXTERNAL`: a wait for what others recorded last.
+    /// `ACL_EVENT_WAIT_EXTERNAL`: a wait for the last record made outside the graph.
     Wait,
 }
 
@@ -129,14 +134,14 @@ impl Graph {
         }
     }
 
-    /// Makes a running capture worthless; the first reason stays.
+    /// Invalidates a running capture. The first reason is kept.
     fn invalidate(&mut self, why: &str) {
         if let Phase::Capturing(capturing) = &mut self.phase {
             capturing.invalid.get_or_insert_with(|| why.to_owned());
         }
     }
 
-    /// The communicators whose collectives it has, once for each of them.
+    /// Returns the communicator of each recorded collective, with duplicates.
     pub(crate) fn groups(&self) -> impl Iterator<Item = u64> {
         self.nodes.iter().filter_map(|node| match node.step {
             GraphStep::Collective { group, .. } => Some(group),
@@ -144,40 +149,38 @@ impl Graph {
         })
     }
 
-    /// Whether a replay has not ended.
+    /// Returns whether a replay is still running.
     fn is_running(&self) -> bool {
         self.last_end.as_ref().is_some_and(|end| end.at().is_none())
     }
 }
 
 impl Graphs {
-    /// Whether a stream records.
     pub(crate) fn is_capturing(&self, stream: u64) -> bool {
         self.capturing.contains_key(&stream)
     }
 
-    /// Whether any stream records.
     pub(crate) fn is_any_capturing(&self) -> bool {
         !self.capturing.is_empty()
     }
 
-    /// Whether what a stream enqueues replaces recorded operators.
+    /// Returns whether the stream's operators replace recorded operators.
     pub(crate) fn is_updating(&self, stream: u64) -> bool {
         self.updates.contains_key(&stream)
     }
 
-    /// The graph a stream records into.
+    /// Returns the graph and lane into which a stream records.
     fn of_stream(&self, stream: u64) -> Option<(u64, usize)> {
         self.capturing.get(&stream).copied()
     }
 
-    /// The capture that recorded an event, and the number of the record.
+    /// Returns the capture that recorded an event, and the number of the record.
     fn of_event(&self, event: u64) -> Option<(u64, usize)> {
         let captures = self.all.iter().filter(|(_, graph)| graph.capturing().is_some());
         captures.filter_map(|(id, graph)| graph.events.get(&event).map(|record| (*id, *record))).next()
     }
 
-    /// A graph that streams are bound to and that is not complete.
+    /// Returns an incomplete graph under explicit construction.
     fn building(&mut self, id: u64) -> Result<&mut Graph, Failure> {
         let graph = self.graph_mut(id)?;
         if graph.is_built && graph.capturing().is_some() {
@@ -187,10 +190,11 @@ impl Graphs {
         Err(Failure::new(code::PARAM_INVALID, what))
     }
 
-    /// The number that `aclmdlRIGetId` gives for a graph.
+    /// Returns the number of a graph for `aclmdlRIGetId`.
     pub(crate) fn number(&self, id: u64) -> Result<u32, Failure> {
         self.graph(id)?;
-        // Numbers count what a machine makes, and no program makes as many objects as would let two graphs share one.
+        // Numbers count the objects of a machine. No program creates enough objects for two graphs
+        // to share 32 bits.
         Ok(id as u32)
     }
 
@@ -202,12 +206,12 @@ impl Graphs {
         self.all.get_mut(&id).ok_or_else(|| HandleKind::Graph.gone(id))
     }
 
-    /// The graphs of a card that may be replayed.
+    /// Returns the complete graphs of a card.
     pub(crate) fn ready_on(&self, card: u32) -> impl Iterator<Item = &Graph> {
         self.all.values().filter(move |graph| graph.card == card && matches!(graph.phase, Phase::Ready))
     }
 
-    /// Streams that record, with the card they are on.
+    /// Returns a capturing stream of a card.
     fn capturing_on(&self, card: u32) -> Option<u64> {
         self.capturing
             .iter()
@@ -215,20 +219,20 @@ impl Graphs {
             .map(|(stream, _)| *stream)
     }
 
-    /// Ends a capture without a graph: its streams run again.
+    /// Ends a capture without a graph. Its streams execute entries again.
     fn drop_capture(&mut self, id: u64) {
         self.capturing.retain(|_, (graph, _)| *graph != id);
         self.all.remove(&id);
     }
 }
 
-/// The failure of a call on a stream that is bound to a complete graph.
+/// Returns the failure of a call on a stream that is bound to a complete graph.
 pub(crate) fn bound(stream: u64, graph: u64) -> Failure {
     let what = format!("stream {stream} is bound to graph {graph}, which is complete; call aclmdlRIUnbindStream first");
     Failure::new(code::STREAM_MODEL, what)
 }
 
-/// The failure of a call that needs a stream outside any capture.
+/// Returns the failure of a call that needs a stream outside any capture.
 pub(crate) fn captured(stream: u64, call: &str) -> Failure {
     let what = format!(
         "{call} on stream {stream}, which is being captured; call aclmdlRICaptureEnd first, or aclmdlRIUnbindStream for a bound one"
@@ -236,30 +240,29 @@ pub(crate) fn captured(stream: u64, call: &str) -> Failure {
     Failure::new(code::STREAM_CAPTURED, what)
 }
 
-/// An operator that can be replaced.
+/// A replaceable operator.
 #[derive(Clone)]
 pub(super) struct GroupSlot {
     name: &'static str,
     node: usize,
-    /// What it does now; None on a machine without numbers, where no operator does anything.
+    /// Current task. `None` on a machine without numbers, which runs no operators.
     current: Option<Arc<Mutex<Task>>>,
 }
 
-/// Operators of a graph under one handle.
+/// Replaceable operators of a graph under one handle.
 #[derive(Debug)]
 pub(crate) struct TaskGroup {
     graph: u64,
     slots: Vec<GroupSlot>,
 }
 
-/// An update under way.
+/// An unfinished update of a task group.
 #[derive(Debug)]
 pub(crate) struct Update {
     group: u64,
     given: Vec<Replacement>,
 }
 
-/// What replaces an operator.
 pub(crate) struct Replacement {
     task: Option<Task>,
     load: Option<LoadId>,
@@ -279,7 +282,7 @@ impl std::fmt::Debug for GroupSlot {
 }
 
 impl GroupSlot {
-    /// Runs whatever the slot holds when the stream gets there.
+    /// Returns a task that runs the slot's current operator.
     fn task(&self) -> Option<Task> {
         let current = Arc::clone(self.current.as_ref()?);
         Some(Arc::new(move |workers: &Workers| {
@@ -289,13 +292,13 @@ impl GroupSlot {
     }
 }
 
-/// What a capturing stream tells about itself.
+/// The capture status of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaptureStatus {
     /// The stream does not record.
     None,
-    /// It records into this graph.
+    /// The stream records into this graph.
     Active(u64),
-    /// It records into this graph, which a misuse has made worthless.
+    /// The stream records into this graph, which a misuse has invalidated.
     Invalidated(u64),
 }

@@ -1,8 +1,9 @@
-//! Replay: a graph's work is enqueued again.
+//! Replay: enqueues the work of a graph again.
 //!
-//! Input: a ready graph and a stream. Output: its entries on that stream and on the graph's own streams. Invariants: the
-//! first lane runs on the given stream, the others begin when it gets there and lead back before its end; replays of
-//! one graph run one after the other; a failure of any lane is one of the given stream. Does not: change the graph.
+//! Input: a complete graph and a stream. Output: its entries on that stream and on the graph's own
+//! streams. Invariants: the first lane runs on the given stream. The other lanes start when that
+//! stream reaches the replay, and end before the replay ends. Replays of one graph run one after
+//! another. A failure of any lane is a failure of the given stream. Not here: changes of the graph.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
 use crate::state::State;
 
-/// Entries, each with its stream, and the last records of events outside the graph.
+/// Entries with their streams, and the last records of external events.
 type Replayed = (Vec<(u64, Queued)>, BTreeMap<u64, Arc<EventRecord>>);
 
 impl State {
-    /// Enqueues a replay of a graph on `stream`; `own` makes the entries that order it.
+    /// Enqueues a replay of a graph on `stream`. `own` creates the entries that order the replay.
     pub(crate) fn replay(
         &mut self,
         id: u64,
@@ -29,7 +30,8 @@ impl State {
         self.check_replay(id, stream)?;
         let rank_places = self.join_collectives(id)?;
         let graph = self.runtime.graphs.graph(id)?;
-        // In strict mode also one that has ended: that this replay comes after it must not depend on when it ended.
+        // Strict mode also waits for a completed replay: the order of replays must not depend on
+        // timing.
         let previous = graph.last_end.clone().filter(|end| self.is_strict() || end.at().is_none());
         let streams: Vec<u64> = graph.lanes.iter().map(|lane| lane.plays_on.unwrap_or(stream)).collect();
         let (entries, recorded_outside) = self.replayed(graph, stream, &streams, rank_places)?;
@@ -61,8 +63,8 @@ impl State {
         Ok(())
     }
 
-    /// The entries of a replay on `stream`, each with the stream of its lane, and what it records of events that are not the
-    /// graph's own.
+    /// Returns the entries of a replay with the streams of their lanes, and the records of external
+    /// events.
     fn replayed(
         &self,
         graph: &Graph,
@@ -97,7 +99,7 @@ impl State {
                     Entry::Record(record)
                 }
                 GraphStep::Outside { event, act: Outside::Wait } => {
-                    // What nobody has recorded is no wait.
+                    // An event without a record needs no wait.
                     match self.runtime.events.get(event).and_then(|event| event.latest.clone()) {
                         Some(latest) => Entry::Wait(latest),
                         None => continue,
@@ -132,7 +134,7 @@ impl State {
         on.refusal().cloned().map_or(Ok(()), Err)
     }
 
-    /// Matches the collectives of a replay, all of them before anything is enqueued.
+    /// Matches all collectives of a replay before anything is enqueued.
     fn join_collectives(&mut self, id: u64) -> Result<Vec<Vec<RankPlace>>, Failure> {
         let wanted: Vec<_> = self.runtime.graphs.graph(id)?.nodes.iter().filter_map(collective).collect();
         let mut joined: Vec<Vec<RankPlace>> = Vec::with_capacity(wanted.len());
@@ -154,7 +156,7 @@ impl State {
         Ok(joined)
     }
 
-    /// Destroys a graph that does not run.
+    /// Destroys a graph that is not running.
     pub(crate) fn destroy_graph(&mut self, id: u64) -> Result<(), Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
@@ -178,7 +180,6 @@ impl State {
         self.runtime.graphs.groups.retain(|_, group| !group.is_of(id));
     }
 
-    /// The graphs of a context go with it.
     pub(crate) fn remove_graphs_of(&mut self, context: u64, why: &str) {
         let of_context: Vec<u64> =
             self.runtime.graphs.all.iter().filter(|(_, graph)| graph.context == context).map(|(id, _)| *id).collect();

@@ -1,8 +1,9 @@
 //! Task groups: recorded operators that a program replaces between replays.
 //!
-//! Input: operators enqueued between group begin and end of a capture, and later between update begin and end on another
-//! stream. Output: the graph runs the later ones. Invariants: number and kind of the operators stay; the exchange
-//! happens when the updating stream reaches it. Does not: update anything but operators (CANN guide, task groups).
+//! Input: operators enqueued between group begin and end of a capture, and later between update
+//! begin and end on another stream. Output: the graph runs the new operators. Invariants: the
+//! number and kind of operators stay the same. The exchange takes effect when the updating stream
+//! reaches it. Not here: updates of other entries (CANN guide, task groups).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,11 +18,11 @@ use crate::runtime::stream::{Entry, Queued};
 use crate::scheduler::pool::{Task, Workers};
 use crate::state::State;
 
-/// What all operators are called.
+/// Prefix of all operator names.
 pub(crate) const OPERATOR: &str = "aclnn";
 
 impl Graph {
-    /// A step as the open task group of its lane, if there is one, records it.
+    /// Adds a step to the open task group of its lane, if there is one.
     pub(super) fn grouped(&mut self, lane: usize, step: GraphStep) -> Result<GraphStep, Failure> {
         let node = self.nodes.len();
         let open = self.lanes.iter().position(|lane| lane.group.is_some());
@@ -48,7 +49,7 @@ impl Graph {
         }
     }
 
-    /// Every task group must be closed when the capture ends.
+    /// Fails if a task group is still open at the end of the capture.
     pub(super) fn check_groups(&self) -> Result<(), Failure> {
         match self.lanes.iter().find(|lane| lane.group.is_some()) {
             None => Ok(()),
@@ -62,7 +63,8 @@ impl Graph {
 }
 
 impl State {
-    /// What a capturing stream enqueues from now on can be replaced later.
+    /// Starts a task group. Operators that the capturing stream enqueues from now on can be
+    /// replaced later.
     pub(crate) fn begin_group(&mut self, stream: u64) -> Result<(), Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
         let lane = &mut self.runtime.graphs.graph_mut(graph)?.lanes[lane];
@@ -74,7 +76,7 @@ impl State {
         Ok(())
     }
 
-    /// Closes the task group of a capturing stream; gives its number.
+    /// Ends the task group of a capturing stream and returns its number.
     pub(crate) fn end_group(&mut self, stream: u64) -> Result<u64, Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
         let Some(slots) = self.runtime.graphs.graph_mut(graph)?.lanes[lane].group.take() else {
@@ -86,7 +88,7 @@ impl State {
         Ok(id)
     }
 
-    /// What a stream enqueues from now on replaces the operators of a group.
+    /// Starts an update. Operators that the stream enqueues from now on replace those of the group.
     pub(crate) fn begin_update(&mut self, stream: u64, group: u64) -> Result<(), Failure> {
         if self.runtime.graphs.is_capturing(stream) {
             return Err(captured(stream, "aclmdlRICaptureTaskUpdateBegin"));
@@ -114,7 +116,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes an entry of an updating stream as the replacement of the group's next operator.
+    /// Stores an entry of an updating stream as the replacement of the group's next operator.
     pub(crate) fn take_replacement(&mut self, stream: u64, queued: Queued) -> Result<(), Failure> {
         let Some(update) = self.runtime.graphs.updates.get_mut(&stream) else {
             return Err(Failure::new(code::INTERNAL, format!("stream {stream} is in no update")));
@@ -139,8 +141,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends an update; gives the work by which the stream exchanges the operators, if they do anything. Replays launched from now
-    /// on are checked with the new operators' memory, and cost what the new operators do.
+    /// Ends an update. Returns the task that exchanges the operators, if there are any tasks to
+    /// exchange. Later replays use the memory accesses and costs of the new operators.
     pub(crate) fn end_update(&mut self, stream: u64) -> Result<Option<Task>, Failure> {
         let Some(update) = self.runtime.graphs.updates.remove(&stream) else {
             let what = format!("stream {stream} is in no update; call aclmdlRICaptureTaskUpdateBegin first");
@@ -186,7 +188,6 @@ pub(crate) fn no_operator(found: &str) -> Failure {
 }
 
 impl TaskGroup {
-    /// Whether the group is one of a graph.
     pub(super) fn is_of(&self, graph: u64) -> bool {
         self.graph == graph
     }
