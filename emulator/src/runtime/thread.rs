@@ -228,16 +228,17 @@ mod tests {
     }
 }
 
-/// Which threads may not make unsafe calls while a capture runs; also a thread's own answer to the captures of others.
+/// Threads that may not make unsafe calls during a capture. A thread's own mode limits how captures
+/// of other threads affect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CaptureMode {
     #[default]
     Global,
-    /// Not the capturing thread.
+    /// The capturing thread may not make unsafe calls.
     ThreadLocal,
-    /// All threads may.
+    /// Every thread may make unsafe calls.
     Relaxed,
 }
 
-/// How many machines can be alive in one process at once.
+/// Maximum number of machines in one process at a time.
 pub(crate) const SLOTS: usize = 32;

@@ -1,9 +1,9 @@
-//! What the timer sleeps on.
+//! The alarm of the timer thread.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What the timer's thread sleeps on.
+/// A settable alarm on which the timer thread sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     next: Mutex<AlarmTime>,
@@ -17,7 +17,7 @@ struct AlarmTime {
 }
 
 impl Alarm {
-    /// Goes off at `at`, if not before.
+    /// Sets the alarm to `at`, unless it is set to an earlier time.
     pub(super) fn set(&self, at: Instant) {
         let mut next = self.lock();
         if next.at.is_none_or(|earlier| at < earlier) {
@@ -26,13 +26,13 @@ impl Alarm {
         }
     }
 
-    /// It goes off no more.
+    /// Disables the alarm for ever.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
     }
 
-    /// Sleeps until it goes off; false when it never will.
+    /// Sleeps until the alarm goes off. Returns false if the alarm is disabled.
     pub(super) fn wait(&self) -> bool {
         let mut next = self.lock();
         while !next.is_closed {

@@ -1,11 +1,17 @@
-//! A process's bell, which the processes it shares memory with ring when something in that memory concerns it.
+//! Notifications between processes that share memory.
 //!
-//! Input: rings, from any thread of any process on this host. Output: whoever listens goes on. Who that is: the threads of
-//! the program that synchronize, if there are any, because they have to run anyway when their wait is over; else the
-//! process's one listener. Method: a count of rings in shared memory, on which threads sleep by futex. Invariants: nobody
-//! sleeps through a ring that came after the count they last saw; a ring costs a system call only if somebody sleeps; a
-//! thread that ceases to listen looks whether it rang meanwhile. Does not: say what has happened (see
-//! `hccl::at_table`).
+//! Input: notifications from any thread of any process on this host. Output: a thread of the
+//! notified process wakes. If threads of the program synchronize, they handle the notification,
+//! because they must run anyway. Otherwise the process's listener thread does.
+//!
+//! Method: a notification count in shared memory, on which threads sleep by futex.
+//!
+//! Invariants:
+//! - No thread sleeps through a notification that came after the count it last saw.
+//! - A notification makes a system call only if a thread sleeps.
+//! - A thread that stops listening checks for notifications that came meanwhile.
+//!
+//! Not here: the meaning of a notification (see `hccl::at_table`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,23 +20,25 @@ use rustix::thread::futex;
 
 use crate::memory::shared_words::SharedWords;
 
-/// Bytes of a bell.
+/// Size of the notification words.
 pub(crate) const BELL_BYTES: usize = 64;
 
-/// Where its words are: rings; threads that listen; those of them that sleep; rings nobody listened to.
+/// Offsets of the words: notifications, listening threads, sleeping threads, notifications without
+/// a listening thread.
 const RUNG: usize = 0;
 const LISTENING: usize = 4;
 const ASLEEP: usize = 8;
 const UNHEARD: usize = 12;
 
-/// The bell of this or another process.
+/// The notification words of this or another process.
 #[derive(Debug)]
 pub(crate) struct Bell {
     words: SharedWords,
 }
 
 impl Bell {
-    /// The bell in these [`BELL_BYTES`], which were zero when its process took them.
+    /// Returns the notification words in memory of [`BELL_BYTES`], which must have been zero at
+    /// allocation.
     pub(crate) fn new(words: SharedWords) -> Self {
         Self { words }
     }
@@ -39,7 +47,7 @@ impl Bell {
         self.words.at_32(at)
     }
 
-    /// Rings it: some thread of its process looks at the memory both share.
+    /// Notifies the process. One of its threads will check the shared memory.
     pub(crate) fn ring(&self) {
         self.wake();
         if self.word(LISTENING).load(Ordering::SeqCst) == 0 {
@@ -56,39 +64,42 @@ impl Bell {
         }
     }
 
-    /// How often it rang.
+    /// Returns the number of notifications.
     pub(crate) fn rings(&self) -> u32 {
         self.word(RUNG).load(Ordering::SeqCst)
     }
 
-    /// From now on the calling thread listens, until it says [`Bell::cease`].
+    /// Starts listening on the calling thread, until [`Bell::cease`].
     pub(crate) fn listen(&self) {
         self.word(LISTENING).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The calling thread listens no more. What rang since it last looked is still its to look at.
+    /// Stops listening on the calling thread. The thread must still handle notifications that it
+    /// has not seen.
     pub(crate) fn cease(&self) {
         self.word(LISTENING).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sleeps until it has rung more than `seen` times, or `limit` is over, or for no reason.
+    /// Sleeps until there are more than `seen` notifications or `limit` has passed. Spurious
+    /// wake-ups are possible.
     pub(crate) fn sleep(&self, seen: u32, limit: Option<Duration>) {
         self.word(ASLEEP).fetch_add(1, Ordering::SeqCst);
         sleep_on(self.word(RUNG), seen, limit);
         self.word(ASLEEP).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// How often it rang while no thread of the program listened.
+    /// Returns the number of notifications without a listening thread.
     pub(crate) fn unheard(&self) -> u32 {
         self.word(UNHEARD).load(Ordering::SeqCst)
     }
 
-    /// Sleeps until that is more than `seen`, or for no reason.
+    /// Sleeps until there are more than `seen` notifications without a listening thread. Spurious
+    /// wake-ups are possible.
     pub(crate) fn await_unheard(&self, seen: u32) {
         sleep_on(self.word(UNHEARD), seen, None);
     }
 
-    /// Lets the process's listener look, whoever else listens.
+    /// Wakes the process's listener thread in any case.
     pub(crate) fn nudge(&self) {
         self.word(UNHEARD).fetch_add(1, Ordering::SeqCst);
         wake_all(self.word(UNHEARD));
@@ -96,13 +107,13 @@ impl Bell {
 }
 
 fn wake_all(word: &AtomicU32) {
-    // It fails for no word of this process.
+    // Waking cannot fail for a valid word.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned());
 }
 
 fn sleep_on(word: &AtomicU32, seen: u32, limit: Option<Duration>) {
     let limit = limit.and_then(|limit| limit.try_into().ok());
-    // Whatever ends it, the caller looks again.
+    // The caller checks again, for whatever reason the sleep ends.
     let _ = futex::wait(word, futex::Flags::empty(), seen, limit.as_ref());
 }
 
@@ -135,7 +146,7 @@ mod tests {
     #[test]
     fn nobody_sleeps_through_a_ring() {
         let bell = bell();
-        // It rang since: this returns at once.
+        // There was a notification meanwhile, so this returns at once.
         bell.listen();
         let seen = bell.rings();
         bell.ring();

@@ -1,7 +1,8 @@
-//! The thread that conducts a machine: it decides who goes through the turnstile, and when.
+//! The conductor thread of a machine: it decides which thread passes the turnstile, and when.
 //!
-//! Input: a turnstile, and how to conduct (see `strict::conductor` and `timed::conductor`). Output: the running thread.
-//! Invariant: dropped, it closes the turnstile, which lets everybody go, and joins the thread. Does not: decide.
+//! Input: a turnstile and a policy (see `strict::conductor` and `timed::conductor`). Output: the
+//! running thread. Invariant: dropping the conductor closes the turnstile, which releases all
+//! threads, and joins the thread. Not here: the policy.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +14,7 @@ use super::thread;
 use super::turnstile::Turnstile;
 use super::watch;
 
-/// The running thread; dropping it closes the turnstile and joins the thread.
+/// The conductor thread. Dropping it closes the turnstile and joins the thread.
 #[derive(Debug)]
 pub(crate) struct Conductor {
     turnstile: Arc<Turnstile>,
@@ -21,7 +22,7 @@ pub(crate) struct Conductor {
 }
 
 impl Conductor {
-    /// Starts the thread that conducts until the turnstile is closed.
+    /// Starts a thread that runs `conduct`, which must return when the turnstile is closed.
     ///
     /// # Errors
     /// The operating system refuses a thread.

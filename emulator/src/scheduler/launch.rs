@@ -1,27 +1,29 @@
-//! Work that has become ready under the machine's lock.
+//! Work that became ready under the machine's lock.
 //!
-//! Input: heads of queues, collectives whose ranks have all arrived. Output: the same, for whoever runs them. Does not: run
-//! anything (see `machine`, and the conductors of strict and timed mode).
+//! Input: heads of queues, complete collectives. Output: the same, for the threads that run them.
+//! Not here: execution (see `machine`, and the conductors of strict and timed mode).
 
 use crate::hccl::meeting::Meeting;
 use crate::hccl::shared_work::SharedWork;
 use crate::runtime::callback::HostFunction;
 use crate::scheduler::pool::Task;
 
-/// Work for the pool.
+/// Work that is ready to run.
 pub(crate) enum Launch {
     /// The head of a stream.
     Task { stream: u64, name: &'static str, task: Task, is_brief: bool },
-    /// A collective all of whose ranks have arrived.
+    /// A collective with all ranks arrived.
     Meeting(Box<Meeting>),
-    /// This process's share of one that several processes move together.
+    /// This process's share of a collective that several processes execute.
     Share(Box<SharedWork>),
-    /// A function of the program, for the card's own thread: it may block, and must not take a core from the cards.
+    /// A function of the program. It may block, so it runs on the card's own thread and not in the
+    /// pool.
     HostFunction { stream: u64, card: u32, body: HostFunction },
 }
 
 impl Launch {
-    /// Whether a thread of the pool runs it; what waits for other processes or for the program has threads of its own.
+    /// Returns whether a pool thread runs the work. Work that waits for other processes or for the
+    /// program has separate threads.
     pub(crate) fn is_for_pool(&self) -> bool {
         match self {
             Self::Task { .. } | Self::Share(_) => true,
@@ -30,7 +32,7 @@ impl Launch {
         }
     }
 
-    /// Whether it takes less than to wake a thread for it.
+    /// Returns whether the work takes less time than waking a thread.
     pub(crate) fn is_done_at_once(&self) -> bool {
         match self {
             Self::Task { is_brief, .. } => *is_brief,

@@ -1,9 +1,14 @@
-//! Who works, who sleeps, and who is woken.
+//! Scheduling: execution of ready work, sleeping threads, and wake-ups.
 //!
-//! Input: work that has become ready, limits, threads of the program that wait. Output: work run by a pool of one thread a
-//! core, limits that end at their time, waiting threads that go on. Invariants: one timer ends every wait; who waits looks
-//! for a bounded time and then sleeps; where a conductor decides (strict and timed mode) it decides at one turnstile, when
-//! every thread is quiet. Does not: know what the work computes, or what makes an entry of a stream ready.
+//! Input: ready work, time limits, waiting threads of the program. Output: work run by a pool with
+//! one thread per core, expired limits, released threads.
+//!
+//! Invariants:
+//! - One timer ends every wait.
+//! - A waiting thread spins for a bounded time and then sleeps.
+//! - In strict and timed mode, a conductor decides at one turnstile, when every thread is quiet.
+//!
+//! Not here: the computation, and the conditions under which a stream's entry is ready.
 
 pub(crate) mod alarm;
 pub(crate) mod bell;

@@ -1,10 +1,15 @@
-//! The silicon: one pool of threads that runs the ready tasks of all cards and splits big ones into tiles.
+//! The thread pool that runs the ready tasks of all cards and splits large tasks into tiles.
 //!
-//! Input: jobs that are ready to run. Output: each ran once, in no promised order; what orders tasks is `stream`.
-//! Invariants: a thread without work looks for more for a bounded time (`spin`) and then sleeps, and nobody is woken while
-//! enough threads look; work that is in the queue never waits for a thread that sleeps; the result of a task that uses
-//! [`Workers::tiles`] does not depend on the number of threads as long as its tiles are independent.
-//! Does not: know streams, cards or collectives.
+//! Input: ready jobs. Output: each job ran once, in any order. Streams order the tasks.
+//!
+//! Invariants:
+//! - An idle thread spins for a bounded time (`spin`) and then sleeps. No thread is woken while
+//!   enough threads spin.
+//! - Queued work never waits for a sleeping thread.
+//! - The result of a task that uses [`Workers::tiles`] does not depend on the number of threads if
+//!   its tiles are independent.
+//!
+//! Not here: streams, cards, collectives.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,11 +22,11 @@ use crate::base::failure::Failure;
 use crate::memory::tiles::TileSet;
 use crate::scheduler::spin;
 
-/// Work of one stream entry, which a captured graph runs again and again. `Err` becomes the stream's sticky error; a
-/// panic is caught and becomes one too.
+/// Work of one stream entry. A captured graph runs it many times. An `Err` or a panic becomes the
+/// stream's sticky error.
 pub(crate) type Task = Arc<dyn Fn(&Workers) -> Result<(), Failure> + Send + Sync>;
 
-/// What the pool runs: a task together with what follows its end.
+/// A task together with its completion.
 pub(crate) type Job = Box<dyn FnOnce(&Workers) + Send>;
 
 /// The pool as a running task sees it.
@@ -29,9 +34,9 @@ pub(crate) struct Workers {
     queue: Mutex<TaskQueue>,
     wake: Condvar,
     threads: usize,
-    /// Grows with everything that is put into the queue, for those who look at it without the lock.
+    /// Increases with every queued item. Spinning threads read it without the lock.
     posted: AtomicU32,
-    /// The pool ends: who runs one job after the other stops.
+    /// The pool is ending. A thread that runs several jobs stops.
     closed: AtomicBool,
 }
 
@@ -39,13 +44,13 @@ pub(crate) struct Workers {
 struct TaskQueue {
     jobs: VecDeque<Job>,
     tiles: Vec<Arc<TileSet>>,
-    /// Threads that watch [`Workers::posted`].
+    /// Number of threads that spin on [`Workers::posted`].
     looking: usize,
     sleeping: usize,
 }
 
 impl TaskQueue {
-    /// A job, or else tiles to help with.
+    /// Takes a job, or else tiles to help with.
     fn take(&mut self) -> Option<PoolWork> {
         if let Some(job) = self.jobs.pop_front() {
             return Some(PoolWork::Job(job));
@@ -62,11 +67,11 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Runs `tile(0)` to `tile(count - 1)` over the pool and returns when all are done. Called from inside a task; a
-    /// tile must not call it again.
+    /// Runs `tile(0)` to `tile(count - 1)` on the pool and waits for them. Called from inside a
+    /// task. A tile must not call it again.
     ///
     /// # Panics
-    /// When a tile panics.
+    /// A tile panics.
     pub(crate) fn tiles(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
         if count <= 1 || self.threads == 1 {
             (0..count).for_each(tile);
@@ -81,7 +86,6 @@ impl Workers {
         TileSet::share(count, tile, publish, retract);
     }
 
-    /// Hands over jobs that are ready to run.
     pub(crate) fn spawn(&self, jobs: impl IntoIterator<Item = Job>) {
         let mut jobs = jobs.into_iter().peekable();
         if jobs.peek().is_none() {
@@ -92,17 +96,15 @@ impl Workers {
         self.announce(&queue, queue.jobs.len());
     }
 
-    /// Whether jobs wait for a thread.
     pub(crate) fn has_jobs(&self) -> bool {
         !self.lock().jobs.is_empty()
     }
 
-    /// Whether the pool ends.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// There is work for `threads` threads: those who look see it, and the rest is woken.
+    /// Announces work for `threads` threads. Spinning threads see it; further threads are woken.
     fn announce(&self, queue: &TaskQueue, threads: usize) {
         self.posted.fetch_add(1, Ordering::Release);
         for _ in 0..threads.saturating_sub(queue.looking).min(queue.sleeping) {
@@ -110,12 +112,12 @@ impl Workers {
         }
     }
 
-    /// Runs jobs until the pool closes. A free thread prefers a fresh job; with none it helps with tiles.
+    /// Runs jobs until the pool closes. Without a job, the thread helps with tiles.
     fn run(&self) {
         loop {
             match self.next() {
                 PoolWork::Job(job) => {
-                    // A job reports its own panics; this keeps the thread if even that fails.
+                    // A job reports its own panics. This keeps the thread alive if that fails too.
                     let _ = catch_unwind(AssertUnwindSafe(|| job(self)));
                 }
                 PoolWork::Tiles(set) => set.help(),
@@ -133,7 +135,7 @@ impl Workers {
             if let Some(work) = queue.take() {
                 return work;
             }
-            // What is posted from here on finds this thread among those who look.
+            // From here on, new work counts this thread as spinning.
             let seen = self.posted.load(Ordering::Acquire);
             queue.looking += 1;
             drop(queue);
@@ -159,7 +161,8 @@ enum PoolWork {
     End,
 }
 
-/// The threads. Dropping it lets running jobs finish, discards waiting ones and joins the threads.
+/// The threads of the pool. Dropping the pool finishes running jobs, discards waiting jobs and
+/// joins the threads.
 #[derive(Debug)]
 pub(crate) struct Pool {
     workers: Arc<Workers>,
@@ -191,7 +194,6 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The pool's shared part.
     pub(crate) fn workers(&self) -> &Arc<Workers> {
         &self.workers
     }
@@ -208,7 +210,7 @@ impl Drop for Pool {
         drop(discarded);
         self.workers.wake.notify_all();
         for handle in self.handles.drain(..) {
-            // A host callback may be what drops the last owner: its own thread ends by itself.
+            // A host callback may drop the last owner. Its own thread then ends without a join.
             if handle.thread().id() != std::thread::current().id() {
                 let _ = handle.join();
             }
@@ -254,10 +256,10 @@ mod tests {
     }
 }
 
-/// What work of a stream does when there are no numbers.
+/// The effect of a stream's work on a machine without numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Without {
     Nothing,
-    /// The same: other work depends on it.
+    /// The work still runs, because other work depends on it.
     Same,
 }

@@ -1,9 +1,14 @@
-//! Queues: how the entry at the head of a stream starts and ends.
+//! Queues: start and end of the entry at the head of a stream.
 //!
-//! Input: entries in the order the program enqueues them, outcomes of what was started. Output: tasks handed to the pool,
-//! events recorded, ranks arrived at collectives, each in queue order. Invariants: at most one entry of a stream is under
-//! way; what follows a failure runs all the same, unless its context stops on failure; what will never run releases whoever
-//! waits for it. Does not: run tasks (see `pool`), move bytes (see `memory::copy`, `hccl`).
+//! Input: entries in the order the program enqueues them, and results of started entries. Output:
+//! tasks for the pool, recorded events, arrivals at collectives, each in queue order.
+//!
+//! Invariants:
+//! - At most one entry of a stream is in progress.
+//! - Entries after a failure still run, unless the context stops on failure.
+//! - An entry that never runs releases the threads and streams that wait for it.
+//!
+//! Not here: execution (see `pool`) and data transfer (see `memory::copy`, `hccl`).
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -17,7 +22,8 @@ use crate::scheduler::launch::Launch;
 use crate::state::State;
 
 impl State {
-    /// The stream behind a handle (NULL: the default stream of `current`), which must belong to the context `current`.
+    /// Returns the stream of a handle. NULL is the default stream of `current`. The stream must
+    /// belong to the context `current`.
     pub(crate) fn resolve_stream(&self, handle: *const c_void, current: Option<u64>) -> Result<u64, Failure> {
         let current_id = current.ok_or_else(no_context)?;
         let context = self.runtime.contexts.get(&current_id).ok_or_else(|| context_gone(current_id))?;
@@ -69,24 +75,24 @@ impl State {
         }
     }
 
-    /// Starts entries from the head of a queue until one is under way or the queue is empty.
+    /// Starts entries until one is in progress or the queue is empty.
     fn advance(&mut self, id: u64) {
         while self.runtime.streams.get(&id).is_some_and(Stream::has_next) && self.start_head(id) {}
     }
 
-    /// Card, kind and mark of the entry a stream would start next.
+    /// Returns card, name and mark of the next entry of a stream.
     pub(crate) fn head_of(&self, id: u64) -> Option<(u32, &'static str, Option<Arc<str>>)> {
         let stream = self.runtime.streams.get(&id)?;
         let queued = stream.queue.front()?;
         Some((stream.card, queued.entry.name(), queued.tag.clone()))
     }
 
-    /// Whether some stream has reached an entry that has not ended.
+    /// Returns whether some stream has an entry in progress.
     pub(crate) fn is_any_under_way(&self) -> bool {
         self.runtime.streams.values().any(|stream| stream.under_way > 0)
     }
 
-    /// Starts the next entry of a stream that has one; false when it is kept back.
+    /// Starts the next entry of a stream. Returns false if an injected delay holds it back.
     pub(crate) fn start_head(&mut self, id: u64) -> bool {
         let now_ns = self.now_ns();
         let clock = self.scheduler.clock;
@@ -121,7 +127,7 @@ impl State {
         true
     }
 
-    /// Starts an entry that has become the one under way on a stream.
+    /// Starts an entry that is now in progress on a stream.
     fn start(&mut self, id: u64, card: u32, entry: Entry) {
         match entry {
             Entry::Task { name, task, load, .. } if self.timed.is_some() => self.start_load(id, name, task, load),
@@ -167,16 +173,17 @@ impl State {
         }
     }
 
-    /// The work under way on a stream has touched these bytes, as only running it has shown.
+    /// Records the accesses of the current task, which only its execution reveals.
     pub(crate) fn note_touched(&mut self, id: u64, accesses: &[Access]) {
         if let Some(strict) = &mut self.strict {
             strict.order.touched(id, accesses);
         }
     }
 
-    /// One part of the entry under way on a stream has ended. A stream destroyed meanwhile is ignored.
+    /// Ends one part of the current entry of a stream. Ignores a stream that no longer exists.
     pub(crate) fn settle(&mut self, id: u64, outcome: Result<(), Failure>) {
-        // Of streams that something ends together, the failure of the first may have ended this one.
+        // If several streams end together, the failure of the first may already have ended this
+        // one.
         let Some(stream) = self.runtime.streams.get_mut(&id).filter(|stream| stream.under_way > 0) else { return };
         let mut failed = None;
         if let Err(failure) = outcome {
@@ -214,8 +221,8 @@ impl State {
         }
     }
 
-    /// Something on a stream has failed. What follows is run all the same, unless its context stops on failure: then nothing
-    /// runs on any stream of it any more, and none waits.
+    /// Records a failure on a stream. If the context stops on failure, all its streams stop and end
+    /// their waits. Otherwise later entries still run.
     fn fail_stream(&mut self, id: u64, failure: &Failure) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         stream.fail(failure);
@@ -238,7 +245,7 @@ impl State {
         }
     }
 
-    /// Drops an entry that will never run; whoever waits for it is released or told.
+    /// Drops an entry that will never run. Its waiters are released or receive the failure.
     fn discard(&mut self, stream: u64, queued: Queued, why: &Failure) {
         if let Some(strict) = &mut self.strict {
             strict.order.discarded(stream);
@@ -262,7 +269,8 @@ impl State {
         }
     }
 
-    /// Removes a stream. What is queued is discarded, collectives it takes part in fail for the others.
+    /// Removes a stream. Queued entries are discarded, and its collectives fail for the other
+    /// ranks.
     pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
         self.forget_captures(id);
         self.end_wait(id);
@@ -283,8 +291,8 @@ impl State {
         }
     }
 
-    /// Ends what a stream waits for, other than ranks (see [`State::leave_meetings`]) and functions of the program: whoever
-    /// sets it later sets it for others.
+    /// Ends the wait of a stream, except for ranks (see [`State::leave_meetings`]) and functions of
+    /// the program. A later signal then releases another waiter.
     fn end_wait(&mut self, id: u64) {
         match self.runtime.streams.get_mut(&id).and_then(|stream| stream.waits_for.clone()) {
             Some(WaitReason::Record(record)) => record.release(id),
@@ -296,14 +304,15 @@ impl State {
         self.settle(id, Ok(()));
     }
 
-    /// Discards what is queued on a stream and marks it as aborted; the entry under way ends if it waits, else by itself.
+    /// Aborts a stream and discards its queue. A waiting entry ends at once, a running entry by
+    /// itself.
     pub(crate) fn abort_stream(&mut self, id: u64) {
         let Some(stream) = self.runtime.streams.get(&id) else { return };
         let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
         self.end_stream(id, &failure);
     }
 
-    /// Fails a stream and discards what is queued on it.
+    /// Fails a stream and discards its queue.
     pub(crate) fn end_stream(&mut self, id: u64, failure: &Failure) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         stream.stop(failure);
@@ -319,7 +328,7 @@ impl State {
         self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
     }
 
-    /// Fails a stream at the entry that is next, which never runs.
+    /// Fails a stream at its next entry, which never runs.
     pub(crate) fn fail_head(&mut self, id: u64, failure: Failure) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         let place = format!("stream {id} of card {}: {}", stream.card, failure.message);
@@ -331,7 +340,6 @@ impl State {
         self.fail_stream(id, &failure);
     }
 
-    /// Streams of a card.
     pub(crate) fn streams_of_card(&self, card: u32) -> Vec<u64> {
         self.runtime.streams.iter().filter(|(_, stream)| stream.card == card).map(|(id, _)| *id).collect()
     }

@@ -1,17 +1,21 @@
-//! Quiet: the moment at which no thread of the program can still come by itself.
+//! Quiescence: the moment at which no thread of the program can reach the library without being
+//! released.
 //!
-//! Input: the turnstile, what the operating system says of threads. Output: everybody's place once it is quiet. Invariant:
-//! a thread that may still come has come or has been overtaken. Does not: decide what happens then (see the conductors of
-//! strict and timed mode).
+//! Input: the turnstile, and thread states from the operating system. Output: the positions of all
+//! threads at that moment. Invariant: every thread that could still arrive has arrived or is
+//! skipped. Not here: the decision that follows (see the conductors of strict and timed mode).
 //!
-//! A thread that runs is waited for up to [`Patience::RUNS`], one that sleeps up to [`Patience::PAUSES`], one that
-//! waits for the world up to [`Patience::OUTSIDE`] since it left its last call; one that waits for other threads is not
-//! waited for: only they can wake it. Who has a lock is out of sight, and may be none of the program's threads (all of a process
-//! share the locks of the C library's memory): one that waits for a lock is waited for up to [`Patience::LOCKED`], and while any thread of
-//! the process runs, which may be the one that has it, up to [`Patience::LOCKED_BY_RUNNERS`]. A thread that
-//! has not called yet is given [`Patience::STRANGER`] after it was first seen, and while it runs [`Patience::STRANGER_RUNS`]; in
-//! timed mode, where whoever comes late finds the cards ahead, [`Patience::TIMED_STRANGER_RUNS`]. Where threads cannot be seen (no
-//! `/proc`), each is waited for up to [`Patience::OUTSIDE`].
+//! Maximum waiting times, since a thread left its last call:
+//! - Running threads [`Patience::RUNS`], sleeping threads [`Patience::PAUSES`], threads in other
+//!   blocking system calls [`Patience::OUTSIDE`].
+//! - Threads that wait for other threads are not awaited, because only those threads can wake them.
+//! - Threads that wait for a lock [`Patience::LOCKED`], or [`Patience::LOCKED_BY_RUNNERS`] while
+//!   any thread of the process runs. The owner of a lock is unknown and may not belong to the
+//!   program: all threads share the locks of the C library's allocator.
+//! - Threads that have not called yet [`Patience::STRANGER`] after they were first seen, and while
+//!   they run [`Patience::STRANGER_RUNS`]. In timed mode [`Patience::TIMED_STRANGER_RUNS`], because
+//!   a late thread finds the cards' time advanced.
+//! - Every thread [`Patience::OUTSIDE`] on systems without `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -24,56 +28,58 @@ use crate::machine::Machine;
 use crate::strict::Strict;
 use crate::strict::trace::{Actor, What};
 
-/// How long threads are waited for.
+/// Maximum times to wait for threads.
 struct Patience;
 
 impl Patience {
     const RUNS: Duration = Duration::from_secs(60);
     const PAUSES: Duration = Duration::from_secs(1);
     const OUTSIDE: Duration = Duration::from_millis(20);
-    /// Longer than a busy host keeps a thread from its core that has a lock for a moment.
+    /// Longer than a busy host delays a thread that holds a lock briefly.
     const LOCKED: Duration = Duration::from_millis(100);
-    /// One without a core for long runs all the same, and so do those that are ahead in the queue for the lock.
+    /// A thread without a core still counts as running, and so do the threads ahead of it in the
+    /// lock's queue.
     const LOCKED_BY_RUNNERS: Duration = Duration::from_secs(1);
     const STRANGER: Duration = Duration::from_millis(100);
-    /// On a busy host a new thread may take long to come to its first call.
+    /// On a busy host, a new thread can take long to reach its first call.
     const STRANGER_RUNS: Duration = Duration::from_secs(1);
     const TIMED_STRANGER_RUNS: Duration = Duration::from_secs(10);
-    /// With nothing else to do: how long a thread that waits for other threads may still come back. Who holds what it waits
-    /// for may be out of sight: a thread of another machine with a lock of the C library, say.
+    /// Time that a thread waiting for other threads may still take if nothing else can happen. The
+    /// thread it waits for may be unknown, such as another machine's thread with a lock of the C
+    /// library.
     const LAST_WAITS: Duration = Duration::from_millis(100);
-    /// The same for one that waits with a limit.
+    /// The same for a thread that waits with a time limit.
     const LAST_A_WHILE: Duration = Duration::from_secs(5);
-    /// The same for one that runs or sleeps.
+    /// The same for a running or sleeping thread.
     const LAST_RUNS: Duration = Duration::from_secs(60);
-    /// The same for one that runs and has not called yet.
+    /// The same for a running thread that has not called yet.
     const LAST_STRANGER_RUNS: Duration = Duration::from_secs(5);
-    /// First and longest time between two looks.
+    /// First and longest interval between two checks.
     const LOOKS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 }
 
-/// Who watches for it.
+/// Detector of quiescence for one machine.
 pub(crate) struct Quiet {
     turnstile: Arc<Turnstile>,
     machine: Weak<Machine>,
-    /// Whose trace tells who was overtaken.
+    /// Strict mode, for trace entries about skipped threads.
     strict: Option<Arc<Strict>>,
     can_see: bool,
     /// Threads that have not called.
     strangers: Strangers,
-    /// Those of them that are older than the machine.
+    /// Those threads that are older than the machine.
     residents: BTreeSet<Tid>,
-    /// The younger ones, and when each was first seen.
+    /// Younger threads, with the time each was first seen.
     young: BTreeMap<Tid, Instant>,
     watcher: Watcher,
-    /// Threads that wait for a lock: how they looked, and when that was first seen.
+    /// Threads that wait for a lock: their state, and when it was first seen.
     locked: BTreeMap<Tid, (Look, Instant)>,
-    /// Threads that were passed by when it was last quiet, and how they looked.
+    /// Threads that were not awaited at the last quiescence, with their state.
     asleep: BTreeMap<Tid, Look>,
 }
 
 impl Quiet {
-    /// For a machine that is new.
+    /// Creates the detector of a new machine.
     pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
         let mut strangers = Strangers::new();
         Self {
@@ -90,12 +96,11 @@ impl Quiet {
         }
     }
 
-    /// The machine, while it lives.
     pub(crate) fn machine(&self) -> Option<Arc<Machine>> {
         self.machine.upgrade()
     }
 
-    /// Everybody, once nobody is left who may still come by himself; None when the machine is gone.
+    /// Waits for quiescence and returns all threads. Returns `None` when the machine is gone.
     pub(crate) fn await_quiet(&mut self) -> Option<TurnstileView> {
         let mut pause = Patience::LOOKS.0;
         let mut generation = None;
@@ -118,7 +123,7 @@ impl Quiet {
         }
     }
 
-    /// Gives threads that came since the last step their places, in the order they were started.
+    /// Numbers the threads that arrived since the last step, in order of their start.
     fn number_newcomers(&self, view: &TurnstileView) -> bool {
         let newcomers = view.hosts.iter().filter(|host| host.number.is_none());
         let threads = watch::in_order_of_start(newcomers.map(|host| (host.tid, host.thread)));
@@ -126,7 +131,7 @@ impl Quiet {
         !threads.is_empty()
     }
 
-    /// Notes threads that have been started and have not called yet.
+    /// Updates the list of threads that have started and not called yet.
     fn list_strangers(&mut self) {
         if !self.can_see {
             return;
@@ -142,7 +147,7 @@ impl Quiet {
         }
     }
 
-    /// Whether everybody who may still come has come or is overtaken.
+    /// Returns whether every thread that could still arrive has arrived or is skipped.
     fn is_quiet(&mut self, view: &TurnstileView) -> bool {
         let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
         let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
@@ -153,20 +158,21 @@ impl Quiet {
             return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
         }
         let Some(mut looks) = self.look_at_hosts(&away) else { return false };
-        // Only now, when nobody is left who could start another thread unseen.
+        // Only now, because no remaining thread can start another one unseen.
         self.list_strangers();
         let young = self.young_strangers();
         let Some(at_young) = self.look_at_young(&young) else { return false };
         looks.extend(at_young);
-        // Who looks as when it was last quiet has slept since: all others stand, so nobody is left to wake him.
+        // Threads with the same state as at the last quiescence have slept since. All other threads
+        // stand, so none can wake them.
         if looks.iter().all(|(tid, look)| self.asleep.get(tid) == Some(look)) {
             return true;
         }
-        // Whoever waits for the machine's lock is not asleep for long.
+        // A thread that waits for the machine's lock will run soon.
         if let Some(machine) = self.machine.upgrade() {
             drop(machine.lock());
         }
-        // Equal looks mean that all were asleep at one moment between them.
+        // Equal states mean that all threads slept at one moment in between.
         let Some(mut again) = self.look_at_hosts(&away) else { return false };
         let Some(at_young) = self.look_at_young(&young) else { return false };
         again.extend(at_young);
@@ -177,7 +183,7 @@ impl Quiet {
         is_quiet
     }
 
-    /// What threads that are away do; None when one of them has to be waited for.
+    /// Returns the states of threads outside calls. Returns `None` if one must be awaited.
     fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
             let look = self.watcher.look(host.tid);
@@ -186,7 +192,7 @@ impl Quiet {
         looks.collect()
     }
 
-    /// Whether a thread waits for a lock, and has not for long.
+    /// Returns whether a thread waits for a lock, for a short time so far.
     fn is_at_lock(&mut self, tid: Tid, look: &Look) -> bool {
         if look.doing != Doing::WaitsForLock {
             self.locked.remove(&tid);
@@ -204,18 +210,20 @@ impl Quiet {
         }
     }
 
-    /// How long a thread that has not called is waited for while it runs.
+    /// Returns the maximum time to wait for a running thread that has not called.
     fn patience_with_strangers(&self) -> Duration {
         if self.strict.is_some() { Patience::STRANGER_RUNS } else { Patience::TIMED_STRANGER_RUNS }
     }
 
-    /// Threads that may be on their way to their first call, and since when they are known.
+    /// Returns threads that may be about to make their first call, and how long each has been
+    /// known.
     fn young_strangers(&self) -> Vec<(Tid, Duration)> {
         let known = self.young.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
         known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
     }
 
-    /// What threads that have not called do; None when one of them may be on its way to its first call.
+    /// Returns the states of threads that have not called. Returns `None` if one may be about to
+    /// make its first call.
     fn look_at_young(&mut self, young: &[(Tid, Duration)]) -> Option<BTreeMap<Tid, Look>> {
         let patience = self.patience_with_strangers();
         let looks = young.iter().map(|(tid, known)| {
@@ -231,7 +239,7 @@ impl Quiet {
         looks.collect()
     }
 
-    /// Whether the others need not wait for a thread that is away.
+    /// Returns whether a thread outside calls need not be awaited.
     fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
         let patience = match doing {
             Doing::Gone | Doing::WaitsForLock | Doing::Waits | Doing::WaitsAWhile => return true,
@@ -250,7 +258,7 @@ impl Quiet {
         true
     }
 
-    /// Whether some thread may still do something that changes what can happen.
+    /// Returns whether some thread may still change what can happen.
     pub(crate) fn may_anyone_come_back(
         &self,
         view: &TurnstileView,
@@ -275,13 +283,14 @@ impl Quiet {
         if stuck_for < Patience::LAST_STRANGER_RUNS && young.any(|doing| doing == Doing::Runs) {
             return true;
         }
-        // With every thread of the program outside the library, any other thread may be the one that goes on.
+        // If all threads of the program are outside the library, any other thread may be the next
+        // to act.
         let others = self.young.keys().chain(&self.residents);
         !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
     }
 }
 
-/// How long a thread has been away.
+/// Returns how long a thread has been outside calls.
 fn stretch(host: &Host) -> Duration {
     match host.stand {
         Stand::Away { since, .. } => since.elapsed(),

@@ -1,27 +1,27 @@
-//! What a task found out while it ran, for the thread that runs it to hand on.
+//! Results that a task reports while it runs, for the thread that runs it.
 //!
-//! Input: a kernel's own account of what it touched and took. Output: the same, once, after the task. Invariant: a task and
-//! who takes this are on one thread. Does not: outlive a task.
+//! Input: memory accesses and cost that a kernel measured. Output: the same, once, after the task.
+//! Invariant: task and reader use the same thread. Not here: data that outlives a task.
 
 use std::cell::RefCell;
 
 use crate::memory::access::Access;
 
-/// What only running a task tells.
+/// Results that only the execution of a task reveals.
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
-    /// The bytes it touched.
+    /// Bytes that the task touched.
     pub(crate) accesses: Vec<Access>,
-    /// What it took of its card.
+    /// Work that the task measured.
     pub(crate) measured: Option<Measured>,
 }
 
-/// The work of a kernel that counted it.
+/// The measured work of a kernel.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
-    /// Of the slowest core.
+    /// Cycles of the slowest core.
     pub(crate) cycles: u64,
-    /// Of global memory, over all cores.
+    /// Bytes of global memory, over all cores.
     pub(crate) bytes: u64,
 }
 
@@ -29,12 +29,12 @@ thread_local! {
     static LAST: RefCell<Ran> = RefCell::new(Ran::default());
 }
 
-/// The task that runs on this thread tells this.
+/// Stores the results of this thread's current task.
 pub(crate) fn tell(ran: Ran) {
     LAST.replace(ran);
 }
 
-/// What the task that ran on this thread told.
+/// Returns and clears the results of this thread's last task.
 pub(crate) fn take() -> Ran {
     LAST.take()
 }

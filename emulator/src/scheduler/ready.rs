@@ -1,8 +1,8 @@
-//! What is ready, who sleeps, and when the first limit is over.
+//! Ready work, sleeping threads and the next time limit.
 //!
-//! Input: streams whose head may have become ready, work, limits. Output: the same, for whoever goes on with them. Invariant:
-//! work that became ready under the lock goes to the pool before it is released. Does not: decide what is ready (see
-//! `queues`).
+//! Input: streams with a possibly ready head, work, time limits. Output: the same, for the threads
+//! that continue them. Invariant: work that became ready under the lock goes to the pool before the
+//! lock is released. Not here: readiness (see `queues`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,30 +11,31 @@ use crate::scheduler::alarm::Alarm;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::stream_wait::StreamWaits;
 
-/// The part of the state that is the scheduler's.
+/// The scheduler's part of the state.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
-    /// Streams whose head may have become ready.
+    /// Streams with a possibly ready head.
     pub(crate) ready: Vec<u64>,
-    /// Work that became ready.
     pub(crate) launches: Vec<Launch>,
-    /// Limits and value waits of streams.
+    /// Time limits and value waits of streams.
     pub(crate) waits: StreamWaits,
-    /// Threads blocked on the machine's `progress`.
+    /// Number of threads blocked on the machine's `progress`.
     pub(crate) watchers: usize,
-    /// Something a watcher may wait for has changed.
+    /// A condition that a watcher waits for may have changed.
     pub(crate) has_progressed: bool,
-    /// Goes off when the first limit is over, where no conductor sees to that; and for when it is set.
+    /// Alarm of the first time limit, and its time. Unused if a conductor checks the limits.
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) alarm_at: Option<Instant>,
-    /// The time of a strict machine, which goes on with its steps, or of a timed one; None where the host's clock counts.
+    /// Clock of a strict machine, which advances with its steps, or of a timed machine. `None` if
+    /// the host's clock applies.
     pub(crate) clock: Option<Instant>,
-    /// How long a collective waits for its last rank.
+    /// Time limit of a collective for its last rank.
     pub(crate) exec_timeout: Duration,
 }
 
 impl Scheduler {
-    /// A scheduler without work; `clock` is where the machine's own time begins, if it has one.
+    /// Creates a scheduler without work. `clock` is the start of the machine's own time, if it has
+    /// one.
     pub(crate) fn new(clock: Option<Instant>, exec_timeout: Duration) -> Self {
         Self {
             ready: Vec::new(),
@@ -49,32 +50,31 @@ impl Scheduler {
         }
     }
 
-    /// Now, for time stamps and limits.
     pub(crate) fn now(&self) -> Instant {
         self.clock.unwrap_or_else(Instant::now)
     }
 
-    /// Whether a conductor starts what is ready.
+    /// Returns whether a conductor starts ready work.
     pub(crate) fn is_conducted(&self) -> bool {
         self.clock.is_some()
     }
 
-    /// A step of a strict machine takes a microsecond of its time.
+    /// Advances a strict machine's clock by one step of a microsecond.
     pub(crate) fn tick(&mut self) {
         self.clock = self.clock.map(|clock| clock + Duration::from_micros(1));
     }
 
-    /// A strict machine's time goes on to `at`, because nothing else can happen before.
+    /// Advances a strict machine's clock to `at`, because nothing else can happen before.
     pub(crate) fn advance_clock(&mut self, at: Instant) {
         self.clock = self.clock.map(|clock| clock.max(at));
     }
 
-    /// A strict machine's time goes on by so much, which it has waited for other processes.
+    /// Advances a strict machine's clock by the time it has waited for other processes.
     pub(crate) fn wind_clock(&mut self, by: Duration) {
         self.clock = self.clock.map(|clock| clock + by);
     }
 
-    /// Something in a queue begins to wait, `until` then at most.
+    /// Sets the alarm for a wait that ends at `until` at the latest.
     pub(crate) fn limit(&mut self, until: Instant) {
         if !self.is_conducted() && self.alarm_at.is_none_or(|at| until < at) {
             self.alarm_at = Some(until);

@@ -1,26 +1,32 @@
-//! Looking again, for a bounded time, before going to sleep.
+//! Spinning for a bounded time before sleeping.
 //!
-//! Input: a condition that another thread is about to make true. Output: whether it became true within the limit.
-//! Why: to wake a thread that sleeps takes the one that wakes it a system call and the sleeper tens of microseconds, more
-//! than a small operator takes; work that follows work comes sooner than that. A thread looks for as long as a sleep and a
-//! wake-up take of its core, so looking never doubles the cost of a wait, and who finds nothing then sleeps: an idle machine
-//! takes no time. Between looks the core is offered to whoever else can run, so many threads that look do not hold up one that
-//! works; what others take of it meanwhile is not counted, as far as [`LIMIT`], or threads of more processes than there are
-//! cores would go to sleep just because they share them, and each be woken in turn.
-//! Does not: replace a sleep; the caller goes on to one that cannot miss the change.
+//! Input: a condition that another thread is about to satisfy. Output: whether the condition became
+//! true within the limit.
+//!
+//! Reason: waking a sleeping thread costs a system call and tens of microseconds, more than a small
+//! operator. Successive work arrives sooner than that. A thread spins for about the core time of
+//! one sleep and wake-up, so spinning at most doubles the cost of a wait. After that the thread
+//! sleeps, so an idle machine uses no time.
+//!
+//! Between checks the thread yields, so many spinning threads do not delay a working one. Time that
+//! other threads use meanwhile counts only up to [`LIMIT`]. Otherwise threads of more processes
+//! than cores would all go to sleep just because they share cores.
+//!
+//! Not here: the sleep. The caller then sleeps in a way that cannot miss the change.
 
 use std::time::{Duration, Instant};
 
-/// How long a thread looks at most, whoever has its core meanwhile.
+/// Maximum spinning time, including the time of other threads on the core.
 const LIMIT: Duration = Duration::from_micros(500);
 
-/// How often it offers the core, each time a microsecond or less of its own: 50 together.
+/// Number of yields. Each round takes up to a microsecond of the thread's own time, 50 in total.
 const OFFERS: usize = 64;
 
-/// Looks between two offers of the core, about half a microsecond.
+/// Checks between two yields, about half a microsecond.
 const LOOKS: usize = 16;
 
-/// Looks until `is_over`, or for as long as a sleep and a wake-up would take; gives whether it is over.
+/// Spins until `is_over` or for the time of a sleep and a wake-up. Returns whether the condition is
+/// true.
 pub(crate) fn until(is_over: impl Fn() -> bool) -> bool {
     let mut since = None;
     for _ in 0..OFFERS {

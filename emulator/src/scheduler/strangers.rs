@@ -1,8 +1,9 @@
-//! The threads of this process, and those among them that no machine knows.
+//! The threads of this process, and those that no machine knows ("strangers").
 //!
-//! Input: the operating system's list, threads that are claimed. Output: all threads; the strangers. Invariants: no thread that has
-//! begun is missing while another ends; a list that is kept is read again before it can lack a thread. Does not: know what a thread
-//! does (see `watch`). Without `/proc` (not Linux) there are none.
+//! Input: the operating system's list, and claimed threads. Output: all threads, and the strangers.
+//! Invariants: the list contains every started thread, even if another thread ends meanwhile. A
+//! cached list is read again before it can lack a thread. Not here: thread states (see `watch`).
+//! Without `/proc` (not Linux) the lists are empty.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,61 +19,62 @@ const FOLDER: &str = "/proc/self/task";
 
 static CLAIMS: Mutex<Claims> = Mutex::new(Claims { tids: BTreeSet::new(), changes: 0 });
 
-/// Threads that are the business of some machine, or no program's at all: they have called, or are an emulator's own.
+/// Threads that have called a machine, or belong to an emulator.
 #[derive(Debug)]
 pub(crate) struct Claims {
     tids: BTreeSet<Tid>,
-    /// Grows whenever they change.
+    /// Increases with every change.
     changes: u64,
 }
 
 impl Claims {
-    /// A forked child has no threads but the one that forked.
+    /// Removes all threads. A forked child has only the forking thread.
     pub(crate) fn clear(&mut self) {
         self.tids.clear();
         self.changes += 1;
     }
 }
 
-/// The threads that are claimed, held.
 pub(crate) fn claims() -> MutexGuard<'static, Claims> {
     CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes a thread that is no stranger.
+/// Records that a thread is not a stranger.
 pub(crate) fn claim(tid: Tid) {
     let mut claims = claims();
     claims.changes += 1;
     claims.tids.insert(tid);
 }
 
-/// The thread ends; its number may come again.
+/// Removes a thread that ends. Its id may be reused.
 pub(crate) fn unclaim(tid: Tid) {
     let mut claims = claims();
     claims.changes += 1;
     claims.tids.remove(&tid);
 }
 
-/// How many threads the process has: a link each of the folder, which has two of its own.
+/// Returns the number of threads of the process: the folder has one link per thread, and two
+/// others.
 fn count(folder: &File) -> io::Result<u64> {
     Ok(folder.metadata()?.nlink().saturating_sub(2))
 }
 
-/// All threads of the process, and perhaps some that have just ended; none where they cannot be seen.
+/// Returns all threads of the process, and possibly some that have just ended. Empty if threads are
+/// not visible.
 pub(crate) fn threads() -> BTreeSet<Tid> {
     File::open(FOLDER).and_then(|folder| list(&folder)).map(|(threads, _)| threads).unwrap_or_default()
 }
 
-/// The same, and whether nothing ended or began while they were listed.
+/// Returns all threads, and whether none started or ended while they were listed.
 fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
-    /// Times the list is read at most.
+    /// Maximum number of attempts to read the list.
     const READS: usize = 8;
     let mut all = BTreeSet::new();
     for _ in 0..READS {
         let before = count(folder)?;
         let entries = fs::read_dir(FOLDER)?.flatten();
         let found: BTreeSet<Tid> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        // A thread that ends while the list is read ends the list, though younger ones are there.
+        // If a thread ends while the list is read, the list stops there and lacks younger threads.
         let is_whole = [before, count(folder)?] == [found.len() as u64; 2];
         all.extend(found);
         if is_whole {
@@ -82,34 +84,35 @@ fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
     Ok((all, false))
 }
 
-/// What differs once the process has other threads, or others are claimed.
+/// Values that change when threads start, end or are claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Census {
-    /// The id that the system gave last, to any thread of any process.
+    /// Last id that the system assigned, to any thread of any process.
     newest: [u8; 16],
-    /// Threads of the process: one that has its id and does not stand in the list yet is counted when it does.
+    /// Number of threads. A thread that has its id but is not listed yet counts once it is listed.
     count: u64,
     claims: u64,
 }
 
-/// All threads of the process nobody has claimed. The system's list is long to read where there are many, so it is read only when
-/// somebody has come.
+/// The unclaimed threads of the process. Reading the system's list is slow with many threads, so it
+/// is read only after a change.
 #[derive(Debug)]
 pub(crate) struct Strangers {
-    /// The list itself.
+    /// The folder of the list.
     folder: Option<File>,
-    /// Where the system says which id it gave last. Systems that cannot take a process up again where it stood do not say it.
+    /// File with the last assigned id. Systems without checkpoint and restore do not have it.
     newest: Option<File>,
-    /// How it was when the threads were listed, and when it was last seen to be so.
+    /// State at the time of the list, and when that state was last seen.
     listed: Option<(Census, Instant)>,
     tids: BTreeSet<Tid>,
 }
 
 impl Strangers {
-    /// Ids begin anew after the highest (32,767 on small hosts): in a time as short as this they cannot come round.
+    /// Thread ids restart after the highest (32,767 on small hosts). They cannot wrap around within
+    /// this time.
     const NO_ROUND: Duration = Duration::from_millis(20);
 
-    /// As they are now.
+    /// Returns the current strangers.
     pub(crate) fn new() -> Self {
         let newest = File::open("/proc/sys/kernel/ns_last_pid").ok();
         let mut all = Self { folder: None, newest, listed: None, tids: BTreeSet::new() };
@@ -123,13 +126,13 @@ impl Strangers {
         Some(Census { newest, count: count(self.folder.as_ref()?).ok()?, claims: claims().changes })
     }
 
-    /// Those of now: perhaps some that have ended, and none that has begun is missing.
+    /// Returns the current strangers. Some may have ended; none is missing.
     pub(crate) fn look(&mut self) -> &BTreeSet<Tid> {
         let now = Instant::now();
         if self.folder.is_none() {
             self.folder = File::open(FOLDER).ok();
         }
-        // Before the list: what comes behind makes it another.
+        // Read before the list, so that later changes are noticed.
         let census = self.census();
         if let (Some((listed, seen)), Some(census)) = (&mut self.listed, census)
             && *listed == census
@@ -153,7 +156,8 @@ mod tests {
     use super::*;
     use crate::scheduler::watch;
 
-    /// The system ends its list at a thread that ends meanwhile: read once, it lacks the youngest thread once in a thousand times here.
+    /// The system stops its list at a thread that ends meanwhile. Read once, the list lacks the
+    /// youngest thread once in a thousand times here.
     #[test]
     fn no_thread_is_overlooked_while_older_ones_end() {
         const OLDER: usize = 16;

@@ -1,4 +1,4 @@
-//! Values in memory that streams wait for, and limits of waits.
+//! Waits of streams for values in memory, and time limits of waits.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,22 +11,21 @@ pub(super) struct WaitLimit {
     pub(super) limit: Duration,
 }
 
-/// How a value in memory is compared (`ACL_STREAM_WAIT_VALUE_…`).
+/// The comparison of a value in memory (`ACL_STREAM_WAIT_VALUE_…`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// The difference, as a signed number, is not negative.
+    /// The signed difference is not negative.
     GreaterOrEqual,
     Equal,
-    /// They share a set bit.
+    /// Both values share a set bit.
     And,
-    /// Some bit is set in neither.
+    /// Some bit is clear in both values.
     Nor,
 }
 
-/// A wait for a value in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct ValueWait {
-    /// The eight bytes that are compared.
+    /// The eight bytes to compare.
     pub(crate) place: RawSpan,
     pub(crate) value: u64,
     pub(crate) compare: Compare,
@@ -45,23 +44,23 @@ impl ValueWait {
     }
 }
 
-/// Limits and value waits of a machine's streams, by stream.
+/// Time limits and value waits of a machine's streams, by stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamWaits {
-    /// For the wait that comes next.
+    /// Limits for the next wait.
     pub(super) ahead: BTreeMap<u64, Duration>,
     pub(super) limits: BTreeMap<u64, WaitLimit>,
     pub(super) values: BTreeMap<u64, ValueWait>,
 }
 
 impl StreamWaits {
-    /// The stream is held no longer.
+    /// Removes the waits of a stream.
     pub(crate) fn forget(&mut self, stream: u64) {
         self.limits.remove(&stream);
         self.values.remove(&stream);
     }
 
-    /// When the first limit is over.
+    /// Returns when the first limit expires.
     pub(crate) fn next_limit(&self) -> Option<Instant> {
         self.limits.values().map(|limited| limited.until).min()
     }

@@ -1,9 +1,10 @@
-//! Streams that are held, and what ends the hold other than the thing they wait for: a time limit, or a value in memory.
+//! Blocked streams that a time limit or a value in memory releases.
 //!
-//! Input: limits set ahead of a wait (`aclrtWaitAndResetNotify`, `aclrtStreamWaitEventWithFlag`), waits for a value
-//! (`aclrtValueWait`). Output: streams settled, with an error when the limit is over. Invariants: a limit belongs to the next
-//! entry of its stream only; values are compared whenever work ends or a call changes the scheduling state, so nothing
-//! polls. Does not: see a value that another process writes before the next such moment.
+//! Input: limits set before a wait (`aclrtWaitAndResetNotify`, `aclrtStreamWaitEventWithFlag`), and
+//! waits for a value (`aclrtValueWait`). Output: released streams, with an error if the limit has
+//! expired. Invariants: a limit applies only to the next entry of its stream. Values are compared
+//! whenever work ends or a call changes the scheduling state, without polling. Not here: immediate
+//! detection of values written by other processes.
 
 use std::time::Duration;
 
@@ -13,17 +14,17 @@ use crate::scheduler::stream_wait::{ValueWait, WaitLimit};
 use crate::state::State;
 
 impl State {
-    /// The next wait of a stream has a limit.
+    /// Sets a limit for the next wait of a stream.
     pub(crate) fn limit_next_wait(&mut self, stream: u64, limit: Duration) {
         self.scheduler.waits.ahead.insert(stream, limit);
     }
 
-    /// A wait of a stream was over at once: a limit set ahead of it has no object.
+    /// Removes the limit of a wait that ended at once.
     pub(crate) fn drop_limit(&mut self, stream: u64) {
         self.scheduler.waits.ahead.remove(&stream);
     }
 
-    /// A stream is held from now on.
+    /// Blocks a stream.
     pub(crate) fn begin_wait(&mut self, stream: u64, reason: WaitReason) {
         if let Some(stream) = self.runtime.streams.get_mut(&stream) {
             stream.waits_for = Some(reason);
@@ -35,7 +36,7 @@ impl State {
         }
     }
 
-    /// Fails the streams whose limit is over.
+    /// Fails the streams with an expired limit.
     pub(crate) fn expire_limits(&mut self) {
         if self.scheduler.waits.limits.is_empty() {
             return;
@@ -65,7 +66,7 @@ impl State {
         }
     }
 
-    /// A stream has reached a wait for a value.
+    /// Handles a stream that has reached a wait for a value.
     pub(crate) fn await_value(&mut self, wait: ValueWait, stream: u64) {
         if wait.is_met() {
             self.settle(stream, Ok(()));
@@ -75,7 +76,7 @@ impl State {
         }
     }
 
-    /// Lets the streams go on whose value has come.
+    /// Releases the streams with a satisfied value wait.
     pub(crate) fn recheck_values(&mut self) {
         if self.scheduler.waits.values.is_empty() {
             return;

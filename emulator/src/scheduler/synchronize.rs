@@ -1,9 +1,10 @@
-//! Waiting for a stream: how a thread of the program learns that what it has enqueued has ended.
+//! Synchronization: a thread of the program waits for a stream or card.
 //!
-//! Input: a stream, a limit. Output: the stream's outcome. Invariants: the thread looks for a bounded time (`spin`) and then
-//! sleeps until the stream says that it is done, or fails. Where the process shares memory with others the thread listens to
-//! its bell meanwhile (`scheduler::bell`) and itself takes the end of a collective from the table: one thread is woken for it
-//! instead of two. Does not: run tasks.
+//! Input: a stream, a time limit. Output: the stream's result. Invariants: the thread spins for a
+//! bounded time (`spin`) and then sleeps until the stream is done or fails. If the process shares
+//! memory with peers, the thread also listens for notifications (`scheduler::bell`) and reads the
+//! end of a collective from the table itself. This saves one thread wake-up. Not here: running
+//! tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,16 +19,16 @@ use crate::scheduler::spin;
 use crate::scheduler::wait::Wait;
 use crate::strict::order::Waited;
 
-/// A thread of the program that listens to the bell.
+/// A thread of the program that listens for notifications.
 struct BellListener<'a> {
     machine: &'a Machine,
     bell: &'a Arc<Bell>,
-    /// Rings that this thread has looked after.
+    /// Number of notifications that this thread has handled.
     heard: u32,
 }
 
 impl<'a> BellListener<'a> {
-    /// An ear for this process's bell, if it has one; at first it has something to look after.
+    /// Starts listening if the process has notifications. The first check always finds one.
     fn open(machine: &'a Machine) -> Option<Self> {
         let bell = machine.network().bell()?;
         bell.listen();
@@ -38,7 +39,7 @@ impl<'a> BellListener<'a> {
         self.bell.rings() != self.heard
     }
 
-    /// Looks at what it has rung for; false when it has not.
+    /// Handles notifications. Returns false if there were none.
     fn look(&mut self) -> bool {
         let has_rung = self.has_rung();
         if has_rung {
@@ -52,16 +53,16 @@ impl<'a> BellListener<'a> {
 impl Drop for BellListener<'_> {
     fn drop(&mut self) {
         self.bell.cease();
-        // What rang while this thread still counted as one that listens is nobody else's.
+        // Notifications that came while this thread was listening are this thread's duty.
         self.look();
     }
 }
 
 impl Machine {
-    /// Blocks until all that is on the stream now has ended.
+    /// Waits until all entries now on the stream have ended.
     ///
     /// # Errors
-    /// The stream's failure, or the time is over.
+    /// The stream has failed, or the time limit has passed.
     pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
         self.update(|state| state.refuse_captured(id, "waiting for the end of work"))?;
         if !self.lock().runtime.streams.contains_key(&id) {
@@ -76,10 +77,11 @@ impl Machine {
         Err(Failure::new(code::STREAM_ABORT, what))
     }
 
-    /// Blocks until all that is on the stream now has ended; false when the stream does not exist (any more).
+    /// Waits until all entries now on the stream have ended. Returns false if the stream does not
+    /// exist.
     fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
-        // Goes after the lock, which it takes when it ends.
+        // Declared before the lock guard: its drop takes the lock.
         let mut listener = BellListener::open(self);
         let mut state = self.lock();
         let Some(stream) = state.runtime.streams.get(&id) else { return Ok(false) };
@@ -117,7 +119,7 @@ impl Machine {
                 drop(state);
                 let has_rung = || listener.as_ref().is_some_and(BellListener::has_rung);
                 spin::until(|| done.finished.load(Ordering::Acquire) >= target || has_rung());
-                // What came may be followed by more.
+                // After a notification, more may follow soon, so spin again.
                 has_looked = !listener.as_mut().is_some_and(BellListener::look);
                 state = self.lock();
                 continue;
@@ -140,11 +142,11 @@ impl Machine {
         }
     }
 
-    /// Blocks until all that is on the card's streams now has ended. A stream another thread destroys meanwhile has no
-    /// work left and counts as done.
+    /// Waits until all entries now on the card's streams have ended. A stream destroyed meanwhile
+    /// counts as done.
     ///
     /// # Errors
-    /// The failure of the first stream that has one, or the time is over.
+    /// The failure of the first failed stream, or the time limit has passed.
     pub(crate) fn synchronize_card(&self, card: u32, timeout: Option<Duration>) -> Result<(), Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let streams = {

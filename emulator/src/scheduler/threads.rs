@@ -1,7 +1,8 @@
-//! Threads for collectives with ranks elsewhere: as many as run at once, kept for the next.
+//! Threads for collectives with remote ranks, cached for reuse.
 //!
-//! Input: bodies that may block. Output: each runs at once on a thread of its own, so that no collective waits for
-//! another and none takes a core from the cards' pool. Does not: limit how many there are; streams do.
+//! Input: functions that may block. Output: each runs at once on its own thread, so collectives do
+//! not wait for each other and do not occupy the device thread pool. Not here: a limit on their
+//! number; the number of streams limits them.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,32 +11,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type Body = Box<dyn FnOnce() + Send>;
 
-/// Idle threads, each waiting for its next body. Dropping it ends them.
+/// Idle threads that wait for their next function. Dropping the value ends them.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     idle: Arc<Mutex<Vec<Sender<Body>>>>,
 }
 
 impl Threads {
-    /// Runs `body` on a thread of its own.
+    /// Runs `body` on a separate thread.
     ///
     /// # Errors
-    /// No thread is idle and the system refuses another; the body is dropped.
+    /// No thread is idle and the system refuses another. `body` is dropped.
     pub(crate) fn run(&self, body: Body) -> io::Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(thread) = idle else { return self.start(body) };
-        // An idle thread waits for what this sender sends.
+        // An idle thread is waiting for this sender's message.
         thread.send(body).map_err(|_| io::Error::other("an idle thread ended"))
     }
 
     fn start(&self, first: Body) -> io::Result<()> {
-        // Weak, and no sender of its own: with the last owner the senders go, and idle threads end.
+        // The thread holds a weak reference and no sender. When the last owner is dropped, the
+        // senders are dropped and idle threads end.
         let idle = Arc::downgrade(&self.idle);
         let run = move || {
             crate::scheduler::thread::is_of_machine();
             let mut next = Some(first);
             while let Some(body) = next {
-                // A body reports its own panics; this keeps the thread if even that fails.
+                // The function reports its own panics. This keeps the thread alive if that fails
+                // too.
                 let _ = catch_unwind(AssertUnwindSafe(body));
                 let Some(idle) = idle.upgrade() else { return };
                 let (send, receive) = mpsc::channel();

@@ -1,9 +1,9 @@
-//! The one timer: ends what has waited too long, whoever looks and whoever does not.
+//! The timer: ends expired waits, independent of the program's threads.
 //!
-//! Input: the time of the next limit, said whenever one begins. Output: at that time the machine's state ends the waits
-//! whose limit is over (see [`State::next_expiry`]). Invariant: a limit is kept whatever the program's threads do meanwhile,
-//! sleep, poll or compute. Does not: run in strict or timed mode, whose conductors take the same times from a virtual clock,
-//! or end calls with a limit of their own, whose threads sleep no longer than that.
+//! Input: the next time limit, whenever one starts. Output: at that time, the machine's state ends
+//! expired waits (see [`State::next_expiry`]). Invariant: a limit applies whatever the program's
+//! threads do meanwhile. Not here: strict and timed mode, with conductors that use a virtual clock,
+//! and calls with their own time limit.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::scheduler::alarm::Alarm;
 use crate::state::State;
 
-/// The running thread; dropping it ends it.
+/// The timer thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Timer {
     alarm: Arc<Alarm>,
@@ -21,7 +21,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Starts the thread for a machine without a conductor.
+    /// Starts the timer of a machine without a conductor.
     ///
     /// # Errors
     /// The operating system refuses a thread.
@@ -53,7 +53,7 @@ fn run(alarm: &Alarm, machine: &Weak<Machine>) {
 }
 
 impl State {
-    /// Ends what has waited too long, and sets the alarm for what is left.
+    /// Ends expired waits and sets the alarm for the next one.
     fn expire(&mut self) {
         self.scheduler.alarm_at = None;
         self.expire_waits();

@@ -1,9 +1,15 @@
-//! The turnstile: every call of a strict machine stops here until it is its turn.
+//! The turnstile: every call of a strict machine stops here until its turn.
 //!
-//! Input: threads that call, block, run functions of streams, and end. Output: for the conductor, who stands where; for
-//! a thread, its turn. Invariants: a parked or blocked thread goes on only when the conductor lets it, or when the
-//! machine is closed; a thread is a participant from its first call until it ends; the thread that built the machine is
-//! one from the start. Does not: choose (see `conductor`) or look at what threads do outside calls (see `watch`).
+//! Input: threads that call, block, run functions of streams, and end. Output: the positions of all
+//! threads for the conductor; its turn for a thread.
+//!
+//! Invariants:
+//! - A parked or blocked thread continues only if the conductor releases it or the machine is
+//!   closed.
+//! - A thread is a participant from its first call until it ends. The thread that built the machine
+//!   is one from the start.
+//!
+//! Not here: the choice (see `conductor`), and thread states outside calls (see `watch`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,45 +21,45 @@ use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
 use crate::scheduler::thread;
 
-/// Threads that have ended and are remembered for reports.
+/// Number of ended threads remembered for reports.
 const ENDED_KEPT: usize = 256;
 
-/// The label of a thread that has no name, until it has its place.
+/// Label of an unnamed thread before it is numbered.
 const UNNAMED: &str = "without a number";
 
-/// Where the threads of the program stand.
+/// Positions of the program's threads.
 #[derive(Debug, Default)]
 pub(crate) struct Turnstile {
     inner: Mutex<Inner>,
-    /// Tells the conductor that somebody has moved.
+    /// Notifies the conductor of a change.
     moved: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By the number of the thread.
+    /// Participants by thread number.
     participants: BTreeMap<u64, Participant>,
     ended: Arc<Vec<EndedThread>>,
     numbered: u32,
-    /// Grows with every move.
+    /// Increases with every change.
     generation: u64,
-    /// Functions of streams that have been handed over and not begun.
+    /// Number of stream functions handed over but not started.
     expected: usize,
-    /// Whether the conductor runs.
+    /// State of the conductor thread.
     conducting: Conducting,
     closed: bool,
 }
 
-/// Whether there is a conductor to wait for: it does not begin while the program loads a library (see `watch::BEGIN_LIMIT`), and what
-/// that library's constructors call is not ordered, as nobody could.
+/// The state of the conductor thread. The conductor does not start while the program loads a
+/// library (see `watch::BEGIN_LIMIT`). Calls from the library's constructors are then not ordered.
 #[derive(Debug, PartialEq, Eq)]
 enum Conducting {
-    /// It has been started: one of these threads is it, which did this when they were last looked at. Where threads cannot be
-    /// seen, there are none.
+    /// The thread was created and is one of `threads`, with the state last seen of each. Empty if
+    /// threads are not visible.
     Awaited { threads: Vec<(Tid, Option<Look>)>, looked: Instant },
-    /// It does not begin.
+    /// The thread cannot start now.
     Held,
-    /// It has begun.
+    /// The thread is running.
     Begun,
 }
 
@@ -68,8 +74,8 @@ impl Conducting {
         Self::Awaited { threads: threads.into_iter().map(|tid| (tid, None)).collect(), looked: Instant::now() }
     }
 
-    /// Looks again, a while after the last time: a conductor that has waited for another thread all that while cannot begin; one
-    /// that the system gave no time to looks as if it ran.
+    /// Checks the threads again after `BEGIN_LIMIT`. A conductor that has waited for another thread
+    /// all that time cannot start. A conductor without CPU time appears as running.
     fn look(&mut self) {
         let Self::Awaited { threads, looked } = self else { return };
         if looked.elapsed() < watch::BEGIN_LIMIT {
@@ -79,7 +85,7 @@ impl Conducting {
         let mut is_held = true;
         for (tid, last) in threads {
             let now = watch::look(*tid);
-            // A thread of somebody else's that began at the same time may have ended since.
+            // An unrelated thread that started at the same time may have ended since.
             let waits = matches!(now.doing, Doing::Waits | Doing::WaitsForLock);
             is_held &= now.doing == Doing::Gone || waits && last.as_ref() == Some(&now);
             *last = Some(now);
@@ -90,33 +96,33 @@ impl Conducting {
     }
 }
 
-/// One thread of the program.
 #[derive(Debug)]
 struct Participant {
     tid: Tid,
-    /// The name of the thread, or its place among the participants.
+    /// Name of the thread, or its number among the participants.
     label: Arc<str>,
-    /// Place among the participants; given by the conductor, in the order the threads were started.
+    /// Number among the participants. The conductor assigns it in order of thread start.
     number: Option<u32>,
     stand: Stand,
-    /// Why the blocked call must fail.
+    /// Failure that the blocked call must return.
     verdict: Option<Failure>,
-    /// It was let go and has not run since: to the operating system it may still look asleep.
+    /// The thread was released and has not run since. The operating system may still report it as
+    /// asleep.
     is_waking: bool,
     last_call: Option<&'static str>,
-    /// The context that was current when it last stopped.
+    /// Current context when the thread last stopped.
     context: Option<u64>,
-    /// The stream whose function it runs.
+    /// Stream of the function that the thread runs.
     function_of: Option<u64>,
     turn: Arc<Condvar>,
 }
 
-/// Where a thread stands.
+/// The position of a thread.
 #[derive(Debug, Clone)]
 pub(crate) enum Stand {
-    /// In its own code, or inside a call whose turn it is.
+    /// In its own code, or inside a call that has its turn.
     Away { since: Instant, is_overtaken: bool },
-    /// Before a call.
+    /// Before a call, waiting for its turn.
     Parked { call: &'static str },
     /// Inside a call that waits.
     Blocked { wait: Wait, deadline: Option<Instant>, site: Option<Arc<Site>> },
@@ -124,7 +130,6 @@ pub(crate) enum Stand {
     Idle,
 }
 
-/// A thread that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct EndedThread {
     pub(crate) label: Arc<str>,
@@ -141,14 +146,14 @@ pub(crate) struct Host {
     pub(crate) number: Option<u32>,
     pub(crate) label: Arc<str>,
     pub(crate) stand: Stand,
-    /// It was let go and has not run since.
+    /// The thread was released and has not run since.
     pub(crate) is_waking: bool,
     pub(crate) last_call: Option<&'static str>,
     pub(crate) context: Option<u64>,
     pub(crate) function_of: Option<u64>,
 }
 
-/// All participants at one moment.
+/// The participants at one moment.
 #[derive(Debug)]
 pub(crate) struct TurnstileView {
     pub(crate) generation: u64,
@@ -181,7 +186,7 @@ impl Stand {
 }
 
 impl Turnstile {
-    /// Makes the calling thread a participant that is away, if it is none.
+    /// Makes the calling thread a participant that is away, unless it already is one.
     pub(crate) fn join(self: &Arc<Self>) {
         self.enter(Stand::away());
     }
@@ -192,7 +197,7 @@ impl Turnstile {
         if inner.participants.contains_key(&me) {
             return;
         }
-        // Only a thread that will tell of its end may be waited for.
+        // Only a thread that can announce its end may be awaited.
         let turnstile = Arc::downgrade(self);
         let leave = move || {
             if let Some(turnstile) = turnstile.upgrade() {
@@ -206,7 +211,8 @@ impl Turnstile {
         }
     }
 
-    /// Stops the calling thread before a call until it is its turn; gives the name reports use for the thread.
+    /// Stops the calling thread before a call until its turn. Returns the thread's label for
+    /// reports.
     pub(crate) fn pass(self: &Arc<Self>, call: &'static str, context: Option<u64>) -> Option<Arc<str>> {
         self.join();
         let mut inner = self.lock();
@@ -217,10 +223,11 @@ impl Turnstile {
         inner.participants.get(&thread::number()).map(|me| Arc::clone(&me.label))
     }
 
-    /// Stops the calling thread inside a call until what it waits for has come about or its time is over.
+    /// Stops the calling thread inside a call until its condition is satisfied or its time limit
+    /// has passed.
     ///
     /// # Errors
-    /// It never will, or the machine is gone.
+    /// The condition will never be satisfied, or the machine is gone.
     pub(crate) fn block(&self, wait: Wait, deadline: Option<Instant>, site: Option<Arc<Site>>) -> Result<(), Failure> {
         let inner = self.lock();
         self.stop(inner, Stand::Blocked { wait, deadline, site }).1
@@ -239,8 +246,9 @@ impl Turnstile {
         me.stand = stand;
         let turn = Arc::clone(&me.turn);
         inner.generation += 1;
-        // The lock stays until this thread sleeps. Were it given back and taken again, the thread would hold it after the conductor has
-        // seen it stand, and who only waits for the lock would look asleep.
+        // Keep the lock until this thread sleeps. Otherwise the thread could hold it after the
+        // conductor has seen the thread stopped, and a thread that waits for the lock would look
+        // asleep.
         self.moved.notify_one();
         loop {
             let closed = inner.closed;
@@ -272,7 +280,7 @@ impl Turnstile {
         }
     }
 
-    /// The calling thread goes on although nobody conducts.
+    /// Releases the calling thread although no conductor runs.
     fn pass_unordered(mut inner: MutexGuard<'_, Inner>) -> (MutexGuard<'_, Inner>, Result<(), Failure>) {
         let stand =
             inner.participants.get_mut(&thread::number()).map(|me| std::mem::replace(&mut me.stand, Stand::away()));
@@ -288,7 +296,7 @@ impl Turnstile {
         (inner, outcome)
     }
 
-    /// The conductor has been started, and is one of `threads`.
+    /// Records that the conductor was created and is one of `threads`.
     pub(crate) fn is_begun_by(&self, threads: Vec<Tid>) {
         let mut inner = self.lock();
         if inner.conducting != Conducting::Begun {
@@ -296,7 +304,7 @@ impl Turnstile {
         }
     }
 
-    /// The conductor's thread runs.
+    /// Records that the conductor thread runs.
     pub(crate) fn begin(&self) {
         let mut inner = self.lock();
         inner.conducting = Conducting::Begun;
@@ -305,7 +313,7 @@ impl Turnstile {
         }
     }
 
-    /// The calling thread has ended.
+    /// Removes a thread that has ended.
     pub(crate) fn leave(&self, number: u64) {
         let mut inner = self.lock();
         inner.generation += 1;
@@ -319,14 +327,14 @@ impl Turnstile {
         self.moved.notify_one();
     }
 
-    /// A function of a stream is about to be handed to a thread, which will say when it begins.
+    /// Announces a stream function that a thread will start.
     pub(crate) fn expect_function(&self) {
         let mut inner = self.lock();
         inner.expected += 1;
         inner.generation += 1;
     }
 
-    /// The calling thread of the machine begins a function of `stream`.
+    /// Starts a function of `stream` on the calling thread of the machine.
     pub(crate) fn begin_function(self: &Arc<Self>, stream: u64) {
         self.enter(Stand::Idle);
         let mut inner = self.lock();
@@ -339,7 +347,7 @@ impl Turnstile {
         self.moved.notify_one();
     }
 
-    /// The calling thread of the machine has no work any more.
+    /// Ends a function on the calling thread of the machine.
     pub(crate) fn end_function(&self) {
         let mut inner = self.lock();
         if let Some(me) = inner.participants.get_mut(&thread::number()) {
@@ -350,7 +358,7 @@ impl Turnstile {
         self.moved.notify_one();
     }
 
-    /// Lets everybody go; no call stops any more.
+    /// Releases all threads. No later call stops.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -360,13 +368,13 @@ impl Turnstile {
         self.moved.notify_all();
     }
 
-    /// Something outside the program's calls has changed what can happen.
+    /// Announces a change that did not come from a call of the program.
     pub(crate) fn nudge(&self) {
         self.lock().generation += 1;
         self.moved.notify_one();
     }
 
-    /// For the conductor: everybody now; None once closed.
+    /// Returns all participants to the conductor. `None` once closed.
     pub(crate) fn view(&self) -> Option<TurnstileView> {
         let inner = self.lock();
         if inner.closed {
@@ -393,7 +401,7 @@ impl Turnstile {
         })
     }
 
-    /// For the conductor: waits until somebody moves after `generation`, or for `limit`.
+    /// Waits, for the conductor, until a participant changes after `generation`, or for `limit`.
     pub(crate) fn await_move(&self, generation: u64, limit: Option<Duration>) {
         let inner = self.lock();
         let is_still = |inner: &mut Inner| inner.generation == generation && !inner.closed;
@@ -403,13 +411,14 @@ impl Turnstile {
         }
     }
 
-    /// For the conductor: whether nobody has moved after `generation`, and there is still something to conduct.
+    /// Returns, for the conductor, whether nothing has changed since `generation` and the turnstile
+    /// is open.
     pub(crate) fn is_still(&self, generation: u64) -> bool {
         let inner = self.lock();
         inner.generation == generation && !inner.closed
     }
 
-    /// For the conductor: gives these threads the next places, in this order.
+    /// Assigns the next numbers to these threads, in this order.
     pub(crate) fn number(&self, threads: &[u64]) {
         let mut inner = self.lock();
         for thread in threads {
@@ -424,7 +433,7 @@ impl Turnstile {
         }
     }
 
-    /// For the conductor: it is this thread's turn; a blocked call fails with `verdict`, if there is one.
+    /// Releases a thread. If `verdict` is given, its blocked call fails with it.
     pub(crate) fn let_go(&self, thread: u64, verdict: Option<Failure>) {
         let mut inner = self.lock();
         inner.generation += 1;
@@ -433,13 +442,13 @@ impl Turnstile {
             participant.is_waking = true;
             participant.verdict = verdict;
             let turn = Arc::clone(&participant.turn);
-            // Told without the lock, which it would wake up to wait for.
+            // Notify without the lock, or the thread would wake only to wait for it.
             drop(inner);
             turn.notify_all();
         }
     }
 
-    /// For the conductor: the others go on without this thread. False when they did so before.
+    /// Marks a thread as skipped. Returns false if it already was.
     pub(crate) fn overtake(&self, thread: u64) -> bool {
         match self.lock().participants.get_mut(&thread).map(|participant| &mut participant.stand) {
             Some(Stand::Away { is_overtaken, .. }) => !std::mem::replace(is_overtaken, true),

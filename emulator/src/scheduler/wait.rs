@@ -1,7 +1,7 @@
-//! What a blocked call waits for.
+//! Conditions of blocked calls.
 //!
-//! Input: the call's own condition as data. Output: the same, for whoever looks whether it is fulfilled (see
-//! `State::is_over`). Does not: block (see `turnstile`).
+//! Input: the condition of a call as data. Output: the same, for the code that checks it (see
+//! `State::is_over`). Not here: blocking (see `turnstile`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,20 +13,20 @@ use crate::runtime::event::EventRecord;
 pub(crate) enum Wait {
     /// The first `target` entries of a stream have ended.
     Stream { stream: u64, target: u64 },
-    /// A record of an event is done.
+    /// A record of an event is complete.
     Record(Arc<EventRecord>),
-    /// All ranks of a communicator that is being built have come.
+    /// The last rank of a communicator under construction has arrived.
     Gathering { root: u64, rank: u32 },
-    /// All processes of a communicator have entered it.
+    /// The last process of a communicator has entered it.
     Entering { group: u64 },
-    /// A callback has been posted for a thread.
+    /// A callback is pending for a thread.
     Callback { thread: u64 },
-    /// The cards of a timed machine have come to this time.
+    /// The cards of a timed machine have reached this time.
     Time(Instant),
 }
 
 impl Wait {
-    /// The stream the call waits for.
+    /// Returns the stream that the call waits for.
     pub(crate) fn stream(&self) -> Option<u64> {
         match self {
             Self::Stream { stream, .. } => Some(*stream),

@@ -1,8 +1,10 @@
-//! What the threads of this process do, as the operating system sees it: run, sleep for a while, or wait for others.
+//! States of this process's threads, from the operating system: running, sleeping, or waiting for
+//! other threads.
 //!
-//! Input: a thread's id. Output: [`Doing`], and a mark that changes whenever the thread has run. Invariants: a thread
-//! that waits for a futex without a limit can be woken only by another thread; two equal looks around a moment mean
-//! that it did not run then. Does not: change anything. Without `/proc` (not Linux) nothing can be seen.
+//! Input: a thread id. Output: [`Doing`], and a mark that changes whenever the thread has run.
+//! Invariants: only another thread can wake a thread that waits for a futex without a time limit.
+//! Two equal observations mean that the thread did not run in between. Not here: changes of
+//! threads. Without `/proc` (not Linux) nothing is visible.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,30 +15,31 @@ use std::time::{Duration, Instant};
 
 use super::strangers;
 
-/// Id of a thread in the operating system.
+/// The operating system's id of a thread.
 pub(crate) type Tid = u32;
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doing {
-    /// It does not exist any more.
+    /// The thread no longer exists.
     Gone,
-    /// It waits for a lock, which another thread has: most are held for a moment, such as those of the C library's memory.
+    /// The thread waits for a lock. Most locks are held briefly, such as those of the C library's
+    /// allocator.
     WaitsForLock,
-    /// It waits, without a limit, for another thread.
+    /// The thread waits for another thread without a time limit.
     Waits,
-    /// It waits for another thread for some time.
+    /// The thread waits for another thread with a time limit.
     WaitsAWhile,
-    /// It waits for the world: a file, a socket, another process.
+    /// The thread waits for a file, a socket or another process.
     Outside,
-    /// It sleeps for a time it has chosen.
+    /// The thread sleeps for a chosen time.
     Pauses,
-    /// It runs, or will without anybody's help.
+    /// The thread runs, or will run without help.
     Runs,
 }
 
 impl Doing {
-    /// The words of reports.
+    /// Returns the description for reports.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Gone => "has ended",
@@ -50,11 +53,11 @@ impl Doing {
     }
 }
 
-/// One look at a thread.
+/// One observation of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) doing: Doing,
-    /// Differs from an earlier one if the thread has run in between.
+    /// Changes whenever the thread runs.
     mark: String,
 }
 
@@ -71,24 +74,26 @@ mod number {
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
-    //! The table of arm64, riscv64 and every later architecture.
+    //! System call numbers of arm64, riscv64 and every later architecture.
     pub(super) const FUTEX: u64 = 98;
     pub(super) const SLEEPS: [u64; 3] = [101, 115, 128];
 }
 
-/// What a lock is while somebody waits for it, in glibc and in Rust's library; where it stands for something else, that is waited for
-/// as for a lock.
+/// Value of a contended lock in glibc and in Rust's standard library. A futex with another meaning
+/// of this value is treated as a lock.
 const CONTENDED: &str = "0x2";
 
-/// How long a thread of the machine has to begin before it is looked at. Where the first call comes from a library's constructor, as
-/// extension modules of Python have them, none begins before the library is loaded: the dynamic linker's lock, which a new thread
-/// needs, is held as long.
+/// Time in which a new thread of the machine must start before it is examined. If the first call
+/// comes from a library's constructor, as in Python extension modules, no thread starts before the
+/// library is loaded: a new thread needs the dynamic linker's lock.
 pub(crate) const BEGIN_LIMIT: Duration = Duration::from_millis(500);
 
-/// Whether threads can be seen: a thread that waits is seen to wait, unless none can begin now, and the calling one to run.
+/// Checks that threads are visible: a waiting thread must be seen waiting (skipped if no thread can
+/// start now), and the calling thread running.
 ///
 /// # Errors
-/// What cannot be seen, and why: sandboxes hide what threads do, or tell of all that they run.
+/// The reason why threads are not visible. Sandboxes may hide thread states, or report every thread
+/// as running.
 pub(crate) fn try_to_see() -> Result<(), String> {
     static SEEN: OnceLock<Result<(), String>> = OnceLock::new();
     SEEN.get_or_init(|| {
@@ -114,7 +119,7 @@ pub(crate) fn try_to_see() -> Result<(), String> {
     .clone()
 }
 
-/// Looks at a thread that is about to wait, until it is seen to.
+/// Waits until a thread that is about to wait is seen waiting.
 fn see_waiting(tid: Tid) -> Result<(), String> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let path = format!("/proc/self/task/{tid}/syscall");
@@ -131,24 +136,24 @@ fn see_waiting(tid: Tid) -> Result<(), String> {
     }
 }
 
-/// Whether threads can be seen.
+/// Returns whether threads are visible.
 pub(crate) fn is_possible() -> bool {
     try_to_see().is_ok()
 }
 
-/// The calling thread's id; 0 where threads cannot be seen.
+/// Returns the calling thread's id, or 0 if threads are not visible.
 pub(crate) fn this_thread() -> Tid {
     let link = fs::read_link("/proc/thread-self").ok();
     link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
 }
 
-/// Whether any thread of the process runs but the calling one.
+/// Returns whether any other thread of the process is running.
 pub(crate) fn does_another_run() -> bool {
     let own = this_thread();
     strangers::threads().into_iter().any(|tid| tid != own && look(tid).doing == Doing::Runs)
 }
 
-/// Threads in the order they were started, each given with its id.
+/// Sorts threads, each given with its id, by start time.
 pub(crate) fn in_order_of_start<T>(threads: impl Iterator<Item = (Tid, T)>) -> Vec<T> {
     let mut dated: Vec<(u64, Tid, T)> = threads.map(|(tid, thread)| (started(tid), tid, thread)).collect();
     dated.sort_unstable_by_key(|(tick, tid, _)| (*tick, *tid));
@@ -159,9 +164,9 @@ pub(crate) fn in_order_of_start<T>(threads: impl Iterator<Item = (Tid, T)>) -> V
     dated.into_iter().map(|(_, _, thread)| thread).collect()
 }
 
-/// The place of the thread that was started first among those of one tick, whose ids are in ascending order. Ids are given one after
-/// the other, and after the highest below `limit` the lowest that are free: the longest run of ids none of them has lies before the
-/// first.
+/// Returns the index of the oldest thread among threads of one tick, given by ascending ids. Ids
+/// are assigned in ascending order and wrap around at `limit`. The longest gap between ids
+/// therefore precedes the oldest thread.
 fn eldest(ids: &[Tid], limit: Tid) -> usize {
     let gap_before = |at: usize| match at {
         0 => ids.last().map_or(0, |last| limit.saturating_sub(*last)) + ids[0],
@@ -170,48 +175,49 @@ fn eldest(ids: &[Tid], limit: Tid) -> usize {
     (1..ids.len()).fold(0, |first, at| if gap_before(at) > gap_before(first) { at } else { first })
 }
 
-/// What all ids are below.
+/// Returns the limit that all thread ids are below.
 fn id_limit() -> Tid {
-    /// The highest there can be.
+    /// The highest possible limit.
     const HIGHEST: Tid = 1 << 22;
     let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
     text.trim().parse().unwrap_or(HIGHEST)
 }
 
-/// When a thread was started, in ticks since the host was.
+/// Returns when a thread was started, in ticks since the host's boot.
 fn started(tid: Tid) -> u64 {
     stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// A field of the thread's `stat`, counted from 1 as proc(5) does. The name, field 2, may contain anything.
+/// Returns a field of the thread's `stat`, counted from 1 as in proc(5). Field 2, the name, may
+/// contain any character.
 fn stat_field(tid: Tid, field: usize) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(field - 3).map(str::to_owned)
 }
 
-/// What a thread does now.
+/// Returns the current state of a thread.
 pub(crate) fn look(tid: Tid) -> Look {
     ThreadFiles::open(tid).and_then(|files| files.look(tid)).unwrap_or_else(|_| Look::gone())
 }
 
-/// Looks at the same threads again and again.
+/// Repeated observation of the same threads.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
     open: BTreeMap<Tid, ThreadFiles>,
 }
 
 impl Watcher {
-    /// Threads whose files stay open: files are the program's, which has a limit of them.
+    /// Maximum number of threads with open files. Open files count against the program's limit.
     const KEPT: usize = 64;
 
-    /// What a thread does now.
+    /// Returns the current state of a thread.
     pub(crate) fn look(&mut self, tid: Tid) -> Look {
         if let Some(files) = self.open.get(&tid) {
             if let Ok(look) = files.look(tid) {
                 return look;
             }
-            // The thread has ended; its number may be another's by now.
+            // The thread has ended. Another thread may have its id now.
             self.open.remove(&tid);
         }
         let Ok(files) = ThreadFiles::open(tid) else { return Look::gone() };
@@ -224,7 +230,7 @@ impl Watcher {
     }
 }
 
-/// What the system tells of a thread, to be read as often as wanted.
+/// The system's files about a thread, opened once.
 #[derive(Debug)]
 struct ThreadFiles {
     call: File,
@@ -237,11 +243,14 @@ impl ThreadFiles {
         Ok(Self { call: open("syscall")?, times: open("schedstat")? })
     }
 
+    /// Observes the thread.
+    ///
     /// # Errors
     /// The thread has ended.
     fn look(&self, tid: Tid) -> io::Result<Look> {
         let doing = match doing_of_call(&read_line(&self.call)?) {
-            // Blocked on a disk or on the address space: it goes on by itself. A zombie never does.
+            // A thread blocked on a disk or on the address space continues by itself. A zombie
+            // never does.
             Doing::Outside => match stat_field(tid, 3).as_deref() {
                 Some("D" | "R") => Doing::Runs,
                 Some("Z" | "X") | None => Doing::Gone,
@@ -253,15 +262,15 @@ impl ThreadFiles {
     }
 }
 
-/// A line of the system's, which is written anew for each reader that begins at its start.
+/// Reads a line from the start of a `/proc` file, which the system generates anew.
 fn read_line(file: &File) -> io::Result<String> {
-    // The longest has a number and eight addresses.
+    // The longest line has a number and eight addresses.
     let mut bytes = [0; 256];
     let len = file.read_at(&mut bytes, 0)?;
     Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
-/// Reads a line of `/proc/…/syscall`: `running`, or a number with six arguments.
+/// Parses a line of `/proc/…/syscall`: `running`, or a number with six arguments.
 fn doing_of_call(line: &str) -> Doing {
     let mut fields = line.split_ascii_whitespace();
     let Some(call) = fields.next().and_then(|field| field.parse::<i64>().ok()) else { return Doing::Runs };
@@ -299,7 +308,7 @@ mod tests {
         assert_eq!(doing_of_call("7 0x0 0x0"), Doing::Outside);
     }
 
-    /// Where ids end at 32,767, that is after some hours of work.
+    /// Thread ids of a host where they end at 32,767, as happens after some hours of work.
     #[test]
     fn threads_with_the_lowest_ids_are_the_younger_ones_where_ids_have_begun_anew() {
         let ordered = |mut ids: Vec<Tid>, limit: Tid| {
