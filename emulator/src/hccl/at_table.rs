@@ -70,7 +70,6 @@ impl Group {
 }
 
 impl Meeting {
-    /// Returns the number of a collective that is matched in a table.
     fn number(&self) -> Option<u64> {
         match self.key() {
             Key::Collective(number) if self.is_at_table() => Some(number),
@@ -78,7 +77,6 @@ impl Meeting {
         }
     }
 
-    /// Returns the total size of all buffers.
     fn bytes(&self) -> usize {
         self.calls().flat_map(|call| [&call.send, &call.recv]).flatten().map(|span| span.len_bytes()).sum()
     }
@@ -238,7 +236,6 @@ impl State {
         self.scheduler.limit(now + self.scheduler.exec_timeout);
     }
 
-    /// Handles the end of this process's share.
     pub(crate) fn end_share(&mut self, work: &SharedWork, outcome: &Result<(), Failure>) {
         let Some((number, table)) = self.at_table(work.meeting) else { return };
         if let Err(failure) = outcome {

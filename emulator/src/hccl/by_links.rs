@@ -35,11 +35,9 @@ use crate::state::State;
 /// Size up to which every process receives all contributions to a reduction for several ranks and
 /// reduces them itself. One exchange then replaces two.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Total size of the blocks that are reduced in one slice.
 const SLICE_BYTES: usize = 4 << 20;
 
 impl Machine {
-    /// Runs a meeting over links on a separate thread.
     pub(crate) fn launch_remote(&self, state: &mut State, meeting: Meeting) {
         let Some((group, _)) = meeting.elsewhere() else { return };
         let (key, now) = (meeting.key(), state.scheduler.now());
@@ -78,7 +76,6 @@ impl Machine {
     }
 }
 
-/// A block that one rank sends to another.
 struct LinkTransfer {
     from: u32,
     to: u32,
@@ -160,10 +157,8 @@ impl LinkExchange<'_> {
 struct OwnPart<'a> {
     /// Calls by position: one per rank, or sender and receiver.
     calls: Vec<&'a CollectiveCall>,
-    /// Rank at each position.
     ranks: Vec<u32>,
     processes: Vec<usize>,
-    /// Whether the rank at each position belongs to this process.
     is_here: Vec<bool>,
     exchange: LinkExchange<'a>,
 }

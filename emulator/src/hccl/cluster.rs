@@ -47,7 +47,6 @@ impl Drop for Handout {
     }
 }
 
-/// Returns the FNV-1a hash of a table's text.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

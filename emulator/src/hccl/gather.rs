@@ -41,7 +41,6 @@ impl Groups {
 }
 
 impl State {
-    /// Returns a new root info number.
     pub(crate) fn issue_root(&mut self) -> u64 {
         self.hccl.groups.gatherings.roots_issued += 1;
         self.hccl.groups.gatherings.roots_issued

@@ -38,7 +38,6 @@ pub(super) struct Gathering {
     /// Whether the remote ranks have their answers. Only then may local ranks continue, and perhaps
     /// end the process.
     pub(super) is_told: bool,
-    /// Latest arrival time of a rank of this process.
     pub(super) came_last: Option<Instant>,
     /// Number of local ranks that have not read the outcome yet.
     pub(super) inside: usize,
@@ -63,7 +62,6 @@ pub(super) fn invalid(what: String) -> Failure {
 }
 
 impl Gatherings {
-    /// Returns whether local ranks wait in a gathering.
     pub(crate) fn is_any_open(&self) -> bool {
         self.open.values().any(|gathering| gathering.decided.is_none())
     }
@@ -76,7 +74,6 @@ impl Gatherings {
             .any(|gathering| gathering.decided.is_none() && gathering.callers.iter().flatten().count() == 1)
     }
 
-    /// Returns whether remote ranks wait in a gathering.
     pub(crate) fn has_callers_elsewhere(&self) -> bool {
         self.open.values().any(|gathering| !gathering.replies.is_empty())
     }
@@ -103,7 +100,6 @@ impl Gathering {
         }
     }
 
-    /// Returns why a caller cannot join this gathering, if it cannot.
     fn contradiction(&self, caller: &Caller) -> Option<String> {
         let present = || self.callers.iter().flatten();
         let is_elsewhere = present().any(|other| other.process.id != caller.process.id);

@@ -31,7 +31,6 @@ use crate::memory::allocation_table::Charge;
 /// the communicator is created, and never change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// All ranks belong to this process.
     Process,
     /// The processes share memory. Collectives of all ranks are matched in a table there (see
     /// `at_table`), transfers between two ranks by messages. Data is copied in place.
@@ -49,7 +48,6 @@ pub(crate) struct Group {
     pub(crate) cards: Vec<u32>,
     /// Name of the communicator in other processes. `None` if it cannot have remote ranks.
     pub(crate) token: Option<Token>,
-    /// Location of each rank.
     pub(crate) rank_locations: Vec<RankLocation>,
     /// Links to the other processes, without duplicates.
     pub(crate) links: Vec<Arc<Link>>,
@@ -101,7 +99,6 @@ pub(crate) struct Member {
     pub(crate) rank: u32,
 }
 
-/// Communicators of a machine, with their handles and links.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(super) groups: BTreeMap<u64, Group>,
@@ -109,7 +106,6 @@ pub(crate) struct Groups {
     /// Device memory charged for the buffers of each member.
     pub(super) buffers: BTreeMap<u64, Charge>,
     pub(super) by_token: BTreeMap<Token, u64>,
-    /// Links to other processes, by process id.
     pub(super) links: Links,
     pub(super) gatherings: Gatherings,
     pub(super) unclaimed: Unclaimed,
@@ -131,14 +127,12 @@ impl Group {
         }
     }
 
-    /// Records the departure of a rank.
     pub(super) fn depart(&mut self, rank: u32) {
         if !self.departures.contains(&rank) {
             self.departures.push(rank);
         }
     }
 
-    /// Returns whether a rank has called a collective or a transfer.
     pub(crate) fn has_called(&self, rank: u32) -> bool {
         let pairs = |((from, to), [sent, received]): (&(u32, u32), &[u64; 2])| {
             *from == rank && *sent > 0 || *to == rank && *received > 0
@@ -190,7 +184,6 @@ impl Groups {
         Ok((*member, self.group(member.group)?))
     }
 
-    /// Returns the number of communicators of this process on a device.
     pub(crate) fn members_on(&self, card: u32) -> usize {
         let is_there = |member: &&Member| {
             let group = self.groups.get(&member.group);
@@ -208,12 +201,10 @@ impl Groups {
         self.groups.values().find_map(rank_here)
     }
 
-    /// Returns the communicator of a token.
     pub(crate) fn id_of(&self, token: Token) -> Option<u64> {
         self.by_token.get(&token).copied()
     }
 
-    /// Returns whether some communicator uses a table.
     pub(crate) fn any_at_table(&self) -> bool {
         self.groups.values().any(|group| group.way == Some(Way::Table))
     }
@@ -228,23 +219,19 @@ impl Groups {
         self.groups.get(&group).is_none_or(|group| group.entered().is_some())
     }
 
-    /// Returns the communicators with ranks at the other end of a link.
     pub(crate) fn with_link(&self, link: &Arc<Link>) -> Vec<u64> {
         let has_link = |group: &Group| group.links.iter().any(|of| Arc::ptr_eq(of, link));
         self.groups.iter().filter(|(_, group)| has_link(group)).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the device of a rank.
     pub(crate) fn card_of(&self, group: u64, rank: u32) -> Result<u32, Failure> {
         self.group(group)?.cards.get(rank as usize).copied().ok_or_else(|| group_gone(group))
     }
 
-    /// Returns the numbers of all handles.
     pub(crate) fn member_numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.members.keys().copied()
     }
 
-    /// Returns the communicator and rank of a handle number.
     pub(crate) fn member(&self, number: u64) -> Result<Member, Failure> {
         self.members.get(&number).copied().ok_or_else(|| HandleKind::Communicator.gone(number))
     }

@@ -100,7 +100,6 @@ impl State {
         self.hccl.groups.groups.insert(id, group);
     }
 
-    /// Creates the handle of one rank.
     pub(crate) fn create_member(&mut self, group: u64, rank: u32) -> u64 {
         let number = self.fresh_number();
         self.hccl.groups.members.insert(number, Member { group, rank });
@@ -142,7 +141,6 @@ impl State {
         }
     }
 
-    /// Removes the ranks on a device from all their communicators.
     pub(crate) fn leave_groups_on_card(&mut self, card: u32, why: &str) {
         let on_card = |member: &Member| {
             self.hccl.groups.groups.get(&member.group).is_some_and(|group| group.cards[member.rank as usize] == card)

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::Message;
 
-/// Links of this process, by peer.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     by_peer: BTreeMap<u128, Arc<Link>>,
@@ -20,12 +19,10 @@ impl Links {
         self.by_peer.get(&peer).filter(|link| !link.is_closed()).cloned()
     }
 
-    /// Adds a new link.
     pub(crate) fn insert(&mut self, link: &Arc<Link>) {
         self.by_peer.insert(link.peer.id, Arc::clone(link));
     }
 
-    /// Removes a link that has ended.
     pub(crate) fn remove(&mut self, link: &Arc<Link>) {
         if self.by_peer.get(&link.peer.id).is_some_and(|known| Arc::ptr_eq(known, link)) {
             self.by_peer.remove(&link.peer.id);

@@ -34,7 +34,6 @@ pub(crate) struct Meeting {
     pub(super) arrivals: Vec<Option<Arrival>>,
     /// Token of the communicator and locations of its ranks. `None` if all ranks are local.
     pub(super) elsewhere: Option<(Token, Vec<RankLocation>)>,
-    /// How the data of the meeting travels.
     pub(super) way: Way,
     /// Time of the first arrival, or the time when the processes started their shares.
     pub(super) since: Option<Instant>,
@@ -43,14 +42,12 @@ pub(crate) struct Meeting {
     pub(super) failure: Option<Failure>,
 }
 
-/// A rank's position in a meeting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RankPlace {
     pub(crate) meeting: u64,
     pub(crate) position: usize,
 }
 
-/// The progress of a rank in a meeting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RankStanding {
     pub(crate) rank: u32,
@@ -107,12 +104,10 @@ impl Meetings {
         self.open.iter().find(|(_, meeting)| lacks(meeting)).map(|(id, _)| *id)
     }
 
-    /// Returns a mutable meeting that is not complete.
     pub(super) fn open_mut(&mut self, id: u64) -> Option<&mut Meeting> {
         self.open.get_mut(&id)
     }
 
-    /// Records that a stream waits for a meeting in a table.
     pub(super) fn wait_at_table(&mut self, id: u64) {
         if !self.at_tables.contains(&id) {
             self.at_tables.push(id);
@@ -131,7 +126,6 @@ impl Meetings {
         Some(meeting)
     }
 
-    /// Removes all meetings of a communicator that no rank holds any more.
     pub(crate) fn forget_group(&mut self, group: u64) {
         self.open.retain(|_, meeting| meeting.group != group);
         self.by_key.retain(|(of, _), _| *of != group);
@@ -144,7 +138,6 @@ impl Meetings {
         self.open.values().any(waits)
     }
 
-    /// Returns the open meeting with a key.
     pub(crate) fn find(&self, group: u64, key: Key) -> Option<u64> {
         self.by_key.get(&(group, key)).copied()
     }
@@ -153,7 +146,6 @@ impl Meetings {
         self.open.iter().filter(|(_, meeting)| meeting.group == group).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the meetings of a communicator that have not failed.
     pub(super) fn unfailed_of_group(&self, group: u64) -> Vec<u64> {
         let open = self.open.iter().filter(|(_, meeting)| meeting.group == group && meeting.failure.is_none());
         open.map(|(id, _)| *id).collect()
@@ -166,7 +158,6 @@ impl Meeting {
         self.arrivals.iter().flatten().next().map_or("collective", |arrival| arrival.call.name)
     }
 
-    /// Returns the calls of all ranks, in rank order.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &CollectiveCall> {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
@@ -180,7 +171,6 @@ impl Meeting {
         self.group
     }
 
-    /// Returns the progress of each rank.
     pub(crate) fn standing(&self) -> Vec<RankStanding> {
         let part = |(arrival, rank): (&Option<Arrival>, u32)| RankStanding {
             rank,
@@ -204,7 +194,6 @@ impl Meeting {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
 
-    /// Returns how the data of the meeting travels.
     pub(crate) fn way(&self) -> Way {
         self.way
     }
@@ -214,7 +203,6 @@ impl Meeting {
         self.way == Way::Links
     }
 
-    /// Returns whether the ranks match in the communicator's table.
     pub(super) fn is_at_table(&self) -> bool {
         self.way == Way::Table && self.is_of_all()
     }
@@ -238,14 +226,12 @@ impl Meeting {
         self.failure.is_some()
     }
 
-    /// Adds the call of a remote rank to a meeting of all ranks.
     pub(super) fn place_rank_elsewhere(&mut self, position: usize, call: CollectiveCall, reached_elsewhere: bool) {
         let rank = position as u32;
         let arrival = Arrival { rank, call, is_laid: true, is_at_table: true, stream: None, reached_elsewhere };
         self.arrivals[position] = Some(arrival);
     }
 
-    /// Returns the identity of the meeting within its communicator.
     pub(crate) fn key(&self) -> Key {
         self.key
     }
@@ -254,7 +240,6 @@ impl Meeting {
         self.arrivals.iter().all(|arrival| arrival.as_ref().is_some_and(Arrival::has_reached))
     }
 
-    /// Returns the ranks of this meeting, by position.
     pub(crate) fn ranks(&self) -> Vec<u32> {
         match self.key {
             Key::Collective(_) => (0..self.world as u32).collect(),

@@ -195,7 +195,6 @@ impl State {
         }
     }
 
-    /// Handles the end of a launched meeting's data transfer.
     pub(crate) fn end_meeting(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
         match outcome {
             Ok(()) => self.tell_moved(meeting),
@@ -244,7 +243,6 @@ impl State {
         }
     }
 
-    /// Fails a communicator in all its processes.
     pub(crate) fn break_group(&mut self, group: u64, failure: &Failure) {
         self.break_meeting(group, None, failure);
     }
@@ -337,7 +335,6 @@ impl State {
         let _unreadable = self.read_calls(id);
     }
 
-    /// Fails meetings in which a rank has waited too long.
     pub(crate) fn expire_meetings(&mut self) {
         self.look_at_tables();
         let (now, limit) = (self.scheduler.now(), self.scheduler.exec_timeout);

@@ -49,7 +49,6 @@ use crate::memory::place::PeerBuffer;
 use crate::memory::raw::RawSpan;
 use crate::runtime::stream::Access;
 
-/// Element type of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DataType {
     Int8,
@@ -96,7 +95,6 @@ impl DataType {
         })
     }
 
-    /// Returns the size of one element in bytes.
     pub(crate) fn size_bytes(self) -> usize {
         match self {
             Self::Int8 | Self::Uint8 => 1,
@@ -153,7 +151,6 @@ pub(crate) enum Blocks {
 }
 
 impl Blocks {
-    /// Returns (displacement, count) of a rank's block.
     pub(crate) fn at(&self, rank: usize) -> (u64, u64) {
         match self {
             Self::Uniform(count) => (rank as u64 * count, *count),
@@ -223,10 +220,8 @@ pub(crate) const FUNCTIONS: &[&str] = &[
 /// The C function with sends and receives that match only each other.
 const BATCH: &str = "HcclBatchSendRecv";
 
-/// One rank's call of a collective.
 #[derive(Debug, Clone)]
 pub(crate) struct CollectiveCall {
-    /// Name of the C function.
     pub(crate) name: &'static str,
     pub(crate) kind: CollectiveKind,
     pub(crate) dtype: DataType,
@@ -242,7 +237,6 @@ pub(crate) struct CollectiveCall {
     pub(crate) product_ns: u64,
 }
 
-/// Locations of a call's buffers in the store of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Places {
     pub(crate) send: Option<PeerBuffer>,
@@ -250,7 +244,6 @@ pub(crate) struct Places {
 }
 
 impl CollectiveCall {
-    /// Returns the bytes of this rank's buffers that the call reads or writes.
     pub(crate) fn accesses(&self) -> Vec<Access> {
         let (send_name, recv_name) = match self.kind {
             CollectiveKind::Broadcast { .. } => ("buf", "buf"),

@@ -54,12 +54,10 @@ impl Group {
         }
     }
 
-    /// Returns whether all ranks are in this process.
     pub(crate) fn is_local(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// Returns whether a rank is in this process.
     pub(crate) fn is_here(&self, rank: u32) -> bool {
         matches!(self.rank_locations.get(rank as usize), Some(RankLocation::Here))
     }
@@ -75,7 +73,6 @@ impl Group {
 }
 
 impl Message {
-    /// Returns the communicator of a message.
     fn group(&self) -> Option<Token> {
         match self {
             Self::Called { group, .. }
@@ -128,20 +125,17 @@ impl Machine {
         is_building.then_some(self.config().connect_timeout)
     }
 
-    /// Registers a new link.
     pub(crate) fn add_link(&self, link: &Arc<Link>) {
         self.lock().hccl.groups.links.insert(link);
         self.network().linked.notify_all();
     }
 
-    /// Handles the end of a link.
     pub(crate) fn lose_link(&self, link: &Arc<Link>, error: &io::Error) {
         let failure = Failure::new(code::REMOTE, format!("{} {}", link.peer, how_it_ended(link, error)));
         let by_group = self.update(|state| state.lose_peer(link, error));
         self.network().board.lose(link.peer.id, failure, by_group);
     }
 
-    /// Handles a message with its payload.
     pub(crate) fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
         match message {
             Message::Farewell => link.note_farewell(),
@@ -195,7 +189,6 @@ fn how_it_ended(link: &Link, error: &io::Error) -> String {
 }
 
 impl State {
-    /// Handles a message about a communicator.
     fn receive(&mut self, link: &Arc<Link>, message: Message) {
         let Some(token) = message.group() else { return };
         let id = self.hccl.groups.id_of(token);
@@ -350,7 +343,6 @@ impl State {
         Some((token, failure))
     }
 
-    /// Removes a remote rank from a communicator.
     pub(super) fn depart(&mut self, id: u64, rank: u32, why: &str) {
         let Ok(group) = self.hccl.groups.group_mut(id) else { return };
         group.depart(rank);

@@ -30,10 +30,8 @@ pub(crate) struct WorkShare {
 }
 
 impl WorkShare {
-    /// The whole collective as one share.
     pub(crate) const ALL: Self = Self { index: 0, count: 1 };
 
-    /// Returns this share's range of `total` tiles.
     fn of(self, total: usize) -> std::ops::Range<usize> {
         total * self.index / self.count..total * (self.index + 1) / self.count
     }

@@ -6,12 +6,9 @@ use std::sync::Arc;
 use crate::hccl::link::connection::Link;
 use crate::hccl::link::wire::{Message, Token};
 
-/// The location of a rank.
 #[derive(Debug, Clone)]
 pub(crate) enum RankLocation {
-    /// The rank is in this process.
     Here,
-    /// The rank is in the process at the other end of the link.
     There(Arc<Link>),
 }
 

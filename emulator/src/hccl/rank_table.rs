@@ -18,7 +18,6 @@ use serde_json::Value;
 
 use crate::base::failure::{Failure, code};
 
-/// A validated rank table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankTable {
     pub(crate) ranks: Vec<RankEntry>,
@@ -76,7 +75,6 @@ impl RankTable {
         Ok(Self { ranks: ranks.into_iter().flatten().collect() })
     }
 
-    /// Returns whether all ranks are on one server.
     pub(crate) fn is_one_server(&self) -> bool {
         self.ranks.iter().all(|entry| entry.server == self.ranks[0].server)
     }

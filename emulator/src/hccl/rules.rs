@@ -299,7 +299,6 @@ fn names(types: &[HcclDataType]) -> String {
     types.iter().map(name).collect::<Vec<String>>().join(", ")
 }
 
-/// Returns the rows as a Markdown table.
 pub(crate) fn markdown() -> String {
     let mut text = String::from("| function | types | in place | names | equal on all ranks | limits | source |\n");
     text.push_str("|---|---|---|---|---|---|---|\n");

@@ -5,7 +5,6 @@ use crate::hccl::CollectiveCall;
 use crate::hccl::perform::{WorkShare, perform};
 use crate::scheduler::pool::Workers;
 
-/// One process's share of a collective.
 #[derive(Debug)]
 pub(crate) struct SharedWork {
     pub(super) meeting: u64,

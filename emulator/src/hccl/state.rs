@@ -6,7 +6,6 @@ use crate::hccl::group::Groups;
 use crate::hccl::meeting::Meetings;
 use crate::hccl::rules::deterministic_from;
 
-/// Communicators, and collectives that wait or transfer data.
 #[derive(Debug)]
 pub(crate) struct Hccl {
     pub(crate) groups: Groups,

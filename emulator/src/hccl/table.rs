@@ -54,23 +54,19 @@ const STAGE_BITS: u32 = 2;
 /// Number of low bits that count the arrived ranks.
 const COUNT_BITS: u32 = 16;
 
-/// The rendezvous table of a communicator.
 #[derive(Debug)]
 pub(crate) struct Table {
     words: SharedWords,
     world: usize,
 }
 
-/// A rank's call as stored in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TableCall {
     pub(crate) bytes: Vec<u8>,
-    /// The rank's stream has reached the call.
     pub(crate) has_reached: bool,
 }
 
 impl Table {
-    /// Returns the size of the table for a communicator of `world` ranks.
     pub(crate) fn len_bytes(world: usize) -> usize {
         SLOTS as usize * slot_bytes(world)
     }
@@ -137,12 +133,10 @@ impl Table {
         next(before.unwrap_or_default()) - none
     }
 
-    /// Marks a collective as done: all results are written.
     pub(crate) fn set_done(&self, number: u64) {
         self.raise(number, DONE);
     }
 
-    /// Returns whether a collective is done.
     pub(crate) fn is_done(&self, number: u64) -> bool {
         self.is_raised(number, DONE)
     }
@@ -152,7 +146,6 @@ impl Table {
         self.raise(number, SHARED_OUT);
     }
 
-    /// Returns whether every process must execute its share.
     pub(crate) fn is_shared_out(&self, number: u64) -> bool {
         self.is_raised(number, SHARED_OUT)
     }

@@ -13,7 +13,6 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 
-/// The buffer of a rank's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Send,

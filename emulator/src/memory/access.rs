@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::memory::footprint::Footprint;
 use crate::memory::raw::RawSpan;
 
-/// Bytes that a queued entry reads or writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     pub(crate) span: RawSpan,
@@ -19,7 +18,6 @@ pub(crate) struct Access {
     shape: TouchedBytes,
 }
 
-/// The bytes of a span that an access touches.
 #[derive(Debug, Clone)]
 enum TouchedBytes {
     All,
@@ -38,7 +36,6 @@ impl Access {
         Self::new(what, span, AccessMode::Write)
     }
 
-    /// Returns an access to all of `span`.
     pub(crate) fn new(what: &'static str, span: &RawSpan, mode: AccessMode) -> Self {
         Self { span: span.clone(), mode, what, shape: TouchedBytes::All }
     }

@@ -156,7 +156,6 @@ impl Quarantine {
         }
     }
 
-    /// Returns the freed allocation that contained an address, with its first address.
     fn covering(&self, address: usize) -> Option<(usize, &Freed)> {
         let (base, freed) = self.freed.range(..=address).next_back()?;
         (address - base <= freed.size).then_some((*base, freed))
@@ -208,7 +207,6 @@ impl AllocationTable {
         Some(allocation)
     }
 
-    /// Describes an address, for messages.
     pub(super) fn describe(&self, address: usize) -> String {
         if address == 0 {
             return "the address is NULL".into();

@@ -10,7 +10,6 @@ use crate::runtime::stream::Access;
 use crate::scheduler::pool::Without;
 use crate::scheduler::pool::Workers;
 
-/// Bytes of one tile of a large copy.
 const TILE_BYTES: usize = 1 << 20;
 
 /// Size up to which the calling thread copies. Waking another thread takes about 20 us, and that
@@ -60,7 +59,6 @@ impl Copy {
         }
     }
 
-    /// Copies a part of one row.
     fn run_part(&self, into_offset: usize, from_offset: usize, len: usize) {
         let is_upload = self.into.card().is_some() && self.from.card().is_none();
         if is_upload && len >= STREAMED_BYTES {
@@ -89,7 +87,6 @@ impl Copy {
         if self.into.card().is_none() { Without::Same } else { Without::Nothing }
     }
 
-    /// Copies on the thread pool.
     pub(crate) fn run_on(&self, workers: &Workers) {
         if self.height != 1 || self.into.overlaps(&self.from) {
             self.run();
@@ -103,7 +100,6 @@ impl Copy {
     }
 }
 
-/// Fills a span on the thread pool.
 pub(crate) fn fill_on(span: &RawSpan, value: u8, workers: &Workers) {
     workers.tiles(span.len_bytes().div_ceil(TILE_BYTES), &|tile| {
         let offset = tile * TILE_BYTES;

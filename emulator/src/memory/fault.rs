@@ -49,7 +49,6 @@ static UNUSED: Mutex<Unused> = Mutex::new(Vec::new());
 /// Entries of forgotten buffers, for reuse.
 pub(crate) type Unused = Vec<&'static KnownEntry>;
 
-/// Locks the reusable entries.
 pub(crate) fn unused() -> MutexGuard<'static, Unused> {
     UNUSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -83,7 +82,6 @@ impl KnownBuffer {
         Self(entry)
     }
 
-    /// Records that the `number`-th call has freed the buffer.
     pub(crate) fn free(&self, number: u64) {
         self.0.freed.store(number, Ordering::Relaxed);
     }

@@ -20,7 +20,6 @@ pub(crate) struct PitchedRows {
     pub(crate) height: usize,
 }
 
-/// The bytes of one access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footprint(Vec<PitchedRows>);
 
@@ -81,12 +80,10 @@ impl Footprint {
         Self(ranges.into_iter().filter(|range| !range.is_empty()).map(PitchedRows::line).collect())
     }
 
-    /// Returns the union of several footprints.
     pub(crate) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         Self(parts.into_iter().flat_map(|part| part.0).collect())
     }
 
-    /// Returns the footprint of a copy.
     pub(crate) fn rows(rows: PitchedRows) -> Self {
         if rows.width == 0 || rows.height == 0 {
             return Self(Vec::new());
@@ -159,7 +156,6 @@ impl Footprint {
         other.0.iter().all(|others| self.0.iter().any(|rows| rows.covers(others)))
     }
 
-    /// Returns the footprint moved by `by` bytes.
     pub(crate) fn shifted(&self, by: usize) -> Self {
         Self(self.0.iter().map(|rows| PitchedRows { start: rows.start + by, ..*rows }).collect())
     }

@@ -28,7 +28,6 @@ const CHUNK_BYTES: usize = 64 << 30;
 /// resemble those of a card and are equal in every run, so reports are reproducible.
 const FIRST_CHUNK: usize = 0x1200_0000_0000;
 
-/// Value of every byte of a red zone.
 const ZONE: u8 = 0xA5;
 
 /// Pattern of fresh memory. As f16, bf16, f32 and f64 it is NaN, as an integer a small negative
@@ -51,7 +50,6 @@ pub(crate) enum AddressAccess {
     HostToo,
 }
 
-/// Address space of one machine.
 #[derive(Debug)]
 pub(crate) struct Arena {
     chunks: Mutex<Vec<Chunk>>,
@@ -97,7 +95,6 @@ impl Arena {
         Self { chunks: Mutex::default(), alignment }
     }
 
-    /// Returns whether the arena has reserved an address.
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.lock().iter().any(|chunk| (chunk.base..chunk.base + chunk.bytes).contains(&address))
     }
@@ -141,7 +138,6 @@ unsafe impl Send for Guarded {}
 // SAFETY: as above.
 unsafe impl Sync for Guarded {}
 
-/// A damaged red zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damage {
     /// First changed byte, relative to the first byte of the allocation.
@@ -210,7 +206,6 @@ impl Guarded {
         self.backing.as_ref().and_then(Backing::at).map(|at| at + self.offset as u64)
     }
 
-    /// Fills the program's bytes with a pattern.
     pub(crate) fn poison(&self, pattern: u16) {
         let mut block = [0_u8; 4096];
         for pair in block.chunks_exact_mut(2) {

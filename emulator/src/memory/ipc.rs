@@ -22,7 +22,6 @@ use crate::memory::pages::nameless_file;
 const MAGIC: u64 = u64::from_le_bytes(*b"ascndipc");
 /// Numbers in a record before the process list.
 const FIELDS: usize = 10;
-/// Maximum length of a process list.
 const MAX_PIDS: usize = 1024;
 /// Prefix of a key.
 const KEY_MARK: &str = "ascend-emulator-ipc:";
@@ -32,7 +31,6 @@ pub(crate) const KEY_BYTES: usize = 65;
 const HANDLE_SECRET_BITS: u32 = 22;
 const HANDLE_FILE_BITS: u32 = 20;
 
-/// Memory that is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exported {
     /// Exporter's file descriptor of the memory.
@@ -53,7 +51,6 @@ pub(crate) struct IpcRecord {
     name: Name,
 }
 
-/// Identity of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) pid: u32,
@@ -70,7 +67,6 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl Name {
-    /// Parses a key.
     pub(crate) fn of_key(key: &str) -> Result<Self, Failure> {
         let parse = || {
             let rest = key.strip_prefix(KEY_MARK)?;
@@ -103,7 +99,6 @@ impl Name {
             | secret
     }
 
-    /// Returns whether this process created the record.
     pub(crate) fn is_own(self) -> bool {
         self.pid == std::process::id()
     }

@@ -176,7 +176,6 @@ impl Store {
     }
 }
 
-/// Returns the alignment for memory of this size.
 fn alignment_of(len: usize) -> usize {
     if len < HUGE_FROM_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES }
 }

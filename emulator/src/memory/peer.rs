@@ -28,7 +28,6 @@ use super::place::FIELDS;
 use super::raw::{Allocation, RawSpan};
 use crate::memory::place::{PeerBuffer, Place};
 
-/// The store of a peer.
 #[derive(Debug)]
 pub(crate) struct PeerMemory {
     pid: u32,

@@ -31,7 +31,6 @@ pub(crate) enum PeerBuffer {
 }
 
 impl PeerBuffer {
-    /// Returns `len_bytes` of the buffer at `offset`.
     pub(crate) fn slice(self, offset: u64, len_bytes: u64) -> Self {
         match self {
             Self::Whole(place) => Self::Whole(Place { at: place.at + offset, len_bytes }),
@@ -51,7 +50,6 @@ pub(crate) struct FilePart<'a> {
 /// Numbers per part in a list: descriptor and inode of the file, offset, length.
 pub(super) const FIELDS: usize = 4;
 
-/// A list of file parts in this process's store.
 #[derive(Debug)]
 pub(crate) struct Parts {
     store: Arc<Store>,

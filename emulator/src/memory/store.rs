@@ -201,7 +201,6 @@ impl Memory {
         self.virtual_memory().reset_card(card);
     }
 
-    /// Returns the live allocations, by address.
     pub(crate) fn live(&self) -> Vec<Arc<Allocation>> {
         self.read().allocations.values().cloned().collect()
     }
@@ -266,7 +265,6 @@ impl Memory {
         }
     }
 
-    /// Returns the caches of spans to invalidate.
     pub(crate) fn keepers(&self) -> &Keepers {
         &self.keepers
     }
@@ -306,12 +304,10 @@ impl Memory {
         self.virtual_memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the store with the bytes that several mappings can show.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// Returns which processes can access the memory of cards.
     pub(crate) fn sharing(&self) -> Sharing {
         self.sharing
     }
@@ -332,7 +328,6 @@ impl Memory {
     }
 }
 
-/// The C function that frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FreedBy {
     Device,

@@ -79,7 +79,6 @@ impl TileSet {
         }
     }
 
-    /// Returns whether unclaimed tiles are left.
     pub(crate) fn has_work(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.count
     }

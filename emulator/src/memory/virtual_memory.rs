@@ -35,17 +35,14 @@ pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;
 /// Granularity of `…HUGE1G` memory.
 pub(crate) const GRANULARITY_1G_BYTES: usize = 1 << 30;
 
-/// Physical memory of a card.
 #[derive(Debug)]
 pub(crate) struct Physical {
     pub(crate) card: u32,
-    /// Size that the program requested.
     pub(crate) size: usize,
     pub(crate) granularity: usize,
     bytes: PhysicalBytes,
 }
 
-/// The storage of physical memory.
 #[derive(Debug)]
 enum PhysicalBytes {
     /// Bytes in this process's store, charged to the card.
@@ -85,7 +82,6 @@ impl Physical {
         Self { card, size, granularity, bytes: PhysicalBytes::Imported { file, at } }
     }
 
-    /// Returns the file with the bytes, and their offset.
     pub(crate) fn place(&self) -> (&File, u64) {
         match &self.bytes {
             PhysicalBytes::Own { store, at, .. } => (store.file(), *at),
@@ -98,7 +94,6 @@ impl Physical {
     }
 }
 
-/// One mapping of a reservation.
 #[derive(Debug)]
 struct Mapping {
     handle: u64,
@@ -128,7 +123,6 @@ struct Imported {
     _file: File,
 }
 
-/// The virtual memory of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
     /// Store for lists of mapped parts, for other processes. `None` if they cannot access memory.
@@ -223,7 +217,6 @@ impl Virtual {
         self.imported.insert(memory.base(), Imported { memory: Arc::new(memory), record, _file: file });
     }
 
-    /// Returns the number of open exports of an allocation.
     pub(crate) fn exports_of(&self, base: usize) -> usize {
         self.exports.iter().filter(|(exported, _)| *exported == base).count()
     }
@@ -275,7 +268,6 @@ impl Virtual {
         Ok(name)
     }
 
-    /// Adds processes to the list of a shareable handle.
     pub(crate) fn admit_physical(&self, handle: u64, pids: &[i32]) -> Result<(), Failure> {
         let export = self.physical_exports.values().find(|record| record.name().handle() == handle);
         let Some(record) = export else {
@@ -298,7 +290,6 @@ impl Virtual {
         }
     }
 
-    /// Registers host memory of the program.
     pub(crate) fn register(&mut self, memory: Allocation) -> Result<(), Failure> {
         let (first, end) = (memory.base(), memory.base() + memory.size());
         let before = self.registered.range(..end).next_back();
@@ -374,7 +365,6 @@ impl Virtual {
         self.physicals.insert(number, Arc::new(physical));
     }
 
-    /// Returns the physical memory of a handle.
     pub(crate) fn physical(&self, number: u64) -> Result<&Arc<Physical>, Failure> {
         self.physicals.get(&number).ok_or_else(|| HandleKind::Physical.gone(number))
     }
@@ -404,7 +394,6 @@ impl Virtual {
         }
     }
 
-    /// Maps the memory of a handle at an address.
     pub(crate) fn map(&mut self, address: usize, size: usize, number: u64) -> Result<(), Failure> {
         let physical = Arc::clone(self.physical(number)?);
         if size != physical.size || !size.is_multiple_of(physical.granularity) {

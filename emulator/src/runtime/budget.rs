@@ -51,7 +51,6 @@ impl Graph {
 }
 
 impl State {
-    /// Fails if a card has fewer than `wanted` streams left.
     pub(crate) fn require_streams(&self, card: u32, wanted: usize, whose: &str) -> Result<(), Failure> {
         let (own, engine) = (self.runtime.cards[card as usize].streams, self.hccl.engine);
         let communicators = self.hccl.groups.members_on(card);
@@ -70,7 +69,6 @@ impl State {
         Err(Failure::new(code::NO_STREAM, what))
     }
 
-    /// Fails if a card has too few streams left for a communicator.
     pub(crate) fn require_streams_of_communicator(&self, card: u32) -> Result<(), Failure> {
         let wanted = self.hccl.engine.streams_of_a_communicator();
         // HCCL reports a refusal of the runtime with its own code.

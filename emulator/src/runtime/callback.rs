@@ -31,7 +31,6 @@ pub(crate) struct Callback {
     pub(crate) subscribed: Option<u64>,
 }
 
-/// A callback that its stream has reached.
 pub(crate) struct PostedCallback {
     pub(super) body: HostFunction,
     pub(super) stream: u64,

@@ -55,7 +55,6 @@ impl State {
 }
 
 impl Machine {
-    /// Runs a host function on the thread of its card.
     pub(crate) fn run_host_function(&self, posted: &PostedCallback) {
         let turnstile = self.turnstile();
         if let Some(turnstile) = turnstile {

@@ -123,7 +123,6 @@ pub struct KernelFinding {
 }
 
 impl KernelFinding {
-    /// Returns the failure of the launch's stream.
     pub(crate) fn failure(&self) -> Failure {
         let code = if self.is_hang { code::VECTOR_CORE_TIMEOUT } else { code::VECTOR_CORE_EXCEPTION };
         Failure::new(code, self.text.clone()).quiet()
@@ -247,13 +246,11 @@ impl Compiled {
 
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// Bytes of each parameter.
     bytes: Vec<Vec<u8>>,
     /// Memory behind the parameters that are addresses.
     data: Vec<Arc<Allocation>>,
 }
 
-/// The card and configuration of a launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaunchPlace {
     pub(crate) card: u32,

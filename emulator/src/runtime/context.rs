@@ -12,7 +12,6 @@ use crate::base::failure::Failure;
 use crate::runtime::options::Parameters;
 use crate::runtime::saturation::Saturation;
 
-/// State of one card in a process.
 #[derive(Debug, Default)]
 pub(crate) struct Card {
     pub(crate) default_context: Option<u64>,
@@ -20,7 +19,6 @@ pub(crate) struct Card {
     pub(crate) references: u32,
     pub(crate) peers: BTreeSet<u32>,
     pub(crate) streams: usize,
-    /// Number of streams created so far.
     pub(crate) streams_made: u32,
     pub(crate) events: usize,
     pub(crate) notifies: usize,
@@ -43,7 +41,6 @@ pub(crate) struct Context {
     pub(crate) parameters: Parameters,
 }
 
-/// The kind of device reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reset {
     /// aclrtResetDevice: releases one reference.

@@ -31,7 +31,6 @@ impl State {
         Ok((id, context))
     }
 
-    /// Creates a context with its default stream.
     pub(crate) fn create_context(&mut self, card: u32) -> Result<u64, Failure> {
         self.require_initialized()?;
         let id = self.fresh_number();
@@ -126,7 +125,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Destroys a context that the program created.
     pub(crate) fn destroy_context(&self, id: u64) -> Result<(), Failure> {
         self.update(|state| {
             let Some(context) = state.runtime.contexts.get(&id) else { return Err(HandleKind::Context.gone(id)) };

@@ -48,7 +48,6 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) struct EventRecord {
     pub(crate) event: u64,
-    /// Stream of the record.
     pub(crate) stream: u64,
     /// Call that enqueued the record, in strict mode.
     pub(crate) site: Option<Arc<Site>>,
@@ -70,7 +69,6 @@ impl EventRecord {
         Self { event, stream, site, progress: Mutex::default() }
     }
 
-    /// Removes a waiting stream.
     pub(crate) fn release(&self, stream: u64) {
         self.lock().waiting.retain(|waiting| *waiting != stream);
     }
@@ -114,7 +112,6 @@ impl EventRecord {
         !is_open
     }
 
-    /// Returns why the stream will never reach the record.
     pub(crate) fn lost(&self) -> Option<Failure> {
         self.lock().lost.clone()
     }

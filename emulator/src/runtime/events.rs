@@ -48,7 +48,6 @@ impl State {
         Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what))
     }
 
-    /// Returns the time stamp of an event's last record.
     pub(crate) fn timestamp(&mut self, id: u64) -> Result<Instant, Failure> {
         let event = self.event(id)?;
         let invalid = |what: String| Failure::new(code::EVENT_TIMESTAMP_INVALID, what);

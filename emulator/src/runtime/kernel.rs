@@ -112,7 +112,6 @@ impl KernelMemory {
     }
 }
 
-/// The kernels, binaries and argument lists of a machine.
 #[derive(Default)]
 pub(crate) struct Kernels {
     registered: BTreeMap<String, HostKernel>,
@@ -142,7 +141,6 @@ pub(crate) struct Function {
     pub(crate) body: KernelBody,
 }
 
-/// The implementation of a kernel.
 #[derive(Clone)]
 pub(crate) enum KernelBody {
     Registered(HostKernel),
@@ -275,7 +273,6 @@ impl Kernels {
         Ok(span)
     }
 
-    /// Marks the list as complete.
     pub(crate) fn finalize(&mut self, id: u64) -> Result<(), Failure> {
         let list = self.list(id)?;
         if let Some(at) = list.params.iter().position(|param| matches!(param, Param::Reserved(None))) {
@@ -309,7 +306,6 @@ impl Kernels {
 }
 
 impl Function {
-    /// Returns the card on which the binary was loaded.
     pub(crate) fn card(&self) -> u32 {
         self.card
     }

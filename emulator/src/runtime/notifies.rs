@@ -39,7 +39,6 @@ impl State {
         }
     }
 
-    /// Removes a waiting stream.
     pub(crate) fn leave_notify(&mut self, id: u64, stream: u64) {
         self.leave_signal(id, stream);
         if let Some(notify) = self.runtime.notifies.get_mut(&id) {

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ascend_tp_emulator_operators::saturate::saturate;
 use ascend_tp_emulator_operators::view::StridedView;
 
-/// The overflow mode and status of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Saturation {
     is_on: AtomicBool,

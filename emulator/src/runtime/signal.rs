@@ -222,7 +222,6 @@ impl Signal {
         Self { word, waiting: VecDeque::new(), is_watched: false, recheck }
     }
 
-    /// Returns the shared word, if the signal has one.
     pub(crate) fn shared(&self) -> Option<&Arc<SharedWord>> {
         match &self.word {
             SignalWord::Own(_) => None,
@@ -230,7 +229,6 @@ impl Signal {
         }
     }
 
-    /// Returns whether the word is not 0.
     pub(crate) fn is_set(&self) -> bool {
         match &self.word {
             SignalWord::Own(word) => *word != 0,

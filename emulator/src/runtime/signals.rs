@@ -70,7 +70,6 @@ impl State {
         goes_on
     }
 
-    /// Removes a waiting stream.
     pub(crate) fn leave_signal(&mut self, id: u64, stream: u64) {
         if let Some(signal) = self.runtime.signals.get_mut(&id) {
             signal.waiting.retain(|(waiting, _)| *waiting != stream);
@@ -89,7 +88,6 @@ impl State {
         }
     }
 
-    /// Returns the shared word of an event or notify.
     pub(crate) fn shared_word(&self, id: u64) -> Option<Arc<SharedWord>> {
         self.runtime.signals.get(&id).and_then(|signal| signal.shared().cloned())
     }
@@ -109,7 +107,6 @@ impl State {
 }
 
 impl Machine {
-    /// Returns a new signal of this process.
     pub(crate) fn own_signal(&self) -> Signal {
         Signal::new(SignalWord::Own(0), self.recheck())
     }

@@ -12,7 +12,6 @@ use crate::runtime::thread::SLOTS;
 pub(super) static MACHINES: [RwLock<Weak<Machine>>; SLOTS] = [const { RwLock::new(Weak::new()) }; SLOTS];
 pub(super) static TAKEN: Mutex<Taken> = Mutex::new([false; SLOTS]);
 
-/// Slots that are in use.
 pub(crate) type Taken = [bool; SLOTS];
 
 /// Ownership of a slot. Dropping the value frees the slot.
@@ -27,7 +26,6 @@ impl MachineSlot {
         Some(Self(free))
     }
 
-    /// Returns the slot's number, below [`SLOTS`].
     pub(crate) fn number(&self) -> usize {
         self.0
     }

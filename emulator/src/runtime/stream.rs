@@ -53,7 +53,6 @@ pub(crate) struct Stream {
     pub(crate) under_way: usize,
     /// Call that enqueued the current entry, in strict mode.
     pub(crate) site_under_way: Option<Arc<Site>>,
-    /// State of a timed machine.
     pub(crate) time: StreamTime,
     /// Reason why the current entry waits. Outside strict and timed mode, set only during the wait,
     /// and not for ranks and functions.
@@ -111,7 +110,6 @@ pub(crate) enum Entry {
     HostFunction(HostFunction),
 }
 
-/// The object that the current entry waits for.
 #[derive(Debug, Clone)]
 pub(crate) enum WaitReason {
     /// A record of an event.
@@ -127,7 +125,6 @@ pub(crate) enum WaitReason {
 }
 
 impl Entry {
-    /// Returns the entry's name in traces.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Task { name, .. } => name,
@@ -233,7 +230,6 @@ impl Stream {
         self.blame_under_way.is_some()
     }
 
-    /// Returns the entries that have not started.
     pub(crate) fn queued(&self) -> impl Iterator<Item = &Queued> {
         self.queue.iter()
     }
@@ -246,7 +242,6 @@ impl Stream {
         }
     }
 
-    /// Wakes the threads that wait for this stream.
     pub(crate) fn wake(&self) {
         self.done.wake();
     }
@@ -255,7 +250,6 @@ impl Stream {
         self.failure.get_or_insert_with(|| failure.clone());
     }
 
-    /// Stops the stream after a failure.
     pub(crate) fn stop(&mut self, failure: &Failure) {
         self.fail(failure);
         self.is_stopped = true;

@@ -26,7 +26,6 @@ struct ThreadState {
     time: ThreadTime,
 }
 
-/// State of a thread on a timed machine.
 #[derive(Default)]
 struct ThreadTime {
     /// Current time of the thread, in nanoseconds of the machine's time.
@@ -55,12 +54,10 @@ pub(crate) struct MachineKey {
     pub(crate) id: u64,
 }
 
-/// The current call of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calling {
     /// Sequence number of the call in the machine.
     pub(crate) number: u64,
-    /// Name of the C function.
     pub(crate) name: &'static str,
 }
 
@@ -91,7 +88,6 @@ pub(crate) fn set_context(key: MachineKey, context: Option<u64>) {
     with(key, |thread| thread.context = context);
 }
 
-/// Returns the number of the task that this thread enqueued last.
 pub(crate) fn last_task(key: MachineKey) -> u32 {
     with(key, |thread| thread.last_task)
 }
@@ -119,7 +115,6 @@ pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<C
     with(key, |thread| std::mem::replace(&mut thread.calling, calling))
 }
 
-/// Returns this thread's name for reports.
 pub(crate) fn name(key: MachineKey) -> Arc<str> {
     let named = || {
         let thread = std::thread::current();
@@ -128,7 +123,6 @@ pub(crate) fn name(key: MachineKey) -> Arc<str> {
     with(key, |thread| thread.label.clone()).unwrap_or_else(named)
 }
 
-/// Sets this thread's name for reports.
 pub(crate) fn set_label(key: MachineKey, label: Option<Arc<str>>) {
     with(key, |thread| thread.label = label);
 }
@@ -180,7 +174,6 @@ pub(crate) fn take_late(key: MachineKey) -> bool {
     with(key, |thread| std::mem::take(&mut thread.time.is_late))
 }
 
-/// Records a failed call.
 pub(crate) fn record(key: MachineKey, code: i32, message: String) {
     with(key, |thread| {
         thread.last_error = code;

@@ -20,7 +20,6 @@ use rustix::thread::futex;
 
 use crate::memory::shared_words::SharedWords;
 
-/// Size of the notification words.
 pub(crate) const BELL_BYTES: usize = 64;
 
 /// Offsets of the words: notifications, listening threads, sleeping threads, notifications without
@@ -64,7 +63,6 @@ impl Bell {
         }
     }
 
-    /// Returns the number of notifications.
     pub(crate) fn rings(&self) -> u32 {
         self.word(RUNG).load(Ordering::SeqCst)
     }

@@ -20,7 +20,6 @@ impl Done {
         self.finished.store(finished, Ordering::Release);
     }
 
-    /// Wakes the waiting threads.
     pub(crate) fn wake(&self) {
         self.changed.notify_all();
         if let Some(bell) = self.bell.get() {

@@ -8,7 +8,6 @@ use crate::hccl::shared_work::SharedWork;
 use crate::runtime::callback::HostFunction;
 use crate::scheduler::pool::Task;
 
-/// Work that is ready to run.
 pub(crate) enum Launch {
     /// The head of a stream.
     Task { stream: u64, name: &'static str, task: Task, is_brief: bool },

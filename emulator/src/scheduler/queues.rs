@@ -67,7 +67,6 @@ impl State {
         Ok(())
     }
 
-    /// Advances every stream that may be ready.
     pub(crate) fn run_ready(&mut self) {
         self.recheck_values();
         while let Some(id) = self.scheduler.ready.pop() {

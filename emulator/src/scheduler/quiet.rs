@@ -28,7 +28,6 @@ use crate::machine::Machine;
 use crate::strict::Strict;
 use crate::strict::trace::{Actor, What};
 
-/// Maximum times to wait for threads.
 struct Patience;
 
 impl Patience {
@@ -65,7 +64,6 @@ pub(crate) struct Quiet {
     /// Strict mode, for trace entries about skipped threads.
     strict: Option<Arc<Strict>>,
     can_see: bool,
-    /// Threads that have not called.
     strangers: Strangers,
     /// Those threads that are older than the machine.
     residents: BTreeSet<Tid>,
@@ -79,7 +77,6 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    /// Creates the detector of a new machine.
     pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
         let mut strangers = Strangers::new();
         Self {

@@ -16,7 +16,6 @@ pub(crate) struct Ran {
     pub(crate) measured: Option<Measured>,
 }
 
-/// The measured work of a kernel.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     /// Cycles of the slowest core.

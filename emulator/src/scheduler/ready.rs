@@ -11,7 +11,6 @@ use crate::scheduler::alarm::Alarm;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::stream_wait::StreamWaits;
 
-/// The scheduler's part of the state.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     /// Streams with a possibly ready head.

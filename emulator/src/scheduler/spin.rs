@@ -4,13 +4,12 @@
 //! true within the limit.
 //!
 //! Reason: waking a sleeping thread costs a system call and tens of microseconds, more than a small
-//! operator. Successive work arrives sooner than that. A thread spins for about the core time of
-//! one sleep and wake-up, so spinning at most doubles the cost of a wait. After that the thread
-//! sleeps, so an idle machine uses no time.
+//! operator. Successive work usually arrives sooner. A thread spins for about the core time of one
+//! sleep and wake-up, so spinning at most doubles the cost of a wait. An idle machine then sleeps.
 //!
-//! Between checks the thread yields, so many spinning threads do not delay a working one. Time that
-//! other threads use meanwhile counts only up to [`LIMIT`]. Otherwise threads of more processes
-//! than cores would all go to sleep just because they share cores.
+//! Between checks the thread yields, so spinning threads do not delay a working one. The time of
+//! other threads is not counted, unless the total exceeds [`LIMIT`]. Otherwise threads would go to
+//! sleep just because more processes than cores share the host.
 //!
 //! Not here: the sleep. The caller then sleeps in a way that cannot miss the change.
 

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use super::watch::Tid;
 
-/// The system's list of the threads of this process.
 const FOLDER: &str = "/proc/self/task";
 
 static CLAIMS: Mutex<Claims> = Mutex::new(Claims { tids: BTreeSet::new(), changes: 0 });
@@ -39,7 +38,6 @@ pub(crate) fn claims() -> MutexGuard<'static, Claims> {
     CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records that a thread is not a stranger.
 pub(crate) fn claim(tid: Tid) {
     let mut claims = claims();
     claims.changes += 1;
@@ -67,7 +65,6 @@ pub(crate) fn threads() -> BTreeSet<Tid> {
 
 /// Returns all threads, and whether none started or ended while they were listed.
 fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
-    /// Maximum number of attempts to read the list.
     const READS: usize = 8;
     let mut all = BTreeSet::new();
     for _ in 0..READS {
@@ -112,7 +109,6 @@ impl Strangers {
     /// this time.
     const NO_ROUND: Duration = Duration::from_millis(20);
 
-    /// Returns the current strangers.
     pub(crate) fn new() -> Self {
         let newest = File::open("/proc/sys/kernel/ns_last_pid").ok();
         let mut all = Self { folder: None, newest, listed: None, tids: BTreeSet::new() };

@@ -54,7 +54,6 @@ pub(crate) struct StreamWaits {
 }
 
 impl StreamWaits {
-    /// Removes the waits of a stream.
     pub(crate) fn forget(&mut self, stream: u64) {
         self.limits.remove(&stream);
         self.values.remove(&stream);

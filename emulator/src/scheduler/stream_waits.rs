@@ -14,7 +14,6 @@ use crate::scheduler::stream_wait::{ValueWait, WaitLimit};
 use crate::state::State;
 
 impl State {
-    /// Sets a limit for the next wait of a stream.
     pub(crate) fn limit_next_wait(&mut self, stream: u64, limit: Duration) {
         self.scheduler.waits.ahead.insert(stream, limit);
     }
@@ -24,7 +23,6 @@ impl State {
         self.scheduler.waits.ahead.remove(&stream);
     }
 
-    /// Blocks a stream.
     pub(crate) fn begin_wait(&mut self, stream: u64, reason: WaitReason) {
         if let Some(stream) = self.runtime.streams.get_mut(&stream) {
             stream.waits_for = Some(reason);

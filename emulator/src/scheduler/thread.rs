@@ -37,12 +37,10 @@ thread_local! {
     static NUMBER: u64 = THREADS_SEEN.fetch_add(1, Ordering::Relaxed) + 1;
 }
 
-/// Returns this thread's number, which is unique in the process.
 pub(crate) fn number() -> u64 {
     NUMBER.try_with(|number| *number).unwrap_or(0)
 }
 
-/// Returns the operating system's id of this thread.
 pub(crate) fn system_number() -> u32 {
     match ENDING.try_with(|ending| ending.tid) {
         Ok(tid) if tid > 0 => tid,

@@ -21,7 +21,6 @@ use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
 use crate::scheduler::thread;
 
-/// Number of ended threads remembered for reports.
 const ENDED_KEPT: usize = 256;
 
 /// Label of an unnamed thread before it is numbered.
@@ -37,7 +36,6 @@ pub(crate) struct Turnstile {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Participants by thread number.
     participants: BTreeMap<u64, Participant>,
     ended: Arc<Vec<EndedThread>>,
     numbered: u32,
@@ -45,7 +43,6 @@ struct Inner {
     generation: u64,
     /// Number of stream functions handed over but not started.
     expected: usize,
-    /// State of the conductor thread.
     conducting: Conducting,
     closed: bool,
 }
@@ -117,7 +114,6 @@ struct Participant {
     turn: Arc<Condvar>,
 }
 
-/// The position of a thread.
 #[derive(Debug, Clone)]
 pub(crate) enum Stand {
     /// In its own code, or inside a call that has its turn.

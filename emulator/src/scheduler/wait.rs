@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use crate::runtime::event::EventRecord;
 
-/// The condition of a blocked call.
 #[derive(Debug, Clone)]
 pub(crate) enum Wait {
     /// The first `target` entries of a stream have ended.
@@ -26,7 +25,6 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// Returns the stream that the call waits for.
     pub(crate) fn stream(&self) -> Option<u64> {
         match self {
             Self::Stream { stream, .. } => Some(*stream),

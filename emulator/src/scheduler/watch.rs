@@ -18,7 +18,6 @@ use super::strangers;
 /// The operating system's id of a thread.
 pub(crate) type Tid = u32;
 
-/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doing {
     /// The thread no longer exists.
@@ -39,7 +38,6 @@ pub(crate) enum Doing {
 }
 
 impl Doing {
-    /// Returns the description for reports.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Gone => "has ended",
@@ -53,7 +51,6 @@ impl Doing {
     }
 }
 
-/// One observation of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) doing: Doing,
@@ -136,7 +133,6 @@ fn see_waiting(tid: Tid) -> Result<(), String> {
     }
 }
 
-/// Returns whether threads are visible.
 pub(crate) fn is_possible() -> bool {
     try_to_see().is_ok()
 }
@@ -147,7 +143,6 @@ pub(crate) fn this_thread() -> Tid {
     link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
 }
 
-/// Returns whether any other thread of the process is running.
 pub(crate) fn does_another_run() -> bool {
     let own = this_thread();
     strangers::threads().into_iter().any(|tid| tid != own && look(tid).doing == Doing::Runs)
@@ -183,7 +178,6 @@ fn id_limit() -> Tid {
     text.trim().parse().unwrap_or(HIGHEST)
 }
 
-/// Returns when a thread was started, in ticks since the host's boot.
 fn started(tid: Tid) -> u64 {
     stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX)
 }
@@ -196,7 +190,6 @@ fn stat_field(tid: Tid, field: usize) -> Option<String> {
     rest.split_ascii_whitespace().nth(field - 3).map(str::to_owned)
 }
 
-/// Returns the current state of a thread.
 pub(crate) fn look(tid: Tid) -> Look {
     ThreadFiles::open(tid).and_then(|files| files.look(tid)).unwrap_or_else(|_| Look::gone())
 }
@@ -211,7 +204,6 @@ impl Watcher {
     /// Maximum number of threads with open files. Open files count against the program's limit.
     const KEPT: usize = 64;
 
-    /// Returns the current state of a thread.
     pub(crate) fn look(&mut self, tid: Tid) -> Look {
         if let Some(files) = self.open.get(&tid) {
             if let Ok(look) = files.look(tid) {

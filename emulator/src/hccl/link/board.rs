@@ -36,9 +36,7 @@ struct BoardNotes {
     wanted: BTreeSet<Address>,
     /// Data that arrived before it was expected.
     early: BTreeMap<Address, EarlyData>,
-    /// Meetings that failed before or during their data transfer.
     failed: BTreeMap<(Token, Key), Failure>,
-    /// Processes that have ended or died.
     gone: BTreeMap<u128, LostPeer>,
 }
 
@@ -218,7 +216,6 @@ impl Board {
         self.fail(group, key, &Failure::new(code::TASK_TIMEOUT, what));
     }
 
-    /// Fails a meeting before or during its transfer.
     pub(crate) fn fail(&self, group: Token, key: Key, failure: &Failure) {
         self.lock().failed.entry((group, key)).or_insert_with(|| failure.clone());
         self.changed.notify_all();

@@ -36,7 +36,6 @@ const PROBES: u32 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Process at the other end.
     pub(crate) peer: Process,
     socket: TcpStream,
     outgoing: Mutex<Outgoing>,
@@ -155,24 +154,20 @@ impl Link {
         })
     }
 
-    /// Notifies the peer that shared memory has changed.
     pub(crate) fn ring(&self) {
         if let Some((_, bell)) = &self.memory {
             bell.ring();
         }
     }
 
-    /// Records that the peer has announced an orderly exit.
     pub(crate) fn note_farewell(&self) {
         self.said_farewell.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the peer has announced an orderly exit.
     pub(crate) fn has_farewell(&self) -> bool {
         self.said_farewell.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }

@@ -18,7 +18,6 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// The machine, as its network sees it.
 pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
-    /// Returns the store with the device memory.
     fn store(&self) -> &Arc<Store>;
 
     /// Returns whether processes of this host may access the store directly. Strict mode checks
@@ -34,13 +33,10 @@ pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
     /// The connection has ended.
     fn welcome(&self, peer: Process, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()>;
 
-    /// Registers a new link.
     fn add_link(&self, link: &Arc<Link>);
 
-    /// Handles the end of a link.
     fn lose_link(&self, link: &Arc<Link>, error: &io::Error);
 
-    /// Handles a message and its payload.
     fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]);
 
     /// Admits a rank of another process to the gathering `root`. Returns its ticket if it must wait

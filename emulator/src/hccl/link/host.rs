@@ -12,7 +12,6 @@ use std::net::IpAddr;
 
 use crate::base::failure::{Failure, code};
 
-/// Returns the host name, for messages.
 pub(crate) fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -34,14 +33,12 @@ pub(crate) fn id() -> String {
     format!("{} {} {}", boot.trim(), namespace("net"), namespace("pid"))
 }
 
-/// A network interface with one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Interface {
     name: String,
     address: IpAddr,
 }
 
-/// Values of HCCL's environment variables.
 #[derive(Debug, Default)]
 struct HcclVariables {
     ip: Option<String>,

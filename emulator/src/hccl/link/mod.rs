@@ -50,14 +50,11 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 /// address is published.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The network of one machine.
 #[derive(Debug)]
 pub(crate) struct Network {
     endpoint: Weak<dyn Endpoint>,
     opened: OnceLock<Result<OpenedNetwork, Failure>>,
-    /// Transfers of running collectives.
     pub(crate) board: Arc<Board>,
-    /// Threads for running collectives with remote ranks.
     pub(crate) threads: Threads,
     /// Signalled when a link is ready or has failed. Used with the lock of the machine's state.
     pub(crate) linked: Condvar,
@@ -65,7 +62,6 @@ pub(crate) struct Network {
     shared: OnceLock<Option<SharedMemory>>,
 }
 
-/// Memory of this process that its peers can access.
 #[derive(Debug)]
 struct SharedMemory {
     memory: PeerMemory,

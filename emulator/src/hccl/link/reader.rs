@@ -35,7 +35,6 @@ pub(super) fn start(link: &Arc<Link>, socket: TcpStream, endpoint: &Weak<dyn End
     std::thread::Builder::new().name("ascend-link-read".into()).spawn(body).map(drop)
 }
 
-/// Reads messages until the stream ends.
 fn receive(mut stream: impl Read, link: &Arc<Link>, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
     crate::scheduler::thread::is_of_machine();
     let mut payload = Vec::new();

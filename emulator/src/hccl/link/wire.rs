@@ -25,13 +25,11 @@ use crate::memory::raw::RawSpan;
 /// refuse each other.
 pub(crate) const VERSION: u32 = 5;
 
-/// First bytes of every connection.
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
 
 /// Maximum header size. A roster of the largest world fits.
 pub(crate) const HEADER_LIMIT_BYTES: usize = 4 << 20;
 
-/// Maximum size of the data in one frame.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
 /// Identity of a communicator, equal in all processes.
@@ -54,15 +52,11 @@ impl Token {
 pub(crate) struct Process {
     /// Random number, unique to the process.
     pub(crate) id: u128,
-    /// Process id in its operating system, for messages.
     pub(crate) pid: u32,
-    /// Host name, for messages.
     pub(crate) host: String,
     /// Host id. Processes with equal ids can share memory.
     pub(crate) host_id: String,
-    /// Addresses on which the process listens.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Port on which the process listens.
     pub(crate) port: u16,
     /// Number that a connection must present.
     pub(crate) secret: u64,
@@ -91,7 +85,6 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// The ranks of a new communicator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Roster {
     pub(crate) token: Token,
@@ -194,7 +187,6 @@ impl CallRequest {
         Self { places: None, ..self }
     }
 
-    /// Serializes the request.
     pub(crate) fn write(&self) -> WrittenRequest {
         let wanted = written(&self.wanted, Vec::with_capacity(128));
         let wanted_bytes = wanted.len();

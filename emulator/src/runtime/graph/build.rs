@@ -77,7 +77,6 @@ impl State {
         Ok(())
     }
 
-    /// Completes the graph.
     pub(crate) fn end_build(&mut self, id: u64) -> Result<(), Failure> {
         let graph = self.runtime.graphs.building(id)?;
         if graph.ended_on.is_none() {

@@ -126,7 +126,6 @@ impl State {
         }
     }
 
-    /// Records an entry of a capturing stream.
     pub(crate) fn capture(&mut self, stream: u64, queued: Queued) -> Result<(), Failure> {
         let Queued { entry, site, accesses, tag, .. } = queued;
         let step = match entry {
@@ -315,7 +314,6 @@ impl State {
         Ok(())
     }
 
-    /// Invalidates the capture of a stream.
     pub(crate) fn invalidate_capture(&mut self, stream: u64, why: &str) -> Result<(), Failure> {
         let (id, _) = self.valid_capture(stream)?;
         self.runtime.graphs.graph_mut(id)?.invalidate(why);
@@ -371,7 +369,6 @@ impl State {
         refused.map_or(Ok(()), |what| Err(Failure::new(refused_with, what)))
     }
 
-    /// Removes the captures of a destroyed stream.
     pub(crate) fn forget_captures(&mut self, stream: u64) {
         if let Some((id, _)) = self.runtime.graphs.of_stream(stream) {
             self.runtime.graphs.drop_capture(id);

@@ -12,7 +12,6 @@ use crate::runtime::stream::Entry;
 use crate::state::State;
 
 impl State {
-    /// Returns the tasks of a graph as JSON.
     pub(crate) fn graph_json(&self, id: u64) -> Result<String, Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
@@ -61,7 +60,6 @@ fn described(node: &Node) -> (String, &'static str) {
     }
 }
 
-/// Quotes a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {

@@ -65,7 +65,6 @@ pub(crate) struct Graph {
     ended_on: Option<u64>,
 }
 
-/// The state of a graph.
 #[derive(Debug)]
 pub(crate) enum Phase {
     Capturing(Capturing),
@@ -84,7 +83,6 @@ pub(crate) struct Capturing {
 
 #[derive(Debug)]
 pub(crate) struct GraphLane {
-    /// Stream of the program.
     stream: u64,
     /// The graph's own stream for replays. `None` for the first lane, which replays on the
     /// launching stream.
@@ -149,7 +147,6 @@ impl Graph {
         })
     }
 
-    /// Returns whether a replay is still running.
     fn is_running(&self) -> bool {
         self.last_end.as_ref().is_some_and(|end| end.at().is_none())
     }
@@ -256,7 +253,6 @@ pub(crate) struct TaskGroup {
     slots: Vec<GroupSlot>,
 }
 
-/// An unfinished update of a task group.
 #[derive(Debug)]
 pub(crate) struct Update {
     group: u64,
@@ -292,7 +288,6 @@ impl GroupSlot {
     }
 }
 
-/// The capture status of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaptureStatus {
     /// The stream does not record.

@@ -156,7 +156,6 @@ impl State {
         Ok(joined)
     }
 
-    /// Destroys a graph that is not running.
     pub(crate) fn destroy_graph(&mut self, id: u64) -> Result<(), Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
