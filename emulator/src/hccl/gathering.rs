@@ -35,7 +35,7 @@ pub(super) struct Gathering {
     pub(super) callers: Vec<Option<Caller>>,
     /// The complete roster, or the reason why the communicator cannot be built.
     pub(super) decided: Option<Result<Arc<Roster>, Failure>>,
-    /// Whether the remote ranks have their answers. Only then may local ranks continue, and perhaps
+    /// The remote ranks have their answers. Only then may local ranks continue, and perhaps
     /// end the process.
     pub(super) is_told: bool,
     pub(super) came_last: Option<Instant>,

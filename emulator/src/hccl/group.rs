@@ -27,7 +27,7 @@ use crate::hccl::rank_location::Unclaimed;
 use crate::hccl::table::Table;
 use crate::memory::allocation_table::Charge;
 
-/// How the data of a communicator's collectives travels. All its processes choose the same way when
+/// The transport of a communicator's collectives. All its processes choose the same way when
 /// the communicator is created, and never change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -54,7 +54,7 @@ pub(crate) struct Group {
     /// Ranks with a destroyed handle, or with a reset or lost device, in order of departure. If a
     /// departure causes others, the first one is the cause.
     pub(crate) departures: Vec<u32>,
-    /// How data travels. `None` until all processes have reported which memory they reach.
+    /// Transport of the data. `None` until all processes have reported which memory they reach.
     pub(crate) way: Option<Way>,
     /// Local ranks that have entered. The last one reports this process as ready, and not earlier:
     /// a remote rank that knows all to be ready may call, finish and exit before the next local

@@ -299,7 +299,7 @@ impl State {
         self.break_meeting(group, Some(key), failure);
     }
 
-    /// Fails the meetings in which a removed stream waits.
+    /// Fails the meetings that a removed stream waits for.
     pub(crate) fn leave_meetings(&mut self, stream: u64, failure: &Failure) {
         let waits = |meeting: &Meeting| meeting.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
         let left: Vec<u64> = self.hccl.meetings.open.iter().filter(|(_, m)| waits(m)).map(|(id, _)| *id).collect();

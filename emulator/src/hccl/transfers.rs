@@ -56,7 +56,7 @@ impl Spot {
     }
 }
 
-/// The same elements of every rank's send buffer, to be reduced, with all destinations of the
+/// A range of elements of every rank's send buffer, to be reduced, with all destinations of the
 /// result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reduction {
@@ -73,7 +73,7 @@ pub(super) struct Fan {
     pub(super) len_bytes: usize,
 }
 
-/// All data that a collective moves: first the reductions, then the copies.
+/// Data that a collective moves: first the reductions, then the copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Transfers {
     pub(super) dtype: DataType,
@@ -178,7 +178,7 @@ impl Transfers {
     }
 
     /// Splits each reduction of more than `most_bytes` with several destinations into one share per
-    /// destination. Each destination reduces its share and copies it to the others.
+    /// destination. Each destination reduces its share and copies it to the other destinations.
     pub(super) fn with_shares(self, most_bytes: usize) -> Self {
         let element = self.dtype.size_bytes();
         let (mut reductions, mut fans) = (Vec::new(), self.fans);

@@ -37,7 +37,7 @@ pub(crate) struct Context {
     /// A failure on one stream of the context stops all its streams (`aclrtSetStreamFailureMode` on
     /// any of them).
     pub(crate) stops_on_failure: bool,
-    /// Values from `aclrtCtxSetSysParamOpt`.
+    /// Parameter values from `aclrtCtxSetSysParamOpt`.
     pub(crate) parameters: Parameters,
 }
 

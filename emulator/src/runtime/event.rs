@@ -40,7 +40,7 @@ pub(crate) struct Event {
     pub(crate) card: u32,
     pub(crate) kind: EventKind,
     pub(crate) flags: u32,
-    /// Last enqueued record.
+    /// Record that was enqueued last.
     pub(crate) latest: Option<Arc<EventRecord>>,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Runtime {
     pub(crate) exceptions: Exceptions,
     /// Values from `aclSetCompileopt`, by option number.
     pub(crate) compile_options: BTreeMap<u32, String>,
-    /// Values from `aclrtSetSysParamOpt`.
+    /// Parameter values from `aclrtSetSysParamOpt`.
     pub(crate) parameters: Parameters,
     /// Maximum duration of an `aclrtStreamWaitEvent` (`aclrtSetOpWaitTimeout`).
     pub(crate) wait_limit: Option<Duration>,

@@ -88,13 +88,13 @@ pub(crate) enum Entry {
     /// mode. Brief work takes less time than waking a thread, so the thread that makes it ready
     /// runs it.
     Task { name: &'static str, task: Option<Task>, load: Option<LoadId>, is_brief: bool },
-    /// Completes a record.
+    /// Completes a record of an event.
     Record(Arc<EventRecord>),
     /// Blocks the stream until a record is complete.
     Wait(Arc<EventRecord>),
     /// This rank's arrival at one collective or, for a batch, several.
     Meet(Vec<RankPlace>),
-    /// Sets a notify.
+    /// Sets the flag of a notify.
     NotifyRecord(u64),
     /// Blocks the stream until a notify is set, and clears it.
     NotifyWait(u64),

@@ -47,11 +47,11 @@ impl Patience {
     /// thread it waits for may be unknown, such as another machine's thread with a lock of the C
     /// library.
     const LAST_WAITS: Duration = Duration::from_millis(100);
-    /// The same for a thread that waits with a time limit.
+    /// Limit like `LAST_WAITS` for a thread that waits with a time limit.
     const LAST_A_WHILE: Duration = Duration::from_secs(5);
-    /// The same for a running or sleeping thread.
+    /// Limit like `LAST_WAITS` for a running or sleeping thread.
     const LAST_RUNS: Duration = Duration::from_secs(60);
-    /// The same for a running thread that has not called yet.
+    /// Limit like `LAST_WAITS` for a running thread that has not called yet.
     const LAST_STRANGER_RUNS: Duration = Duration::from_secs(5);
     /// First and longest interval between two checks.
     const LOOKS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
@@ -65,7 +65,7 @@ pub(crate) struct Quiet {
     strict: Option<Arc<Strict>>,
     can_see: bool,
     strangers: Strangers,
-    /// Those threads that are older than the machine.
+    /// Threads in `strangers` that are older than the machine.
     residents: BTreeSet<Tid>,
     /// Younger threads, with the time each was first seen.
     young: BTreeMap<Tid, Instant>,

@@ -17,7 +17,7 @@ pub(crate) enum Compare {
     /// The signed difference is not negative.
     GreaterOrEqual,
     Equal,
-    /// Both values share a set bit.
+    /// A bit is set in both values.
     And,
     /// Some bit is clear in both values.
     Nor,

@@ -123,7 +123,7 @@ pub(crate) enum Welcome {
     Refused(Reason),
 }
 
-/// A serializable failure.
+/// A failure in serializable form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reason {
     code: i32,
@@ -137,7 +137,6 @@ impl From<&Failure> for Reason {
 }
 
 impl Reason {
-    /// Returns the failure.
     pub(crate) fn into_failure(self) -> Failure {
         Failure::new(self.code, self.message)
     }

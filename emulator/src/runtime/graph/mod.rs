@@ -237,7 +237,7 @@ pub(crate) fn captured(stream: u64, call: &str) -> Failure {
     Failure::new(code::STREAM_CAPTURED, what)
 }
 
-/// A replaceable operator.
+/// An operator that an update can replace.
 #[derive(Clone)]
 pub(super) struct GroupSlot {
     name: &'static str,
