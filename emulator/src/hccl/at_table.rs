@@ -216,7 +216,6 @@ impl State {
         }
     }
 
-    /// Starts this process's share of a collective, at most once.
     fn begin_share(&mut self, id: u64) {
         if self.hccl.meetings.open(id).is_none_or(|meeting| meeting.is_shared_out) {
             return;
@@ -316,7 +315,6 @@ impl Meeting {
         })
     }
 
-    /// Compares all calls of the meeting. Returns the first disagreement.
     fn disagreement_of_all(&self) -> Option<Failure> {
         let all: Vec<(u32, &CollectiveCall)> = self.parts().map(|(rank, call, _)| (rank, call)).collect();
         let is_pairwise = all.first().is_some_and(|(_, call)| call.is_pairwise());

@@ -49,7 +49,6 @@ pub(crate) struct Group {
     /// Name of the communicator in other processes. `None` if it cannot have remote ranks.
     pub(crate) token: Option<Token>,
     pub(crate) rank_locations: Vec<RankLocation>,
-    /// Links to the other processes, without duplicates.
     pub(crate) links: Vec<Arc<Link>>,
     /// Ranks with a destroyed handle, or with a reset or lost device, in order of departure. If a
     /// departure causes others, the first one is the cause.
@@ -73,7 +72,6 @@ pub(crate) struct Group {
     pub(crate) running: BTreeSet<u64>,
     /// Failure that broke the communicator. Every later call returns it.
     pub(crate) failure: Option<Failure>,
-    /// Parent communicator of a sub-communicator.
     pub(super) parent: Option<u64>,
     /// Number of collectives that each rank has called.
     pub(super) collectives: Vec<u64>,
@@ -103,7 +101,6 @@ pub(crate) struct Member {
 pub(crate) struct Groups {
     pub(super) groups: BTreeMap<u64, Group>,
     pub(super) members: BTreeMap<u64, Member>,
-    /// Device memory charged for the buffers of each member.
     pub(super) buffers: BTreeMap<u64, Charge>,
     pub(super) by_token: BTreeMap<Token, u64>,
     pub(super) links: Links,
@@ -111,7 +108,6 @@ pub(crate) struct Groups {
     pub(super) unclaimed: Unclaimed,
     /// Collectives that transfer data over links, with their start time.
     pub(crate) moving: BTreeMap<(Token, Key), Instant>,
-    /// Pending data of collectives with remote ranks.
     pub(crate) board: Arc<Board>,
 }
 

@@ -126,7 +126,6 @@ impl State {
         Ok(())
     }
 
-    /// Removes a communicator that all ranks have left.
     pub(crate) fn forget_group(&mut self, id: u64) {
         self.look_at_tables();
         // A stream may still wait in a meeting for which all calls were made.

@@ -14,7 +14,6 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Returns the open link to a process.
     pub(crate) fn to(&self, peer: u128) -> Option<Arc<Link>> {
         self.by_peer.get(&peer).filter(|link| !link.is_closed()).cloned()
     }
@@ -34,7 +33,6 @@ impl Links {
     /// Announces the orderly exit of this process, after flushing all earlier messages. Without
     /// those, peers would name this exit as the cause of a failure.
     pub(super) fn say_farewell(&self) {
-        /// Time limit for peers that accept no data.
         const LIMIT: Duration = Duration::from_secs(1);
         let deadline = Instant::now() + LIMIT;
         self.by_peer.values().for_each(|link| link.post(&Message::Farewell));

@@ -52,7 +52,6 @@ pub(crate) struct RankPlace {
 pub(crate) struct RankStanding {
     pub(crate) rank: u32,
     pub(crate) has_called: bool,
-    /// Stream that waits at the call.
     pub(crate) stream: Option<u64>,
 }
 
@@ -131,7 +130,6 @@ impl Meetings {
         self.by_key.retain(|(of, _), _| *of != group);
     }
 
-    /// Returns whether a stream waits at a meeting with remote ranks.
     pub(crate) fn is_any_elsewhere(&self) -> bool {
         let waits =
             |meeting: &Meeting| meeting.elsewhere.is_some() && meeting.failure.is_none() && meeting.since.is_some();
@@ -153,7 +151,6 @@ impl Meetings {
 }
 
 impl Meeting {
-    /// Returns the C function of the collective.
     pub(crate) fn name(&self) -> &'static str {
         self.arrivals.iter().flatten().next().map_or("collective", |arrival| arrival.call.name)
     }
@@ -252,7 +249,6 @@ impl Meeting {
         self.arrivals.iter().zip(ranks).filter(|(arrival, _)| arrival.is_none()).map(|(_, rank)| rank).collect()
     }
 
-    /// Describes the ranks that delay the meeting, for messages.
     pub(crate) fn absent(&self) -> String {
         if self.is_shared_out {
             return "other processes have not moved their shares of it".into();

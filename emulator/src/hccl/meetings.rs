@@ -247,7 +247,6 @@ impl State {
         self.break_meeting(group, None, failure);
     }
 
-    /// Fails a communicator, and its meeting `key`, in all its processes.
     fn break_meeting(&mut self, group: u64, key: Option<Key>, failure: &Failure) {
         // Peers already know of an earlier failure of the communicator, but not that this meeting
         // fails too.

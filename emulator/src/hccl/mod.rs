@@ -174,7 +174,6 @@ impl Blocks {
     }
 }
 
-/// A collective with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CollectiveKind {
     AllReduce { count: u64, op: CombineOp },

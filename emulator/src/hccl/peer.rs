@@ -45,7 +45,6 @@ impl Group {
         self.links.iter().for_each(|link| link.post(&message));
     }
 
-    /// Sends a message to the other processes with ranks in a meeting.
     fn post_to_meeting(&self, key: Key, message: impl FnOnce(Token) -> Message) {
         let (Key::Pair { from, to, .. }, Some(token)) = (key, self.token) else { return self.post(message) };
         let link = [from, to].into_iter().find_map(|rank| self.rank_locations.get(rank as usize)?.link());

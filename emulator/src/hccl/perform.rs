@@ -37,14 +37,12 @@ impl WorkShare {
     }
 }
 
-/// Inputs that are reduced into the same offset of every output.
 struct Reduced {
     inputs: Vec<RawSpan>,
     outputs: Vec<RawSpan>,
     count: usize,
 }
 
-/// One source that is copied to several destinations of the same length.
 struct Copied {
     from: RawSpan,
     to: Vec<RawSpan>,

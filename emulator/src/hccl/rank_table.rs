@@ -27,7 +27,6 @@ pub(crate) struct RankTable {
 pub(crate) struct RankEntry {
     pub(crate) server: String,
     pub(crate) device: u32,
-    /// Address of the server's host, if the table contains one.
     pub(crate) host: Option<IpAddr>,
 }
 

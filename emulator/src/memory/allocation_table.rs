@@ -110,7 +110,6 @@ pub(super) struct AllocationTable {
 pub(super) struct Quarantine {
     pub(super) arena: Arc<Arena>,
     freed: BTreeMap<usize, Freed>,
-    /// First addresses of `freed`, oldest first.
     order: VecDeque<usize>,
 }
 

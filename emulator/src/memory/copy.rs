@@ -82,7 +82,6 @@ impl Copy {
         }
     }
 
-    /// Returns the effect of `run_without_numbers`.
     pub(crate) fn without_numbers(&self) -> Without {
         if self.into.card().is_none() { Without::Same } else { Without::Nothing }
     }

@@ -46,7 +46,6 @@ struct Block {
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(std::ptr::null_mut());
 static UNUSED: Mutex<Unused> = Mutex::new(Vec::new());
 
-/// Entries of forgotten buffers, for reuse.
 pub(crate) type Unused = Vec<&'static KnownEntry>;
 
 pub(crate) fn unused() -> MutexGuard<'static, Unused> {
@@ -55,7 +54,6 @@ pub(crate) fn unused() -> MutexGuard<'static, Unused> {
 
 static INSTALL: Once = Once::new();
 
-/// Previous actions for SIGSEGV and SIGBUS.
 static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 

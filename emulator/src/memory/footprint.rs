@@ -37,7 +37,6 @@ impl PitchedRows {
         start..start + self.width
     }
 
-    /// Returns the first row that ends after `at`.
     fn first_row_past(&self, at: usize) -> usize {
         if at < self.start + self.width { 0 } else { (at - self.start - self.width) / self.pitch.max(1) + 1 }
     }
@@ -62,7 +61,6 @@ impl PitchedRows {
         (first..few.height).map(|index| few.row(index)).find_map(|row| many.meets_line(&row))
     }
 
-    /// Returns whether the rows contain every byte of `other`.
     fn covers(&self, other: &Self) -> bool {
         if self.height == 1 || self.pitch == self.width {
             return self.start <= other.start && other.end() <= self.end();
@@ -145,7 +143,6 @@ impl Footprint {
         start..self.0.iter().map(PitchedRows::end).max().unwrap_or(0)
     }
 
-    /// Returns the first bytes found in both footprints.
     pub(crate) fn meets(&self, other: &Self) -> Option<Range<usize>> {
         self.0.iter().find_map(|rows| other.0.iter().find_map(|others| rows.meets(others)))
     }

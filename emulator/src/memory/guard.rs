@@ -66,7 +66,6 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Reserves inaccessible address space.
     fn new(bytes: usize) -> io::Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(FIRST_CHUNK);
         let wanted = NEXT.fetch_add(bytes.next_multiple_of(CHUNK_BYTES), Ordering::Relaxed);
@@ -99,7 +98,6 @@ impl Arena {
         self.lock().iter().any(|chunk| (chunk.base..chunk.base + chunk.bytes).contains(&address))
     }
 
-    /// Reserves `bytes` (whole pages) of unused addresses.
     fn reserve(&self, bytes: usize) -> io::Result<usize> {
         let mut chunks = self.lock();
         if chunks.last().is_none_or(|chunk| chunk.bytes - chunk.used < bytes) {
@@ -237,7 +235,6 @@ impl Guarded {
         Some(Damage { first: from_start(first), last: from_start(last) })
     }
 
-    /// Restores the red zones, so that damage is reported once.
     pub(crate) fn fill_zones(&self) {
         for zone in self.zones() {
             // SAFETY: red zones are inside the pages.
@@ -245,7 +242,6 @@ impl Guarded {
         }
     }
 
-    /// Returns the red zones as offsets into the pages.
     fn zones(&self) -> [std::ops::Range<usize>; 2] {
         [self.offset - ZONE_BYTES..self.offset, self.offset + self.size..self.pages_bytes]
     }

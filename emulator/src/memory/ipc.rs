@@ -18,12 +18,10 @@ use std::os::unix::fs::FileExt;
 use crate::base::failure::{Failure, code};
 use crate::memory::pages::nameless_file;
 
-/// First number of a record.
 const MAGIC: u64 = u64::from_le_bytes(*b"ascndipc");
 /// Numbers in a record before the process list.
 const FIELDS: usize = 10;
 const MAX_PIDS: usize = 1024;
-/// Prefix of a key.
 const KEY_MARK: &str = "ascend-emulator-ipc:";
 /// Length of a key with its terminator.
 pub(crate) const KEY_BYTES: usize = 65;
@@ -33,7 +31,6 @@ const HANDLE_FILE_BITS: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exported {
-    /// Exporter's file descriptor of the memory.
     pub(crate) file: u64,
     /// Offset of the first byte that may be mapped.
     pub(crate) at: u64,
@@ -146,12 +143,10 @@ impl IpcRecord {
         })
     }
 
-    /// Returns the number of open imports.
     pub(crate) fn importers(&self) -> Result<u64, Failure> {
         Ok(self.fields()?[9])
     }
 
-    /// Adds `change` to the number of open imports.
     pub(crate) fn count_importer(&self, change: i64) -> Result<(), Failure> {
         self.locked(|record| {
             let importers = record.fields()?[9].saturating_add_signed(change);

@@ -45,7 +45,6 @@ impl Keepers {
         all.push(keeper);
     }
 
-    /// Ends the generation and clears all caches.
     pub(crate) fn end_generation(&self) {
         let all = {
             let mut all = self.lock();

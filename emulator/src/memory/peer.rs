@@ -32,7 +32,6 @@ use crate::memory::place::{PeerBuffer, Place};
 pub(crate) struct PeerMemory {
     pid: u32,
     file: File,
-    /// Mapping of the store from its start, as long as needed so far.
     shown: Mutex<Option<Arc<Range>>>,
     /// Mapped parts, by the offset of their list.
     listed: Mutex<BTreeMap<u64, Arc<Range>>>,

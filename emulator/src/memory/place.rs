@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::pages::Store;
 
-/// A location in a process's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) at: u64,

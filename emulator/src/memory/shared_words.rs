@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::raw::RawSpan;
 
-/// A span with atomic words.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedWords {
     span: RawSpan,

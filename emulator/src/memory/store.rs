@@ -37,7 +37,6 @@ use crate::memory::place::PeerBuffer;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::virtual_memory::{Change, Virtual};
 
-/// A hook that runs before an allocation.
 pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
     /// Runs before `size` bytes are allocated.
     ///

@@ -77,7 +77,6 @@ impl Physical {
         Ok(Self { card, size, granularity, bytes })
     }
 
-    /// Wraps memory of another process.
     pub(crate) fn imported(card: u32, size: usize, granularity: usize, file: File, at: u64) -> Self {
         Self { card, size, granularity, bytes: PhysicalBytes::Imported { file, at } }
     }
@@ -221,7 +220,6 @@ impl Virtual {
         self.exports.iter().filter(|(exported, _)| *exported == base).count()
     }
 
-    /// Closes the import of a key, or else its export.
     pub(crate) fn close(&mut self, name: Name) -> Result<(), Failure> {
         let import = self.imported.iter().find(|(_, import)| import.record.name() == name).map(|(base, _)| *base);
         if let Some(base) = import {

@@ -34,7 +34,6 @@ pub(crate) struct Callback {
 pub(crate) struct PostedCallback {
     pub(super) body: HostFunction,
     pub(super) stream: u64,
-    /// Stream that waits for the end of the callback.
     pub(super) resumes: Option<u64>,
 }
 

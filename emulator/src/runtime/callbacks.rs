@@ -33,7 +33,6 @@ impl State {
         self.runtime.callbacks.thread_of_stream.contains_key(&stream)
     }
 
-    /// Handles a stream that has reached a callback.
     pub(crate) fn post_callback(&mut self, callback: Callback, stream: u64) {
         let Some(thread) = self.runtime.callbacks.thread_of_stream.get(&callback.subscribed.unwrap_or(stream)).copied()
         else {
@@ -91,7 +90,6 @@ impl Machine {
         });
     }
 
-    /// Waits up to `timeout` for the next callback of `thread`.
     pub(crate) fn next_report(&self, thread: u64, timeout: Option<Duration>) -> Result<PostedCallback, Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();

@@ -37,7 +37,6 @@ pub(crate) struct CompiledParam {
 pub(crate) trait CompiledLibrary: fmt::Debug + Send + Sync {
     fn entries(&self) -> &[CompiledEntry];
 
-    /// Runs a kernel of the library.
     fn run(&self, entry: usize, launch: &mut CompiledLaunch<'_>);
 }
 
@@ -247,7 +246,6 @@ impl Compiled {
 #[derive(Debug)]
 pub(crate) struct Values {
     bytes: Vec<Vec<u8>>,
-    /// Memory behind the parameters that are addresses.
     data: Vec<Arc<Allocation>>,
 }
 
@@ -259,7 +257,6 @@ pub(crate) struct LaunchPlace {
     pub(crate) seed: u64,
 }
 
-/// Returns the card's allocation that contains an address.
 fn on_card(store: &Memory, card: u32, address: usize) -> Result<Arc<Allocation>, String> {
     let span = store.device_span(address, 1).map_err(|failure| failure.message)?;
     match (span.card(), span.allocation()) {
@@ -271,7 +268,6 @@ fn on_card(store: &Memory, card: u32, address: usize) -> Result<Arc<Allocation>,
     }
 }
 
-/// Converts the touched memory to accesses for strict mode.
 fn accesses(run: &KernelRun, found: &[(Arc<Allocation>, &'static str)]) -> Vec<Access> {
     let mut all = Vec::new();
     for (allocation, label) in found {

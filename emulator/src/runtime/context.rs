@@ -26,7 +26,6 @@ pub(crate) struct Card {
     pub(crate) lost: Option<Failure>,
     /// Limits from `aclrtSetDeviceResLimit`: cube cores, vector cores.
     pub(crate) core_limits: [Option<u32>; 2],
-    /// The overflow mode and status.
     pub(crate) saturation: Arc<Saturation>,
 }
 

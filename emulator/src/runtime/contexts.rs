@@ -10,7 +10,6 @@ use crate::runtime::thread;
 use crate::state::State;
 
 impl State {
-    /// Returns the card with an ordinal, unless it is lost.
     pub(crate) fn card_of_ordinal(&self, ordinal: i32) -> Result<u32, Failure> {
         match u32::try_from(ordinal) {
             Ok(card) if (card as usize) < self.runtime.cards.len() => {

@@ -17,7 +17,6 @@ use crate::state::State;
 use crate::strict::order::Waited;
 
 impl State {
-    /// Handles a stream that has reached a record.
     pub(crate) fn complete_record(&mut self, record: &EventRecord) {
         for stream in record.complete(self.scheduler.now()) {
             self.settle(stream, Ok(()));
@@ -174,7 +173,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Resets an event from this point of the stream on.
     pub(crate) fn reset_event(&self, event: u64, stream: *mut std::ffi::c_void) -> Result<(), Failure> {
         let current = thread::context(self.key());
         self.update(|state| {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::scheduler::thread;
 
-/// A failed task, as reported to the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FailedTask {
     /// Position in its stream, from 1.
@@ -23,7 +22,6 @@ pub(crate) struct FailedTask {
 
 pub(crate) type ExceptionCallback = Arc<dyn Fn(FailedTask) + Send + Sync>;
 
-/// The program's function and the failures to report.
 #[derive(Default)]
 pub(crate) struct Exceptions {
     pub(crate) callback: Option<ExceptionCallback>,

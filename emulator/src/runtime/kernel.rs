@@ -129,7 +129,6 @@ impl std::fmt::Debug for Kernels {
 
 struct KernelFile {
     card: u32,
-    /// Kernels of the binary, if it was compiled for this host.
     library: Option<Arc<dyn CompiledLibrary>>,
 }
 
@@ -310,7 +309,6 @@ impl Function {
         self.card
     }
 
-    /// Runs a registered function. Pointers in `params` refer to `store`.
     pub(crate) fn run(
         &self,
         kernel: &HostKernel,

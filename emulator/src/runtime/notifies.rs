@@ -20,7 +20,6 @@ impl State {
         }
     }
 
-    /// Handles a stream that has reached a wait.
     pub(crate) fn await_notify(&mut self, id: u64, stream: u64) {
         if self.runtime.signals.contains_key(&id) {
             return self.reach_signal(id, SignalAction::Take, stream, WaitReason::Notify(id));

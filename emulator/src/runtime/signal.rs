@@ -50,7 +50,6 @@ pub(crate) enum SignalAction {
     Take,
 }
 
-/// A word in memory that processes share.
 #[derive(Debug)]
 pub(crate) struct SharedWord {
     pub(super) bell: Bell,
@@ -80,7 +79,6 @@ impl std::fmt::Debug for Recheck {
     }
 }
 
-/// A word with the streams that wait for it.
 #[derive(Debug)]
 pub(crate) struct Signal {
     pub(super) word: SignalWord,
@@ -116,7 +114,6 @@ impl SharedWord {
         Ok(Self { _file: Some(file), ..word })
     }
 
-    /// Opens the word of another process, or of this one.
     pub(super) fn open(name: Name, what: &str) -> Result<Self, Failure> {
         let (record, shared, file) = IpcRecord::open(name)?;
         if shared.granularity != GRANULARITY {
@@ -151,7 +148,6 @@ impl SharedWord {
         self.record.name()
     }
 
-    /// Permits more processes to import the word.
     pub(crate) fn admit(&self, pids: &[i32]) -> Result<(), Failure> {
         self.record.admit(pids)
     }

@@ -13,7 +13,6 @@ use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
 impl State {
-    /// Handles a stream that has reached an action.
     pub(crate) fn reach_signal(&mut self, id: u64, act: SignalAction, stream: u64, by: WaitReason) {
         let Some(signal) = self.runtime.signals.get_mut(&id) else {
             self.settle(stream, Err(HandleKind::Event.gone(id)));

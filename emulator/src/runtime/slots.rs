@@ -14,7 +14,6 @@ pub(super) static TAKEN: Mutex<Taken> = Mutex::new([false; SLOTS]);
 
 pub(crate) type Taken = [bool; SLOTS];
 
-/// Ownership of a slot. Dropping the value frees the slot.
 #[derive(Debug)]
 pub(crate) struct MachineSlot(usize);
 

@@ -43,15 +43,12 @@ pub(crate) struct Stream {
     /// The program's last mark on this stream (`aclprofMarkEx`), for messages about later entries.
     pub(crate) tag: Option<Arc<str>>,
     pub(crate) queue: VecDeque<Queued>,
-    /// Mark at the time the current entry was enqueued.
     pub(crate) tag_under_way: Option<Arc<str>>,
-    /// Thread that enqueued the current entry.
     pub(crate) thread_under_way: u32,
     /// Stream that receives the current entry's failure, if not this one.
     pub(crate) blame_under_way: Option<u64>,
     /// Unfinished parts of the current entry. 0 if no entry is in progress.
     pub(crate) under_way: usize,
-    /// Call that enqueued the current entry, in strict mode.
     pub(crate) site_under_way: Option<Arc<Site>>,
     pub(crate) time: StreamTime,
     /// Reason why the current entry waits. Outside strict and timed mode, set only during the wait,
@@ -72,7 +69,6 @@ pub(crate) struct Queued {
     pub(crate) site: Option<Arc<Site>>,
     /// Bytes that the entry touches. Collectives describe their bytes in their calls.
     pub(crate) accesses: Vec<Access>,
-    /// The stream's mark at that call.
     pub(crate) tag: Option<Arc<str>>,
     /// Stream on which a graph is replayed. It receives the entry's failure.
     pub(crate) blame: Option<u64>,
@@ -255,7 +251,6 @@ impl Stream {
         self.is_stopped = true;
     }
 
-    /// Returns why a stopped stream accepts no entries.
     pub(crate) fn refusal(&self) -> Option<&Failure> {
         self.failure.as_ref().filter(|_| self.is_stopped)
     }

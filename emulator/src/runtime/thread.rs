@@ -56,7 +56,6 @@ pub(crate) struct MachineKey {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calling {
-    /// Sequence number of the call in the machine.
     pub(crate) number: u64,
     pub(crate) name: &'static str,
 }
@@ -79,7 +78,6 @@ fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
     }
 }
 
-/// Returns the current context of this thread. The context may no longer exist.
 pub(crate) fn context(key: MachineKey) -> Option<u64> {
     with(key, |thread| thread.context)
 }
@@ -150,7 +148,6 @@ pub(crate) fn begin_timed_call(
     })
 }
 
-/// Returns this thread's time on a timed machine, in nanoseconds.
 pub(crate) fn clock(key: MachineKey) -> u64 {
     with(key, |thread| thread.time.clock_ns)
 }
@@ -185,7 +182,6 @@ pub(crate) fn last_error(key: MachineKey) -> i32 {
     with(key, |thread| thread.last_error)
 }
 
-/// Returns the code of the last failed call and resets it.
 pub(crate) fn take_last_error(key: MachineKey) -> i32 {
     with(key, |thread| std::mem::replace(&mut thread.last_error, code::SUCCESS))
 }

@@ -3,7 +3,6 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// A settable alarm on which the timer thread sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     next: Mutex<AlarmTime>,
@@ -26,7 +25,6 @@ impl Alarm {
         }
     }
 
-    /// Disables the alarm for ever.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();

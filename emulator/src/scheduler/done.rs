@@ -5,7 +5,6 @@ use std::sync::{Arc, Condvar, OnceLock};
 
 use crate::scheduler::bell::Bell;
 
-/// The part of a stream that waiting threads observe.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// Number of ended entries, readable without the machine's lock.

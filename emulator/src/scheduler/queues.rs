@@ -79,14 +79,12 @@ impl State {
         while self.runtime.streams.get(&id).is_some_and(Stream::has_next) && self.start_head(id) {}
     }
 
-    /// Returns card, name and mark of the next entry of a stream.
     pub(crate) fn head_of(&self, id: u64) -> Option<(u32, &'static str, Option<Arc<str>>)> {
         let stream = self.runtime.streams.get(&id)?;
         let queued = stream.queue.front()?;
         Some((stream.card, queued.entry.name(), queued.tag.clone()))
     }
 
-    /// Returns whether some stream has an entry in progress.
     pub(crate) fn is_any_under_way(&self) -> bool {
         self.runtime.streams.values().any(|stream| stream.under_way > 0)
     }
@@ -126,7 +124,6 @@ impl State {
         true
     }
 
-    /// Starts an entry that is now in progress on a stream.
     fn start(&mut self, id: u64, card: u32, entry: Entry) {
         match entry {
             Entry::Task { name, task, load, .. } if self.timed.is_some() => self.start_load(id, name, task, load),

@@ -13,10 +13,8 @@ use crate::scheduler::stream_wait::StreamWaits;
 
 #[derive(Debug)]
 pub(crate) struct Scheduler {
-    /// Streams with a possibly ready head.
     pub(crate) ready: Vec<u64>,
     pub(crate) launches: Vec<Launch>,
-    /// Time limits and value waits of streams.
     pub(crate) waits: StreamWaits,
     /// Number of threads blocked on the machine's `progress`.
     pub(crate) watchers: usize,
@@ -28,7 +26,6 @@ pub(crate) struct Scheduler {
     /// Clock of a strict machine, which advances with its steps, or of a timed machine. `None` if
     /// the host's clock applies.
     pub(crate) clock: Option<Instant>,
-    /// Time limit of a collective for its last rank.
     pub(crate) exec_timeout: Duration,
 }
 
@@ -53,7 +50,6 @@ impl Scheduler {
         self.clock.unwrap_or_else(Instant::now)
     }
 
-    /// Returns whether a conductor starts ready work.
     pub(crate) fn is_conducted(&self) -> bool {
         self.clock.is_some()
     }
@@ -73,7 +69,6 @@ impl Scheduler {
         self.clock = self.clock.map(|clock| clock + by);
     }
 
-    /// Sets the alarm for a wait that ends at `until` at the latest.
     pub(crate) fn limit(&mut self, until: Instant) {
         if !self.is_conducted() && self.alarm_at.is_none_or(|at| until < at) {
             self.alarm_at = Some(until);

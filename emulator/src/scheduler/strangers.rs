@@ -18,7 +18,6 @@ const FOLDER: &str = "/proc/self/task";
 
 static CLAIMS: Mutex<Claims> = Mutex::new(Claims { tids: BTreeSet::new(), changes: 0 });
 
-/// Threads that have called a machine, or belong to an emulator.
 #[derive(Debug)]
 pub(crate) struct Claims {
     tids: BTreeSet<Tid>,
@@ -95,7 +94,6 @@ struct Census {
 /// is read only after a change.
 #[derive(Debug)]
 pub(crate) struct Strangers {
-    /// The folder of the list.
     folder: Option<File>,
     /// File with the last assigned id. Systems without checkpoint and restore do not have it.
     newest: Option<File>,

@@ -59,7 +59,6 @@ impl StreamWaits {
         self.values.remove(&stream);
     }
 
-    /// Returns when the first limit expires.
     pub(crate) fn next_limit(&self) -> Option<Instant> {
         self.limits.values().map(|limited| limited.until).min()
     }

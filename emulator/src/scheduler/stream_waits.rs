@@ -18,7 +18,6 @@ impl State {
         self.scheduler.waits.ahead.insert(stream, limit);
     }
 
-    /// Removes the limit of a wait that ended at once.
     pub(crate) fn drop_limit(&mut self, stream: u64) {
         self.scheduler.waits.ahead.remove(&stream);
     }
@@ -34,7 +33,6 @@ impl State {
         }
     }
 
-    /// Fails the streams with an expired limit.
     pub(crate) fn expire_limits(&mut self) {
         if self.scheduler.waits.limits.is_empty() {
             return;
@@ -64,7 +62,6 @@ impl State {
         }
     }
 
-    /// Handles a stream that has reached a wait for a value.
     pub(crate) fn await_value(&mut self, wait: ValueWait, stream: u64) {
         if wait.is_met() {
             self.settle(stream, Ok(()));
@@ -74,7 +71,6 @@ impl State {
         }
     }
 
-    /// Releases the streams with a satisfied value wait.
     pub(crate) fn recheck_values(&mut self) {
         if self.scheduler.waits.values.is_empty() {
             return;

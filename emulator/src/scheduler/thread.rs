@@ -12,7 +12,6 @@ use crate::scheduler::watch::{self, Tid};
 
 static THREADS_SEEN: AtomicU64 = AtomicU64::new(0);
 
-/// Actions to run when this thread ends.
 struct EndOfThread {
     tid: Tid,
     tasks: RefCell<Vec<Box<dyn FnOnce()>>>,

@@ -13,7 +13,6 @@ use crate::machine::Machine;
 use crate::scheduler::alarm::Alarm;
 use crate::state::State;
 
-/// The timer thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Timer {
     alarm: Arc<Alarm>,

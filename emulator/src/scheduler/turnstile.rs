@@ -26,7 +26,6 @@ const ENDED_KEPT: usize = 256;
 /// Label of an unnamed thread before it is numbered.
 const UNNAMED: &str = "without a number";
 
-/// Positions of the program's threads.
 #[derive(Debug, Default)]
 pub(crate) struct Turnstile {
     inner: Mutex<Inner>,
@@ -133,7 +132,6 @@ pub(crate) struct EndedThread {
     pub(crate) context: Option<u64>,
 }
 
-/// A participant as the conductor sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     /// The thread's number in this process.
@@ -309,7 +307,6 @@ impl Turnstile {
         }
     }
 
-    /// Removes a thread that has ended.
     pub(crate) fn leave(&self, number: u64) {
         let mut inner = self.lock();
         inner.generation += 1;
@@ -343,7 +340,6 @@ impl Turnstile {
         self.moved.notify_one();
     }
 
-    /// Ends a function on the calling thread of the machine.
     pub(crate) fn end_function(&self) {
         let mut inner = self.lock();
         if let Some(me) = inner.participants.get_mut(&thread::number()) {
@@ -414,7 +410,6 @@ impl Turnstile {
         inner.generation == generation && !inner.closed
     }
 
-    /// Assigns the next numbers to these threads, in this order.
     pub(crate) fn number(&self, threads: &[u64]) {
         let mut inner = self.lock();
         for thread in threads {

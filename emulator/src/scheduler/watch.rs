@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use super::strangers;
 
-/// The operating system's id of a thread.
 pub(crate) type Tid = u32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,7 +136,6 @@ pub(crate) fn is_possible() -> bool {
     try_to_see().is_ok()
 }
 
-/// Returns the calling thread's id, or 0 if threads are not visible.
 pub(crate) fn this_thread() -> Tid {
     let link = fs::read_link("/proc/thread-self").ok();
     link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
@@ -148,7 +146,6 @@ pub(crate) fn does_another_run() -> bool {
     strangers::threads().into_iter().any(|tid| tid != own && look(tid).doing == Doing::Runs)
 }
 
-/// Sorts threads, each given with its id, by start time.
 pub(crate) fn in_order_of_start<T>(threads: impl Iterator<Item = (Tid, T)>) -> Vec<T> {
     let mut dated: Vec<(u64, Tid, T)> = threads.map(|(tid, thread)| (started(tid), tid, thread)).collect();
     dated.sort_unstable_by_key(|(tick, tid, _)| (*tick, *tid));
@@ -172,7 +169,6 @@ fn eldest(ids: &[Tid], limit: Tid) -> usize {
 
 /// Returns the limit that all thread ids are below.
 fn id_limit() -> Tid {
-    /// The highest possible limit.
     const HIGHEST: Tid = 1 << 22;
     let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
     text.trim().parse().unwrap_or(HIGHEST)
@@ -222,7 +218,6 @@ impl Watcher {
     }
 }
 
-/// The system's files about a thread, opened once.
 #[derive(Debug)]
 struct ThreadFiles {
     call: File,

@@ -32,7 +32,6 @@ pub(crate) struct Board {
 #[derive(Debug, Default)]
 struct BoardNotes {
     expected: BTreeMap<Address, ExpectedData>,
-    /// Transfers that remote receivers have requested.
     wanted: BTreeSet<Address>,
     /// Data that arrived before it was expected.
     early: BTreeMap<Address, EarlyData>,
@@ -201,7 +200,6 @@ impl Board {
         }
     }
 
-    /// Fails a meeting with a transfer that takes too long.
     pub(crate) fn expire(&self, group: Token, key: Key, limit: Duration) {
         let notes = self.lock();
         let of_meeting = |address: &&Address| (address.group, address.key) == (group, key);
@@ -235,7 +233,6 @@ impl Board {
         self.lock().gone.remove(&peer);
     }
 
-    /// Removes all entries of a meeting that has ended in any way.
     pub(crate) fn end(&self, group: Token, key: Key) {
         let is_of = |address: &Address| (address.group, address.key) == (group, key);
         let mut notes = self.lock();

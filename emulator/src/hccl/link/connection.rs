@@ -9,7 +9,7 @@
 //! - Sending data blocks.
 //! - When the connection ends, all queued messages are dropped and nothing blocks any more.
 //!
-//! Not here: reading (see `Network`).
+//! Not here: reading (see `reader`).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -137,7 +137,6 @@ impl Link {
         outcome
     }
 
-    /// Returns whether this process can access the peer's memory.
     pub(crate) fn reaches(&self) -> bool {
         self.memory.is_some()
     }

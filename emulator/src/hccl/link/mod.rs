@@ -163,7 +163,6 @@ impl Network {
         }
     }
 
-    /// Waits until a link is ready or `limit` has passed.
     pub(crate) fn await_link<'a, T>(&self, state: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
         self.linked.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
@@ -225,7 +224,6 @@ impl Network {
         Ok((place, shared.memory.span(place)?))
     }
 
-    /// Starts the threads of a link and registers it.
     fn start_link(&self, peer: Process, socket: TcpStream, lane: Option<StoreAddress>) -> Result<Arc<Link>, Failure> {
         let failed =
             |error: io::Error| Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"));
@@ -285,7 +283,6 @@ fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
     }
 }
 
-/// Sends the handshake and reads the answer.
 fn ask<T: for<'a> Deserialize<'a>>(
     mut socket: &TcpStream,
     to: &Process,

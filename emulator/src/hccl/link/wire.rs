@@ -68,7 +68,6 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// A rank that joins a gathering.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Caller {
     pub(crate) rank: u32,
@@ -109,14 +108,12 @@ pub(crate) enum ConnectionPurpose {
     Link { process: Process, lane: Option<StoreAddress> },
 }
 
-/// The result of a gathering.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Complete(Roster),
     Refused(Reason),
 }
 
-/// The listener's reply to a link request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Welcome {
     Linked { lane: Option<StoreAddress> },

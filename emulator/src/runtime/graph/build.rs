@@ -65,7 +65,6 @@ impl State {
         Ok(())
     }
 
-    /// Marks the end of the graph on a bound stream.
     pub(crate) fn end_tasks(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         self.bound_to(id, stream)?;
         let graph = self.runtime.graphs.building(id)?;
@@ -119,7 +118,6 @@ impl State {
         std::iter::once(Ok(None)).chain(own).collect()
     }
 
-    /// Unbinds a stream, so that it executes new entries again.
     pub(crate) fn unbind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         self.bound_to(id, stream)?;
         if self.runtime.graphs.graph(id)?.capturing().is_some() {

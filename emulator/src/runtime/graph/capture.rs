@@ -142,7 +142,6 @@ impl State {
         self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses, tag })
     }
 
-    /// Records collectives of a capturing stream. Every replay matches them again.
     pub(crate) fn capture_collective(
         &mut self,
         stream: u64,

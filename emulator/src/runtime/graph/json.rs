@@ -43,7 +43,6 @@ impl Graph {
     }
 }
 
-/// Returns (name, type) of a task.
 fn described(node: &Node) -> (String, &'static str) {
     match &node.step {
         GraphStep::Work(Entry::Task { name, .. }) => ((*name).to_owned(), "TASK"),

@@ -57,7 +57,6 @@ pub(crate) struct Graph {
     records: Vec<u64>,
     /// Events recorded by the capture, with the number of their last record.
     events: BTreeMap<u64, usize>,
-    /// End of the last replay.
     last_end: Option<Arc<EventRecord>>,
     /// True if the program bound streams instead of capturing.
     is_built: bool,
@@ -132,7 +131,6 @@ impl Graph {
         }
     }
 
-    /// Invalidates a running capture. The first reason is kept.
     fn invalidate(&mut self, why: &str) {
         if let Phase::Capturing(capturing) = &mut self.phase {
             capturing.invalid.get_or_insert_with(|| why.to_owned());
@@ -203,12 +201,10 @@ impl Graphs {
         self.all.get_mut(&id).ok_or_else(|| HandleKind::Graph.gone(id))
     }
 
-    /// Returns the complete graphs of a card.
     pub(crate) fn ready_on(&self, card: u32) -> impl Iterator<Item = &Graph> {
         self.all.values().filter(move |graph| graph.card == card && matches!(graph.phase, Phase::Ready))
     }
 
-    /// Returns a capturing stream of a card.
     fn capturing_on(&self, card: u32) -> Option<u64> {
         self.capturing
             .iter()
@@ -229,7 +225,6 @@ pub(crate) fn bound(stream: u64, graph: u64) -> Failure {
     Failure::new(code::STREAM_MODEL, what)
 }
 
-/// Returns the failure of a call that needs a stream outside any capture.
 pub(crate) fn captured(stream: u64, call: &str) -> Failure {
     let what = format!(
         "{call} on stream {stream}, which is being captured; call aclmdlRICaptureEnd first, or aclmdlRIUnbindStream for a bound one"
@@ -246,7 +241,6 @@ pub(super) struct GroupSlot {
     current: Option<Arc<Mutex<Task>>>,
 }
 
-/// Replaceable operators of a graph under one handle.
 #[derive(Debug)]
 pub(crate) struct TaskGroup {
     graph: u64,
@@ -278,7 +272,6 @@ impl std::fmt::Debug for GroupSlot {
 }
 
 impl GroupSlot {
-    /// Returns a task that runs the slot's current operator.
     fn task(&self) -> Option<Task> {
         let current = Arc::clone(self.current.as_ref()?);
         Some(Arc::new(move |workers: &Workers| {

@@ -18,7 +18,6 @@ use crate::runtime::stream::{Entry, Queued};
 use crate::scheduler::pool::{Task, Workers};
 use crate::state::State;
 
-/// Prefix of all operator names.
 pub(crate) const OPERATOR: &str = "aclnn";
 
 impl Graph {
