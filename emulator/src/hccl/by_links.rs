@@ -1,6 +1,6 @@
 //! The part of this process in a collective that transfers data over links.
 //!
-//! Input: a complete meeting, in which the calls of remote ranks have no buffers. Output: the
+//! Input: a complete meeting. The calls of remote ranks have no buffers. Output: the
 //! results of the local ranks, bit-identical to those of `perform` with all buffers in reach.
 //!
 //! Method: a series of exchanges. In each exchange, every rank sends at most one block to every

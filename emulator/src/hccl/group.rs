@@ -205,7 +205,7 @@ impl Groups {
         self.groups.values().any(|group| group.way == Some(Way::Table))
     }
 
-    /// Returns whether some communicator still waits for the reports of its processes.
+    /// Returns whether some communicator still waits for reports of processes.
     pub(crate) fn any_undecided(&self) -> bool {
         self.groups.values().any(|group| group.entered().is_none())
     }

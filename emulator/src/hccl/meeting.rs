@@ -7,7 +7,7 @@
 //! Invariants:
 //! - The n-th collective call of each rank on a communicator belongs to the n-th meeting. Sends and
 //!   receives are counted per pair of ranks.
-//! - Calls are compared as soon as they are made.
+//! - Each call is compared at once.
 //!
 //! Not here: data transfer (see `perform`).
 
@@ -32,7 +32,7 @@ pub(crate) struct Meeting {
     pub(super) key: Key,
     /// Calls by rank. A transfer has the sender first, then the receiver.
     pub(super) arrivals: Vec<Option<Arrival>>,
-    /// Token of the communicator and locations of its ranks. `None` if all ranks are local.
+    /// Token of the communicator and locations of all ranks. `None` if all ranks are local.
     pub(super) elsewhere: Option<(Token, Vec<RankLocation>)>,
     pub(super) way: Way,
     /// Time of the first arrival, or the time when the processes started their shares.
@@ -186,7 +186,7 @@ impl Meeting {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
-    /// Returns the communicator's token and the locations of its ranks, if some ranks are remote.
+    /// Returns the communicator's token and the locations of all ranks, if some ranks are remote.
     pub(crate) fn elsewhere(&self) -> Option<(Token, &[RankLocation])> {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }

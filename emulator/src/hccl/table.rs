@@ -1,4 +1,4 @@
-//! The rendezvous table of a communicator: shared memory of one host, in which processes publish
+//! The rendezvous table of a communicator: shared memory of one host, where processes publish
 //! the calls of their ranks.
 //!
 //! Input: calls and arrivals of ranks, by number of the collective. Output: the same in every
@@ -46,7 +46,7 @@ const LENGTH: usize = 8;
 const CALL_BYTES: usize = 256;
 const LISTED_BYTES: usize = 40;
 
-/// Stages of a call, in the low bits of its stage word.
+/// Stages of a call, in the low bits of the stage word.
 const CALLED: u64 = 1;
 const REACHED: u64 = 2;
 const STAGE_BITS: u32 = 2;

@@ -149,7 +149,7 @@ pub(crate) struct Address {
     pub(crate) to: u32,
 }
 
-/// A rank's call, with the locations of its buffers for other processes.
+/// A rank's call, with the locations of the buffers for other processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CallRequest {
     wanted: WantedCall,
