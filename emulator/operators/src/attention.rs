@@ -1,17 +1,22 @@
 //! Scaled dot-product attention with grouped key/value heads, masks and per-batch lengths.
 //!
-//! Input: queries `[B, N, Sq, D]`, keys and values `[Nkv, Skv, D]` per batch, lengths, and who may see whom.
-//! Output: `softmax(scale * q k^T + mask) v` of the shape of the queries, and what is wanted of the softmax of each row;
-//! [`gradient`] has the way back, and [`merge`] makes one of two that saw different keys.
-//! The masks are read first, so that keys which no row of a block sees cost nothing; then blocks of rows meet blocks of
-//! keys, with a softmax that is corrected when a greater score appears (Milakov and Gimelshein, "Online normalizer
-//! calculation for softmax", 2018). Ranges of keys are computed each by itself and merged in order: for a few rows, as in
-//! decoding, by several threads, and their keys are read in place.
-//! Invariants: scores, softmax and the weighted sum are f32, the output is rounded once; scratch is as large as one block
-//! of keys, never `Sq x Skv`; a row that sees nothing, or lies past its length, is zeros. The bits of a row are those of its
-//! query, the keys it sees and where they lie: ranges and blocks begin at fixed keys, pieces of a cache's blocks too, and products
-//! have one order, so neither other rows nor their number, tiles or threads decide, and a key that is hidden from a row adds
-//! nothing to it. In a cache whose blocks are multiples of 256 keys they are those of the same keys beside each other.
+//! Input: queries `[B, N, Sq, D]`, keys and values `[Nkv, Skv, D]` per batch, lengths and masks.
+//! Output: `softmax(scale * q k^T + mask) v` in the shape of the queries, and optional softmax
+//! statistics per row. [`gradient`] has the backward pass. [`merge`] combines results over disjoint
+//! keys.
+//!
+//! The masks are read first, so keys that a block of rows never sees cost nothing. Blocks of rows
+//! are then multiplied with blocks of keys by an online softmax (Milakov and Gimelshein, "Online
+//! normalizer calculation for softmax", 2018). Ranges of keys are computed separately and merged in
+//! order. With few rows, as in decode, several threads compute the ranges and read the keys in
+//! place.
+//!
+//! Invariants: scores, softmax and the weighted sum are f32. The output is rounded once. Scratch
+//! holds one block of keys, never `Sq x Skv`. A row that sees no key, or is past its length, is
+//! zeros. The bits of a row depend only on its query, the visible keys and their positions. Ranges,
+//! blocks and pieces of cache blocks begin at fixed keys, and products have one order. Other rows,
+//! tiles, threads and hidden keys have no influence. A cache whose block size is a multiple of 256
+//! keys gives the same bits as contiguous keys.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -27,31 +32,32 @@ use super::view::StridedView;
 use super::{Serial, Tiles};
 use crate::simd::isa::{Isa, isa};
 
-/// Query rows computed together.
+/// Number of query rows that are computed together.
 const ROWS: usize = 64;
-/// Keys of a block, of which the scores are taken together.
+/// Number of keys per block; the scores of a block are computed together.
 const KEYS: usize = 256;
-/// Up to this many rows each range is a tile, and keys are read where they lie.
+/// Largest number of rows for which each range is a separate tile and keys are read in place.
 const FEW_ROWS: usize = 16;
-/// Keys of a range, a number of blocks.
+/// Number of keys per range, a multiple of the block size.
 const RANGE: usize = 2 * KEYS;
-/// Multiplications below which waking another thread takes longer than it saves.
+/// Number of multiplications below which waking another thread costs more time than it saves.
 const SMALL: usize = 1 << 17;
 
 /// Keys, values and lengths of one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
-    /// `[Nkv, Skv, D]`, or the blocks of a cache, `[blocks, Nkv, block, D]`.
+    /// Keys `[Nkv, Skv, D]`, or cache blocks `[blocks, Nkv, block, D]`.
     pub(crate) key: StridedView,
-    /// `[Nkv, Skv, Dv]`, or `[blocks, Nkv, block, Dv]`.
+    /// Values `[Nkv, Skv, Dv]`, or cache blocks `[blocks, Nkv, block, Dv]`.
     pub(crate) value: StridedView,
-    /// If keys and values lie in a cache: which of its blocks, in the order of the keys.
+    /// Block indices in the order of the keys, if keys and values are in a cache.
     pub(crate) blocks: Option<Vec<usize>>,
-    /// Valid query rows; the rest of the output is zeros.
+    /// Number of valid query rows; the output of other rows is zeros.
     pub(crate) query_len: usize,
-    /// Valid keys; no row sees those behind them.
+    /// Number of valid keys; no row sees later keys.
     pub(crate) key_len: usize,
-    /// `[Sq, Skv]` of one-byte elements; not zero means masked. May be larger than the lengths.
+    /// Mask `[Sq, Skv]` of one-byte elements, which may exceed the lengths. A nonzero element hides
+    /// the key.
     pub(crate) mask: Option<StridedView>,
     /// Row `i` sees no key below `i - before`.
     pub(crate) before: i64,
@@ -59,37 +65,33 @@ pub(crate) struct Batch {
     pub(crate) after: i64,
 }
 
-/// What [`attention`] computes.
+/// Arguments of [`attention`].
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
-    /// `[B, N, Sq, D]`; N is a multiple of the key/value heads.
+    /// Queries `[B, N, Sq, D]`; N is a multiple of the number of key/value heads.
     pub(crate) query: StridedView,
-    /// One entry per batch.
     pub(crate) batches: Vec<Batch>,
-    /// Factor of the scores.
     pub(crate) scale: f32,
-    /// `[B, N, Sq, Dv]`.
     pub(crate) out: StridedView,
-    /// What else is wanted of each row.
     pub(crate) statistics: Statistics,
 }
 
-/// What is kept of the softmax of each row, in f32.
+/// Softmax statistics to store for each row, in f32.
 #[derive(Clone, Debug)]
 pub(crate) enum Statistics {
     None,
-    /// `[B, N, Sq]`: log of the sum of the exponentials; +inf for a row that sees nothing.
+    /// Log of the sum of exponentials, `[B, N, Sq]`; +inf for a row that sees no key.
     LogSumExp(StridedView),
-    /// `[B, N, Sq, 8]` each: the greatest score and the sum of the exponentials of what the scores are below it, eight times;
-    /// the least finite number and 0 for a row that sees nothing.
+    /// Greatest score, and sum of exponentials relative to that score, each `[B, N, Sq, 8]` with
+    /// eight copies. A row that sees no key has the least finite number and 0.
     MaxAndSum(StridedView, StridedView),
 }
 
-/// How often [`Statistics::MaxAndSum`] has each number: a vector register's block of f32.
+/// Number of copies of each [`Statistics::MaxAndSum`] value: one vector register of f32.
 pub(crate) const COPIES: usize = 8;
 
 impl Statistics {
-    /// The same with other views.
+    /// Returns the statistics with each view changed.
     pub(crate) fn map(&self, change: impl Fn(&StridedView) -> StridedView) -> Self {
         match self {
             Self::None => Self::None,
@@ -98,7 +100,7 @@ impl Statistics {
         }
     }
 
-    /// Stores those of a row.
+    /// Stores the statistics of one row.
     fn store(&self, row: usize, (max, sum): (f32, f32), is_blind: bool) {
         match self {
             Self::None => {}
@@ -114,23 +116,24 @@ impl Statistics {
     }
 }
 
-/// Which keys a query position sees.
+/// Visible keys of one query position.
 #[derive(Clone, Debug)]
 struct VisibleKeys {
-    /// From the first to past the last.
+    /// Range from the first visible key to one past the last.
     keys: Range<usize>,
-    /// Whether the mask hides some of them.
+    /// Whether the mask hides keys inside the range.
     gaps: bool,
 }
 
 impl Batch {
-    /// Heads of keys and values.
+    /// Returns the number of key/value heads.
     fn kv_heads(&self) -> usize {
         let dims = self.key.dims();
         dims[dims.len() - 3]
     }
 
-    /// Up to where the keys from `start` on are taken together: they lie beside each other and belong to one block of [`KEYS`].
+    /// Returns the end of the piece of contiguous keys that begins at `start` and stays within one
+    /// block of [`KEYS`].
     fn piece_end(&self, start: usize) -> usize {
         let end = (start + 1).next_multiple_of(KEYS);
         match &self.blocks {
@@ -139,7 +142,7 @@ impl Batch {
         }
     }
 
-    /// The keys or the values of a piece, `[len, D]`.
+    /// Returns the keys or the values of a piece, `[len, D]`.
     fn piece(&self, all: &StridedView, head: usize, keys: &Range<usize>) -> StridedView {
         let Some(blocks) = &self.blocks else {
             return all.at(0, head).slice(0, keys.start, keys.len(), 1);
@@ -148,7 +151,7 @@ impl Batch {
         all.at(0, blocks[keys.start / block]).at(0, head).slice(0, keys.start % block, keys.len(), 1)
     }
 
-    /// What each of `rows` positions sees.
+    /// Returns the visible keys of each of `rows` positions.
     fn sights(&self, rows: usize) -> Vec<VisibleKeys> {
         let mut hidden = vec![0u8; if self.mask.is_some() { self.key_len } else { 0 }];
         let limit = self.key_len as i64;
@@ -236,17 +239,17 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     }
 }
 
-/// The ranges that have some of the keys.
+/// Returns the ranges that overlap the keys.
 fn ranges(keys: &Range<usize>) -> Range<usize> {
     keys.start / RANGE..keys.end.div_ceil(RANGE)
 }
 
-/// Those of the keys that a range has.
+/// Returns the part of the keys that belongs to a range.
 fn range_keys(range: usize, keys: &Range<usize>) -> Range<usize> {
     keys.start.max(range * RANGE)..keys.end.min((range + 1) * RANGE)
 }
 
-/// From the first to past the last key that any of them sees.
+/// Returns the smallest range that covers all visible keys.
 fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
     let seen = sights.filter(|sight| !sight.keys.is_empty()).map(|sight| sight.keys.clone());
     seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
@@ -256,9 +259,9 @@ fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
 struct AttentionHead<'a> {
     isa: Isa,
     batch: &'a Batch,
-    /// Per query position.
+    /// Visible keys per query position.
     sights: &'a [VisibleKeys],
-    /// Of the keys and values.
+    /// Index of the key/value head.
     head: usize,
     scale: f32,
     query: StridedView,
@@ -268,7 +271,8 @@ struct AttentionHead<'a> {
     statistics: Statistics,
 }
 
-/// Values weighed by the exponentials of scores of which the greatest is `max`, and the sum of those weights, per row.
+/// Per row: values weighted by exponentials of scores relative to `max`, and the sum of the
+/// weights.
 struct WeightedValues {
     max: Vec<f32>,
     sum: Vec<f32>,
@@ -280,7 +284,8 @@ impl WeightedValues {
         Self { max: vec![f32::NEG_INFINITY; rows], sum: vec![0.0; rows], values: vec![0.0; rows * width] }
     }
 
-    /// Makes `max` the reference of a row if it is greater than the present one; gives the shift of its scores.
+    /// Raises the reference score of a row to `max` if `max` is greater. Returns the score to
+    /// subtract.
     fn raise(&mut self, row: usize, max: f32) -> f32 {
         let old = self.max[row];
         if max > old {
@@ -290,11 +295,11 @@ impl WeightedValues {
             self.sum[row] *= factor;
             math::scale(&mut self.values[row * width..(row + 1) * width], factor);
         }
-        // Where all scores are minus infinity their weights are 0.
+        // If all scores are minus infinity, the weights are 0.
         if self.max[row] == f32::NEG_INFINITY { 0.0 } else { self.max[row] }
     }
 
-    /// What ranges of keys gave, in order.
+    /// Merges the results of key ranges in order.
     fn merged(parts: impl Iterator<Item = Self>, rows: usize, width: usize) -> Self {
         let joined = parts.reduce(|mut whole, part| {
             whole.merge(&part);
@@ -303,7 +308,7 @@ impl WeightedValues {
         joined.unwrap_or_else(|| Self::new(rows, width))
     }
 
-    /// Adds what other keys gave.
+    /// Adds the result of other keys.
     fn merge(&mut self, other: &Self) {
         let width = self.values.len() / self.max.len();
         for row in 0..self.max.len() {
@@ -316,10 +321,10 @@ impl WeightedValues {
     }
 }
 
-/// Room for a block of keys, kept from tile to tile.
+/// Scratch buffers for a block of keys, reused across tiles.
 #[derive(Default)]
 struct AttentionScratch {
-    /// Rows of queries, each padded with zeros to a multiple of `PADDING`.
+    /// Query rows, each padded with zeros to a multiple of `PADDING`.
     query: Vec<f32>,
     scores: Vec<f32>,
     keys: Vec<f32>,
@@ -337,12 +342,12 @@ impl AttentionHead<'_> {
         &self.sights[row % self.sights.len()]
     }
 
-    /// The keys that some of the rows see.
+    /// Returns the range of keys that at least one of the rows sees.
     fn keys(&self, rows: &Range<usize>) -> Range<usize> {
         union(rows.clone().map(|row| self.sight(row)))
     }
 
-    /// The values of `keys` weighed for each of `rows`.
+    /// Computes the weighted values of `keys` for each of `rows`.
     fn weigh(&self, rows: &Range<usize>, keys: &Range<usize>) -> WeightedValues {
         SCRATCH.with_borrow_mut(|scratch| {
             let stride = self.depth.next_multiple_of(PADDING);
@@ -354,7 +359,8 @@ impl AttentionHead<'_> {
             let parts = ranges(keys).map(|range| {
                 let keys = range_keys(range, keys);
                 let mut part = WeightedValues::new(rows.len(), self.width);
-                // Products over keys are taken in runs, which begin at fixed keys as well.
+                // Products over keys are computed in chunks of `RUN`, which also begin at fixed
+                // keys.
                 let mut start = keys.start / RUN * RUN;
                 while start < keys.end {
                     let end = self.batch.piece_end(start).min(keys.end);
@@ -367,7 +373,6 @@ impl AttentionHead<'_> {
         })
     }
 
-    /// Adds the values of a block of keys.
     fn add(
         &self,
         rows: &Range<usize>,
@@ -409,7 +414,7 @@ impl AttentionHead<'_> {
         if scores.chunks_exact(stride).any(|line| math::has_zero(&line[..len]))
             && !values.chunks_exact(slab_len).all(|slab| math::are_finite(&slab[..WIDTH * len]))
         {
-            // Zero times such a value is no number, while a key of weight zero adds nothing.
+            // Zero times NaN or infinity is NaN, but a key of weight zero must add nothing.
             for (line, sums) in scores.chunks_exact(stride).zip(sums.chunks_exact_mut(columns)) {
                 let mut values = values.to_vec();
                 for slab in values.chunks_exact_mut(slab_len) {
@@ -426,7 +431,8 @@ impl AttentionHead<'_> {
         }
     }
 
-    /// Turns the products of a row with a block of keys into weights, 0 for what it does not see, and counts them.
+    /// Turns the scores of a row and a block of keys into weights, 0 for hidden keys, and adds the
+    /// weights to the row's sum.
     fn weights(&self, row: usize, block: &Range<usize>, line: &mut [f32], weighed: &mut WeightedValues, i: usize) {
         let sight = self.sight(row);
         let from = sight.keys.start.clamp(block.start, block.end) - block.start;
@@ -452,15 +458,16 @@ impl AttentionHead<'_> {
         weighed.sum[i] += math::exp_shifted(seen, shift);
     }
 
-    /// Stores the means of the values.
+    /// Divides by the sums of the weights and stores the output.
     fn finish(&self, rows: &Range<usize>, weighed: WeightedValues) {
         let WeightedValues { max, sum, mut values } = weighed;
         let means = values.chunks_exact_mut(self.width);
         for (i, ((mean, &max), &sum)) in means.zip(&max).zip(&sum).enumerate() {
             let blind = self.sight(rows.start + i).keys.is_empty();
-            // Of keys that are seen one at least has weight 1, unless scores are infinite or no numbers.
+            // At least one visible key has weight 1, unless scores are infinite or NaN.
             let factor = if blind { 0.0 } else { 1.0 / sum };
-            // Sums of a row may have met zeros of keys it does not see, of either sign: zeros are positive.
+            // Hidden keys may have contributed zeros of either sign; adding 0.0 makes zeros
+            // positive.
             mean.iter_mut().for_each(|value| *value = *value * factor + 0.0);
             self.statistics.store(rows.start + i, (max, sum), blind);
         }

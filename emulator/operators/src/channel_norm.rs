@@ -1,7 +1,7 @@
-//! Norms over the elements of channels or of groups of channels, and their gradients.
+//! Normalisation over channels or groups of channels, and its gradients.
 //!
-//! Input: a view whose rows are normed, each of some channels one behind the other. Output: the normed view and the statistics of
-//! the rows. Invariants: sums are f32; a row belongs to one tile.
+//! Input: a view whose rows are normalised; each row holds consecutive channels. Output: the
+//! normalised view and the row statistics. Invariants: sums are f32; each row belongs to one tile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,15 +11,15 @@ use super::math;
 use super::reduce::{rows_with, sum_over_rows};
 use super::view::StridedView;
 
-/// Rows of channels: the row `r` has the channels from `r * channels` on, counted round.
+/// Rows of channels: row `r` has `channels` channels from `r * channels` on, modulo `all`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelRows {
-    /// How many rows there are.
+    /// Number of rows in the view.
     pub(crate) count: usize,
-    /// Channels of a row, and of all.
+    /// Channels per row; `all` counts the distinct channels.
     pub(crate) channels: usize,
     pub(crate) all: usize,
-    /// Elements of a channel in a row.
+    /// Number of elements per channel in a row.
     pub(crate) len: usize,
 }
 
@@ -28,13 +28,13 @@ impl ChannelRows {
         self.channels * self.len
     }
 
-    /// The first channel of a row.
+    /// Returns the first channel of a row.
     fn first(&self, row: usize) -> usize {
         row * self.channels % self.all
     }
 }
 
-/// The mean of each row, and the mean square of how far its elements are from it.
+/// Returns the mean and the variance (divided by the row length) of each row.
 pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Vec<[f32; 2]> {
     let (x, len) = (x.collapsed(), of.row_len());
     of_rows(
@@ -50,7 +50,7 @@ pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Ve
     )
 }
 
-/// Two numbers of each row. Without rows no tile takes the memory of one.
+/// Computes two numbers per row. Buffers are allocated only if there are rows.
 fn of_rows<B>(
     tiles: &dyn Tiles,
     of: ChannelRows,
@@ -66,7 +66,7 @@ fn of_rows<B>(
     found.into_iter().map(|pair| pair.map(|bits| f32::from_bits(bits.into_inner()))).collect()
 }
 
-/// `y = (x - mean) * rstd * weight + bias`, where weight and bias have a number for each channel.
+/// Computes `y = (x - mean) * rstd * weight + bias`, with one weight and one bias per channel.
 pub(crate) fn norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -95,8 +95,9 @@ pub(crate) fn norm(
     );
 }
 
-/// The gradients of [`norm`], each into the output given: with `n = (x - mean) * rstd` and `h = dy * weight`, that of `x` is
-/// `(h - mean(h) - n * mean(h * n)) * rstd`, or `h * rstd` where the statistics were given and not computed.
+/// Computes the requested gradients of [`norm`]. With `n = (x - mean) * rstd` and `h = dy *
+/// weight`, the gradient of `x` is `(h - mean(h) - n * mean(h * n)) * rstd`. If the statistics were
+/// given, not computed, the gradient is `h * rstd`.
 pub(crate) fn norm_grad(
     tiles: &dyn Tiles,
     (dy, x): (&StridedView, &StridedView),
@@ -139,7 +140,7 @@ pub(crate) fn norm_grad(
     }
 }
 
-/// For each row the sum of `y`, and of `y * (x - shift)` where each row has its shift.
+/// Returns the sums of `y` and of `y * (x - shift)` for each row, with one shift per row.
 pub(crate) fn paired_sums(
     tiles: &dyn Tiles,
     (y, x): (&StridedView, &StridedView),
@@ -160,7 +161,7 @@ pub(crate) fn paired_sums(
     )
 }
 
-/// `out = (y - a) * b - (x - c) * d`, where each row has its `[a, b, c, d]`.
+/// Computes `out = (y - a) * b - (x - c) * d`, with one `[a, b, c, d]` per row.
 pub(crate) fn combined(
     tiles: &dyn Tiles,
     (y, x): (&StridedView, &StridedView),

@@ -1,8 +1,9 @@
-//! Combining what ranks contribute: `total[i] = total[i] op from[i]`.
+//! Reduction arithmetic of collectives: `total[i] = total[i] op from[i]`.
 //!
-//! Input: elements in ordinary buffers. Output: the same in the type they are accumulated in, and back: f32 for fp16 and bfp16 with one
-//! rounding at the end, the type itself for fp32, two's complement wrap-around for integers; max and min give NaN when a contribution is
-//! NaN. Invariant: results do not depend on the instructions in use. Does not: know collectives, or where the elements lie.
+//! Input: elements in ordinary buffers. Output: accumulated elements. fp16 and bfp16 accumulate in
+//! f32 with one rounding at the end. fp32 accumulates in fp32, integers wrap around, and max and
+//! min return NaN if a contribution is NaN. Invariant: results do not depend on the instruction
+//! set. Not here: the collectives, and the location of elements.
 
 use std::fmt;
 
@@ -12,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use crate::raw::Pod;
 use crate::simd::isa::dispatched;
 
-/// How contributions are combined.
+/// Reduction operation of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CombineOp {
-    /// They are added.
+    /// Sum of all contributions.
     Sum,
-    /// They are multiplied.
+    /// Product of all contributions.
     Prod,
-    /// The greatest of them.
+    /// Greatest of all contributions.
     Max,
-    /// The least of them.
+    /// Least of all contributions.
     Min,
 }
 
@@ -36,13 +37,13 @@ impl fmt::Display for CombineOp {
     }
 }
 
-/// An element with the type it is accumulated in.
+/// An element that can be reduced in a wider accumulator type.
 pub trait Reducible: Pod {
-    /// What sums of it are kept in.
+    /// Accumulator type of the element.
     type Wide: Copy + Default;
-    /// `total[i] = total[i] op from[i]`; without an operation, `total[i] = from[i]`.
+    /// Computes `total[i] = total[i] op from[i]`; without an operation, `total[i] = from[i]`.
     fn accumulate(op: Option<CombineOp>, from: &[Self], total: &mut [Self::Wide]);
-    /// `into[i] = from[i]`, rounded to the nearest, ties to even.
+    /// Stores `into[i] = from[i]`, rounded to nearest, ties to even.
     fn narrow(from: &[Self::Wide], into: &mut [Self]);
 }
 
@@ -106,8 +107,8 @@ fn min(a: f32, b: f32) -> f32 {
     if a < b || a.is_nan() { a } else { b }
 }
 
-/// As `f16::to_f32`, free of branches so that it vectorises: the bits in place are the value over 2^112. A signalling NaN
-/// stays one until it is computed with or narrowed.
+/// Converts like `f16::to_f32`, without branches so that loops vectorise. The shifted bits are the
+/// value over 2^112. A signalling NaN stays signalling until it is used in arithmetic or narrowed.
 #[inline(always)]
 fn widen_f16(value: f16) -> f32 {
     const INFINITY: u32 = 0x7c00 << 13;
@@ -117,17 +118,17 @@ fn widen_f16(value: f16) -> f32 {
     f32::from_bits(sign | if rest >= INFINITY { rest | 0x7f80_0000 } else { scaled })
 }
 
-/// As `f16::from_f32`: the nearest, ties to even; a NaN stays a quiet one.
+/// Converts like `f16::from_f32`: to nearest, ties to even; NaN stays a quiet NaN.
 #[inline(always)]
 fn narrow_f16(value: f32) -> f16 {
-    /// The least normal number, and the least that is beyond all.
+    /// Least normal f16, and the least value that overflows f16, as f32 bits.
     const NORMAL: u32 = (127 - 14) << 23;
     const BEYOND: u32 = (127 + 16) << 23;
     let bits = value.to_bits();
     let (sign, rest) = ((bits >> 16) & 0x8000, bits & 0x7fff_ffff);
-    // Rounds by what carries into the bits that stay; the exponent moves from bias 127 to 15.
+    // The added constant carries into the kept bits; the exponent changes from bias 127 to 15.
     let normal = rest.wrapping_sub(112 << 23).wrapping_add(0xfff + ((rest >> 13) & 1)) >> 13;
-    // Beside a half the last place of an f32 is the last of a subnormal f16.
+    // After adding 0.5, the last place of the f32 equals the last place of a subnormal f16.
     let subnormal = (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
     let finite = if rest < NORMAL { subnormal } else { normal };
     let number = if rest >= BEYOND { 0x7c00 } else { finite };
@@ -140,7 +141,7 @@ fn widen_bf16(value: bf16) -> f32 {
     f32::from_bits(u32::from(value.to_bits()) << 16)
 }
 
-/// As `bf16::from_f32`: the nearest, ties to even; a NaN stays a quiet one.
+/// Converts like `bf16::from_f32`: to nearest, ties to even; NaN stays a quiet NaN.
 #[inline(always)]
 fn narrow_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();
@@ -162,7 +163,7 @@ mod tests {
                 assert!(found.to_bits() == known.to_bits() || found.is_nan() && known.is_nan(), "{bits:#x}");
             }
         }
-        // Every exponent and sign, with the bits about the last place that stays in all combinations.
+        // All signs and exponents, with all combinations of the bits around the last kept place.
         let lows = [0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x7fff, 0x8000, 0x8001, 0xffff];
         for (high, low) in (0..1_u32 << 16).flat_map(|high| lows.map(|low| (high, low))) {
             let value = f32::from_bits(high << 16 | low);

@@ -1,8 +1,9 @@
-//! Convolutions over one to three dims and their gradients, as products with the columns of a tensor's windows.
+//! Convolutions over one to three dims and their gradients, as products with window columns.
 //!
-//! Input: `[batch, channels, ..]`, weights `[outputs, channels / groups, ..]`. Output: a convolution, or the gradient of what it
-//! read or of its weights; a transposed convolution is the gradient of what one reads.
-//! Invariants: sums are f32 and rounded once; each output belongs to one tile, so they do not depend on the threads.
+//! Input: `[batch, channels, ..]`, weights `[outputs, channels / groups, ..]`. Output: a
+//! convolution, or the gradient of its input or weights. A transposed convolution is an input
+//! gradient. Invariants: sums are f32 and rounded once. Each output belongs to one tile, so results
+//! do not depend on threads.
 
 use super::Tiles;
 use super::lane::Lane;
@@ -11,30 +12,30 @@ use super::matmul::Precision;
 use super::reduce::sum_over_rows;
 use super::view::StridedView;
 
-/// Places of the output that one tile computes.
+/// Number of output positions per tile.
 const PLACES: usize = 512;
 
-/// What a convolution reads where: extents of one number a dim, and how its windows lie.
+/// Extents and window layout of a convolution; each vector has one number per dim.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
-    /// Batch, groups, channels of a group that are read, and those that are written.
+    /// Batch size. `channels` and `outputs` count the input and output channels of one group.
     pub(crate) batch: usize,
     pub(crate) groups: usize,
     pub(crate) channels: usize,
     pub(crate) outputs: usize,
-    /// Extents of what is read, of what is written and of a window.
+    /// Spatial extents of the input, of the output and of a window.
     pub(crate) input: Vec<usize>,
     pub(crate) output: Vec<usize>,
     pub(crate) kernel: Vec<usize>,
-    /// Elements between windows, before the first element, and between the elements of a window.
+    /// Steps between windows, padding before the first element, and steps between window elements.
     pub(crate) stride: Vec<usize>,
     pub(crate) padding: Vec<usize>,
     pub(crate) dilation: Vec<usize>,
-    /// What operands are rounded to before they are multiplied.
+    /// Precision to which operands are rounded before multiplication.
     pub(crate) precision: Precision,
 }
 
-/// The element outside of what is read.
+/// Index of a window element outside the input.
 const OUTSIDE: usize = usize::MAX;
 
 impl Geometry {
@@ -50,17 +51,18 @@ impl Geometry {
         self.kernel.iter().product()
     }
 
-    /// The length of a column: the elements of a window in all channels of a group.
+    /// Returns the length of a column: the window elements in all channels of a group.
     fn column(&self) -> usize {
         self.channels * self.window()
     }
 
-    /// Room for the elements of a window; none where no weight has them, so that no memory vouches for how many they are.
+    /// Allocates space for the elements of a window; empty if the weights are empty, because then
+    /// no memory limits the window size.
     fn window_room(&self) -> Vec<usize> {
         vec![0; if self.channels * self.outputs == 0 { 0 } else { self.window() }]
     }
 
-    /// The elements of a channel that the window of the place `at` reads.
+    /// Computes the channel element that each window position of output position `at` reads.
     fn window_of(&self, at: usize, elements: &mut [usize]) {
         for (position, element) in elements.iter_mut().enumerate() {
             let (mut at, mut position, mut step) = (at, position, 1);
@@ -77,7 +79,7 @@ impl Geometry {
         }
     }
 
-    /// The column of a place: what its window reads in `plane`, the channels of a group.
+    /// Fills the column of one output position from `plane`, the channels of a group.
     fn fill_column(&self, plane: &[f32], elements: &[usize], column: &mut [f32]) {
         for (channel, part) in column.chunks_mut(elements.len().max(1)).enumerate() {
             let own = &plane[channel * self.read()..(channel + 1) * self.read()];
@@ -87,7 +89,7 @@ impl Geometry {
         }
     }
 
-    /// Some elements of an operand, rounded as products want them.
+    /// Loads elements of an operand, rounded to the product precision.
     fn load(&self, view: &StridedView, start: usize, values: &mut [f32]) {
         f32::load(view, start, values);
         self.precision.apply(values);
@@ -100,7 +102,7 @@ impl Geometry {
     }
 }
 
-/// `out = x * weight + bias`, where `bias` has a number for each output channel.
+/// Computes `out = x * weight + bias`, with one bias per output channel.
 pub(crate) fn forward(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -113,7 +115,8 @@ pub(crate) fn forward(
     summed(tiles, of, [x, weight], out, |channel, own, column| math::dot(own, column) + biases[channel]);
 }
 
-/// `out = (x * weight) * scale + bias` of 8-bit integers, whose sums are exact; scale and bias have a number for each output channel.
+/// Computes `out = (x * weight) * scale + bias` of 8-bit integers with exact sums; one scale and
+/// one bias per output channel.
 pub(crate) fn quantised(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -122,7 +125,7 @@ pub(crate) fn quantised(
     bias: Option<&StridedView>,
     out: &StridedView,
 ) {
-    /// Products that sum up to a number that f32 holds exactly, in any order: each is at most 2^14.
+    /// Number of products, each at most 2^14, whose sum f32 holds exactly in any order.
     const EXACT: usize = 1 << 10;
     let (biases, scales) = (biases(of, bias, out), line(scale));
     summed(tiles, of, operands, out, |channel, own, column| {
@@ -131,13 +134,13 @@ pub(crate) fn quantised(
     });
 }
 
-/// A number for each output channel; none where nothing is written.
+/// Returns one bias per output channel; empty if the output is empty.
 fn biases(of: &Geometry, bias: Option<&StridedView>, out: &StridedView) -> Vec<f32> {
     let count = if out.is_empty() { 0 } else { of.groups * of.outputs };
     bias.map_or_else(|| vec![0.0; count], line)
 }
 
-/// `out[.., channel, place] = sum(channel, weights of the channel, column of the place)`.
+/// Computes `out[.., channel, place] = sum(channel, weights of the channel, column of the place)`.
 fn summed(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -174,8 +177,8 @@ fn summed(
     });
 }
 
-/// The gradient of what a convolution read, of that of what it wrote; with `bias`, a number for each channel that is read, the
-/// transposed convolution of `grad`.
+/// Computes the input gradient of a convolution from its output gradient. With `bias`, one number
+/// per input channel, the result is the transposed convolution of `grad`.
 pub(crate) fn input_grad(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -189,7 +192,7 @@ pub(crate) fn input_grad(
     }
     let (grad, out, weights) = (grad.collapsed(), out.collapsed(), of.whole(weight));
     let biases = bias.map_or_else(|| vec![0.0; of.groups * of.channels], line);
-    // Without outputs nothing is summed, whatever the extents of weights and places say.
+    // Without outputs nothing is summed, even if extents of weights and positions are nonzero.
     let (places, column) = if of.outputs == 0 { (0, 0) } else { (of.written(), of.column()) };
     tiles.run(of.batch * of.groups, &|block| {
         let group = block % of.groups;
@@ -218,7 +221,7 @@ pub(crate) fn input_grad(
     });
 }
 
-/// The gradient of the weights.
+/// Computes the gradient of the weights.
 pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -251,7 +254,7 @@ pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, gra
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// The gradient of the bias: for each channel the sum of `grad`, `[batch, channels, ..]`.
+/// Computes the gradient of the bias: the sum of `grad`, `[batch, channels, ..]`, per channel.
 pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -274,7 +277,7 @@ pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// What each window reads as a column: `[batch, channels * elements of a window, windows]`.
+/// Copies each window into a column: `[batch, channels * window elements, windows]`.
 pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -294,7 +297,8 @@ pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, out: &S
     });
 }
 
-/// The gradient of [`columns`]: each element gets the sum of the places that read it.
+/// Computes the gradient of [`columns`]: each element gets the sum over the windows that read the
+/// element.
 pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -318,7 +322,7 @@ pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &StridedView,
     });
 }
 
-/// All values of a tensor.
+/// Loads all values of a tensor.
 pub(crate) fn line(view: &StridedView) -> Vec<f32> {
     let mut values = vec![0f32; view.len()];
     f32::load(&view.collapsed(), 0, &mut values);

@@ -1,23 +1,24 @@
-//! The loss of connectionist temporal classification, and its gradient.
+//! The connectionist temporal classification (CTC) loss and its gradient.
 //!
-//! Input: logarithms of probabilities `[steps, samples, classes]`, the labels and lengths of each sample. Output: the negative
-//! logarithm of how likely the labels are; the forward variables `[samples, steps, states]`; the gradient of the logarithms.
-//! A path of labels has a blank before, between and behind them: `2 * labels + 1` states.
-//! Invariants: computed in f64 and rounded once; a sample belongs to one tile; every label is checked before anything is written.
+//! Input: log probabilities `[steps, samples, classes]`, and the labels and lengths of each sample.
+//! Output: the negative log likelihood of the labels, the forward variables `[samples, steps,
+//! states]`, and the gradient of the log probabilities. A label path has a blank before, between
+//! and after the labels: `2 * labels + 1` states. Invariants: computed in f64 and rounded once.
+//! Each sample belongs to one tile. All labels are checked before any output is written.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// The lengths and the place of the labels of one sample.
+/// Lengths and label position of one sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CtcSample {
-    /// Steps that count.
+    /// Number of valid steps.
     pub(crate) steps: usize,
-    /// How many labels it has.
+    /// Number of labels of the sample.
     pub(crate) labels: usize,
-    /// Where its labels begin among all.
+    /// Index of the first label within the labels of all samples.
     pub(crate) first: usize,
 }
 
@@ -26,24 +27,24 @@ impl CtcSample {
         2 * self.labels + 1
     }
 
-    /// Whether it has a step for each label, without which no path has them.
+    /// Returns whether the sample has a step for each label; otherwise no path exists.
     fn has_path(&self) -> bool {
         self.labels <= self.steps
     }
 }
 
-/// What both directions are told.
+/// Arguments shared by the loss and its gradient.
 #[derive(Clone, Debug)]
 pub(crate) struct CtcBatch {
     pub(crate) samples: Vec<CtcSample>,
     pub(crate) classes: usize,
     pub(crate) blank: usize,
-    /// Whether what no path can give counts as no loss.
+    /// Whether an infinite loss is replaced by zero.
     pub(crate) zero_infinity: bool,
 }
 
 impl CtcBatch {
-    /// The class of each state of a sample.
+    /// Returns the class of each state of a sample.
     fn path(&self, labels: &StridedView, sample: CtcSample) -> Vec<usize> {
         let mut own = vec![0i64; sample.labels];
         i64::load(labels, sample.first, &mut own);
@@ -52,10 +53,10 @@ impl CtcBatch {
         path
     }
 
-    /// Looks at the labels of the samples that are read.
+    /// Checks the labels of the samples that `is_read` selects.
     ///
     /// # Errors
-    /// Names the first label that is no class, or the blank.
+    /// Names the first label that is not a class, or is the blank.
     fn check(&self, labels: &StridedView, is_read: impl Fn(&CtcSample) -> bool) -> Result<(), String> {
         for (at, sample) in self.samples.iter().enumerate().filter(|(_, sample)| is_read(sample)) {
             for i in 0..sample.labels {
@@ -71,7 +72,7 @@ impl CtcBatch {
         Ok(())
     }
 
-    /// The logarithms of the probabilities of the classes of a path at one step.
+    /// Returns the log probabilities of the path's classes at one step.
     fn along(&self, logs: &StridedView, step: usize, at: usize, path: &[usize]) -> Vec<f64> {
         let start = (step * self.samples.len() + at) * self.classes;
         let mut one = [0f32];
@@ -84,18 +85,18 @@ impl CtcBatch {
     }
 }
 
-/// The logarithm of the sum of what these are the logarithms of.
+/// Returns the log of the sum of exponentials of `terms`.
 fn log_sum(terms: &[f64]) -> f64 {
     let most = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::NEG_INFINITY {
-        // The greatest of numbers that are none is not one of them.
+        // `f64::max` ignores NaN, so the sum is needed to propagate NaN.
         return terms.iter().fold(most, |sum, term| sum + term);
     }
     most + terms.iter().map(|term| (term - most).exp()).sum::<f64>().ln()
 }
 
-/// From how many states a step leads to `state`: itself, the one before, and, where a blank between two different labels is left
-/// out, the one before that.
+/// Returns the number of states that lead to `state`: itself, the state before, and the state
+/// before the blank if that label differs.
 fn reach(path: &[usize], state: usize, blank: usize) -> usize {
     match state {
         0 => 1,
@@ -105,11 +106,11 @@ fn reach(path: &[usize], state: usize, blank: usize) -> usize {
     }
 }
 
-/// The loss of each sample, and the forward variables: at each step and state the logarithm of how likely a path is there. Where a
-/// sample has no step or state it is that of 0.
+/// Computes the loss of each sample and the forward variables: the log likelihood of the path
+/// prefix at each step and state. Missing steps and states get the log of 0.
 ///
 /// # Errors
-/// If a label is no class, or the blank.
+/// Fails if a label is not a class, or is the blank.
 pub(crate) fn loss(
     tiles: &dyn Tiles,
     logs: &StridedView,
@@ -156,11 +157,12 @@ pub(crate) fn loss(
     Ok(())
 }
 
-/// The gradient of [`loss`] by logarithms that come from a softmax: at each step of a sample `(p - q) * grad`, where `p` is how likely
-/// a class is and `q` how likely it is among the paths of the labels; 0 behind its steps. What no path can give has no `q`.
+/// Computes the gradient of [`loss`] for log probabilities that come from a softmax. At each step
+/// the gradient is `(p - q) * grad`, where `p` is the class probability and `q` its share in the
+/// label paths. Steps past the length get 0. If no path exists, there is no `q`.
 ///
 /// # Errors
-/// If a label is no class, or the blank.
+/// Fails if a label is not a class, or is the blank.
 pub(crate) fn loss_grad(
     tiles: &dyn Tiles,
     [grads, losses]: [&StridedView; 2],
@@ -219,7 +221,8 @@ pub(crate) fn loss_grad(
     Ok(())
 }
 
-/// The backward variables of a step, of those of the step behind it; none behind the last.
+/// Computes the backward variables of a step from those of the next step; `behind` is empty at the
+/// last step.
 fn before(behind: &[f64], own: &[f64], path: &[usize], blank: usize) -> Vec<f64> {
     let states = path.len();
     let next = |state: usize| {

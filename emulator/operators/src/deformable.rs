@@ -1,8 +1,10 @@
-//! Convolutions whose windows read where offsets say, between the elements.
+//! Convolutions whose windows read at positions shifted by fractional offsets.
 //!
-//! Input: `[batch, channels, H, W]`, offsets `[batch, 3 * parts * window, H', W']`: for each part of the channels and each element of a
-//! window how far to the right of its place it is read, then how far below, then what it is multiplied by. Output: the convolution, and
-//! what is read. Invariants: what is read is rounded to the type of the input; sums are f32 and rounded once; an element outside is zero.
+//! Input: `[batch, channels, H, W]`, and offsets `[batch, 3 * parts * window, H', W']`. For each
+//! part of the channels and each window element, the offsets hold the shift to the right, the shift
+//! down, and a factor. Output: the convolution, and the sampled values. Invariants: sampled values
+//! are rounded to the input type. Sums are f32 and rounded once. Elements outside the input are
+//! zero.
 
 use super::Tiles;
 use super::convolution::{Geometry, line};
@@ -11,15 +13,15 @@ use super::lane::Lane;
 use super::math;
 use super::view::StridedView;
 
-/// Places of the output that one tile computes.
+/// Number of output positions per tile.
 const PLACES: usize = 256;
 
-/// Windows and parts of channels that share offsets.
+/// A convolution whose channels are divided into parts that share offsets.
 #[derive(Clone, Debug)]
 pub(crate) struct Deformed {
     pub(crate) of: Geometry,
     pub(crate) parts: usize,
-    /// The type in which what is read is kept.
+    /// Type to which sampled values are rounded.
     pub(crate) dtype: AclType,
 }
 
@@ -36,7 +38,7 @@ impl Deformed {
         self.of.input.iter().product()
     }
 
-    /// What an element of the window of a place reads of a channel.
+    /// Samples one channel at a window element of an output position.
     fn read(&self, plane: &[f32], offsets: &[f32], part: usize, element: usize, place: usize) -> f32 {
         let (of, each, window) = (&self.of, self.places(), self.window());
         let (row, column) = (place / of.output[1], place % of.output[1]);
@@ -57,20 +59,20 @@ impl Deformed {
         ((above * (1.0 - below) + under * below) * offset(2)).rounded(self.dtype)
     }
 
-    /// The offsets of one of the batch.
+    /// Loads the offsets of one batch item.
     fn offsets(&self, view: &StridedView, at: usize) -> Vec<f32> {
         let mut values = vec![0f32; 3 * self.parts * self.window() * self.places()];
         f32::load(view, at * values.len(), &mut values);
         values
     }
 
-    /// The part whose offsets a channel of all has.
+    /// Returns the part that a channel belongs to.
     fn part_of(&self, channel: usize) -> usize {
         channel / (self.of.groups * self.of.channels / self.parts)
     }
 }
 
-/// `out = x * weight + bias`, read where `offset` says.
+/// Computes `out = x * weight + bias` on the sampled values.
 pub(crate) fn forward(
     tiles: &dyn Tiles,
     by: &Deformed,
@@ -110,7 +112,7 @@ pub(crate) fn forward(
     });
 }
 
-/// What is read: `[batch, channels, H' * the rows of a window, W' * its columns]`.
+/// Stores the sampled values: `[batch, channels, H' * window rows, W' * window columns]`.
 pub(crate) fn sampled(tiles: &dyn Tiles, by: &Deformed, [x, offset]: [&StridedView; 2], out: &StridedView) {
     let of = &by.of;
     let (x, offset, out) = (x.collapsed(), offset.collapsed(), out.collapsed());

@@ -1,9 +1,12 @@
-//! Tokens on their way to the cards of their experts and back.
+//! Dispatch of tokens to the cards of their experts, and combination of the results.
 //!
-//! Input: rows of tokens, which experts each goes to, and what an exchange between cards has brought. Output: what a card gives the
-//! exchange, its experts' tokens in order, or the sums of what experts made. Experts are dealt to cards in order, as many to each.
-//! Invariants: an expert's tokens come in the order of the cards, then of a card's tokens and choices; what the exchange brings is
-//! checked against what a card expects before anything is written; sums are f32 and rounded once.
+//! Input: token rows, their chosen experts, and the data received from an exchange between cards.
+//! Output: the data a card sends, its experts' tokens in order, or the sums of expert outputs.
+//! Experts are distributed to cards in order, the same number to each.
+//!
+//! Invariants: the tokens of an expert are ordered by card, then by token and choice. Received data
+//! is checked before any output is written. Sums are f32 and rounded once.
+//!
 //! Not here: the exchange.
 
 use super::Tiles;
@@ -16,38 +19,38 @@ use super::quantize;
 use super::reduce::rows;
 use super::view::StridedView;
 
-/// How experts and tokens are dealt.
+/// Distribution of experts and tokens over cards.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deal {
-    /// Cards, and which of them this is.
+    /// Number of cards; `card` is the index of this card.
     pub(crate) cards: usize,
     pub(crate) card: usize,
-    /// Experts of all cards, and of each.
+    /// Number of experts on all cards; `local` counts the experts of each card.
     pub(crate) experts: usize,
     pub(crate) local: usize,
-    /// The most tokens of a card, and the choices of each.
+    /// Maximum number of tokens per card; `choices` counts the experts of each token.
     pub(crate) tokens: usize,
     pub(crate) choices: usize,
-    /// Numbers of a token.
+    /// Number of elements per token.
     pub(crate) width: usize,
 }
 
-/// What a choice says that is none.
+/// Expert id of a choice that takes no part.
 const NONE: i64 = -1;
 
-/// Numbers by which the way back of a row is found.
+/// Number of assist integers per row, which locate the source of the row.
 pub(crate) const ASSIST: usize = 128;
 
 impl Deal {
-    /// The most tokens that a card sends to another.
+    /// Returns the maximum number of rows that one card sends to another.
     pub(crate) fn most_rows(&self) -> usize {
         self.tokens * self.local.min(self.choices)
     }
 
-    /// The choices of a card's own tokens; [`NONE`] for those that take no part.
+    /// Returns the expert ids chosen by this card's tokens, [`NONE`] for inactive choices.
     ///
     /// # Errors
-    /// Names the first that is no expert.
+    /// Names the first id that is not an expert.
     fn chosen(&self, ids: &StridedView, mask: Option<&StridedView>) -> Result<Vec<i64>, String> {
         let mut ids = whole(ids);
         if let Some(mask) = mask {
@@ -70,7 +73,7 @@ impl Deal {
         }
     }
 
-    /// For each choice of a card's own tokens, how many before it are of the same expert.
+    /// Returns, for each choice, the number of earlier choices of the same expert.
     fn places(&self, chosen: &[i64]) -> Vec<usize> {
         let mut counts = vec![0; self.experts];
         let place = |id: &i64| {
@@ -82,10 +85,10 @@ impl Deal {
     }
 }
 
-/// What a card gives all others: its choices, the factors of these, and its tokens.
+/// Writes the data that this card sends to all cards: expert ids, their factors, and the tokens.
 ///
 /// # Errors
-/// If a choice is no expert.
+/// Fails if a choice is not an expert.
 pub(crate) fn offer(
     tiles: &dyn Tiles,
     of: Deal,
@@ -105,35 +108,37 @@ pub(crate) fn offer(
     Ok(())
 }
 
-/// What the way back is found by.
+/// Indices that the combine step needs to locate the source of each row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Assist<'a> {
-    /// `[rows * 128]`: of each row the card, the token and the choice that it is of, in the first three of its numbers.
+    /// Shape `[rows * 128]`; the first three numbers of a row are its card, token and choice.
     Rows(&'a StridedView),
-    /// `[own tokens * choices]`: of each choice its place among those of the same expert.
+    /// Shape `[own tokens * choices]`; each number is the position of the choice among those of the
+    /// same expert.
     Choices(&'a StridedView),
 }
 
-/// What a card's experts get.
+/// Output of a dispatch on one card.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
-    /// `[rows, width]`: tokens, quantised row by row if they are INT8, with what each row then is to be multiplied by.
+    /// Tokens `[rows, width]`. INT8 tokens are quantised per row and `scales` has their factors.
     pub(crate) x: &'a StridedView,
     pub(crate) scales: Option<&'a StridedView>,
-    /// `[local]`: tokens of each expert, or of it and those before it.
+    /// Tokens per expert, `[local]`; cumulative if `is_running`.
     pub(crate) counts: &'a StridedView,
     pub(crate) is_running: bool,
-    /// Tokens of each expert from each card, each with all before them; zeros behind.
+    /// Cumulative token counts per expert and card, padded with zeros.
     pub(crate) ends: &'a StridedView,
     pub(crate) assist: Assist<'a>,
-    /// The factor of each row.
+    /// Combination factor of each row.
     pub(crate) factors: Option<&'a StridedView>,
 }
 
-/// Takes the tokens of a card's experts from what all cards have offered; `smooth` has factors of an expert's tokens to quantise.
+/// Collects the tokens of this card's experts from the data of all cards. `smooth` holds
+/// quantisation factors per expert.
 ///
 /// # Errors
-/// If there are more than rows for them.
+/// Fails if the tokens need more rows than the output has.
 pub(crate) fn take(
     tiles: &dyn Tiles,
     of: Deal,
@@ -143,7 +148,7 @@ pub(crate) fn take(
 ) -> Result<(), String> {
     let chosen = whole(ids);
     let (each, first) = (of.tokens * of.choices, of.card * of.local);
-    // By local expert, then by card: the places of its choices.
+    // Choice positions by local expert, then by card.
     let mut taken: Vec<Vec<usize>> = vec![Vec::new(); of.local * of.cards];
     for (at, &id) in chosen.iter().enumerate() {
         let local = usize::try_from(id).ok().and_then(|id| id.checked_sub(first)).filter(|local| *local < of.local);
@@ -194,7 +199,7 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Writes what else a card learns of the tokens of its experts.
+/// Writes the counts, ends, assist numbers and factors of the received tokens.
 fn tell(of: Deal, (chosen, places, ends): (&[i64], &[usize], &[i64]), factors: &StridedView, out: &Received<'_>) {
     let each = of.tokens * of.choices;
     let last = |local: usize| ends[(local + 1) * of.cards - 1];
@@ -228,10 +233,10 @@ fn tell(of: Deal, (chosen, places, ends): (&[i64], &[usize], &[i64]), factors: &
     }
 }
 
-/// What a card gives back to each other: how many rows of each of its experts, and the rows.
+/// Writes the data that this card returns to each other card: row counts per expert, and the rows.
 ///
 /// # Errors
-/// If the counts are not those of a dispatch.
+/// Fails if the counts do not come from a dispatch.
 pub(crate) fn give_back(
     tiles: &dyn Tiles,
     of: Deal,
@@ -270,10 +275,10 @@ pub(crate) fn give_back(
     Ok(())
 }
 
-/// The sums of what the experts of a card's tokens have given back, each by its factor, plus `residual`.
+/// Sums the returned expert outputs of each token, weighted by the factors, plus `residual`.
 ///
 /// # Errors
-/// If a row that a token waits for has not come.
+/// Fails if an expected row was not received.
 pub(crate) fn join(
     tiles: &dyn Tiles,
     of: Deal,

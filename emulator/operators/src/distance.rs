@@ -1,30 +1,32 @@
-//! Distances between the points of two sets by a norm of their difference, and the gradient of the first set's points.
+//! Distances between the points of two sets by a norm of their difference, and the gradient of the
+//! first set.
 //!
-//! Input: points `[.., P, M]` and `[.., R, M]`. Output: distances `[.., P, R]`, or the gradient of the first points.
-//! Invariants: sums are f32, along the coordinates, and of a gradient along the second set; each point belongs to one tile.
+//! Input: points `[.., P, M]` and `[.., R, M]`. Output: distances `[.., P, R]`, or the gradient of
+//! the first points. Invariants: f32 sums run along the coordinates, and in gradients along the
+//! second set. Each point belongs to one tile.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// The norm of a difference.
+/// Norm of the difference of two points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Norm {
-    /// How many coordinates differ.
+    /// Number of coordinates that differ.
     Count,
-    /// The sum of their magnitudes.
+    /// Sum of the absolute differences.
     Sum,
-    /// The root of the sum of their squares.
+    /// Square root of the sum of squares.
     Euclid,
-    /// The greatest magnitude.
+    /// Greatest absolute difference of a coordinate.
     Greatest,
-    /// The root of this degree of the sum of its powers.
+    /// Root of the given degree of the sum of powers.
     Power(f32),
 }
 
 impl Norm {
-    /// The norm of a degree from 0 on.
+    /// Returns the norm of a degree, which is at least 0.
     pub(crate) fn of(degree: f32) -> Self {
         match degree {
             0.0 => Self::Count,
@@ -41,13 +43,14 @@ impl Norm {
             Self::Count => apart.map(|apart| if apart == 0.0 { 0.0 } else { 1.0 }).sum(),
             Self::Sum => apart.sum(),
             Self::Euclid => apart.map(|apart| apart * apart).sum::<f32>().sqrt(),
-            // A number that is none stays one, unlike by `f32::max`.
+            // Unlike `f32::max`, keeps NaN.
             Self::Greatest => apart.fold(0.0, |most, apart| if apart > most || apart.is_nan() { apart } else { most }),
             Self::Power(degree) => apart.map(|apart| apart.powf(degree)).sum::<f32>().powf(degree.recip()),
         }
     }
 
-    /// The derivative of a distance by a coordinate of the first point, which is `apart` from the second's; 0 where it has none.
+    /// Returns the derivative of a distance by a coordinate of the first point, where `apart` is
+    /// the difference; 0 where undefined.
     fn slope(self, apart: f32, distance: f32) -> f32 {
         let sign = if apart == 0.0 { 0.0 } else { apart.signum() };
         match self {
@@ -67,12 +70,12 @@ impl Norm {
     }
 }
 
-/// Points row by row, repeated to as many batches as a result has.
+/// Returns the points as rows, broadcast to the batch of the result.
 fn points(view: &StridedView, batch: &[usize]) -> StridedView {
     view.broadcast_to(&[batch, &view.dims()[view.rank() - 2..]].concat()).collapsed()
 }
 
-/// `out[.., i, j]` is the distance of `x[.., i]` from `y[.., j]`.
+/// Computes `out[.., i, j]`, the distance between `x[.., i]` and `y[.., j]`.
 pub(crate) fn distances(tiles: &dyn Tiles, norm: Norm, x: &StridedView, y: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -92,7 +95,7 @@ pub(crate) fn distances(tiles: &dyn Tiles, norm: Norm, x: &StridedView, y: &Stri
     });
 }
 
-/// The gradient of `x`, of that of its distances from `y`, and of the distances.
+/// Computes the gradient of `x` from the distances and their gradients.
 pub(crate) fn distances_grad(
     tiles: &dyn Tiles,
     norm: Norm,
@@ -118,7 +121,7 @@ pub(crate) fn distances_grad(
         sums.fill(0.0);
         for (at, (grad, distance)) in grads.iter().zip(distances.iter()).enumerate() {
             let other = &set[at * len..(at + 1) * len];
-            // A distance that was rounded to 16 bits is none of the differences any more.
+            // A distance rounded to 16 bits no longer equals any of the differences.
             let distance = if norm == Norm::Greatest { norm.distance(point, other) } else { *distance };
             for ((sum, x), y) in sums.iter_mut().zip(point.iter()).zip(other) {
                 *sum += grad * norm.slope(x - y, distance);

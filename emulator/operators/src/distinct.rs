@@ -1,10 +1,9 @@
-//! What is left of a tensor when only some of its elements count: those that are not zero, those a mask lets in, and those
-//! that differ.
+//! Selection of tensor elements: nonzero elements, masked elements and distinct elements.
 //!
-//! Input: a view of any element type. Output: how many are left, and these, row-major from the first element of a view that has room for
-//! all.
-//! Invariants: the order is that of the operand, or, of what is sorted, that of [`compare`] with the earlier place first; two that are
-//! no numbers differ.
+//! Input: a view of any element type. Output: the number of selected elements, and the elements in
+//! row-major order. The output view has capacity for all elements. Invariants: selection keeps the
+//! operand's order. Sorted results follow [`compare`], equal elements by position. Two NaNs are
+//! distinct.
 
 use std::cmp::Ordering;
 
@@ -13,14 +12,14 @@ use super::lane::Lane;
 use super::order::compare;
 use super::view::StridedView;
 
-/// The row-major places of the elements that are not zero.
+/// Returns the row-major positions of the nonzero elements.
 pub(crate) fn nonzero<L: Lane>(x: &StridedView) -> Vec<usize> {
     let mut values = vec![L::default(); x.len()];
     L::load(&x.collapsed(), 0, &mut values);
     (0..values.len()).filter(|&place| values[place] != L::default()).collect()
 }
 
-/// The elements of `x` at these row-major places, one behind the other.
+/// Copies the elements of `x` at the given row-major positions to consecutive positions.
 pub(crate) fn compact(x: &StridedView, places: &[usize], out: &StridedView) {
     let (x, out) = (x.collapsed(), out.collapsed());
     with_bits!(x, T => {
@@ -31,27 +30,27 @@ pub(crate) fn compact(x: &StridedView, places: &[usize], out: &StridedView) {
     });
 }
 
-/// Rows along a dim of a tensor, or its elements, of which some are equal.
+/// Groups of equal rows along a dim, or of equal elements.
 #[derive(Debug)]
 pub(crate) struct Distinct {
-    /// The row that stands for each group, in the order of the groups.
+    /// First row of each group, in the order of the groups.
     pub(crate) first: Vec<usize>,
-    /// The group of each row.
+    /// Group index of each row.
     pub(crate) inverse: Vec<i64>,
-    /// How many rows each group has.
+    /// Number of rows per group.
     pub(crate) counts: Vec<i64>,
 }
 
-/// Which equal rows are one group.
+/// Rule that decides which equal rows form a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grouping {
-    /// All; groups are sorted, element by element.
+    /// All equal rows form one group; groups are sorted element by element.
     Sorted,
-    /// Those that are neighbours, in their order.
+    /// Only neighbouring equal rows form a group; the order is kept.
     Consecutive,
 }
 
-/// The groups of `x`'s rows along `dim`, or, without one, of its elements, row-major.
+/// Groups the rows of `x` along `dim`, or all elements in row-major order.
 ///
 /// # Shapes
 /// `x: [outer.., extent, inner..]`; row `i` is all elements with index `i` along `dim`.
@@ -85,7 +84,7 @@ pub(crate) fn distinct<L: Lane>(x: &StridedView, dim: Option<usize>, grouping: G
     found
 }
 
-/// The rows of `x` along `dim`, or its elements, that stand for groups, row-major; gives their dims.
+/// Stores the first row or element of each group, row-major. Returns the dims of the result.
 pub(crate) fn take_first(x: &StridedView, dim: Option<usize>, found: &Distinct, out: &StridedView) -> Vec<usize> {
     let Some(dim) = dim else {
         compact(x, &found.first, out);

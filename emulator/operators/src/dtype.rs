@@ -1,22 +1,22 @@
 //! Element types of the emulated operators: numbering, size, printed names and type promotion.
 //!
-//! Input: an `aclDataType` code. Output: an [`AclType`] or nothing when the emulator models no arithmetic for the code.
-//! Invariant: names are the spellings of the operator documentation, so that messages can be searched for there.
-//! Of complex types one is modelled, whose parts are FLOAT: no kernel computes in it, but in its parts. Quantised and 8-bit floating
-//! point types are not.
+//! Input: an `aclDataType` code. Output: an [`AclType`], or `None` if the emulator has no
+//! arithmetic for the code. Invariant: names are spelled as in the operator documentation, so
+//! messages are searchable. One complex type is supported; kernels compute on its FLOAT parts. Not
+//! here: quantised and 8-bit floating point types.
 
 use std::fmt;
 
-/// An element type the emulated operators compute with.
+/// An element type with emulated arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AclType {
-    /// IEEE single precision.
+    /// IEEE single precision (32 bits).
     F32,
-    /// IEEE half precision.
+    /// IEEE half precision (16 bits).
     F16,
-    /// The upper half of an IEEE single: 8 bits of exponent, 7 of fraction.
+    /// Upper half of an IEEE single: 8 exponent bits, 7 fraction bits.
     BF16,
-    /// IEEE double precision.
+    /// IEEE double precision (64 bits).
     F64,
     /// 8-bit signed integer.
     I8,
@@ -34,25 +34,25 @@ pub enum AclType {
     U32,
     /// 64-bit unsigned integer.
     U64,
-    /// One byte: zero is false, anything else is true; the emulator writes 0 or 1.
+    /// Boolean in one byte: zero is false, all else is true. The emulator writes 0 or 1.
     Bool,
-    /// Two of single precision: the real and the imaginary part.
+    /// Complex number: real and imaginary part in single precision.
     C64,
 }
 
-/// Which accumulator an element type is computed in: see [`crate::lane`].
+/// The accumulator type of an element type: see [`crate::lane`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
-    /// f32, f16 and bf16 compute in f32.
+    /// f32 accumulator for f32, f16 and bf16.
     Single,
-    /// f64 computes in f64.
+    /// f64 accumulator for f64.
     Double,
-    /// Integers and booleans compute in i64 with wrap-around.
+    /// i64 accumulator with wrap-around for integers and booleans.
     Integer,
 }
 
 impl AclType {
-    /// Every type that is computed in.
+    /// All types except complex.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 13] = [
         Self::F32,
@@ -70,7 +70,7 @@ impl AclType {
         Self::Bool,
     ];
 
-    /// The type of an `aclDataType` code (`sys/include/acl.h`), if it is modelled.
+    /// Returns the type of an `aclDataType` code (`sys/include/acl.h`), if supported.
     pub const fn from_acl(code: i32) -> Option<Self> {
         Some(match code {
             0 => Self::F32,
@@ -91,7 +91,7 @@ impl AclType {
         })
     }
 
-    /// Bytes of one element.
+    /// Returns the size of one element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::I8 | Self::U8 | Self::Bool => 1,
@@ -101,7 +101,7 @@ impl AclType {
         }
     }
 
-    /// The spelling of the operator documentation.
+    /// Returns the spelling of the operator documentation.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::F32 => "FLOAT",
@@ -121,12 +121,12 @@ impl AclType {
         }
     }
 
-    /// Whether this is a floating point type.
+    /// Returns whether this is a floating point type.
     pub(crate) const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
     }
 
-    /// The accumulator this type computes in; of a complex number those of its parts.
+    /// Returns the accumulator kind of this type; complex numbers use that of their parts.
     pub(crate) const fn lane(self) -> LaneKind {
         match self {
             Self::F32 | Self::F16 | Self::BF16 | Self::C64 => LaneKind::Single,
@@ -135,9 +135,9 @@ impl AclType {
         }
     }
 
-    /// The type two operands are computed in: the "type deduction rules" of the operator documentation, which are
-    /// those of PyTorch for tensors. `None` when the pair has no common type (unsigned 16 to 64 bits with another
-    /// type, complex with any other).
+    /// Returns the type in which two operands are computed. The rules are the documented "type
+    /// deduction rules", which match PyTorch tensors. Returns `None` without a common type:
+    /// unsigned 16 to 64 bits, or complex, with another type.
     pub(crate) fn promote(self, other: Self) -> Option<Self> {
         if self == other {
             return Some(self);
@@ -149,7 +149,7 @@ impl AclType {
         Some(match (self.is_float(), other.is_float()) {
             (true, true) => match (self, other) {
                 (Self::F64, _) | (_, Self::F64) => Self::F64,
-                // f16 with bf16: neither holds the other, so the common type is f32.
+                // f16 with bf16: neither holds the other's values, so the common type is f32.
                 _ => Self::F32,
             },
             (true, false) => self,
@@ -163,8 +163,8 @@ impl AclType {
         })
     }
 
-    /// Whether a result computed in `self` may be written to an output of type `out`: a float never becomes an
-    /// integer, and only a boolean becomes a boolean.
+    /// Returns whether a result computed in `self` may be written to an output of type `out`. A
+    /// float never becomes an integer, and only a boolean becomes a boolean.
     pub(crate) fn can_cast(self, out: Self) -> bool {
         if self == out {
             return true;
@@ -182,7 +182,7 @@ impl fmt::Display for AclType {
     }
 }
 
-/// `FLOAT, FLOAT16, …` for messages and tables.
+/// Returns the names as `FLOAT, FLOAT16, …` for messages and tables.
 pub(crate) fn list_names(dtypes: &[AclType]) -> String {
     dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
 }

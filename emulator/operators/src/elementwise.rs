@@ -1,23 +1,25 @@
-//! Elementwise kernels: one to three inputs, broadcast to the shape of the output, one value at a time.
+//! Elementwise kernels: one to three inputs, broadcast to the shape of the output.
 //!
-//! Input: views and a function over blocks of lane values. Output: the output view, each element rounded once.
-//! Invariants: a block is read whole before it is written, so an output may be the very same view as an input; tiles
-//! split the output only, so the result does not depend on the number of threads.
+//! Input: views and a function over blocks of lane values. Output: the output view, each element
+//! rounded once. Invariants: a block is read whole before it is written, so an output may be the
+//! same view as an input. Tiles split only the output, so results do not depend on the number of
+//! threads.
 
 use super::Tiles;
 use super::dtype::AclType;
 use super::lane::{BLOCK, Lane, with_lane};
 use super::view::StridedView;
 
-/// Elements one tile covers: a multiple of [`BLOCK`], some tens of microseconds of work.
+/// Elements per tile: a multiple of [`BLOCK`], tens of microseconds of work.
 const TILE: usize = 32 * BLOCK;
 
-/// Splits `0..total` into tiles and calls `body(start, len)` for blocks of at most [`BLOCK`] positions.
+/// Splits `0..total` into tiles and calls `body(start, len)` for blocks of at most [`BLOCK`]
+/// positions.
 pub(crate) fn blocks(tiles: &dyn Tiles, total: usize, body: &(dyn Fn(usize, usize) + Sync)) {
     blocks_with(tiles, total, || (), |(), start, len| body(start, len));
 }
 
-/// As [`blocks`], with buffers that each tile makes once.
+/// Works like [`blocks`], with buffers that each tile creates once.
 pub(crate) fn blocks_with<B>(
     tiles: &dyn Tiles,
     total: usize,
@@ -33,12 +35,12 @@ pub(crate) fn blocks_with<B>(
     });
 }
 
-/// Blocks of as many operands.
+/// Returns one block buffer per operand.
 pub(crate) fn buffers<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
     [[L::default(); BLOCK]; COUNT]
 }
 
-/// `out = f(x)`: `f` rewrites a block in place.
+/// Computes `out = f(x)`; `f` rewrites a block in place.
 pub(crate) fn map1<L: Lane>(tiles: &dyn Tiles, x: &StridedView, out: &StridedView, f: impl Fn(&mut [L]) + Sync) {
     let (x, total) = (x.broadcast_to(out.dims()).collapsed(), out.len());
     let out = out.collapsed();
@@ -49,7 +51,7 @@ pub(crate) fn map1<L: Lane>(tiles: &dyn Tiles, x: &StridedView, out: &StridedVie
     });
 }
 
-/// `out = f(a, b)`: `f` rewrites the block of `a` in place.
+/// Computes `out = f(a, b)`; `f` rewrites the block of `a` in place.
 pub(crate) fn map2<L: Lane>(
     tiles: &dyn Tiles,
     a: &StridedView,
@@ -68,7 +70,7 @@ pub(crate) fn map2<L: Lane>(
     });
 }
 
-/// `out = f(a, b, c)`: `f` rewrites the block of `a` in place.
+/// Computes `out = f(a, b, c)`; `f` rewrites the block of `a` in place.
 pub(crate) fn map3<L: Lane>(
     tiles: &dyn Tiles,
     [a, b, c]: [&StridedView; 3],
@@ -87,7 +89,7 @@ pub(crate) fn map3<L: Lane>(
     });
 }
 
-/// `out = f(values)`, of one value of each view; `finish` rewrites a block of results.
+/// Computes `out = f(values)` from one value of each view; `finish` rewrites a block of results.
 pub(crate) fn map_all<L: Lane, const N: usize>(
     tiles: &dyn Tiles,
     views: [&StridedView; N],
@@ -115,14 +117,14 @@ pub(crate) fn map_all<L: Lane, const N: usize>(
     );
 }
 
-/// Applies `f` to each pair of two blocks.
+/// Applies `f` to each pair of elements, in place in `a`.
 pub(crate) fn zip<L: Lane>(a: &mut [L], b: &[L], f: impl Fn(L, L) -> L) {
     for (x, &y) in a.iter_mut().zip(b) {
         *x = f(*x, y);
     }
 }
 
-/// Applies `f` to each triple of three blocks.
+/// Applies `f` to each triple of elements, in place in `a`.
 pub(crate) fn zip3<L: Lane>(a: &mut [L], b: &[L], c: &[L], f: impl Fn(L, L, L) -> L) {
     for ((x, &y), &z) in a.iter_mut().zip(b).zip(c) {
         *x = f(*x, y, z);
@@ -136,7 +138,7 @@ pub(crate) fn each<L: Lane>(a: &mut [L], f: impl Fn(L) -> L) {
     }
 }
 
-/// `out = condition ? a : b`, converted to the type of `out`.
+/// Computes `out = condition ? a : b`, converted to the type of `out`.
 pub(crate) fn select(
     tiles: &dyn Tiles,
     condition: &StridedView,
@@ -161,7 +163,7 @@ pub(crate) fn select(
     }));
 }
 
-/// `out[i] = value` where `mask[i]` is not zero, converted to the type of `out`.
+/// Sets `out[i] = value` where `mask[i]` is nonzero, converted to the type of `out`.
 pub(crate) fn masked_fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, mask: &StridedView, value: L) {
     let mask = mask.broadcast_to(out.dims()).collapsed();
     let total = out.len();
@@ -180,7 +182,7 @@ pub(crate) fn masked_fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, mask: &
     });
 }
 
-/// `out[i] = value`.
+/// Sets each `out[i] = value`.
 pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, value: L) {
     let total = out.len();
     let out = out.collapsed();
@@ -188,7 +190,7 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, value: L) {
     blocks(tiles, total, &|start, len| L::store(&out, start, &block[..len]));
 }
 
-/// `out = src`, broadcast and converted: an exact copy of the bits when the types agree.
+/// Copies `src` to `out` with broadcast and conversion; equal types copy the exact bits.
 pub(crate) fn copy(tiles: &dyn Tiles, src: &StridedView, out: &StridedView) {
     let (total, source) = (out.len(), src.broadcast_to(out.dims()).collapsed());
     let target = out.collapsed();
@@ -201,7 +203,7 @@ pub(crate) fn copy(tiles: &dyn Tiles, src: &StridedView, out: &StridedView) {
             _ => bits(&|start, len| copy_bits::<u64>(&source, &target, start, len)),
         }
     } else {
-        // The lane of the source holds each of its values; the store to the target rounds once.
+        // The lane of the source holds each of its values exactly; the store rounds once.
         with_lane!(src.dtype(), L => bits(&|start, len| {
             let mut a = [L::default(); BLOCK];
             L::load(&source, start, &mut a[..len]);

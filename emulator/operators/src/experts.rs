@@ -1,8 +1,9 @@
-//! Tokens to the experts of a mixture and back: which experts a token has, its copies in the order of the experts, and their sum.
+//! Routing of tokens to experts and back.
 //!
-//! Input: scores, or rows and the experts they go to. Output: choices, copies of rows, sums of rows.
-//! Invariants: of equal scores the expert of the lower number comes first, and copies of one expert stay in their order; sums are f32, in
-//! the order of a token's choices, and rounded once.
+//! - Input: scores, or rows and their expert ids.
+//! - Output: choices, copies of rows, sums of rows.
+//! - Invariants: of equal scores, the lower expert comes first. Copies for one expert keep their
+//!   order. Sums are f32 in the order of the choices and rounded once.
 
 use super::Tiles;
 use super::lane::Lane;
@@ -11,8 +12,8 @@ use super::order::compare;
 use super::reduce::rows;
 use super::view::StridedView;
 
-/// The `k` greatest of each row's softmax and the experts they are of, both of `k` trailing elements; rows that are `finished` name the
-/// expert behind the last.
+/// Stores the `k` greatest softmax values of each row and their experts. Rows that are `finished`
+/// get the expert number past the last.
 pub(crate) fn choose(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -44,21 +45,21 @@ pub(crate) fn choose(
     });
 }
 
-/// All elements as whole numbers, row-major.
+/// Loads all elements as integers, row-major.
 pub(crate) fn whole(view: &StridedView) -> Vec<i64> {
     let mut values = vec![0i64; view.len()];
     i64::load(&view.collapsed(), 0, &mut values);
     values
 }
 
-/// The places of `keys` in the order of the keys, equal ones in their own.
+/// Sorts positions by key; equal keys keep their order.
 pub(crate) fn sorted_places(keys: &[i64]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..keys.len()).collect();
     places.sort_by_key(|&place| keys[place]);
     places
 }
 
-/// Where each place of an order is in it.
+/// Inverts a permutation.
 pub(crate) fn inverse(order: &[usize]) -> Vec<i64> {
     let mut places = vec![0; order.len()];
     for (at, &place) in order.iter().enumerate() {
@@ -67,30 +68,30 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<i64> {
     places
 }
 
-/// How the copies of rows lie.
+/// Layout of the row copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyLayout {
-    /// One behind the other, the first of them.
+    /// Contiguous copies without gaps, up to the given number.
     Dropless(usize),
-    /// Each expert has as many.
+    /// A fixed number of rows per expert.
     Capacity(usize),
 }
 
-/// Choices dealt out to experts.
 #[derive(Debug)]
 pub(crate) struct DealtChoices {
-    /// Where the copy of each choice is; -1 where it was dropped.
+    /// Position of the copy of each choice; -1 if it was dropped.
     pub(crate) places: Vec<i64>,
-    /// How many choices each expert has.
+    /// Number of choices per expert.
     pub(crate) counts: Vec<i64>,
-    /// The choice of which each copy is, if there is one.
+    /// Choice that each copy comes from.
     pub(crate) copies: Vec<Option<usize>>,
 }
 
-/// Deals choices out to `number` experts, in their order; without room for all, experts keep the first of theirs.
+/// Assigns choices to `number` experts in order. An expert at capacity keeps its first choices.
 ///
 /// # Errors
-/// Names the first expert that there is not. With no `number` all may be, if nothing is dropped.
+/// Names the first expert out of range. If `number` is 0 and nothing is dropped, any expert is
+/// allowed.
 pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<DealtChoices, String> {
     let order = sorted_places(chosen);
     let length = match layout {
@@ -122,7 +123,7 @@ pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<
     Ok(dealt)
 }
 
-/// `out[i] = x[taken[i]]`, and zeros where there is none.
+/// Stores `out[i] = x[taken[i]]`, or zeros without a source.
 ///
 /// # Shapes
 /// `x: [n, h]`, `out: [.., h]`.
@@ -138,19 +139,20 @@ pub(crate) fn place_rows(tiles: &dyn Tiles, x: &StridedView, taken: &[Option<usi
     });
 }
 
-/// A row of a sum: of which rows of `copies` it is made, with which factor each, and which row of `bias` is added to each.
+/// A weighted row of `copies` within a sum, with an optional row of `bias`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowTerm {
-    /// None: nothing of `copies`.
+    /// Row of `copies`, if any.
     pub(crate) row: Option<usize>,
     pub(crate) factor: f32,
     pub(crate) bias: Option<usize>,
 }
 
-/// `out[i] = sum of addends[i] + sum over shares of factor * (copies[row] + bias[row])`.
+/// Computes `out[i] = sum of addends[i] + sum over shares of factor * (copies[row] + bias[row])`.
 ///
 /// # Shapes
-/// `copies: [copies, h]`, `addends: [n, h]` each, `bias: [experts, h]`, `out: [n, h]`; `shares` has `n` lists.
+/// `copies: [copies, h]`, `addends: [n, h]` each, `bias: [experts, h]`, `out: [n, h]`; `shares` has
+/// `n` lists.
 pub(crate) fn combine(
     tiles: &dyn Tiles,
     copies: &StridedView,

@@ -1,8 +1,8 @@
-//! The layout `FRACTAL_NZ` of a matrix: blocks of 16 rows and as many columns as fill 32 bytes, a column of blocks one behind the
-//! other, what the last blocks have more than the matrix zero.
+//! The `FRACTAL_NZ` matrix layout: blocks of 16 rows by 32 bytes, stored column of blocks by column
+//! of blocks. Padding is zero.
 //!
-//! Input and output: the bytes of matrices, one behind the other, in one layout and in the other. Invariant: types of two bytes and
-//! of one alone; those of four have blocks of two widths, by who makes them.
+//! Input and output: the bytes of contiguous matrices in either layout. Invariant: only one-byte
+//! and two-byte types. Producers use different block widths for four-byte types.
 
 use std::ops::Range;
 
@@ -10,17 +10,15 @@ use super::Tiles;
 use super::dtype::AclType;
 use super::raw::MemorySpan;
 
-/// Its code in `aclFormat`.
+/// Code of this format in `aclFormat`.
 pub const FRACTAL_NZ: i32 = 29;
 
-/// Rows of a block.
 const ROWS: usize = 16;
-/// Bytes of a row of a block.
 const ROW_BYTES: usize = 32;
-/// Bytes that a tile unpacks at least.
+/// Minimum number of bytes that a tile unpacks.
 const TILE_BYTES: usize = 64 << 10;
 
-/// The extents of matrices in this layout.
+/// Extents of matrices in `FRACTAL_NZ` layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fractal {
     matrices: usize,
@@ -30,7 +28,7 @@ pub struct Fractal {
 }
 
 impl Fractal {
-    /// Matrices of these dims, if there is such a layout of them.
+    /// Returns the layout of matrices of these dims, if it exists.
     pub fn of(dtype: AclType, dims: &[usize]) -> Option<Self> {
         let (outer, &[rows, columns]) = dims.split_last_chunk::<2>()?;
         let is_blocked = matches!(dtype, AclType::F16 | AclType::BF16 | AclType::I8);
@@ -42,32 +40,31 @@ impl Fractal {
         (is_blocked && bytes <= isize::MAX as usize).then_some(fractal)
     }
 
-    /// Columns of a block.
     const fn width(&self) -> usize {
         ROW_BYTES / self.element_bytes
     }
 
-    /// The dims of the storage behind those of the matrices: columns and rows of blocks, rows and columns of a block.
+    /// Returns the trailing storage dims: block columns, block rows, rows and columns per block.
     pub const fn storage(&self) -> [usize; 4] {
         [self.columns.div_ceil(self.width()), self.rows.div_ceil(ROWS), ROWS, self.width()]
     }
 
-    /// Elements of the storage.
+    /// Returns the number of elements in the storage.
     pub fn storage_len(&self) -> usize {
         self.matrices * self.storage().iter().product::<usize>()
     }
 
-    /// Bytes of the storage.
+    /// Returns the number of bytes in the storage.
     pub fn bytes(&self) -> usize {
         self.storage_len() * self.element_bytes
     }
 
-    /// Bytes of the matrices without padding.
+    /// Returns the number of bytes without padding.
     pub const fn plain_bytes(&self) -> usize {
         self.matrices * self.rows * self.columns * self.element_bytes
     }
 
-    /// For each row of a block that has elements: where it begins in the storage and in the plain matrices, and its bytes.
+    /// Yields storage offset, plain offset and byte count of each row of a block.
     fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let [across, down, ..] = self.storage();
         let (plain, block) = (self.columns * self.element_bytes, down * ROWS * ROW_BYTES);
@@ -81,7 +78,7 @@ impl Fractal {
         })
     }
 
-    /// The elements that lie in `storage` as those of matrices without padding.
+    /// Copies the elements from `storage` to matrices without padding.
     pub fn unpack(&self, tiles: &dyn Tiles, storage: MemorySpan, plain: MemorySpan) {
         let rows = self.matrices * self.rows;
         let each = (TILE_BYTES / (self.columns * self.element_bytes).max(1)).max(1);
@@ -94,7 +91,7 @@ impl Fractal {
         });
     }
 
-    /// The elements of matrices without padding into `storage`; what is beside them becomes 0.
+    /// Copies the elements of matrices without padding to `storage` and zeros the padding.
     pub fn pack(&self, plain: &[u8], storage: MemorySpan) {
         storage.write_run(0, 1, &vec![0u8; self.bytes()]);
         for (stored, start, bytes) in self.pieces(0..self.matrices * self.rows) {
@@ -111,7 +108,7 @@ mod tests {
 
     #[test]
     fn elements_lie_where_the_layout_says() {
-        // Row 17 and column 33 of the second matrix: its third column of blocks, the second row of blocks, row 1, column 1.
+        // Row 17, column 33 of the second matrix: block column 2, block row 1, row 1, column 1.
         let fractal = Fractal::of(AclType::F16, &[2, 20, 40]).unwrap();
         assert_eq!(fractal.storage(), [3, 2, 16, 16]);
         let mut plain: Vec<u8> = vec![0; fractal.plain_bytes()];

@@ -1,10 +1,10 @@
 //! Kernels that address elements through an index tensor.
 //!
-//! Input: a data view, a dim, an index view of integers. Output: gathered elements, a view with elements replaced or added at
-//! the indexed places, or the gradient of a table of which rows were gathered.
-//! Invariants: every index is checked before anything is written; one outside the dim is an error that names its
-//! position, value and legal range, never an access; elements are moved bit for bit; where indices repeat, updates are
-//! applied in index order.
+//! - Input: a data view, a dim, an integer index view.
+//! - Output: gathered elements, a view with elements replaced or added, or the gradient of a lookup
+//!   table.
+//! - Invariants: every index is checked before any write. An error names position, value and legal
+//!   range. Elements are copied bit for bit. Repeated indices apply in index order.
 
 use super::Tiles;
 use super::lane::{Arithmetic, BLOCK, Lane};
@@ -13,16 +13,15 @@ use super::raw::Pod;
 use super::reduce::{rows, rows_with};
 use super::view::StridedView;
 
-/// Whether indices below zero count from the end of the dim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Negative {
-    /// `-1` is the last element.
+    /// Negative indices count from the end of the dim.
     FromTheEnd,
-    /// Below zero is out of range.
+    /// Negative indices are out of range.
     Refused,
 }
 
-/// Evaluates `$body` with `$bits` standing for the unsigned integer as wide as an element of `$view`.
+/// Evaluates `$body` with `$bits` as the unsigned integer of the element width of `$view`.
 macro_rules! with_bits {
     ($view:expr, $bits:ident => $body:expr) => {
         match $view.dtype().size() {
@@ -47,7 +46,7 @@ macro_rules! with_bits {
 }
 pub(crate) use with_bits;
 
-/// The indices as positions in a dim of `extent`.
+/// Returns the indices as positions in a dim of `extent`.
 ///
 /// # Errors
 /// Names the first index out of range.
@@ -66,7 +65,7 @@ pub(crate) fn positions(index: &StridedView, extent: usize, negative: Negative) 
         .collect()
 }
 
-/// Where indices of one number a dim lie among all places of dims of these extents, row-major.
+/// Returns the row-major positions of index tuples within `extents`.
 ///
 /// # Errors
 /// Names the first index out of range.
@@ -84,10 +83,11 @@ pub(crate) fn places(indices: &StridedView, extents: &[usize]) -> Result<Vec<usi
     (0..count).map(place).collect()
 }
 
-/// `out[.., i, ..] = data[.., index[i], ..]` along `dim`; `index` may have any rank, its dims replace `dim` in `out`.
+/// Stores `out[.., i, ..] = data[.., index[i], ..]` along `dim`; the dims of `index` replace `dim`
+/// in `out`.
 ///
 /// # Errors
-/// If an index is outside the dim.
+/// Fails if an index is outside the dim.
 pub(crate) fn select(
     tiles: &dyn Tiles,
     data: &StridedView,
@@ -108,7 +108,7 @@ pub(crate) fn select(
     Ok(())
 }
 
-/// Moves `len` row-major elements from `source` at `from` to `target` at `to`.
+/// Copies `len` row-major elements.
 fn move_run<T: Pod>(source: &StridedView, from: usize, target: &StridedView, to: usize, len: usize) {
     let mut buffer = [T::default(); BLOCK];
     for start in (0..len).step_by(BLOCK) {
@@ -118,8 +118,8 @@ fn move_run<T: Pod>(source: &StridedView, from: usize, target: &StridedView, to:
     }
 }
 
-/// The row-major position in `dims` of the element whose place along `dim` is replaced by `place` and whose other
-/// coordinates are those of position `at` in `shape`.
+/// Returns the row-major position in `dims` of element `at` of `shape`, with the coordinate along
+/// `dim` replaced by `place`.
 fn redirected(shape: &[usize], mut at: usize, dims: &[usize], dim: usize, place: usize) -> usize {
     let (mut position, mut step) = (0, 1);
     for i in (0..shape.len()).rev() {
@@ -131,10 +131,10 @@ fn redirected(shape: &[usize], mut at: usize, dims: &[usize], dim: usize, place:
     position
 }
 
-/// `out[..] = data[.., index[..], ..]`: one index per element of `out`, along `dim`.
+/// Stores `out[..] = data[.., index[..], ..]` along `dim`, with one index per element of `out`.
 ///
 /// # Errors
-/// If an index is outside the dim.
+/// Fails if an index is outside the dim.
 pub(crate) fn gather(
     tiles: &dyn Tiles,
     data: &StridedView,
@@ -146,8 +146,8 @@ pub(crate) fn gather(
     let (flat, target) = (data.collapsed(), out.collapsed());
     let (shape, dims) = (out.dims(), data.dims());
     let inner = shape.last().copied().unwrap_or(1);
-    // Elements of a row lie beside each other in the data as well for as long as their indices count up along the last dim, or
-    // are the same for another one.
+    // Elements are contiguous in the data while indices increase along the last dim, or stay equal
+    // for another dim.
     let step = usize::from(dim + 1 >= shape.len());
     with_bits!(flat, T => rows(tiles, places.len().checked_div(inner).unwrap_or(0), inner, &|row| {
         let mut at = row * inner;
@@ -159,16 +159,16 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// Whether what is put somewhere takes the place of what is there, or is added to it.
+/// Rule for writing to an indexed position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
-    /// The last of a place stays.
+    /// The last value of a position remains.
     Replace,
-    /// All are added, in order.
+    /// All values are added in order.
     Add,
 }
 
-/// `out[i] = data[places[i]]`: rows of as many elements as `out` has for a place, both counted row-major.
+/// Copies rows: `out[i] = data[places[i]]`.
 pub(crate) fn take_rows(tiles: &dyn Tiles, data: &StridedView, places: &[usize], out: &StridedView) {
     let inner = out.len().checked_div(places.len()).unwrap_or(0);
     let (data, out) = (data.collapsed(), out.collapsed());
@@ -177,7 +177,7 @@ pub(crate) fn take_rows(tiles: &dyn Tiles, data: &StridedView, places: &[usize],
     }));
 }
 
-/// `data[places[i]] = values[i]`, or added to it, in the order of the places.
+/// Sets or adds `data[places[i]] = values[i]` in the order of the positions.
 pub(crate) fn put_rows<L: Arithmetic>(data: &StridedView, places: &[usize], values: &StridedView, update: Update) {
     let inner = values.len().checked_div(places.len()).unwrap_or(0);
     let (data, values) = (data.collapsed(), values.collapsed());
@@ -195,10 +195,10 @@ pub(crate) fn put_rows<L: Arithmetic>(data: &StridedView, places: &[usize], valu
     }
 }
 
-/// `data[.., index[i], ..] = source[.., i, ..]` along `dim`, in the order of the indices.
+/// Stores `data[.., index[i], ..] = source[.., i, ..]` along `dim`, in index order.
 ///
 /// # Errors
-/// If an index is outside the dim.
+/// Fails if an index is outside the dim.
 pub(crate) fn copy_at(
     tiles: &dyn Tiles,
     data: &StridedView,
@@ -212,7 +212,7 @@ pub(crate) fn copy_at(
     let outer: usize = data.dims().iter().take(dim).product();
     let inner: usize = data.dims().iter().skip(dim + 1).product();
     let (target, source) = (data.collapsed(), source.collapsed());
-    // One tile owns all updates of an outer block, so repeated indices meet in order.
+    // One tile owns an outer block, so repeated indices apply in order.
     with_bits!(target, T => rows(tiles, outer, places.len() * inner, &|block| {
         for (i, &place) in places.iter().enumerate() {
             let from = (block * places.len() + i) * inner;
@@ -222,13 +222,14 @@ pub(crate) fn copy_at(
     Ok(())
 }
 
-/// One of so many elements: below, single elements are changed where they lie; above, all are read and written in long runs.
+/// If fewer than one in `FEW` elements change, they are updated in place. Otherwise all elements
+/// are read and written.
 const FEW: usize = 16;
 
-/// `out[.., index[..], ..] += source[..]`: one index per element of `source`, along `dim`, in row-major order.
+/// Adds `out[.., index[..], ..] += source[..]` along `dim` in row-major order.
 ///
 /// # Errors
-/// If an index is outside the dim.
+/// Fails if an index is outside the dim.
 pub(crate) fn scatter_add<L: Arithmetic>(
     out: &StridedView,
     dim: usize,
@@ -243,7 +244,7 @@ pub(crate) fn scatter_add<L: Arithmetic>(
     let flat = out.collapsed();
     let slot = |(at, place): (usize, &usize)| redirected(index.dims(), at, out.dims(), dim, *place);
     let slots: Vec<usize> = places.iter().enumerate().map(slot).collect();
-    // What is added to an element is summed apart from it, in the order of the index, so that it is rounded once.
+    // Additions to one element are summed first, in index order, and rounded once.
     if slots.len() < out.len() / FEW {
         let mut order: Vec<usize> = (0..slots.len()).collect();
         order.sort_by_key(|at| slots[*at]);
@@ -264,11 +265,11 @@ pub(crate) fn scatter_add<L: Arithmetic>(
     Ok(())
 }
 
-/// `out[.., index[..], ..] = combine(it, value)`: one index per value, along `dim`, in row-major order; values are those of the
-/// leading corner of `source` that the index covers, or all the same.
+/// Sets `out[.., index[..], ..] = combine(it, value)` along `dim` in row-major order. Values come
+/// from the leading corner of `source` that the index covers, or are all equal.
 ///
 /// # Errors
-/// If an index is outside the dim.
+/// Fails if an index is outside the dim.
 pub(crate) fn scatter<L: Lane>(
     out: &StridedView,
     dim: usize,
@@ -292,10 +293,10 @@ pub(crate) fn scatter<L: Lane>(
     Ok(())
 }
 
-/// `data[i]` for each `i` where `mask` is not zero, both row-major, taken from `source` one behind the other.
+/// Replaces each `data[i]` with nonzero `mask[i]` by the next element of `source`.
 ///
 /// # Errors
-/// If `source` has fewer elements than the mask lets in.
+/// Fails if `source` has too few elements.
 pub(crate) fn fill_from(data: &StridedView, mask: &StridedView, source: &StridedView) -> Result<(), String> {
     let mut lets_in = vec![0i64; data.len()];
     i64::load(&mask.broadcast_to(data.dims()).collapsed(), 0, &mut lets_in);
@@ -310,10 +311,10 @@ pub(crate) fn fill_from(data: &StridedView, mask: &StridedView, source: &Strided
     Ok(())
 }
 
-/// `out[.., index[i], ..] += scale(source[.., i, ..])` along `dim`, in the order of the indices.
+/// Adds `out[.., index[i], ..] += scale(source[.., i, ..])` along `dim`, in index order.
 ///
 /// # Errors
-/// If an index is outside the dim.
+/// Fails if an index is outside the dim.
 pub(crate) fn add_at<L: Arithmetic>(
     tiles: &dyn Tiles,
     out: &StridedView,
@@ -342,21 +343,20 @@ pub(crate) fn add_at<L: Arithmetic>(
     Ok(())
 }
 
-/// What [`embedding_grad`] makes of the sum of a row that was gathered several times.
+/// Treatment of table rows that were gathered several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frequency {
-    /// It stays as it is.
+    /// The gradient sum stays unchanged.
     Ignored,
-    /// It is divided by how often.
+    /// The gradient sum is divided by the number of uses.
     Divides,
 }
 
-/// `out[index[i], ..] = sum of grad[i, ..]` over all `i`, in their order, zeros where there are none and in the row `padding`.
-///
-/// Sums are f32 and rounded once. Every row of `out` is written by one tile.
+/// Computes `out[index[i], ..] = sum of grad[i, ..]` over all `i` in order. Rows without a gradient
+/// and the row `padding` are zeros. Sums are f32 and rounded once.
 ///
 /// # Errors
-/// If an index is outside the rows of `out`.
+/// Fails if an index is outside the rows of `out`.
 pub(crate) fn embedding_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -367,7 +367,7 @@ pub(crate) fn embedding_grad(
 ) -> Result<(), String> {
     let (extent, inner) = (out.dims()[0], out.dims()[1]);
     let places = positions(index, extent, Negative::Refused)?;
-    // Where the gradients of each row begin in `order`, which has them by row and then in their order.
+    // `order` holds gradient numbers sorted by row; `starts` is the first position of each row.
     let mut starts = vec![0usize; extent + 1];
     places.iter().for_each(|&place| starts[place + 1] += 1);
     for row in 0..extent {

@@ -1,10 +1,10 @@
-//! Lanes: the number types kernels compute in, and the conversions between them and the element types of tensors.
+//! Lanes: the number types of kernel arithmetic, and conversions from and to tensor element types.
 //!
-//! Input: a [`StridedView`] of any element type and a range of row-major positions. Output: values of `f32`, `f64` or `i64`,
-//! and back, rounded once (to nearest, ties to even) when stored.
-//! Invariants: f16 and bf16 are widened exactly and computed in f32; integers and booleans are computed in i64 and
-//! truncated when stored, so that they wrap as on the card; a float stored to an integer truncates towards zero,
-//! saturates, and turns NaN into 0.
+//! - Input: a [`StridedView`] and a range of row-major positions.
+//! - Output: values of `f32`, `f64` or `i64`; stores round once (to nearest, ties to even).
+//! - Invariants: f16 and bf16 widen exactly to f32. Integers and booleans use i64 and are truncated
+//!   when stored, so they wrap as on the device. A float stored to an integer truncates towards
+//!   zero and saturates; NaN becomes 0.
 
 use std::cell::RefCell;
 
@@ -16,15 +16,14 @@ use super::raw::Pod;
 use super::view::StridedView;
 use crate::simd::isa::dispatched;
 
-/// Elements converted at a time: small enough for the first-level cache, large enough to vectorise.
+/// Elements per conversion: fits the first-level cache, large enough to vectorise.
 pub(crate) const BLOCK: usize = 1024;
 
 thread_local! {
-    /// 16-bit numbers between memory and lanes. Kept, as to clear room for them would cost as much as to convert them.
+    /// Buffer of 16-bit numbers. It is reused, because clearing costs as much as converting.
     static HALVES: RefCell<[u16; BLOCK]> = const { RefCell::new([0; BLOCK]) };
 }
 
-/// Calls `convert` with the 16-bit elements of a view and the part of `out` they belong to, block by block.
 fn load_halves(view: &StridedView, start: usize, out: &mut [f32], convert: impl Fn(&mut [u16], &mut [f32])) {
     HALVES.with_borrow_mut(|halves| {
         for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
@@ -35,7 +34,6 @@ fn load_halves(view: &StridedView, start: usize, out: &mut [f32], convert: impl 
     });
 }
 
-/// Stores the 16-bit elements that `convert` makes of the values, block by block.
 fn store_halves(view: &StridedView, start: usize, values: &[f32], convert: impl Fn(&[f32], &mut [u16])) {
     HALVES.with_borrow_mut(|halves| {
         for (i, chunk) in values.chunks(BLOCK).enumerate() {
@@ -46,25 +44,20 @@ fn store_halves(view: &StridedView, start: usize, values: &[f32], convert: impl 
     });
 }
 
-/// A number type kernels compute in.
+/// A number type of kernel arithmetic.
 pub(crate) trait Lane: Copy + Default + PartialOrd + Send + Sync + std::fmt::Debug + 'static {
-    /// Reads the row-major elements from `start` on, converted from any element type.
+    /// Reads row-major elements from `start` on, converted from any element type.
     fn load(view: &StridedView, start: usize, out: &mut [Self]);
-    /// Writes the row-major elements from `start` on, converted to any element type.
+    /// Writes row-major elements from `start` on, converted to any element type.
     fn store(view: &StridedView, start: usize, values: &[Self]);
-    /// One for true, zero for false.
     fn from_bool(value: bool) -> Self;
-    /// Converts a host scalar.
     fn from_f64(value: f64) -> Self;
-    /// Converts a host scalar.
     fn from_i64(value: i64) -> Self;
-    /// Whether the value is not a number; always false for integers.
     fn is_nan(self) -> bool;
-    /// The value as the type `dtype` would hold it; the identity for types that hold every value of the lane.
+    /// Rounds the value as type `dtype` would.
     fn rounded(self, dtype: AclType) -> Self;
 }
 
-/// Loads elements of `T` through a small buffer and converts each.
 fn load_through<T: Pod, L>(view: &StridedView, start: usize, out: &mut [L], convert: impl Fn(T) -> L) {
     let mut buffer = [T::default(); BLOCK];
     for (i, chunk) in out.chunks_mut(BLOCK).enumerate() {
@@ -76,7 +69,6 @@ fn load_through<T: Pod, L>(view: &StridedView, start: usize, out: &mut [L], conv
     }
 }
 
-/// Converts each value to `T` through a small buffer and stores it.
 fn store_through<T: Pod, L: Copy>(view: &StridedView, start: usize, values: &[L], convert: impl Fn(L) -> T) {
     let mut buffer = [T::default(); BLOCK];
     for (i, chunk) in values.chunks(BLOCK).enumerate() {
@@ -88,7 +80,7 @@ fn store_through<T: Pod, L: Copy>(view: &StridedView, start: usize, values: &[L]
     }
 }
 
-/// The arms of a load or a store that are plain numeric conversions.
+/// Match arms that are plain numeric conversions.
 macro_rules! numeric {
     ($call:ident, $view:expr, $start:expr, $data:expr, $lane:ty; $($special:tt)*) => {
         match $view.dtype() {
@@ -179,7 +171,8 @@ dispatched! {
     }
 }
 
-/// The bits of the nearest bf16, ties to even; NaN stays a quiet NaN. Branch-free so that it vectorises.
+/// Returns the bits of the nearest bf16, ties to even; NaN stays quiet. Branch-free so that loops
+/// vectorise.
 #[inline(always)]
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -187,9 +180,9 @@ fn bf16_bits(value: f32) -> u16 {
     if value.is_nan() { (bits >> 16) as u16 | 0x40 } else { rounded }
 }
 
-/// The neighbour towards zero of a number that f32 does not hold, with its last bit set where it was not: rounding that to 16
-/// bits is rounding the number itself, once. Conversions of wider numbers that go by f32 round twice, and those of the `half`
-/// crate look at the upper half of the bits alone.
+/// Rounds an inexact value towards zero and sets the last bit. Rounding the result to 16 bits then
+/// equals one rounding of `value`. Going through plain f32 would round twice, and the `half` crate
+/// inspects only the upper half of the bits.
 fn sticky(value: f64) -> f32 {
     let near = value as f32;
     if f64::from(near) == value || !near.is_finite() {
@@ -199,12 +192,12 @@ fn sticky(value: f64) -> f32 {
     f32::from_bits((near.to_bits() - u32::from(beyond)) | 1)
 }
 
-/// As [`sticky`], of a whole number.
+/// Applies [`sticky`] to an integer.
 fn sticky_whole(value: i64) -> f32 {
     let shift = 38 - value.unsigned_abs().leading_zeros().min(38);
     let kept = value >> shift;
     let lost = i64::from(kept << shift != value);
-    // At most 27 bits are left, so that what follows rounds nothing that counts before the last of them.
+    // At most 27 bits remain, so the conversion to f64 is exact.
     sticky((kept | lost) as f64) * (1u64 << shift) as f32
 }
 
@@ -312,13 +305,10 @@ impl Lane for i64 {
 
 /// Arithmetic of a lane: wrapping for integers.
 pub(crate) trait Arithmetic: Lane {
-    /// `self + other`.
     fn plus(self, other: Self) -> Self;
-    /// `self - other`.
     fn minus(self, other: Self) -> Self;
-    /// `self * other`.
     fn times(self, other: Self) -> Self;
-    /// `self / other`; integers divide towards zero, and by zero give zero.
+    /// Divides; integers divide towards zero, and division by zero gives zero.
     fn over(self, other: Self) -> Self;
 }
 
@@ -355,7 +345,7 @@ impl Arithmetic for i64 {
     }
 }
 
-/// Evaluates `$body` with `$lane` standing for the lane type of `$dtype`.
+/// Evaluates `$body` with `$lane` as the lane type of `$dtype`.
 macro_rules! with_lane {
     ($dtype:expr, $lane:ident => $body:expr) => {
         match $dtype.lane() {
@@ -408,7 +398,7 @@ mod tests {
 
     #[test]
     fn wide_numbers_are_rounded_to_16_bits_once() {
-        // Above the middle of two neighbours by less than f32 tells, and by less than the upper half of the bits.
+        // Values above a midpoint by less than f32, or than the upper half of f64, can represent.
         for (value, half, brain) in [
             (1.0 + 2f64.powi(-11) + 2f64.powi(-40), 1.0 + 2f64.powi(-10), 1.0),
             (1.0 + 2f64.powi(-8) + 2f64.powi(-40), 1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-7)),

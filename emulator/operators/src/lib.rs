@@ -1,14 +1,14 @@
-//! The operators of CANN on the CPU: the rules of each, and their arithmetic over strided memory.
+//! CPU implementations of the CANN operators, over strided memory.
 //!
-//! Input: views of memory and host attributes. Output: the operator's output views, or a refusal that names the parameter.
-//! Layers, each using those above it: [`dtype`] and [`raw`]; [`fractal`]; [`view`], `lane` and `math`; the kernels (`elementwise`,
-//! `matmul`, `quantize`, `weight_quantize`, `attention`, `norm`, `rotary`, `reduce`, `order`, `index`, `distinct`, `experts`,
-//! `dispatch`, `remap`, `resample`, `convolution`, `deformable`, `window`, `channel_norm`, `distance`, `loss`, `ctc`, `random`,
-//! `optimizer`); and [`operator`], which holds one row per aclnn operator (what it accepts, where that is documented) and the plan
-//! that ends in a kernel. Beside them: [`combine`], the arithmetic of collectives, and [`limits`], what this host can do at most.
-//! Invariants: nothing here sees the C ABI, a stream or a thread; results do not depend on how many threads run the
-//! tiles; f16 and bf16 accumulate in f32 and are rounded once.
-//! Not here: clocks, races, memory accounting, and operators without a row, which the ABI refuses by name.
+//! - Input: memory views and host attributes.
+//! - Output: the output views of the operator, or an error that names the parameter.
+//! - Layers, bottom up: [`dtype`], [`raw`] and [`fractal`]; [`view`], `lane` and `math`; the
+//!   kernels; [`operator`]. The last has one row per aclnn operator, with its documented rules and
+//!   the plan that calls kernels. [`combine`] has the arithmetic of collectives, [`limits`] the
+//!   limits of this host.
+//! - Invariants: this crate uses no C ABI, stream or thread. Results do not depend on the number of
+//!   threads. f16 and bf16 accumulate in f32 and are rounded once.
+//! - Not here: clocks, races, memory accounting. The ABI rejects operators without a row.
 
 mod attention;
 mod channel_norm;
@@ -49,13 +49,12 @@ pub mod view;
 mod weight_quantize;
 mod window;
 
-/// Something that runs independent tiles, in any order and on any threads.
+/// An executor of independent tiles, in any order and on any threads.
 pub trait Tiles: Sync {
-    /// Calls `tile(i)` for each `i` in `0..count` and returns when all are done.
+    /// Calls `tile(i)` for each `i` in `0..count` and returns when all calls have finished.
     fn run(&self, count: usize, tile: &(dyn Fn(usize) + Sync));
 }
 
-/// Runs tiles one after the other on the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Serial;
 
@@ -75,7 +74,7 @@ mod tests {
     use super::view::{StridedView, contiguous_strides};
     use super::*;
 
-    /// Runs tiles on some threads, last tile first.
+    /// Runs tiles on several threads, last tile first.
     pub(crate) struct Threads(pub(crate) usize);
 
     impl Tiles for Threads {

@@ -1,11 +1,12 @@
-//! What this machine can do at most: the rates that measured times are held against.
+//! Hardware limits of this machine, as reference for measured times.
 //!
-//! Input: a number of threads and a time to spend. Output: [`Limits`]: bandwidth of memory and peak rates of arithmetic,
-//! all threads together, each the best of several passes.
-//! Invariants: the threads are started once and make every pass together, a barrier before and after it; each touches its
-//! own part of buffers that are several times larger than the caches; arithmetic runs in registers, in more independent
-//! chains than its latency takes.
-//! Does not: know operators, cards or collectives.
+//! - Input: a number of threads and a time budget.
+//! - Output: [`Limits`], memory bandwidth and peak arithmetic rates of all threads together. Each
+//!   rate is the best of several passes.
+//! - Invariants: all threads run each pass together between barriers. Each thread uses its own part
+//!   of buffers much larger than the caches. Arithmetic stays in registers, with enough independent
+//!   chains to hide latency.
+//! - Not here: operators, cards, collectives.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,39 +16,39 @@ use crate::simd::buffer::AlignedBuffer;
 use crate::simd::isa::{Isa, isa};
 use crate::simd::rates;
 
-/// Elements of each of the three buffers, over all threads: 128 MiB.
+/// Elements per buffer over all threads: 128 MiB.
 const BUFFER_LEN: usize = 32 << 20;
-/// Fewest passes of a measurement.
+/// Minimum number of passes.
 const LEAST_PASSES: usize = 3;
-/// Steps of each chain in a pass of arithmetic: some milliseconds.
+/// Steps per arithmetic chain and pass: a few milliseconds.
 const CHAIN_STEPS: usize = 1_000_000;
 
-/// Rates of this machine, of all measured threads together.
+/// Rates of this machine, for all measured threads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The instruction set in use.
+    /// Instruction set in use.
     pub isa: Isa,
-    /// Threads that ran.
+    /// Number of threads that ran.
     pub threads: usize,
-    /// Bytes a second of reading memory.
+    /// Bandwidth of memory reads, in bytes per second.
     pub read_bytes_per_s: f64,
-    /// Bytes a second of copying memory: the bytes read and the bytes written, each counted once.
+    /// Bandwidth of memory copies in bytes per second; bytes read and written count once each.
     pub copy_bytes_per_s: f64,
-    /// Bytes a second of `a[i] = b[i] + s * c[i]` in f32, counted as STREAM does: two reads and a write, whether or not the
-    /// caches also read what is written.
+    /// Bandwidth of the f32 triad `a[i] = b[i] + s * c[i]` in bytes per second. As in STREAM, two
+    /// reads and one write are counted, even if caches also read the target.
     pub triad_bytes_per_s: f64,
-    /// Operations a second of multiply-adds of f32, two each.
+    /// Peak rate of f32 multiply-adds, in operations per second (two each).
     pub peak_f32_flops: f64,
-    /// Operations a second of multiply-adds of bf16 into f32, two each: that of the instruction for pairs where the
-    /// instruction set in use has it, else the rate of f32.
+    /// Peak rate of bf16 multiply-adds into f32, in operations per second (two each). Without an
+    /// instruction for bf16 pairs, this is the f32 rate.
     pub peak_bf16_flops: f64,
 }
 
-/// Measures on `threads` threads at once, for about `budget` beside the time it takes to touch the buffers.
+/// Measures `threads` threads at once, for about `budget` plus the time to touch the buffers.
 ///
 /// # Panics
-/// If `threads` is 0, or the operating system refuses a thread or memory.
+/// Panics if `threads` is 0, or the operating system refuses a thread or memory.
 #[must_use]
 pub fn measure(threads: usize, budget: Duration) -> Limits {
     assert!(threads > 0, "a measurement needs a thread");
@@ -60,12 +61,12 @@ pub fn measure(threads: usize, budget: Duration) -> Limits {
     })
 }
 
-/// Threads that measure together. The first one holds the clock.
+/// Threads that measure together; the first thread reads the clock.
 struct Team {
     barrier: Barrier,
     again: AtomicBool,
     threads: usize,
-    /// The time of one measurement.
+    /// Time for one measurement.
     share: Duration,
 }
 
@@ -98,7 +99,7 @@ impl Team {
         }
     }
 
-    /// The shortest of several passes that all threads make together. Only the first thread's answer counts.
+    /// Returns the shortest of several joint passes. Only the result of the first thread counts.
     fn best(&self, is_first: bool, pass: &mut dyn FnMut()) -> Duration {
         let (mut best, mut spent, mut passes) = (Duration::MAX, Duration::ZERO, 0);
         loop {
@@ -111,7 +112,7 @@ impl Team {
             if is_first {
                 self.again.store(passes < LEAST_PASSES || spent < self.share, Ordering::Relaxed);
             }
-            // What was stored is seen by all, and stored again only after two more barriers.
+            // Threads read `again` here; the first thread writes it only after two more barriers.
             self.barrier.wait();
             if !self.again.load(Ordering::Relaxed) {
                 return best;

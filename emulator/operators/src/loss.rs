@@ -1,9 +1,9 @@
-//! Cross-entropy of rows of scores against one label each, and its gradient.
+//! Cross-entropy of score rows against one label each, and its gradient.
 //!
-//! Input: scores `[rows, classes]`, labels `[rows]`, maybe a weight per class. Output: a loss, the logarithms of the
-//! probabilities, or the gradient of the scores.
-//! Invariants: rows are computed in f32 and rounded once; losses are added in the order of the rows; a row whose label is
-//! ignored counts for nothing; every label is checked before anything is written.
+//! - Input: scores `[rows, classes]`, labels `[rows]`, optional weight per class.
+//! - Output: a loss, log probabilities, or the gradient of the scores.
+//! - Invariants: rows use f32 and are rounded once. Losses add up in row order. Rows with an
+//!   ignored label do not count. Every label is checked before any write.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,27 +13,25 @@ use super::math;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// How the losses of the rows become the result.
+/// Reduction of the row losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
-    /// Each is a result.
     None,
     Sum,
-    /// Their sum over that of the weights of their labels.
+    /// Sum of the losses, divided by the sum of the label weights.
     Mean,
 }
 
-/// The class of a row and its weight.
 #[derive(Clone, Copy, Debug)]
 struct Label {
     class: usize,
     weight: f32,
 }
 
-/// The labels of all rows; `None` for those that are ignored.
+/// Returns the labels of all rows; `None` if ignored.
 ///
 /// # Errors
-/// Names the first label that is no class.
+/// Names the first label that is not a class.
 fn labels(
     target: &StridedView,
     weight: Option<&StridedView>,
@@ -56,16 +54,15 @@ fn labels(
     raw.iter().enumerate().map(label).collect()
 }
 
-/// The sum of the weights of all labels.
 fn total_weight(labels: &[Option<Label>]) -> f32 {
     let weights: Vec<f32> = labels.iter().map(|label| label.map_or(0.0, |label| label.weight)).collect();
     math::sum(&weights)
 }
 
-/// The loss of `scores` and the logarithms of the probabilities: `loss = -weight * log_probability[label]`.
+/// Computes the loss `-weight * log_probability[label]` of `scores`, and the log probabilities.
 ///
 /// # Errors
-/// If a label is neither a class nor ignored.
+/// Fails if a label is neither a class nor ignored.
 pub(crate) fn cross_entropy(
     tiles: &dyn Tiles,
     scores: &StridedView,
@@ -97,7 +94,8 @@ pub(crate) fn cross_entropy(
     Ok(())
 }
 
-/// The loss of rows of scores against a distribution each, `-sum(y * log(softmax(x)))`, and the gradient `softmax(x) - y`.
+/// Computes the loss of score rows against one distribution each, `-sum(y * log(softmax(x)))`, and
+/// the gradient `softmax(x) - y`.
 pub(crate) fn between_distributions(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -122,10 +120,10 @@ pub(crate) fn between_distributions(
     });
 }
 
-/// The loss of logarithms of probabilities, and the sum of the weights of the labels: `loss = -weight * log_probability[label]`.
+/// Computes the loss `-weight * log_probability[label]`, and the sum of the label weights.
 ///
 /// # Errors
-/// If a label is neither a class nor ignored.
+/// Fails if a label is neither a class nor ignored.
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
     (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
@@ -152,11 +150,11 @@ pub(crate) fn negative_log_likelihood(
     Ok(())
 }
 
-/// The gradient of the logarithms in [`negative_log_likelihood`]: `-weight * grad` at the label of each row, 0 elsewhere; of a
-/// mean over `total`, the sum of the weights.
+/// Computes the gradient of [`negative_log_likelihood`]: `-weight * grad` at the label of each row,
+/// 0 elsewhere. For a mean, the gradient is divided by `total`, the sum of the weights.
 ///
 /// # Errors
-/// If a label is neither a class nor ignored.
+/// Fails if a label is neither a class nor ignored.
 pub(crate) fn negative_log_likelihood_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -184,10 +182,11 @@ pub(crate) fn negative_log_likelihood_grad(
     Ok(())
 }
 
-/// The gradient of the scores of [`cross_entropy`], of that of its loss: `weight * grad * (probability - [is the label])`.
+/// Computes the score gradient of [`cross_entropy`]: `weight * grad * (probability - [is the
+/// label])`.
 ///
 /// # Errors
-/// If a label is neither a class nor ignored.
+/// Fails if a label is neither a class nor ignored.
 pub(crate) fn cross_entropy_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,

@@ -1,34 +1,32 @@
-//! Arithmetic over blocks of f32: the exponential and what is made of it, sums, maxima.
+//! Arithmetic over blocks of f32: exponentials, activations, sums, maxima.
 //!
-//! Input: blocks of values. Output: mostly the same block with the results. Each function is compiled for every instruction set
-//! and gives the same bits on all of them: nothing is fused, and sums are taken in a fixed number of lanes.
-//! Invariants: [`exp`] is within 1 unit in the last place over the whole range, subnormal results included, and keeps NaN
-//! and infinities as the definition has them; the activations add the roundings of the operations they name.
-//! Does not: read tensors (see [`crate::lane`]).
+//! Input: blocks of values. Output: usually the same block with the results. Invariants: all
+//! instruction sets give the same bits; nothing is fused, and sums use a fixed number of lanes.
+//! [`exp`] is within 1 ulp over the whole range, including subnormals, NaN and infinities. Not
+//! here: tensors (see [`crate::lane`]).
 
 use std::ops::Range;
 
 use crate::simd::isa::dispatched;
 
-/// Partial results kept side by side: as many as the widest vector holds, so that every instruction set reduces in the
-/// same order.
+/// Number of parallel partial results: the widest vector, so that all instruction sets reduce in
+/// the same order.
 const WIDTH: usize = 16;
 
-/// `e^x`.
+/// Computes `e^x`.
 ///
-/// `x = n ln 2 + r` with whole `n` and `|r| <= ln(2) / 2`; then `e^x = 2^n e^r`. The product of `n` and the upper part of
-/// ln 2 is exact, for that part has 10 bits and `n` has 8. `e^r` is `1 + r + r^2 p(r)` with the polynomial of Cephes
-/// (`expf.c`), whose error is below 2^-26. The power of two is applied in two factors, so that results below the normal
-/// range are rounded once and those above it become infinite.
+/// `x = n ln 2 + r` with integer `n` and `|r| <= ln(2) / 2`, so `e^x = 2^n e^r`. The product of `n`
+/// and the upper part of ln 2 is exact: the part has 10 bits and `n` has 8. `e^r` is `1 + r + r^2
+/// p(r)` with the Cephes polynomial (`expf.c`), error below 2^-26. The power of two is applied in
+/// two factors. Subnormal results are rounded once, and larger results become infinite.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
-    /// e^x is 0 below the first and infinite above the second.
+    /// Below the first bound e^x is 0; above the second it is infinite.
     const RANGE: (f32, f32) = (-104.0, 89.0);
-    /// ln 2 in two parts.
     const LN_2: (f32, f32) = (0.693_359_4, -2.121_944_4e-4);
-    /// Added to a number of few bits, it leaves the nearest whole number in the lowest bits.
+    /// Adding this constant puts the nearest integer into the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    // Written so that NaN passes.
+    // These comparisons keep NaN.
     let x = if x < RANGE.0 { RANGE.0 } else { x };
     let x = if x > RANGE.1 { RANGE.1 } else { x };
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
@@ -43,7 +41,7 @@ fn exponential(x: f32) -> f32 {
     (p * (r * r) + r + 1.0) * power(n >> 1) * power(n - (n >> 1))
 }
 
-/// Combines the lanes in pairs. Written with arrays of known sizes, which stay in registers.
+/// Combines the lanes pairwise. Fixed-size arrays stay in registers.
 #[inline(always)]
 fn folded(lanes: [f32; WIDTH], with: impl Fn(f32, f32) -> f32) -> f32 {
     let eight: [f32; 8] = std::array::from_fn(|i| with(lanes[i], lanes[i + 8]));
@@ -52,7 +50,6 @@ fn folded(lanes: [f32; WIDTH], with: impl Fn(f32, f32) -> f32) -> f32 {
 }
 
 dispatched! {
-    /// `e^x` of each.
     pub(crate) fn exp(values: &mut [f32]) {
         for value in values {
             *value = exponential(*value);
@@ -61,7 +58,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// `e^(x - shift)` of each; gives their sum.
+    /// Replaces each value by `e^(x - shift)` and returns the sum.
     pub(crate) fn exp_shifted(values: &mut [f32], shift: f32) -> f32 {
         let mut sums = [0f32; WIDTH];
         let mut chunks = values.chunks_exact_mut(WIDTH);
@@ -80,7 +77,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// `e^(x * scale - shift) * factor` of each.
+    /// Replaces each value by `e^(x * scale - shift) * factor`.
     pub(crate) fn exp_scaled(values: &mut [f32], scale: f32, shift: f32, factor: f32) {
         for value in values {
             *value = exponential(*value * scale - shift) * factor;
@@ -89,8 +86,8 @@ dispatched! {
 }
 
 dispatched! {
-    /// The gradients of what a softmax is taken of, times `scale`, of those of its results, in `grads`: `total` is the sum of the
-    /// products of all results of the row with their gradients.
+    /// Turns gradients of softmax results into gradients of the input, times `scale`. `total` is
+    /// the dot product of results and gradients.
     pub(crate) fn softmax_grad(grads: &mut [f32], results: &[f32], total: f32, scale: f32) {
         for (grad, result) in grads.iter_mut().zip(results) {
             *grad = result * (*grad - total) * scale;
@@ -99,7 +96,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// The greatest value that is a number; minus infinity if there is none.
+    /// Returns the greatest value that is not NaN, or minus infinity.
     pub(crate) fn greatest(values: &[f32]) -> f32 {
         let pick = |a: f32, b: f32| if b > a { b } else { a };
         let mut best = [f32::NEG_INFINITY; WIDTH];
@@ -134,7 +131,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Sum of the squares.
     pub(crate) fn sum_of_squares(values: &[f32]) -> f32 {
         let mut sums = [0f32; WIDTH];
         let chunks = values.chunks_exact(WIDTH);
@@ -152,7 +148,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Sum of the products of pairs.
     pub(crate) fn dot(values: &[f32], others: &[f32]) -> f32 {
         let mut sums = [0f32; WIDTH];
         let (chunks, rest) = (values.chunks_exact(WIDTH), values.len() / WIDTH * WIDTH);
@@ -170,7 +165,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds each pair, into `values`.
     pub(crate) fn add(values: &mut [f32], others: &[f32]) {
         for (value, other) in values.iter_mut().zip(others) {
             *value += other;
@@ -179,7 +173,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds the product of each pair of others, into `values`.
+    /// Adds `first[i] * second[i]` to `values[i]`.
     pub(crate) fn add_products(values: &mut [f32], first: &[f32], second: &[f32]) {
         for ((value, first), second) in values.iter_mut().zip(first).zip(second) {
             *value += first * second;
@@ -188,7 +182,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Multiplies each pair, into `values`.
     pub(crate) fn multiply(values: &mut [f32], others: &[f32]) {
         for (value, other) in values.iter_mut().zip(others) {
             *value *= other;
@@ -197,7 +190,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Subtracts `by` from each.
     pub(crate) fn subtract(values: &mut [f32], by: f32) {
         for value in values {
             *value -= by;
@@ -206,7 +198,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Divides each by `by`.
     pub(crate) fn divide(values: &mut [f32], by: f32) {
         for value in values {
             *value /= by;
@@ -215,7 +206,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Multiplies each by `by`.
     pub(crate) fn scale(values: &mut [f32], by: f32) {
         for value in values {
             *value *= by;
@@ -224,7 +214,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds `by` times each other to each.
+    /// Adds `others[i] * by` to `values[i]`.
     pub(crate) fn add_scaled(values: &mut [f32], others: &[f32], by: f32) {
         for (value, other) in values.iter_mut().zip(others) {
             *value += other * by;
@@ -232,30 +222,28 @@ dispatched! {
     }
 }
 
-/// Whether `wanted` holds for one of the values. Counted in blocks, which vectorises, where a search would not.
+/// Returns whether `wanted` holds for any value. Counts per block, because counting vectorises.
 #[inline(always)]
 fn has(values: &[f32], wanted: impl Fn(f32) -> bool) -> bool {
     values.chunks(16 * WIDTH).any(|chunk| chunk.iter().map(|value| u32::from(wanted(*value))).sum::<u32>() > 0)
 }
 
 dispatched! {
-    /// Whether all are numbers and not infinite.
     pub(crate) fn are_finite(values: &[f32]) -> bool {
-        /// All ones in what is not finite.
+        /// Exponent bits that are all set in infinity and NaN.
         const EXPONENT: u32 = f32::INFINITY.to_bits();
         !has(values, |value| value.to_bits() & EXPONENT == EXPONENT)
     }
 }
 
 dispatched! {
-    /// Whether one is zero.
     pub(crate) fn has_zero(values: &[f32]) -> bool {
         has(values, |value| value == 0.0)
     }
 }
 
 dispatched! {
-    /// From the first to past the last zero byte, and how many there are.
+    /// Returns the range from the first to the last zero byte, and the number of zero bytes.
     pub(crate) fn zeros(bytes: &[u8]) -> (Range<usize>, usize) {
         const CHUNK: usize = 64;
         let (mut first, mut end, mut count) = (bytes.len(), 0, 0);
@@ -274,7 +262,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// `value * factor * scale` of each value and its own scale.
+    /// Replaces each value by `value * factor * scale`, with its own scale.
     pub(crate) fn normalise(values: &mut [f32], factor: f32, scales: &[f32]) {
         for (value, scale) in values.iter_mut().zip(scales) {
             *value = *value * factor * scale;
@@ -283,8 +271,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Turns each pair `(a[i], b[i])` by the angle of which the cosines and sines are given: those of `a` first, then those
-    /// of `b`.
+    /// Rotates each pair `(a[i], b[i])`; cosines and sines are given for `a`, then for `b`.
     pub(crate) fn turn(a: &mut [f32], b: &mut [f32], cosines: (&[f32], &[f32]), sines: (&[f32], &[f32])) {
         let angles = cosines.0.iter().zip(cosines.1).zip(sines.0.iter().zip(sines.1));
         for ((a, b), ((cos_a, cos_b), (sin_a, sin_b))) in a.iter_mut().zip(b.iter_mut()).zip(angles) {
@@ -294,7 +281,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// `1 / (1 + e^-x)` of each.
     pub(crate) fn sigmoid(values: &mut [f32]) {
         for value in values {
             *value = 1.0 / (1.0 + exponential(-*value));
@@ -303,7 +289,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// `x * sigmoid(x)` of each.
     pub(crate) fn silu(values: &mut [f32]) {
         for value in values {
             *value /= 1.0 + exponential(-*value);
@@ -311,7 +296,7 @@ dispatched! {
     }
 }
 
-/// The sigmoid of a value and the derivative of `x * sigmoid(x)` there.
+/// Returns the sigmoid of `x`, and the derivative of `x * sigmoid(x)`.
 #[inline(always)]
 fn silu_slope(x: f32) -> (f32, f32) {
     let share = 1.0 / (1.0 + exponential(-x));
@@ -319,7 +304,7 @@ fn silu_slope(x: f32) -> (f32, f32) {
 }
 
 dispatched! {
-    /// The gradients of `silu` of `values`: those of its results, in `grads`, times its derivative.
+    /// Multiplies `grads` by the derivative of `silu` at `values`.
     pub(crate) fn silu_grad(grads: &mut [f32], values: &[f32]) {
         for (grad, value) in grads.iter_mut().zip(values) {
             *grad *= silu_slope(*value).1;
@@ -328,7 +313,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// The gradients of both operands of `silu(gate) * up`, in their places, of those of its results.
+    /// Replaces both operands of `silu(gate) * up` by their gradients.
     pub(crate) fn swiglu_grad(gates: &mut [f32], ups: &mut [f32], grads: &[f32]) {
         for ((gate, up), grad) in gates.iter_mut().zip(ups).zip(grads) {
             let (share, slope) = silu_slope(*gate);
@@ -338,7 +323,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// `silu(gate) * up` of each pair, into `gate`.
+    /// Replaces `gate` by `silu(gate) * up`.
     pub(crate) fn swiglu(gate: &mut [f32], up: &[f32]) {
         for (gate, up) in gate.iter_mut().zip(up) {
             *gate = *gate / (1.0 + exponential(-*gate)) * up;
@@ -347,10 +332,10 @@ dispatched! {
 }
 
 dispatched! {
-    /// The tanh form of the Gaussian error linear unit: `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)` of each, where
-    /// `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+    /// Applies the tanh form of GELU: `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)`, with `u = sqrt(2
+    /// / pi) * (x + 0.044715 x^3)`.
     pub(crate) fn gelu(values: &mut [f32]) {
-        /// `sqrt(8 / pi)`.
+        /// The constant `sqrt(8 / pi)`.
         const TWICE: f32 = 1.595_769_2;
         for value in values {
             let x = *value;
@@ -363,9 +348,9 @@ dispatched! {
 mod tests {
     use super::*;
 
-    /// The distance of `found` from `exact` in units in the last place of f32 at `exact`.
+    /// Returns the error of `found` in ulps of f32 at `exact`.
     fn units(found: f32, exact: f64) -> f64 {
-        // 2^e is the power of two at or below the magnitude; subnormal numbers have the spacing of the least normal one.
+        // Subnormal numbers have the spacing of the least normal number.
         let e = exact.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor();
         (f64::from(found) - exact).abs() / (e - 23.0).exp2()
     }
@@ -373,7 +358,7 @@ mod tests {
     #[test]
     fn exponentials_of_the_whole_range_are_within_a_unit() {
         let (mut worst, mut at) = (0f64, 0f32);
-        // Every 613th bit pattern: both signs, all exponents, all NaN payload classes.
+        // Every 613th bit pattern covers both signs, all exponents and all NaN classes.
         for base in (0..=u32::MAX).step_by(613 * 64) {
             let inputs: Vec<f32> = (0..64).map(|i| f32::from_bits(base.wrapping_add(613 * i))).collect();
             let mut found = inputs.clone();
@@ -402,7 +387,7 @@ mod tests {
     #[test]
     fn activations_follow_their_definitions() {
         let inputs: Vec<f32> = (-4000..4000).map(|i| i as f32 / 400.0).collect();
-        // What the argument of the exponential is rounded by is multiplied by its magnitude.
+        // The rounding error of the argument is multiplied by its magnitude.
         let check = |function: fn(&mut [f32]), exact: &dyn Fn(f64) -> f64, argument: &dyn Fn(f64) -> f64| {
             let mut found = inputs.clone();
             function(&mut found);

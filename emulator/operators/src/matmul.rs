@@ -1,14 +1,16 @@
 //! Matrix product of strided, batched views.
 //!
-//! Input: `a` of `[.., m, k]`, `b` of `[.., k, n]` whose batch dims broadcast to those of `out`, `[.., m, n]`.
-//! Output: `out = a @ b`, accumulated in f32 over the whole of k by one thread and rounded once to the type of `out`.
-//! Invariants: an element of the output takes its products along k in the order of [`RUN`], fused where the instruction set
-//! fuses. Nothing else decides its bits: not how many rows and columns there are, nor how operands lie, nor tiles and threads.
-//! k = 0 gives zeros.
+//! - Input: `a` of `[.., m, k]` and `b` of `[.., k, n]`, with batch dims that broadcast to those of
+//!   `out`, `[.., m, n]`.
+//! - Output: `out = a @ b`. One thread accumulates each element in f32 over all of k and rounds
+//!   once.
+//! - Invariants: products along k are added in the order of [`RUN`], fused where the instruction
+//!   set supports it. Shapes, strides, tiles and threads never change the bits. k = 0 gives zeros.
 //!
-//! A few vectors times rows that lie along k, as in decoding, read those rows in place, once ([`super::simd::dot`]). All else
-//! is packed ([`super::panel`]) and multiplied block by block ([`super::simd::block`]). bf16 stays bf16 where there is an
-//! instruction for pairs of it; otherwise it is widened like f16, which has none.
+//! Few vectors times rows that are contiguous along k, as in decode, read the rows in place
+//! ([`super::simd::dot`]). Other products are packed ([`super::panel`]) and multiplied in blocks
+//! ([`super::simd::block`]). bf16 stays bf16 if the CPU has an instruction for bf16 pairs.
+//! Otherwise it is widened, like f16.
 
 use std::cell::RefCell;
 
@@ -21,29 +23,29 @@ use super::simd::dot::{self, MOST_VECTORS, Vectors};
 use super::view::StridedView;
 use crate::simd::isa::{Isa, isa};
 
-/// Rows of the largest tile: many, as the right operand, whose packing costs more, is packed once a tile.
+/// Maximum rows per tile. Large, because each tile packs its right operand once.
 const TILE_ROWS: usize = 64 * LINES;
-/// Columns of the largest tile: its sums and both packed blocks together stay in a second-level cache.
+/// Maximum columns per tile: sums and both packed blocks fit the second-level cache.
 const TILE_COLS: usize = 3 * WIDTH;
-/// Tiles are halved until there are about so many, for several threads to end at about the same time.
+/// Tiles are halved until about this many exist, to balance threads.
 const ENOUGH_TILES: usize = 16;
-/// Up to so many rows of the left operand meet rows of the right one in place. A tile's rows, read again for the second half
-/// of these, are in a second-level cache by then; to pack them would take longer.
+/// Maximum rows of the left operand for the in-place path. The second half of these rows finds the
+/// right operand's rows in the second-level cache, which is faster than packing.
 const FEW_ROWS: usize = 2 * MOST_VECTORS;
-/// Fewest and most bytes of rows that a tile of dot products reads: memory gives more of its bandwidth to long runs, while
-/// small operands are cut into [`DOT_TILES`] for all threads to end at about the same time.
+/// Minimum and maximum bytes per tile of dot products. Long reads use memory bandwidth better, but
+/// small operands are split into [`DOT_TILES`] to balance threads.
 const DOT_TILE_BYTES: (usize, usize) = (64 << 10, 512 << 10);
-/// Tiles of dot products while they are within [`DOT_TILE_BYTES`].
+/// Number of dot product tiles, within the limits of [`DOT_TILE_BYTES`].
 const DOT_TILES: usize = 16;
 
-/// What an f32 operand is rounded to before it is multiplied; operands of f16 and bf16 are not touched.
+/// Rounding of f32 operands before multiplication; f16 and bf16 operands stay unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// Not at all.
+    /// No rounding of the operands.
     Keep,
-    /// The cube's 19-bit float: 8 bits of exponent, 10 of fraction.
+    /// 19-bit float of the cube unit: 8 exponent bits, 10 fraction bits.
     HalfFloat32,
-    /// f16: 5 bits of exponent, 10 of fraction.
+    /// Half precision: 5 exponent bits, 10 fraction bits.
     Half,
 }
 
@@ -67,15 +69,16 @@ impl Precision {
     }
 }
 
-/// `out = a @ b`.
+/// Computes `out = a @ b`.
 ///
 /// # Shapes
-/// `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`, at least two dims each; batch dims broadcast to those of `out`.
+/// `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`, at least two dims each; batch dims
+/// broadcast to those of `out`.
 pub(crate) fn matmul(tiles: &dyn Tiles, a: &StridedView, b: &StridedView, precision: Precision, out: &StridedView) {
     product(tiles, isa(), &ProductJob { a, b, precision, sum: None, out });
 }
 
-/// `out = beta * c + alpha * (a @ b)`, with `c` broadcast to `out`; the sum is rounded once.
+/// Computes `out = beta * c + alpha * (a @ b)`, with `c` broadcast to `out`; rounds once.
 pub(crate) fn addmm(
     tiles: &dyn Tiles,
     c: &StridedView,
@@ -89,7 +92,6 @@ pub(crate) fn addmm(
     product(tiles, isa(), &ProductJob { a, b, precision, sum: Some(AddedMatrix { c: &c, beta, alpha }), out });
 }
 
-/// What is computed.
 #[derive(Clone, Copy)]
 struct ProductJob<'a> {
     a: &'a StridedView,
@@ -99,7 +101,6 @@ struct ProductJob<'a> {
     out: &'a StridedView,
 }
 
-/// What a product is scaled by and added to.
 #[derive(Clone, Copy)]
 struct AddedMatrix<'a> {
     c: &'a StridedView,
@@ -109,7 +110,7 @@ struct AddedMatrix<'a> {
 
 impl AddedMatrix<'_> {
     fn apply(&self, c: &StridedView, values: &mut [f32]) {
-        // With beta = 0 the values of c, even NaN, do not matter: as in BLAS.
+        // As in BLAS, beta = 0 ignores the values of c, even NaN.
         if self.beta == 0.0 {
             values.iter_mut().for_each(|value| *value *= self.alpha);
             return;
@@ -122,14 +123,13 @@ impl AddedMatrix<'_> {
     }
 }
 
-/// One matrix product of the batch.
 struct BatchProduct {
-    /// `[m, k]`: the left operand.
+    /// Left operand, of shape `[m, k]`.
     a: StridedView,
-    /// `[n, k]`: the right operand, the contracted dim last.
+    /// Right operand `[n, k]`, with the contracted dim last.
     b: StridedView,
     c: Option<StridedView>,
-    /// `[m, n]`, as `c` is.
+    /// Output `[m, n]`, the shape of `c` too.
     out: StridedView,
 }
 
@@ -148,7 +148,7 @@ impl ProductJob<'_> {
             .collect()
     }
 
-    /// Scales, adds, rounds and stores the row-major sums of a block at (`row`, `col`).
+    /// Scales, adds, rounds and stores the sums of a block at (`row`, `col`).
     fn finish(
         &self,
         part: &BatchProduct,
@@ -164,7 +164,7 @@ impl ProductJob<'_> {
     }
 }
 
-/// The last two dims of a view at a position of its leading dims.
+/// Returns the matrix at a batch position.
 fn batch_of(view: &StridedView, mut batch: usize) -> StridedView {
     let mut matrix = view.clone();
     for dim in (0..view.rank() - 2).rev() {
@@ -174,12 +174,11 @@ fn batch_of(view: &StridedView, mut batch: usize) -> StridedView {
     matrix
 }
 
-/// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
-    /// Rows of the right operand in place, of this type, with the few rows of the left one.
+    /// Reads rows of the right operand in place, for a few left rows.
     Dots(dot::Element),
-    /// Packed blocks of both operands.
+    /// Packs blocks of both operands.
     Blocks,
 }
 
@@ -219,7 +218,7 @@ fn product(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>) {
     }
 }
 
-/// Scratch of a thread, kept from tile to tile: touching fresh memory would cost more than a small product.
+/// Per-thread scratch, reused across tiles: fresh memory costs more than a small product.
 #[derive(Default)]
 struct ProductScratch<T> {
     stage: PanelScratch<T>,
@@ -228,7 +227,6 @@ struct ProductScratch<T> {
     sums: Vec<f32>,
 }
 
-/// An element type whose products have scratch.
 trait ProductElement: PanelElement {
     fn with_scratch<R>(run: impl FnOnce(&mut ProductScratch<Self>) -> R) -> R;
     fn vectors(values: &[Self]) -> Vectors<'_>;
@@ -253,7 +251,7 @@ macro_rules! kind {
 kind!(f32, Vectors::Singles);
 kind!(u16, Vectors::Pairs);
 
-/// The few rows of the left operand with rows of the right one, read in place.
+/// Multiplies a few left rows with right rows that are read in place.
 fn dots<T: ProductElement>(
     tiles: &dyn Tiles,
     isa: Isa,
@@ -294,9 +292,9 @@ fn dots<T: ProductElement>(
     });
 }
 
-/// Rows and columns of a tile of an `m x n` product, of which there are `batches`.
+/// Returns rows and columns per tile for `batches` products of `m x n`.
 fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
-    // Tiles of about one height end at about one time.
+    // Tiles of similar height finish at about the same time.
     let mut rows = m.div_ceil(m.div_ceil(TILE_ROWS)).next_multiple_of(LINES);
     let mut cols = n.next_multiple_of(WIDTH).min(TILE_COLS);
     while batches * m.div_ceil(rows) * n.div_ceil(cols) < ENOUGH_TILES {
@@ -311,14 +309,14 @@ fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
     (rows, cols)
 }
 
-/// Packed blocks, tile by tile.
+/// Multiplies packed blocks, tile by tile.
 fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, parts: &[BatchProduct]) {
     let (m, n) = (parts[0].a.dims()[0], parts[0].b.dims()[0]);
     let (rows, cols) = tile_extents(parts.len(), m, n);
     let (down, across) = (m.div_ceil(rows), n.div_ceil(cols));
     tiles.run(parts.len() * down * across, &|tile| {
         let (part, rest) = (&parts[tile / (down * across)], tile % (down * across));
-        // Tiles that follow each other share columns: of weights, the larger part to read.
+        // Consecutive tiles share columns, usually weights, which are the larger operand.
         let (row, col) = (rest % down * rows, rest / down * cols);
         let (height, width) = (rows.min(m - row), cols.min(n - col));
         T::with_scratch(|scratch| {
@@ -334,7 +332,8 @@ fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, 
     });
 }
 
-/// The sums of a tile, `[height, k] x [width, k]`, its rows padded to whole slabs, into the scratch.
+/// Computes the sums of a tile, `[height, k] x [width, k]`, into the scratch. Rows are padded to
+/// whole slabs.
 fn multiply_tile<T: ProductElement>(
     isa: Isa,
     precision: Precision,

@@ -1,8 +1,8 @@
-//! Normalisation of rows: root mean square and its gradients, and layer norm.
+//! Row normalisation: root mean square and layer norm, with gradients.
 //!
-//! Input: rows of trailing elements, scale and shift per element. Output: normalised rows and their statistics, or gradients.
-//! Invariant: statistics are computed in f32 in an order that depends on the row length only; the output is rounded
-//! once.
+//! Input: rows of trailing elements, scale and shift per element. Output: normalised rows and
+//! statistics, or gradients. Invariant: f32 statistics, in an order that depends only on the row
+//! length; outputs are rounded once.
 
 use super::Tiles;
 use super::lane::Lane;
@@ -10,14 +10,14 @@ use super::math;
 use super::reduce::{rows_with, sum_over_rows};
 use super::view::StridedView;
 
-/// A row of f32 read once and used by every tile.
 fn line(view: &StridedView) -> Vec<f32> {
     let mut values = vec![0f32; view.len()];
     f32::load(&view.collapsed(), 0, &mut values);
     values
 }
 
-/// `y = x * rstd * gamma`, with `rstd = 1 / sqrt(mean(x^2) + epsilon)` over the trailing elements `gamma` spans.
+/// Computes `y = x * rstd * gamma`, with `rstd = 1 / sqrt(mean(x^2) + epsilon)` over the trailing
+/// elements that `gamma` spans.
 pub(crate) fn rms_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -29,9 +29,8 @@ pub(crate) fn rms_norm(
     add_rms_norm(tiles, x, None, gamma, epsilon, y, rstd);
 }
 
-/// [`rms_norm`] of `x`, or of `x + residual` when the second operand and where to keep the sum are given.
-///
-/// The norm is taken of the sum as stored, that is after its rounding to the element type.
+/// Computes [`rms_norm`] of `x`, or of `x + residual` if given. The second view of `residual`
+/// receives the sum. The norm uses the sum after rounding to the element type.
 pub(crate) fn add_rms_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -44,7 +43,7 @@ pub(crate) fn add_rms_norm(
     normed(tiles, x, residual, &line(gamma), epsilon, y, rstd);
 }
 
-/// [`rms_norm`] with a factor of `1 + gamma`.
+/// Computes [`rms_norm`] with the factor `1 + gamma`.
 pub(crate) fn rms_norm_beside_one(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -57,7 +56,7 @@ pub(crate) fn rms_norm_beside_one(
     normed(tiles, x, None, &factors, epsilon, y, rstd);
 }
 
-/// [`add_rms_norm`] with the factors of a row.
+/// Computes [`add_rms_norm`] with loaded factors.
 fn normed(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -78,7 +77,7 @@ fn normed(
         if let Some((other, sum)) = &residual {
             f32::load(other, start, addend);
             math::add(buffer, addend);
-            // What is normalised is the sum as it is stored, which rows are converted to and from at a time.
+            // The norm uses the sum as stored, in its element type.
             f32::store(sum, start, buffer);
             f32::load(sum, start, buffer);
         }
@@ -89,9 +88,10 @@ fn normed(
     });
 }
 
-/// The gradients of [`rms_norm`], of those of its results `dy` and of the statistic it gave.
+/// Computes the gradients of [`rms_norm`] from `dy` and the stored statistic.
 ///
-/// With `n = x * rstd`: `dx = (dy * gamma - n * mean(dy * gamma * n)) * rstd`, and `dgamma` the sum of `dy * n` over the rows.
+/// With `n = x * rstd`: `dx = (dy * gamma - n * mean(dy * gamma * n)) * rstd`, and `dgamma` is the
+/// sum of `dy * n` over the rows.
 pub(crate) fn rms_norm_grad(
     tiles: &dyn Tiles,
     dy: &StridedView,
@@ -119,10 +119,10 @@ pub(crate) fn rms_norm_grad(
     f32::store(&dgamma.collapsed(), 0, &total);
 }
 
-/// The gradients of [`layer_norm`], of those of its results `dy` and of the statistics it gave; each goes to the output given.
+/// Computes the requested gradients of [`layer_norm`] from `dy` and the stored statistics.
 ///
-/// With `n = (x - mean) * rstd` and `h = dy * weight`: `dx = (h - mean(h) - n * mean(h * n)) * rstd`, that of the weight the sum
-/// of `dy * n` over the rows, and that of the bias the sum of `dy`.
+/// With `n = (x - mean) * rstd` and `h = dy * weight`: `dx = (h - mean(h) - n * mean(h * n)) *
+/// rstd`. `dweight` is the sum of `dy * n` over the rows, and `dbias` the sum of `dy`.
 pub(crate) fn layer_norm_grad(
     tiles: &dyn Tiles,
     (dy, x): (&StridedView, &StridedView),
@@ -161,7 +161,8 @@ pub(crate) fn layer_norm_grad(
     }
 }
 
-/// `y = (x - mean) * rstd * weight + bias` over `row_len` trailing elements; the statistics go to the outputs given.
+/// Computes `y = (x - mean) * rstd * weight + bias` over `row_len` trailing elements, and the
+/// requested statistics.
 pub(crate) fn layer_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn add_rms_norm_normalises_the_rounded_sum() {
-        // 2048 + 1 is not a half: the sum rounds to 2048.
+        // f16 cannot hold 2049, so the sum rounds to 2048.
         let (mut a, mut b) = ([f16::from_f32(2048.0)], [f16::ONE]);
         let (mut gamma, mut y, mut sum, mut rstd) = ([f16::ONE], [f16::ZERO], [f16::ZERO], [0f32]);
         add_rms_norm(

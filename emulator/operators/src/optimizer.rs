@@ -1,8 +1,8 @@
-//! Steps of optimizers: parameters and their moments, rewritten in place.
+//! Optimizer steps that update parameters and moments in place.
 //!
-//! Input: views of one shape and the scalars of a step. Output: the same views.
-//! Invariants: an element is read once, computed in f32, and each result is rounded once when it is stored; a step is the
-//! composition of elementwise operators that it names, with the same bits.
+//! Input: views of one shape and the scalars of a step. Output: the same views. Invariants: each
+//! element is read once, computed in f32, and rounded once. A step gives the bits of the named
+//! elementwise operators in sequence.
 
 use super::Tiles;
 use super::elementwise::{blocks_with, buffers};
@@ -10,48 +10,46 @@ use super::lane::Lane;
 use super::view::StridedView;
 use crate::simd::isa::dispatched;
 
-/// The scalars of a step of [`adam_w`], each rounded to f32 once.
+/// Scalars of an [`adam_w`] step, each rounded to f32 once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdamW {
-    /// `1 - lr * weight_decay`.
+    /// Decay factor of the parameter, `1 - lr * weight_decay`.
     pub(crate) keep: f32,
-    /// `1 - beta1`.
+    /// The value `1 - beta1`, as f32.
     pub(crate) first: f32,
-    /// `beta2`: the share of the second moment that stays.
+    /// The value `beta2`, as f32.
     pub(crate) second_kept: f32,
-    /// `1 - beta2`.
+    /// The value `1 - beta2`, as f32.
     pub(crate) second: f32,
-    /// `sqrt(1 - beta2^t)`.
+    /// The value `sqrt(1 - beta2^t)`, as f32.
     pub(crate) root: f32,
-    /// Added to the root of the second moment.
+    /// Constant added to the root of the second moment.
     pub(crate) eps: f32,
-    /// `lr / (1 - beta1^t)`.
+    /// The value `lr / (1 - beta1^t)`, as f32.
     pub(crate) rate: f32,
-    /// 1 to go down, -1 to go up.
+    /// Sign 1 to minimise, -1 to maximise.
     pub(crate) sign: f32,
 }
 
-/// What an optimizer calls its scalars.
+/// Hyperparameters of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdamWRates {
     pub(crate) lr: f64,
-    /// Share of the first moment that stays.
     pub(crate) beta1: f64,
-    /// Share of the second moment that stays.
     pub(crate) beta2: f64,
     /// Decoupled decay of the parameters.
     pub(crate) weight_decay: f64,
-    /// Added to the root of the second moment.
+    /// Constant added to the root of the second moment.
     pub(crate) eps: f64,
 }
 
 impl AdamW {
-    /// The scalars of step `t`, counted from 1.
+    /// Returns the scalars of step `t`, counted from 1.
     pub(crate) fn at(rates: AdamWRates, t: f64, sign: f32) -> Self {
         Self::of_powers(rates, [rates.beta1.powf(t), rates.beta2.powf(t)], sign)
     }
 
-    /// The scalars of a step of which the betas to the power of its number are known.
+    /// Returns the scalars of a step from `beta1^t` and `beta2^t`.
     pub(crate) fn of_powers(rates: AdamWRates, [power1, power2]: [f64; 2], sign: f32) -> Self {
         let AdamWRates { lr, beta1, beta2, weight_decay, eps } = rates;
         Self {
@@ -66,14 +64,14 @@ impl AdamW {
         }
     }
 
-    /// Both moments of an element after the step.
+    /// Returns both moments after the step.
     #[inline(always)]
     fn moments(&self, first: f32, second: f32, grad: f32) -> (f32, f32) {
         let grad = grad * self.sign;
         (first + self.first * (grad - first), second * self.second_kept + self.second * (grad * grad))
     }
 
-    /// The parameter after the step, of the moments after it.
+    /// Returns the parameter after the step, from the updated moments.
     #[inline(always)]
     fn parameter(&self, parameter: f32, first: f32, second: f32) -> f32 {
         parameter * self.keep - self.rate * (first / (second.sqrt() / self.root + self.eps))
@@ -81,7 +79,7 @@ impl AdamW {
 }
 
 dispatched! {
-    /// A step of a block. Each slice is an argument of its own, so that none is taken to overlap another and all vectorise.
+    /// Updates a block. Separate slices cannot overlap, so the loop vectorises.
     fn step(adam: AdamW, parameters: &mut [f32], firsts: &mut [f32], seconds: &mut [f32], grads: &[f32]) {
         for (((parameter, first), second), grad) in parameters.iter_mut().zip(firsts).zip(seconds).zip(grads) {
             (*first, *second) = adam.moments(*first, *second, *grad);
@@ -91,18 +89,18 @@ dispatched! {
 }
 
 dispatched! {
-    /// The moments of a block after a step, and the greatest second moments.
+    /// Updates the moments of a block and the greatest second moments.
     fn step_moments(adam: AdamW, firsts: &mut [f32], seconds: &mut [f32], greatest: &mut [f32], grads: &[f32]) {
         for (((first, second), greatest), grad) in firsts.iter_mut().zip(seconds).zip(greatest).zip(grads) {
             (*first, *second) = adam.moments(*first, *second, *grad);
-            // NaN stays.
+            // NaN is kept.
             *greatest = if *second <= *greatest { *greatest } else { *second };
         }
     }
 }
 
 dispatched! {
-    /// The parameters of a block after a step, of the moments after it.
+    /// Updates the parameters of a block from the updated moments.
     fn step_parameters(adam: AdamW, parameters: &mut [f32], firsts: &[f32], seconds: &[f32]) {
         for ((parameter, first), second) in parameters.iter_mut().zip(firsts).zip(seconds) {
             *parameter = adam.parameter(*parameter, *first, *second);
@@ -110,12 +108,13 @@ dispatched! {
     }
 }
 
-/// A step of `AdamW` (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019) on parameters, first and second
-/// moments, and, for `AMSGrad`, the greatest second moments; all views have one shape.
+/// Runs a step of `AdamW` (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019) on
+/// parameters, moments and, for `AMSGrad`, the greatest second moments.
 ///
-/// `p *= keep; m += first * (g - m); v = v * beta2 + second * (g * g); p -= rate * (m / (sqrt(v) / root + eps))`: the order of
-/// `aclnnInplaceMuls`, `aclnnInplaceLerps`, `aclnnInplaceMuls` and `aclnnInplaceAddcmul`, `aclnnSqrt`, `aclnnDivs`,
-/// `aclnnAdds` and `aclnnInplaceAddcdiv`, whose bits in f32 these are.
+/// `p *= keep; m += first * (g - m); v = v * beta2 + second * (g * g); p -= rate * (m / (sqrt(v) /
+/// root + eps))`. The f32 bits equal those of `aclnnInplaceMuls`, `aclnnInplaceLerps`,
+/// `aclnnInplaceMuls` and `aclnnInplaceAddcmul`, `aclnnSqrt`, `aclnnDivs`, `aclnnAdds` and
+/// `aclnnInplaceAddcdiv` in this order.
 pub(crate) fn adam_w(
     tiles: &dyn Tiles,
     adam: &AdamW,

@@ -1,8 +1,8 @@
-//! Sorting along a dim: whole rows and the k greatest or smallest.
+//! Sorting along a dim: whole rows, or the k greatest or smallest.
 //!
-//! Input: a view whose last dim is sorted. Output: values and positions, in order.
-//! Invariants: the order is total and does not depend on the algorithm: NaN counts as the greatest value, and of equal
-//! values the one with the lower position comes first, ascending and descending alike.
+//! Input: a view with rows to sort. Output: ordered values and positions. Invariants: the order is
+//! total: NaN is the greatest value. Equal values are ordered by position, ascending and descending
+//! alike.
 
 use std::cmp::Ordering;
 
@@ -11,20 +11,18 @@ use super::lane::Lane;
 use super::reduce::rows;
 use super::view::StridedView;
 
-/// Which end of the order comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Ascending,
     Descending,
 }
 
-/// The order of two values, NaN behind all others.
+/// Compares two values; NaN is greatest.
 pub(crate) fn compare<L: Lane>(a: L, b: L) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// The first `k` of each row of `row_len` trailing elements of `x`, in order, into `values` and `indices` of `k` trailing
-/// elements.
+/// Stores the first `k` elements of each sorted row in `values`, and their positions in `indices`.
 pub(crate) fn sort<L: Lane>(
     tiles: &dyn Tiles,
     x: &StridedView,

@@ -1,12 +1,16 @@
-//! The gradients of attention, of those of its results and of what it kept of the softmax of each row.
+//! The gradients of attention, from the gradients of its output and the stored softmax statistics.
 //!
-//! Input: what [`attention`](super::attention) took and gave, and the gradients of its results. Output: the gradients of the
-//! queries, keys and values.
-//! Scores are never kept: a block of keys meets block after block of rows, their scores are computed again, and five products
-//! make of them what the block adds to all three gradients (Dao et al., "`FlashAttention`", 2022). A range of keys is a tile:
-//! the gradients of its keys and values are its own, what it adds to those of the queries is added in the order of the ranges.
-//! Invariants: everything is f32 until it is stored, rounded once; scratch is a block, but for the gradients of the queries,
-//! which each range sums by itself; neither tiles nor threads decide any bit; a key that no row sees has zeros.
+//! Input: inputs and outputs of [`attention`](super::attention), and the output gradients. Output:
+//! the gradients of the queries, keys and values.
+//!
+//! Scores are recomputed, not stored. Each block of keys meets each block of rows, and five
+//! products give the contributions to the three gradients (Dao et al., "`FlashAttention`", 2022). A
+//! range of keys is a tile. The tile owns the gradients of its keys and values. Query gradients are
+//! summed over ranges in order.
+//!
+//! Invariants: all arithmetic is f32 with one rounding at the store. Scratch is one block, plus one
+//! set of query gradients per range. Neither tiles nor threads change any bit. A key that no row
+//! sees gets a zero gradient.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,41 +28,38 @@ use super::super::{Serial, Tiles};
 use super::{Batch, COPIES, KEYS, RANGE, ROWS, SMALL, VisibleKeys, range_keys, union};
 use crate::simd::isa::{Isa, isa};
 
-/// What [`attention_grad`] computes.
+/// Arguments of [`attention_grad`].
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionGrad {
-    /// `[B, N, Sq, D]`; N is a multiple of the key/value heads.
+    /// Queries `[B, N, Sq, D]`; N is a multiple of the number of key/value heads.
     pub(crate) query: StridedView,
-    /// One entry per batch.
     pub(crate) batches: Vec<Batch>,
-    /// Factor of the scores.
     pub(crate) scale: f32,
-    /// `[B, N, Sq, D]`: what attention gave.
+    /// Output of attention, `[B, N, Sq, D]`.
     pub(crate) out: StridedView,
-    /// `[B, N, Sq, D]`: the gradients of that.
+    /// Gradient of `out`, of the same shape.
     pub(crate) out_grad: StridedView,
-    /// `[B, N, Sq, 8]` each: the greatest score and the sum of the exponentials, as attention gave them.
+    /// Greatest score and sum of exponentials, each `[B, N, Sq, 8]`, as attention stored them.
     pub(crate) statistics: [StridedView; 2],
-    /// `[B, N, Sq, D]`.
     pub(crate) query_grad: StridedView,
-    /// `[B, Nkv, Skv, D]`.
+    /// Gradient of the keys, `[B, Nkv, Skv, D]`.
     pub(crate) key_grad: StridedView,
-    /// `[B, Nkv, Skv, D]`.
     pub(crate) value_grad: StridedView,
 }
 
-/// The gradients of the queries of one key/value head, to which ranges of keys add in order.
+/// Query gradients of one key/value head, summed over key ranges in order.
 #[derive(Default)]
 struct Gathered {
-    /// Ranges that have been added.
+    /// Number of ranges that have been added.
     ranges: usize,
     total: Vec<f32>,
-    /// Ranges that wait for an earlier one.
+    /// Contributions that wait for an earlier range.
     waiting: BTreeMap<usize, Vec<f32>>,
 }
 
 impl Gathered {
-    /// Adds what a range gave, once all before it are there; gives the total if it was the last of `count`.
+    /// Adds the contribution of a range when all earlier ranges have arrived. Returns the total
+    /// after the last of `count` ranges.
     fn add(&mut self, range: usize, part: Vec<f32>, count: usize) -> Option<Vec<f32>> {
         self.waiting.insert(range, part);
         while let Some(part) = self.waiting.remove(&self.ranges) {
@@ -89,7 +90,8 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
     tiles.run(pairs * ranges, &|tile| {
         let (pair, range) = (tile / ranges, tile % ranges);
         let (batch, head) = (pair / kv_heads, pair % kv_heads);
-        // The query heads of one key/value head are consecutive, so their rows form one long matrix.
+        // The query heads of one key/value head are consecutive, so their rows form one long
+        // matrix.
         let part = |view: &StridedView| view.split(1, kv_heads, group).at(0, batch).at(0, head).collapsed();
         let head = GradientHead {
             isa: isa(),
@@ -121,9 +123,9 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
 struct GradientHead<'a> {
     isa: Isa,
     batch: &'a Batch,
-    /// Per query position.
+    /// Visible keys per query position.
     sights: &'a [VisibleKeys],
-    /// Of the keys and values.
+    /// Index of the key/value head.
     head: usize,
     scale: f32,
     rows: usize,
@@ -132,17 +134,17 @@ struct GradientHead<'a> {
     out: StridedView,
     out_grad: StridedView,
     statistics: [StridedView; 2],
-    /// `[Skv, D]`, as `value_grad` is.
+    /// Key gradients `[Skv, D]`, the shape of `value_grad` too.
     key_grad: StridedView,
     value_grad: StridedView,
 }
 
-/// Room for a block of keys and a block of rows, kept from tile to tile. Rows of queries and gradients are padded to whole
-/// slabs, and are slabs then if there is one.
+/// Scratch buffers for a block of keys and a block of rows, reused across tiles. Rows of queries
+/// and gradients are padded to whole slabs, so a single slab needs no repacking.
 #[derive(Default)]
 struct GradientScratch {
     stage: PanelScratch<f32>,
-    /// `[keys, D]`, `[D, keys]` and values as `[keys, D]`, as slabs.
+    /// Slabs of the keys as `[keys, D]` and `[D, keys]`, and of the values as `[keys, D]`.
     key: Vec<f32>,
     key_across: Vec<f32>,
     value: Vec<f32>,
@@ -152,7 +154,7 @@ struct GradientScratch {
     out_grad: Vec<f32>,
     out: Vec<f32>,
     slabs: Vec<f32>,
-    /// `[rows, keys]`, and exchanged.
+    /// Matrices `[rows, keys]`, and their transpose in `across`.
     weights: Vec<f32>,
     score_grads: Vec<f32>,
     across: Vec<f32>,
@@ -163,13 +165,13 @@ thread_local! {
 }
 
 impl GradientHead<'_> {
-    /// Elements of a row of the depth, padded to whole slabs.
+    /// Returns the padded row length: the depth rounded up to whole slabs.
     fn columns(&self) -> usize {
         self.depth.next_multiple_of(WIDTH)
     }
 
-    /// Stores the gradients of the keys and values of a range; gives what it adds to those of the queries, in rows of
-    /// [`GradientHead::columns`].
+    /// Stores the key and value gradients of a range. Returns its contribution to the query
+    /// gradients, in rows of [`GradientHead::columns`].
     fn range(&self, keys: &Range<usize>) -> Vec<f32> {
         let mut sums = vec![0f32; self.rows * self.columns()];
         SCRATCH.with_borrow_mut(|scratch| {
@@ -180,7 +182,7 @@ impl GradientHead<'_> {
         sums
     }
 
-    /// The gradients of a block of keys.
+    /// Computes the gradients of a block of keys.
     fn block(&self, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (len, columns) = (block.len(), self.columns());
         let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
@@ -212,7 +214,8 @@ impl GradientHead<'_> {
         &self.sights[row % self.sights.len()]
     }
 
-    /// What a block of rows adds to the gradients of a block of keys, and the other way round.
+    /// Adds the contributions of a block of rows to the gradients of a block of keys, and the
+    /// reverse.
     fn rows(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (count, len, columns, depth, isa) = (rows.len(), block.len(), self.columns(), self.depth, self.isa);
         let stride = len.next_multiple_of(WIDTH);
@@ -220,7 +223,7 @@ impl GradientHead<'_> {
         let query = self.load(&self.query, rows, &mut scratch.query);
         let out_grad = self.load(&self.out_grad, rows, &mut scratch.out_grad);
         let out = self.load(&self.out, rows, &mut scratch.out);
-        // Whole blocks are turned, of which lines that are not there are never read.
+        // Whole blocks are transposed; the rows past `count` are never read afterwards.
         let weights = sized(&mut scratch.weights, ROWS * stride);
         weights[..count * stride].fill(0.0);
         add_product(isa, (query, columns), &scratch.key[..along], (count, depth), &mut weights[..count * stride]);
@@ -253,7 +256,7 @@ impl GradientHead<'_> {
         }
     }
 
-    /// Rows of a view `[rows, D]`, padded with zeros.
+    /// Loads rows of a view `[rows, D]`, padded with zeros.
     fn load<'s>(&self, view: &StridedView, rows: &Range<usize>, into: &'s mut Vec<f32>) -> &'s [f32] {
         let lines = sized(into, rows.len() * self.columns());
         for (row, line) in rows.clone().zip(lines.chunks_exact_mut(self.columns())) {
@@ -263,9 +266,9 @@ impl GradientHead<'_> {
         lines
     }
 
-    /// Turns the products of a row with a block of keys into weights, and those of the gradients of its result with the
-    /// values into gradients of its scores; 0 for what the row does not see. `total` is the sum of the products of its
-    /// result with the gradients of that.
+    /// Turns the scores of a row and a block of keys into weights, and products of output gradient
+    /// and values into score gradients. Hidden keys get 0. `total` is the dot product of the row's
+    /// output and its gradient.
     fn weigh(&self, row: usize, block: &Range<usize>, weights: &mut [f32], grads: &mut [f32], total: f32) {
         let sight = self.sight(row);
         let from = sight.keys.start.clamp(block.start, block.end) - block.start;
@@ -313,7 +316,7 @@ mod tests {
         StridedView::new(span_of(data), AclType::F32, dims, &contiguous_strides(dims), 0).unwrap()
     }
 
-    /// Both directions of a causal attention; gives the three gradients.
+    /// Runs causal attention forward and backward and returns the three gradients.
     fn gradients(tiles: &dyn Tiles, group: usize, rows: usize, keys: usize, depth: usize) -> [Vec<f32>; 3] {
         let (batches, kv_heads) = (2, 2);
         let queries = [batches, kv_heads * group, rows, depth];

@@ -1,30 +1,31 @@
-//! Attention to some keys and to others, as attention to all of them.
+//! Merges two attention results over different keys into the result over all keys.
 //!
-//! Input: two results of [`attention`](super::attention) of the same queries, with the greatest score and the sum of the exponentials of
-//! each row. Output: the same of both. Invariants: all is f32 until it is stored, rounded once; rows know nothing of each other.
+//! Input: two results of [`attention`](super::attention) for the same queries, each with the
+//! greatest score and the sum of exponentials per row. Output: the merged result and statistics.
+//! Invariants: all arithmetic is f32 with one rounding at the store; rows are independent.
 
 use super::super::Tiles;
 use super::super::lane::Lane;
 use super::super::view::StridedView;
 use super::{COPIES, ROWS};
 
-/// What attention gave for some keys.
+/// An attention result over a subset of the keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// `[B, N, S, D]`.
+    /// Output of attention, `[B, N, S, D]`.
     pub(crate) out: StridedView,
-    /// `[B, N, S, 8]` each: the greatest score and the sum of the exponentials.
+    /// Greatest score and sum of exponentials, each `[B, N, S, 8]`.
     pub(crate) statistics: [StridedView; 2],
 }
 
 impl Share {
-    /// Those of a head of a batch: `[S, D]`, and `[S, 8]` each.
+    /// Returns the views of one head of one batch: `[S, D]`, and `[S, 8]` each.
     fn head(&self, batch: usize, head: usize) -> Self {
         let part = |view: &StridedView| view.at(0, batch).at(0, head);
         Self { out: part(&self.out), statistics: self.statistics.each_ref().map(part) }
     }
 
-    /// The numbers of the rows from `first` on.
+    /// Loads the statistics of `rows` rows from `first` on.
     fn statistics(&self, first: usize, rows: usize) -> [Vec<f32>; 2] {
         self.statistics.each_ref().map(|view| load(view, first * COPIES, rows * COPIES))
     }
@@ -36,7 +37,7 @@ fn load(view: &StridedView, start: usize, count: usize) -> Vec<f32> {
     values
 }
 
-/// Stores what both together give in `into`.
+/// Merges `both` and stores the result in `into`.
 pub(crate) fn merge(tiles: &dyn Tiles, both: &[Share; 2], into: &Share) {
     let &[batches, heads, rows, depth] = into.out.dims() else { unreachable!("results have four dims") };
     let blocks = rows.div_ceil(ROWS);
@@ -50,7 +51,7 @@ pub(crate) fn merge(tiles: &dyn Tiles, both: &[Share; 2], into: &Share) {
 fn merge_rows([prev, cur]: [Share; 2], into: &Share, (first, rows): (usize, usize), depth: usize) {
     let ([prev_max, prev_sum], [cur_max, cur_sum]) = (prev.statistics(first, rows), cur.statistics(first, rows));
     let max: Vec<f32> = prev_max.iter().zip(&cur_max).map(|(prev, cur)| prev.max(*cur)).collect();
-    // The sums below the greatest score of both.
+    // Sums of exponentials relative to the greatest score of both results.
     let below = |sum: &[f32], own: &[f32]| -> Vec<f32> {
         sum.iter().zip(own).zip(&max).map(|((sum, own), max)| sum * (own - max).exp()).collect()
     };

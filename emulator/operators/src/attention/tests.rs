@@ -1,4 +1,5 @@
-//! Attention against its definition: groups of heads, masks, lengths, types, and which bits a row has.
+//! Tests of attention against its definition: head groups, masks, lengths, types, and bitwise
+//! reproducibility of rows.
 
 use half::bf16;
 
@@ -18,7 +19,7 @@ fn view<T: super::super::raw::Pod>(data: &mut [T], dtype: AclType, dims: &[usize
     StridedView::new(span_of(data), dtype, dims, &contiguous_strides(dims), 0).unwrap()
 }
 
-/// `sees(i, j)` says whether query row `i` may use key `j`.
+/// Computes attention by definition; `sees(i, j)` tells whether query row `i` may use key `j`.
 fn naive(q: &[f32], k: &[f32], v: &[f32], depth: usize, scale: f32, sees: impl Fn(usize, usize) -> bool) -> Vec<f32> {
     let (rows, keys) = (q.len() / depth, k.len() / depth);
     let mut out = vec![0f32; q.len()];
@@ -97,7 +98,8 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
     assert_eq!(sums[heads * rows + 30], f32::INFINITY, "a row past its length");
 }
 
-/// Few rows over a long cache: ranges of keys are computed apart and merged, one of them wholly hidden.
+/// Few rows over a long cache: key ranges are computed separately and merged. One range is fully
+/// hidden.
 #[test]
 fn one_row_over_many_ranges_of_keys_follows_the_definition() {
     let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
@@ -185,7 +187,7 @@ fn no_keys_give_zeros() {
 
 #[test]
 fn bf16_in_a_token_major_layout() {
-    // [B, S, N, D] memory seen as [B, N, S, D].
+    // Memory in `[B, S, N, D]` order, viewed as `[B, N, S, D]`.
     let (rows, heads, depth) = (5, 2, 16);
     let round = |v: Vec<f32>| v.into_iter().map(bf16::from_f32).collect::<Vec<_>>();
     let (mut q, mut k, mut v) = (
@@ -222,7 +224,7 @@ fn bf16_in_a_token_major_layout() {
     }
 }
 
-/// Queries, keys and values of one batch in an element type, `[heads, len, depth]` each.
+/// Queries, keys and values of one batch, `[heads, len, depth]` each, stored in `dtype`.
 struct Stored {
     dtype: AclType,
     depth: usize,
@@ -234,7 +236,7 @@ struct Stored {
     keys: usize,
 }
 
-/// Outputs and log-sum-exps of rows, by query head.
+/// Output bits and log-sum-exp bits of rows, per query head.
 type Rows = Vec<Vec<(Vec<u32>, u32)>>;
 
 impl Stored {
@@ -256,7 +258,8 @@ impl Stored {
         }
     }
 
-    /// The rows `first..first + count` of each head, over the keys below `key_len`, as `change` makes the batch.
+    /// Computes rows `first..first + count` of each head over the keys below `key_len`, after
+    /// `change` has modified the batch.
     fn attend(
         &mut self,
         (tiles, isa): (&dyn Tiles, Isa),
@@ -292,17 +295,17 @@ impl Stored {
     }
 }
 
-/// A view of `dtype` over bytes.
+/// Returns a view of `dtype` over bytes.
 fn view_of(bytes: &mut [u8], dtype: AclType, dims: &[usize]) -> StridedView {
     StridedView::new(span_of(bytes), dtype, dims, &contiguous_strides(dims), 0).unwrap()
 }
 
-/// The instruction sets of this processor.
+/// Returns the instruction sets of this processor.
 fn sets() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
-/// That each head's rows from `first` on are those of `all`.
+/// Asserts that `some` equals the rows of `all` from `first` on, for each head.
 fn assert_same(some: &Rows, all: &Rows, first: usize, what: &str) {
     for (head, (some, all)) in some.iter().zip(all).enumerate() {
         for (row, some) in some.iter().enumerate() {
@@ -311,7 +314,7 @@ fn assert_same(some: &Rows, all: &Rows, first: usize, what: &str) {
     }
 }
 
-/// A causal prompt: row `i` sees the keys up to `i` and those before the prompt.
+/// Makes a batch causal: row `i` sees the keys before the prompt and the keys up to `i`.
 fn causal(batch: &mut Batch) {
     batch.after = batch.key_len as i64 - batch.query_len as i64;
 }
@@ -332,7 +335,7 @@ fn a_row_has_the_same_bits_in_a_prompt_in_parts_of_it_and_alone() {
                 let some = stored.attend((&Serial, isa), (first, count, keys), &causal);
                 assert_same(&some, &all, first, &format!("{what}, the last {count}"));
             }
-            // As decoding asks: one row, with as many keys as it sees.
+            // As in decode: one row with exactly its visible keys.
             for row in [0, 1, 63, 64, 130, 211, 256] {
                 let alone = stored.attend((&Threads(2), isa), (row, 1, keys - ROWS + 1 + row), &|_| ());
                 assert_same(&alone, &all, row, &format!("{what}, alone"));
@@ -365,7 +368,7 @@ fn a_row_has_the_same_bits_with_a_window_of_keys_in_a_mask_and_in_a_padded_query
             let some = stored.attend((&Serial, isa), (first, count, KEYS), &masked);
             assert_same(&some, &all, first, &format!("{isa}, by a mask, {first} + {count}"));
         }
-        // Only three rows of a bucket are a query.
+        // Only three rows of the padded query are valid.
         let padded = |batch: &mut Batch| {
             batch.mask = Some(mask.slice(0, 20, 60, 1));
             batch.query_len = 3;
@@ -383,7 +386,7 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
     for isa in sets() {
         let mut stored = Stored::new(AclType::F16, 64, [3, 1], ROWS, KEYS);
         let expected = stored.attend((&Serial, isa), (0, ROWS, KEYS), &causal);
-        // The keys that the last rows alone see.
+        // Only the last rows see these keys.
         let bad = KEYS - 5;
         for bytes in [&mut stored.key, &mut stored.value] {
             let part = view_of(bytes, AclType::F16, &[KEYS, 64]).slice(0, bad, 5, 1);
@@ -391,7 +394,7 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
         }
         for count in [1, 2, 9, ROWS - 5] {
             let first = ROWS - 5 - count;
-            // With a row that does see one of them.
+            // One more row that sees one of the bad keys.
             let some = stored.attend((&Serial, isa), (first, count + 1, KEYS - 4), &causal);
             let seeing = some.iter().all(|rows| rows[count].0.iter().all(|bits| f32::from_bits(*bits).is_nan()));
             let rest = some.into_iter().map(|rows| rows[..count].to_vec()).collect();

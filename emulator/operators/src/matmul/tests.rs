@@ -1,4 +1,5 @@
-//! Products against their definition: shapes, layouts, types, instruction sets, which path is taken, and which bits a row has.
+//! Tests of products against their definition: shapes, layouts, types, instruction sets, and
+//! bitwise reproducibility.
 
 use proptest::prelude::*;
 
@@ -8,7 +9,7 @@ use crate::raw::tests::span_of;
 use crate::simd::block::{PARTS, QUAD};
 use crate::tests::Threads;
 
-/// Small integers: sums are exact in f32 and, kept below 2048, in f16.
+/// Returns small integers: sums are exact in f32 and, below 2048, in f16.
 fn pattern(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 + seed * 13) % 5) as f32 - 2.0).collect()
 }
@@ -23,12 +24,11 @@ fn naive(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f32> {
     out
 }
 
-/// The instruction sets of this processor.
 fn sets() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
-/// A matrix in memory of its own, in an element type and with its rows or its columns without gaps.
+/// A matrix with contiguous rows or columns.
 struct Stored {
     dtype: AclType,
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// `gap` elements stand between the rows, or the columns if they are what is without gaps.
+    /// Leaves `gap` elements between the contiguous rows or columns.
     fn new(dtype: AclType, values: &[f32], [rows, cols]: [usize; 2], by_columns: bool, gap: usize) -> Self {
         let strides = if by_columns { [1, (rows + gap) as isize] } else { [(cols + gap) as isize, 1] };
         let len = if by_columns { cols * (rows + gap) } else { rows * (cols + gap) };
@@ -59,7 +59,7 @@ impl Stored {
     }
 }
 
-/// Every instruction set gives exactly what the definition gives, for integers small enough to be exact.
+/// Checks that every instruction set gives the exact result.
 fn check([m, n, k]: [usize; 3], dtype: AclType, columns: [bool; 3], gap: usize) {
     let (left, right) = (pattern(m * k, 1), pattern(k * n, 2));
     let mut a = Stored::new(dtype, &left, [m, k], columns[0], gap);
@@ -142,12 +142,12 @@ fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
     assert_eq!(path(1, AclType::F32, true, Precision::HalfFloat32), Path::Blocks, "operands that are rounded first");
 }
 
-/// Numbers whose sums round, so that their order shows.
+/// Returns numbers with inexact sums, which reveal the order of addition.
 fn rounding(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| (((i + seed) * 7919) % 1009) as f32 / 997.0 - 0.5).collect()
 }
 
-/// `2 c + a @ b` in f32, with one number for `c`.
+/// Computes `2 c + a @ b` in f32, with one number for `c`.
 fn bits(tiles: &dyn Tiles, isa: Isa, a: &StridedView, b: &StridedView, precision: Precision) -> Vec<u32> {
     let (m, n) = (a.dims()[0], b.dims()[1]);
     let (mut out, mut c) = (vec![f32::NAN; m * n], [0.3_f32]);
@@ -158,7 +158,6 @@ fn bits(tiles: &dyn Tiles, isa: Isa, a: &StridedView, b: &StridedView, precision
     out.into_iter().map(f32::to_bits).collect()
 }
 
-/// Types with what becomes of f32.
 const KINDS: [(AclType, Precision); 4] = [
     (AclType::F32, Precision::Keep),
     (AclType::F32, Precision::HalfFloat32),
@@ -166,7 +165,6 @@ const KINDS: [(AclType, Precision); 4] = [
     (AclType::BF16, Precision::Keep),
 ];
 
-/// Row `i` of a product is that of the product of row `i` alone, and of any rows with it.
 #[test]
 fn a_row_has_the_same_bits_however_many_there_are() {
     const MOST: usize = 257;
@@ -181,7 +179,7 @@ fn a_row_has_the_same_bits_however_many_there_are() {
             let (a, b) = (a.view(), b.view());
             let all = bits(&Serial, isa, &a, &b, precision);
             for m in (1..=64).chain([96]) {
-                // The last rows: they lie elsewhere among tiles and lines than they do in the whole.
+                // The last rows have another position in tiles than in the full product.
                 let some = bits(&Serial, isa, &a.slice(0, MOST - m, m, 1), &b, precision);
                 assert!(
                     some == all[(MOST - m) * n..],
@@ -231,7 +229,8 @@ fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
     }
 }
 
-/// The order is one for all sets, and all but plain loops fuse; only products of bf16 pairs are rounded by their instruction.
+/// All sets use one order, and all but plain loops fuse. Only the bf16-pair instruction rounds
+/// differently.
 #[test]
 fn every_instruction_set_gives_the_bits_of_the_definition() {
     const K: usize = 300;
@@ -309,7 +308,7 @@ fn an_empty_contraction_gives_zeros() {
 
 #[test]
 fn an_output_among_its_operands_is_computed_from_whole_tiles() {
-    // Columns 0..2 hold a, columns 2..4 receive the product: the ranges meet, the elements do not.
+    // Columns 0..2 hold a and columns 2..4 the product: ranges overlap, elements do not.
     let mut memory: Vec<f32> = vec![1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0];
     let mut b = vec![1f32, 1.0, 0.0, 1.0];
     let span = span_of(&mut memory);
