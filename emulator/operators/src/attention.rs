@@ -1,22 +1,17 @@
 //! Scaled dot-product attention with grouped key/value heads, masks and per-batch lengths.
 //!
-//! Input: queries `[B, N, Sq, D]`, keys and values `[Nkv, Skv, D]` per batch, lengths and masks.
-//! Output: `softmax(scale * q k^T + mask) v` in the shape of the queries, and optional softmax
-//! statistics per row. [`gradient`] has the backward pass. [`merge`] combines results over disjoint
-//! keys.
+//! - Input: queries `[B, N, Sq, D]`; keys and values `[Nkv, Skv, D]`, lengths and masks per batch.
+//! - Output: `softmax(scale * q k^T + mask) v`, and optional softmax statistics per row.
+//!   [`gradient`] has the backward pass; [`merge`] combines results over disjoint keys.
+//! - Invariants: all arithmetic is f32, and outputs are rounded once. Scratch holds one block of
+//!   keys, never `Sq x Skv`. A row without visible keys is zeros. The bits of a row depend only on
+//!   its query, its visible keys and their positions, not on other rows, tiles or threads. Caches
+//!   with blocks of a multiple of 256 keys give the same bits as contiguous keys.
 //!
-//! The masks are read first, so keys that a block of rows never sees cost nothing. Blocks of rows
-//! are then multiplied with blocks of keys by an online softmax (Milakov and Gimelshein, "Online
-//! normalizer calculation for softmax", 2018). Ranges of keys are computed separately and merged in
-//! order. With few rows, as in decode, several threads compute the ranges and read the keys in
-//! place.
-//!
-//! Invariants: scores, softmax and the weighted sum are f32. The output is rounded once. Scratch
-//! holds one block of keys, never `Sq x Skv`. A row that sees no key, or is past its length, is
-//! zeros. The bits of a row depend only on its query, the visible keys and their positions. Ranges,
-//! blocks and pieces of cache blocks begin at fixed keys, and products have one order. Other rows,
-//! tiles, threads and hidden keys have no influence. A cache whose block size is a multiple of 256
-//! keys gives the same bits as contiguous keys.
+//! Masks are read first, so keys that a block of rows never sees cost nothing. Blocks of rows meet
+//! blocks of keys in an online softmax (Milakov and Gimelshein, "Online normalizer calculation for
+//! softmax", 2018). Fixed ranges of keys are computed separately and merged in order. With few
+//! rows, as in decode, each range is a tile and its keys are read in place.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -32,32 +27,28 @@ use super::view::StridedView;
 use super::{Serial, Tiles};
 use crate::simd::isa::{Isa, isa};
 
-/// Number of query rows that are computed together.
 const ROWS: usize = 64;
-/// Number of keys per block; the scores of a block are computed together.
 const KEYS: usize = 256;
 /// Largest number of rows for which each range is a separate tile and keys are read in place.
 const FEW_ROWS: usize = 16;
-/// Number of keys per range, a multiple of the block size.
+/// Keys per range, a multiple of the block size.
 const RANGE: usize = 2 * KEYS;
-/// Number of multiplications below which waking another thread costs more time than it saves.
+/// Multiplications below which waking another thread costs more than it saves.
 const SMALL: usize = 1 << 17;
 
-/// Keys, values and lengths of one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     /// Keys `[Nkv, Skv, D]`, or cache blocks `[blocks, Nkv, block, D]`.
     pub(crate) key: StridedView,
     /// Values `[Nkv, Skv, Dv]`, or cache blocks `[blocks, Nkv, block, Dv]`.
     pub(crate) value: StridedView,
-    /// Block indices in the order of the keys, if keys and values are in a cache.
+    /// Cache blocks in the order of the keys, if there is a cache.
     pub(crate) blocks: Option<Vec<usize>>,
-    /// Number of valid query rows; the output of other rows is zeros.
+    /// Number of valid query rows.
     pub(crate) query_len: usize,
-    /// Number of valid keys; no row sees later keys.
+    /// Number of valid keys.
     pub(crate) key_len: usize,
-    /// Mask `[Sq, Skv]` of one-byte elements, which may exceed the lengths. A nonzero element hides
-    /// the key.
+    /// Mask `[Sq, Skv]` of one-byte elements, possibly larger. Nonzero hides the key.
     pub(crate) mask: Option<StridedView>,
     /// Row `i` sees no key below `i - before`.
     pub(crate) before: i64,
@@ -65,10 +56,9 @@ pub(crate) struct Batch {
     pub(crate) after: i64,
 }
 
-/// Arguments of [`attention`].
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
-    /// Queries `[B, N, Sq, D]`; N is a multiple of the number of key/value heads.
+    /// Queries `[B, N, Sq, D]`; N is a multiple of Nkv.
     pub(crate) query: StridedView,
     pub(crate) batches: Vec<Batch>,
     pub(crate) scale: f32,
@@ -76,7 +66,6 @@ pub(crate) struct Attention {
     pub(crate) statistics: Statistics,
 }
 
-/// Softmax statistics to store for each row, in f32.
 #[derive(Clone, Debug)]
 pub(crate) enum Statistics {
     None,
@@ -91,7 +80,6 @@ pub(crate) enum Statistics {
 pub(crate) const COPIES: usize = 8;
 
 impl Statistics {
-    /// Returns the statistics with each view changed.
     pub(crate) fn map(&self, change: impl Fn(&StridedView) -> StridedView) -> Self {
         match self {
             Self::None => Self::None,
@@ -100,7 +88,6 @@ impl Statistics {
         }
     }
 
-    /// Stores the statistics of one row.
     fn store(&self, row: usize, (max, sum): (f32, f32), is_blind: bool) {
         match self {
             Self::None => {}
@@ -116,24 +103,20 @@ impl Statistics {
     }
 }
 
-/// Visible keys of one query position.
 #[derive(Clone, Debug)]
 struct VisibleKeys {
-    /// Range from the first visible key to one past the last.
     keys: Range<usize>,
     /// Whether the mask hides keys inside the range.
     gaps: bool,
 }
 
 impl Batch {
-    /// Returns the number of key/value heads.
     fn kv_heads(&self) -> usize {
         let dims = self.key.dims();
         dims[dims.len() - 3]
     }
 
-    /// Returns the end of the piece of contiguous keys that begins at `start` and stays within one
-    /// block of [`KEYS`].
+    /// Returns the end of the contiguous keys from `start` on within one block of [`KEYS`].
     fn piece_end(&self, start: usize) -> usize {
         let end = (start + 1).next_multiple_of(KEYS);
         match &self.blocks {
@@ -142,7 +125,6 @@ impl Batch {
         }
     }
 
-    /// Returns the keys or the values of a piece, `[len, D]`.
     fn piece(&self, all: &StridedView, head: usize, keys: &Range<usize>) -> StridedView {
         let Some(blocks) = &self.blocks else {
             return all.at(0, head).slice(0, keys.start, keys.len(), 1);
@@ -151,7 +133,6 @@ impl Batch {
         all.at(0, blocks[keys.start / block]).at(0, head).slice(0, keys.start % block, keys.len(), 1)
     }
 
-    /// Returns the visible keys of each of `rows` positions.
     fn sights(&self, rows: usize) -> Vec<VisibleKeys> {
         let mut hidden = vec![0u8; if self.mask.is_some() { self.key_len } else { 0 }];
         let limit = self.key_len as i64;
@@ -172,7 +153,6 @@ impl Batch {
     }
 }
 
-/// Computes `job.out` and `job.statistics`.
 pub(crate) fn attention(tiles: &dyn Tiles, job: &Attention) {
     attend(tiles, isa(), job);
 }
@@ -239,17 +219,14 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     }
 }
 
-/// Returns the ranges that overlap the keys.
 fn ranges(keys: &Range<usize>) -> Range<usize> {
     keys.start / RANGE..keys.end.div_ceil(RANGE)
 }
 
-/// Returns the part of the keys that belongs to a range.
 fn range_keys(range: usize, keys: &Range<usize>) -> Range<usize> {
     keys.start.max(range * RANGE)..keys.end.min((range + 1) * RANGE)
 }
 
-/// Returns the smallest range that covers all visible keys.
 fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
     let seen = sights.filter(|sight| !sight.keys.is_empty()).map(|sight| sight.keys.clone());
     seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
@@ -261,7 +238,6 @@ struct AttentionHead<'a> {
     batch: &'a Batch,
     /// Visible keys per query position.
     sights: &'a [VisibleKeys],
-    /// Index of the key/value head.
     head: usize,
     scale: f32,
     query: StridedView,
@@ -299,7 +275,6 @@ impl WeightedValues {
         if self.max[row] == f32::NEG_INFINITY { 0.0 } else { self.max[row] }
     }
 
-    /// Merges the results of key ranges in order.
     fn merged(parts: impl Iterator<Item = Self>, rows: usize, width: usize) -> Self {
         let joined = parts.reduce(|mut whole, part| {
             whole.merge(&part);
@@ -308,7 +283,6 @@ impl WeightedValues {
         joined.unwrap_or_else(|| Self::new(rows, width))
     }
 
-    /// Adds the result of other keys.
     fn merge(&mut self, other: &Self) {
         let width = self.values.len() / self.max.len();
         for row in 0..self.max.len() {
@@ -321,10 +295,10 @@ impl WeightedValues {
     }
 }
 
-/// Scratch buffers for a block of keys, reused across tiles.
+/// Scratch buffers, reused across tiles.
 #[derive(Default)]
 struct AttentionScratch {
-    /// Query rows, each padded with zeros to a multiple of `PADDING`.
+    /// Query rows, padded with zeros to a multiple of `PADDING`.
     query: Vec<f32>,
     scores: Vec<f32>,
     keys: Vec<f32>,
@@ -342,12 +316,10 @@ impl AttentionHead<'_> {
         &self.sights[row % self.sights.len()]
     }
 
-    /// Returns the range of keys that at least one of the rows sees.
     fn keys(&self, rows: &Range<usize>) -> Range<usize> {
         union(rows.clone().map(|row| self.sight(row)))
     }
 
-    /// Computes the weighted values of `keys` for each of `rows`.
     fn weigh(&self, rows: &Range<usize>, keys: &Range<usize>) -> WeightedValues {
         SCRATCH.with_borrow_mut(|scratch| {
             let stride = self.depth.next_multiple_of(PADDING);
@@ -431,8 +403,7 @@ impl AttentionHead<'_> {
         }
     }
 
-    /// Turns the scores of a row and a block of keys into weights, 0 for hidden keys, and adds the
-    /// weights to the row's sum.
+    /// Turns the scores of a row into weights, 0 for hidden keys, and adds up the weights.
     fn weights(&self, row: usize, block: &Range<usize>, line: &mut [f32], weighed: &mut WeightedValues, i: usize) {
         let sight = self.sight(row);
         let from = sight.keys.start.clamp(block.start, block.end) - block.start;
@@ -458,7 +429,6 @@ impl AttentionHead<'_> {
         weighed.sum[i] += math::exp_shifted(seen, shift);
     }
 
-    /// Divides by the sums of the weights and stores the output.
     fn finish(&self, rows: &Range<usize>, weighed: WeightedValues) {
         let WeightedValues { max, sum, mut values } = weighed;
         let means = values.chunks_exact_mut(self.width);

@@ -1,7 +1,7 @@
-//! Normalisation over channels or groups of channels, and its gradients.
+//! Normalisation over channels or channel groups, and its gradients.
 //!
-//! Input: a view whose rows are normalised; each row holds consecutive channels. Output: the
-//! normalised view and the row statistics. Invariants: sums are f32; each row belongs to one tile.
+//! Input: a view with rows of consecutive channels. Output: the normalised view and row statistics.
+//! Invariants: sums are f32; each row belongs to one tile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,12 +14,10 @@ use super::view::StridedView;
 /// Rows of channels: row `r` has `channels` channels from `r * channels` on, modulo `all`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelRows {
-    /// Number of rows in the view.
     pub(crate) count: usize,
-    /// Channels per row; `all` counts the distinct channels.
+    /// Channels per row; `all` counts distinct channels.
     pub(crate) channels: usize,
     pub(crate) all: usize,
-    /// Number of elements per channel in a row.
     pub(crate) len: usize,
 }
 
@@ -28,13 +26,12 @@ impl ChannelRows {
         self.channels * self.len
     }
 
-    /// Returns the first channel of a row.
     fn first(&self, row: usize) -> usize {
         row * self.channels % self.all
     }
 }
 
-/// Returns the mean and the variance (divided by the row length) of each row.
+/// Returns mean and variance (divided by the row length) of each row.
 pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Vec<[f32; 2]> {
     let (x, len) = (x.collapsed(), of.row_len());
     of_rows(
@@ -50,7 +47,7 @@ pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Ve
     )
 }
 
-/// Computes two numbers per row. Buffers are allocated only if there are rows.
+/// Computes two numbers per row; allocates no buffers without rows.
 fn of_rows<B>(
     tiles: &dyn Tiles,
     of: ChannelRows,
@@ -96,8 +93,7 @@ pub(crate) fn norm(
 }
 
 /// Computes the requested gradients of [`norm`]. With `n = (x - mean) * rstd` and `h = dy *
-/// weight`, the gradient of `x` is `(h - mean(h) - n * mean(h * n)) * rstd`. If the statistics were
-/// given, not computed, the gradient is `h * rstd`.
+/// weight`: `dx = (h - mean(h) - n * mean(h * n)) * rstd`. For given statistics, `dx = h * rstd`.
 pub(crate) fn norm_grad(
     tiles: &dyn Tiles,
     (dy, x): (&StridedView, &StridedView),

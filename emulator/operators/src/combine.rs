@@ -1,9 +1,8 @@
 //! Reduction arithmetic of collectives: `total[i] = total[i] op from[i]`.
 //!
-//! Input: elements in ordinary buffers. Output: accumulated elements. fp16 and bfp16 accumulate in
-//! f32 with one rounding at the end. fp32 accumulates in fp32, integers wrap around, and max and
-//! min return NaN if a contribution is NaN. Invariant: results do not depend on the instruction
-//! set. Not here: the collectives, and the location of elements.
+//! Invariants: results do not depend on the instruction set. fp16 and bfp16 accumulate in f32 with
+//! one rounding at the end; integers wrap around. Max and min return NaN if a contribution is NaN.
+//! Not here: the collectives, and the location of elements.
 
 use std::fmt;
 
@@ -108,7 +107,7 @@ fn min(a: f32, b: f32) -> f32 {
 }
 
 /// Converts like `f16::to_f32`, without branches so that loops vectorise. The shifted bits are the
-/// value over 2^112. A signalling NaN stays signalling until it is used in arithmetic or narrowed.
+/// value over 2^112. A signalling NaN stays signalling.
 #[inline(always)]
 fn widen_f16(value: f16) -> f32 {
     const INFINITY: u32 = 0x7c00 << 13;
@@ -118,7 +117,7 @@ fn widen_f16(value: f16) -> f32 {
     f32::from_bits(sign | if rest >= INFINITY { rest | 0x7f80_0000 } else { scaled })
 }
 
-/// Converts like `f16::from_f32`: to nearest, ties to even; NaN stays a quiet NaN.
+/// Converts like `f16::from_f32`: nearest, ties to even, NaN becomes quiet.
 #[inline(always)]
 fn narrow_f16(value: f32) -> f16 {
     /// Least normal f16, and the least value that overflows f16, as f32 bits.
@@ -141,7 +140,7 @@ fn widen_bf16(value: bf16) -> f32 {
     f32::from_bits(u32::from(value.to_bits()) << 16)
 }
 
-/// Converts like `bf16::from_f32`: to nearest, ties to even; NaN stays a quiet NaN.
+/// Converts like `bf16::from_f32`: nearest, ties to even, NaN becomes quiet.
 #[inline(always)]
 fn narrow_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();
@@ -163,7 +162,7 @@ mod tests {
                 assert!(found.to_bits() == known.to_bits() || found.is_nan() && known.is_nan(), "{bits:#x}");
             }
         }
-        // All signs and exponents, with all combinations of the bits around the last kept place.
+        // All signs and exponents, with all kinds of bits around the last kept place.
         let lows = [0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x7fff, 0x8000, 0x8001, 0xffff];
         for (high, low) in (0..1_u32 << 16).flat_map(|high| lows.map(|low| (high, low))) {
             let value = f32::from_bits(high << 16 | low);

@@ -2,8 +2,7 @@
 //!
 //! Input: `[batch, channels, ..]`, weights `[outputs, channels / groups, ..]`. Output: a
 //! convolution, or the gradient of its input or weights. A transposed convolution is an input
-//! gradient. Invariants: sums are f32 and rounded once. Each output belongs to one tile, so results
-//! do not depend on threads.
+//! gradient. Invariants: f32 sums, rounded once; each output belongs to one tile.
 
 use super::Tiles;
 use super::lane::Lane;
@@ -12,26 +11,25 @@ use super::matmul::Precision;
 use super::reduce::sum_over_rows;
 use super::view::StridedView;
 
-/// Number of output positions per tile.
 const PLACES: usize = 512;
 
-/// Extents and window layout of a convolution; each vector has one number per dim.
+/// Extents and window layout; each vector has one number per dim.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
-    /// Batch size. `channels` and `outputs` count the input and output channels of one group.
+    /// Batch size. `channels` and `outputs` are per group.
     pub(crate) batch: usize,
     pub(crate) groups: usize,
     pub(crate) channels: usize,
     pub(crate) outputs: usize,
-    /// Spatial extents of the input, of the output and of a window.
+    /// Extents of input, output and window.
     pub(crate) input: Vec<usize>,
     pub(crate) output: Vec<usize>,
     pub(crate) kernel: Vec<usize>,
-    /// Steps between windows, padding before the first element, and steps between window elements.
+    /// Distance of windows, padding before the first element, distance of window elements.
     pub(crate) stride: Vec<usize>,
     pub(crate) padding: Vec<usize>,
     pub(crate) dilation: Vec<usize>,
-    /// Precision to which operands are rounded before multiplication.
+    /// Rounding of operands before multiplication.
     pub(crate) precision: Precision,
 }
 
@@ -56,13 +54,12 @@ impl Geometry {
         self.channels * self.window()
     }
 
-    /// Allocates space for the elements of a window; empty if the weights are empty, because then
-    /// no memory limits the window size.
+    /// Allocates a window; empty for empty weights, because then no memory bounds the window size.
     fn window_room(&self) -> Vec<usize> {
         vec![0; if self.channels * self.outputs == 0 { 0 } else { self.window() }]
     }
 
-    /// Computes the channel element that each window position of output position `at` reads.
+    /// Lists the channel elements that the window at output position `at` reads.
     fn window_of(&self, at: usize, elements: &mut [usize]) {
         for (position, element) in elements.iter_mut().enumerate() {
             let (mut at, mut position, mut step) = (at, position, 1);
@@ -89,7 +86,6 @@ impl Geometry {
         }
     }
 
-    /// Loads elements of an operand, rounded to the product precision.
     fn load(&self, view: &StridedView, start: usize, values: &mut [f32]) {
         f32::load(view, start, values);
         self.precision.apply(values);
@@ -115,8 +111,7 @@ pub(crate) fn forward(
     summed(tiles, of, [x, weight], out, |channel, own, column| math::dot(own, column) + biases[channel]);
 }
 
-/// Computes `out = (x * weight) * scale + bias` of 8-bit integers with exact sums; one scale and
-/// one bias per output channel.
+/// Computes `out = (x * weight) * scale + bias` of 8-bit integers, with exact sums.
 pub(crate) fn quantised(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -125,7 +120,7 @@ pub(crate) fn quantised(
     bias: Option<&StridedView>,
     out: &StridedView,
 ) {
-    /// Number of products, each at most 2^14, whose sum f32 holds exactly in any order.
+    /// Products of at most 2^14 each: f32 holds their sum exactly.
     const EXACT: usize = 1 << 10;
     let (biases, scales) = (biases(of, bias, out), line(scale));
     summed(tiles, of, operands, out, |channel, own, column| {
@@ -134,7 +129,6 @@ pub(crate) fn quantised(
     });
 }
 
-/// Returns one bias per output channel; empty if the output is empty.
 fn biases(of: &Geometry, bias: Option<&StridedView>, out: &StridedView) -> Vec<f32> {
     let count = if out.is_empty() { 0 } else { of.groups * of.outputs };
     bias.map_or_else(|| vec![0.0; count], line)
@@ -177,8 +171,8 @@ fn summed(
     });
 }
 
-/// Computes the input gradient of a convolution from its output gradient. With `bias`, one number
-/// per input channel, the result is the transposed convolution of `grad`.
+/// Computes the input gradient. With `bias`, one number per input channel, the result is the
+/// transposed convolution of `grad`.
 pub(crate) fn input_grad(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -192,7 +186,7 @@ pub(crate) fn input_grad(
     }
     let (grad, out, weights) = (grad.collapsed(), out.collapsed(), of.whole(weight));
     let biases = bias.map_or_else(|| vec![0.0; of.groups * of.channels], line);
-    // Without outputs nothing is summed, even if extents of weights and positions are nonzero.
+    // Without outputs nothing is summed, even for nonzero extents.
     let (places, column) = if of.outputs == 0 { (0, 0) } else { (of.written(), of.column()) };
     tiles.run(of.batch * of.groups, &|block| {
         let group = block % of.groups;
@@ -221,7 +215,6 @@ pub(crate) fn input_grad(
     });
 }
 
-/// Computes the gradient of the weights.
 pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -254,7 +247,7 @@ pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, gra
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// Computes the gradient of the bias: the sum of `grad`, `[batch, channels, ..]`, per channel.
+/// Sums `grad`, `[batch, channels, ..]`, per channel.
 pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -297,8 +290,7 @@ pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, out: &S
     });
 }
 
-/// Computes the gradient of [`columns`]: each element gets the sum over the windows that read the
-/// element.
+/// Computes the gradient of [`columns`]: sums over all windows that read an element.
 pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -322,7 +314,6 @@ pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &StridedView,
     });
 }
 
-/// Loads all values of a tensor.
 pub(crate) fn line(view: &StridedView) -> Vec<f32> {
     let mut values = vec![0f32; view.len()];
     f32::load(&view.collapsed(), 0, &mut values);

@@ -1,24 +1,22 @@
 //! The connectionist temporal classification (CTC) loss and its gradient.
 //!
-//! Input: log probabilities `[steps, samples, classes]`, and the labels and lengths of each sample.
-//! Output: the negative log likelihood of the labels, the forward variables `[samples, steps,
-//! states]`, and the gradient of the log probabilities. A label path has a blank before, between
-//! and after the labels: `2 * labels + 1` states. Invariants: computed in f64 and rounded once.
-//! Each sample belongs to one tile. All labels are checked before any output is written.
+//! - Input: log probabilities `[steps, samples, classes]`, labels and lengths of each sample.
+//! - Output: negative log likelihood of the labels, forward variables `[samples, steps, states]`,
+//!   gradient of the log probabilities. A path has a blank before, between and after labels: `2 *
+//!   labels + 1` states.
+//! - Invariants: computed in f64 and rounded once. Each sample belongs to one tile. All labels are
+//!   checked before any write.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// Lengths and label position of one sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CtcSample {
-    /// Number of valid steps.
     pub(crate) steps: usize,
-    /// Number of labels of the sample.
     pub(crate) labels: usize,
-    /// Index of the first label within the labels of all samples.
+    /// Index of the first label among all samples.
     pub(crate) first: usize,
 }
 
@@ -27,24 +25,22 @@ impl CtcSample {
         2 * self.labels + 1
     }
 
-    /// Returns whether the sample has a step for each label; otherwise no path exists.
+    /// Returns whether each label has a step; otherwise no path exists.
     fn has_path(&self) -> bool {
         self.labels <= self.steps
     }
 }
 
-/// Arguments shared by the loss and its gradient.
 #[derive(Clone, Debug)]
 pub(crate) struct CtcBatch {
     pub(crate) samples: Vec<CtcSample>,
     pub(crate) classes: usize,
     pub(crate) blank: usize,
-    /// Whether an infinite loss is replaced by zero.
+    /// Whether an infinite loss becomes zero.
     pub(crate) zero_infinity: bool,
 }
 
 impl CtcBatch {
-    /// Returns the class of each state of a sample.
     fn path(&self, labels: &StridedView, sample: CtcSample) -> Vec<usize> {
         let mut own = vec![0i64; sample.labels];
         i64::load(labels, sample.first, &mut own);
@@ -72,7 +68,7 @@ impl CtcBatch {
         Ok(())
     }
 
-    /// Returns the log probabilities of the path's classes at one step.
+    /// Returns the log probabilities of a path at one step.
     fn along(&self, logs: &StridedView, step: usize, at: usize, path: &[usize]) -> Vec<f64> {
         let start = (step * self.samples.len() + at) * self.classes;
         let mut one = [0f32];
@@ -85,18 +81,17 @@ impl CtcBatch {
     }
 }
 
-/// Returns the log of the sum of exponentials of `terms`.
 fn log_sum(terms: &[f64]) -> f64 {
     let most = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::NEG_INFINITY {
-        // `f64::max` ignores NaN, so the sum is needed to propagate NaN.
+        // `f64::max` ignores NaN; the sum propagates NaN.
         return terms.iter().fold(most, |sum, term| sum + term);
     }
     most + terms.iter().map(|term| (term - most).exp()).sum::<f64>().ln()
 }
 
-/// Returns the number of states that lead to `state`: itself, the state before, and the state
-/// before the blank if that label differs.
+/// Counts the states that lead to `state`: itself, the one before, and the state before the blank
+/// if that label differs.
 fn reach(path: &[usize], state: usize, blank: usize) -> usize {
     match state {
         0 => 1,
@@ -106,8 +101,8 @@ fn reach(path: &[usize], state: usize, blank: usize) -> usize {
     }
 }
 
-/// Computes the loss of each sample and the forward variables: the log likelihood of the path
-/// prefix at each step and state. Missing steps and states get the log of 0.
+/// Computes the losses and forward variables: log likelihoods of path prefixes per step and state.
+/// Missing steps and states get the log of 0.
 ///
 /// # Errors
 /// Fails if a label is not a class, or is the blank.
@@ -157,9 +152,9 @@ pub(crate) fn loss(
     Ok(())
 }
 
-/// Computes the gradient of [`loss`] for log probabilities that come from a softmax. At each step
-/// the gradient is `(p - q) * grad`, where `p` is the class probability and `q` its share in the
-/// label paths. Steps past the length get 0. If no path exists, there is no `q`.
+/// Computes the gradient of [`loss`] for log probabilities from a softmax: `(p - q) * grad` per
+/// step. `p` is the class probability and `q` its share in the label paths, 0 if no path exists.
+/// Steps past the length get 0.
 ///
 /// # Errors
 /// Fails if a label is not a class, or is the blank.
@@ -221,8 +216,7 @@ pub(crate) fn loss_grad(
     Ok(())
 }
 
-/// Computes the backward variables of a step from those of the next step; `behind` is empty at the
-/// last step.
+/// Computes backward variables from the next step; `behind` is empty at the last step.
 fn before(behind: &[f64], own: &[f64], path: &[usize], blank: usize) -> Vec<f64> {
     let states = path.len();
     let next = |state: usize| {

@@ -1,10 +1,9 @@
-//! Convolutions whose windows read at positions shifted by fractional offsets.
+//! Convolutions with fractional offsets for each window element.
 //!
-//! Input: `[batch, channels, H, W]`, and offsets `[batch, 3 * parts * window, H', W']`. For each
-//! part of the channels and each window element, the offsets hold the shift to the right, the shift
-//! down, and a factor. Output: the convolution, and the sampled values. Invariants: sampled values
-//! are rounded to the input type. Sums are f32 and rounded once. Elements outside the input are
-//! zero.
+//! Input: `[batch, channels, H, W]`, offsets `[batch, 3 * parts * window, H', W']`. The offsets of
+//! a part of the channels are shifts to the right, shifts down, and factors. Output: the
+//! convolution, and the sampled values. Invariants: samples are rounded to the input type; sums are
+//! f32, rounded once. Elements outside the input are zero.
 
 use super::Tiles;
 use super::convolution::{Geometry, line};
@@ -13,15 +12,14 @@ use super::lane::Lane;
 use super::math;
 use super::view::StridedView;
 
-/// Number of output positions per tile.
 const PLACES: usize = 256;
 
-/// A convolution whose channels are divided into parts that share offsets.
+/// A convolution with offsets per part of the channels.
 #[derive(Clone, Debug)]
 pub(crate) struct Deformed {
     pub(crate) of: Geometry,
     pub(crate) parts: usize,
-    /// Type to which sampled values are rounded.
+    /// Type of the sampled values.
     pub(crate) dtype: AclType,
 }
 
@@ -59,14 +57,12 @@ impl Deformed {
         ((above * (1.0 - below) + under * below) * offset(2)).rounded(self.dtype)
     }
 
-    /// Loads the offsets of one batch item.
     fn offsets(&self, view: &StridedView, at: usize) -> Vec<f32> {
         let mut values = vec![0f32; 3 * self.parts * self.window() * self.places()];
         f32::load(view, at * values.len(), &mut values);
         values
     }
 
-    /// Returns the part that a channel belongs to.
     fn part_of(&self, channel: usize) -> usize {
         channel / (self.of.groups * self.of.channels / self.parts)
     }

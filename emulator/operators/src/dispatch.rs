@@ -1,13 +1,11 @@
 //! Dispatch of tokens to the cards of their experts, and combination of the results.
 //!
-//! Input: token rows, their chosen experts, and the data received from an exchange between cards.
-//! Output: the data a card sends, its experts' tokens in order, or the sums of expert outputs.
-//! Experts are distributed to cards in order, the same number to each.
-//!
-//! Invariants: the tokens of an expert are ordered by card, then by token and choice. Received data
-//! is checked before any output is written. Sums are f32 and rounded once.
-//!
-//! Not here: the exchange.
+//! - Input: token rows, chosen experts, and data from an exchange between cards. Experts are
+//!   distributed to cards in order, equally many per card.
+//! - Output: the data to send, tokens per expert, or sums of expert outputs.
+//! - Invariants: the tokens of an expert are ordered by card, token and choice. Received data is
+//!   checked before any write. Sums are f32 and rounded once.
+//! - Not here: the exchange.
 
 use super::Tiles;
 use super::dtype::AclType;
@@ -22,32 +20,30 @@ use super::view::StridedView;
 /// Distribution of experts and tokens over cards.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deal {
-    /// Number of cards; `card` is the index of this card.
+    /// Number of cards, and the index of this card.
     pub(crate) cards: usize,
     pub(crate) card: usize,
-    /// Number of experts on all cards; `local` counts the experts of each card.
+    /// Number of experts in total, and per card.
     pub(crate) experts: usize,
     pub(crate) local: usize,
-    /// Maximum number of tokens per card; `choices` counts the experts of each token.
+    /// Maximum tokens per card, and choices per token.
     pub(crate) tokens: usize,
     pub(crate) choices: usize,
-    /// Number of elements per token.
     pub(crate) width: usize,
 }
 
-/// Expert id of a choice that takes no part.
+/// Expert id of an inactive choice.
 const NONE: i64 = -1;
 
-/// Number of assist integers per row, which locate the source of the row.
+/// Assist integers per row, which locate the source of the row.
 pub(crate) const ASSIST: usize = 128;
 
 impl Deal {
-    /// Returns the maximum number of rows that one card sends to another.
     pub(crate) fn most_rows(&self) -> usize {
         self.tokens * self.local.min(self.choices)
     }
 
-    /// Returns the expert ids chosen by this card's tokens, [`NONE`] for inactive choices.
+    /// Returns the expert ids of this card's tokens, [`NONE`] for inactive choices.
     ///
     /// # Errors
     /// Names the first id that is not an expert.
@@ -73,7 +69,7 @@ impl Deal {
         }
     }
 
-    /// Returns, for each choice, the number of earlier choices of the same expert.
+    /// Counts, for each choice, earlier choices of the same expert.
     fn places(&self, chosen: &[i64]) -> Vec<usize> {
         let mut counts = vec![0; self.experts];
         let place = |id: &i64| {
@@ -85,7 +81,7 @@ impl Deal {
     }
 }
 
-/// Writes the data that this card sends to all cards: expert ids, their factors, and the tokens.
+/// Writes expert ids, factors and tokens for all cards.
 ///
 /// # Errors
 /// Fails if a choice is not an expert.
@@ -108,20 +104,18 @@ pub(crate) fn offer(
     Ok(())
 }
 
-/// Indices that the combine step needs to locate the source of each row.
+/// Indices that locate the source of each row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Assist<'a> {
-    /// Shape `[rows * 128]`; the first three numbers of a row are its card, token and choice.
+    /// Shape `[rows * 128]`: card, token and choice come first in each row.
     Rows(&'a StridedView),
-    /// Shape `[own tokens * choices]`; each number is the position of the choice among those of the
-    /// same expert.
+    /// Shape `[own tokens * choices]`: position among the choices of the same expert.
     Choices(&'a StridedView),
 }
 
-/// Output of a dispatch on one card.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
-    /// Tokens `[rows, width]`. INT8 tokens are quantised per row and `scales` has their factors.
+    /// Tokens `[rows, width]`; INT8 tokens are quantised per row by `scales`.
     pub(crate) x: &'a StridedView,
     pub(crate) scales: Option<&'a StridedView>,
     /// Tokens per expert, `[local]`; cumulative if `is_running`.
@@ -130,12 +124,10 @@ pub(crate) struct Received<'a> {
     /// Cumulative token counts per expert and card, padded with zeros.
     pub(crate) ends: &'a StridedView,
     pub(crate) assist: Assist<'a>,
-    /// Combination factor of each row.
     pub(crate) factors: Option<&'a StridedView>,
 }
 
-/// Collects the tokens of this card's experts from the data of all cards. `smooth` holds
-/// quantisation factors per expert.
+/// Collects the tokens of this card's experts. `smooth` holds quantisation factors per expert.
 ///
 /// # Errors
 /// Fails if the tokens need more rows than the output has.
@@ -199,7 +191,7 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Writes the counts, ends, assist numbers and factors of the received tokens.
+/// Writes counts, ends, assist numbers and factors.
 fn tell(of: Deal, (chosen, places, ends): (&[i64], &[usize], &[i64]), factors: &StridedView, out: &Received<'_>) {
     let each = of.tokens * of.choices;
     let last = |local: usize| ends[(local + 1) * of.cards - 1];
@@ -233,7 +225,7 @@ fn tell(of: Deal, (chosen, places, ends): (&[i64], &[usize], &[i64]), factors: &
     }
 }
 
-/// Writes the data that this card returns to each other card: row counts per expert, and the rows.
+/// Writes the row counts and rows to return to each card.
 ///
 /// # Errors
 /// Fails if the counts do not come from a dispatch.
@@ -275,7 +267,7 @@ pub(crate) fn give_back(
     Ok(())
 }
 
-/// Sums the returned expert outputs of each token, weighted by the factors, plus `residual`.
+/// Sums the weighted expert outputs of each token, plus `residual`.
 ///
 /// # Errors
 /// Fails if an expected row was not received.

@@ -1,16 +1,13 @@
-//! Distances between the points of two sets by a norm of their difference, and the gradient of the
-//! first set.
+//! Distances between the points of two sets, and the gradient of the first set.
 //!
-//! Input: points `[.., P, M]` and `[.., R, M]`. Output: distances `[.., P, R]`, or the gradient of
-//! the first points. Invariants: f32 sums run along the coordinates, and in gradients along the
-//! second set. Each point belongs to one tile.
+//! Input: points `[.., P, M]` and `[.., R, M]`. Output: distances `[.., P, R]`, or a gradient.
+//! Invariants: sums are f32, in order; each point belongs to one tile.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// Norm of the difference of two points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Norm {
     /// Number of coordinates that differ.
@@ -26,7 +23,7 @@ pub(crate) enum Norm {
 }
 
 impl Norm {
-    /// Returns the norm of a degree, which is at least 0.
+    /// Returns the norm of a nonnegative degree.
     pub(crate) fn of(degree: f32) -> Self {
         match degree {
             0.0 => Self::Count,
@@ -49,8 +46,8 @@ impl Norm {
         }
     }
 
-    /// Returns the derivative of a distance by a coordinate of the first point, where `apart` is
-    /// the difference; 0 where undefined.
+    /// Returns the derivative by a coordinate of the first point, where `apart` is the difference;
+    /// 0 where undefined.
     fn slope(self, apart: f32, distance: f32) -> f32 {
         let sign = if apart == 0.0 { 0.0 } else { apart.signum() };
         match self {
@@ -70,7 +67,6 @@ impl Norm {
     }
 }
 
-/// Returns the points as rows, broadcast to the batch of the result.
 fn points(view: &StridedView, batch: &[usize]) -> StridedView {
     view.broadcast_to(&[batch, &view.dims()[view.rank() - 2..]].concat()).collapsed()
 }
@@ -95,7 +91,6 @@ pub(crate) fn distances(tiles: &dyn Tiles, norm: Norm, x: &StridedView, y: &Stri
     });
 }
 
-/// Computes the gradient of `x` from the distances and their gradients.
 pub(crate) fn distances_grad(
     tiles: &dyn Tiles,
     norm: Norm,

@@ -1,9 +1,8 @@
-//! Selection of tensor elements: nonzero elements, masked elements and distinct elements.
+//! Selection of nonzero, masked or distinct elements.
 //!
-//! Input: a view of any element type. Output: the number of selected elements, and the elements in
-//! row-major order. The output view has capacity for all elements. Invariants: selection keeps the
-//! operand's order. Sorted results follow [`compare`], equal elements by position. Two NaNs are
-//! distinct.
+//! Output: the number of selected elements, and the elements in row-major order in a view with
+//! capacity for all. Invariants: selection keeps the order. Sorted results follow [`compare`], then
+//! position. Two NaNs are distinct.
 
 use std::cmp::Ordering;
 
@@ -12,14 +11,13 @@ use super::lane::Lane;
 use super::order::compare;
 use super::view::StridedView;
 
-/// Returns the row-major positions of the nonzero elements.
 pub(crate) fn nonzero<L: Lane>(x: &StridedView) -> Vec<usize> {
     let mut values = vec![L::default(); x.len()];
     L::load(&x.collapsed(), 0, &mut values);
     (0..values.len()).filter(|&place| values[place] != L::default()).collect()
 }
 
-/// Copies the elements of `x` at the given row-major positions to consecutive positions.
+/// Copies the elements of `x` at `places` to consecutive positions.
 pub(crate) fn compact(x: &StridedView, places: &[usize], out: &StridedView) {
     let (x, out) = (x.collapsed(), out.collapsed());
     with_bits!(x, T => {
@@ -33,18 +31,14 @@ pub(crate) fn compact(x: &StridedView, places: &[usize], out: &StridedView) {
 /// Groups of equal rows along a dim, or of equal elements.
 #[derive(Debug)]
 pub(crate) struct Distinct {
-    /// First row of each group, in the order of the groups.
     pub(crate) first: Vec<usize>,
-    /// Group index of each row.
     pub(crate) inverse: Vec<i64>,
-    /// Number of rows per group.
     pub(crate) counts: Vec<i64>,
 }
 
-/// Rule that decides which equal rows form a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grouping {
-    /// All equal rows form one group; groups are sorted element by element.
+    /// All equal rows form one group; groups are sorted.
     Sorted,
     /// Only neighbouring equal rows form a group; the order is kept.
     Consecutive,

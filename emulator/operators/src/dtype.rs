@@ -1,9 +1,8 @@
-//! Element types of the emulated operators: numbering, size, printed names and type promotion.
+//! Element types: numbering, size, printed names and type promotion.
 //!
-//! Input: an `aclDataType` code. Output: an [`AclType`], or `None` if the emulator has no
-//! arithmetic for the code. Invariant: names are spelled as in the operator documentation, so
-//! messages are searchable. One complex type is supported; kernels compute on its FLOAT parts. Not
-//! here: quantised and 8-bit floating point types.
+//! Output: an [`AclType`], or `None` if the emulator has no arithmetic for an `aclDataType` code.
+//! Invariant: names are spelled as in the operator documentation. Kernels compute on the FLOAT
+//! parts of the one complex type. Not here: quantised and 8-bit floating point types.
 
 use std::fmt;
 
@@ -14,7 +13,7 @@ pub enum AclType {
     F32,
     /// IEEE half precision (16 bits).
     F16,
-    /// Upper half of an IEEE single: 8 exponent bits, 7 fraction bits.
+    /// Upper half of an IEEE single: 8 exponent bits.
     BF16,
     /// IEEE double precision (64 bits).
     F64,
@@ -34,25 +33,22 @@ pub enum AclType {
     U32,
     /// 64-bit unsigned integer.
     U64,
-    /// Boolean in one byte: zero is false, all else is true. The emulator writes 0 or 1.
+    /// Boolean in one byte: nonzero is true, the emulator writes 0 or 1.
     Bool,
     /// Complex number: real and imaginary part in single precision.
     C64,
 }
 
-/// The accumulator type of an element type: see [`crate::lane`].
+/// Accumulator of an element type: see [`crate::lane`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
-    /// f32 accumulator for f32, f16 and bf16.
     Single,
-    /// f64 accumulator for f64.
     Double,
-    /// i64 accumulator with wrap-around for integers and booleans.
+    /// Integers and booleans accumulate with wrap-around.
     Integer,
 }
 
 impl AclType {
-    /// All types except complex.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 13] = [
         Self::F32,
@@ -101,7 +97,6 @@ impl AclType {
         }
     }
 
-    /// Returns the spelling of the operator documentation.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::F32 => "FLOAT",
@@ -126,7 +121,7 @@ impl AclType {
         matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
     }
 
-    /// Returns the accumulator kind of this type; complex numbers use that of their parts.
+    /// Returns the accumulator; complex types use their parts.
     pub(crate) const fn lane(self) -> LaneKind {
         match self {
             Self::F32 | Self::F16 | Self::BF16 | Self::C64 => LaneKind::Single,
@@ -135,9 +130,8 @@ impl AclType {
         }
     }
 
-    /// Returns the type in which two operands are computed. The rules are the documented "type
-    /// deduction rules", which match PyTorch tensors. Returns `None` without a common type:
-    /// unsigned 16 to 64 bits, or complex, with another type.
+    /// Returns the common type of two operands, by the documented "type deduction rules", which
+    /// match PyTorch tensors. Unsigned 16 to 64 bits and complex have no common type with others.
     pub(crate) fn promote(self, other: Self) -> Option<Self> {
         if self == other {
             return Some(self);
@@ -149,7 +143,6 @@ impl AclType {
         Some(match (self.is_float(), other.is_float()) {
             (true, true) => match (self, other) {
                 (Self::F64, _) | (_, Self::F64) => Self::F64,
-                // f16 with bf16: neither holds the other's values, so the common type is f32.
                 _ => Self::F32,
             },
             (true, false) => self,
@@ -163,8 +156,8 @@ impl AclType {
         })
     }
 
-    /// Returns whether a result computed in `self` may be written to an output of type `out`. A
-    /// float never becomes an integer, and only a boolean becomes a boolean.
+    /// Returns whether a result in `self` may be written to type `out`. A float never becomes an
+    /// integer, and only a boolean becomes a boolean.
     pub(crate) fn can_cast(self, out: Self) -> bool {
         if self == out {
             return true;
@@ -182,7 +175,7 @@ impl fmt::Display for AclType {
     }
 }
 
-/// Returns the names as `FLOAT, FLOAT16, …` for messages and tables.
+/// Joins the names for messages and tables.
 pub(crate) fn list_names(dtypes: &[AclType]) -> String {
     dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
 }

@@ -1,9 +1,8 @@
-//! Elementwise kernels: one to three inputs, broadcast to the shape of the output.
+//! Elementwise kernels: inputs are broadcast to the shape of the output.
 //!
-//! Input: views and a function over blocks of lane values. Output: the output view, each element
-//! rounded once. Invariants: a block is read whole before it is written, so an output may be the
-//! same view as an input. Tiles split only the output, so results do not depend on the number of
-//! threads.
+//! Input: views and a function over blocks of lane values. Invariants: each element is rounded
+//! once. A block is read whole before it is written, so input and output may be the same view.
+//! Results do not depend on the number of threads.
 
 use super::Tiles;
 use super::dtype::AclType;
@@ -13,8 +12,7 @@ use super::view::StridedView;
 /// Elements per tile: a multiple of [`BLOCK`], tens of microseconds of work.
 const TILE: usize = 32 * BLOCK;
 
-/// Splits `0..total` into tiles and calls `body(start, len)` for blocks of at most [`BLOCK`]
-/// positions.
+/// Calls `body(start, len)` for blocks of at most [`BLOCK`] positions of `0..total`, in tiles.
 pub(crate) fn blocks(tiles: &dyn Tiles, total: usize, body: &(dyn Fn(usize, usize) + Sync)) {
     blocks_with(tiles, total, || (), |(), start, len| body(start, len));
 }
@@ -35,7 +33,6 @@ pub(crate) fn blocks_with<B>(
     });
 }
 
-/// Returns one block buffer per operand.
 pub(crate) fn buffers<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
     [[L::default(); BLOCK]; COUNT]
 }
@@ -51,7 +48,7 @@ pub(crate) fn map1<L: Lane>(tiles: &dyn Tiles, x: &StridedView, out: &StridedVie
     });
 }
 
-/// Computes `out = f(a, b)`; `f` rewrites the block of `a` in place.
+/// Computes `out = f(a, b)`; `f` rewrites `a` in place.
 pub(crate) fn map2<L: Lane>(
     tiles: &dyn Tiles,
     a: &StridedView,
@@ -70,7 +67,7 @@ pub(crate) fn map2<L: Lane>(
     });
 }
 
-/// Computes `out = f(a, b, c)`; `f` rewrites the block of `a` in place.
+/// Computes `out = f(a, b, c)`; `f` rewrites `a` in place.
 pub(crate) fn map3<L: Lane>(
     tiles: &dyn Tiles,
     [a, b, c]: [&StridedView; 3],
@@ -89,7 +86,7 @@ pub(crate) fn map3<L: Lane>(
     });
 }
 
-/// Computes `out = f(values)` from one value of each view; `finish` rewrites a block of results.
+/// Computes `out = f(values)` from one value of each view; `finish` rewrites blocks.
 pub(crate) fn map_all<L: Lane, const N: usize>(
     tiles: &dyn Tiles,
     views: [&StridedView; N],
@@ -117,21 +114,21 @@ pub(crate) fn map_all<L: Lane, const N: usize>(
     );
 }
 
-/// Applies `f` to each pair of elements, in place in `a`.
+/// Applies `f` to pairs, in place in `a`.
 pub(crate) fn zip<L: Lane>(a: &mut [L], b: &[L], f: impl Fn(L, L) -> L) {
     for (x, &y) in a.iter_mut().zip(b) {
         *x = f(*x, y);
     }
 }
 
-/// Applies `f` to each triple of elements, in place in `a`.
+/// Applies `f` to triples, in place in `a`.
 pub(crate) fn zip3<L: Lane>(a: &mut [L], b: &[L], c: &[L], f: impl Fn(L, L, L) -> L) {
     for ((x, &y), &z) in a.iter_mut().zip(b).zip(c) {
         *x = f(*x, y, z);
     }
 }
 
-/// Applies `f` to each value of a block.
+/// Applies `f` to each value.
 pub(crate) fn each<L: Lane>(a: &mut [L], f: impl Fn(L) -> L) {
     for x in a {
         *x = f(*x);
@@ -182,7 +179,6 @@ pub(crate) fn masked_fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, mask: &
     });
 }
 
-/// Sets each `out[i] = value`.
 pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, value: L) {
     let total = out.len();
     let out = out.collapsed();
@@ -190,7 +186,7 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, value: L) {
     blocks(tiles, total, &|start, len| L::store(&out, start, &block[..len]));
 }
 
-/// Copies `src` to `out` with broadcast and conversion; equal types copy the exact bits.
+/// Copies `src` to `out` with broadcast and conversion. Equal types keep the exact bits.
 pub(crate) fn copy(tiles: &dyn Tiles, src: &StridedView, out: &StridedView) {
     let (total, source) = (out.len(), src.broadcast_to(out.dims()).collapsed());
     let target = out.collapsed();
@@ -203,7 +199,7 @@ pub(crate) fn copy(tiles: &dyn Tiles, src: &StridedView, out: &StridedView) {
             _ => bits(&|start, len| copy_bits::<u64>(&source, &target, start, len)),
         }
     } else {
-        // The lane of the source holds each of its values exactly; the store rounds once.
+        // A lane holds all values of the source; the store rounds once.
         with_lane!(src.dtype(), L => bits(&|start, len| {
             let mut a = [L::default(); BLOCK];
             L::load(&source, start, &mut a[..len]);

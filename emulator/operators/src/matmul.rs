@@ -1,11 +1,11 @@
 //! Matrix product of strided, batched views.
 //!
-//! - Input: `a` of `[.., m, k]` and `b` of `[.., k, n]`, with batch dims that broadcast to those of
-//!   `out`, `[.., m, n]`.
-//! - Output: `out = a @ b`. One thread accumulates each element in f32 over all of k and rounds
-//!   once.
+//! - Input: `a` of `[.., m, k]` and `b` of `[.., k, n]`; batch dims broadcast to the dims of `out`,
+//!   `[.., m, n]`.
+//! - Output: `out = a @ b`, or zeros if k = 0. One thread accumulates each element in f32 and
+//!   rounds once.
 //! - Invariants: products along k are added in the order of [`RUN`], fused where the instruction
-//!   set supports it. Shapes, strides, tiles and threads never change the bits. k = 0 gives zeros.
+//!   set supports it. Shapes, strides, tiles and threads never change the bits.
 //!
 //! Few vectors times rows that are contiguous along k, as in decode, read the rows in place
 //! ([`super::simd::dot`]). Other products are packed ([`super::panel`]) and multiplied in blocks

@@ -1,9 +1,10 @@
-//! Packing: parts of strided matrices copied to where the kernels of a product read them at full speed.
+//! Packing of strided matrices for the product kernels.
 //!
-//! Input: a view `[outer, k]` of one operand, the contracted dim last. Output: either lines (each outer index one line along
-//! k) or slabs (word after word along k, [`WIDTH`] outer indices beside each other), in f32 or as pairs of bf16.
-//! Invariants: a word is a pair of neighbours along k for bf16 and one element for f32; what pads the last word is zero; memory
-//! is read along its smaller stride, and turned in 16 x 16 blocks where that is the other one.
+//! - Input: a view `[outer, k]` of one operand, the contracted dim last.
+//! - Output: lines (one per outer index, along k) or slabs (words along k, with [`WIDTH`] outer
+//!   indices each), in f32 or bf16 pairs.
+//! - Invariants: a word is one f32, or two bf16 neighbours along k. Padding of the last word is
+//!   zero. Memory is read along its smaller stride and transposed in 16 x 16 blocks if needed.
 
 use super::dtype::AclType;
 use super::lane::Lane;
@@ -14,13 +15,11 @@ use super::simd::transpose::{SIDE, transpose};
 use super::view::StridedView;
 use crate::simd::isa::Isa;
 
-/// What packed operands are made of.
+/// Element type of packed operands.
 pub(super) trait PanelElement: Pod {
-    /// Elements of a word.
+    /// Number of elements per word.
     const DEPTH: usize;
-    /// Reads a whole view, row after row.
     fn read(view: &StridedView, precision: Precision, out: &mut [Self]);
-    /// Adds the product of packed operands to sums.
     fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>);
 }
 
@@ -39,7 +38,7 @@ impl PanelElement for f32 {
     }
 }
 
-/// The bits of bf16.
+/// Implementation for bf16 bits.
 impl PanelElement for u16 {
     const DEPTH: usize = 2;
 
@@ -53,15 +52,14 @@ impl PanelElement for u16 {
     }
 }
 
-/// How an operand is packed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PanelPacking {
     pub(super) isa: Isa,
     pub(super) precision: Precision,
 }
 
-/// Adds the product of packed lines, each `left.1` elements apart, with packed slabs to sums: `height` lines with as many
-/// columns as the slabs have. `words` are multiplied, in runs of [`RUN`].
+/// Adds the product of packed lines, `left.1` elements apart, and packed slabs to the sums.
+/// Multiplies `words` words in chunks of [`RUN`].
 pub(super) fn add_product<T: PanelElement>(
     isa: Isa,
     (left, line_stride): (&[T], usize),
@@ -82,24 +80,22 @@ pub(super) fn add_product<T: PanelElement>(
     }
 }
 
-/// Elements from one packed line to the next: whole blocks of words.
+/// Returns the distance of packed lines in elements: whole blocks of words.
 pub(super) fn line_stride<T: PanelElement>(k: usize) -> usize {
     k.next_multiple_of(SIDE * T::DEPTH)
 }
 
-/// Whether memory is read along the contracted dim.
 fn runs_along_k(view: &StridedView) -> bool {
     view.dims()[0] == 1 || view.strides()[1].unsigned_abs() <= view.strides()[0].unsigned_abs()
 }
 
-/// Room for what is turned.
 #[derive(Debug, Default)]
 pub(super) struct PanelScratch<T> {
     read: Vec<T>,
     turned: Vec<T>,
 }
 
-/// The first `len` elements of a buffer that only grows.
+/// Returns the first `len` elements of a buffer that only grows.
 pub(super) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     if buffer.len() < len {
         buffer.resize(len, T::default());
@@ -108,7 +104,7 @@ pub(super) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
 }
 
 impl PanelPacking {
-    /// Packs every outer index of `[outer, k]` as a line of `line_stride(k)` elements.
+    /// Packs each outer index of `[outer, k]` as a line of `line_stride(k)` elements.
     pub(super) fn lines<T: PanelElement>(self, view: &StridedView, stage: &mut PanelScratch<T>, out: &mut [T]) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
@@ -121,7 +117,7 @@ impl PanelPacking {
         for (group, out) in (0..outer).step_by(SIDE).zip(out.chunks_mut(SIDE * stride)) {
             let count = SIDE.min(outer - group);
             self.read_columns(&view.slice(0, group, count, 1), read, turned, SIDE);
-            // The words of a group of lines are rows of the turned block; whole blocks are there even if lines are not.
+            // Words of a group of lines are rows of the transposed block; blocks are always whole.
             let mut block = [T::default(); SIDE * SIDE * 2];
             for word in (0..stride / T::DEPTH).step_by(SIDE) {
                 let width = SIDE * T::DEPTH;
@@ -133,8 +129,8 @@ impl PanelPacking {
         }
     }
 
-    /// Packs `[outer, k]` as slabs of [`WIDTH`] outer indices, each of `line_stride(k) * WIDTH` elements. What pads the last
-    /// slab is any value.
+    /// Packs `[outer, k]` as slabs of [`WIDTH`] outer indices, `line_stride(k) * WIDTH` elements
+    /// each. Padding of the last slab is undefined.
     pub(super) fn slabs<T: PanelElement>(self, view: &StridedView, stage: &mut PanelScratch<T>, out: &mut [T]) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
@@ -175,7 +171,7 @@ impl PanelPacking {
         }
     }
 
-    /// Reads up to `width` outer indices beside each other, word after word: `[words][width][DEPTH]`.
+    /// Reads up to `width` outer indices as `[words][width][DEPTH]`.
     fn read_columns<T: PanelElement>(self, view: &StridedView, stage: &mut Vec<T>, out: &mut [T], width: usize) {
         let (count, k) = (view.dims()[0], view.dims()[1]);
         let across = view.permute(&[1, 0]);

@@ -1,26 +1,27 @@
-//! What the C prototypes say of the aclnn operators, as plain data for those that do not see the C ABI.
+//! C prototypes of the aclnn operators as plain data.
 //!
-//! Input: the list of C functions of `ascend-tp-sys`. Output: [`PROTOTYPES`]. Does not: know an operator (see `operator`).
+//! Input: the C function list of `ascend-tp-sys`. Output: [`PROTOTYPES`]. Not here: the operators
+//! (see `operator`).
 
 /// The first phase of an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prototype {
     /// Name of the second phase.
     pub(crate) name: &'static str,
-    /// Names, as Rust spells them, and kinds of the arguments before the workspace size and the executor.
+    /// Names and kinds of the arguments before the workspace size and the executor.
     pub(crate) arguments: &'static [(&'static str, ArgumentKind)],
 }
 
-/// What a C type passes.
+/// Kind of a C argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArgumentKind {
-    /// `aclTensor` or `aclTensorList`.
+    /// Type `aclTensor` or `aclTensorList`.
     Tensors,
     Scalar,
     Scalars,
     Ints,
     Flags,
-    /// A number, truth value, text or element type.
+    /// A number, boolean, text or element type.
     Value,
 }
 
@@ -61,7 +62,7 @@ macro_rules! prototypes {
         prototypes! { $( $run $arguments; )* $( $dropin_run $dropin_arguments; )* }
     };
     ($( $run:ident($($arg:ident: $(*$pointer:tt)? $of:ident),* $(,)?); )*) => {
-        /// All operators, those of the drop-in libraries last.
+        /// All operators; operators of the drop-in libraries come last.
         pub(crate) const PROTOTYPES: &[Prototype] = &[ $( Prototype {
             name: stringify!($run),
             arguments: &[ $( (stringify!($arg), kind!($of)) ),* ],

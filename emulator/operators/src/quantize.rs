@@ -1,9 +1,9 @@
-//! Rows as bytes with a scale each, and products of such rows.
+//! Row quantisation to 8 bits, and products of quantised matrices.
 //!
-//! Input: rows of f16 or bf16, or matrices of 8-bit integers with their scales. Output: 8-bit integers and scales, or the
-//! product of the matrices with the scales taken back in.
-//! Invariants: products accumulate exactly in 32 bits, so their order does not matter; scales are applied in f32 and the
-//! result is rounded once to the type of the output; tiles depend on shapes only.
+//! - Input: rows of f16 or bf16, or 8-bit matrices with scales.
+//! - Output: 8-bit integers and scales, or the dequantised product.
+//! - Invariants: products accumulate exactly in 32 bits, in any order. Scales are applied in f32,
+//!   and results are rounded once.
 
 use super::Tiles;
 use super::dtype::AclType;
@@ -11,14 +11,13 @@ use super::lane::Lane;
 use super::reduce::rows;
 use super::view::StridedView;
 
-/// Largest magnitude a row is scaled to.
+/// Largest magnitude of a quantised row.
 const LARGEST: f32 = 127.0;
-/// Rows of an output tile.
 const TILE_ROWS: usize = 64;
-/// Columns of an output tile.
 const TILE_COLS: usize = 64;
 
-/// `scale[r] = max |x[r]| / 127`, `y[r] = round(x[r] / scale[r])`, ties to even; a row of zeros stays zeros, with scale 0.
+/// Computes `scale[r] = max |x[r]| / 127` and `y[r] = round(x[r] / scale[r])`, ties to even. Zero
+/// rows get scale 0.
 ///
 /// # Shapes
 /// `x: [.., k]`, `y: [.., k]`, `scale: [..]`.
@@ -34,7 +33,7 @@ pub(crate) fn dynamic_quant(tiles: &dyn Tiles, x: &StridedView, y: &StridedView,
     });
 }
 
-/// Makes whole numbers of a row, the largest of magnitude 127; gives what they are to be multiplied by.
+/// Rounds a row to integers of magnitude at most 127 and returns the scale.
 pub(crate) fn quantized(row: &mut [f32]) -> f32 {
     let factor = row.iter().fold(0f32, |largest, value| largest.max(value.abs())) / LARGEST;
     if factor > 0.0 {
@@ -45,21 +44,22 @@ pub(crate) fn quantized(row: &mut [f32]) -> f32 {
     factor
 }
 
-/// What becomes of a sum of products of 8-bit integers: `((sum + whole[j]) * columns[j] * rows[i] + shift[j])`.
+/// Conversion of an integer sum: `((sum + whole[j]) * columns[j] * rows[i] + shift[j])`.
 #[derive(Debug)]
 pub(crate) struct Finish {
-    /// By column of the product; one for all if there is only one.
+    /// Scale per column, or one for all.
     columns: Vec<f32>,
-    /// By row of the product.
+    /// Scale per row of the product.
     rows: Option<Vec<f32>>,
-    /// Added before the scales.
+    /// Integer bias added before the scales.
     whole: Option<Vec<i64>>,
-    /// Added behind them: the offsets of packed scales, or a bias of real numbers.
+    /// Number added after the scales: an offset or a bias.
     shift: Option<Vec<f32>>,
 }
 
 impl Finish {
-    /// From scales of columns, scales of rows and a bias. Scales that are 64-bit integers are those of [`pack_scales`].
+    /// Builds the conversion from scales and a bias. 64-bit integer scales come from
+    /// [`pack_scales`].
     pub(crate) fn new(columns: &StridedView, rows: Option<&StridedView>, bias: Option<&StridedView>) -> Self {
         let is_packed = matches!(columns.dtype(), AclType::U64 | AclType::I64);
         let (scales, offsets) = if is_packed {
@@ -80,10 +80,9 @@ impl Finish {
         Self { columns: scales, rows: rows.map(line), whole, shift: real.or(offsets) }
     }
 
-    /// The result at a place.
     fn of(&self, sum: i32, i: usize, j: usize, is_rounded: bool) -> f32 {
         let pick = |values: &[f32]| values[if values.len() == 1 { 0 } else { j }];
-        // A card's sum has 32 bits, bias included.
+        // The device sum has 32 bits, bias included.
         let sum = self.whole.as_ref().map_or(sum, |whole| sum.wrapping_add(whole[j] as i32));
         let scaled = sum as f32 * pick(&self.columns);
         let scaled = self.rows.as_ref().map_or(scaled, |rows| scaled * rows[i]);
@@ -92,15 +91,15 @@ impl Finish {
     }
 }
 
-/// The bit that every packed scale has.
+/// Bit that is set in every packed scale.
 const PACKED: u64 = 1 << 46;
-/// What of a scale's bits is kept.
+/// Mask of the scale bits that are kept.
 const SCALE_BITS: u64 = 0xFFFF_E000;
-/// Where the nine bits of an offset lie.
+/// Position of the nine offset bits.
 const OFFSET_AT: u32 = 37;
 
-/// `out[i]`: the upper 19 bits of `scale[i]`, nine bits of the rounded `offset[i]`, and a bit that is always set. One scale, or one
-/// offset, goes with all of the others.
+/// Packs the upper 19 bits of `scale[i]`, nine bits of the rounded `offset[i]`, and a constant bit.
+/// A single scale or offset applies to all.
 pub(crate) fn pack_scales(scale: &StridedView, offset: Option<&StridedView>, out: &StridedView) {
     let (scales, offsets) = (line(scale), offset.map(line));
     let pick = |values: &[f32], i: usize| values[if values.len() == 1 { 0 } else { i }];
@@ -116,21 +115,19 @@ pub(crate) fn pack_scales(scale: &StridedView, offset: Option<&StridedView>, out
     i64::store(&out.collapsed(), 0, &packed);
 }
 
-/// The scale and the offset that [`pack_scales`] has packed.
+/// Unpacks scale and offset from [`pack_scales`].
 fn unpack(packed: u64) -> (f32, f32) {
     let nine = (packed >> OFFSET_AT & 0x1FF) as i32;
     let offset = if nine >= 256 { nine - 512 } else { nine };
     (f32::from_bits((packed & SCALE_BITS) as u32), offset as f32)
 }
 
-/// A line of a view as f32.
 fn line(view: &StridedView) -> Vec<f32> {
     let mut values = vec![0f32; view.len()];
     f32::load(&view.collapsed(), 0, &mut values);
     values
 }
 
-/// The 8-bit integers of a matrix, row by row.
 fn bytes(matrix: &StridedView) -> Vec<i8> {
     let mut values = vec![0i8; matrix.len()];
     matrix.read(0, &mut values);
@@ -141,10 +138,12 @@ fn dot(a: &[i8], b: &[i8]) -> i32 {
     a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
 }
 
-/// `out[i][j] = finish(sum over p of a[i][p] * b[j][p])`; 8-bit results are rounded to the nearest, ties to even, and saturate.
+/// Computes `out[i][j] = finish(sum over p of a[i][p] * b[j][p])`. 8-bit results round to nearest,
+/// ties to even, and saturate.
 ///
 /// # Shapes
-/// `a: [m, k]`, `b: [n, k]`, `out: [m, n]`, none empty, `k` at most 65535: a sum is below `128² · 65535 < 2³¹`.
+/// `a: [m, k]`, `b: [n, k]`, `out: [m, n]`, none empty, `k` at most 65535: a sum is below `128² ·
+/// 65535 < 2³¹`.
 pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &StridedView, b: &StridedView, finish: &Finish, out: &StridedView) {
     let (m, n, k) = (out.dims()[0], out.dims()[1], a.dims()[1]);
     let is_rounded = out.dtype() == AclType::I8;
@@ -161,10 +160,12 @@ pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &StridedView, b: &StridedView, 
     });
 }
 
-/// `out[i][j] = sum over g of (sum over p of a[g][i][p] * b[g][j][p]) * rows[g][i] * columns[j]`, rounded once.
+/// Computes `out[i][j] = sum over g of (sum over p of a[g][i][p] * b[g][j][p]) * rows[g][i] *
+/// columns[j]`, rounded once.
 ///
 /// # Shapes
-/// `a: [g, m, k]`, `b: [g, n, k]`, none empty, `k` as in [`quant_matmul`]; `rows: [g, m]`, `columns: [n]`, `out: [m, n]`.
+/// `a: [g, m, k]`, `b: [g, n, k]`, none empty, `k` as in [`quant_matmul`]; `rows: [g, m]`,
+/// `columns: [n]`, `out: [m, n]`.
 pub(crate) fn quant_matmul_sum(
     tiles: &dyn Tiles,
     [a, b]: [&StridedView; 2],

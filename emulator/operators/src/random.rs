@@ -1,9 +1,10 @@
-//! Random numbers by position: what element a fill gives where depends on seed, offset and position alone.
+//! Counter-based random numbers: an element depends only on seed, offset and position.
 //!
-//! Input: a seed, an offset and views. Output: uniform and normal numbers, whole numbers of a range, bits that are 1 with some
-//! probability. The generator is Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011) with the
-//! seed as key; its counter is the offset and the number of the block of four elements. A card's numbers are of the same
-//! generator, but its arrangement of counters is not documented: the numbers differ from a card's, their distribution does not.
+//! Input: seed, offset and views. Output: uniform and normal numbers, integers, random bits. The
+//! generator is Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3",
+//! 2011). The seed is the key; offset and block number form the counter. The device uses the same
+//! generator, but its counter layout is undocumented. Values therefore differ, but not the
+//! distribution.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,16 +14,16 @@ use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// Where in the sequence of a seed a fill begins.
+/// Start of a fill within the random sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
-    /// The key of the generator.
+    /// Key of the generator.
     pub(crate) seed: u64,
-    /// Which of the key's sequences.
+    /// Number of the sequence of this key.
     pub(crate) offset: u64,
 }
 
-/// Four random words of a counter and a key.
+/// Returns four random words of a counter and a key.
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let first = u64::from(counter[0]) * 0xD251_1F53;
@@ -39,35 +40,35 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 }
 
 impl Stream {
-    /// The four words that stand for elements `4 * block` and the three after it.
+    /// Returns the words of elements `4 * block` to `4 * block + 3`.
     fn words(self, block: u64) -> [u32; 4] {
         let counter = [block as u32, (block >> 32) as u32, self.offset as u32, (self.offset >> 32) as u32];
         philox(counter, [self.seed as u32, (self.seed >> 32) as u32])
     }
 
-    /// A number from 0 on and below 1, of 24 bits, for an element.
+    /// Returns a 24-bit number in `[0, 1)`.
     pub(crate) fn uniform(self, element: usize) -> f32 {
         (self.words(element as u64 / 4)[element % 4] >> 8) as f32 / 16_777_216.0
     }
 
-    /// A number of the standard normal distribution for an element, by the method of Box and Muller: two words make two.
+    /// Returns a standard normal number by the Box-Muller method: two words give two numbers.
     pub(crate) fn normal(self, element: usize) -> f32 {
         let words = self.words(element as u64 / 4);
         let pair = element % 4 / 2 * 2;
-        // Above 0, so that its logarithm is finite.
+        // Greater than 0, so that the logarithm is finite.
         let radius = (f64::from(words[pair]) + 1.0) / 4_294_967_296.0;
         let angle = std::f64::consts::TAU * f64::from(words[pair + 1]) / 4_294_967_296.0;
         let radius = (-2.0 * radius.ln()).sqrt();
         (radius * if element.is_multiple_of(2) { angle.cos() } else { angle.sin() }) as f32
     }
 
-    /// A number of the exponential distribution of rate 1 for an element.
+    /// Returns an exponentially distributed number of rate 1.
     pub(crate) fn exponential(self, element: usize) -> f64 {
         -(1.0 - f64::from(self.uniform(element))).ln()
     }
 
-    /// A whole number from 0 on and below `below` for an element: what is left of 64 random bits, which is even enough for as
-    /// small ranges as types have.
+    /// Returns an integer in `0..below`: 64 random bits modulo `below`, nearly uniform for the
+    /// ranges of tensor types.
     pub(crate) fn whole(self, element: usize, below: u64) -> u64 {
         let words = self.words(element as u64 / 2 + (1 << 63));
         let pair = element % 2 * 2;
@@ -75,7 +76,6 @@ impl Stream {
     }
 }
 
-/// `out[i] = draw(i)`.
 pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, draw: impl Fn(usize) -> L + Sync) {
     let target = out.collapsed();
     blocks(tiles, out.len(), &|start, len| {
@@ -84,11 +84,11 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, draw: impl Fn(
     });
 }
 
-/// Classes of each row of weights, drawn as often as `out` has columns: each draw is of a class with the probability that its weight
-/// is of the sum of all, or, unless classes are put back, of those that are left.
+/// Draws classes for each row of `weights`, once per column of `out`. The probability is the
+/// weight's share of the sum; without replacement, of the remaining sum.
 ///
 /// # Errors
-/// Names the first row that has a weight below 0, or that is not finite, or too few above 0.
+/// Names the first row with a negative or non-finite weight, or with too few positive weights.
 pub(crate) fn choices(
     tiles: &dyn Tiles,
     stream: Stream,
@@ -128,7 +128,7 @@ pub(crate) fn choices(
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, text)| Err(text))
 }
 
-/// Draws of a row by where a uniform number falls among the sums of its weights.
+/// Draws by the position of uniform numbers among the cumulative weights.
 fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usize) -> Vec<i64> {
     let last = weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
     let mut total = 0.0;
@@ -143,7 +143,8 @@ fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usiz
     (0..draws).map(draw).collect()
 }
 
-/// Draws of a row without replacement: exponential numbers whose rates are the weights end in the order of such draws.
+/// Draws without replacement: exponential numbers with the weights as rates, sorted, have the order
+/// of such draws.
 fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i64> {
     let end = |(class, weight): (usize, &f64)| (stream.exponential(row * weights.len() + class) / weight, class as i64);
     let mut ends: Vec<(f64, i64)> = weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0).map(end).collect();
@@ -151,13 +152,13 @@ fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i6
     ends.into_iter().take(draws).map(|(_, class)| class).collect()
 }
 
-/// Bits that are 1 unless an element's number is below `zeros`, eight to a byte from the lowest on.
+/// Fills bits that are 0 with probability `zeros`, eight per byte, lowest bit first.
 pub(crate) fn mask(tiles: &dyn Tiles, stream: Stream, zeros: f64, out: &StridedView) {
     let bit = |element: usize| i64::from(f64::from(stream.uniform(element)) >= zeros);
     fill(tiles, out, |byte| (0..8).fold(0i64, |bits, place| bits | bit(8 * byte + place) << place));
 }
 
-/// `out = x / (1 - zeros)` where the bit of an element is 1, else 0.
+/// Computes `out = x / (1 - zeros)` where the bit is 1, else 0.
 pub(crate) fn apply_mask(tiles: &dyn Tiles, x: &StridedView, mask: &StridedView, zeros: f64, out: &StridedView) {
     let mut bits = vec![0i64; mask.len()];
     i64::load(&mask.collapsed(), 0, &mut bits);
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_authors_of_the_generator() {
-        // `kat_vectors` of Random123.
+        // Reference values: `kat_vectors` of Random123.
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(philox([u32::MAX; 4], [u32::MAX; 2]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
         let digits = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(found, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
     }
 
-    /// Mean and mean square of many numbers.
+    /// Returns mean and mean square.
     fn moments(count: usize, draw: impl Fn(usize) -> f64) -> (f64, f64) {
         let (sum, squares) =
             (0..count).map(draw).fold((0.0, 0.0), |(sum, squares), value| (sum + value, squares + value * value));
@@ -199,7 +200,8 @@ mod tests {
     fn numbers_have_the_moments_of_their_distribution() {
         const COUNT: usize = 40_000;
         let stream = Stream { seed: 7, offset: 3 };
-        // Six standard errors: of a uniform number its variance is 1/12, that of its square 4/45; of a normal one 1 and 2.
+        // Six standard errors. Variances: uniform 1/12 and its square 4/45; normal 1 and its square
+        // 2.
         let within = |variance: f64| 6.0 * (variance / COUNT as f64).sqrt();
         let (mean, square) = moments(COUNT, |i| f64::from(stream.uniform(i)));
         assert!(

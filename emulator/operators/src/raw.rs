@@ -1,11 +1,11 @@
-//! Typed, strided access to the memory of a card: the only place where the operator kernels touch raw memory.
+//! Typed, strided access to device memory: the only module that touches raw memory.
 //!
-//! Input: a [`MemorySpan`] (address and length of one allocation's part) and a run (byte offset, step in bytes, count).
-//! Output: elements copied into, or out of, ordinary Rust buffers. Kernels compute on such buffers only, so no Rust
-//! reference to device memory ever exists: two operators that race on the same bytes, as the program under test may
-//! make them do, disturb each other's numbers but no invariant of this process.
-//! Invariant: every run is checked against the length of its span before the first byte is touched.
-//! This module knows nothing of shapes: see [`crate::view`].
+//! - Input: a [`MemorySpan`] (address and length) and a strided access (byte offset, step in bytes,
+//!   count).
+//! - Output: elements copied into or out of Rust buffers. No Rust reference to device memory ever
+//!   exists. Operators that race on the same bytes corrupt only each other's numbers.
+//! - Invariant: every access is checked against the span before the first byte is touched.
+//! - Not here: shapes, see [`crate::view`].
 #![expect(
     unsafe_code,
     reason = "raw access to device memory; bounds are checked here, validity is promised by MemorySpan::from_raw"
@@ -22,9 +22,10 @@ pub struct MemorySpan {
     bytes: usize,
 }
 
-// SAFETY: a span is an address and a length; every access goes through bounds-checked copies of plain data.
+// SAFETY: a span is an address and a length; every access goes through bounds-checked copies of
+// plain data.
 unsafe impl Send for MemorySpan {}
-// SAFETY: as for Send; shared use copies plain data in and out and creates no references to the memory.
+// SAFETY: as for Send; shared use copies plain data and creates no references to the memory.
 unsafe impl Sync for MemorySpan {}
 
 /// Plain data: any bit pattern is a value, there is no padding and no drop.
@@ -42,24 +43,23 @@ macro_rules! pod {
 pod!(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64);
 
 impl MemorySpan {
-    /// Describes `bytes` bytes at `base`.
+    /// Describes `bytes` bytes of memory at `base`.
     ///
     /// # Safety
-    /// The memory must stay allocated, readable and writable for as long as this span or a copy of it is used.
+    /// The memory must stay allocated, readable and writable while this span or a copy exists.
     pub const unsafe fn from_raw(base: *mut u8, bytes: usize) -> Self {
         Self { base, bytes }
     }
 
-    /// Length in bytes.
     pub(crate) const fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// The address of the element at byte offset `start` of a run of `count` elements of `size` bytes, `step` bytes
+    /// Returns the address at byte offset `start` of `count` elements of `size` bytes, `step` bytes
     /// apart.
     ///
     /// # Panics
-    /// If any element of the run lies outside the span.
+    /// Panics if any element is outside the span.
     fn run(self, start: usize, step: isize, count: usize, size: usize) -> *mut u8 {
         debug_assert!(count > 0, "empty runs never reach memory");
         let travel = step.checked_mul(count as isize - 1);
@@ -74,10 +74,10 @@ impl MemorySpan {
         unsafe { self.base.add(start) }
     }
 
-    /// Copies the run that starts at byte `start` with `step` bytes between elements into `out`.
+    /// Copies the elements from byte `start` on, `step` bytes apart, into `out`.
     ///
     /// # Panics
-    /// If the run leaves the span.
+    /// Panics if an element is outside the span.
     pub fn read_run<T: Pod>(self, start: usize, step: isize, out: &mut [T]) {
         if out.is_empty() {
             return;
@@ -86,30 +86,31 @@ impl MemorySpan {
         let source = self.run(start, step, out.len(), size);
         if step == size as isize {
             let bytes = size_of_val(out);
-            // SAFETY: the source run was bounds-checked, `out` is exclusive Rust memory of the same size, and T is
-            // plain data; bytes have no alignment.
+            // SAFETY: the source was bounds-checked, `out` is exclusive Rust memory of the same
+            // size, T is plain data, and bytes have no alignment.
             unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr().cast::<u8>(), bytes) };
         } else if step == 0 {
-            // SAFETY: the element was bounds-checked; the read needs no alignment and T takes any bit pattern.
+            // SAFETY: the element was bounds-checked; the read needs no alignment and T takes any
+            // bit pattern.
             let value = unsafe { source.cast::<T>().read_unaligned() };
             out.fill(value);
         } else {
             for (i, slot) in out.iter_mut().enumerate() {
                 let element = source.wrapping_offset(step * i as isize);
-                // SAFETY: first and last element were bounds-checked and the run is monotone, so this one is inside;
-                // the read needs no alignment and T takes any bit pattern.
+                // SAFETY: first and last element were bounds-checked and the steps are even, so
+                // this element is inside; the read needs no alignment and T takes any bit pattern.
                 *slot = unsafe { element.cast::<T>().read_unaligned() };
             }
         }
     }
 
-    /// Copies rows of `len` adjacent elements into `out`: the first starts at byte `start`, each `step` bytes after the one
-    /// before.
+    /// Copies rows of `len` adjacent elements into `out`. The first row starts at byte `start`;
+    /// rows are `step` bytes apart.
     ///
     /// # Panics
-    /// If `out` holds no whole number of rows or a row leaves the span.
+    /// Panics if `out` is not a whole number of rows, or a row leaves the span.
     pub(crate) fn read_rows<T: Pod>(self, start: usize, step: isize, len: usize, out: &mut [T]) {
-        /// Bytes copied at a time: rows are short, and a size known here is copied without a call.
+        /// Bytes per copy: rows are short, and a constant size is copied without a call.
         const PIECE: usize = 32;
         if out.is_empty() {
             return;
@@ -123,20 +124,21 @@ impl MemorySpan {
             let whole = bytes / PIECE * PIECE;
             for at in (0..whole).step_by(PIECE) {
                 let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
-                // SAFETY: first and last row were bounds-checked and the rows are evenly spaced, so this one is inside;
-                // `row` is exclusive Rust memory of as many bytes, and T is plain data; bytes have no alignment.
+                // SAFETY: first and last row were bounds-checked and rows are evenly spaced, so
+                // this row is inside; `row` is exclusive Rust memory of the same size, T is plain
+                // data, and bytes have no alignment.
                 unsafe { std::ptr::copy_nonoverlapping(from, to, PIECE) };
             }
             let (from, to) = (source.wrapping_add(whole), target.wrapping_add(whole));
-            // SAFETY: as above, for the bytes that are left.
+            // SAFETY: as above, for the remaining bytes.
             unsafe { std::ptr::copy_nonoverlapping(from, to, bytes - whole) };
         }
     }
 
-    /// Copies `values` into the run that starts at byte `start` with `step` bytes between elements.
+    /// Copies `values` to the elements from byte `start` on, `step` bytes apart.
     ///
     /// # Panics
-    /// If the run leaves the span.
+    /// Panics if an element is outside the span.
     pub(crate) fn write_run<T: Pod>(self, start: usize, step: isize, values: &[T]) {
         if values.is_empty() {
             return;
@@ -145,21 +147,21 @@ impl MemorySpan {
         let target = self.run(start, step, values.len(), size);
         if step == size as isize {
             let bytes = size_of_val(values);
-            // SAFETY: the target run was bounds-checked, `values` is Rust memory of the same size that cannot overlap
-            // device memory, and T is plain data; bytes have no alignment.
+            // SAFETY: the target was bounds-checked, `values` is Rust memory of the same size that
+            // cannot overlap device memory, T is plain data, and bytes have no alignment.
             unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), target, bytes) };
         } else {
             for (i, value) in values.iter().enumerate() {
                 let element = target.wrapping_offset(step * i as isize);
-                // SAFETY: first and last element were bounds-checked and the run is monotone, so this one is inside;
-                // the write needs no alignment.
+                // SAFETY: first and last element were bounds-checked and the steps are even, so
+                // this element is inside; the write needs no alignment.
                 unsafe { element.cast::<T>().write_unaligned(*value) };
             }
         }
     }
 }
 
-/// Rows of a matrix in device memory, each without gaps, for kernels that read them in place.
+/// Contiguous matrix rows in device memory, for kernels that read them in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
     base: *const u8,
@@ -170,34 +172,31 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `count` rows of `bytes` bytes, the first at byte `start`, `stride` bytes from one to the next.
+    /// Describes `count` rows of `bytes` bytes, from byte `start` on, `stride` bytes apart.
     ///
     /// # Panics
-    /// If there are none, or a row leaves the span.
+    /// Panics if `count` is 0, or a row leaves the span.
     pub(crate) fn in_span(span: &'a MemorySpan, start: usize, (count, bytes): (usize, usize), stride: isize) -> Self {
         assert!(count > 0, "rows to read");
         Self { base: span.run(start, stride, count, bytes).cast_const(), count, bytes, stride, source: PhantomData }
     }
 
-    /// How many there are.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes of each.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes from one to the next.
     pub(crate) const fn stride(&self) -> isize {
         self.stride
     }
 
-    /// The address of a row: all its bytes can be read, as copies, for as long as the span's memory lives.
+    /// Returns the address of a row, readable by copies while the span's memory exists.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// Panics if the row does not exist.
     pub(crate) fn row(&self, row: usize) -> *const u8 {
         assert!(row < self.count, "row {row} of {}", self.count);
         self.base.wrapping_offset(row as isize * self.stride)
@@ -208,10 +207,11 @@ impl<'a> Rows<'a> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A span over the bytes of a buffer that the caller keeps alive.
+    /// Returns a span over a buffer that the caller keeps alive.
     pub(crate) fn span_of<T: Pod>(buffer: &mut [T]) -> MemorySpan {
         let bytes = size_of_val(buffer);
-        // SAFETY: the caller keeps the buffer alive and untouched while the span is in use (tests only).
+        // SAFETY: the caller keeps the buffer alive and untouched while the span is in use (tests
+        // only).
         unsafe { MemorySpan::from_raw(buffer.as_mut_ptr().cast::<u8>(), bytes) }
     }
 

@@ -1,9 +1,10 @@
-//! Reductions along dims: sums, maxima with their positions, softmax and its gradient, running sums.
+//! Reductions along dims: sums, maxima with positions, softmax and its gradient, running sums.
 //!
-//! Input: a view and the dims to reduce, given as a view whose trailing dims are the reduced ones. Output: one value, or
-//! one row, per position of the leading dims.
-//! Invariants: each row is reduced by one tile in an order that depends on its length only; sums of f16 and bf16
-//! accumulate in f32, those of integers wrap; of equal maxima the first wins; NaN counts as the greatest value.
+//! - Input: a view with the reduced dims last.
+//! - Output: one value, or one row, per position of the leading dims.
+//! - Invariants: one tile reduces a row, in an order that depends only on its length. f16 and bf16
+//!   accumulate in f32; integers wrap. The first of equal maxima wins, and NaN is the greatest
+//!   value.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,24 +13,24 @@ use super::lane::{Arithmetic, BLOCK, Lane};
 use super::math;
 use super::view::StridedView;
 
-/// Elements one tile should at least cover.
+/// Minimum number of elements per tile.
 const GRAIN: usize = 16 * 1024;
-/// Partial sums kept side by side, so that the addition vectorises.
+/// Number of parallel partial sums, so that additions vectorise.
 const WIDTH: usize = 16;
 
-/// A view with `dims` moved behind the others, in order; the others keep their order.
+/// Moves `dims` to the end, in the given order.
 pub(crate) fn with_trailing(view: &StridedView, dims: &[usize]) -> StridedView {
     let mut order: Vec<usize> = (0..view.rank()).filter(|i| !dims.contains(i)).collect();
     order.extend_from_slice(dims);
     view.permute(&order)
 }
 
-/// Calls `body` with each row number, some rows per tile.
+/// Calls `body` with each row number, several rows per tile.
 pub(crate) fn rows(tiles: &dyn Tiles, count: usize, row_len: usize, body: &(dyn Fn(usize) + Sync)) {
     rows_with(tiles, count, row_len, || (), |(), row| body(row));
 }
 
-/// As [`rows`], with buffers that each tile makes once.
+/// Works like [`rows`], with buffers that each tile creates once.
 pub(crate) fn rows_with<B>(
     tiles: &dyn Tiles,
     count: usize,
@@ -46,13 +47,12 @@ pub(crate) fn rows_with<B>(
     });
 }
 
-/// Partial sums that [`sum_over_rows`] keeps at most.
+/// Maximum number of partial sums in [`sum_over_rows`].
 const MOST_PARTS: usize = 64;
 
-/// The sum over all rows of vectors of `row_len`, of which `add` adds that of a row to the sums it is given.
-///
-/// Rows are summed one after the other in parts of as many rows, which then are added in order. How many depends on the
-/// numbers of rows and columns alone.
+/// Sums vectors of `row_len` over all rows; `add` adds one row to the given sums. Parts of equal
+/// row counts are summed row by row, then added in order. The number of parts depends only on the
+/// shape.
 pub(crate) fn sum_over_rows<B>(
     tiles: &dyn Tiles,
     count: usize,
@@ -77,7 +77,7 @@ pub(crate) fn sum_over_rows<B>(
     total
 }
 
-/// Sum of a row in `WIDTH` interleaved partial sums.
+/// Sums a row in `WIDTH` interleaved partial sums.
 fn total<L: Lane>(row: &[L], add: impl Fn(L, L) -> L) -> L {
     let mut partial = [L::default(); WIDTH];
     let chunks = row.chunks_exact(WIDTH);
@@ -93,7 +93,8 @@ fn total<L: Lane>(row: &[L], add: impl Fn(L, L) -> L) -> L {
     partial.into_iter().fold(L::default(), add)
 }
 
-/// `out[r] = finish(sum of row r)`; `x` has `out.len()` rows of `row_len` trailing elements.
+/// Computes `out[r] = finish(sum of row r)`; `x` has `out.len()` rows of `row_len` trailing
+/// elements.
 pub(crate) fn sum<L: Arithmetic>(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -114,7 +115,8 @@ pub(crate) fn sum<L: Arithmetic>(
     });
 }
 
-/// The view with its trailing dims, of `row_len` elements, before the others, if these lie closer together.
+/// Moves the trailing dims, of `row_len` elements, to the front if the other dims have the smaller
+/// stride.
 fn beside_each_other(x: &StridedView, row_len: usize) -> Option<StridedView> {
     if row_len == 0 {
         return None;
@@ -128,10 +130,11 @@ fn beside_each_other(x: &StridedView, row_len: usize) -> Option<StridedView> {
     (step(0..lead)? < step(lead..x.rank())?).then(|| x.permute(&order))
 }
 
-/// Fewest rows that are summed beside each other.
+/// Minimum number of rows for [`sum_beside`].
 const LEAST_BESIDE: usize = 64;
 
-/// As [`sum`], with the bits of it, where the elements of all rows at one place stand in a row of `columns`.
+/// Works like [`sum`], with the same bits, for `columns` that hold one element of each row per
+/// line.
 fn sum_beside<L: Arithmetic>(
     tiles: &dyn Tiles,
     columns: &StridedView,
@@ -163,12 +166,12 @@ fn sum_beside<L: Arithmetic>(
     });
 }
 
-/// Whether `candidate` beats `best`: greater, or the first NaN.
+/// Returns whether `candidate` is greater, or the first NaN.
 fn beats<L: Lane>(candidate: L, best: L) -> bool {
     candidate > best || (candidate.is_nan() && !best.is_nan())
 }
 
-/// The first greatest element of each row and its position, stored to whichever outputs are given.
+/// Stores the first greatest element of each row, its position, or both.
 pub(crate) fn max<L: Lane>(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -190,7 +193,7 @@ pub(crate) fn max<L: Lane>(
                 let block = &mut buffer[..BLOCK.min(row_len - start)];
                 L::load(&x, row * row_len + start, block);
                 let (mut value, mut at) = best.unwrap_or((block[0], start));
-                // Without a branch, so that it vectorises: few blocks of a long row hold a new best.
+                // Branch-free, so that it vectorises: few blocks of a long row hold a new maximum.
                 if block.iter().fold(false, |found, &other| found | beats(other, value)) {
                     for (i, &other) in block.iter().enumerate() {
                         if beats(other, value) {
@@ -211,22 +214,20 @@ pub(crate) fn max<L: Lane>(
     );
 }
 
-/// Whether [`softmax`] gives probabilities or their logarithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Plain,
-    /// Natural logarithms of the probabilities.
     Log,
 }
 
-/// Softmax of each row of `row_len` trailing elements, in f32.
+/// Computes the f32 softmax of each row of `row_len` trailing elements.
 pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView, form: Form) {
     let count = x.len() / row_len.max(1);
     let (x, out) = (x.collapsed(), out.collapsed());
     rows(tiles, count, row_len, &|row| {
         let mut buffer = vec![0f32; row_len];
         f32::load(&x, row * row_len, &mut buffer);
-        // The greatest number; a NaN in the row still reaches every output through the sum.
+        // The maximum ignores NaN; the sum propagates NaN to every output.
         let max = math::greatest(&buffer);
         match form {
             Form::Plain => {
@@ -242,8 +243,8 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &
     });
 }
 
-/// The gradient of what a softmax is taken of: `result * (grad - sum(grad * result))` of each row of `row_len` trailing
-/// elements, in f32.
+/// Computes the softmax gradient `result * (grad - sum(grad * result))` per row of `row_len`
+/// trailing elements, in f32.
 pub(crate) fn softmax_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -263,8 +264,8 @@ pub(crate) fn softmax_grad(
     });
 }
 
-/// The gradient of what the logarithm of a softmax is taken of: `grad - exp(result) * sum(grad)` of each row of `row_len`
-/// trailing elements, in f32.
+/// Computes the log-softmax gradient `grad - exp(result) * sum(grad)` per row of `row_len` trailing
+/// elements, in f32.
 pub(crate) fn log_softmax_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -285,7 +286,7 @@ pub(crate) fn log_softmax_grad(
     });
 }
 
-/// `out[r] = f(row r)`; `x` has `out.len()` rows of `row_len` trailing elements.
+/// Computes `out[r] = f(row r)`; `x` has `out.len()` rows of `row_len` trailing elements.
 pub(crate) fn each_row<L: Lane>(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -301,7 +302,7 @@ pub(crate) fn each_row<L: Lane>(
     });
 }
 
-/// Running sum of each row of `row_len` trailing elements.
+/// Computes the running sum of each row of `row_len` trailing elements.
 pub(crate) fn cumulative_sum<L: Arithmetic>(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView) {
     let count = x.len() / row_len.max(1);
     let (x, out) = (x.collapsed(), out.collapsed());

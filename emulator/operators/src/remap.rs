@@ -1,8 +1,8 @@
-//! Elements that a list of positions for each dim picks: rolls, flips, borders, repeats and the nearest of a grid, and the sums of
-//! the gradients of what was picked.
+//! Elements selected by a position list per dim (rolls, flips, padding, repeats, nearest
+//! neighbours), and the gradients.
 //!
-//! Input: a view and, for each of its dims, the position that each place of the output has there. Output: the picked elements,
-//! or for each element the sum of what its picks have, in f32, in the order of the picks and rounded once.
+//! Input: a view and, per dim, the source position of each output position. Output: the selected
+//! elements, or gradient sums per element, in f32, in order and rounded once.
 
 use super::Tiles;
 use super::index::with_bits;
@@ -10,10 +10,10 @@ use super::lane::Lane;
 use super::reduce::{rows, rows_with};
 use super::view::StridedView;
 
-/// For each dim of a tensor, the position there of each place of another with as many dims.
+/// Source position of each output position, per dim.
 pub(crate) type Positions = Vec<Vec<usize>>;
 
-/// Where the row `at` of the places begins in a row-major tensor of `dims`, without the last dim.
+/// Returns the start of row `at` in a row-major tensor of `dims`.
 fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {
     let (mut start, mut step) = (0, dims.last().copied().unwrap_or(1));
     for dim in (0..dims.len().saturating_sub(1)).rev() {
@@ -25,7 +25,7 @@ fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {
     start
 }
 
-/// `out[i, j, ..] = x[positions[0][i], positions[1][j], ..]`.
+/// Computes `out[i, j, ..] = x[positions[0][i], positions[1][j], ..]`.
 pub(crate) fn remap(tiles: &dyn Tiles, x: &StridedView, positions: &[Vec<usize>], out: &StridedView) {
     let only = [0];
     let inner = positions.last().map_or(&only[..], Vec::as_slice);
@@ -42,11 +42,11 @@ pub(crate) fn remap(tiles: &dyn Tiles, x: &StridedView, positions: &[Vec<usize>]
     });
 }
 
-/// `out[p] = sum of grad[i, j, ..]` over all places whose positions are `p`; zero where there are none.
+/// Computes `out[p] = sum of grad[i, j, ..]` over all positions that map to `p`.
 pub(crate) fn remap_grad(tiles: &dyn Tiles, grad: &StridedView, positions: &[Vec<usize>], out: &StridedView) {
     let only = [0];
     let inner = positions.last().map_or(&only[..], Vec::as_slice);
-    // Along the first dims that are whole nothing is summed, so what lies below each of their places is summed by itself.
+    // Leading dims with identity positions need no sum, so their blocks are independent.
     let is_whole =
         |&(list, extent): &(&Vec<usize>, &usize)| list.len() == *extent && list.iter().copied().eq(0..*extent);
     let whole = positions.iter().zip(out.dims()).take(positions.len().saturating_sub(1)).take_while(is_whole).count();

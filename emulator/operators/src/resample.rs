@@ -1,23 +1,21 @@
-//! Grids made of others: each place of a grid is a weighted sum of a few elements along each of the last dims of another.
+//! Resampling: each grid element is a weighted sum of a few elements along each of the last dims.
 //!
-//! Input: a view whose last dims are a volume (a plane is a volume of depth 1), and for each dim what the places along it are made of.
-//! Output: the grid, or for each element of the volume the sum of the gradients it is part of.
-//! Invariants: computed in f32, dim by dim from the last on, and rounded once; a volume belongs to one tile.
+//! Input: a view with a trailing volume (a plane has depth 1), and weights per dim. Output: the
+//! grid, or the gradient of the volume. Invariants: computed in f32, dim by dim from the last,
+//! rounded once; a volume belongs to one tile.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// For each place along a dim of the grid the elements along that dim it is made of, each with its weight.
+/// Source elements and weights of each grid position along a dim.
 pub(crate) type Taps = Vec<Vec<(usize, f32)>>;
 
-/// A grid over volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
-    /// The extents of the volume.
     pub(crate) extents: [usize; 3],
-    /// None where a dim stays as it is.
+    /// Weights per dim; `None` leaves the dim unchanged.
     pub(crate) taps: [Option<Taps>; 3],
 }
 
@@ -27,7 +25,8 @@ impl Grid {
     }
 }
 
-/// Calls `add(place in the grid, element, weight)` for what a row-major volume has along a dim, `inner` lines at a time.
+/// Calls `add(grid position, element, weight)` for each weight along a dim, `inner` lines at a
+/// time.
 fn each_tap(taps: &Taps, [outer, extent, inner]: [usize; 3], mut add: impl FnMut(usize, usize, f32)) {
     for block in 0..outer {
         for (at, parts) in taps.iter().enumerate() {
@@ -38,12 +37,11 @@ fn each_tap(taps: &Taps, [outer, extent, inner]: [usize; 3], mut add: impl FnMut
     }
 }
 
-/// Adds `weight` times a line to another.
 fn add_line(target: &mut [f32], source: &[f32], weight: f32) {
     target.iter_mut().zip(source).for_each(|(target, source)| *target += weight * source);
 }
 
-/// The grid of each volume of `x`.
+/// Resamples each volume of `x`.
 pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &Grid, out: &StridedView) {
     let (volume, room) = (grid.extents.iter().product::<usize>(), grid.shape().iter().product::<usize>());
     let (count, flat, target) = (x.len() / volume.max(1), x.collapsed(), out.collapsed());
@@ -65,7 +63,7 @@ pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &Grid, out: &St
     });
 }
 
-/// The gradient of [`resample`].
+/// Computes the gradient of [`resample`].
 pub(crate) fn resample_grad(tiles: &dyn Tiles, grad: &StridedView, grid: &Grid, out: &StridedView) {
     let (volume, room) = (grid.extents.iter().product::<usize>(), grid.shape().iter().product::<usize>());
     let (count, flat, target) = (out.len() / volume.max(1), grad.collapsed(), out.collapsed());

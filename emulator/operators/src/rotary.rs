@@ -1,7 +1,7 @@
-//! Rotary position embedding: pairs of elements of the last dim turned by an angle given as cosine and sine.
+//! Rotary position embedding: rotates pairs of elements of the last dim.
 //!
-//! Input: `x` of four dims, `cos` and `sin` that broadcast to it. Output: `x * cos + rotate(x) * sin`.
-//! Invariant: computed in f32, rounded once; whole rows are read before they are written.
+//! Input: `x` of four dims; `cos` and `sin` broadcast to `x`. Invariants: computed in f32, rounded
+//! once. Whole rows are read before they are written.
 
 use super::Tiles;
 use super::lane::{BLOCK, Lane};
@@ -9,16 +9,16 @@ use super::math;
 use super::reduce::rows;
 use super::view::StridedView;
 
-/// Which elements of a row form a pair.
+/// Pairs of elements within a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pairing {
-    /// Element `i` with element `i + D/2`.
+    /// Element `i` pairs with element `i + D/2`.
     Half,
-    /// Element `2i` with element `2i + 1`.
+    /// Element `2i` pairs with element `2i + 1`.
     Interleaved,
 }
 
-/// `out = x * cos + rotate(x) * sin`, where `rotate` maps each pair `(a, b)` to `(-b, a)`.
+/// Computes `out = x * cos + rotate(x) * sin`, where `rotate` maps each pair `(a, b)` to `(-b, a)`.
 pub(crate) fn rotary(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -30,7 +30,7 @@ pub(crate) fn rotary(
     let row_len = x.dims()[x.rank() - 1];
     let (cos, sin) = (cos.broadcast_to(x.dims()).collapsed(), sin.broadcast_to(x.dims()).collapsed());
     let (x, out, total) = (x.collapsed(), out.collapsed(), x.len());
-    // As many whole rows at a time as a block holds; the operator takes no row longer than a block.
+    // A block holds several whole rows; the operator accepts no row longer than a block.
     let len = BLOCK / row_len * row_len;
     rows(tiles, total.div_ceil(len), len, &|block| {
         let start = block * len;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn run(x: &[f32], pairing: Pairing) -> Vec<f32> {
-        // Two heads at one position; the angles are shared by the heads.
+        // Two heads at one position share the angles.
         let (mut x, mut cos, mut sin) = (x.to_vec(), [0.5f32, 0.0, 0.25, 1.0], [2f32, 1.0, 3.0, 0.5]);
         let mut out = vec![0f32; 8];
         rotary(

@@ -1,6 +1,7 @@
-//! What overflows becomes the largest number: a pass over what an operator wrote.
+//! Saturation of an operator's output after an overflow.
 //!
-//! Input: a view. Output: the same without infinities and NaN, and whether there were some. Does not: know the mode that asks for it.
+//! Input: a view. Output: the view without infinities and NaN, and whether there were any. Not
+//! here: the mode that requests saturation.
 
 use half::{bf16, f16};
 
@@ -8,10 +9,9 @@ use crate::dtype::AclType;
 use crate::raw::Pod;
 use crate::view::StridedView;
 
-/// Elements of one step of the pass.
 const CHUNK: usize = 4096;
 
-/// Makes infinities the largest number and NaN zero; says whether there were any.
+/// Replaces infinities by the largest number and NaN by zero. Returns whether any value changed.
 pub fn saturate(output: &StridedView) -> bool {
     match output.dtype() {
         AclType::F32 => saturate_as::<f32>(output),
@@ -22,9 +22,9 @@ pub fn saturate(output: &StridedView) -> bool {
     }
 }
 
-/// A number that overflows.
+/// A floating point number that can overflow.
 trait Float: Pod {
-    /// What it becomes, if it is no finite number.
+    /// Returns the replacement of a non-finite number.
     fn saturated(self) -> Option<Self>;
 }
 

@@ -1,13 +1,14 @@
 //! Signs of numbers as bits.
 //!
-//! Input: numbers, or bytes. Output: a bit for each number, or 1 and -1 for each bit. Invariant: tiles split the output only.
+//! Input: numbers, or bytes. Output: one bit per number, or 1 and -1 per bit. Invariant: tiles
+//! split only the output.
 
 use super::Tiles;
 use super::elementwise::blocks;
 use super::lane::{BLOCK, Lane};
 use super::view::StridedView;
 
-/// Bit `i % 8` of byte `i / 8` is whether element `i` is 0 or more.
+/// Sets bit `i % 8` of byte `i / 8` if element `i` is at least 0.
 ///
 /// # Shapes
 /// `x: [n]`, `out`: n / 8 bytes, rounded up.
@@ -25,7 +26,7 @@ pub(crate) fn pack_signs(tiles: &dyn Tiles, x: &StridedView, out: &StridedView) 
     });
 }
 
-/// The inverse of [`pack_signs`]: 1 or -1.
+/// Inverts [`pack_signs`]: bits become 1 or -1.
 ///
 /// # Shapes
 /// `x: [n]`, `out`: 8 n elements.

@@ -1,16 +1,18 @@
-//! A strided view of device memory: the shape, strides and offset of a tensor over a [`MemorySpan`].
+//! Strided views of device memory: shape, strides and offset of a tensor over a [`MemorySpan`].
 //!
-//! Input: a span, an element type, dims, strides and offset in elements. Output: elements by their row-major position,
-//! copied block by block, and cheap re-views (broadcast, permute, narrow) that share the memory.
-//! Invariant: no element of a view lies outside its span; [`StridedView::new`] proves it, re-views keep it.
-//! A view does no arithmetic and converts no types: see `lane`.
+//! - Input: a span, an element type, and dims, strides and offset in elements.
+//! - Output: elements by row-major position, copied in blocks; cheap views of the same memory
+//!   (broadcast, permute, slice).
+//! - Invariant: all elements are inside the span. [`StridedView::new`] checks this, and derived
+//!   views keep it.
+//! - Not here: arithmetic and type conversion, see `lane`.
 
 use smallvec::SmallVec;
 
 use super::dtype::AclType;
 use super::raw::{MemorySpan, Pod, Rows};
 
-/// One number per dim, without an allocation for as many dims as an operator takes.
+/// One number per dim, without allocation up to eight dims.
 type PerDim<T> = SmallVec<[T; 8]>;
 
 /// A tensor over device memory.
@@ -23,7 +25,7 @@ pub struct StridedView {
     offset: isize,
 }
 
-/// The strides of a contiguous row-major tensor.
+/// Returns the strides of a contiguous row-major tensor.
 pub fn contiguous_strides(dims: &[usize]) -> Vec<isize> {
     let mut strides = vec![1isize; dims.len()];
     for i in (1..dims.len()).rev() {
@@ -32,8 +34,8 @@ pub fn contiguous_strides(dims: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// Whether `strides` lay `dims` out row-major without gaps. Dims of extent 1 may have any stride, and a tensor without
-/// elements is contiguous.
+/// Returns whether `strides` are row-major without gaps. Dims of extent 1 may have any stride;
+/// empty tensors are contiguous.
 pub(crate) fn is_contiguous(dims: &[usize], strides: &[isize]) -> bool {
     if dims.contains(&0) {
         return true;
@@ -50,8 +52,7 @@ pub(crate) fn is_contiguous(dims: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// The lowest and the highest element position of a tensor, both inclusive; `None` if it has no elements or a position
-/// overflows.
+/// Returns the lowest and highest element position; `None` without elements or on overflow.
 pub(crate) fn extent(dims: &[usize], strides: &[isize], offset: isize) -> Option<(isize, isize)> {
     let (mut low, mut high) = (offset, offset);
     for (&dim, &stride) in dims.iter().zip(strides) {
@@ -65,8 +66,7 @@ pub(crate) fn extent(dims: &[usize], strides: &[isize], offset: isize) -> Option
     Some((low, high))
 }
 
-/// Views are made by the dozen for each run of an operator: their numbers are copied as a whole, where a clone of the
-/// vectors would go one by one.
+/// Copies the arrays as a whole, faster than cloning element by element.
 impl Clone for StridedView {
     fn clone(&self) -> Self {
         let (dims, strides) = self.layout();
@@ -75,10 +75,10 @@ impl Clone for StridedView {
 }
 
 impl StridedView {
-    /// A view of `span`; strides and offset in elements.
+    /// Creates a view of `span`; strides and offset count elements.
     ///
     /// # Errors
-    /// If an element would lie outside the span; the text names the position and the span.
+    /// Fails if an element is outside the span; the text names position and span.
     pub fn new(
         span: MemorySpan,
         dtype: AclType,
@@ -102,42 +102,39 @@ impl StridedView {
         Ok(Self { span, dtype, dims: PerDim::from_slice(dims), strides: PerDim::from_slice(strides), offset })
     }
 
-    /// Type of its elements.
+    /// Returns the element type.
     pub const fn dtype(&self) -> AclType {
         self.dtype
     }
 
-    /// Extents, outermost first.
+    /// Returns the extents, outermost first.
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
-    /// Strides in elements.
+    /// Returns the strides in elements.
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
 
-    /// Number of dims.
     pub(crate) fn rank(&self) -> usize {
         self.dims.len()
     }
 
-    /// Number of elements.
     pub(crate) fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// Whether the view has no elements.
     pub(crate) fn is_empty(&self) -> bool {
         self.dims.contains(&0)
     }
 
-    /// Byte offset of the element at position zero in the span.
+    /// Returns the byte offset of the first element in the span.
     fn start_byte(&self) -> usize {
         self.offset as usize * self.dtype.size()
     }
 
-    /// Dims and strides, to be changed.
+    /// Returns copies of dims and strides.
     fn layout(&self) -> (PerDim<usize>, PerDim<isize>) {
         (PerDim::from_slice(&self.dims), PerDim::from_slice(&self.strides))
     }
@@ -146,10 +143,10 @@ impl StridedView {
         Self { span: self.span, dtype: self.dtype, dims, strides, offset }
     }
 
-    /// This view repeated to `dims` by the broadcasting rules (aligned at the last dim, extent 1 repeats).
+    /// Broadcasts to `dims` (aligned at the last dim, extent 1 repeats).
     ///
     /// # Panics
-    /// If the dims do not broadcast: operators check shapes before they make views.
+    /// Panics if the dims do not broadcast; operators check shapes first.
     pub(crate) fn broadcast_to(&self, dims: &[usize]) -> Self {
         let missing = dims.len().checked_sub(self.rank()).expect("a broadcast never lowers the rank");
         let mut strides = PerDim::from_elem(0isize, dims.len());
@@ -161,10 +158,10 @@ impl StridedView {
         self.reviewed(PerDim::from_slice(dims), strides, self.offset)
     }
 
-    /// The dims in the order `order`.
+    /// Reorders the dims.
     ///
     /// # Panics
-    /// If `order` is not a permutation of the dims.
+    /// Panics if `order` is not a permutation of the dims.
     pub(crate) fn permute(&self, order: &[usize]) -> Self {
         assert_eq!(order.len(), self.rank(), "a permutation names every dim");
         let dims = order.iter().map(|&i| self.dims[i]).collect();
@@ -172,10 +169,10 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// This view with its last two dims exchanged.
+    /// Swaps the last two dims.
     ///
     /// # Panics
-    /// If it has fewer than two dims.
+    /// Panics if the view has fewer than two dims.
     pub(crate) fn exchanged(&self) -> Self {
         let (mut dims, mut strides) = self.layout();
         let last = dims.len() - 1;
@@ -184,20 +181,20 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// This view with `dim` moved to the last place, the others in order.
+    /// Moves `dim` to the end.
     ///
     /// # Panics
-    /// If `dim` is not a dim of the view.
+    /// Panics if `dim` does not exist.
     pub(crate) fn with_last(&self, dim: usize) -> Self {
         let mut order: PerDim<usize> = (0..self.rank()).filter(|&i| i != dim).collect();
         order.push(dim);
         self.permute(&order)
     }
 
-    /// `count` elements of `dim` from `start` on, `step` apart.
+    /// Selects `count` positions of `dim` from `start` on, `step` apart.
     ///
     /// # Panics
-    /// If the range leaves the dim.
+    /// Panics if the range exceeds the dim.
     pub(crate) fn slice(&self, dim: usize, start: usize, count: usize, step: usize) -> Self {
         assert!(
             count == 0 || start + (count - 1) * step < self.dims[dim],
@@ -211,10 +208,10 @@ impl StridedView {
         self.reviewed(dims, strides, offset)
     }
 
-    /// The sub-view at position `index` of `dim`, without that dim.
+    /// Selects position `index` of `dim` and removes the dim.
     ///
     /// # Panics
-    /// If the index leaves the dim.
+    /// Panics if the index exceeds the dim.
     pub(crate) fn at(&self, dim: usize, index: usize) -> Self {
         let mut view = self.slice(dim, index, 1, 1);
         view.dims.remove(dim);
@@ -222,7 +219,7 @@ impl StridedView {
         view
     }
 
-    /// This view with a dim of extent 1 inserted before `dim`.
+    /// Inserts a dim of extent 1 before `dim`.
     pub(crate) fn unsqueeze(&self, dim: usize) -> Self {
         let (mut dims, mut strides) = self.layout();
         dims.insert(dim, 1);
@@ -230,10 +227,10 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// The parts of complex numbers, in a last dim of two.
+    /// Returns real and imaginary parts in a new last dim of two.
     ///
     /// # Panics
-    /// If the elements are not complex.
+    /// Panics if the elements are not complex.
     pub(crate) fn parts(&self) -> Self {
         assert_eq!(self.dtype, AclType::C64, "parts of numbers that have none");
         let (mut dims, mut strides) = self.layout();
@@ -243,10 +240,10 @@ impl StridedView {
         Self { span: self.span, dtype: AclType::F32, dims, strides, offset: 2 * self.offset }
     }
 
-    /// A view with `dim` split into `outer` x `inner`.
+    /// Splits `dim` into `outer` x `inner`.
     ///
     /// # Panics
-    /// If the extent is not `outer * inner`.
+    /// Panics if the extent is not `outer * inner`.
     pub(crate) fn split(&self, dim: usize, outer: usize, inner: usize) -> Self {
         assert_eq!(self.dims[dim], outer * inner, "a split keeps the number of elements");
         let (mut dims, mut strides) = self.layout();
@@ -256,7 +253,7 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// The same elements in the same order with as few dims as possible: neighbouring dims that step evenly are merged.
+    /// Merges neighbouring dims with even steps into as few dims as possible.
     pub(crate) fn collapsed(&self) -> Self {
         let mut dims: PerDim<usize> = PerDim::new();
         let mut strides: PerDim<isize> = PerDim::new();
@@ -281,10 +278,10 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// `count` rows of a matrix from `first` on, for kernels that read them in place.
+    /// Returns `count` rows of a matrix from `first` on, for in-place reads.
     ///
     /// # Panics
-    /// If the view is no matrix with its rows' elements beside each other, or has not so many rows.
+    /// Panics if the view is not a matrix with contiguous rows, or lacks the rows.
     pub(crate) fn rows(&self, first: usize, count: usize) -> Rows<'_> {
         let (&[extent, len], &[step, inner]) = (&self.dims[..], &self.strides[..]) else {
             panic!("rows of a view of dims {:?}", self.dims);
@@ -296,7 +293,7 @@ impl StridedView {
         Rows::in_span(&self.span, start, (count, len * size), step * size as isize)
     }
 
-    /// Calls `body(byte, step, position, count)` for each evenly spaced run of the row-major elements
+    /// Calls `body(byte, step, position, count)` for each evenly spaced part of elements
     /// `start..start + len`; `position` counts from `start`.
     fn runs(&self, start: usize, len: usize, mut body: impl FnMut(usize, isize, usize, usize)) {
         if len == 0 {
@@ -337,7 +334,7 @@ impl StridedView {
         }
     }
 
-    /// Copies the row-major elements `start..start + out.len()` out. `T` must have the size of the element type.
+    /// Copies row-major elements from `start` on. `T` must have the element size.
     pub(crate) fn read<T: Pod>(&self, start: usize, out: &mut [T]) {
         assert_eq!(size_of::<T>(), self.dtype.size(), "reading {} as another size", self.dtype);
         if let (&[_, inner], &[step, 1]) = (&self.dims[..], &self.strides[..])
@@ -356,8 +353,7 @@ impl StridedView {
         });
     }
 
-    /// Copies `values` into the row-major elements `start..start + values.len()`. `T` must have the size of the element
-    /// type.
+    /// Writes row-major elements from `start` on. `T` must have the element size.
     pub(crate) fn write<T: Pod>(&self, start: usize, values: &[T]) {
         assert_eq!(size_of::<T>(), self.dtype.size(), "writing {} as another size", self.dtype);
         self.runs(start, values.len(), |byte, step, position, count| {

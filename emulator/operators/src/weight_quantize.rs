@@ -1,8 +1,8 @@
-//! Products of rows of f16 or bf16 with weights of 8 or 4 bits, and integers of 4 bits packed into those of 32.
+//! Products of f16 or bf16 rows with 8-bit or 4-bit weights, and packing of 4-bit integers.
 //!
-//! Input: rows, integers with their scales. Output: the product.
-//! Invariants: a weight is rounded to the type of the rows, as the cube multiplies such; sums are f32 and rounded once; a tile is some
-//! columns of the product, so results do not depend on the threads.
+//! Input: rows, and integer weights with scales. Output: the product. Invariants: a weight is
+//! rounded to the row type, as in the cube unit. Sums are f32, rounded once. A tile is some output
+//! columns.
 
 use super::Tiles;
 use super::dtype::AclType;
@@ -10,46 +10,45 @@ use super::lane::Lane;
 use super::math;
 use super::view::StridedView;
 
-/// Columns of a tile.
 const COLUMNS: usize = 16;
-/// Integers of 4 bits in one of 32.
+/// Number of 4-bit integers per 32-bit word.
 const PER_WORD: usize = 8;
 
-/// How weights lie in the elements of their tensor.
+/// Packing of weights into tensor elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// One weight an element.
+    /// One weight per element.
     None,
-    /// Eight of 4 bits, neighbours along the columns.
+    /// Eight 4-bit neighbours along the columns.
     Columns,
-    /// Eight of 4 bits, neighbours along what is summed over.
+    /// Eight 4-bit neighbours along the contracted dim.
     Depth,
 }
 
-/// Weights that are `(weight + offset) * scale`.
+/// Quantised weights of value `(weight + offset) * scale`.
 #[derive(Debug)]
 pub(crate) struct Dequantised<'a> {
-    /// `[k, n]`, or an eighth of one of them.
+    /// Weights `[k, n]`, one dim divided by eight if packed.
     pub(crate) weight: &'a StridedView,
     pub(crate) packing: Packing,
-    /// Elements along `k` that share a scale.
+    /// Elements along `k` per scale.
     pub(crate) group: usize,
-    /// `[ceil(k / group), n]`.
+    /// Scales `[ceil(k / group), n]` of the weights.
     pub(crate) scale: &'a StridedView,
-    /// In the shape of `scale`; without it nothing is added.
+    /// Optional offset in the shape of `scale`.
     pub(crate) offset: Option<StridedView>,
-    /// What a weight is rounded to.
+    /// Type of the rounded weights.
     pub(crate) dtype: AclType,
 }
 
-/// The 4 bits at a place of a word, with their sign.
+/// Returns a signed 4-bit integer of a word.
 fn nibble(word: i64, place: usize) -> f32 {
     let bits = (word >> (4 * place) & 0xF) as i32;
     (if bits >= 8 { bits - 16 } else { bits }) as f32
 }
 
 impl Dequantised<'_> {
-    /// Column `j`, of `k` elements.
+    /// Dequantises column `j`, of `k` elements.
     fn column(&self, j: usize, k: usize) -> Vec<f32> {
         let at = if self.packing == Packing::Columns { j / PER_WORD } else { j };
         let stored = self.weight.slice(1, at, 1, 1).collapsed();
@@ -77,7 +76,7 @@ impl Dequantised<'_> {
     }
 }
 
-/// `out = x @ weights + bias`.
+/// Computes `out = x @ weights + bias`.
 ///
 /// # Shapes
 /// `x: [m, k]`, `bias: [n]`, `out: [m, n]`.
@@ -109,10 +108,10 @@ pub(crate) fn product(
     });
 }
 
-/// Eight neighbours of the last dim in one number, the first in its lowest bits.
+/// Packs eight neighbours of the last dim into one word, lowest bits first.
 ///
 /// # Errors
-/// Names the first value that 4 bits do not hold.
+/// Names the first value that exceeds 4 bits.
 pub(crate) fn pack(weight: &StridedView, out: &StridedView) -> Result<(), String> {
     let mut values = vec![0i64; weight.len()];
     i64::load(&weight.collapsed(), 0, &mut values);

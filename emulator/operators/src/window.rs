@@ -1,15 +1,15 @@
-//! Windows over the last dims: the greatest and the mean of each, and their gradients.
+//! Pooling windows over the last dims: maximum, mean, and their gradients.
 //!
-//! Input: a view whose last dims are a volume (a plane is a volume of depth 1), and what each window covers along each of its dims.
-//! Output: one number a window, or for each element of a volume the sum over the windows that cover it.
-//! Invariants: computed in f32 and rounded once; a volume belongs to one tile; of equal maxima the first wins, NaN is greatest.
+//! Input: a view with a trailing volume (a plane has depth 1), and the window extents per dim.
+//! Output: one number per window, or gradient sums per element. Invariants: computed in f32,
+//! rounded once; a volume belongs to one tile. The first of equal maxima wins, and NaN is greatest.
 
 use super::Tiles;
 use super::lane::Lane;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// Places along a dim, `step` apart.
+/// Positions along a dim, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemorySpan {
     pub(crate) start: usize,
@@ -23,16 +23,15 @@ impl MemorySpan {
     }
 }
 
-/// The windows of a volume: for each of its dims what the windows cover along it.
+/// Windows of a volume, as spans along each dim.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
     pub(crate) spans: [Vec<MemorySpan>; 3],
-    /// The extents of the volume.
     pub(crate) extents: [usize; 3],
 }
 
 impl Windows {
-    /// How many there are in a volume.
+    /// Returns the number of windows per volume.
     pub(crate) fn len(&self) -> usize {
         self.spans.iter().map(Vec::len).product()
     }
@@ -46,17 +45,17 @@ impl Windows {
         [depth[at / columns.len() / rows.len()], rows[at / columns.len() % rows.len()], columns[at % columns.len()]]
     }
 
-    /// The place in the volume of places along its dims.
+    /// Returns the row-major position in the volume.
     const fn place(&self, [depth, row, column]: [usize; 3]) -> usize {
         (depth * self.extents[1] + row) * self.extents[2] + column
     }
 
-    /// The first element of the volume that the window `at` covers.
+    /// Returns the first element that window `at` covers.
     pub(crate) fn first(&self, at: usize) -> usize {
         self.place(self.spans(at).map(|span| span.start))
     }
 
-    /// The elements of the volume that the window `at` covers, row by row.
+    /// Yields the elements that window `at` covers, row by row.
     fn elements(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         let [depth, rows, columns] = self.spans(at).map(MemorySpan::places);
         let lines = depth.flat_map(move |depth| rows.clone().map(move |row| [depth, row]));
@@ -67,7 +66,7 @@ impl Windows {
     }
 }
 
-/// The greatest element of each window into `out`, and its place in the volume into `places`, `out.len()` numbers.
+/// Stores the maximum of each window in `out`, and passes its position in the volume to `places`.
 pub(crate) fn greatest(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -95,10 +94,10 @@ pub(crate) fn greatest(
     });
 }
 
-/// The gradient of [`greatest`], of the places that it wrote.
+/// Computes the gradient of [`greatest`] from the stored positions.
 ///
 /// # Errors
-/// Names the first place that is not in the volume.
+/// Names the first position outside the volume.
 pub(crate) fn greatest_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -124,7 +123,7 @@ pub(crate) fn greatest_grad(
     Ok(())
 }
 
-/// The sum of each window over its divisor.
+/// Computes the sum of each window divided by its divisor.
 pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
     let (count, volume) = (x.len() / of.volume().max(1), of.volume());
     let (x, out) = (x.collapsed(), out.collapsed());
@@ -138,7 +137,7 @@ pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &
     });
 }
 
-/// The gradient of [`mean`].
+/// Computes the gradient of [`mean`].
 pub(crate) fn mean_grad(tiles: &dyn Tiles, grad: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
     let (count, volume) = (out.len() / of.volume().max(1), of.volume());
     let (grad, out) = (grad.collapsed(), out.collapsed());

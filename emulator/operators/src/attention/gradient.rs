@@ -1,16 +1,14 @@
-//! The gradients of attention, from the gradients of its output and the stored softmax statistics.
+//! Gradients of attention.
 //!
-//! Input: inputs and outputs of [`attention`](super::attention), and the output gradients. Output:
-//! the gradients of the queries, keys and values.
+//! - Input: inputs and outputs of [`attention`](super::attention), and the output gradients.
+//! - Output: the gradients of the queries, keys and values.
+//! - Invariants: all arithmetic is f32 with one rounding at the store. Scratch is one block, plus
+//!   query gradients per range. Neither tiles nor threads change any bit.
 //!
 //! Scores are recomputed, not stored. Each block of keys meets each block of rows, and five
-//! products give the contributions to the three gradients (Dao et al., "`FlashAttention`", 2022). A
-//! range of keys is a tile. The tile owns the gradients of its keys and values. Query gradients are
-//! summed over ranges in order.
-//!
-//! Invariants: all arithmetic is f32 with one rounding at the store. Scratch is one block, plus one
-//! set of query gradients per range. Neither tiles nor threads change any bit. A key that no row
-//! sees gets a zero gradient.
+//! products update the three gradients (Dao et al., "`FlashAttention`", 2022). A range of keys is a
+//! tile. Each tile owns its key and value gradients; query gradients are summed over ranges in
+//! order.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,18 +26,15 @@ use super::super::{Serial, Tiles};
 use super::{Batch, COPIES, KEYS, RANGE, ROWS, SMALL, VisibleKeys, range_keys, union};
 use crate::simd::isa::{Isa, isa};
 
-/// Arguments of [`attention_grad`].
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionGrad {
-    /// Queries `[B, N, Sq, D]`; N is a multiple of the number of key/value heads.
     pub(crate) query: StridedView,
     pub(crate) batches: Vec<Batch>,
     pub(crate) scale: f32,
     /// Output of attention, `[B, N, Sq, D]`.
     pub(crate) out: StridedView,
-    /// Gradient of `out`, of the same shape.
     pub(crate) out_grad: StridedView,
-    /// Greatest score and sum of exponentials, each `[B, N, Sq, 8]`, as attention stored them.
+    /// Greatest score and sum of exponentials, each `[B, N, Sq, 8]`.
     pub(crate) statistics: [StridedView; 2],
     pub(crate) query_grad: StridedView,
     /// Gradient of the keys, `[B, Nkv, Skv, D]`.
@@ -50,16 +45,13 @@ pub(crate) struct AttentionGrad {
 /// Query gradients of one key/value head, summed over key ranges in order.
 #[derive(Default)]
 struct Gathered {
-    /// Number of ranges that have been added.
     ranges: usize,
     total: Vec<f32>,
-    /// Contributions that wait for an earlier range.
     waiting: BTreeMap<usize, Vec<f32>>,
 }
 
 impl Gathered {
-    /// Adds the contribution of a range when all earlier ranges have arrived. Returns the total
-    /// after the last of `count` ranges.
+    /// Adds a contribution in range order. Returns the total after the last of `count` ranges.
     fn add(&mut self, range: usize, part: Vec<f32>, count: usize) -> Option<Vec<f32>> {
         self.waiting.insert(range, part);
         while let Some(part) = self.waiting.remove(&self.ranges) {
@@ -74,7 +66,6 @@ impl Gathered {
     }
 }
 
-/// Computes the three gradients of `job`.
 pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
     let &[_, heads, rows, depth] = job.query.dims() else {
         unreachable!("queries have four dims");
@@ -123,9 +114,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
 struct GradientHead<'a> {
     isa: Isa,
     batch: &'a Batch,
-    /// Visible keys per query position.
     sights: &'a [VisibleKeys],
-    /// Index of the key/value head.
     head: usize,
     scale: f32,
     rows: usize,
@@ -139,8 +128,8 @@ struct GradientHead<'a> {
     value_grad: StridedView,
 }
 
-/// Scratch buffers for a block of keys and a block of rows, reused across tiles. Rows of queries
-/// and gradients are padded to whole slabs, so a single slab needs no repacking.
+/// Scratch buffers, reused across tiles. Rows are padded to whole slabs, so a single slab needs no
+/// repacking.
 #[derive(Default)]
 struct GradientScratch {
     stage: PanelScratch<f32>,
@@ -154,7 +143,7 @@ struct GradientScratch {
     out_grad: Vec<f32>,
     out: Vec<f32>,
     slabs: Vec<f32>,
-    /// Matrices `[rows, keys]`, and their transpose in `across`.
+    /// Matrices `[rows, keys]`; `across` is a transpose.
     weights: Vec<f32>,
     score_grads: Vec<f32>,
     across: Vec<f32>,
@@ -165,7 +154,7 @@ thread_local! {
 }
 
 impl GradientHead<'_> {
-    /// Returns the padded row length: the depth rounded up to whole slabs.
+    /// Returns the depth, rounded up to whole slabs.
     fn columns(&self) -> usize {
         self.depth.next_multiple_of(WIDTH)
     }
@@ -182,7 +171,6 @@ impl GradientHead<'_> {
         sums
     }
 
-    /// Computes the gradients of a block of keys.
     fn block(&self, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (len, columns) = (block.len(), self.columns());
         let packing = PanelPacking { isa: self.isa, precision: Precision::Keep };
@@ -214,8 +202,7 @@ impl GradientHead<'_> {
         &self.sights[row % self.sights.len()]
     }
 
-    /// Adds the contributions of a block of rows to the gradients of a block of keys, and the
-    /// reverse.
+    /// Adds the contributions of a block of rows and a block of keys to each other.
     fn rows(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
         let (count, len, columns, depth, isa) = (rows.len(), block.len(), self.columns(), self.depth, self.isa);
         let stride = len.next_multiple_of(WIDTH);
@@ -256,7 +243,6 @@ impl GradientHead<'_> {
         }
     }
 
-    /// Loads rows of a view `[rows, D]`, padded with zeros.
     fn load<'s>(&self, view: &StridedView, rows: &Range<usize>, into: &'s mut Vec<f32>) -> &'s [f32] {
         let lines = sized(into, rows.len() * self.columns());
         for (row, line) in rows.clone().zip(lines.chunks_exact_mut(self.columns())) {
@@ -266,9 +252,8 @@ impl GradientHead<'_> {
         lines
     }
 
-    /// Turns the scores of a row and a block of keys into weights, and products of output gradient
-    /// and values into score gradients. Hidden keys get 0. `total` is the dot product of the row's
-    /// output and its gradient.
+    /// Turns scores into weights, and products of output gradient and values into score gradients.
+    /// Hidden keys get 0. `total` is the dot product of the row's output and its gradient.
     fn weigh(&self, row: usize, block: &Range<usize>, weights: &mut [f32], grads: &mut [f32], total: f32) {
         let sight = self.sight(row);
         let from = sight.keys.start.clamp(block.start, block.end) - block.start;
@@ -316,7 +301,6 @@ mod tests {
         StridedView::new(span_of(data), AclType::F32, dims, &contiguous_strides(dims), 0).unwrap()
     }
 
-    /// Runs causal attention forward and backward and returns the three gradients.
     fn gradients(tiles: &dyn Tiles, group: usize, rows: usize, keys: usize, depth: usize) -> [Vec<f32>; 3] {
         let (batches, kv_heads) = (2, 2);
         let queries = [batches, kv_heads * group, rows, depth];

@@ -1,15 +1,14 @@
-//! Merges two attention results over different keys into the result over all keys.
+//! Merges two attention results over different keys.
 //!
-//! Input: two results of [`attention`](super::attention) for the same queries, each with the
-//! greatest score and the sum of exponentials per row. Output: the merged result and statistics.
-//! Invariants: all arithmetic is f32 with one rounding at the store; rows are independent.
+//! Input: two results of [`attention`](super::attention) for the same queries, with statistics.
+//! Output: the result over all keys. Invariants: f32 arithmetic, rounded once; rows are
+//! independent.
 
 use super::super::Tiles;
 use super::super::lane::Lane;
 use super::super::view::StridedView;
 use super::{COPIES, ROWS};
 
-/// An attention result over a subset of the keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
     /// Output of attention, `[B, N, S, D]`.
@@ -19,13 +18,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Returns the views of one head of one batch: `[S, D]`, and `[S, 8]` each.
     fn head(&self, batch: usize, head: usize) -> Self {
         let part = |view: &StridedView| view.at(0, batch).at(0, head);
         Self { out: part(&self.out), statistics: self.statistics.each_ref().map(part) }
     }
 
-    /// Loads the statistics of `rows` rows from `first` on.
     fn statistics(&self, first: usize, rows: usize) -> [Vec<f32>; 2] {
         self.statistics.each_ref().map(|view| load(view, first * COPIES, rows * COPIES))
     }
@@ -37,7 +34,6 @@ fn load(view: &StridedView, start: usize, count: usize) -> Vec<f32> {
     values
 }
 
-/// Merges `both` and stores the result in `into`.
 pub(crate) fn merge(tiles: &dyn Tiles, both: &[Share; 2], into: &Share) {
     let &[batches, heads, rows, depth] = into.out.dims() else { unreachable!("results have four dims") };
     let blocks = rows.div_ceil(ROWS);

@@ -1,5 +1,4 @@
-//! Tests of attention against its definition: head groups, masks, lengths, types, and bitwise
-//! reproducibility of rows.
+//! Tests of attention against its definition, and of bitwise reproducibility.
 
 use half::bf16;
 
@@ -98,8 +97,7 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
     assert_eq!(sums[heads * rows + 30], f32::INFINITY, "a row past its length");
 }
 
-/// Few rows over a long cache: key ranges are computed separately and merged. One range is fully
-/// hidden.
+/// Ranges of keys are computed separately and merged. One range is fully hidden.
 #[test]
 fn one_row_over_many_ranges_of_keys_follows_the_definition() {
     let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
@@ -224,7 +222,7 @@ fn bf16_in_a_token_major_layout() {
     }
 }
 
-/// Queries, keys and values of one batch, `[heads, len, depth]` each, stored in `dtype`.
+/// One batch, `[heads, len, depth]` each, stored in `dtype`.
 struct Stored {
     dtype: AclType,
     depth: usize,
@@ -236,7 +234,7 @@ struct Stored {
     keys: usize,
 }
 
-/// Output bits and log-sum-exp bits of rows, per query head.
+/// Bits of outputs and log-sum-exps, per query head.
 type Rows = Vec<Vec<(Vec<u32>, u32)>>;
 
 impl Stored {
@@ -258,8 +256,7 @@ impl Stored {
         }
     }
 
-    /// Computes rows `first..first + count` of each head over the keys below `key_len`, after
-    /// `change` has modified the batch.
+    /// Computes rows `first..first + count` of each head over the keys below `key_len`.
     fn attend(
         &mut self,
         (tiles, isa): (&dyn Tiles, Isa),
@@ -295,17 +292,14 @@ impl Stored {
     }
 }
 
-/// Returns a view of `dtype` over bytes.
 fn view_of(bytes: &mut [u8], dtype: AclType, dims: &[usize]) -> StridedView {
     StridedView::new(span_of(bytes), dtype, dims, &contiguous_strides(dims), 0).unwrap()
 }
 
-/// Returns the instruction sets of this processor.
 fn sets() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
-/// Asserts that `some` equals the rows of `all` from `first` on, for each head.
 fn assert_same(some: &Rows, all: &Rows, first: usize, what: &str) {
     for (head, (some, all)) in some.iter().zip(all).enumerate() {
         for (row, some) in some.iter().enumerate() {
@@ -314,7 +308,7 @@ fn assert_same(some: &Rows, all: &Rows, first: usize, what: &str) {
     }
 }
 
-/// Makes a batch causal: row `i` sees the keys before the prompt and the keys up to `i`.
+/// Row `i` sees the keys before the prompt and the keys up to `i`.
 fn causal(batch: &mut Batch) {
     batch.after = batch.key_len as i64 - batch.query_len as i64;
 }
@@ -386,7 +380,6 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
     for isa in sets() {
         let mut stored = Stored::new(AclType::F16, 64, [3, 1], ROWS, KEYS);
         let expected = stored.attend((&Serial, isa), (0, ROWS, KEYS), &causal);
-        // Only the last rows see these keys.
         let bad = KEYS - 5;
         for bytes in [&mut stored.key, &mut stored.value] {
             let part = view_of(bytes, AclType::F16, &[KEYS, 64]).slice(0, bad, 5, 1);

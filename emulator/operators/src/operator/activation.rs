@@ -1,4 +1,4 @@
-//! Rows of the activations that have attributes, of gates, and of the gradients of activations.
+//! Rows of activations with attributes, gates, and activation gradients.
 
 use super::argument::{CheckedTensor, Scalar};
 use super::call::OperatorCall;
@@ -16,28 +16,26 @@ use crate::elementwise;
 use crate::lane::{Arithmetic, Lane, with_lane};
 use crate::view::StridedView;
 
-/// `x` times the logistic function of `p x`.
+/// Computes `x * sigmoid(p x)`.
 const SWISH: Function<1> = reals!(|[x], p| x / (1.0 + (-p[0] * x).exp()));
-/// The gradient of [`SWISH`].
 const SWISH_GRAD: Function<2> = reals!(|[g, x], p| {
     let share = 1.0 / (1.0 + (-p[0] * x).exp());
     g * share * (1.0 + p[0] * x * (1.0 - share))
 });
-/// The inverse of the error function.
 const ERFINV: Function<1> = Function {
     single: |[x], _| inverse_erf(f64::from(x)) as f32,
     double: |[x], _| inverse_erf(x),
     whole: None,
     is_truth: false,
 };
-/// The gradient of the scaled exponential linear unit, of what came out of it.
+/// Gradient of SELU from its output.
 const SELU_GRAD: Function<2> = Function {
     single: |[g, y], _| (SELU_GRAD.double)([f64::from(g), f64::from(y)], &[]) as f32,
     double: |[g, y], _| if y > 0.0 { g * 1.050_700_987_355_480_5 } else { g * (y + 1.758_099_340_847_376_6) },
     whole: None,
     is_truth: false,
 };
-/// A function of a value times another value.
+/// Defines `y * function(x)`.
 macro_rules! gate {
     ($function:ident) => {
         Function {
@@ -48,12 +46,12 @@ macro_rules! gate {
         }
     };
 }
-/// The quotient cut off.
+/// Quotient truncated towards zero.
 const CUT_DIVIDE: Function<2> =
     numbers!(|[x, y], _| (x / y).trunc(), |[x, y], _| if y == 0 { 0 } else { x.wrapping_div(y) });
 
-/// The inverse of the error function: an estimate (Winitzki, "A handy approximation for the error function and its inverse",
-/// 2008) and steps of Newton's method, which double its digits.
+/// Computes the inverse error function: an estimate (Winitzki, "A handy approximation for the error
+/// function and its inverse", 2008) and Newton steps, which double its digits.
 fn inverse_erf(x: f64) -> f64 {
     if x.is_nan() || x.abs() > 1.0 {
         return f64::NAN;
@@ -65,7 +63,7 @@ fn inverse_erf(x: f64) -> f64 {
     let half = 2.0 / (std::f64::consts::PI * 0.147) + log / 2.0;
     let mut root = ((half * half - log / 0.147).sqrt() - half).sqrt().copysign(x);
     for _ in 0..3 {
-        // Near the ends the complement keeps the digits that the function itself has lost.
+        // Near the ends, `erfc` keeps the digits that `erf` has lost.
         let above =
             if root.abs() > 1.0 { (1.0 - x.abs() - libm::erfc(root.abs())) * x.signum() } else { libm::erf(root) - x };
         root -= above * (root * root).exp() * std::f64::consts::PI.sqrt() / 2.0;
@@ -73,7 +71,7 @@ fn inverse_erf(x: f64) -> f64 {
     root
 }
 
-/// `log2(2^x + 2^y)`, without a difference of equal infinities.
+/// Computes `log2(2^x + 2^y)`; equal infinities are not subtracted.
 const LOG_ADD_EXP2: Function<2> = Function {
     single: |[x, y], _| (LOG_ADD_EXP2.double)([f64::from(x), f64::from(y)], &[]) as f32,
     double: |[x, y], _| {
@@ -83,12 +81,9 @@ const LOG_ADD_EXP2: Function<2> = Function {
     whole: None,
     is_truth: false,
 };
-/// What is rounded to decimals.
 const ROUNDED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::F64, AclType::I32, AclType::I64];
-/// What has a greatest common divisor.
 const COUNTS: &[AclType] = &[AclType::U8, AclType::I8, AclType::I16, AclType::I32, AclType::I64];
 
-/// The greatest number that divides both.
 fn greatest_divisor(x: i64, y: i64) -> i64 {
     let (mut a, mut b) = (x.unsigned_abs(), y.unsigned_abs());
     while b != 0 {
@@ -97,8 +92,8 @@ fn greatest_divisor(x: i64, y: i64) -> i64 {
     a as i64
 }
 
-/// The row of a gradient of which all tensors are alike: the second operand, what stands between it and the result, which scalars a
-/// call has, what else limits it, and the function.
+/// Defines a gradient row with tensors of one type: second operand, parameters before the result,
+/// scalars, limits and function.
 macro_rules! alike {
     ($name:literal, $operand:ident, [$($between:expr),*], [$($scalar:path),*], $limits:literal, $function:expr) => {
         Operator {
@@ -138,7 +133,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "the tensors broadcast to the output, which can store their common type",
         source: "CANN 8.1 aclnn API reference, aclnnAddRelu",
         plan: |call| {
-            // For its checks: the sum is cut to its type before its sign is looked at.
+            // Called for its checks: the sum is rounded to its type before its sign is tested.
             pointwise(call, [SELF, OTHER], &[ALPHA], OUT, ScalarPromotion::No, SCALED_PLUS)?;
             let computed = call.promote(SELF, OTHER)?;
             let alpha = call.scalar(ALPHA)?.stored_as(computed);
@@ -169,7 +164,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         },
     },
     of_scalar!("aclnnXLogYScalarSelf", SELF_SCALAR, OTHER: REAL, of_scalar_first!(X_LOG_Y)),
-    // Gradients: of what went in, or of what came out.
+    // Gradients, from the input or from the output.
     function!("aclnnHardshrinkBackward", [GRAD_OUTPUT: FLOATING, SELF: FLOATING], [LAMBD] -> GRAD_INPUT: FLOATING, reals!(
         |[g, x], p| if x.abs() <= p[0] { 0.0 } else { g }
     )),
@@ -420,12 +415,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// The factor of a swish.
 fn beta(call: &OperatorCall) -> Result<Scalar, Refusal> {
     Ok(call.scalar_if_given(BETA_OPTIONAL)?.unwrap_or(Scalar::Int(1, AclType::I64)))
 }
 
-/// How the quotient becomes the result.
 fn division(call: &OperatorCall) -> Result<Function<2>, Refusal> {
     match call.int(MODE)? {
         0 => Ok(DIVIDE),
@@ -443,7 +436,7 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (grad, is_result, alpha) = (call.tensor(GRAD_OUTPUT)?, call.flag(IS_RESULT)?, call.scalar(ALPHA)?.as_f64());
     call.expect_shape(SELF_OR_RESULT, &grad.dims, "of gradOutput")?;
     call.expect_dtype(SELF_OR_RESULT, grad.dtype, "that of gradOutput")?;
-    // The result does not tell what went in then.
+    // With a negative alpha, the result does not determine the input.
     if is_result && alpha < 0.0 {
         return Err(call.refuse(ALPHA, format!("expected at least 0 where isResult is true, found {alpha}")));
     }
@@ -451,7 +444,7 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     pointwise(call, names, &scalars, GRAD_INPUT, ScalarPromotion::No, function)
 }
 
-/// The weight of a parametric unit as a tensor that broadcasts to `self`.
+/// Returns the PReLU weight as a tensor that broadcasts to `self`.
 fn slopes(call: &OperatorCall) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {
     let (x, weight) = (call.tensor(SELF)?, call.tensor(WEIGHT)?);
     call.expect_dtype(WEIGHT, x.dtype, "that of self")?;
@@ -492,7 +485,7 @@ fn prelu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (grad_input, grad_weight) = (slot(GRAD_INPUT)?, slot(GRAD_WEIGHT)?);
     CallPlan::new(move |views, tiles| {
         let (xs, gs) = (views.of(x), views.of(g));
-        // The sums first: gradInput may lie where gradOutput does.
+        // Sums first, because gradInput may share memory with gradOutput.
         let mut sums = vec![0f64; count];
         let (mut values, mut grads) = (vec![0f64; xs.len()], vec![0f64; xs.len()]);
         f64::load(&xs.collapsed(), 0, &mut values);
@@ -509,7 +502,7 @@ fn prelu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// The extent of half of `self` along `dim`.
+/// Returns `dim` and half the extent of `self` along it.
 fn half(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     let x = call.tensor(SELF)?;
     let dim = call.dim(DIM, x.rank())?;
@@ -519,7 +512,7 @@ fn half(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     Ok((dim, x.dims[dim] / 2))
 }
 
-/// Refuses a tensor that is not as half of `self`.
+/// Rejects a tensor that does not match half of `self`.
 fn expect_half(call: &OperatorCall, name: Name<CheckedTensor>, dim: usize, extent: usize) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let mut expected = x.dims.clone();
@@ -528,7 +521,7 @@ fn expect_half(call: &OperatorCall, name: Name<CheckedTensor>, dim: usize, exten
     call.expect_dtype(name, x.dtype, "that of self")
 }
 
-/// The plan of a function of the two halves of `self`.
+/// Plans a function of both halves of `self`.
 fn gated(call: &OperatorCall, out: Name<CheckedTensor>, function: Function<2>) -> Result<CallPlan, Refusal> {
     let (dim, extent) = half(call)?;
     expect_half(call, out, dim, extent)?;

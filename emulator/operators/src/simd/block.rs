@@ -1,31 +1,31 @@
-//! The inner product of packed blocks: a few lines of the left operand with a slab of the right one, into f32.
+//! Inner product of packed blocks: a few lines of the left operand with one slab of the right, into
+//! f32.
 //!
-//! Input: up to [`LINES`] lines, each along the contracted dim, and a slab of [`WIDTH`] columns, word after word; a word is
-//! 32 bits: an f32, or a pair of neighbours in bf16. Output: added to the sums of the block, which stay in registers
-//! over all words.
-//! Why not the gemm crate: of f32 products of 256 x 4096 x 4096 it reached 44 % of a core's peak with AVX-512, these blocks 77 to
-//! 82 %, and it has no products of bf16 pairs.
-//! Invariants: a sum takes its products in the order of [`RUN`], of which the caller gives one at a time. Pairs of bf16 are
-//! multiplied by the instruction for them, which takes denormal numbers for zeros.
+//! - Input: up to [`LINES`] lines along the contracted dim, and a slab of [`WIDTH`] columns in
+//!   words. A word is 32 bits: an f32, or two bf16 neighbours.
+//! - Output: the products are added to the sums of the block, which stay in registers.
+//! - Invariants: products are added in the order of [`RUN`], one run per call. The bf16 pair
+//!   instruction treats denormals as zero.
+//!
+//! The gemm crate is not used: for f32 products of 256 x 4096 x 4096 it reached 44 % of a core's
+//! AVX-512 peak, and these blocks 77 to 82 %. It also lacks bf16 pairs.
 #![expect(unsafe_code, reason = "vector instructions over packed slices")]
 
 use crate::simd::isa::Isa;
 
-/// The most lines at once: 6 x 4 sums and 4 vectors of the slab fill the 32 registers of AVX-512.
+/// Maximum lines at once: 6 x 4 sums and 4 slab vectors fit the 32 AVX-512 registers.
 pub(crate) const LINES: usize = 6;
-/// Columns of a slab.
 pub(crate) const WIDTH: usize = 64;
-/// Words of a run: the one order of all products. Its words are dealt out to [`PARTS`] parts, [`QUAD`] neighbours to each in
-/// turn; each part is summed from zero, word after word, and the parts are added to a sum in their order. A part is what a
-/// quarter of a register of 512 bits has of rows that are read along k, so that rows in place need no other order than
-/// packed blocks. A slab of a run takes two thirds of a first-level cache.
+/// Words per run, which defines the addition order of all products. Words go to [`PARTS`] parts in
+/// turn, [`QUAD`] neighbours at a time. Each part is summed from zero, word by word, and the parts
+/// are added in order. A part matches a quarter of a 512-bit register read along k, so in-place
+/// rows use the same order. A slab of one run takes two thirds of a first-level cache.
 pub(crate) const RUN: usize = 128;
-/// Parts of a run.
 pub(crate) const PARTS: usize = 4;
-/// Neighbours that belong to one part.
+/// Neighbouring words that belong to one part.
 pub(crate) const QUAD: usize = 4;
 
-/// `$body` for each of `$words` words that belongs to a part, in order: whole quads written out.
+/// Runs `$body` for each word of a part in order; whole quads are unrolled.
 macro_rules! for_part {
     ($part:expr, $words:expr, |$word:ident| $body:expr) => {
         for first in ($part * QUAD..$words).step_by(QUAD * PARTS) {
@@ -43,18 +43,17 @@ macro_rules! for_part {
     };
 }
 
-/// Packed operands of one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a, T> {
-    /// Lines, `line_stride` elements apart.
+    /// Lines of the left operand, `line_stride` elements apart.
     pub(crate) lines: &'a [T],
     pub(crate) line_stride: usize,
-    /// `[words][WIDTH]`: one word of each column, then the next of each.
+    /// Slab `[words][WIDTH]`: the first word of each column, then the next.
     pub(crate) slab: &'a [T],
     pub(crate) words: usize,
 }
 
-/// `lines` lines of an f32 block to add to, `stride` apart.
+/// Lines of an f32 output block, `stride` apart.
 #[derive(Debug)]
 pub(crate) struct Sums<'a> {
     pub(crate) values: &'a mut [f32],
@@ -62,13 +61,13 @@ pub(crate) struct Sums<'a> {
     pub(crate) lines: usize,
 }
 
-/// `sums += lines x slab` of f32.
+/// Computes `sums += lines x slab` in f32.
 pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_>) {
     packed.check(1, sums);
     let (a, b, c) = (packed.lines.as_ptr(), packed.slab.as_ptr(), sums.values.as_mut_ptr());
     macro_rules! call {
         ($kernel:path) => {
-            // SAFETY: the lengths were checked, and the instruction set is one that the processor has.
+            // SAFETY: the lengths were checked, and the processor has the instruction set.
             unsafe { by_lines!(sums.lines, $kernel, (a, packed.line_stride, b, packed.words, c, sums.stride)) }
         };
     }
@@ -83,17 +82,17 @@ pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_
     }
 }
 
-/// `sums += lines x slab` of pairs of bf16.
+/// Computes `sums += lines x slab` of bf16 pairs.
 ///
 /// # Panics
-/// Without the instruction for them.
+/// Panics without the bf16 pair instruction.
 pub(crate) fn add_pairs(isa: Isa, packed: &Packed<'_, u16>, sums: &mut Sums<'_>) {
     packed.check(2, sums);
     assert!(isa == Isa::Avx512Bf16, "pairs of bf16 on {isa}");
     #[cfg(target_arch = "x86_64")]
     {
         let (a, b, c) = (packed.lines.as_ptr(), packed.slab.as_ptr(), sums.values.as_mut_ptr());
-        // SAFETY: the lengths were checked, and the instruction set is one that the processor has.
+        // SAFETY: the lengths were checked, and the processor has the instruction set.
         unsafe { by_lines!(sums.lines, x86::pairs_avx512, (a, packed.line_stride, b, packed.words, c, sums.stride)) };
     }
 }
@@ -114,7 +113,7 @@ macro_rules! by_lines {
 use by_lines;
 
 impl<T> Packed<'_, T> {
-    /// That `depth` elements a word are there for every word, and the sums for every line.
+    /// Asserts that the slices hold all words of `depth` elements, and all sums.
     fn check(&self, depth: usize, sums: &Sums<'_>) {
         let last = sums.lines.wrapping_sub(1);
         assert!(
@@ -132,11 +131,11 @@ impl<T> Packed<'_, T> {
     }
 }
 
-/// Columns that the portable kernel takes at a time.
+/// Columns per step of the portable kernel.
 const STRIP: usize = 8;
 
 /// # Safety
-/// As [`Packed::check`] asserts.
+/// The conditions of [`Packed::check`] must hold.
 unsafe fn singles_portable<const N: usize>(
     a: *const f32,
     a_stride: usize,
@@ -149,7 +148,7 @@ unsafe fn singles_portable<const N: usize>(
         let (strip, part) = (strip_part / PARTS * STRIP, strip_part % PARTS);
         let mut sums = [[0_f32; STRIP]; N];
         for_part!(part, words, |word| {
-            // SAFETY: within the slab; an array needs the alignment of its elements only.
+            // SAFETY: within the slab; an array has the alignment of its elements.
             let right = unsafe { b.wrapping_add(word * WIDTH + strip).cast::<[f32; STRIP]>().read() };
             for (line, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: within the line.
@@ -170,7 +169,7 @@ unsafe fn singles_portable<const N: usize>(
     }
 }
 
-/// Defines a kernel: strips of `$vectors` registers of `$lanes` columns.
+/// Defines a kernel for strips of `$vectors` registers of `$lanes` columns.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! kernel {
     (
@@ -178,7 +177,8 @@ macro_rules! kernel {
         $zero:ident, $one:expr, $right:expr, $multiply:expr, $load:ident, $add:ident, $store:ident
     ) => {
         /// # Safety
-        /// As [`super::Packed::check`] asserts, on a processor with the instructions.
+        /// The conditions of [`super::Packed::check`] must hold, on a processor with the
+        /// instructions.
         $(#[$target])*
         pub(super) unsafe fn $name<const N: usize>(
             a: *const $t,

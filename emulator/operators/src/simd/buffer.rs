@@ -1,13 +1,13 @@
-//! Large zeroed buffers of f32, on large pages where the operating system has them.
+//! Large zeroed f32 buffers, on huge pages where available.
 //!
-//! Input: a length. Output: a [`AlignedBuffer`], which is a slice. Invariant: page-aligned, so every vector load is aligned.
+//! Input: a length. Output: an [`AlignedBuffer`]. Invariant: page-aligned, so every vector load is
+//! aligned.
 #![expect(unsafe_code, reason = "mapped bytes are read as numbers")]
 
 use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
-/// Zeroed memory of its own pages.
 #[derive(Debug)]
 pub(crate) struct AlignedBuffer {
     pages: MmapMut,
@@ -15,13 +15,13 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// `len` zeros.
+    /// Allocates `len` zeros.
     ///
     /// # Panics
-    /// If the operating system refuses the memory.
+    /// Panics if the operating system refuses the memory.
     pub(crate) fn new(len: usize) -> Self {
         let pages = MmapMut::map_anon((len * size_of::<f32>()).max(1)).expect("memory for a buffer");
-        // Large pages are an offer: a system without them declines, and the pages are small ones.
+        // Huge pages are a hint; a system without them uses small pages.
         #[cfg(target_os = "linux")]
         let _ = pages.advise(memmap2::Advice::HugePage);
         Self { pages, len }
@@ -32,8 +32,8 @@ impl Deref for AlignedBuffer {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: the mapping holds `len` elements, page-aligned and initialised to zeros by the system; any bits are an f32;
-        // the borrow of `self` is that of the slice.
+        // SAFETY: the mapping holds `len` elements, page-aligned and zeroed by the system; any bits
+        // are an f32; the slice borrows `self`.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }
 }

@@ -1,11 +1,13 @@
-//! Products of a few vectors with the rows of a matrix that is read once, straight from the memory of a card.
+//! Products of a few vectors with matrix rows that are read once, directly from device memory.
 //!
-//! Input: [`Rows`] of f32, f16 or bf16 and the vectors, widened to f32 or kept as bf16. Output: a sum for each row and vector.
-//! Four rows at a time are read side by side and each quarter of their registers is turned, so that it has a word of every row:
-//! the sums of a quarter are those of a part of a [`RUN`], one after the other along the rows, as in packed blocks.
-//! Invariants: an element is read once for all vectors; a sum has the bits that [`super::block`] gives it, however many
-//! rows and vectors there are. Pairs of bf16 are multiplied by the instruction for them, which takes denormal numbers for
-//! zeros.
+//! - Input: [`Rows`] of f32, f16 or bf16, and vectors in f32 or bf16.
+//! - Output: one sum per row and vector.
+//! - Invariants: an element is read once for all vectors. A sum has the same bits as in
+//!   [`super::block`], for any number of rows and vectors. The bf16 pair instruction treats
+//!   denormals as zero.
+//!
+//! Groups of four rows are read together. Each register quarter is transposed to hold one word of
+//! each row. The sums of a quarter are then one part of a [`RUN`], as in packed blocks.
 #![expect(unsafe_code, reason = "vector instructions over the memory of a card")]
 
 use half::{bf16, f16};
@@ -16,25 +18,26 @@ use crate::dtype::AclType;
 use crate::raw::Rows;
 use crate::simd::isa::Isa;
 
-/// The most vectors that share one reading of the rows.
+/// Maximum number of vectors per pass over the rows.
 pub(crate) const MOST_VECTORS: usize = 8;
-/// Vectors are padded with zeros to a multiple of this many elements.
+/// Vectors are padded with zeros to a multiple of this length.
 pub(crate) const PADDING: usize = 32;
-/// Quads of rows that a kernel reads side by side; fewer rows cost as much. Rows are often a power of two apart, so that their
-/// lines share one set of a first-level cache, of which twice as many would not stay until they are read.
+/// Quads of rows per kernel step. Row strides are often powers of two, so rows share one set of a
+/// first-level cache. With more quads, lines would be evicted before use.
 const QUADS: usize = 2;
-/// Rows that a kernel reads side by side.
+/// Rows per kernel step; fewer rows cost as much.
 pub(crate) const ROWS: usize = QUADS * QUAD;
-/// Bytes of a row that are asked for together: memory gives a few long pieces of rows sooner than many lines of all of them.
+/// Bytes of a row that are prefetched together. Few long pieces arrive sooner than single lines of
+/// all rows.
 const PIECE_BYTES: usize = 512;
-/// How many pieces of each row lie between what is read and what is asked for. Together it is some kilobytes.
+/// Pieces of each row between the read and the prefetch position.
 const PIECES_AHEAD: usize = 2;
-/// Bytes that memory gives at once, and of the widest step of a kernel.
+/// Bytes per cache line, and per widest kernel step.
 const LINE_BYTES: usize = 64;
-/// Words of a step: one quad of every part.
+/// Words of a step: one quad of each part.
 const STEP_WORDS: usize = QUAD * PARTS;
 
-/// A type that rows of a matrix may have.
+/// Element type of rows that are read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     Single,
@@ -43,7 +46,7 @@ pub(crate) enum Element {
 }
 
 impl Element {
-    /// As which rows of `dtype` are read in place, if they can be.
+    /// Returns the in-place type for `dtype`, if supported.
     pub(crate) const fn of(dtype: AclType) -> Option<Self> {
         match dtype {
             AclType::F32 => Some(Self::Single),
@@ -53,7 +56,6 @@ impl Element {
         }
     }
 
-    /// Bytes of one.
     pub(crate) const fn size(self) -> usize {
         match self {
             Self::Single => size_of::<f32>(),
@@ -62,36 +64,36 @@ impl Element {
     }
 }
 
-/// The vectors that rows are multiplied with, one after the other, each padded with zeros to a multiple of [`PADDING`].
+/// Vectors to multiply with the rows, contiguous, each padded with zeros to a multiple of
+/// [`PADDING`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Vectors<'a> {
     Singles(&'a [f32]),
-    /// The bits of bf16, for an instruction set with products of pairs.
+    /// Bits of bf16, for an instruction set with bf16 pairs.
     Pairs(&'a [u16]),
 }
 
-/// A kernel for rows: the address of the first, the bytes to the next, how many there are and their length, the vectors, and
-/// where the sums go: those of a vector beside each other, the vectors as far apart as there are rows.
+/// Row kernel. Arguments: first row, row stride in bytes, row count and length, vectors, sums. Sums
+/// are grouped by vector.
 type DotKernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
 
-/// What is asked for ahead of the rows that are read side by side: a piece of each row after the other, then the next piece of all,
-/// and behind the last the first of the rows that follow. It comes into a second-level cache: of a first one it would take the place
-/// of what is read before it.
+/// Prefetch state ahead of the rows in use: one piece of each row, then the next pieces, then the
+/// rows that follow. The target is the second-level cache, because the first would evict data
+/// before its use.
 struct Prefetch {
-    /// The first of the rows.
     first: *const u8,
     stride: isize,
     row_bytes: usize,
-    /// The piece's place in its row, and the lines it has.
+    /// Offset of the piece in its row, and its number of lines.
     start: usize,
     lines: usize,
-    /// The row and line that are next.
+    /// Next row and line.
     row: usize,
     line: usize,
 }
 
 impl Prefetch {
-    /// For rows that are read from their start.
+    /// Creates the state for rows that are read from their start.
     #[inline(always)]
     fn of(first: *const u8, stride: isize, row_bytes: usize) -> Self {
         let mut ahead = Self { first, stride, row_bytes, start: 0, lines: 0, row: 0, line: 0 };
@@ -111,7 +113,7 @@ impl Prefetch {
         self.lines = (self.row_bytes - self.start).min(PIECE_BYTES).div_ceil(LINE_BYTES);
     }
 
-    /// Asks for as many lines more.
+    /// Prefetches the next `lines` lines.
     #[inline(always)]
     fn ask(&mut self, lines: usize) {
         for _ in 0..lines {
@@ -129,7 +131,6 @@ impl Prefetch {
     }
 }
 
-/// Asks for rows that will be read soon.
 pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
     for row in 0..rows.count() {
         for line in (0..rows.bytes()).step_by(LINE_BYTES) {
@@ -138,11 +139,11 @@ pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
     }
 }
 
-/// `sums[v * rows + r]`, the dot product of row `r` and vector `v`.
+/// Computes `sums[v * rows + r]`, the dot product of row `r` and vector `v`.
 ///
 /// # Panics
-/// If there are no vectors or too many, they are shorter than the rows, or pairs meet something that is not bf16 or an
-/// instruction set without them.
+/// Panics if there are no vectors or too many, vectors are shorter than rows, or pairs are used
+/// without bf16 rows or their instruction.
 pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
         Vectors::Singles(values) => run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums),
@@ -161,12 +162,12 @@ fn run<T>(kernel: DotKernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T]
         "{} elements for {count} vectors of {len}",
         vectors.len()
     );
-    // SAFETY: the kernel was chosen among those of the instruction set in use; `Rows` vouches for `len` elements of each row;
-    // the lengths of the vectors were checked above.
+    // SAFETY: the kernel belongs to the instruction set in use; `Rows` guarantees `len` elements
+    // per row; the vector lengths were checked above.
     unsafe { kernel(rows.row(0), rows.stride(), (rows.count(), len), vectors, sums) };
 }
 
-/// The kernel for a number of vectors.
+/// Selects the kernel for a number of vectors.
 macro_rules! by_count {
     ($count:expr, $kernel:path) => {{
         use $kernel as kernel;
@@ -217,7 +218,7 @@ fn pairs(count: usize) -> DotKernel<u16> {
     panic!("{count} vectors of pairs, for which this processor has no instruction");
 }
 
-/// Stores what the rows from `first` on have come to, of each vector the `count` sums of its rows side by side.
+/// Stores the sums of the rows from `first` on, `count` sums per vector.
 fn store<const VECTORS: usize>(totals: &[[[f32; QUAD]; VECTORS]; QUADS], first: usize, count: usize, sums: &mut [f32]) {
     for (quad, totals) in totals.iter().enumerate() {
         let first = first + quad * QUAD;
@@ -228,17 +229,18 @@ fn store<const VECTORS: usize>(totals: &[[[f32; QUAD]; VECTORS]; QUADS], first: 
     }
 }
 
-/// Defines the kernel of one type and instruction set, for rows of elements of `$size` bytes, `$depth` of them a word. A step's
-/// words of a row are `$registers` registers: `$load` reads the one of a number. `$turn` makes of those of four rows one
-/// for each place in a quad, `$spread` of one of a vector as many, each with its word of a quad four times.
+/// Defines the kernel of a type and instruction set, for elements of `$size` bytes and `$depth`
+/// elements per word. A row has `$registers` registers per step: `$load` reads one of them. `$turn`
+/// transposes the registers of four rows. `$spread` repeats each word of a vector's quad four
+/// times.
 macro_rules! kernel {
     (
         $(#[$target:meta])* $name:ident($t:ty, $size:literal bytes, $depth:literal deep, $registers:literal registers):
         $zero:expr, $load:expr, $load_vector:expr, $turn:expr, $spread:expr, $multiply:expr, $numbers:expr
     ) => {
         /// # Safety
-        /// There are `count` rows of `len` elements that can be read; every vector is padded; the processor has the
-        /// instructions.
+        /// `count` rows of `len` elements must be readable, every vector padded, and the
+        /// instructions available.
         $(#[$target])*
         pub(super) unsafe fn $name<const VECTORS: usize>(
             start: *const u8,
@@ -251,7 +253,7 @@ macro_rules! kernel {
             const ROWS_OF_REGISTER: usize = STEP_WORDS / $registers;
             let stride = len.next_multiple_of(super::PADDING);
             for first in (0..count).step_by(QUADS * QUAD) {
-                // Places without a row of their own have the last one again.
+                // Missing rows repeat the last row.
                 let row = |at: usize| start.wrapping_offset((first + at).min(count - 1) as isize * row_stride);
                 let rows: [[*const u8; QUAD]; QUADS] =
                     std::array::from_fn(|quad| std::array::from_fn(|at| row(quad * QUAD + at)));
@@ -266,14 +268,14 @@ macro_rules! kernel {
                             for (columns, rows) in columns.iter_mut().zip(rows) {
                                 let mut lines = [$zero; QUAD];
                                 for (line, row) in lines.iter_mut().zip(rows) {
-                                    // SAFETY: within a step before the end of the row.
+                                    // SAFETY: a step before the end of the row.
                                     *line = unsafe { $load(row.wrapping_add(offset), register) };
                                 }
                                 *columns = $turn(lines);
                             }
                             for vector in 0..VECTORS {
                                 let words = vectors.as_ptr().wrapping_add(vector * stride + at);
-                                // SAFETY: a step before the end of the vector, which is padded.
+                                // SAFETY: a step before the end of the padded vector.
                                 let words = $spread(unsafe { $load_vector(words, register) });
                                 for (sums, columns) in sums.iter_mut().zip(&columns) {
                                     let sum = &mut sums[vector][register];
@@ -286,7 +288,7 @@ macro_rules! kernel {
                     };
                     let mut at = run;
                     while at + STEP <= past {
-                        // As much as is read.
+                        // Prefetches as much as is read.
                         ahead.ask(super::ROWS * STEP * $size / super::LINE_BYTES);
                         add(&rows, at * $size, at);
                         at += STEP;
@@ -294,7 +296,7 @@ macro_rules! kernel {
                     if at < past {
                         let mut padded = [[[0_u8; super::LINE_BYTES]; QUAD]; QUADS];
                         for (padded, row) in padded.as_flattened_mut().iter_mut().zip(rows.as_flattened()) {
-                            // SAFETY: what is left of the row, less than a step of it.
+                            // SAFETY: the rest of the row, which is less than one step.
                             unsafe {
                                 std::ptr::copy_nonoverlapping(
                                     row.wrapping_add(at * $size),
@@ -334,13 +336,14 @@ mod x86 {
 
     use super::{QUAD, QUADS, STEP_WORDS};
 
-    /// Defines how registers of one size are turned, spread and stored.
+    /// Defines transposition, spreading and storing for one register size.
     macro_rules! registers {
         (
             $target:literal, $register:ty, $lanes:literal: $turn:ident, $spread:ident, $numbers:ident,
             $low:ident, $high:ident, $low_two:ident, $high_two:ident, $as_two:ident, $as_one:ident, $permute:ident, $store:ident
         ) => {
-            /// Of four rows the words of each place in a quad: pairs of rows word by word, then pairs of pairs in twos.
+            /// Transposes the words of four rows: first pairs of rows by words, then pairs of pairs
+            /// by two words.
             #[inline]
             #[target_feature(enable = $target)]
             fn $turn(rows: [$register; QUAD]) -> [$register; QUAD] {
@@ -355,7 +358,7 @@ mod x86 {
                 ]
             }
 
-            /// The word of each place in a quad, four times.
+            /// Repeats the word of each place in a quad four times.
             #[inline]
             #[target_feature(enable = $target)]
             fn $spread(words: $register) -> [$register; QUAD] {
@@ -366,7 +369,7 @@ mod x86 {
             #[target_feature(enable = $target)]
             fn $numbers(register: $register) -> [f32; $lanes] {
                 let mut numbers = [0.0; $lanes];
-                // SAFETY: as many numbers.
+                // SAFETY: the array holds as many numbers as the register.
                 unsafe { $store(numbers.as_mut_ptr(), register) };
                 numbers
             }
@@ -462,7 +465,7 @@ mod aarch64 {
         vdupq_n_f32(0.0)
     }
 
-    /// The word of each place in a quad, four times.
+    /// Repeats the word of each place in a quad four times.
     #[inline]
     #[target_feature(enable = "neon")]
     fn spread(words: float32x4_t) -> [float32x4_t; QUAD] {
@@ -478,17 +481,17 @@ mod aarch64 {
     #[target_feature(enable = "neon")]
     fn numbers(register: float32x4_t) -> [f32; QUAD] {
         let mut numbers = [0.0; QUAD];
-        // SAFETY: as many numbers.
+        // SAFETY: the array holds as many numbers as the register.
         unsafe { vst1q_f32(numbers.as_mut_ptr(), register) };
         numbers
     }
 
-    /// f16 as f32, by an instruction that every processor has and for which Rust 1.90 has no function.
+    /// Widens f16 to f32 with an instruction for which Rust 1.90 has no function.
     #[inline]
     #[target_feature(enable = "neon")]
     fn widen(halves: uint16x4_t) -> float32x4_t {
         let wide: float32x4_t;
-        // SAFETY: reads and writes the registers that are named, and nothing else.
+        // SAFETY: the instruction accesses only the named registers.
         unsafe {
             asm!(
                 "fcvtl {wide:v}.4s, {halves:v}.4h",
@@ -531,13 +534,13 @@ mod portable {
 
     type Quad = [f32; QUAD];
 
-    /// The quad of a number, widened.
+    /// Loads and widens a quad.
     ///
     /// # Safety
-    /// It can be read at `row`.
+    /// The quad must be readable at `row`.
     #[inline(always)]
     unsafe fn quad<T: Copy>(row: *const u8, register: usize, widen: impl Fn(T) -> f32) -> Quad {
-        // SAFETY: what this function asks for; the read needs no alignment.
+        // SAFETY: the caller guarantees that the quad is readable; the read needs no alignment.
         unsafe { row.cast::<[T; QUAD]>().wrapping_add(register).read_unaligned() }.map(widen)
     }
 

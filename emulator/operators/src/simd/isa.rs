@@ -1,19 +1,20 @@
-//! Which vector instructions the kernels use: found once a process, or asked for.
+//! Selection of the vector instruction set, once per process.
 //!
-//! Input: the processor, and the environment variable `ASCEND_EMULATOR_ISA`. Output: [`isa`], and `dispatched!`, which
-//! compiles one function for every instruction set and runs the one in use.
-//! Invariants: an instruction set that the processor lacks is never in use; a name that is unknown or cannot be used here
-//! is refused when a machine is built, never replaced in silence.
-//! Does not: hold kernels. What is written with intrinsics stands beside the operator it serves.
+//! - Input: the processor, and the environment variable `ASCEND_EMULATOR_ISA`.
+//! - Output: [`isa`], and `dispatched!`, which compiles a function for every instruction set and
+//!   runs the selected version.
+//! - Invariants: an unavailable instruction set is never used. An unknown or unavailable name is an
+//!   error when a machine is built.
+//! - Not here: kernels.
 
 use std::sync::OnceLock;
 
-/// An instruction set, each with all of those before it on its kind of processor.
+/// An instruction set, which includes all sets before it of the same processor kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// What the compiler makes of plain loops for every processor of the target, with SSE2 on x86-64 and NEON on aarch64.
+    /// Compiled plain loops, with the baseline of the target: SSE2 on x86-64, NEON on aarch64.
     Portable,
-    /// NEON with multiplications fused into sums, which every aarch64 processor of servers has.
+    /// NEON with fused multiply-add, available on every aarch64 server processor.
     Neon,
     /// AVX2 with FMA and F16C (x86-64-v3).
     Avx2,
@@ -23,14 +24,14 @@ pub enum Isa {
     Avx512Bf16,
 }
 
-/// Forces an instruction set; unset or empty means the best there is.
+/// Environment variable that selects an instruction set; unset or empty selects the best.
 pub const ISA_VARIABLE: &str = "ASCEND_EMULATOR_ISA";
 
 impl Isa {
-    /// All, from the least to the most.
+    /// All instruction sets, in ascending order.
     pub const ALL: [Self; 5] = [Self::Portable, Self::Neon, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
 
-    /// The word by which [`ISA_VARIABLE`] asks for it.
+    /// Returns the name used in [`ISA_VARIABLE`].
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +43,7 @@ impl Isa {
         }
     }
 
-    /// Whether this processor has it.
+    /// Returns whether this processor supports the instruction set.
     #[must_use]
     pub fn is_available(self) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -69,7 +70,7 @@ impl Isa {
         }
     }
 
-    /// The one that `asked` names, or the best there is.
+    /// Returns the requested instruction set, or the best.
     fn choose(asked: Option<&str>) -> Result<Self, String> {
         let available = || Self::ALL.into_iter().filter(|isa| isa.is_available());
         let Some(asked) = asked.filter(|text| !text.is_empty()) else {
@@ -93,27 +94,28 @@ impl std::fmt::Display for Isa {
     }
 }
 
-/// The instruction set in use.
+/// Returns the instruction set in use.
 ///
 /// # Errors
-/// Why the one that [`ISA_VARIABLE`] asks for cannot be.
+/// Says why the value of [`ISA_VARIABLE`] is unusable.
 pub fn chosen() -> Result<Isa, String> {
     static CHOSEN: OnceLock<Result<Isa, String>> = OnceLock::new();
     CHOSEN.get_or_init(|| Isa::choose(std::env::var(ISA_VARIABLE).ok().as_deref())).clone()
 }
 
-/// The instruction set in use.
+/// Returns the instruction set in use.
 ///
 /// # Panics
-/// If [`ISA_VARIABLE`] asks for one that cannot be had, which building a machine has refused before.
+/// Panics if [`ISA_VARIABLE`] is unusable. Building a machine reports this earlier.
 #[inline]
 pub fn isa() -> Isa {
     static ISA: OnceLock<Isa> = OnceLock::new();
     *ISA.get_or_init(|| chosen().unwrap_or_else(|problem| panic!("{problem}")))
 }
 
-/// Defines a function whose body is compiled for every instruction set; a call runs the one in use. The body may use no
-/// fused multiplication, so that all give the same bits. For aarch64 it is compiled once: with NEON, which the target has.
+/// Defines a function that is compiled for every instruction set; a call runs the selected version.
+/// The body must not use fused multiplication, so that all versions give the same bits. aarch64 has
+/// one version, with NEON.
 macro_rules! dispatched {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$meta])*
@@ -132,7 +134,8 @@ macro_rules! dispatched {
                     body($($arg),*)
                 }
                 match $crate::simd::isa::isa() {
-                    // SAFETY: this is in use only where the processor has these features (`Isa::is_available`).
+                    // SAFETY: the set is in use only if the processor has these features
+                    // (`Isa::is_available`).
                     $crate::simd::isa::Isa::Avx512 | $crate::simd::isa::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::isa::Isa::Avx2 => return unsafe { avx2($($arg),*) },
@@ -150,7 +153,6 @@ mod tests {
     use super::*;
 
     dispatched! {
-        /// Adds one to each.
         fn increment(values: &mut [f32]) -> usize {
             values.iter_mut().for_each(|value| *value += 1.0);
             values.len()

@@ -1,9 +1,8 @@
-//! What is written for particular instructions because plain loops, compiled for them, are measurably short of the machine.
+//! Kernels with vector instructions, where compiled plain loops are measurably slower.
 //!
-//! Input and output: slices and raw parts of device memory that [`super::raw`] has checked. Each kernel takes the
-//! instruction set as an argument, so that tests run every one that the processor has.
-//! Does not: use AMX, or the products of bf16 pairs and of 8-bit integers that some aarch64 processors have, for all of which
-//! stable Rust has no functions.
+//! Input and output: slices, and device memory checked by [`super::raw`]. Kernels take the
+//! instruction set as an argument, so tests run all available sets. Not here: AMX, and aarch64
+//! products of bf16 pairs or 8-bit integers, which stable Rust does not offer.
 
 pub(crate) mod block;
 pub(crate) mod buffer;

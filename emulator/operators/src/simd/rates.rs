@@ -1,7 +1,7 @@
-//! The loops whose speed is that of the machine: reading, copying and scaling memory, and multiply-adds in registers.
+//! Loops that run at machine speed: memory reads, copies and triads, and register multiply-adds.
 //!
-//! Input: buffers that are multiples of [`BLOCK`], or a number of steps. Output: nothing that matters, at the full rate.
-//! Invariant: what is computed is used, so that the compiler keeps it. Does not: measure time: see [`crate::limits`].
+//! Input: buffers of a multiple of [`BLOCK`] elements, or a number of steps. Invariant: results are
+//! used, so the compiler keeps them. Not here: time measurement, see [`crate::limits`].
 #![expect(unsafe_code, reason = "vector instructions, chosen at run time")]
 
 use std::hint::black_box;
@@ -9,26 +9,26 @@ use std::hint::black_box;
 use crate::simd::isa::{Isa, dispatched};
 use crate::simd::streaming;
 
-/// Elements that the loops over memory take at a time.
+/// Elements per step of the memory loops.
 pub(crate) const BLOCK: usize = 64;
-/// How far ahead of a read its lines are asked for, in bytes: two pages, which keeps the prefetchers of both in work.
+/// Prefetch distance in bytes: two pages, so that both prefetchers stay busy.
 const AHEAD_BYTES: usize = 8192;
 
-/// A cache that a line is asked for into.
+/// Target cache of a prefetch.
 #[derive(Clone, Copy)]
 pub(crate) enum Cache {
     First,
     Second,
 }
 
-/// Asks for the cache line at an address, which need not exist.
+/// Prefetches the cache line at an address, which may be invalid.
 #[inline(always)]
 pub(crate) fn prefetch(cache: Cache, address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
         match cache {
-            // SAFETY: a hint; it touches no memory that the program could see and takes any address.
+            // SAFETY: a hint that accepts any address and has no visible effect on memory.
             Cache::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) },
             // SAFETY: as above.
             Cache::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) },
@@ -36,7 +36,8 @@ pub(crate) fn prefetch(cache: Cache, address: *const u8) {
     }
     #[cfg(target_arch = "aarch64")]
     match cache {
-        // SAFETY: a hint; it touches no memory that the program could see and takes any address. Stable Rust has no function for it.
+        // SAFETY: a hint that accepts any address and has no visible effect on memory. Stable Rust
+        // has no function for it.
         Cache::First => unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
         },
@@ -50,7 +51,7 @@ pub(crate) fn prefetch(cache: Cache, address: *const u8) {
 }
 
 dispatched! {
-    /// The bits of all elements combined, line after line.
+    /// Combines the bits of all elements.
     fn fold(values: &[f32]) -> u32 {
         let mut folded = [0_u32; BLOCK];
         for block in values.chunks_exact(BLOCK) {
@@ -65,13 +66,12 @@ dispatched! {
     }
 }
 
-/// Reads every element.
 pub(crate) fn read(values: &[f32]) {
     black_box(fold(values));
 }
 
 dispatched! {
-    /// `a[i] = b[i] + scale * c[i]`.
+    /// Computes `a[i] = b[i] + scale * c[i]`.
     pub(crate) fn triad(a: &mut [f32], b: &[f32], c: &[f32], scale: f32) -> () {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = b + scale * c;
@@ -79,22 +79,22 @@ dispatched! {
     }
 }
 
-/// Copies past the caches where the processor can.
+/// Copies with non-temporal stores where available.
 pub(crate) fn copy_streaming(from: &[f32], to: &mut [f32]) {
     assert_eq!(from.len(), to.len());
-    // SAFETY: two slices of one length, one of them exclusive.
+    // SAFETY: both slices have the same length, and the target is exclusive.
     unsafe { streaming::copy_streaming(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(to)) };
 }
 
-/// Vectors that are multiplied and added independently of each other, where there are 32 registers: two units with
-/// latencies of four to six cycles take eight to twelve.
+/// Independent multiply-add chains with 32 registers: two units with latencies of four to six
+/// cycles need eight to twelve.
 const CHAINS: usize = 24;
-/// The same where there are 16.
+/// Chains with 16 registers.
 const AVX2_CHAINS: usize = 12;
-/// The same for a product and a sum, one after the other.
+/// Chains of separate multiply and add.
 const PORTABLE_CHAINS: usize = 12;
 
-/// Operations of [`f32_chains`].
+/// Returns the operations of [`f32_chains`].
 pub(crate) const fn f32_operations(isa: Isa, steps: usize) -> usize {
     let lanes = match isa {
         Isa::Portable => 4 * PORTABLE_CHAINS,
@@ -105,17 +105,17 @@ pub(crate) const fn f32_operations(isa: Isa, steps: usize) -> usize {
     2 * lanes * steps
 }
 
-/// Operations of [`bf16_chains`].
+/// Returns the operations of [`bf16_chains`].
 pub(crate) const fn bf16_operations(isa: Isa, steps: usize) -> usize {
     let pairs = if matches!(isa, Isa::Avx512Bf16) { 2 } else { 1 };
     pairs * f32_operations(isa, steps)
 }
 
-/// Multiply-adds of f32 in registers.
+/// Runs f32 multiply-adds in registers.
 pub(crate) fn f32_chains(isa: Isa, steps: usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: in use only where the processor has it (`Isa::is_available`).
+        // SAFETY: the set is in use only if the processor has it (`Isa::is_available`).
         Isa::Avx512 | Isa::Avx512Bf16 => unsafe { x86::f32_avx512(steps) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -127,17 +127,17 @@ pub(crate) fn f32_chains(isa: Isa, steps: usize) {
     }
 }
 
-/// Multiply-adds of bf16 into f32 in registers, of f32 where there is no instruction for them.
+/// Runs bf16 multiply-adds into f32, or f32 multiply-adds without such an instruction.
 pub(crate) fn bf16_chains(isa: Isa, steps: usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: in use only where the processor has it (`Isa::is_available`).
+        // SAFETY: the set is in use only if the processor has it (`Isa::is_available`).
         Isa::Avx512Bf16 => unsafe { x86::bf16_avx512(steps) },
         _ => f32_chains(isa, steps),
     }
 }
 
-/// A product and a sum, as in the kernels that every processor runs.
+/// Multiplies and adds separately, as the portable kernels do.
 fn f32_portable(steps: usize) {
     let (factor, term) = (black_box(0.5_f32), black_box(0.25_f32));
     let mut chains = [black_box(1.0_f32); 4 * PORTABLE_CHAINS];
@@ -197,7 +197,7 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bf16")]
     pub(super) fn bf16_avx512(steps: usize) {
         let pairs = _mm512_set1_epi32(black_box(0x3f80_3f80));
-        // SAFETY: vectors of the same size; any bits are pairs of bf16.
+        // SAFETY: the vectors have the same size; any bits are bf16 pairs.
         let pairs: __m512bh = unsafe { std::mem::transmute(pairs) };
         let mut chains = [_mm512_set1_ps(black_box(1.0)); CHAINS];
         for _ in 0..steps {

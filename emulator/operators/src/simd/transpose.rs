@@ -1,18 +1,16 @@
-//! Transposing blocks of 16 x 16 words of 32 bits.
-//!
-//! Input: rows of words, some elements apart. Output: the block with rows and columns exchanged.
+//! Transposition of blocks of 16 x 16 words of 32 bits.
 #![expect(unsafe_code, reason = "vector instructions, and pairs of 16 bits read as words")]
 
 use crate::raw::Pod;
 use crate::simd::isa::Isa;
 
-/// Words of a side of a block.
+/// Words per side of a block.
 pub(crate) const SIDE: usize = 16;
 
-/// `to[j][i] = from[i][j]` in words; strides in elements of `T`, of which a word has one or two.
+/// Stores `to[j][i] = from[i][j]` in words. Strides count elements of `T`; a word has one or two.
 ///
 /// # Panics
-/// If a slice is shorter than the block, or a word is not one or two elements.
+/// Panics if a slice is shorter than the block, or a word is not one or two elements.
 pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &mut [T], to_stride: usize) {
     let depth = size_of::<u32>() / size_of::<T>();
     let needed = |stride: usize| (SIDE - 1) * stride + SIDE * depth;
@@ -43,7 +41,7 @@ pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &m
 }
 
 /// # Safety
-/// The block can be read at `from` and written at `to`, on a processor with AVX-512.
+/// The block must be readable at `from` and writable at `to`, on a processor with AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
@@ -60,7 +58,7 @@ unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: u
 }
 
 /// # Safety
-/// The block can be read at `from` and written at `to`, on a processor with NEON.
+/// The block must be readable at `from` and writable at `to`, on a processor with NEON.
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
 unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
@@ -82,14 +80,14 @@ unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usi
     }
 }
 
-/// Blocks that stay in registers.
+/// Transpositions within registers.
 #[cfg(target_arch = "aarch64")]
 pub(super) mod aarch64 {
     use std::arch::aarch64::{
         float32x4_t, vreinterpretq_f32_f64, vreinterpretq_f64_f32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
     };
 
-    /// The columns of 4 rows of 4 words.
+    /// Transposes 4 rows of 4 words.
     #[inline]
     #[target_feature(enable = "neon")]
     pub(in crate::simd) fn turned(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
@@ -105,7 +103,7 @@ pub(super) mod aarch64 {
     }
 }
 
-/// Blocks that stay in registers.
+/// Transpositions within registers.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
     use std::arch::x86_64::{
@@ -113,8 +111,8 @@ pub(super) mod x86 {
         _mm512_unpacklo_epi64,
     };
 
-    /// The columns of 16 rows of 16 words. Pairs of rows word by word, pairs of pairs in twos, then quarters of registers:
-    /// each step halves what is out of place.
+    /// Transposes 16 rows of 16 words: pairs of rows by words, pairs of pairs by two words, then
+    /// register quarters.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(in crate::simd) fn words_512(rows: [__m512i; 16]) -> [__m512i; 16] {
