@@ -17,21 +17,21 @@ pub enum AclType {
     BF16,
     /// IEEE double precision (64 bits).
     F64,
-    /// 8-bit signed integer.
+    /// Signed integer of 8 bits.
     I8,
-    /// 16-bit signed integer.
+    /// Signed integer of 16 bits.
     I16,
-    /// 32-bit signed integer.
+    /// Signed integer of 32 bits.
     I32,
-    /// 64-bit signed integer.
+    /// Signed integer of 64 bits.
     I64,
-    /// 8-bit unsigned integer.
+    /// Unsigned integer of 8 bits.
     U8,
-    /// 16-bit unsigned integer.
+    /// Unsigned integer of 16 bits.
     U16,
-    /// 32-bit unsigned integer.
+    /// Unsigned integer of 32 bits.
     U32,
-    /// 64-bit unsigned integer.
+    /// Unsigned integer of 64 bits.
     U64,
     /// Boolean in one byte: nonzero is true, the emulator writes 0 or 1.
     Bool,

@@ -1,6 +1,6 @@
-//! Arguments of a first-phase call as host values, and the tensors among them once they are checked.
+//! Arguments of a first-phase call as host values, and checked tensors.
 //!
-//! Input and output: values only. Invariant: what is here knows neither rows nor names of parameters.
+//! Not here: operator rows and parameter names.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use crate::dtype::AclType;
 use crate::fractal::Fractal;
 use crate::view::{extent, is_contiguous};
 
-/// Direction of a tensor.
+/// Access direction of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorRole {
-    /// It is read.
+    /// The operator reads the tensor.
     Input,
-    /// It is written.
+    /// The operator writes the tensor.
     Output,
-    /// Read and written; for address updates it counts as an input.
+    /// Read and written; counts as an input for address updates.
     InPlace,
 }
 
@@ -30,38 +30,37 @@ impl fmt::Display for TensorRole {
     }
 }
 
-/// An `aclTensor` as the host sees it.
+/// Host description of an `aclTensor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorDesc {
-    /// A code of `aclDataType`.
+    /// Element type, an `aclDataType` code.
     pub dtype: i32,
-    /// A code of `aclFormat`.
+    /// Storage format, an `aclFormat` code.
     pub format: i32,
-    /// Dims of the view.
+    /// Extents of the view, outermost first.
     pub dims: Vec<i64>,
     /// Strides of the view in elements.
     pub strides: Vec<i64>,
     /// Offset of the view in elements.
     pub offset: i64,
-    /// Dims of the storage the view lies in.
+    /// Extents of the underlying storage.
     pub storage: Vec<i64>,
     /// Device address of the storage.
     pub address: usize,
-    /// Its number among the library's objects, by which the shape that a run decides comes back to it.
+    /// Number of the library's object, used to report data-dependent shapes.
     pub handle: usize,
 }
 
-/// What an `aclScalar` holds.
+/// Value and type of an `aclScalar`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A floating point value of the given type.
     Float(f64, AclType),
-    /// An integer or truth value of the given type.
+    /// An integer or boolean of the given type.
     Int(i64, AclType),
 }
 
 impl Scalar {
-    /// As a floating point number.
     pub(crate) fn as_f64(self) -> f64 {
         match self {
             Self::Float(value, _) => value,
@@ -69,7 +68,6 @@ impl Scalar {
         }
     }
 
-    /// As an integer; a fraction is cut off.
     pub(crate) fn as_i64(self) -> i64 {
         match self {
             Self::Float(value, _) => value as i64,
@@ -77,19 +75,17 @@ impl Scalar {
         }
     }
 
-    /// Its element type.
     pub(crate) const fn dtype(self) -> AclType {
         match self {
             Self::Float(_, dtype) | Self::Int(_, dtype) => dtype,
         }
     }
 
-    /// As an element of type `dtype` holds it; anything but 0 is true.
+    /// Converts to `dtype`; every nonzero value is true.
     pub(crate) fn stored_as(self, dtype: AclType) -> Self {
         if dtype == AclType::Bool { Self::Int(i64::from(self.as_f64() != 0.0), dtype) } else { self }
     }
 
-    /// As a lane value.
     pub(crate) fn lane<L: crate::lane::Lane>(self) -> L {
         match self {
             Self::Float(value, _) => L::from_f64(value),
@@ -98,80 +94,79 @@ impl Scalar {
     }
 }
 
-/// One argument of a first-phase call, by its C type: pointers, none where they are NULL, and what is passed by value.
+/// One argument of a first-phase call, by its C type. NULL pointers are `None`.
 #[derive(Clone, Debug)]
 pub enum CallArgument {
-    /// Pointer to `aclTensor`.
+    /// Pointer to an `aclTensor`, or NULL.
     Tensor(Option<TensorDesc>),
-    /// Pointer to `aclTensorList`.
+    /// Pointer to an `aclTensorList`, or NULL.
     Tensors(Option<Vec<TensorDesc>>),
-    /// Pointer to `aclScalar`.
+    /// Pointer to an `aclScalar`, or NULL.
     Scalar(Option<Scalar>),
-    /// Pointer to `aclIntArray`.
+    /// Pointer to an `aclIntArray`, or NULL.
     Ints(Option<Vec<i64>>),
-    /// Pointer to `aclScalarList`.
+    /// Pointer to an `aclScalarList`, or NULL.
     Scalars(Option<Vec<Scalar>>),
-    /// Pointer to `aclBoolArray`.
+    /// Pointer to an `aclBoolArray`, or NULL.
     Flags(Option<Vec<bool>>),
-    /// Any integer type.
+    /// Integer of any C type.
     Int(i64),
-    /// `double` or `float`.
+    /// Floating point number, `double` or `float`.
     Float(f64),
-    /// A truth value.
+    /// Boolean passed by value.
     Flag(bool),
-    /// `char*`, none for NULL.
+    /// Text as `char*`, or NULL.
     Text(Option<String>),
-    /// A code of `aclDataType`.
+    /// Element type as an `aclDataType` code.
     DataType(i32),
 }
 
-/// A tensor that passed the checks of its row.
+/// A tensor that passed the checks of its operator row.
 #[derive(Clone, Debug)]
 pub struct CheckedTensor {
-    /// Which of the views of the plan it is.
+    /// Index within the views of the plan.
     pub slot: ViewIndex,
-    /// Type of its elements.
+    /// Type of the elements.
     pub dtype: AclType,
-    /// `aclFormat`, one of those whose elements lie as in ND unless `fractal` is given.
+    /// Format code; the elements are ordered as in ND unless `fractal` is given.
     pub(crate) format: i32,
-    /// How its memory lies in blocks; strides then are those of its elements without them.
+    /// Block layout of the memory; strides then describe the unblocked elements.
     pub fractal: Option<Fractal>,
-    /// Extents, outermost first.
+    /// Extents of the tensor, outermost first.
     pub dims: Vec<usize>,
-    /// Strides in elements.
+    /// Strides of the tensor, in elements.
     pub strides: Vec<isize>,
-    /// Offset in elements.
+    /// Offset of the tensor, in elements.
     pub offset: isize,
     /// Device address of the storage.
     pub address: usize,
-    /// Its number among the library's objects.
+    /// Number of the library's object.
     pub handle: usize,
-    /// Whether the operator reads or writes it.
+    /// Access direction of the operator.
     pub role: TensorRole,
 }
 
 impl CheckedTensor {
-    /// Number of dims.
     pub(crate) fn rank(&self) -> usize {
         self.dims.len()
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// Whether it has no elements.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the elements lie row-major without gaps.
+    /// Returns whether elements are row-major without gaps.
     pub fn is_contiguous(&self) -> bool {
         is_contiguous(&self.dims, &self.strides)
     }
 
-    /// Whether the elements lie row-major without gaps once the last two dims are swapped.
+    /// Returns whether the tensor is contiguous with its last two dims swapped.
     pub fn is_transposed(&self) -> bool {
         let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
         let rank = dims.len();
@@ -183,7 +178,7 @@ impl CheckedTensor {
         is_contiguous(&dims, &strides)
     }
 
-    /// Bytes from the address to the end of the last element; 0 without elements.
+    /// Returns the bytes from the address to the end of the last element.
     pub fn reach_bytes(&self) -> usize {
         if let Some(fractal) = self.fractal {
             return fractal.bytes();

@@ -1,7 +1,7 @@
-//! Rows of the elementwise arithmetic: sums, products, quotients, powers, activations, bounds.
+//! Rows of elementwise arithmetic: sums, products, quotients, powers, activations, bounds.
 //!
-//! Results are computed in the common type of the operands, rounded to it, and then stored as the type of the output. A
-//! scalar operand is used at its own precision, not rounded to the type of the tensor.
+//! Results are computed in the common type of the operands, rounded, and stored in the output type.
+//! Scalar operands keep their own precision.
 
 use super::argument::Scalar;
 use super::call::{OperatorCall, broadcast};
@@ -15,7 +15,7 @@ use crate::lane::{Arithmetic, BLOCK, Lane, with_lane};
 use crate::math;
 use crate::view::StridedView;
 
-/// A row of an elementwise operator of one floating point tensor.
+/// Defines a row with one floating point operand.
 macro_rules! unary {
     ($name:literal, $source:literal, $function:expr) => {
         Operator {
@@ -170,10 +170,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// What tensors of a list are summed in.
 const SUMMED: &[AclType] = &[AclType::F32, AclType::F16, AclType::I8, AclType::I32, AclType::U8];
 
-/// An elementwise function of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BinaryFunction {
     Add,
@@ -185,7 +183,7 @@ enum BinaryFunction {
 }
 
 impl BinaryFunction {
-    /// Rewrites `a` with the result for each pair; `alpha` scales `b` in sums.
+    /// Computes each pair in place in `a`; `alpha` scales `b` in sums.
     fn apply<L: Arithmetic>(self, a: &mut [L], b: &[L], alpha: L) {
         let one = L::from_i64(1);
         match self {
@@ -200,14 +198,13 @@ impl BinaryFunction {
         }
     }
 
-    /// The type a result is computed in, given that of the operands.
     fn computed_in(self, common: AclType) -> AclType {
         if self == Self::Div && common.lane() == LaneKind::Integer { AclType::F32 } else { common }
     }
 }
 
-/// The type a tensor and a scalar compute in: a scalar widens the tensor only to a higher category (truth value, integer,
-/// floating point).
+/// Returns the type of a tensor and a scalar. A scalar widens the tensor only to a higher category
+/// (boolean, integer, float).
 pub(super) fn with_scalar_type(tensor: AclType, scalar: AclType) -> AclType {
     match (tensor, scalar) {
         (tensor, scalar) if tensor.is_float() || scalar == AclType::Bool => tensor,
@@ -217,20 +214,21 @@ pub(super) fn with_scalar_type(tensor: AclType, scalar: AclType) -> AclType {
     }
 }
 
-/// Rounds a block to `computed` where the output would keep more digits.
+/// Rounds a block to `computed` if the output type is more precise.
 pub(super) fn settle<L: Lane>(block: &mut [L], computed: AclType, stored: AclType) {
     if computed != stored {
         each(block, |value| value.rounded(computed));
     }
 }
 
-/// The factor of the second operand; 1 where the operator has none.
+/// Returns the factor of the second operand, 1 by default.
 fn alpha(call: &OperatorCall, kind: BinaryFunction, computed: AclType) -> Result<Scalar, Refusal> {
     if !matches!(kind, BinaryFunction::Add | BinaryFunction::Sub) {
         return Ok(Scalar::Int(1, AclType::I64));
     }
     let alpha = call.scalar(ALPHA)?;
-    // Truth values take any whole factor, though results of whole numbers are never stored as BOOL: PyTorch adds masks so.
+    // As in PyTorch, booleans accept any integer factor, although integer results are never stored
+    // as BOOL.
     let scales_truth = matches!(kind, BinaryFunction::Add) && computed == AclType::Bool && !alpha.dtype().is_float();
     if !scales_truth && !alpha.dtype().can_cast(computed) {
         let text = format!("a factor of type {} cannot scale operands of type {computed}", alpha.dtype());
@@ -277,7 +275,6 @@ fn with_scalar(call: &OperatorCall, kind: BinaryFunction) -> Result<CallPlan, Re
     })
 }
 
-/// A function of each f32 value of a block, on tensors of floating point types.
 fn unary(call: &OperatorCall, function: fn(&mut [f32])) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
@@ -298,7 +295,7 @@ fn neg(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_cast(OUT, x.dtype)?;
     let (slot, computed, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        // Times minus one, so that the sign of zero flips as negation does.
+        // Multiplies by minus one, which flips the sign of zero too.
         with_lane!(computed, L => map1::<L>(tiles, views.of(slot), views.of(out), |block| {
             each(block, |value| value.times(L::from_i64(-1)));
         }));
@@ -415,7 +412,7 @@ fn scale(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         call.expect_shape(BIAS, shape, "of scale")?;
         call.expect_dtype(BIAS, x.dtype, "that of scale")?;
     }
-    // Behind the dims of scale come those that it is repeated along.
+    // The scale repeats along the dims after its own.
     let behind = x.rank() - end.max(axis + shape.len());
     let (x, factor, bias, y) = (x.slot, factor.slot, bias.map(|bias| bias.slot), call.tensor(Y)?.slot);
     CallPlan::new(move |views, tiles| {

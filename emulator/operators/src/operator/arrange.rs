@@ -1,5 +1,4 @@
-//! Rows that pick elements by their place: rolls, flips, borders, repeats; and what is made of places
-//! alone.
+//! Rows that select elements by position (rolls, flips, padding, repeats), and ranges.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -15,7 +14,7 @@ use crate::reduce;
 use crate::remap::{Positions, remap, remap_grad};
 use crate::view::StridedView;
 
-/// A row that puts a border of so many of the last dims around a tensor.
+/// Defines a row that pads the last dims of a tensor.
 macro_rules! padded {
     ($name:literal, $types:ident, $border:expr, $dims:literal) => {
         Operator {
@@ -28,7 +27,7 @@ macro_rules! padded {
     };
 }
 
-/// A row of the gradient of what a border was put around.
+/// Defines the gradient row of padding.
 macro_rules! padded_grad {
     ($name:literal, $border:expr, $dims:literal) => {
         Operator {
@@ -178,11 +177,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// The position in a dim of each place that is picked along it.
+/// Source position of each selected position along a dim.
 type PickedPosition = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
-/// What is picked of a tensor of `dims`: along the dims named how many places and which, along the others all. Positions are
-/// rules until a call runs, when the memory of as many elements is known to be there.
+/// Selected positions of a tensor: by rule along named dims, all along the others. Rules are
+/// evaluated when the call runs and memory of that size is known to exist.
 pub(super) struct Selection {
     dims: Vec<usize>,
     along: Vec<(usize, usize, PickedPosition)>,
@@ -193,12 +192,11 @@ impl Selection {
         Self { dims: dims.to_vec(), along: Vec::new() }
     }
 
-    /// Picks `count` places along `dim` of what was picked before.
+    /// Selects `count` positions along `dim` of the current selection.
     pub(super) fn pick(&mut self, dim: usize, count: usize, place: impl Fn(usize) -> usize + Send + Sync + 'static) {
         self.along.push((dim, count, Box::new(place)));
     }
 
-    /// The extents of what is picked.
     fn shape(&self) -> Vec<usize> {
         let mut shape = self.dims.clone();
         self.along.iter().for_each(|&(dim, count, _)| shape[dim] = count);
@@ -214,7 +212,7 @@ impl Selection {
     }
 }
 
-/// The plan of the elements of `name` that these are.
+/// Plans the copy of the selected elements.
 pub(super) fn picked(call: &OperatorCall, name: Name<CheckedTensor>, picks: Selection) -> Result<CallPlan, Refusal> {
     let x = call.tensor(name)?;
     call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
@@ -228,7 +226,7 @@ pub(super) fn picked(call: &OperatorCall, name: Name<CheckedTensor>, picks: Sele
     })
 }
 
-/// The plan of the sums of the gradients of what was picked.
+/// Plans the gradient of a selection.
 pub(super) fn picked_grad(
     call: &OperatorCall,
     grad: Name<CheckedTensor>,
@@ -259,7 +257,7 @@ fn flip(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     picked(call, SELF, picks)
 }
 
-/// Where a place of a dim was before a shift.
+/// Returns the source position before a shift.
 fn rolled(extent: usize, shift: i64) -> impl Fn(usize) -> usize + Send + Sync + 'static {
     let back = extent - shift.checked_rem_euclid(extent as i64).unwrap_or_default() as usize;
     move |place| if place < extent - back { place + back } else { place + back - extent }
@@ -291,16 +289,15 @@ fn roll(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     picked(call, X, picks)
 }
 
-/// What a border repeats.
 #[derive(Clone, Copy, Debug)]
 enum Border {
-    /// What lies as far on the other side of the edge, which is not repeated.
+    /// Mirror image at the edge, without the edge element.
     Mirror,
-    /// What lies at the edge, which is repeated outwards.
+    /// The edge element, repeated.
     Edge,
 }
 
-/// A tensor with borders around its last `count` dims.
+/// Pads the last `count` dims.
 fn borders(call: &OperatorCall, name: Name<CheckedTensor>, border: Border, count: usize) -> Result<Selection, Refusal> {
     let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
     if padding.len() != 2 * count || x.rank() < count + 1 || x.rank() > count + 2 {
@@ -372,7 +369,7 @@ fn repeat_all(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Each of `count` places as often as `repeats` says, `size` in all.
+/// Repeats each of `count` positions as `repeats` says, `size` in total.
 fn told_places(repeats: &StridedView, count: usize, size: usize) -> Result<Vec<usize>, String> {
     let mut told = vec![0i64; repeats.len()];
     i64::load(&repeats.collapsed(), 0, &mut told);
@@ -386,7 +383,7 @@ fn told_places(repeats: &StridedView, count: usize, size: usize) -> Result<Vec<u
     Ok(told.iter().enumerate().flat_map(|(at, &times)| std::iter::repeat_n(at, times as usize)).collect())
 }
 
-/// The elements, or what lies at the places of a dim, as often as a tensor says.
+/// Repeats elements, or slices of a dim, by a tensor of counts.
 fn repeated(call: &OperatorCall, dim: Option<usize>) -> Result<CallPlan, Refusal> {
     let (x, repeats, size) = (call.tensor(SELF)?, call.tensor(REPEATS_TENSOR)?, call.int(OUTPUT_SIZE_INT)?);
     let mut expected = if dim.is_none() || x.rank() == 0 { vec![x.len()] } else { x.dims.clone() };
@@ -469,7 +466,7 @@ fn linspace(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let out = out.slot;
     CallPlan::new(move |views, _| {
         let apart = (steps - 1).max(1) as f64;
-        // From the nearer end, so that both are reached.
+        // Computed from the nearer end, so that both ends are exact.
         let value = |i: i64| {
             let step = (end - start) / apart;
             if i < steps / 2 { start + i as f64 * step } else { end - (steps - 1 - i) as f64 * step }
@@ -483,7 +480,7 @@ fn linspace(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn range(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (start, end, step) = (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
     let all_whole = [start, end, step].iter().all(|scalar| !scalar.dtype().is_float());
-    // Whole numbers of 64 bits are more than f64 holds.
+    // 64-bit integers exceed the precision of f64.
     let steps = if all_whole && step.as_i64() != 0 {
         let apart = i128::from(end.as_i64()) - i128::from(start.as_i64());
         if apart != 0 && (apart < 0) != (step.as_i64() < 0) { -1 } else { apart / i128::from(step.as_i64()) }

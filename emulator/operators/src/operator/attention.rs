@@ -1,8 +1,8 @@
-//! Rows of the fused attention operators of inference, and the plan they share.
+//! Rows of the fused inference attention operators, and their common plan.
 //!
-//! They differ in how keys and values come (one tensor or a list, in blocks of a cache or not), in whether the query may have
-//! more than one position, and in which lengths they take. Quantisation, position bias, rotary parts, padding on the left and
-//! shared prefixes are not modelled: their parameters must be NULL.
+//! The operators differ in key/value storage (tensor, list or cache blocks), number of query
+//! positions, and lengths. Parameters for quantisation, position bias, rotary parts, left padding
+//! and shared prefixes must be NULL.
 
 mod keys;
 mod lengths;
@@ -24,7 +24,7 @@ pub(super) use self::mask::check_triangle;
 pub(super) use self::order::{Extents, Order};
 use self::request::{AttentionRequest, QueryRows, positions};
 
-/// What the operators ask for besides their data: the tiling library's share.
+/// Workspace of all calls: the part of the tiling library.
 pub(super) const WORKSPACE_BYTES: usize = 16 << 20;
 
 const FUSED: &[Parameter] = &[
@@ -194,7 +194,7 @@ fn precise(call: &OperatorCall, highest: i64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Query heads and key/value heads.
+/// Returns the numbers of query heads and key/value heads.
 fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     let heads = call.int(NUM_HEADS)?;
     if !(1..=256).contains(&heads) {

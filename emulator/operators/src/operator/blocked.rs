@@ -1,4 +1,4 @@
-//! Rows of the operators that lay matrices into the blocks of `FRACTAL_NZ`, and back.
+//! Rows of the conversions to and from `FRACTAL_NZ`.
 
 use super::call::OperatorCall;
 use super::names::*;

@@ -1,4 +1,5 @@
-//! Rows of operators that CANN's repositories have as sources alone: who wants one builds it into `libcust_opapi.so`.
+//! Rows of operators that CANN publishes only as sources, which users build into
+//! `libcust_opapi.so`.
 
 use super::argument::Scalar;
 use super::call::OperatorCall;
@@ -9,9 +10,7 @@ use super::sets::FLOATING;
 use super::{CallPlan, Refusal};
 use crate::dtype::AclType::{self, BF16, F16, F32, I8, I32, U8};
 
-/// What the example adds.
 const ADDED: &[AclType] = &[F32, I32];
-/// What is divided.
 const DIVIDED: &[AclType] = &[F32, F16, BF16, I32, I8, U8];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -42,7 +41,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// A function of two tensors that do not broadcast.
+/// Plans a function of two tensors without broadcast.
 fn of_two(call: &OperatorCall, function: Function<2>) -> Result<CallPlan, Refusal> {
     let x = call.tensor(X1)?;
     for name in [X2, OUT] {

@@ -1,9 +1,10 @@
-//! A first-phase call: its arguments, the checks every operator shares, and access by parameter name.
+//! A first-phase call: checked arguments and access by parameter name.
 //!
-//! Input: an [`Operator`] row and one [`CallArgument`] per parameter. Output: a [`OperatorCall`] whose tensors obey the row.
-//! Invariants: a message names the operator, the parameter, what was expected and what was found; a tensor that passed
-//! has a modelled element type, no negative dims, a format whose elements lie as in ND, lies inside its storage, and is not
-//! written through overlapping elements.
+//! - Input: an [`Operator`] row and one [`CallArgument`] per parameter.
+//! - Output: an [`OperatorCall`] with tensors that obey the row.
+//! - Invariants: a message names operator, parameter, expected and found values. A checked tensor
+//!   has a supported element type, nonnegative dims, a format with ND element order or
+//!   `FRACTAL_NZ`, and lies inside its storage. Written elements never overlap.
 
 use super::argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
 use super::names::Name;
@@ -13,14 +14,13 @@ use crate::dtype::{AclType, list_names};
 use crate::fractal::{FRACTAL_NZ, Fractal};
 use crate::view::{extent, is_contiguous};
 
-/// The formats of which the elements lie as dims and strides say: ND, NCHW, NHWC, HWCN, NDHWC, NCDHW and NCL. What the dims are
-/// called makes no difference to an operator that does not look at it.
+/// Formats with elements ordered by dims and strides: ND, NCHW, NHWC, HWCN, NDHWC, NCDHW and NCL.
+/// Most operators ignore the dim names.
 const PLAIN_FORMATS: [i32; 7] = [2, 0, 1, 16, 27, 30, 47];
 
-/// Those of them whose second dim is that of the channels; of ND an operator that has channels takes the second.
+/// Formats with channels in the second dim; ND counts too.
 const CHANNELS_SECOND: [i32; 4] = [2, 0, 30, 47];
 
-/// An argument after the checks.
 #[derive(Clone, Debug)]
 enum CheckedArgument {
     Tensor(Option<CheckedTensor>),
@@ -28,11 +28,11 @@ enum CheckedArgument {
     Other(CallArgument),
 }
 
-/// A call whose arguments obey the row of its operator.
+/// A call with checked arguments.
 #[derive(Debug)]
 pub struct OperatorCall {
     signature: &'static Signature,
-    /// One a parameter of the row; in place the last is the first once more.
+    /// One argument per parameter; an in-place tensor appears first and last.
     arguments: Vec<CheckedArgument>,
 }
 
@@ -43,7 +43,7 @@ fn refusal(signature: &Signature, parameter: &str, code: i32, text: &str) -> Ref
 /// Checks `arguments` against the row of an operator.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// Reports the first broken rule.
 pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Result<OperatorCall, Refusal> {
     let mut slots = 0;
     let mut checked = Vec::with_capacity(signature.row.len());
@@ -106,7 +106,7 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
     Ok(OperatorCall { signature, arguments: checked })
 }
 
-/// Whether it is NULL, or a list or array of nothing.
+/// Returns whether the argument is NULL or empty.
 fn is_absent(argument: &CallArgument) -> bool {
     match argument {
         CallArgument::Tensor(None) | CallArgument::Text(None) => true,
@@ -116,7 +116,7 @@ fn is_absent(argument: &CallArgument) -> bool {
     }
 }
 
-/// Whether it is NULL and must be given.
+/// Returns whether a required argument is NULL.
 const fn is_missing(kind: ParameterKind, argument: &CallArgument) -> bool {
     matches!(
         (kind, argument),
@@ -130,7 +130,6 @@ const fn is_missing(kind: ParameterKind, argument: &CallArgument) -> bool {
     )
 }
 
-/// Checks one tensor against its parameter.
 fn tensor(
     desc: &TensorDesc,
     role: TensorRole,
@@ -154,7 +153,7 @@ fn tensor(
     }
     let dims = desc.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
     let dims = dims.map_err(|_| format!("expected dims of at least 0, found {:?}", desc.dims))?;
-    // Plans multiply some extents of a tensor, those of tensors without elements too.
+    // Plans multiply extents, even of tensors without elements.
     let bytes = dims.iter().filter(|&&dim| dim > 0).try_fold(dtype.size(), |bytes, &dim| bytes.checked_mul(dim));
     if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
         return Err(format!("dims {dims:?} of {} overflow", dtype.name()));
@@ -195,7 +194,8 @@ fn tensor(
     Ok(CheckedTensor { slot, dtype, format, fractal, dims, strides, offset, address, handle, role })
 }
 
-/// The blocks of a tensor in `FRACTAL_NZ`: those of its dims, or of its dims with the last two swapped, whichever its storage is of.
+/// Returns the `FRACTAL_NZ` layout whose storage matches, for the dims as given or with the last
+/// two swapped.
 fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) -> Result<Fractal, String> {
     let mut ways = vec![(dims.to_vec(), strides.to_vec())];
     if let Some(last) = dims.len().checked_sub(1).filter(|last| *last > 0) {
@@ -220,7 +220,7 @@ fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) 
             "expected matrices of FLOAT16, BFLOAT16 or INT8 for FRACTAL_NZ, found {dims:?} of {dtype}"
         ));
     };
-    // With a dim of 1 strides do not say which way the matrix lies; its storage does.
+    // If a dim is 1, only the storage tells the orientation.
     let found = known.iter().find(|(_, storage)| *storage == desc.storage).map(|(fractal, _)| *fractal);
     let fractal =
         found.ok_or_else(|| format!("expected a storage of {wanted:?} for FRACTAL_NZ, found {:?}", desc.storage))?;
@@ -231,12 +231,11 @@ fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) 
 }
 
 impl OperatorCall {
-    /// A refusal about `parameter`.
     pub(crate) fn refuse<K: ?Sized>(&self, parameter: Name<K>, text: impl AsRef<str>) -> Refusal {
         refusal(self.signature, parameter.text(), INVALID, text.as_ref())
     }
 
-    /// What a note says about `parameter`, as a refusal would.
+    /// Formats a note about `parameter` like an error.
     pub(crate) fn says<K: ?Sized>(&self, parameter: Name<K>, text: &str) -> String {
         self.refuse(parameter, text).message
     }
@@ -250,12 +249,10 @@ impl OperatorCall {
         self.refuse(name, format!("the plan expects {expected}, the prototype passed something else"))
     }
 
-    /// A required tensor.
     pub(crate) fn tensor(&self, name: Name<CheckedTensor>) -> Result<&CheckedTensor, Refusal> {
         self.tensor_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required tensor"))
     }
 
-    /// An optional tensor.
     pub(crate) fn tensor_if_given(&self, name: Name<CheckedTensor>) -> Result<Option<&CheckedTensor>, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Tensor(tensor) => Ok(tensor.as_ref()),
@@ -263,7 +260,6 @@ impl OperatorCall {
         }
     }
 
-    /// A list of tensors.
     pub(crate) fn tensors(&self, name: Name<[CheckedTensor]>) -> Result<&[CheckedTensor], Refusal> {
         match self.argument(name)? {
             CheckedArgument::Tensors(tensors) => Ok(tensors),
@@ -271,12 +267,10 @@ impl OperatorCall {
         }
     }
 
-    /// A required scalar.
     pub(crate) fn scalar(&self, name: Name<Scalar>) -> Result<Scalar, Refusal> {
         self.scalar_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required scalar"))
     }
 
-    /// An optional scalar.
     pub(crate) fn scalar_if_given(&self, name: Name<Scalar>) -> Result<Option<Scalar>, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Scalar(value)) => Ok(*value),
@@ -284,12 +278,10 @@ impl OperatorCall {
         }
     }
 
-    /// A required array of integers.
     pub(crate) fn ints(&self, name: Name<[i64]>) -> Result<&[i64], Refusal> {
         self.ints_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required array"))
     }
 
-    /// An optional array of integers.
     pub(crate) fn ints_if_given(&self, name: Name<[i64]>) -> Result<Option<&[i64]>, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Ints(values)) => Ok(values.as_deref()),
@@ -297,7 +289,6 @@ impl OperatorCall {
         }
     }
 
-    /// A required list of scalars.
     pub(crate) fn scalars(&self, name: Name<[Scalar]>) -> Result<&[Scalar], Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Scalars(Some(values))) => Ok(values),
@@ -305,7 +296,6 @@ impl OperatorCall {
         }
     }
 
-    /// A required array of truth values.
     pub(crate) fn flags(&self, name: Name<[bool]>) -> Result<&[bool], Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Flags(Some(values))) => Ok(values),
@@ -313,7 +303,6 @@ impl OperatorCall {
         }
     }
 
-    /// An integer attribute.
     pub(crate) fn int(&self, name: Name<i64>) -> Result<i64, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Int(value)) => Ok(*value),
@@ -321,7 +310,6 @@ impl OperatorCall {
         }
     }
 
-    /// A floating point attribute.
     pub(crate) fn float(&self, name: Name<f64>) -> Result<f64, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Float(value)) => Ok(*value),
@@ -329,7 +317,6 @@ impl OperatorCall {
         }
     }
 
-    /// A truth value.
     pub(crate) fn flag(&self, name: Name<bool>) -> Result<bool, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Flag(value)) => Ok(*value),
@@ -337,7 +324,6 @@ impl OperatorCall {
         }
     }
 
-    /// A text that is not NULL.
     pub(crate) fn text(&self, name: Name<str>) -> Result<&str, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Text(Some(value))) => Ok(value),
@@ -345,7 +331,6 @@ impl OperatorCall {
         }
     }
 
-    /// A text that may not be given.
     pub(crate) fn text_if_given(&self, name: Name<str>) -> Result<Option<&str>, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::Text(value)) => Ok(value.as_deref()),
@@ -353,11 +338,10 @@ impl OperatorCall {
         }
     }
 
-    /// An element type attribute.
     pub(crate) fn data_type(&self, name: Name<AclType>) -> Result<AclType, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::DataType(code)) => self.modelled(name, *code),
-            // Some operators take its number.
+            // Some operators take the code as an integer.
             CheckedArgument::Other(CallArgument::Int(code)) => self.modelled(name, i32::try_from(*code).unwrap_or(-1)),
             _ => Err(self.wrong_kind(name, "an element type")),
         }
@@ -367,12 +351,13 @@ impl OperatorCall {
         AclType::from_acl(code).ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
     }
 
-    /// A dim of a tensor of `rank` dims, counted from the end if negative. A tensor without dims counts as one of one.
+    /// Returns a dim of a tensor of `rank` dims; negative values count from the end. A tensor
+    /// without dims counts as one-dimensional.
     pub(crate) fn dim(&self, name: Name<i64>, rank: usize) -> Result<usize, Refusal> {
         self.dim_of(name, self.int(name)?, rank)
     }
 
-    /// As [`OperatorCall::dim`], for a value of an array.
+    /// Works like [`OperatorCall::dim`], for a value of an array.
     pub(crate) fn dim_of<K: ?Sized>(&self, name: Name<K>, value: i64, rank: usize) -> Result<usize, Refusal> {
         let extent = rank.max(1) as i64;
         if value < -extent || value >= extent {
@@ -381,7 +366,7 @@ impl OperatorCall {
         Ok(if value < 0 { value + extent } else { value } as usize)
     }
 
-    /// Refuses tensors described with their channels elsewhere than in the second dim.
+    /// Rejects tensors without channels in the second dim.
     pub(crate) fn expect_channels_second(&self, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
         for &name in names {
             if let Some(tensor) = self.tensor_if_given(name)?
@@ -394,7 +379,7 @@ impl OperatorCall {
         Ok(())
     }
 
-    /// Refuses a tensor that does not lie in `FRACTAL_NZ`.
+    /// Rejects a tensor that is not in `FRACTAL_NZ`.
     pub(crate) fn expect_blocked(&self, name: Name<CheckedTensor>) -> Result<(), Refusal> {
         match self.tensor(name)? {
             CheckedTensor { fractal: Some(_), .. } => Ok(()),
@@ -404,7 +389,7 @@ impl OperatorCall {
         }
     }
 
-    /// Refuses a tensor whose shape is not `expected`; `why` says where the expectation comes from.
+    /// Rejects another shape than `expected`; `why` names the origin of the expectation.
     pub(crate) fn expect_shape(&self, name: Name<CheckedTensor>, expected: &[usize], why: &str) -> Result<(), Refusal> {
         let found = &self.tensor(name)?.dims;
         if found == expected {
@@ -413,7 +398,7 @@ impl OperatorCall {
         Err(self.refuse(name, format!("expected shape {expected:?} ({why}), found {found:?}")))
     }
 
-    /// Refuses a tensor whose element type is not `expected`.
+    /// Rejects another element type than `expected`.
     pub(crate) fn expect_dtype(&self, name: Name<CheckedTensor>, expected: AclType, why: &str) -> Result<(), Refusal> {
         let found = self.tensor(name)?.dtype;
         if found == expected {
@@ -422,13 +407,12 @@ impl OperatorCall {
         Err(self.refuse(name, format!("expected {expected} ({why}), found {found}")))
     }
 
-    /// The common type of two tensors.
     pub(crate) fn promote(&self, a: Name<CheckedTensor>, b: Name<CheckedTensor>) -> Result<AclType, Refusal> {
         let (first, second) = (self.tensor(a)?.dtype, self.tensor(b)?.dtype);
         first.promote(second).ok_or_else(|| self.refuse(b, format!("{second} has no common type with {first} of {a}")))
     }
 
-    /// Refuses an output that cannot hold results of type `computed`.
+    /// Rejects an output that cannot hold results of type `computed`.
     pub(crate) fn expect_cast(&self, name: Name<CheckedTensor>, computed: AclType) -> Result<(), Refusal> {
         let found = self.tensor(name)?.dtype;
         if computed.can_cast(found) {
@@ -437,23 +421,21 @@ impl OperatorCall {
         Err(self.refuse(name, format!("results of type {computed} cannot be stored as {found}")))
     }
 
-    /// The shape two tensors broadcast to.
     pub(crate) fn broadcast(&self, a: Name<CheckedTensor>, b: Name<CheckedTensor>) -> Result<Vec<usize>, Refusal> {
         let (first, second) = (&self.tensor(a)?.dims, &self.tensor(b)?.dims);
         broadcast(first, second)
             .ok_or_else(|| self.refuse(b, format!("{second:?} does not broadcast with {first:?} of {a}")))
     }
 
-    /// Checks the rules that are the operator's own, and says how to compute.
+    /// Checks the operator's own rules and plans the computation.
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// Reports the first broken rule.
     pub fn plan(&self) -> Result<CallPlan, Refusal> {
         (self.signature.operator.plan)(self)
     }
 
-    /// All tensors of the call, in the order of their slots, with the position of their parameter among the tensor
-    /// parameters of the prototype and their place in a list.
+    /// Lists the tensors of the call in slot order, with their positions in the prototype.
     pub fn slots(&self) -> impl Iterator<Item = CallTensor<'_>> {
         let named = self.signature.parameters().zip(&self.arguments);
         let tensor_parameters =
@@ -470,19 +452,19 @@ impl OperatorCall {
     }
 }
 
-/// A tensor and where the prototype names it.
+/// A tensor and its position in the prototype.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTensor<'a> {
-    /// Name of the parameter.
+    /// Name of the tensor's parameter.
     pub name: &'static str,
-    /// Position among the tensor and tensor-list parameters of the prototype.
+    /// Position among the tensor and tensor-list parameters.
     pub parameter: usize,
     /// Position in the list; 0 for a single tensor.
     pub place: usize,
     pub tensor: &'a CheckedTensor,
 }
 
-/// The shape two shapes broadcast to: aligned at the last dim, extent 1 repeats.
+/// Returns the broadcast shape: aligned at the last dim, extent 1 repeats.
 pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |dims: &[usize], i: usize| (i + dims.len()).checked_sub(rank).map_or(1, |i| dims[i]);

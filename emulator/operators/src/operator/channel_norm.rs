@@ -1,4 +1,4 @@
-//! Rows of the norms over channels and groups of channels.
+//! Rows of the norms over channels and channel groups.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -11,7 +11,7 @@ use crate::lane::Lane;
 use crate::reduce::with_trailing;
 use crate::view::StridedView;
 
-/// Channels of the gradient of a group norm, of one group and of all.
+/// Channel limits of a group norm gradient: per group, and in total.
 const MOST_CHANNELS_A_GROUP: usize = 8000;
 const MOST_CHANNELS: usize = 240_000;
 
@@ -92,14 +92,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Where a tensor is, if it is given, with a number for each of so many places.
+/// Checks an optional vector of length `len` and returns its slot.
 pub(super) fn vector(call: &OperatorCall, name: Name<CheckedTensor>, len: usize) -> Result<Option<ViewIndex>, Refusal> {
     let Some(tensor) = call.tensor_if_given(name)? else { return Ok(None) };
     call.expect_shape(name, &[len], "a number for each channel")?;
     Ok(Some(tensor.slot))
 }
 
-/// As [`vector`], for a vector that must be there.
+/// Works like [`vector`] for a required vector.
 pub(super) fn required(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -109,7 +109,7 @@ pub(super) fn required(
     vector(call, name, len)?.ok_or_else(|| call.refuse(name, format!("is NULL and must be given {why}")))
 }
 
-/// The numbers of a vector, or as many of `otherwise`.
+/// Loads a vector, or fills with `otherwise`.
 pub(super) fn numbers(views: &StridedViews<'_>, slot: Option<ViewIndex>, len: usize, otherwise: f32) -> Vec<f32> {
     let mut values = vec![otherwise; len];
     if let Some(slot) = slot {
@@ -118,7 +118,7 @@ pub(super) fn numbers(views: &StridedViews<'_>, slot: Option<ViewIndex>, len: us
     values
 }
 
-/// The outputs of a gradient that the mask asks for.
+/// Returns the gradient outputs that the mask selects.
 fn wanted(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 3],
@@ -139,13 +139,13 @@ fn wanted(
     Ok(slots)
 }
 
-/// The rows of a batch norm: one a channel.
+/// Returns one row per channel, for batch norm.
 pub(super) fn channels(dims: &[usize]) -> ChannelRows {
     let len = dims[0] * dims[2..].iter().product::<usize>();
     ChannelRows { count: dims[1], channels: 1, all: dims[1], len }
 }
 
-/// A tensor with its channels first.
+/// Moves the channels to the front.
 pub(super) fn by_channel(view: &StridedView) -> StridedView {
     let rest: Vec<usize> = (0..view.rank()).filter(|&dim| dim != 1).collect();
     with_trailing(view, &rest)
@@ -240,7 +240,7 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// The rows of a group norm: one a group of each sample.
+/// Returns one row per group and sample, for group norm.
 fn groups(call: &OperatorCall, x: Name<CheckedTensor>) -> Result<ChannelRows, Refusal> {
     let dims = &call.tensor(x)?.dims;
     let [n, c, len, group] = [call.int(N_UPPER)?, call.int(C_INT)?, call.int(HXW)?, call.int(GROUP)?];
@@ -251,7 +251,7 @@ fn groups(call: &OperatorCall, x: Name<CheckedTensor>) -> Result<ChannelRows, Re
     if [dims[0], dims[1], plane].map(|extent| extent as i64) != [n, c, len] {
         return Err(call.refuse(x, format!("expected [{n}, {c}, ..] with {len} elements a channel, found {dims:?}")));
     }
-    // As many as meanOut has elements, which is compared next.
+    // The count must equal the length of meanOut, which is checked next.
     let count = (n as usize).saturating_mul(group as usize);
     Ok(ChannelRows { count, channels: (c / group) as usize, all: c as usize, len: len as usize })
 }
@@ -317,7 +317,7 @@ fn group_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let [means, spreads] = [mean, rstd].map(|slot| numbers(views, Some(slot), of.count, 0.0));
         let statistics: Vec<[f32; 2]> = means.iter().zip(&spreads).map(|(&mean, &rstd)| [mean, rstd]).collect();
         let outputs = outputs.map(|slot| slot.map(|slot| views.of(slot)));
-        // Without elements only wanted sums have the memory of as many channels as are told.
+        // Without elements, only requested sums have memory for that many channels.
         if views.of(x).is_empty() && outputs[1..].iter().all(Option::is_none) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! Rows of the products that exchange with other cards what they multiply or have multiplied.
+//! Rows of matrix products fused with collectives.
 //!
-//! A plan here is the product alone and says what is exchanged; `abi` makes the exchange, of the cards that the group's name stands
-//! for. So a call has the bits of aclnnMatmul and the collective one behind the other.
+//! A plan holds only the product and describes the exchange. `abi` runs the exchange within the
+//! named group. The results have the bits of aclnnMatmul and a separate collective.
 
 use ascend_tp_machine::Soc;
 
@@ -64,7 +64,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// What all three take alike. Gives what is contracted and the columns of the product.
+/// Checks the common rules. Returns the contracted extent and the columns.
 fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
     let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
     for name in [X2, OUTPUT] {
@@ -94,7 +94,7 @@ fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
     Ok([depth, x2.dims[1]])
 }
 
-/// What the two that cut rows take beside.
+/// Checks the additional rules of the two operators that shard rows.
 fn expect_rows(call: &OperatorCall, depth: usize) -> Result<(), Refusal> {
     let (first, last) = (Soc::FUSED_ROWS.start(), Soc::FUSED_ROWS.end());
     if !Soc::FUSED_ROWS.contains(&depth) {
@@ -114,7 +114,7 @@ fn expect_sum(call: &OperatorCall) -> Result<(), Refusal> {
     }
 }
 
-/// How many times `part` rows are `whole` rows.
+/// Returns `whole / part`, which must be exact.
 fn times(call: &OperatorCall, name: Name<CheckedTensor>, whole: usize, part: usize) -> Result<usize, Refusal> {
     let times = whole.checked_div(part).filter(|times| times * part == whole && whole > 0);
     times.ok_or_else(|| call.refuse(name, format!("expected a multiple of {part} rows, found {whole}")))
@@ -125,7 +125,7 @@ fn joined(call: &OperatorCall, exchange: JoinedExchange) -> Result<Joined, Refus
     Ok(Joined { group, exchange, tensors: Vec::new(), behind: None, check: None })
 }
 
-/// The product `x @ x2`, plus a bias if there is one, to `out`.
+/// Plans `x @ x2`, plus an optional bias.
 fn product(x: ViewIndex, x2: ViewIndex, bias: Option<ViewIndex>, out: ViewIndex) -> Result<CallPlan, Refusal> {
     let plan = CallPlan::new(move |views, tiles| {
         let (x, x2, out) = (views.of(x), views.of(x2), views.of(out));

@@ -1,4 +1,4 @@
-//! Rows of the elementwise comparisons, logic, selections, copies, conversions and fills.
+//! Rows of elementwise comparisons, logic, selections, copies, conversions and fills.
 
 use super::argument::{CheckedTensor, Scalar};
 use super::arithmetic::with_scalar_type;
@@ -11,7 +11,7 @@ use crate::dtype::AclType;
 use crate::elementwise::{self, each, map1, map2, zip};
 use crate::lane::{Arithmetic, BLOCK, Lane, with_lane};
 
-/// A row that compares two tensors.
+/// Defines a row that compares two tensors.
 macro_rules! compare_tensors {
     ($name:literal, $source:literal, $relation:expr) => {
         Operator {
@@ -24,7 +24,7 @@ macro_rules! compare_tensors {
     };
 }
 
-/// A row that compares a tensor with a scalar.
+/// Defines a row that compares a tensor with a scalar.
 macro_rules! compare_scalar {
     ($name:literal, $source:literal, $relation:expr) => {
         Operator {
@@ -159,7 +159,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// A relation of two values that gives a truth value.
+/// A relation of two values.
 #[derive(Clone, Copy, Debug)]
 enum Relation {
     Equal,
@@ -198,7 +198,6 @@ fn compare_tensors(call: &OperatorCall, relation: Relation) -> Result<CallPlan, 
     })
 }
 
-/// Whether being equal makes an element one of those that are looked for.
 fn membership(call: &OperatorCall) -> Result<Relation, Refusal> {
     Ok(if call.flag(INVERT)? { Relation::NotEqual } else { Relation::Equal })
 }
@@ -232,7 +231,7 @@ fn compare_scalar(
     call.expect_shape(OUT, &tensor.dims, "of the tensor")?;
     let (a, out) = (tensor.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        // The scalar takes the type of the tensor first: 0.1 compares equal to the f16 nearest to 0.1.
+        // The scalar is rounded to the tensor type first: 0.1 equals the nearest f16.
         with_lane!(common, L => {
             let operand = [other.lane::<L>().rounded(common); BLOCK];
             map1::<L>(tiles, views.of(a), views.of(out), |x| {
@@ -261,7 +260,7 @@ fn is_finite(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(OUT, &x.dims, "of self")?;
     let (slot, dtype, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        // What is not finite is no number when it is taken from itself.
+        // Infinity or NaN minus itself is NaN.
         with_lane!(dtype, L => map1::<L>(tiles, views.of(slot), views.of(out), |block| {
             each(block, |value| L::from_bool(value.minus(value) == L::default()));
         }));
@@ -308,7 +307,7 @@ fn select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Refuses a value that the type of a tensor cannot hold.
+/// Rejects a value that the tensor type cannot hold.
 fn expect_storable(call: &OperatorCall, value: Scalar, tensor: Name<CheckedTensor>) -> Result<(), Refusal> {
     let dtype = call.tensor(tensor)?.dtype;
     if value.dtype().can_cast(dtype) {

@@ -1,4 +1,4 @@
-//! Rows of the operators that make complex numbers or take them apart.
+//! Rows that build or split complex numbers.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;

@@ -114,14 +114,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// How the windows of columns lie over planes of these dims.
 fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
     let outer = dims.len() - 3;
     let input = dims[outer + 1..].to_vec();
     let numbers = |name, least| numbers(call, name, &[1, 2], 2, least, |_| MOST);
     let (kernel, stride) = (numbers(KERNEL_SIZE, 1)?, numbers(STRIDE, 1)?);
     let (padding, dilation) = (numbers(PADDING, 0)?, numbers(DILATION, 1)?);
-    // Extents have at most 63 bits, and products of two attributes 62.
+    // No overflow: extents have at most 63 bits, attribute products 62.
     let extent = |dim: usize| {
         let reach = dilation[dim] * (kernel[dim] - 1) + 1;
         Some((input[dim] + 2 * padding[dim]).checked_sub(reach)? / stride[dim] + 1)
@@ -134,7 +133,7 @@ fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
     Ok(Geometry { batch, groups: 1, channels, outputs: 1, input, output, kernel, stride, padding, dilation, precision })
 }
 
-/// Refuses columns that are not those of the windows of `x`.
+/// Rejects a shape other than the columns of the windows of `x`.
 fn expect_columns(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -152,13 +151,12 @@ fn expect_columns(
     call.expect_shape(name, &shape, "of the columns")
 }
 
-/// The format of planes in depth.
 const NCDHW: i32 = 30;
 
-/// The greatest number of an array of which no limit is published: kernels count in INT32.
+/// Limit for numbers without a documented one: kernels count in INT32.
 const MOST: i64 = i32::MAX as i64;
 
-/// An array of as many numbers as one of `lengths`, each in `least..=most(dim)`: one a dim, one for all, or two a dim.
+/// Reads an array with one of the given `lengths` and values in `least..=most(dim)`.
 fn numbers(
     call: &OperatorCall,
     name: Name<[i64]>,
@@ -183,7 +181,7 @@ fn numbers(
     Ok(values.iter().cycle().take(dims.max(values.len())).map(|&value| value as usize).collect())
 }
 
-/// The greatest stride, padding and dilation that the page of the call allows along a dim of so many.
+/// Returns the documented maximum stride, padding and dilation along a dim.
 fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i64; 3] {
     let in_plane = dims == 3 && dim > 0;
     [
@@ -193,7 +191,8 @@ fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i
     ]
 }
 
-/// What `cubeMathType` makes of operands of type `dtype`; unlike a product, a convolution takes 16 bits with 3 as they are.
+/// Returns the operand precision for `cubeMathType`. Unlike matrix products, convolutions accept
+/// mode 3 for 16-bit types.
 fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> {
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, AclType::BF16) => Err(call.refuse(CUBE_MATH_TYPE, "2 (USE_FP16) is not legal for BFLOAT16")),
@@ -207,7 +206,7 @@ fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> 
     }
 }
 
-/// How windows lie: numbers a dim.
+/// Window layout, one number per dim.
 struct WindowGeometry {
     stride: Vec<usize>,
     padding: Vec<usize>,
@@ -216,7 +215,7 @@ struct WindowGeometry {
 }
 
 impl WindowGeometry {
-    /// How many windows fit along each dim; None where none does.
+    /// Returns the number of windows per dim; `None` if none fits.
     fn count(&self, input: &[usize], kernel: &[usize]) -> Option<Vec<usize>> {
         let extent = |dim: usize| {
             let reach = self.dilation[dim] * kernel[dim].saturating_sub(1) + 1;
@@ -226,7 +225,7 @@ impl WindowGeometry {
     }
 }
 
-/// Refuses tensors without elements.
+/// Rejects tensors without elements.
 fn expect_elements(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
     for &name in names {
         if let Some(empty) = call.tensor_if_given(name)?.filter(|tensor| tensor.is_empty()) {
@@ -289,7 +288,7 @@ fn quantised(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// The numbers of a dim each of N, C, H and W, of which the first two are 1.
+/// Reads an array for N, C, H and W; the first two must be 1.
 fn of_planes(call: &OperatorCall, name: Name<[i64]>) -> Result<Vec<usize>, Refusal> {
     let values = numbers(call, name, &[4], 4, 1, |_| MOST)?;
     if values[..2] == [1, 1] {
@@ -298,7 +297,6 @@ fn of_planes(call: &OperatorCall, name: Name<[i64]>) -> Result<Vec<usize>, Refus
     Err(call.refuse(name, format!("expected 1 for N and C, found {values:?}")))
 }
 
-/// How the windows of a deformable convolution lie.
 fn deformed(call: &OperatorCall) -> Result<Deformed, Refusal> {
     let (x, weight) = (call.tensor(X)?, call.tensor(WEIGHT)?);
     let ends = numbers(call, PADDING, &[4], 4, 0, |_| MOST)?;
@@ -379,8 +377,8 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// How the windows of a call lie; `out` is what the convolution writes. A transposed convolution is described as the one of
-/// whose input it computes the gradient, which reads what it writes.
+/// Returns the window geometry of a call with output `out`. A transposed convolution is described
+/// as the convolution whose input gradient it computes.
 fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, Refusal> {
     let (x, weight, written) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(out)?);
     let (dims, is_transposed, groups) = (x.rank() - 2, call.flag(TRANSPOSED)?, call.int(GROUPS)?);
@@ -412,7 +410,7 @@ fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, R
     let is_gradient = out.text() == GRAD_OUTPUT.text();
     let most = |at: usize| move |dim: usize| limits(is_transposed, is_gradient, dims, dim)[at];
     let stride = numbers(call, STRIDE, &[dims], dims, 1, most(0))?;
-    // Before and behind: of two dims always, of one where the page of the call says so.
+    // Two dims have padding at both ends, one dim only where documented.
     let has_ends = dims == 2 || dims == 1 && !is_transposed && !is_gradient;
     let lengths = if has_ends { &[dims, 2 * dims][..] } else { &[dims] };
     let ends = numbers(call, PADDING, lengths, dims, 0, most(1))?;

@@ -1,5 +1,4 @@
-//! Rows of the loss of connectionist temporal classification. A label that is no class is found when the operator runs and fails
-//! the stream.
+//! Rows of the CTC loss. An invalid label fails the stream when the operator runs.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -41,7 +40,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Extents, lengths and places of the labels of a call, checked against each other and against the tensors that both directions have.
+/// Checks the arguments that loss and gradient share.
 fn batch(call: &OperatorCall, losses: Name<CheckedTensor>, alphas: Name<CheckedTensor>) -> Result<CtcBatch, Refusal> {
     let logs = call.tensor(LOG_PROBS)?;
     let (steps, classes) = (logs.dims[0], logs.dims[logs.rank() - 1]);
@@ -70,7 +69,7 @@ fn batch(call: &OperatorCall, losses: Name<CheckedTensor>, alphas: Name<CheckedT
     }
     let scalars: &[usize] = if logs.rank() == 3 { &[count] } else { &[] };
     call.expect_shape(losses, scalars, "a number for each sample")?;
-    // Lengths that targets has room for do not overflow here.
+    // Lengths within the size of targets do not overflow.
     let states = (2 * most as usize).saturating_add(8) / 8 * 8;
     call.expect_shape(alphas, &[count, steps, states], "samples, steps and states")?;
     let mut before = 0;

@@ -1,7 +1,8 @@
-//! Rows of the operators whose results have a shape that their values decide.
+//! Rows of operators with data-dependent output shapes.
 //!
-//! The program gives room for the largest result. A run writes what there is from the first element on, row-major, and leaves its
-//! shape with the tensor: aclGetViewShape gives it once the stream is synchronized.
+//! The caller provides capacity for the largest result. A run writes the result row-major from the
+//! first element and stores its shape. aclGetViewShape returns the shape after stream
+//! synchronization.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -13,12 +14,10 @@ use crate::distinct::{self, Distinct, Grouping};
 use crate::dtype::AclType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32};
 use crate::lane::{Lane, with_lane};
 
-/// What is compared with zero or selected.
 const SELECTABLE: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
-/// What is sorted.
 const SORTABLE: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, Bool];
 
-/// What `dim` of aclnnUniqueConsecutive says when the tensor counts as one row of elements.
+/// Value of `dim` in aclnnUniqueConsecutive that flattens the tensor.
 const NO_DIM: i64 = 1000;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -100,7 +99,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// How the coordinates of an element lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CoordinateOrder {
     Rows,
@@ -151,12 +149,12 @@ fn masked_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// What an operator gives of the groups of its operand.
+/// Outputs of a grouping operator.
 #[derive(Clone, Copy)]
 struct GroupedResults {
     x: ViewIndex,
     dtype: AclType,
-    /// None: the operand is one row of elements.
+    /// Grouped dim; `None` flattens the operand.
     dim: Option<usize>,
     grouping: Grouping,
     values: ViewIndex,
@@ -165,7 +163,7 @@ struct GroupedResults {
 }
 
 impl GroupedResults {
-    /// Checks the results; `inverse` and `counts` are asked for if they are named.
+    /// Checks the outputs; `inverse` and `counts` are optional.
     fn new(
         call: &OperatorCall,
         dim: Option<usize>,

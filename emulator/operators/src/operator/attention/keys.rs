@@ -1,4 +1,4 @@
-//! Where keys and values lie: in tensors of batches, as sequences one behind the other, or in blocks of a cache.
+//! Storage of keys and values: batch tensors, packed sequences or cache blocks.
 
 use std::ops::Range;
 
@@ -12,49 +12,45 @@ use super::request::{AttentionRequest, QueryRows};
 use crate::dtype::AclType;
 use crate::view::StridedView;
 
-/// The sizes of a cache's blocks are multiples of this.
+/// Cache block sizes are multiples of this.
 const BLOCK_UNIT: i64 = 16;
-/// The most keys of a block.
 const MOST_OF_BLOCK: i64 = 1024;
-/// The widest line of a cache whose heads lie beside each other: the hardware's copies reach no further.
+/// Maximum line width of a cache with adjacent heads, a limit of the hardware's copies.
 const WIDEST_LINE: usize = 65_535;
 
-/// A tensor of keys and one of values.
 #[derive(Clone, Copy, Debug)]
 struct KeyPart {
     key: ViewIndex,
     value: ViewIndex,
-    /// Of the keys.
+    /// Extents of the keys.
     extents: Extents,
 }
 
-/// What the first dim of keys and values is.
+/// Meaning of the first dim of keys and values.
 #[derive(Clone, Debug)]
 enum FirstDim {
-    /// The batch; if there is a tensor for each, it is 1.
+    /// The batch; 1 with one tensor per batch.
     Batches,
-    /// The position, sequence behind sequence.
+    /// The position within packed sequences.
     Sequences(Vec<Range<usize>>),
-    /// A block of a cache; the table says which ones a batch has, in the order of its keys.
+    /// A cache block; the table lists the blocks of each batch in key order.
     Blocks(ViewIndex),
 }
 
-/// Keys and values of all batches.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     order: Order,
-    /// One for all batches, or one for each.
+    /// One pair for all batches, or one per batch.
     parts: Vec<KeyPart>,
     place: FirstDim,
-    /// How many keys of each batch count.
+    /// Number of valid keys per batch.
     pub(super) lengths: Vec<usize>,
-    /// How many keys the longest batch can have.
+    /// Maximum number of keys per batch.
     pub(super) room: usize,
-    /// Size of a value's head.
+    /// Head size of the values.
     pub(super) value_depth: usize,
 }
 
-/// Keys and values of a batch as the kernel takes them.
 pub(super) struct BatchKeys {
     pub(super) key: StridedView,
     pub(super) value: StridedView,
@@ -62,7 +58,7 @@ pub(super) struct BatchKeys {
 }
 
 impl Keys {
-    /// Checks keys, values, their lengths and the table of blocks against the queries.
+    /// Checks keys, values, lengths and block table against the queries.
     pub(super) fn of(
         call: &OperatorCall,
         request: &AttentionRequest<'_>,
@@ -160,15 +156,14 @@ impl Keys {
         Ok(Self { lengths, room, place, ..self })
     }
 
-    /// The tensors of a batch.
     fn part(&self, batch: usize) -> KeyPart {
         self.parts[if self.parts.len() == 1 { 0 } else { batch }]
     }
 
-    /// Keys and values of a batch.
+    /// Returns the keys and values of a batch.
     ///
     /// # Errors
-    /// If the table names a block that the cache has not.
+    /// Fails if the table names a missing block.
     pub(super) fn batch(&self, views: &StridedViews<'_>, batch: usize) -> Result<BatchKeys, String> {
         let KeyPart { key, value, extents } = self.part(batch);
         let head_major = |slot, depth| self.order.head_major(views.of(slot), Extents { depth, ..extents });
@@ -185,7 +180,7 @@ impl Keys {
         Ok(BatchKeys { key: of_batch(&key), value: of_batch(&value), blocks })
     }
 
-    /// The blocks of a batch that have keys which count.
+    /// Returns the blocks that hold valid keys of a batch.
     fn blocks(&self, table: &StridedView, batch: usize, cache: Extents) -> Result<Vec<usize>, String> {
         let mut line = vec![0i32; self.lengths[batch].div_ceil(cache.len)];
         table.at(0, batch).read(0, &mut line);
@@ -200,8 +195,8 @@ impl Keys {
         line.iter().enumerate().map(block).collect()
     }
 
-    /// What is read of keys, values and a full mask where keys behind a length are not: each tensor has an index of its first dim
-    /// for each length, one if there is a tensor for each batch.
+    /// Lists the valid parts of keys, values and a full mask, if keys are stored by batch. Each
+    /// tensor has one length per index of its first dim.
     pub(super) fn read(&self, mask: Option<&CheckedTensor>) -> Vec<PartRead> {
         if !matches!(self.place, FirstDim::Batches) {
             return Vec::new();
@@ -217,7 +212,8 @@ impl Keys {
         keys.chain(mask.filter(own).map(|mask| part(mask.slot, mask.dims.len() - 1, &self.lengths))).collect()
     }
 
-    /// What the call is over; of keys that lie batch by batch there is room for others behind those that count.
+    /// Describes the attended sequences. Batch tensors have capacity for more keys than the valid
+    /// ones.
     pub(super) fn attended(&self, query: ViewIndex, rows: &QueryRows, triangle: Option<ViewIndex>) -> Attended {
         let extents = self.part(0).extents;
         let sequence = |(batch, (&rows, &keys)): (usize, (&usize, &usize))| {
@@ -235,7 +231,7 @@ impl Keys {
     }
 }
 
-/// Keys and values with their extents, and the size of a value's head.
+/// Returns keys and values with extents, and the value head size.
 fn parts(
     call: &OperatorCall,
     request: &AttentionRequest<'_>,
@@ -267,7 +263,8 @@ fn parts(
     Ok((parts, value_depth))
 }
 
-/// How a cache of blocks lies: `[blocks, block, heads times D]` or `[blocks, heads, block, D]`, whatever the queries' layout.
+/// Determines the cache layout, `[blocks, block, heads times D]` or `[blocks, heads, block, D]`,
+/// for any query layout.
 fn cache_order(call: &OperatorCall, request: &AttentionRequest<'_>, kv_heads: usize) -> Result<Order, Refusal> {
     let block = request.block_size;
     if !(BLOCK_UNIT..=MOST_OF_BLOCK).contains(&block) || block % BLOCK_UNIT != 0 {

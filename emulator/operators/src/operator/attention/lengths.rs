@@ -1,4 +1,4 @@
-//! How many positions of each batch count.
+//! Valid sequence lengths of each batch.
 
 use std::ops::Range;
 
@@ -6,10 +6,9 @@ use super::super::Refusal;
 use super::super::call::OperatorCall;
 use super::super::names::Name;
 
-/// The most sequences that lie one behind the other.
 const MOST_SEQUENCES: usize = 65_536;
 
-/// One length per batch: given once for all, or for each; `limits` are the extents of the tensors.
+/// Returns one length per batch; `limits` are the extents of the tensors.
 pub(super) fn padded(
     call: &OperatorCall,
     name: Name<[i64]>,
@@ -33,7 +32,7 @@ pub(super) fn padded(
         .collect()
 }
 
-/// Where each of the sequences lies of which `total` positions are one behind the other: given is the end of each.
+/// Returns the ranges of packed sequences with the given ends; `total` is the number of positions.
 pub(super) fn packed(
     call: &OperatorCall,
     name: Name<[i64]>,

@@ -1,4 +1,4 @@
-//! Which keys a query sees: the mask parameter and the sparse modes.
+//! Visible keys of a query: the mask parameter and the sparse modes.
 
 use super::super::call::OperatorCall;
 use super::super::names::*;
@@ -8,26 +8,24 @@ use super::order::Extents;
 use super::request::{AttentionRequest, QueryRows};
 use crate::view::StridedView;
 
-/// Extent of the masks of the compressed sparse modes.
+/// Extent of compressed masks.
 pub(crate) const COMPRESSED: usize = 2048;
 
-/// How the mask parameter is used.
+/// Use of the mask parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mask {
-    /// Nothing is masked.
     None,
-    /// Element by element; the view has to be brought to batch, query, key.
+    /// Mask per element; the view is reshaped to batch, query, key.
     Full(ViewIndex),
-    /// The pattern of the sparse mode; the tensor only has to hold the documented triangle.
+    /// Pattern of the sparse mode; the tensor only holds the documented triangle.
     Compressed(ViewIndex),
 }
 
-/// Whether an extent of a mask covers `len`, exactly or rounded up as the documentation allows.
+/// Returns whether a mask extent covers `len`, exactly or with the documented rounding.
 pub(super) fn covers(extent: usize, len: usize) -> bool {
     [len, len.next_multiple_of(16), len.next_multiple_of(32)].contains(&extent)
 }
 
-/// Checks the mask for queries and keys.
 pub(super) fn mask(
     call: &OperatorCall,
     request: &AttentionRequest<'_>,
@@ -35,7 +33,7 @@ pub(super) fn mask(
     keys: &Keys,
 ) -> Result<Mask, Refusal> {
     let (name, query, key_len) = (request.mask_name, rows.extents, keys.room);
-    // Of a cache that is read block by block a mask may have more.
+    // With a block table, the mask may be larger.
     let covers_keys = |extent| covers(extent, key_len) || (request.table.is_some() && extent >= key_len);
     if !(0..=4).contains(&request.sparse_mode) {
         return Err(call.refuse(SPARSE_MODE, format!("expected 0 to 4, found {}", request.sparse_mode)));
@@ -88,10 +86,10 @@ pub(super) fn mask(
     Ok(Mask::Full(mask.slot))
 }
 
-/// A full mask as batch, query, key.
+/// Reshapes a full mask to batch, query, key.
 pub(super) fn of_batches(mask: &StridedView, query: Extents) -> StridedView {
     let three = match mask.rank() {
-        // One query position: [B, KV]; else [Q, KV], shared by the batches.
+        // With one query position [B, KV], else [Q, KV] for all batches.
         2 if query.len == 1 && mask.dims()[0] == query.batch => mask.unsqueeze(1),
         2 => mask.unsqueeze(0),
         4 => mask.at(1, 0),
@@ -101,7 +99,8 @@ pub(super) fn of_batches(mask: &StridedView, query: Extents) -> StridedView {
     three.broadcast_to(&[query.batch, rows, keys])
 }
 
-/// Refuses a compressed mask that is not ones above the diagonal and zeros elsewhere, judged by its first and last rows.
+/// Rejects a compressed mask unless it is an upper triangle; only the first and last rows are
+/// checked.
 pub(crate) fn check_triangle(mask: &StridedView) -> Result<(), String> {
     let square = (0..mask.rank() - 2).fold(mask.clone(), |view, _| view.at(0, 0));
     let mut row = [0u8; COMPRESSED];
@@ -116,7 +115,7 @@ pub(crate) fn check_triangle(mask: &StridedView) -> Result<(), String> {
     Ok(())
 }
 
-/// By batch: how many keys before and behind its own place a row sees.
+/// Returns the number of keys that a row sees before and after its own position, per batch.
 pub(super) fn bands(request: &AttentionRequest<'_>, mask: Mask, rows: &QueryRows, keys: &Keys) -> Vec<(i64, i64)> {
     keys.lengths
         .iter()

@@ -1,4 +1,4 @@
-//! The orders of the dims of queries, keys, values and outputs.
+//! Dim orders of queries, keys, values and outputs.
 
 use super::super::Refusal;
 use super::super::argument::CheckedTensor;
@@ -6,7 +6,7 @@ use super::super::call::OperatorCall;
 use super::super::names::Name;
 use crate::view::StridedView;
 
-/// Order of the dims of queries, keys, values or outputs.
+/// Dim order of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Batch, position, heads times depth.
@@ -15,13 +15,13 @@ pub(crate) enum Order {
     Bsnd,
     /// Batch, head, position, depth.
     Bnsd,
-    /// Position, head, depth: the sequences of a batch one behind the other.
+    /// Position, head, depth, with packed sequences.
     Tnd,
-    /// Head, position, depth, as [`Self::Tnd`].
+    /// Head, position, depth, with packed sequences.
     Ntd,
 }
 
-/// Extents of queries, keys or values; sequences one behind the other are one of a batch of one.
+/// Extents of queries, keys or values; packed sequences form a batch of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extents {
     pub(crate) batch: usize,
@@ -31,7 +31,6 @@ pub(crate) struct Extents {
 }
 
 impl Order {
-    /// The extents of a tensor in this order.
     pub(crate) fn extents(
         self,
         call: &OperatorCall,
@@ -61,12 +60,11 @@ impl Order {
         Ok(found)
     }
 
-    /// Whether sequences lie one behind the other.
     pub(crate) const fn is_packed(self) -> bool {
         matches!(self, Self::Tnd | Self::Ntd)
     }
 
-    /// Which dim is the position.
+    /// Returns the position dim.
     pub(crate) const fn position(self) -> usize {
         match self {
             Self::Bsh | Self::Bsnd | Self::Ntd => 1,
@@ -75,7 +73,6 @@ impl Order {
         }
     }
 
-    /// The dims of a tensor of these extents.
     pub(crate) fn dims(self, e: Extents) -> Vec<usize> {
         match self {
             Self::Bsh => vec![e.batch, e.len, e.heads * e.depth],
@@ -86,7 +83,7 @@ impl Order {
         }
     }
 
-    /// A tensor in this order as batch, head, position, depth.
+    /// Permutes a tensor to batch, head, position, depth.
     pub(crate) fn head_major(self, view: &StridedView, e: Extents) -> StridedView {
         match self {
             Self::Bsh => view.split(2, e.heads, e.depth).permute(&[0, 2, 1, 3]),

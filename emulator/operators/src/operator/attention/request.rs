@@ -1,4 +1,4 @@
-//! What a call of the fused attention operators asks: its parameters under one name each, its layout, and where its rows lie.
+//! Common form of a fused attention call: parameters, layout and query rows.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use super::order::{Extents, Order};
 use crate::attention::{Attention, Batch};
 use crate::view::StridedView;
 
-/// Names of the parameters that differ between the operators, and what the call passed for the rest.
+/// Parameters of a call, and their names in the operator.
 pub(super) struct AttentionRequest<'a> {
     pub(super) keys: &'a [CheckedTensor],
     pub(super) values: &'a [CheckedTensor],
-    /// The blocks of each batch, if keys and values are caches.
+    /// Block table, if keys and values are caches.
     pub(super) table: Option<&'a CheckedTensor>,
     pub(super) table_name: Name<CheckedTensor>,
     pub(super) block_size: i64,
@@ -28,14 +28,14 @@ pub(super) struct AttentionRequest<'a> {
     pub(super) sparse_mode: i64,
     pub(super) before: i64,
     pub(super) after: i64,
-    /// Whether the rules of a single query position hold.
+    /// Whether the rules for a single query position apply.
     pub(super) decoding: bool,
-    /// Whether sequences may lie one behind the other.
+    /// Whether packed sequences are allowed.
     pub(super) packs: bool,
     pub(super) log_sum_exp: Option<&'a CheckedTensor>,
 }
 
-/// The layouts, with the orders of the inputs and of the output.
+/// Layouts, with input and output order.
 const LAYOUTS: [(&str, Order, Order); 6] = [
     ("BSH", Order::Bsh, Order::Bsh),
     ("BSND", Order::Bsnd, Order::Bsnd),
@@ -45,17 +45,16 @@ const LAYOUTS: [(&str, Order, Order); 6] = [
     ("NTD_TND", Order::Ntd, Order::Tnd),
 ];
 
-/// The layout that takes more than one query position alone.
+/// Layout that requires more than one query position.
 const TURNED: &str = "BNSD_BSND";
 
-/// How many positions each query of a batch has, unless sequences lie one behind the other or the layout is unknown.
+/// Returns the query positions per batch; `None` for packed or unknown layouts.
 pub(super) fn positions(call: &OperatorCall) -> Result<Option<usize>, Refusal> {
     let (query, layout) = (call.tensor(QUERY)?, call.text(INPUT_LAYOUT)?);
     let found = LAYOUTS.iter().find(|(name, order, _)| *name == layout && !order.is_packed());
     Ok(found.and_then(|(_, order, _)| query.dims.get(order.position()).copied()))
 }
 
-/// The orders of the inputs and of the output.
 fn layout(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<(Order, Order), Refusal> {
     let layout = call.text(INPUT_LAYOUT)?;
     let is_legal = |(name, order, _): &&(&str, Order, Order)| {
@@ -70,20 +69,19 @@ fn layout(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<(Order,
     })
 }
 
-/// Where the rows of queries and of the output lie.
+/// Layout of query and output rows.
 #[derive(Clone, Debug)]
 pub(super) struct QueryRows {
     pub(super) order: Order,
     pub(super) out_order: Order,
     pub(super) extents: Extents,
-    /// Where each sequence lies, if they lie one behind the other.
+    /// Ranges of packed sequences.
     sequences: Option<Vec<Range<usize>>>,
-    /// How many rows of each batch count.
+    /// Number of valid rows per batch.
     pub(super) lengths: Vec<usize>,
 }
 
 impl QueryRows {
-    /// Checks the layout and the lengths of the queries.
     pub(super) fn of(call: &OperatorCall, request: &AttentionRequest<'_>, heads: usize) -> Result<Self, Refusal> {
         let (order, out_order) = layout(call, request)?;
         let extents = order.extents(call, QUERY, &call.tensor(QUERY)?.dims, heads)?;
@@ -102,12 +100,12 @@ impl QueryRows {
         Ok(Self { order, out_order, extents, sequences, lengths })
     }
 
-    /// How many batches, or sequences, there are.
+    /// Returns the number of batches or sequences.
     pub(super) fn batches(&self) -> usize {
         self.lengths.len()
     }
 
-    /// Refuses head sizes, and outputs that do not fit them.
+    /// Checks head sizes and output shape.
     pub(super) fn check(&self, call: &OperatorCall, value_depth: usize) -> Result<(), Refusal> {
         let depth = self.extents.depth;
         let apart = (depth, value_depth) == (192, 128);
@@ -128,12 +126,13 @@ impl QueryRows {
         call.expect_shape(ATTENTION_OUT, &out, "of query in the layout of the output")
     }
 
-    /// The order of the logarithms of sums, which are one a head and row.
+    /// Returns the order of the log-sum-exps, one per head and row.
     pub(super) fn sums_order(&self) -> Order {
         if self.order.is_packed() { Order::Tnd } else { Order::Bnsd }
     }
 
-    /// The jobs of the kernel: one for all batches of one length, one for each sequence that has rows.
+    /// Splits the work into kernel jobs: one for all batches of equal length, or one per nonempty
+    /// sequence.
     pub(super) fn jobs(&self, all: Attention) -> Vec<Attention> {
         let Some(sequences) = &self.sequences else { return vec![all] };
         let with_rows = sequences.iter().zip(all.batches).filter(|(range, _)| !range.is_empty());
