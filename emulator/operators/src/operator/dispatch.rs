@@ -1,8 +1,8 @@
-//! Rows of the operators that send tokens to the cards of their experts and bring back what these make.
+//! Rows of token dispatch to expert cards and of the combine step.
 //!
-//! A plan packs what a card gives the others into its workspace, says what is exchanged, and unpacks what has come; `abi` makes the
-//! exchange. What depends on the chip or on the communicator is checked there, by the plan's own rule. Experts that all cards share,
-//! tensor parallel groups beside, and products quantised for the exchange are not modelled.
+//! A plan packs the data to send into its workspace, describes the exchange, and unpacks received
+//! data. `abi` runs the exchange, and checks chip and communicator by the plan's rule. Not
+//! supported: shared experts, tensor-parallel groups, products quantised for the exchange.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use crate::dispatch::{self, ASSIST, Assist, Deal, Received};
 use crate::dtype::AclType::{self, F32, I8, I32};
 use crate::norm;
 
-/// What a token is on its way: as it is, or quantised.
 const SENT: &[AclType] = &[AclType::F16, AclType::BF16, I8];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -144,7 +143,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Which of the operators a rule is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     First,
@@ -152,7 +150,7 @@ enum Version {
     Normed,
 }
 
-/// How the two versions of a dispatch call what they have in common.
+/// Parameter names of a dispatch version.
 struct Dispatch {
     version: Version,
     scales: Name<CheckedTensor>,
@@ -167,7 +165,7 @@ struct Dispatch {
     row_factors: Name<CheckedTensor>,
 }
 
-/// What the way back is found by: a part for each row, or a number for each choice.
+/// Assist data that locates token sources: per row, or per choice.
 #[derive(Clone, Copy)]
 enum RowOrigin {
     Rows(Name<CheckedTensor>),
@@ -202,7 +200,7 @@ const SECOND: Dispatch = Dispatch {
     row_factors: EXPAND_SCALES_OUT,
 };
 
-/// The cards that a version runs on, of an Atlas A2 and of an Atlas A3, from and to.
+/// Supported card counts per version, on Atlas A2 and Atlas A3, as inclusive ranges.
 const CARDS: [[&[(usize, usize)]; 2]; 3] = [
     [
         &[(16, 16), (32, 32), (64, 64)],
@@ -212,7 +210,7 @@ const CARDS: [[&[(usize, usize)]; 2]; 3] = [
     [&[], &[(2, 768)]],
 ];
 
-/// What depends on the chip and on the communicator.
+/// Checks the rules that depend on chip and communicator.
 fn expect_place(of: Deal, own: usize, version: Version, by_choice: bool, place: CallPlace) -> Result<(), String> {
     let CallPlace { is_a2, cards, rank } = place;
     let runs_on = CARDS[version as usize][usize::from(!is_a2)];
@@ -247,7 +245,7 @@ fn expect_place(of: Deal, own: usize, version: Version, by_choice: bool, place: 
     Ok(())
 }
 
-/// How tokens of `width` numbers are dealt by a call; the tokens of this card come second.
+/// Returns the distribution for tokens of `width` numbers, and the token count of this card.
 fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, usize), Refusal> {
     let ids = call.tensor(EXPERT_IDS)?;
     let [own, choices] = [ids.dims[0], ids.dims[1]];
@@ -294,7 +292,7 @@ fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, us
     Ok((Deal { cards, card, experts, local: experts / cards, tokens, choices, width }, own))
 }
 
-/// The mask of a call, and whether it is of choices.
+/// Returns the mask of a call, and whether it is per choice.
 fn mask(
     call: &OperatorCall,
     name: Option<Name<CheckedTensor>>,
@@ -310,7 +308,7 @@ fn mask(
     Ok((Some(mask.slot), is_by_choice))
 }
 
-/// Refuses ways of exchange that are not modelled.
+/// Rejects unsupported exchange algorithms. Returns whether the call requests fullmesh.
 fn expect_way(call: &OperatorCall, version: Version) -> Result<bool, Refusal> {
     if version == Version::First {
         return Ok(false);
@@ -322,7 +320,7 @@ fn expect_way(call: &OperatorCall, version: Version) -> Result<bool, Refusal> {
     }
 }
 
-/// Blocks of parts, each of so many bytes, and where the parts begin.
+/// Layout of a workspace block that is divided into parts.
 struct PartBlocks {
     bytes: usize,
     starts: Vec<usize>,
@@ -338,7 +336,7 @@ impl PartBlocks {
         Self { bytes, starts }
     }
 
-    /// A part of as many blocks one behind the other, the first of which begins at a byte.
+    /// Returns a part of `count` consecutive blocks, the first at byte `first`.
     fn tensor(&self, part: usize, (first, count): (usize, usize), dtype: AclType, dims: &[usize]) -> WorkspaceTensor {
         let size = dtype.size();
         let strides = std::iter::once(self.bytes / size)
@@ -350,17 +348,16 @@ impl PartBlocks {
     }
 }
 
-/// What a dispatch writes for its rows, beside the tokens.
+/// Outputs of a dispatch besides the tokens.
 struct DispatchOutputs {
     row_scales: Option<ViewIndex>,
     factors: Option<ViewIndex>,
     assist: ViewIndex,
     by_row: bool,
-    /// What this call leaves as it is.
+    /// Outputs that this call does not write.
     unwritten: Vec<ViewIndex>,
 }
 
-/// Checks what a dispatch writes.
 fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Result<DispatchOutputs, Refusal> {
     let (least, out) = (of.cards * of.most_rows(), call.tensor(names.x)?);
     if out.dims[0] < least || out.dims[1] != of.width {
@@ -407,7 +404,7 @@ fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Resul
     })
 }
 
-/// Refuses a tensor without a number for each expert.
+/// Rejects a tensor with fewer elements than experts.
 fn expect_ends(call: &OperatorCall, name: Name<CheckedTensor>, of: Deal) -> Result<(), Refusal> {
     let found = call.tensor(name)?;
     if found.len() >= of.experts {
@@ -472,7 +469,7 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<CallPlan, Refu
     Ok(plan.with_workspace(block.bytes * (1 + of.cards)).joined(joined))
 }
 
-/// What is added to sums and normed.
+/// Residual addition and normalisation of the sums.
 struct Normed {
     residual: ViewIndex,
     gamma: ViewIndex,
@@ -493,7 +490,7 @@ fn normed(call: &OperatorCall) -> Result<Normed, Refusal> {
     Ok(Normed { residual: slot(RESIDUAL_X)?, gamma: slot(GAMMA)?, epsilon, y: slot(Y_OUT)?, rstd: slot(RSTD_OUT)? })
 }
 
-/// Options of which only the first choice is offered.
+/// Rejects options other than 0.
 fn expect_zeros(call: &OperatorCall, names: &[Name<i64>]) -> Result<(), Refusal> {
     for name in names {
         let found = call.int(*name)?;

@@ -1,4 +1,4 @@
-//! Rows of the distances between points.
+//! Rows of distances between points.
 
 use super::call::OperatorCall;
 use super::names::*;

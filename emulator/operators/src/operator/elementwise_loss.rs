@@ -1,6 +1,6 @@
-//! Rows of the losses that compare a tensor with a target element by element, and of their gradients.
+//! Rows of elementwise losses against a target, and their gradients.
 //!
-//! Computed in f32. A sum or mean is added block by block, and over the blocks in f64, in order.
+//! Computed in f32. Reductions sum blocks in order, and the block sums in f64.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -13,20 +13,19 @@ use crate::lane::{BLOCK, Lane};
 use crate::math;
 use crate::view::StridedView;
 
-/// A loss of a value, its target, its weight and a second weight or attribute; and its slope by the value.
+/// A loss and its slope, as functions of value, target, weight and a fourth operand (second weight
+/// or attribute).
 #[derive(Clone, Copy)]
 struct ElementwiseLoss {
     value: fn([f32; 4]) -> f32,
     slope: fn([f32; 4]) -> f32,
 }
 
-/// `(x - t)^2`.
 const SQUARE: ElementwiseLoss =
     ElementwiseLoss { value: |[x, t, ..]| (x - t) * (x - t), slope: |[x, t, ..]| 2.0 * (x - t) };
-/// `|x - t|`.
 const ABSOLUTE: ElementwiseLoss =
     ElementwiseLoss { value: |[x, t, ..]| (x - t).abs(), slope: |[x, t, ..]| sign(x - t) };
-/// `|x - t|` from the fourth on, below it a square.
+/// Smooth L1: a square below `beta`, linear above.
 const SMOOTH: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, _, beta]| {
         let apart = (x - t).abs();
@@ -34,25 +33,25 @@ const SMOOTH: ElementwiseLoss = ElementwiseLoss {
     },
     slope: |[x, t, _, beta]| if (x - t).abs() < beta { (x - t) / beta } else { sign(x - t) },
 };
-/// `ln(1 + exp(-t x))`.
+/// The loss `ln(1 + exp(-t x))`.
 const SOFT_MARGIN: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| (-t * x).max(0.0) + (-(t * x).abs()).exp().ln_1p(),
     slope: |[x, t, ..]| -t / (1.0 + (t * x).exp()),
 };
-/// `t (ln t - x)`, the divergence of Kullback and Leibler.
+/// Kullback-Leibler divergence `t (ln t - x)`.
 const DIVERGENCE: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| if t > 0.0 { t * (t.ln() - x) } else { 0.0 * x * t },
     slope: |[_, t, ..]| if t > 0.0 { -t } else { 0.0 },
 };
-/// The same of a target that is a logarithm.
+/// Divergence with a target in log space.
 const LOG_DIVERGENCE: ElementwiseLoss =
     ElementwiseLoss { value: |[x, t, ..]| t.exp() * (t - x), slope: |[_, t, ..]| -t.exp() };
-/// The entropy of a probability, its logarithms held at -100.
+/// Binary cross-entropy of a probability, with logarithms of at least -100.
 const ENTROPY: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, w, _]| -w * (t * held(x.ln()) + (1.0 - t) * held((-x).ln_1p())),
     slope: |[x, t, w, _]| w * (x - t) / ((1.0 - x) * x).max(1e-12),
 };
-/// The entropy of what a probability is the logistic function of; the fourth weighs what is true.
+/// Binary cross-entropy of a logit; the fourth operand weighs positive targets.
 const LOGIT_ENTROPY: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, w, p]| {
         let softplus = (-x).max(0.0) + (-x.abs()).exp().ln_1p();
@@ -61,7 +60,7 @@ const LOGIT_ENTROPY: ElementwiseLoss = ElementwiseLoss {
     slope: |[x, t, w, p]| w * ((1.0 - t) - (1.0 + (p - 1.0) * t) / (1.0 + x.exp())),
 };
 
-/// A logarithm of at least -100; what is not a number stays so, unlike with [`f32::max`].
+/// Returns a logarithm of at least -100. Unlike [`f32::max`], keeps NaN.
 fn held(log: f32) -> f32 {
     if log < -100.0 { -100.0 } else { log }
 }
@@ -70,12 +69,11 @@ fn sign(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { x.signum() }
 }
 
-/// The limits of a loss.
 const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none), 1 (mean), 2 (sum) or, of aclnnKlDiv, 3 (the \
                       sum over the first extent); the result has one element unless it is 0, and of aclnnMseLoss, aclnnL1Loss and \
                       aclnnSoftMarginLoss no dims";
 
-/// The row of a loss: its weights, its result, how many dims of one a sum may have, and which loss a call means.
+/// Defines a loss row: weights, result, maximum rank of a sum, and choice of the loss.
 macro_rules! loss {
     ($name:literal, [$($weight:ident),*] -> $out:ident, $dims:literal, $chosen:expr) => {
         Operator {
@@ -93,7 +91,7 @@ macro_rules! loss {
     };
 }
 
-/// The row of a gradient: as that of the loss, with the gradient of the result before it.
+/// Defines a gradient row: the loss row preceded by the result's gradient.
 macro_rules! slope {
     ($name:literal, $grad:ident, [$($weight:ident),*] -> $out:ident, $chosen:expr) => {
         Operator {
@@ -134,7 +132,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Which loss a call means, and what stands for the fourth operand where it has none.
+/// Returns the loss of a call, and the default of its fourth operand.
 type Chosen = fn(&OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal>;
 
 fn smooth(call: &OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal> {
@@ -149,7 +147,7 @@ fn divergence(call: &OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal> {
     Ok((if call.flag(LOG_TARGET)? { LOG_DIVERGENCE } else { DIVERGENCE }, 0.0))
 }
 
-/// The shape to which the operands broadcast, where each is, and by what a sum is divided; None is no sum.
+/// Broadcast shape, operand slots, and divisor; without a divisor there is no reduction.
 struct LossTerms {
     shape: Vec<usize>,
     slots: [Option<super::ViewIndex>; 4],
@@ -170,7 +168,7 @@ impl LossTerms {
             })?;
             *slot = Some(tensor.slot);
         }
-        // A divergence alone is summed by samples, and alone has this parameter.
+        // Only the divergence sums by sample, and only it has this parameter.
         let most = if call.flag(LOG_TARGET).is_ok() { 3 } else { 2 };
         let divisor = match call.int(REDUCTION)? {
             0 => None,
@@ -182,15 +180,15 @@ impl LossTerms {
         Ok(Self { shape, slots, absent, divisor })
     }
 
-    /// The operands of a call as views of the shape to which they broadcast.
+    /// Returns the operands broadcast to the shape.
     fn operands(&self, views: &super::StridedViews<'_>) -> [Option<StridedView>; 4] {
         self.slots.map(|slot| slot.map(|slot| views.of(slot).broadcast_to(&self.shape).collapsed()))
     }
 
-    /// The values of `function` at `start` and behind it.
+    /// Evaluates `function` from position `start` on.
     fn fill(&self, operands: &[Option<StridedView>; 4], start: usize, out: &mut [f32], function: fn([f32; 4]) -> f32) {
         let mut buffers = [[0f32; BLOCK]; 4];
-        // A weight that is not given is 1; the fourth operand may be an attribute.
+        // A missing weight is 1; the fourth operand may be an attribute.
         for ((buffer, operand), absent) in buffers.iter_mut().zip(operands).zip([0.0, 0.0, 1.0, self.absent]) {
             match operand {
                 Some(view) => f32::load(view, start, &mut buffer[..out.len()]),

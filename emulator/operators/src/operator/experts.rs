@@ -1,7 +1,6 @@
-//! Rows of the operators of mixtures of experts: which experts a token goes to, the copies of tokens in the order of the experts, and
-//! what comes back.
+//! Rows of mixture-of-experts operators: routing, permutation of tokens, and combination.
 //!
-//! An expert or a row outside its extent is found when the operator runs and fails the stream.
+//! Experts or rows out of range fail the stream when the operator runs.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -15,7 +14,7 @@ use crate::lane::Lane;
 use crate::math;
 use crate::view::StridedView;
 
-/// Most experts that a token goes to.
+/// Maximum experts per token.
 const MOST_CHOICES: i64 = 1024;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -157,7 +156,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Stores whole numbers, row-major.
+/// Stores integers, row-major.
 fn store(views: &StridedViews<'_>, slot: ViewIndex, values: &[i64]) {
     i64::store(&views.of(slot).collapsed(), 0, values);
 }
@@ -190,7 +189,7 @@ fn gating(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Tokens, choices a token, and elements a row of `x` and of what says where its rows go.
+/// Returns the numbers of tokens, choices per token, and elements per row.
 fn routed(call: &OperatorCall, experts: Name<CheckedTensor>) -> Result<(usize, usize, usize), Refusal> {
     let (x, experts_of) = (call.tensor(X)?, call.tensor(experts)?);
     let (count, width) = (x.dims[0], x.dims[1]);
@@ -303,15 +302,15 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// How the copies come back to their tokens.
+/// Combination of copies into tokens.
 struct Back {
     count: usize,
     choices: usize,
-    /// Copies there are.
+    /// Number of existing copies.
     copies: usize,
-    /// Whether the places of the copies go by token, else by choice.
+    /// Whether copy positions are ordered by token, otherwise by choice.
     by_token: bool,
-    /// Whether -1 is a place.
+    /// Whether position -1 is allowed.
     may_drop: bool,
     rows: ViewIndex,
     scales: Option<ViewIndex>,
@@ -319,7 +318,7 @@ struct Back {
 }
 
 impl Back {
-    /// What each token is the sum of.
+    /// Returns the terms of each token's sum.
     fn shares(&self, views: &StridedViews<'_>) -> Result<Vec<Vec<RowTerm>>, String> {
         let rows = experts::whole(views.of(self.rows));
         let mut scales = vec![1f32; self.count * self.choices];
@@ -349,7 +348,7 @@ impl Back {
     }
 }
 
-/// Checks the tensors of a sum of copies and plans it.
+/// Checks the tensors of a combination and plans it.
 fn finalize(
     call: &OperatorCall,
     addends: &[Name<CheckedTensor>],
@@ -426,7 +425,7 @@ fn finalize_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     finalize(call, &[X1_OPTIONAL, X2_OPTIONAL], SCALES_OPTIONAL, BIAS_OPTIONAL, EXPERT_IDX_OPTIONAL, way)
 }
 
-/// Refuses copies with padding between the experts.
+/// Rejects copies with padding between experts.
 fn expect_no_padding(call: &OperatorCall) -> Result<(), Refusal> {
     if call.flag(PADDED_MODE)? {
         return Err(call.refuse(PADDED_MODE, "expected false, found true"));
@@ -476,7 +475,7 @@ fn unpermute(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     sum_of_copies(call, tokens, probs, [count, choices, copies], out)
 }
 
-/// The plan of tokens that are the sums of their copies, each times its factor.
+/// Plans the weighted sums of copies.
 fn sum_of_copies(
     call: &OperatorCall,
     tokens: ViewIndex,

@@ -1,8 +1,8 @@
-//! Rows of the lossless packing of floating point numbers by the byte that their exponents lie in.
+//! Rows of lossless float compression by the exponent byte.
 //!
-//! The mantissas, the other bytes, and the counts of that byte are as on a card. How a card packs the byte itself is its own affair: the
-//! emulator leaves it unpacked in the room that every call has to give for numbers that do not pack, behind a header, and takes back
-//! nothing but its own.
+//! Mantissas, other bytes and byte counts match a device. The device's byte coding is undocumented.
+//! The emulator therefore stores the byte uncompressed after a header, in the space that calls must
+//! provide for incompressible data. It decodes only its own output.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -12,11 +12,10 @@ use super::sets::{FLOATING, WHOLE32};
 use super::{CallPlan, Refusal};
 use crate::view::StridedView;
 
-/// Bytes of the header.
 const HEADER: usize = 512;
-/// What a header begins with.
+/// First bytes of a header.
 const MAGIC: [u8; 8] = *b"unpacked";
-/// Elements that a vector core takes at least, and bytes that it leaves behind its own.
+/// Minimum elements per vector core, and the tail bytes that each core leaves.
 const ELEMENTS_PER_CORE: usize = 32768;
 const TAIL_PER_CORE: usize = 8448;
 /// Vector cores of a 910B3.
@@ -53,7 +52,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// The bytes of a tensor, row-major.
+/// Returns the bytes of a tensor, row-major.
 fn bytes(view: &StridedView) -> Vec<u8> {
     let view = view.collapsed();
     if view.dtype().size() == size_of::<u32>() {
@@ -67,7 +66,7 @@ fn bytes(view: &StridedView) -> Vec<u8> {
     }
 }
 
-/// Writes the first bytes of a tensor, whole elements.
+/// Writes the first bytes of a tensor, in whole elements.
 fn put(view: &StridedView, bytes: &[u8]) {
     let view = view.collapsed();
     if view.dtype().size() == size_of::<u32>() {
@@ -79,7 +78,7 @@ fn put(view: &StridedView, bytes: &[u8]) {
     }
 }
 
-/// Checks what both sides have in common; gives how many bytes what is packed may take in the first of its tensors.
+/// Checks the common rules. Returns the packed bytes that the first output can hold.
 fn room(
     call: &OperatorCall,
     x: Name<CheckedTensor>,
@@ -135,7 +134,7 @@ fn encode(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         packed[..8].copy_from_slice(&MAGIC);
         packed[8..16].copy_from_slice(&(exponents.len() as u64).to_le_bytes());
         packed.extend_from_slice(&exponents);
-        // A multiple of 64 bytes, so of whole elements.
+        // A multiple of 64 bytes, so elements stay whole.
         let split = packed.len().min(first / 4 * 4);
         put(views.of(mantissa), &mantissas);
         put(views.of(fixed), &packed[..split]);

@@ -1,7 +1,8 @@
-//! Rows that pick values of each row by their order: least, middle and k-th values, running extremes and products, positions.
+//! Rows that select row values by order: minimum, median, k-th value, running extremes and
+//! products, positions.
 //!
-//! NaN counts as the greatest value; a least value is not a number where one is among them, as in PyTorch. Of equal values the
-//! first wins, except in running extremes, where the last does.
+//! NaN is the greatest value, but a minimum or median with NaN is NaN, as in PyTorch. The first of
+//! equal values wins, in running extremes the last.
 
 use std::cmp::Ordering;
 
@@ -180,19 +181,19 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Which value of a row.
+/// Selected value of a row.
 #[derive(Clone, Copy, Debug)]
 enum Pick {
-    /// The least, or what is not a number.
+    /// Minimum, or NaN.
     Least,
-    /// The lower of those in the middle, or what is not a number.
+    /// Lower median, or NaN.
     Middle,
-    /// That with so many before it.
+    /// Value with the given rank.
     Rank(usize),
 }
 
 impl Pick {
-    /// Where in the row this value lies.
+    /// Returns the position of this value.
     fn of<L: Lane>(self, row: &[L]) -> usize {
         let first_nan = row.iter().position(|value| value.is_nan());
         let rank = match (self, first_nan) {
@@ -206,7 +207,7 @@ impl Pick {
     }
 }
 
-/// Where a pick and its position go.
+/// Destinations of a value and its position.
 #[derive(Clone, Copy)]
 struct ExtremumOutputs {
     values: Option<Name<CheckedTensor>>,
@@ -220,7 +221,7 @@ impl ExtremumOutputs {
     }
 }
 
-/// The plan of a pick of each row along `dim`.
+/// Plans a selection in each row along `dim`.
 fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let dim = call.dim(DIM, x.rank())?;
@@ -270,7 +271,7 @@ fn median(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// A tensor with the rows of the attribute `dim` last, and how long they are.
+/// Returns the row length, and a function that moves `dim` to the end.
 fn rows_along(x: &CheckedTensor, dim: usize) -> (usize, impl Fn(&StridedView) -> StridedView + Send + Sync + 'static) {
     let rank = x.rank();
     let len = x.dims.get(dim).copied().unwrap_or(1);
@@ -298,7 +299,7 @@ fn argsort(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Running extremes: the value that compares as `better` to, or equal with, the one before it takes its place.
+/// Plans running extremes: a value replaces an equal one, or one to which it compares as `better`.
 fn running(call: &OperatorCall, better: Ordering) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let (len, last) = rows_along(x, call.dim(DIM, x.rank())?);
@@ -398,7 +399,8 @@ fn histogram(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
         let mut counts = vec![0i64; bins as usize];
         for value in values.into_iter().filter(|value| (low..=high).contains(value)) {
-            // As PyTorch has it, in the type that values are computed in: a value on an edge may be either side of it.
+            // As in PyTorch, computed in the value type: a value on an edge may fall on either
+            // side.
             let place = if dtype.lane() == LaneKind::Single {
                 let [value, low, high] = [value, low, high].map(|number| number as f32);
                 ((value - low) * bins as f32 / (high - low)) as usize

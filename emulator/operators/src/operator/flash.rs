@@ -1,6 +1,7 @@
-//! Rows of the attention operators of training: forward, with what it keeps of the softmax, and backward.
+//! Rows of training attention: forward with softmax statistics, and backward.
 //!
-//! Position bias, dropout, prefixes and the sparse modes above 3 are not modelled: their parameters must be NULL, 1 or absent.
+//! Not supported: position bias, dropout, prefixes, sparse modes above 3. Their parameters must be
+//! NULL, 1 or absent.
 
 use super::argument::CheckedTensor;
 use super::attention::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
@@ -66,7 +67,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// What both directions have in common, checked.
+/// Checked arguments of forward and backward.
 #[derive(Clone, Copy, Debug)]
 struct FlashShape {
     order: Order,
@@ -78,18 +79,15 @@ struct FlashShape {
     band: (i64, i64),
 }
 
-/// How the mask parameter is used.
 #[derive(Clone, Copy, Debug)]
 enum FlashMask {
-    /// Everything is seen.
     None,
-    /// Element by element.
     Full(ViewIndex),
-    /// The pattern of the sparse mode; the tensor only has to hold the documented triangle.
+    /// Pattern of the sparse mode; the tensor only holds the documented triangle.
     Compressed(ViewIndex),
 }
 
-/// Refuses a reserved tensor with elements.
+/// Rejects a reserved tensor with elements.
 fn expect_unused(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(), Refusal> {
     match call.tensor_if_given(name)? {
         Some(tensor) if !tensor.is_empty() => {
@@ -99,7 +97,6 @@ fn expect_unused(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(), R
     }
 }
 
-/// The extents of queries and keys.
 fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Extents, Extents), Refusal> {
     let order = match call.text(INPUT_LAYOUT)? {
         "BSH" => Order::Bsh,
@@ -124,7 +121,7 @@ fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Exte
         call.expect_dtype(name, query.dtype, "that of query")?;
     }
     call.expect_shape(VALUE, &keys.dims, &format!("of {key}"))?;
-    // Its own number of heads: the width of all over that of one, or as it says.
+    // The number of key/value heads follows from the key shape.
     let kv_heads = match (order, &keys.dims[..]) {
         (Order::Bsh, &[_, _, width]) => width / q.depth,
         (Order::Bsnd, &[_, _, found, _]) | (Order::Bnsd, &[_, found, _, _]) => found,
@@ -198,7 +195,7 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
 }
 
 impl FlashShape {
-    /// Refuses statistics that are not `[B, N, Sq, 8]`.
+    /// Rejects statistics of a shape other than `[B, N, Sq, 8]`.
     fn expect_statistics(
         &self,
         call: &OperatorCall,
@@ -211,17 +208,17 @@ impl FlashShape {
         Ok([call.tensor(names[0])?.slot, call.tensor(names[1])?.slot])
     }
 
-    /// A tensor of queries as batch, head, position, depth.
+    /// Permutes queries to batch, head, position, depth.
     fn queries(&self, view: &StridedView) -> StridedView {
         self.order.head_major(view, self.query)
     }
 
-    /// A tensor of keys as batch, head, position, depth.
+    /// Permutes keys to batch, head, position, depth.
     fn keys(&self, view: &StridedView) -> StridedView {
         self.order.head_major(view, self.key)
     }
 
-    /// What the call is over.
+    /// Describes the attended sequences.
     fn attended(&self, query: ViewIndex, (key, value): (ViewIndex, ViewIndex)) -> Attended {
         let sequence = Sequence { rows: self.query.len, keys: self.key.len, room: self.key.len };
         Attended {
@@ -234,10 +231,10 @@ impl FlashShape {
         }
     }
 
-    /// Keys, values and who sees them, batch by batch.
+    /// Returns keys, values and masks of each batch.
     ///
     /// # Errors
-    /// If the mask is not what the sparse mode says.
+    /// Fails if the mask does not match the sparse mode.
     fn batches(&self, views: &StridedViews<'_>, (key, value): (ViewIndex, ViewIndex)) -> Result<Vec<Batch>, String> {
         let full = match self.mask {
             FlashMask::None => None,
@@ -266,7 +263,8 @@ impl FlashShape {
         Ok((0..self.query.batch).map(batch).collect())
     }
 
-    /// Refuses a mask that shows a key which the band hides: what the card then computes depends on its blocks.
+    /// Rejects a mask that shows a key outside the band. The device result then depends on its
+    /// blocks.
     fn check_band(&self, mask: &StridedView) -> Result<(), String> {
         let ((before, after), rows, keys) = (self.band, self.query.len, self.key.len);
         if before >= rows as i64 - 1 && after >= keys as i64 - 1 {

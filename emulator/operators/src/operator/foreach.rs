@@ -1,12 +1,13 @@
-//! Rows of the functions of lists of tensors: what a row of `pointwise` does to tensors, done to each of a list.
+//! Rows of tensor list functions: the function of a `pointwise` row, for each tensor of a list.
 //!
-//! The tensors of one place have one shape and one element type in all lists. A factor is a scalar for all of a list, a scalar or
-//! an element of a tensor for each, or one element of a tensor for all, which is read when the operator runs.
+//! Tensors at the same list position have one shape and type. A factor is a host scalar for the
+//! whole list, one scalar or tensor element per tensor, or one device element for all. Device
+//! factors are read when the operator runs.
 //!
-//! Which types a list and its factor have together is what the kernels of a 910B are built for (CANN 8.1,
-//! `aic-ascend910b-ops-info.json`) behind what the first phases convert: those of the second versions check and convert a scalar
-//! themselves (`aclnn_foreach_*_v2.cpp`), the others are generated and pass it on as it is, but for doubles, which become 32-bit
-//! floats (`NnopbaseExecutorAddScalarListInput`). Where the page of a function knows no doubles, a note says so.
+//! The type combinations are those of the 910B kernels (CANN 8.1, `aic-ascend910b-ops-info.json`)
+//! after first-phase conversion. Second versions check and convert scalars
+//! (`aclnn_foreach_*_v2.cpp`). Other first phases pass them on, with doubles as 32-bit floats
+//! (`NnopbaseExecutorAddScalarListInput`). If the documentation excludes doubles, a note says so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,30 +27,29 @@ use crate::lane::Lane;
 use crate::math;
 use crate::reduce;
 
-/// What strict mode tells of a scalar that is a double.
+/// Note of strict mode for a double scalar.
 const DOUBLES: &str = "is DOUBLE, which the page of the function forbids; CANN's host code makes it FLOAT";
 
-/// Where the factor of a row comes from.
+/// Source of a row's factor.
 #[derive(Clone, Copy)]
 enum ForeachFactor {
-    /// There is none.
     None,
-    /// A scalar for all, which the first phase converts.
+    /// One scalar, converted by the first phase.
     One(Name<Scalar>),
-    /// A scalar for all that is passed on.
+    /// One scalar, passed on unchanged.
     Passed(Name<Scalar>),
-    /// The same, of which the page says that it may be a double.
+    /// One scalar, passed on, with documented support for doubles.
     Weight(Name<Scalar>),
-    /// A scalar for each that is passed on; the first says the type that the others become.
+    /// One scalar per tensor, passed on; the first determines the type of all.
     Each(Name<[Scalar]>),
-    /// A tensor of one element for all, or of one for each.
+    /// Tensor of one element for all, or one per tensor.
     Device(Name<CheckedTensor>),
-    /// The same, of the type of the lists always.
+    /// Such a tensor, always in the list type.
     Alike(Name<CheckedTensor>),
 }
 
 impl ForeachFactor {
-    /// The types of factors for lists of this type.
+    /// Returns the factor types for a list type.
     fn types(self, listed: AclType) -> Vec<AclType> {
         match (self, listed) {
             (Self::None, _) => vec![],
@@ -65,7 +65,7 @@ impl ForeachFactor {
     }
 }
 
-/// A row: its lists with their types, its factor, and the function.
+/// Defines a row: lists with types, factor and function.
 macro_rules! foreach {
     ($name:literal, [$($list:ident),+]: $types:ident $(; $factor:ident($of:ident) $(as $parameter:expr)?)?, $function:expr) => {
         Operator {
@@ -82,7 +82,6 @@ macro_rules! foreach {
     };
 }
 
-/// The limits of a row, by its factor.
 macro_rules! foreach_limits {
     () => {
         "lists of one length and element type; the tensors of one place have one shape"
@@ -107,7 +106,6 @@ macro_rules! foreach_limits {
     };
 }
 
-/// The factor of a row, if it has one.
 macro_rules! factor {
     () => {
         ForeachFactor::None
@@ -117,14 +115,11 @@ macro_rules! factor {
     };
 }
 
-/// A tensor of one element for all tensors.
+/// A device tensor with one element for all tensors.
 const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, COMPUTED, 0, 1);
 
-/// What most functions of lists are computed in.
 const COMPUTED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I32];
-/// What has a sign.
 const SIGNED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64];
-/// What becomes zero.
 const ZEROED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I16, AclType::I32];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -254,8 +249,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Refuses lists of which one has another length than the output, and tensors that differ from those of their place; `alike` says
-/// whether in their element types too.
+/// Rejects lists of different lengths, and tensors that differ in shape from the output; with
+/// `alike`, also in type.
 fn expect_alike(call: &OperatorCall, lists: &[Name<[CheckedTensor]>], alike: bool) -> Result<(), Refusal> {
     let out = call.tensors(OUT_LIST)?;
     for &name in lists {
@@ -276,12 +271,11 @@ fn expect_alike(call: &OperatorCall, lists: &[Name<[CheckedTensor]>], alike: boo
     Ok(())
 }
 
-/// Views of a list.
 fn slots(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Vec<ViewIndex>, Refusal> {
     Ok(call.tensors(name)?.iter().map(|tensor| tensor.slot).collect())
 }
 
-/// The plan of a function of each element of each tensor.
+/// Plans an elementwise function of each tensor.
 fn foreach<const N: usize>(
     call: &OperatorCall,
     names: [Name<[CheckedTensor]>; N],
@@ -316,18 +310,16 @@ fn foreach<const N: usize>(
     Ok(plan.noting(notes))
 }
 
-/// The factors of a call.
 #[derive(Default)]
 struct FactorValues {
-    /// Those on the host, one a tensor.
+    /// Host factors, one per tensor.
     host: Vec<Scalar>,
-    /// Those on the card.
     device: Option<ViewIndex>,
-    /// What strict mode tells of them.
+    /// Notes of strict mode.
     notes: Vec<String>,
 }
 
-/// The factors of a call with lists of this type, of so many tensors.
+/// Reads the factors for `count` tensors of type `listed`.
 fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usize) -> Result<FactorValues, Refusal> {
     let types = factor.types(listed);
     match factor {
@@ -336,7 +328,7 @@ fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usi
             let scalar = call.scalar(name)?;
             expect_factor(call, name, listed, &types, scalar.dtype())?;
             let stored = match (listed, scalar) {
-                // Before the kernel sees it.
+                // Rounded before the kernel receives it.
                 (AclType::F16, Scalar::Float(value, _)) => {
                     Scalar::Float(f64::from((value as f32).rounded(AclType::F16)), AclType::F16)
                 }
@@ -357,7 +349,7 @@ fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usi
                 return Err(call.refuse(name, format!("expected {count} scalars, one a tensor, found {}", host.len())));
             }
             for (i, scalar) in host.iter().enumerate() {
-                // Behind a first float, integers become floats.
+                // After a leading float, integers become floats.
                 if i == 0 || scalar.dtype() != AclType::I64 {
                     expect_factor(call, name, listed, &types, scalar.dtype())?;
                 }
@@ -376,7 +368,7 @@ fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usi
     }
 }
 
-/// The element type of a list, whose tensors must have one; of none, none.
+/// Returns the common element type; `None` for an empty list.
 fn one_type(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Option<AclType>, Refusal> {
     let tensors = call.tensors(name)?;
     if let Some((i, other)) = tensors.iter().enumerate().find(|(_, tensor)| tensor.dtype != tensors[0].dtype) {
@@ -386,7 +378,7 @@ fn one_type(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Option<A
     Ok(tensors.first().map(|tensor| tensor.dtype))
 }
 
-/// Refuses a factor that is of none of the types that go with lists of this one.
+/// Rejects a factor type that the list type does not allow.
 fn expect_factor<K: ?Sized>(
     call: &OperatorCall,
     name: Name<K>,

@@ -1,6 +1,6 @@
-//! Rows of the gradients of activations, norms, the softmax and lookups.
+//! Rows of gradients of activations, norms, softmax and lookups.
 //!
-//! An operator takes the gradients of what its counterpart gave, and what that took or kept, and gives those of what that took.
+//! Each operator receives output gradients, and inputs or stored values of the forward operator.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -96,7 +96,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Refuses tensors that have not the shape and the element type of `of`.
+/// Rejects tensors that differ from `of` in shape or type.
 pub(super) fn expect_same(
     call: &OperatorCall,
     of: Name<CheckedTensor>,
@@ -178,7 +178,7 @@ fn swiglu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// A kernel of gradients, results, the length of a row, and the gradients it makes.
+/// Gradient kernel: gradients, results, row length, output.
 type OverRows = fn(&dyn Tiles, &StridedView, &StridedView, usize, &StridedView);
 
 fn softmax(call: &OperatorCall, kernel: OverRows) -> Result<CallPlan, Refusal> {

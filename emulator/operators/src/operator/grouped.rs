@@ -1,4 +1,4 @@
-//! Rows of the products of several pairs of matrices in one call.
+//! Rows of grouped matrix products.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -48,19 +48,19 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Where the groups of a call come from.
+/// Groups of a call.
 #[derive(Clone, Copy)]
 struct GroupList {
     list: ViewIndex,
     count: usize,
-    /// Whether the list has lengths, else ends.
+    /// Whether the list holds lengths, otherwise ends.
     lengths: bool,
-    /// What they share.
+    /// Extent that the groups divide.
     extent: usize,
 }
 
 impl GroupList {
-    /// The first of each group, and how many it has.
+    /// Returns start and length of each group.
     fn parts(&self, views: &StridedViews<'_>) -> Result<Vec<(usize, usize)>, String> {
         let mut listed = vec![0i64; self.count];
         i64::load(&views.of(self.list).collapsed(), 0, &mut listed);
@@ -81,7 +81,7 @@ impl GroupList {
     }
 }
 
-/// The matrix of a group: one of a list, or a part of the only one.
+/// Returns the matrix of a group: a list element, or a slice of the only tensor.
 fn of_group<'a>(views: &StridedViews<'a>, slots: &[ViewIndex], group: usize) -> StridedView {
     if slots.len() > 1 { views.of(slots[group]).clone() } else { views.of(slots[0]).at(0, group) }
 }
@@ -131,7 +131,6 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
 }
 
-/// Refuses a list of another length.
 fn expect_length(
     call: &OperatorCall,
     name: Name<[CheckedTensor]>,
@@ -144,7 +143,6 @@ fn expect_length(
     Err(call.refuse(name, format!("expected {expected} tensors, found {}", list.len())))
 }
 
-/// Refuses a tensor of a list that has another shape.
 fn expect_dims(
     call: &OperatorCall,
     name: Name<[CheckedTensor]>,
@@ -158,7 +156,7 @@ fn expect_dims(
     Err(call.refuse(name, format!("tensor {at}: expected {dims:?}, found {:?}", found.dims)))
 }
 
-/// A product a pair.
+/// Plans one product per pair.
 fn pairs(
     call: &OperatorCall,
     x: &[CheckedTensor],
@@ -191,7 +189,7 @@ fn pairs(
     .map(CallPlan::reading_transposed)
 }
 
-/// The groups of a call along `extent`.
+/// Reads the groups along `extent`.
 fn groups(call: &OperatorCall, extent: usize) -> Result<GroupList, Refusal> {
     let Some(list) = call.tensor_if_given(GROUP_LIST_OPTIONAL)? else {
         return Err(call.refuse(GROUP_LIST_OPTIONAL, "is NULL and must be given for groups along M or K"));
@@ -208,7 +206,7 @@ fn groups(call: &OperatorCall, extent: usize) -> Result<GroupList, Refusal> {
     Ok(GroupList { list: list.slot, count, lengths, extent })
 }
 
-/// Groups of rows.
+/// Plans groups of rows.
 fn by_rows(
     call: &OperatorCall,
     x: &[CheckedTensor],
@@ -256,7 +254,7 @@ fn by_rows(
     .map(CallPlan::reading_transposed)
 }
 
-/// Groups of what is summed over.
+/// Plans groups of the contracted dim.
 fn by_depth(
     call: &OperatorCall,
     x: &[CheckedTensor],

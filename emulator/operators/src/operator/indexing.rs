@@ -1,4 +1,4 @@
-//! Rows of the lookups and scatters. An index outside its dim is found when the operator runs and fails the stream.
+//! Rows of lookups and scatters. An index out of range fails the stream when the operator runs.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -12,7 +12,6 @@ use crate::index::{self, Negative};
 use crate::lane::{Arithmetic, with_lane};
 use crate::view::StridedView;
 
-/// What aclnnInplaceScatterUpdate takes on a 910B.
 const UPDATABLE: &[AclType] = &[F32, F16, BF16, I8, I32];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -112,7 +111,7 @@ fn expect_same_dtype(
     names.iter().try_for_each(|&name| call.expect_dtype(name, dtype, &format!("that of {of}")))
 }
 
-/// The plan of a selection along `dim`, with the dims of the index in its place.
+/// Plans a selection; the dims of the index replace `dim`.
 fn select(
     call: &OperatorCall,
     data: Name<CheckedTensor>,
@@ -145,7 +144,7 @@ fn index_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if places.rank() == 1 {
         return select(call, SELF, dim, INDEX, Negative::Refused);
     }
-    // A single index keeps the dim, with extent 1.
+    // A single index keeps the dim with extent 1.
     let mut expected = x.dims.clone();
     expected[dim] = 1;
     call.expect_shape(OUT, &expected, "of self with one element along dim")?;
@@ -157,7 +156,7 @@ fn index_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Refuses an index that reaches further than a tensor in a dim other than `free`.
+/// Rejects an index larger than the tensor in a dim other than `free`.
 fn expect_within(
     call: &OperatorCall,
     index: Name<CheckedTensor>,
@@ -238,7 +237,7 @@ fn scatter_update(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expected[axis] = updates.dims.get(axis).copied().unwrap_or(0).min(data.dims[axis]);
     call.expect_shape(UPDATES, &expected, "of data, along axis at most its extent")?;
     call.expect_shape(INDICES, &[data.dims[0]], "one index per batch")?;
-    // The last legal start of an update.
+    // Number of legal start positions.
     let starts = data.dims[axis] - expected[axis] + 1;
     let (data, indices, updates, len) = (data.slot, indices.slot, updates.slot, expected[axis]);
     CallPlan::new(move |views, tiles| {
@@ -303,7 +302,7 @@ fn one_hot(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let out = views.of(out);
         let scalar = |view: &StridedView| if view.rank() == 0 { view.clone() } else { view.at(0, 0) };
         elementwise::copy(tiles, &scalar(views.of(off)), out);
-        // Seen with the classes last, the hot element of position i is i * classes + index.
+        // With the classes last, the hot element of position i is i * classes + index.
         let rows = out.with_last(axis).collapsed();
         let mut hot = vec![0i64; views.of(x).len()];
         <i64 as crate::lane::Lane>::load(&views.of(x).collapsed(), 0, &mut hot);

@@ -1,6 +1,4 @@
-//! Rows of the solvers of linear systems and of determinants.
-//!
-//! All is computed in double precision and rounded once.
+//! Rows of linear solvers and determinants, computed in double precision and rounded once.
 
 use super::call::OperatorCall;
 use super::names::*;
@@ -41,7 +39,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Which elements of a triangular matrix count.
+/// Relevant elements of a triangular matrix.
 #[derive(Clone, Copy)]
 struct Triangle {
     upper: bool,
@@ -49,12 +47,12 @@ struct Triangle {
     unit: bool,
 }
 
-/// `a x = b` by substitution; `b` becomes `x`.
+/// Solves `a x = b` by substitution; `b` becomes `x`.
 ///
 /// # Shapes
 /// `a: [n, n]`, `b: [n, k]`, row-major.
 fn substitute(of: Triangle, n: usize, k: usize, a: &[f64], b: &mut [f64]) {
-    // Transposed, an upper triangle is a lower one.
+    // A transposed upper triangle is a lower one.
     let from_the_end = of.upper != of.transpose;
     let element = |i: usize, j: usize| if of.transpose { a[j * n + i] } else { a[i * n + j] };
     for step in 0..n {
@@ -106,7 +104,7 @@ fn triangular_solve(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Sign and logarithm of the magnitude of a determinant, by elimination with the greatest pivot of each column.
+/// Returns sign and log magnitude of a determinant, by elimination with partial pivoting.
 fn log_determinant(n: usize, a: &mut [f64]) -> (f64, f64) {
     let (mut sign, mut log) = (1.0, 0.0);
     for column in 0..n {
@@ -158,7 +156,7 @@ fn slogdet(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Turns `[a, identity]` into `[identity, inverse of a]` by elimination with the greatest pivot of each column; false if `a` is
+/// Inverts `a` in `[a, identity]` by elimination with partial pivoting. Returns false if `a` is
 /// singular.
 ///
 /// # Shapes

@@ -1,6 +1,8 @@
-//! Rows of the cross-entropy and its gradient. A label that is no class is found when the operator runs and fails the stream.
+//! Rows of cross-entropy losses and gradients. An invalid label fails the stream when the operator
+//! runs.
 //!
-//! The pages say of label smoothing that the gradient takes 0 only, and of the z-loss that it is not supported: neither is taken.
+//! Label smoothing and z-loss are rejected: by the documentation, the gradient requires smoothing
+//! 0, and z-loss is unsupported.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -120,7 +122,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Checks what both have in common; gives how losses become the result.
+/// Checks the common rules and returns the reduction.
 fn shared(call: &OperatorCall, rows: &CheckedTensor) -> Result<Reduction, Refusal> {
     let (count, classes) = (rows.dims[0], rows.dims[1]);
     if classes == 0 {
@@ -210,10 +212,10 @@ fn between_distributions(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// What both phases of a likelihood share: how many rows there are, and what becomes of their losses.
+/// Returns the number of rows, and the reduction.
 fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     let x = call.tensor(SELF)?;
-    // All dims but that of the classes, which is the second or the only one.
+    // The class dim is the second or the only one.
     let (classes, count) = match x.dims[..] {
         [rows, classes, ref plane @ ..] => (classes, plane.iter().fold(rows, |count, extent| count * extent)),
         _ => (x.len(), 1),
@@ -233,8 +235,8 @@ fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     }
 }
 
-/// Checks what the operators over planes ask for besides: a label an element of the planes, one element type, and results of the shape
-/// of the labels unless they are reduced.
+/// Checks the additional rules for planes: one label per element, one element type, and result
+/// shape.
 fn expect_plane(
     call: &OperatorCall,
     alike: &[Name<CheckedTensor>],
@@ -246,12 +248,11 @@ fn expect_plane(
     if call.int(REDUCTION)? == 0 { call.expect_shape(results, &call.tensor(TARGET)?.dims, "of target") } else { Ok(()) }
 }
 
-/// A tensor with its classes last.
+/// Moves the classes to the end.
 fn by_label(view: &StridedView) -> StridedView {
     with_trailing(view, if view.rank() > 2 { &[1] } else { &[] })
 }
 
-/// Refuses a tensor without the number of elements that a likelihood has there.
 fn expect_results(call: &OperatorCall, name: Name<CheckedTensor>, count: usize) -> Result<(), Refusal> {
     let found = call.tensor(name)?;
     if found.len() == count {

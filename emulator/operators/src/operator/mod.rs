@@ -1,10 +1,11 @@
-//! One row per aclnn operator: what it accepts on a 910B, where that is documented, and how it is computed.
+//! One row per aclnn operator: accepted arguments on a 910B, documentation, and computation.
 //!
-//! Input: the arguments of a first-phase call as host values ([`CallArgument`]). Output: a [`CallPlan`], or a [`Refusal`] that
-//! names operator, parameter, expected and found.
-//! Invariants: the emulator is the strictest legal card, so a row accepts a subset of what the cited page allows; every
-//! tensor a plan touches has been checked against its row; planning reads no device memory.
-//! Not here: handles of the C ABI, executors and streams (see `abi`).
+//! - Input: arguments of a first-phase call as host values ([`CallArgument`]).
+//! - Output: a [`CallPlan`], or a [`Refusal`] that names operator, parameter, expected and found
+//!   values.
+//! - Invariants: the emulator is the strictest legal device, so rows accept a subset of the
+//!   documented arguments. All tensors of a plan are checked. Planning reads no device memory.
+//! - Not here: C ABI handles, executors and streams (see `abi`).
 
 mod activation;
 mod argument;
@@ -77,7 +78,6 @@ pub use row::Signature;
 pub(crate) use row::{Nullability, Operator, ParameterKind};
 pub use work::work;
 
-/// All rows, family by family.
 const FAMILIES: [&[Operator]; 45] = [
     product::OPERATORS,
     turned::OPERATORS,
@@ -126,10 +126,10 @@ const FAMILIES: [&[Operator]; 45] = [
     exponents::OPERATORS,
 ];
 
-/// What the names of operators begin with that write to their first tensor.
+/// Name prefix of operators that write to their first tensor.
 const INPLACE: &str = "aclnnInplace";
 
-/// Every modelled function by its name: the rows, and the declared forms in place that have no row of their own.
+/// All supported functions by name: the rows, and declared in-place forms without a row.
 static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
     let rows: HashMap<&str, &'static Operator> = operators().map(|operator| (operator.name, operator)).collect();
     let prototypes: HashMap<&str, &Prototype> =
@@ -142,23 +142,21 @@ static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
     PROTOTYPES.iter().filter_map(|prototype| signature(prototype.name)).collect()
 });
 
-/// The rows of all families.
 fn operators() -> impl Iterator<Item = &'static Operator> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// How many functions are modelled.
 #[cfg(test)]
 pub(crate) fn count() -> usize {
     SIGNATURES.len()
 }
 
-/// What the function called `name` takes, if it is modelled.
+/// Returns the signature of the function `name`, if supported.
 pub fn find(name: &str) -> Option<&'static Signature> {
     SIGNATURES.get(name)
 }
 
-/// The rows as a Markdown table: one line per parameter.
+/// Formats the rows as a Markdown table with one line per parameter.
 pub fn markdown() -> String {
     let mut text = String::from("| operator | parameter | accepts | limits | source |\n|---|---|---|---|---|\n");
     for operator in operators() {

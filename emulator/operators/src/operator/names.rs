@@ -1,8 +1,7 @@
-//! Names of parameters: one constant for each, typed by what the plan of an operator gets for it.
+//! Parameter names as typed constants.
 //!
-//! A row says what it says of a parameter with these constants and its plan asks for it with the same, so a name that is misspelled,
-//! or asked for as something else, does not compile. Two parameters of one spelling and different types have a constant each; what
-//! no row and no plan names has none.
+//! Rows and plans use the same constants, so a misspelled name or wrong type does not compile.
+//! Names with two types have two constants; unused names have none.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +9,7 @@ use std::marker::PhantomData;
 use super::argument::{CheckedTensor, Scalar};
 use crate::dtype::AclType;
 
-/// The name of a parameter of which a plan gets a `K`.
+/// Name of a parameter that a plan reads as `K`.
 pub(crate) struct Name<K: ?Sized> {
     text: &'static str,
     kind: PhantomData<fn(&K)>,
@@ -21,7 +20,7 @@ impl<K: ?Sized> Name<K> {
         Self { text, kind: PhantomData }
     }
 
-    /// The spelling of the documentation.
+    /// Returns the documented spelling.
     pub(super) const fn text(self) -> &'static str {
         self.text
     }

@@ -1,4 +1,4 @@
-//! Rows of the norms, the softmax and the rotary position embedding.
+//! Rows of norms, softmax and rotary position embedding.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -114,10 +114,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Bytes of a vector core's unified buffer on a 910B.
+/// Unified buffer of a 910B vector core, in bytes.
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
-/// The shape of a statistic: the leading dims of `x`, then 1 for each normed dim.
+/// Returns the leading dims of `x`, then 1 for each normalised dim.
 fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
     let mut shape = x.to_vec();
     let kept = x.len() - normed;
@@ -125,7 +125,7 @@ fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
     shape
 }
 
-/// Refuses a `gamma` that is not the trailing dims of `x`; gives their number.
+/// Rejects a `gamma` that does not match trailing dims of `x`. Returns their number.
 fn expect_trailing(call: &OperatorCall, x: Name<CheckedTensor>, name: Name<CheckedTensor>) -> Result<usize, Refusal> {
     let (all, some) = (&call.tensor(x)?.dims, &call.tensor(name)?.dims);
     if all.len() < some.len() || all[all.len() - some.len()..] != some[..] {
@@ -134,7 +134,6 @@ fn expect_trailing(call: &OperatorCall, x: Name<CheckedTensor>, name: Name<Check
     Ok(some.len())
 }
 
-/// A norm by the root of the mean square.
 type RmsNorm = fn(&dyn Tiles, &StridedView, &StridedView, f32, &StridedView, &StridedView);
 
 fn rms_norm(call: &OperatorCall, kernel: RmsNorm) -> Result<CallPlan, Refusal> {
@@ -234,7 +233,7 @@ fn softmax(call: &OperatorCall, form: Form) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Whether some reading of the dims as BNSD, BSND or SBND is legal; the page's limits, read for the 910B.
+/// Returns whether some reading of the dims as BNSD, BSND or SBND is legal on the 910B.
 fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: AclType) -> bool {
     let [first, second, third, depth] = [x[0], x[1], x[2], x[3]];
     let is = |shape: [usize; 3]| cos == [shape[0], shape[1], shape[2], depth];
@@ -257,7 +256,7 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: AclType) -
         || time_major && small(second, third)
 }
 
-/// Bytes of the unified buffer that the operator works in, by its page: for so many heads of queries and keys.
+/// Returns the documented unified buffer size in bytes for the given heads.
 const fn rotary_pair_bytes(heads: usize, dtype: AclType) -> usize {
     let computed = if matches!(dtype, AclType::F16) { 2 } else { 4 };
     let cast = if matches!(dtype, AclType::BF16) { 128 * 4 * 2 } else { 0 };

@@ -1,7 +1,7 @@
-//! Rows of what optimizers are made of: scaled products, quotients and interpolations of three tensors, and fused steps.
+//! Rows of optimizer building blocks: scaled products, quotients, interpolations, and fused steps.
 //!
-//! Results are computed in the common type of the operands, rounded to it, and then stored as the type of the output. A scalar
-//! operand is used at its own precision, not rounded to the type of the tensor.
+//! Results are computed in the common type of the operands, rounded, and stored in the output type.
+//! Scalar operands keep their own precision.
 
 use super::argument::CheckedTensor;
 use super::arithmetic::settle;
@@ -15,7 +15,7 @@ use crate::elementwise::{map2, map3, zip, zip3};
 use crate::lane::{Arithmetic, Lane, with_lane};
 use crate::optimizer::{AdamW, AdamWRates, adam_w};
 
-/// The page of the operator, once it stands for itself and once for its form in place.
+/// Source page of an operator and its in-place form.
 macro_rules! page {
     ($folder:literal, $name:literal) => {
         concat!("ops-math math/", $folder, "/docs/aclnn", $name, "&aclnnInplace", $name, ".md (floating point types)")
@@ -104,17 +104,15 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// What is scaled and added to the first of three tensors.
+/// Operation on the last two of three tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ternary {
-    /// The product of the others.
     Product,
-    /// The second over the third.
     Quotient,
 }
 
 impl Ternary {
-    /// Rewrites `a` with `a + value * (b op c)` of each triple.
+    /// Computes `a + value * (b op c)` in place in `a`.
     fn apply<L: Arithmetic>(self, a: &mut [L], b: &[L], c: &[L], value: L) {
         match self {
             Self::Product => zip3(a, b, c, |x, y, z| x.plus(value.times(y.times(z)))),
@@ -123,7 +121,7 @@ impl Ternary {
     }
 }
 
-/// Refuses a `target` that is not of the shape to which the tensors broadcast.
+/// Rejects a `target` of another shape than the broadcast shape.
 fn expect_broadcast(
     call: &OperatorCall,
     names: &[Name<CheckedTensor>],
@@ -232,7 +230,7 @@ fn apply_adam_w(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// What a step reads, a tensor of one element each.
+/// Inputs of a step, each a one-element tensor.
 const STEP_SCALARS: [Name<CheckedTensor>; 7] =
     [BETA1_POWER, BETA2_POWER, LR_TENSOR, WEIGHT_DECAY_TENSOR, BETA1_TENSOR, BETA2_TENSOR, EPS_TENSOR];
 

@@ -1,4 +1,4 @@
-//! What planning an operator gives: a kernel, or a refusal.
+//! Results of planning an operator: a kernel, or an error.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,33 +8,33 @@ use crate::dtype::AclType;
 use crate::fractal::Fractal;
 use crate::view::StridedView;
 
-/// A parameter is NULL.
+/// Status code for a required parameter that is NULL.
 pub const NULL_POINTER: i32 = 161_001;
 
-/// A parameter breaks a rule of the operator.
+/// Status code for a parameter that breaks a rule.
 pub const INVALID: i32 = 161_002;
 
-/// Why a first-phase call was refused.
+/// Error of a first-phase call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// A code of `aclnnStatus`.
+    /// Status code, as an `aclnnStatus` value.
     pub code: i32,
-    /// One sentence for the reader.
+    /// Message of one sentence for users.
     pub message: String,
 }
 
-/// The shapes that a run has decided, of results for which the program gave room for the largest.
+/// Output shapes determined by a run, for outputs with capacity for the largest result.
 #[derive(Debug, Default)]
 pub struct Decided(Mutex<Vec<(ViewIndex, Vec<usize>)>>);
 
 impl Decided {
-    /// What was decided.
+    /// Returns the collected shapes and clears them.
     pub fn take(&self) -> Vec<(ViewIndex, Vec<usize>)> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The tensors of a call as views, in the order of the parameters; lists are flattened and absent tensors skipped.
+/// Tensors of a call as views, in parameter order. Lists are flattened and absent tensors skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct StridedViews<'a> {
     views: &'a [StridedView],
@@ -42,48 +42,47 @@ pub struct StridedViews<'a> {
 }
 
 impl<'a> StridedViews<'a> {
-    /// These views, and where the run leaves the shapes that it decides.
+    /// Combines views and a store for data-dependent shapes.
     pub const fn new(views: &'a [StridedView], decided: &'a Decided) -> Self {
         Self { views, decided }
     }
 
-    /// The view of a tensor of the call that was planned.
     pub(crate) fn of(&self, slot: ViewIndex) -> &StridedView {
         &self.views[slot.0]
     }
 
-    /// What a tensor holds has these dims, row-major from its first element on.
+    /// Records the dims of a row-major result.
     pub(crate) fn decide(&self, slot: ViewIndex, dims: Vec<usize>) {
         self.decided.0.lock().unwrap_or_else(PoisonError::into_inner).push((slot, dims));
     }
 }
 
-/// Which of the [`StridedViews`] a tensor of a call is.
+/// Index of a tensor within [`StridedViews`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewIndex(pub usize);
 
-/// Computes the outputs; the error is for the stream and names what only the data could show.
+/// Kernel that computes the outputs. Errors depend on data and fail the stream.
 pub type OperatorKernel = Arc<dyn Fn(&StridedViews<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync>;
 
-/// What a checked call does.
+/// Effect of a checked call.
 pub struct CallPlan {
-    /// What computes its outputs.
+    /// Kernel that computes the outputs.
     pub kernel: OperatorKernel,
-    /// Device memory the second phase needs, besides that for making strided tensors contiguous.
+    /// Device memory for the second phase in bytes, without space for contiguous copies.
     pub workspace_bytes: usize,
-    /// Which strided tensors the kernel reads as they lie.
+    /// Strided tensors that the kernel reads in place.
     pub strides: Strides,
-    /// Tensors of which it reads a part.
+    /// Tensors that the kernel reads only partially.
     pub parts: Vec<PartRead>,
-    /// What it is over if it is attention.
+    /// Attention sequences, for attention operators.
     pub(crate) attended: Option<Attended>,
-    /// Tensors that the row writes but this call does not.
+    /// Outputs of the row that this call does not write.
     pub(crate) unwritten: Vec<ViewIndex>,
-    /// A tensor that the call lays into blocks, where it lies.
+    /// Tensor that the call converts to blocks in place.
     pub blocked: Option<(ViewIndex, Fractal)>,
-    /// The exchange with other cards that is part of the call.
+    /// Exchange with other cards within the call.
     pub joined: Option<Joined>,
-    /// What the page of the operator forbids and CANN's host code takes.
+    /// Notes on arguments that CANN accepts against its documentation.
     pub notes: Vec<String>,
 }
 
@@ -98,18 +97,18 @@ impl std::fmt::Debug for CallPlan {
     }
 }
 
-/// The exchange of an operator that joins it with its kernel.
+/// Exchange between cards as part of an operator.
 #[derive(Clone)]
 pub struct Joined {
-    /// The name of the communicator.
+    /// Name of the communicator.
     pub group: String,
-    /// What is exchanged.
+    /// Kind of the exchange.
     pub exchange: JoinedExchange,
-    /// What lies in the workspace: views behind those of the tensors.
+    /// Workspace tensors, as views after the tensors of the call.
     pub tensors: Vec<WorkspaceTensor>,
-    /// What is computed of what the exchange has brought.
+    /// Kernel to run after the exchange.
     pub behind: Option<OperatorKernel>,
-    /// What the operator asks of the chip and the communicator besides.
+    /// Additional check of chip and communicator.
     pub check: Option<Check>,
 }
 
@@ -127,57 +126,59 @@ impl std::fmt::Debug for Joined {
 /// A tensor in a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceTensor {
-    /// Type of its elements.
+    /// Type of the elements.
     pub dtype: AclType,
-    /// Extents, outermost first.
+    /// Extents of the tensor, outermost first.
     pub dims: Vec<usize>,
-    /// Strides in elements.
+    /// Strides of the tensor, in elements.
     pub strides: Vec<isize>,
-    /// Where it begins, in elements from the first byte of the workspace on.
+    /// Offset from the start of the workspace, in elements.
     pub offset: isize,
 }
 
-/// Where a call is made.
+/// Device and communicator of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallPlace {
-    /// Whether the card is one of an Atlas A2, else of an Atlas A3.
+    /// Whether the card belongs to an Atlas A2, otherwise A3.
     pub is_a2: bool,
-    /// Cards of the communicator.
+    /// Number of cards of the communicator.
     pub cards: usize,
-    /// The rank of this one in it.
+    /// Rank of this card in the communicator.
     pub rank: usize,
 }
 
-/// Refuses places that an operator does not run at.
+/// Check of the place of a call.
 pub(crate) type Check = Arc<dyn Fn(CallPlace) -> Result<(), String> + Send + Sync>;
 
-/// What an operator exchanges beside what it computes.
+/// Kind of exchange within an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinedExchange {
-    /// The product, in this tensor, becomes the sum of all cards' products.
+    /// The tensor becomes the sum of all cards' products.
     AllReduce(ViewIndex),
-    /// Before the product the second tensor gets the first of all cards; it has the elements of so many cards.
+    /// Before the product, the second tensor gathers the first tensor of all cards; the number of
+    /// cards follows.
     AllGather([ViewIndex; 2], usize),
-    /// This tensor gets its rows of the sum of all cards' products, which lie in the workspace: those of so many cards.
+    /// The tensor receives its rows of the summed products in the workspace; the number of cards
+    /// follows.
     ReduceScatter(ViewIndex, usize),
-    /// The first block of the workspace goes to all cards; those of all cards come behind it.
+    /// All-gather of the first workspace block to the blocks after it.
     Gathered {
-        /// Bytes of a block.
+        /// Size of a block in bytes.
         block: usize,
-        /// Cards of the communicator.
+        /// Number of cards of the communicator.
         cards: usize,
     },
-    /// The first blocks of the workspace go to a card each; one of each card come behind them.
+    /// All-to-all: one workspace block for each card, followed by one received block per card.
     Dealt {
-        /// Bytes of a block.
+        /// Size of a block in bytes.
         block: usize,
-        /// Cards of the communicator.
+        /// Number of cards of the communicator.
         cards: usize,
     },
 }
 
 impl JoinedExchange {
-    /// How many cards the shapes of the call are of, if they say it.
+    /// Returns the number of cards implied by the shapes, if any.
     pub const fn cards(self) -> Option<usize> {
         match self {
             Self::AllReduce(_) => None,
@@ -189,62 +190,59 @@ impl JoinedExchange {
     }
 }
 
-/// A tensor of whose first dim each index has a length of its own: along `dim` nothing behind it is read.
+/// Valid lengths per index of a tensor's first dim; later positions along `dim` are not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRead {
-    /// The tensor that is read in part.
+    /// Tensor that is read partially.
     pub slot: ViewIndex,
-    /// The dim that the lengths are along.
+    /// Dim along which the lengths count.
     pub dim: usize,
-    /// By index of the first dim.
+    /// Length per index of the first dim.
     pub lengths: Vec<usize>,
 }
 
-/// What attention is over, whatever the layout of its tensors.
+/// Attention sequences, independent of the tensor layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attended {
-    /// The rows that attend.
     pub(crate) query: ViewIndex,
-    /// Keys and values: a tensor each, or one for each sequence.
+    /// Pairs of keys and values: one pair, or one per sequence.
     pub(crate) keys: Vec<[ViewIndex; 2]>,
-    /// Heads of queries, and of keys and values.
+    /// Numbers of query heads and key/value heads.
     pub(crate) heads: [usize; 2],
-    /// Elements of a head of keys and of one of values.
+    /// Head sizes of keys and values.
     pub(crate) depths: [usize; 2],
-    /// A mask that says only that each row sees its past.
+    /// Mask that is only causal.
     pub(crate) triangle: Option<ViewIndex>,
-    /// What each sequence has.
     pub(crate) sequences: Vec<Sequence>,
 }
 
-/// A sequence that attention is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sequence {
-    /// Rows of queries.
+    /// Number of query rows.
     pub(crate) rows: usize,
-    /// Keys that are read.
+    /// Number of valid keys.
     pub(crate) keys: usize,
-    /// Keys there is room for where they lie.
+    /// Capacity of the key tensor.
     pub(crate) room: usize,
 }
 
-/// Which strided tensors an operator reads without a copy.
+/// Strided tensors that an operator reads without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strides {
-    /// None: each is copied to contiguous memory first.
+    /// Every strided tensor is copied to contiguous memory first.
     Copied,
-    /// Matrices whose last two dims are swapped: the cube loads them either way round.
+    /// Matrices with swapped last dims are read in place, because the cube unit loads both orders.
     Transposed,
 }
 
 impl CallPlan {
-    /// Whether the call writes a tensor.
+    /// Returns whether the call writes a tensor.
     #[must_use]
     pub fn writes(&self, tensor: &CheckedTensor) -> bool {
         tensor.role != TensorRole::Input && !self.unwritten.contains(&tensor.slot)
     }
 
-    /// A plan without workspace of its own.
+    /// Creates a plan without workspace.
     pub(super) fn new(
         kernel: impl Fn(&StridedViews<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
@@ -262,104 +260,91 @@ impl CallPlan {
         })
     }
 
-    /// The same plan for an operator that reads transposed matrices as they lie.
+    /// Marks transposed matrices as read in place.
     pub(super) fn reading_transposed(self) -> Self {
         Self { strides: Strides::Transposed, ..self }
     }
 
-    /// The same plan of an operator that reads parts of some tensors.
     pub(super) fn reading(self, parts: Vec<PartRead>) -> Self {
         Self { parts, ..self }
     }
 
-    /// The same plan of attention.
     pub(super) fn attending(self, attended: Attended) -> Self {
         Self { attended: Some(attended), ..self }
     }
 
-    /// The same plan for a call that writes fewer tensors than its row.
+    /// Marks outputs that the call does not write.
     pub(super) fn leaving(self, unwritten: Vec<ViewIndex>) -> Self {
         Self { unwritten, ..self }
     }
 
-    /// The same plan of a call that lays a tensor into blocks, where it lies.
     pub(super) fn blocking(self, slot: ViewIndex, fractal: Fractal) -> Self {
         Self { blocked: Some((slot, fractal)), ..self }
     }
 
-    /// The same plan of an operator whose kernel is one side of an exchange.
     pub(super) fn joined(self, joined: Joined) -> Self {
         Self { joined: Some(joined), ..self }
     }
 
-    /// The same plan of a call of which strict mode tells this.
     pub(super) fn noting(self, notes: Vec<String>) -> Self {
         Self { notes, ..self }
     }
 
-    /// The same plan with device memory for the second phase.
     pub(super) fn with_workspace(self, workspace_bytes: usize) -> Self {
         Self { workspace_bytes, ..self }
     }
 }
 
-/// Element types by what the documentation calls them together.
+/// Sets of element types, named as in the documentation.
 pub(crate) mod sets {
     use crate::dtype::AclType::{self, BF16, Bool, C64, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
-    /// What the cube and most fused operators take.
+    /// Types of the cube and of most fused operators.
     pub(crate) const FLOATING: &[AclType] = &[F32, F16, BF16];
-    /// What a quotient of is one of the same type.
+    /// Types with quotients of the same type.
     pub(crate) const REAL: &[AclType] = &[F32, F16, BF16, F64];
-    /// What linear systems are solved in.
+    /// Types of linear solvers.
     pub(crate) const WIDE: &[AclType] = &[F32, F64];
-    /// What the fused attention operators take without quantisation.
+    /// Types of fused attention without quantisation.
     pub(crate) const HALVES: &[AclType] = &[F16, BF16];
-    /// Quantised numbers of 8 bits.
     pub(crate) const BYTES: &[AclType] = &[I8];
-    /// Eight bits each.
     pub(crate) const OCTETS: &[AclType] = &[U8];
-    /// What has a sign worth a bit.
+    /// Types with packable signs.
     pub(crate) const HALF_OR_SINGLE: &[AclType] = &[F32, F16];
-    /// What statistics and scales are in.
+    /// Type of statistics and scales.
     pub(crate) const SINGLE: &[AclType] = &[F32];
-    /// Indices of 32 and of 64 bits.
+    /// Index types of 32 and 64 bits.
     pub(crate) const INDEXES: &[AclType] = &[I32, I64];
-    /// Labels of classes.
+    /// Types of class labels.
     pub(crate) const LABELS: &[AclType] = &[I32, I64, U8];
-    /// 32-bit indices only.
     pub(crate) const WHOLE32: &[AclType] = &[I32];
-    /// 64-bit indices only.
     pub(crate) const INDEX64: &[AclType] = &[I64];
     pub(crate) const BOOL: &[AclType] = &[Bool];
-    /// Masks of one byte an element.
+    /// Mask types, one byte per element.
     pub(crate) const MASKS: &[AclType] = &[Bool, I8, U8];
-    /// Conditions of a selection.
+    /// Condition types of a selection.
     pub(crate) const CONDITIONS: &[AclType] = &[Bool, U8];
-    /// Numbers and truth values arithmetic is defined for.
+    /// Numbers and booleans with arithmetic.
     pub(crate) const ARITHMETIC: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
-    /// Integers and truth values, which have bits.
+    /// Integers and booleans, for bitwise operations.
     pub(crate) const WHOLE: &[AclType] = &[I8, I16, I32, I64, U8, U16, U32, U64, Bool];
-    /// Integers that 64 bits hold with their sign.
+    /// Integers that fit a signed 64-bit number.
     pub(crate) const SHIFTABLE: &[AclType] = &[I8, I16, I32, I64, U8, U16, U32];
-    /// What the hardware's scales are stored in.
+    /// Storage types of hardware scales.
     pub(crate) const PACKED_SCALES: &[AclType] = &[U64, I64];
-    /// Numbers without truth values.
+    /// Numbers without booleans.
     pub(crate) const NUMBER: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
-    /// What the movers of elements take that list no 16-bit integers and no doubles.
+    /// Types of copying operators without 16-bit integers and doubles.
     pub(crate) const COMMON: &[AclType] = &[F32, F16, BF16, I8, I32, I64, U8, Bool];
-    /// What scattered additions take.
+    /// Types of scattered additions.
     pub(crate) const ADDABLE: &[AclType] = &[F32, F16, BF16, I8, I32, I64, U8];
-    /// What can be masked.
     pub(crate) const MASKABLE: &[AclType] = &[F32, F16, BF16, I8, I32, I64, Bool];
-    /// What a range can be made of.
     pub(crate) const RANGE: &[AclType] = &[F32, F16, BF16, I32, I64];
-    /// What the cube takes in blocks.
+    /// Cube types in blocked layout.
     pub(crate) const CUBED: &[AclType] = &[F16, BF16, I8];
-    /// How many values there are.
+    /// Types of value counts.
     pub(crate) const COUNTERS: &[AclType] = &[I32, F32, F16];
-    /// What can be copied.
     pub(crate) const COPIED: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64];
-    /// Every type the emulator computes in.
+    /// All types with emulated arithmetic.
     pub(crate) const ANY: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
 }
