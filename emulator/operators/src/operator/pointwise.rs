@@ -1,7 +1,7 @@
-//! Rows of functions of each element: of one to three tensors, broadcast, and of the scalars of the call.
+//! Rows of elementwise functions of one to three broadcast tensors and host scalars.
 //!
-//! A row says a function once for all types kernels compute in. Integers compute as FLOAT where a row has no function of whole
-//! numbers. Results are rounded to the common type of the operands and then stored as the type of the output.
+//! A row defines a function once for all compute types. Without an integer form, integers compute
+//! as FLOAT. Results are rounded to the common operand type and stored in the output type.
 
 use super::argument::{CheckedTensor, Scalar};
 use super::arithmetic::{settle, with_scalar_type};
@@ -16,36 +16,35 @@ use crate::elementwise::map_all;
 use crate::lane::{Lane, with_lane};
 use crate::view::StridedView;
 
-/// A function of `N` values, one a tensor, and of the scalars of the call, in one lane.
 type ScalarFunction<L, const N: usize> = fn([L; N], &[L]) -> L;
 
-/// A function of `N` values, one a tensor, and of the scalars of the call, in each type kernels compute in.
+/// A function of `N` tensor values and the scalars of the call, for each compute type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function<const N: usize> {
-    /// Of FLOAT, FLOAT16 and BFLOAT16.
+    /// Form for FLOAT, FLOAT16 and BFLOAT16.
     pub(super) single: ScalarFunction<f32, N>,
     pub(super) double: ScalarFunction<f64, N>,
-    /// Of integers and truth values; None computes them as FLOAT.
+    /// Form for integers and booleans; without one, they compute as FLOAT.
     pub(super) whole: Option<ScalarFunction<i64, N>>,
     /// Whether the result is 1 or 0, which any type holds.
     pub(super) is_truth: bool,
 }
 
-/// A function that is spelled alike for both floating point types.
+/// Defines a function with one expression for both float types.
 macro_rules! reals {
     (|$values:pat_param, $scalars:pat_param| $body:expr) => {
         Function { single: |$values, $scalars| $body, double: |$values, $scalars| $body, whole: None, is_truth: false }
     };
 }
 
-/// A function that has another spelling for whole numbers.
+/// Defines a function with a separate integer expression.
 macro_rules! numbers {
     (|$values:pat_param, $scalars:pat_param| $body:expr, $whole:expr) => {
         Function { whole: Some($whole), ..reals!(|$values, $scalars| $body) }
     };
 }
 
-/// A function that gives 1 or 0, spelled alike for all types but for `$whole`.
+/// Defines a function that returns 1 or 0, with a separate integer expression.
 macro_rules! truth {
     (|[$x:ident]| $body:expr, $whole:expr) => {
         Function {
@@ -57,19 +56,19 @@ macro_rules! truth {
     };
 }
 
-/// Larger of two, or what is not a number.
+/// Larger of two numbers, or NaN.
 macro_rules! greatest {
     ($x:expr, $low:expr) => {
         if $x > $low || $x.is_nan() { $x } else { $low }
     };
 }
-/// Smaller of two, or what is not a number.
+/// Smaller of two numbers, or NaN.
 macro_rules! least {
     ($x:expr, $high:expr) => {
         if $x < $high || $x.is_nan() { $x } else { $high }
     };
 }
-/// 1 for what is above 0, -1 for what is below, else 0, for NaN too.
+/// Sign of a number; 0 for NaN.
 macro_rules! sign {
     ($x:expr) => {
         if $x > 0.0 {
@@ -81,7 +80,7 @@ macro_rules! sign {
         }
     };
 }
-/// A function of two values with a scalar for the second.
+/// Replaces the second value of a function by a scalar.
 macro_rules! with_scalar {
     ($function:ident) => {
         Function {
@@ -95,7 +94,7 @@ macro_rules! with_scalar {
         }
     };
 }
-/// A function of two values with a scalar for the first.
+/// Replaces the first value of a function by a scalar.
 macro_rules! of_scalar_first {
     ($function:ident) => {
         Function {
@@ -112,30 +111,20 @@ macro_rules! of_scalar_first {
 
 pub(super) use {numbers, of_scalar_first, reals, sign, with_scalar};
 
-/// `x + y`.
 pub(super) const PLUS: Function<2> = numbers!(|[x, y], _| x + y, |[x, y], _| x.wrapping_add(y));
-/// `x - y`.
 pub(super) const MINUS: Function<2> = numbers!(|[x, y], _| x - y, |[x, y], _| x.wrapping_sub(y));
-/// `x * y`.
 pub(super) const TIMES: Function<2> = numbers!(|[x, y], _| x * y, |[x, y], _| x.wrapping_mul(y));
-/// `x / y`.
 pub(super) const DIVIDE: Function<2> = reals!(|[x, y], _| x / y);
-/// The larger, or what is not a number.
 pub(super) const MAXIMUM: Function<2> = numbers!(|[x, y], _| greatest!(x, y), |[x, y], _| x.max(y));
-/// The smaller, or what is not a number.
 pub(super) const MINIMUM: Function<2> = numbers!(|[x, y], _| least!(x, y), |[x, y], _| x.min(y));
-/// `x + p y`.
 pub(super) const SCALED_PLUS: Function<2> =
     numbers!(|[x, y], p| x + p[0] * y, |[x, y], p| x.wrapping_add(p[0].wrapping_mul(y)));
-/// `x - p y`.
 pub(super) const SCALED_MINUS: Function<2> =
     numbers!(|[x, y], p| x - p[0] * y, |[x, y], p| x.wrapping_sub(p[0].wrapping_mul(y)));
-/// `x + p y z`.
 pub(super) const ADD_CMUL: Function<3> =
     numbers!(|[x, y, z], p| x + p[0] * (y * z), |[x, y, z], p| x.wrapping_add(p[0].wrapping_mul(y.wrapping_mul(z))));
-/// `x + p y / z`.
 pub(super) const ADD_CDIV: Function<3> = reals!(|[x, y, z], p| x + p[0] * (y / z));
-/// What lies between `x` and `y` by the weight `z`.
+/// Interpolation from `x` to `y` by the weight `z`.
 pub(super) const LERP: Function<3> = reals!(|[x, y, z], _| x + z * (y - x));
 pub(super) const ERF: Function<1> = Function {
     single: |[x], _| libm::erf(f64::from(x)) as f32,
@@ -149,13 +138,13 @@ pub(super) const ERFC: Function<1> = Function {
     whole: None,
     is_truth: false,
 };
-/// The greatest whole number that is no greater than the quotient; of integers by zero 0.
+/// Quotient rounded down; integer division by zero gives 0.
 pub(super) const FLOOR_DIVIDE: Function<2> = numbers!(|[x, y], _| (x / y).floor(), |[x, y], _| if y == 0 {
     0
 } else {
     x.wrapping_div(y) - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0))
 });
-/// What is left of a division, with the sign of the divisor.
+/// Remainder with the sign of the divisor.
 const REMAINDER: Function<2> = numbers!(
     |[x, y], _| {
         let left = x % y;
@@ -166,9 +155,9 @@ const REMAINDER: Function<2> = numbers!(
         if left != 0 && (left < 0) != (y < 0) { left + y } else { left }
     }
 );
-/// What is left of a division, with the sign of the dividend.
+/// Remainder with the sign of the dividend.
 const FMOD: Function<2> = numbers!(|[x, y], _| x % y, |[x, y], _| if y == 0 { 0 } else { x.wrapping_rem(y) });
-/// A power; of integers to a negative exponent what is left of the fraction, cut off.
+/// Power; negative integer exponents truncate the fraction.
 pub(super) const POWER: Function<2> = numbers!(|[x, y], _| x.powf(y), |[x, y], _| match (x, u64::try_from(y)) {
     (_, Ok(y)) => wrapping_power(x, y),
     (1, _) => 1,
@@ -176,7 +165,7 @@ pub(super) const POWER: Function<2> = numbers!(|[x, y], _| x.powf(y), |[x, y], _
     _ => 0,
 });
 
-/// `x` to the power of `exponent`, modulo 2^64: exponents of 64 bits are more than [`i64::wrapping_pow`] takes.
+/// Computes a power modulo 2^64; [`i64::wrapping_pow`] accepts only 32-bit exponents.
 fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
     let mut power = 1i64;
     while exponent > 0 {
@@ -189,15 +178,15 @@ fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
     power
 }
 
-/// `x * ln(y)`, and 0 where `x` is 0 and `y` a number.
+/// Computes `x * ln(y)`, or 0 if `x` is 0 and `y` is not NaN.
 pub(super) const X_LOG_Y: Function<2> = reals!(|[x, y], _| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() });
 
-/// `ln(exp(x) + exp(y))`, without a difference of equal infinities.
+/// Computes `ln(exp(x) + exp(y))`; equal infinities are not subtracted.
 const LOG_ADD_EXP: Function<2> = reals!(|[x, y], _| {
     let apart = if x == y { 0.0 } else { (x - y).abs() };
     x.max(y) + (-apart).exp().ln_1p()
 });
-/// `sin(πx) / πx`.
+/// Normalised sinc function, `sin(πx) / πx`.
 const SINC: Function<1> = Function {
     single: |[x], _| (SINC.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| if x == 0.0 { 1.0 } else { (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x) },
@@ -205,28 +194,27 @@ const SINC: Function<1> = Function {
     is_truth: false,
 };
 
-/// The scaled exponential linear unit (Klambauer and others, "Self-normalizing neural networks", 2017).
+/// Scaled exponential linear unit (Klambauer and others, "Self-normalizing neural networks", 2017).
 const SELU: Function<1> = Function {
     single: |[x], _| (SELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| 1.050_700_987_355_480_5 * if x > 0.0 { x } else { 1.673_263_242_354_377_2 * x.exp_m1() },
     whole: None,
     is_truth: false,
 };
-/// The Gaussian error linear unit, `x` times the normal distribution up to `x`.
+/// Gaussian error linear unit.
 pub(super) const GELU: Function<1> = Function {
     single: |[x], _| (GELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
     whole: None,
     is_truth: false,
 };
-/// Its tanh form: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+/// Tanh form of GELU: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
 pub(super) const TANH_GELU: Function<1> = Function {
     single: |[x], _| (TANH_GELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| x / (1.0 + (-2.0 * ROOT_TWO_OVER_PI * (x + 0.044_715 * x * x * x)).exp()),
     whole: None,
     is_truth: false,
 };
-/// The gradient of [`GELU`].
 const GELU_GRAD: Function<2> = Function {
     single: |[g, x], _| (GELU_GRAD.double)([f64::from(g), f64::from(x)], &[]) as f32,
     double: |[g, x], _| {
@@ -236,7 +224,6 @@ const GELU_GRAD: Function<2> = Function {
     whole: None,
     is_truth: false,
 };
-/// The gradient of [`TANH_GELU`].
 const TANH_GELU_GRAD: Function<2> = Function {
     single: |[g, x], _| (TANH_GELU_GRAD.double)([f64::from(g), f64::from(x)], &[]) as f32,
     double: |[g, x], _| {
@@ -246,15 +233,14 @@ const TANH_GELU_GRAD: Function<2> = Function {
     whole: None,
     is_truth: false,
 };
-/// `sqrt(2 / pi)`.
 const ROOT_TWO_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
-/// A function of whole numbers alone; the types of its row let no other in.
+/// Wraps an integer function; the row must accept only integer types.
 pub(super) const fn whole<const N: usize>(function: ScalarFunction<i64, N>) -> Function<N> {
     Function { single: |_, _| f32::NAN, double: |_, _| f64::NAN, whole: Some(function), is_truth: false }
 }
 
-/// A row: its tensors with their types, its scalars, its output with its types, and the function.
+/// Defines a row: tensors with types, scalars, output with types, and function.
 macro_rules! function {
     ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $function:expr) => {
         function!($name, [$($tensor: $types),*], [$($scalar),*] -> $out: $out_types, ScalarPromotion::No, $function)
@@ -274,7 +260,7 @@ macro_rules! function {
     };
 }
 
-/// A row of a scalar and a tensor, in this order.
+/// Defines a row of a scalar and a tensor, in this order.
 macro_rules! of_scalar {
     ($name:literal, $scalar:ident, $tensor:ident: $types:ident, $function:expr) => {
         Operator {
@@ -335,7 +321,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, WHOLE, 0, 8), output(OUT, WHOLE, 0, 8)],
         limits: "out has the shape of self and can store its type",
         source: "CANN 8.1 aclnn API reference, aclnnBitwiseNot",
-        // A truth value is one bit; the inverse of all bits of its byte would be true whatever it was.
+        // A boolean has one significant bit; inverting the whole byte would always give true.
         plan: |call| match call.tensor(SELF)?.dtype {
             AclType::Bool => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| i64::from(x == 0))),
             _ => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| !x)),
@@ -351,7 +337,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnSignbit", [SELF: ARITHMETIC], [] -> OUT: BOOL,
         truth!(|[x]| x.is_sign_negative(), |[x], _| i64::from(x < 0))
     ),
-    // Of one tensor and scalars.
+    // One tensor and scalars.
     function!("aclnnLeakyRelu", [SELF: REAL], [NEGATIVE_SLOPE] -> OUT: REAL,
         reals!(|[x], p| if x > 0.0 { x } else { x * p[0] })
     ),
@@ -390,7 +376,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     } else {
         x * 0.0
     })),
-    // Of two tensors, or a tensor and a scalar.
+    // Two tensors, or a tensor and a scalar.
     function!("aclnnAtan2", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, reals!(|[x, y], _| x.atan2(y))),
     function!("aclnnFloorDivide", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, FLOOR_DIVIDE),
     function!("aclnnFloorDivides", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: ARITHMETIC, ScalarPromotion::Yes,
@@ -412,7 +398,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnBitwiseOrTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x | y)),
     function!("aclnnBitwiseXorTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x ^ y)),
     function!("aclnnRightShift", [INPUT: SHIFTABLE, SHIFT_BITS: SHIFTABLE], [] -> OUT: SHIFTABLE,
-        // As far as there are bits, if it is further, or less than none.
+        // Larger or negative shift counts shift out all bits.
         whole(|[x, y], _| x >> if (0..64).contains(&y) { y } else { 63 })
     ),
     function!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
@@ -455,7 +441,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     function!("aclnnRsubs", [SELF: NUMBER], [OTHER_SCALAR, ALPHA] -> OUT: NUMBER, ScalarPromotion::Yes, numbers!(
         |[x], p| p[0] - p[1] * x, |[x], p| p[0].wrapping_sub(p[1].wrapping_mul(x))
     )),
-    // Gradients: of what came out, and of what went in or came out.
+    // Gradients from the output, and from input or output.
     function!("aclnnTanhBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
         reals!(|[g, y], _| g * (1.0 - y * y))
     ),
@@ -511,18 +497,15 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Whether a scalar may raise the type of the result, as an operand does.
+/// Whether a scalar takes part in type promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScalarPromotion {
-    /// The first scalar of the row may.
     Yes,
-    /// No scalar may.
     No,
 }
 
-/// A lane that knows which form of a function is its own.
+/// A lane that selects its form of a function.
 pub(super) trait Applied: Lane {
-    /// The function's form for this lane.
     fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>>;
 }
 
@@ -545,12 +528,12 @@ impl Applied for i64 {
 }
 
 impl<const N: usize> Function<N> {
-    /// The type the function computes operands of this common type in.
+    /// Returns the compute type for operands of this common type.
     pub(super) fn computed_in(&self, common: AclType) -> AclType {
         if common.lane() == LaneKind::Integer && self.whole.is_none() { AclType::F32 } else { common }
     }
 
-    /// Computes `out` of views that broadcast to it.
+    /// Computes `out` from views that broadcast to it.
     pub(super) fn run(
         self,
         tiles: &dyn Tiles,
@@ -566,7 +549,7 @@ impl<const N: usize> Function<N> {
     }
 }
 
-/// The plan of a function of each element and of the scalars of these names.
+/// Plans an elementwise function with the named scalars.
 pub(super) fn pointwise<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],
@@ -579,7 +562,8 @@ pub(super) fn pointwise<const N: usize>(
     let widening = values.first().filter(|_| widens == ScalarPromotion::Yes).map(|scalar| scalar.dtype());
     let computed = function.computed_in(common_type(call, names, widening)?);
     for (name, value) in scalars.iter().zip(&values) {
-        // A bound is cut to a whole number, as PyTorch does; a factor that is cut would give other numbers.
+        // As in PyTorch, bounds are truncated to integers; a truncated factor would give other
+        // results.
         let is_factor = name.text() == ALPHA.text();
         if is_factor && computed.lane() == LaneKind::Integer && value.dtype().is_float() {
             return Err(call.refuse(*name, format!("a factor of type {} cannot scale {computed}", value.dtype())));
@@ -588,7 +572,7 @@ pub(super) fn pointwise<const N: usize>(
     planned(call, names, values, out, computed, function)
 }
 
-/// The plan of a function of each element and of these scalars.
+/// Plans an elementwise function with the given scalars.
 pub(super) fn pointwise_of<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],
@@ -599,7 +583,7 @@ pub(super) fn pointwise_of<const N: usize>(
     planned(call, names, scalars.to_vec(), out, function.computed_in(common_type(call, names, None)?), function)
 }
 
-/// The common type of tensors, and of a scalar that may raise it.
+/// Returns the common type of tensors and a promoting scalar.
 fn common_type<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],
@@ -619,7 +603,7 @@ fn common_type<const N: usize>(
     Ok(scalar.map_or(common, |scalar| with_scalar_type(common, scalar)))
 }
 
-/// The plan of a function that computes in a known type.
+/// Plans a function with a known compute type.
 fn planned<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],

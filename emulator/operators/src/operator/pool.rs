@@ -1,11 +1,11 @@
-//! The windows of a pool over the last dims of a tensor, as rules: how many there are, what each covers, what its sum is divided by.
+//! Pooling window rules over the last dims: window count, covered elements and divisors.
 
 use super::Refusal;
 use super::call::OperatorCall;
 use super::names::Name;
 use crate::window::{MemorySpan, Windows};
 
-/// Windows of as many elements each, `dilation` apart, so far from one another; places before and behind the dim hold nothing.
+/// Sliding windows along a dim, with padding before and after.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolWindow {
     pub(super) window: usize,
@@ -16,7 +16,8 @@ pub(super) struct PoolWindow {
 }
 
 impl PoolWindow {
-    /// How many windows an extent has, if one fits. Rounded up, there is one more if it begins before the places behind the dim.
+    /// Returns the number of windows, if one fits. With rounding up, the last window may begin
+    /// anywhere before the padding at the end.
     pub(super) fn count(&self, extent: usize, round_up: bool) -> Option<usize> {
         let reach = self.dilation * (self.window - 1) + 1;
         let room = (extent + self.before + self.after).checked_sub(reach)?;
@@ -25,7 +26,7 @@ impl PoolWindow {
         Some(count + usize::from(has_more))
     }
 
-    /// The places of the dim that the window `at` covers, and how many it has with those that hold nothing.
+    /// Returns the positions that window `at` covers, and its size with padding.
     fn span(&self, extent: usize, at: usize) -> (MemorySpan, usize) {
         let first = at * self.stride;
         let up_to = |end: usize| end.saturating_sub(first).div_ceil(self.dilation).min(self.window);
@@ -35,19 +36,19 @@ impl PoolWindow {
     }
 }
 
-/// How windows lie along a dim.
+/// Window rule along a dim.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
     Sliding(PoolWindow),
-    /// As equal parts as there are, which cover the dim.
+    /// Nearly equal windows that cover the dim.
     Adaptive,
 }
 
-/// The windows of a pool over the last dims, a rule a dim: they are listed when a call runs, when the memory of as many numbers is
-/// known to be there. A pool over two dims is one of a depth of 1.
+/// Pooling windows over the last dims. Windows are listed when the call runs and memory of that
+/// size is known to exist. 2-D pools have depth 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
-    /// How many dims are pooled.
+    /// Number of pooled dims.
     pub(super) dims: usize,
     pub(super) extents: [usize; 3],
     pub(super) counts: [usize; 3],
@@ -55,20 +56,20 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Windows that leave the last dims of a shape as they are.
+    /// Returns windows of one element each.
     pub(super) fn of(shape: &[usize], dims: usize) -> Self {
         let mut extents = [1; 3];
         extents[3 - dims..].copy_from_slice(&shape[shape.len() - dims..]);
         Self { dims, extents, counts: extents, rules: [Rule::Adaptive; 3] }
     }
 
-    /// The places of the dim that a window covers, and how many it has with those that hold nothing.
+    /// Returns the positions that a window covers, and its size with padding.
     fn window(&self, dim: usize, at: usize) -> (MemorySpan, usize) {
         let (extent, count) = (self.extents[dim], self.counts[dim]);
         match self.rules[dim] {
             Rule::Sliding(slide) => slide.span(extent, at),
             Rule::Adaptive => {
-                // In 128 bits, as the product of two extents may have more than 64.
+                // Computed in 128 bits, because the product of two extents may exceed 64.
                 let border = |at: usize| at as u128 * extent as u128;
                 let (start, end) = (border(at) / count as u128, border(at + 1).div_ceil(count as u128));
                 let count = (end - start) as usize;
@@ -77,8 +78,10 @@ impl Pool {
         }
     }
 
+    /// Lists all windows.
+    ///
     /// # Errors
-    /// Names a window that covers nothing.
+    /// Names a window without elements.
     pub(super) fn windows(&self) -> Result<Windows, String> {
         let spans = [0, 1, 2].map(|dim| (0..self.counts[dim]).map(|at| self.window(dim, at).0).collect::<Vec<_>>());
         if let Some(at) = spans.iter().flat_map(|spans| spans.iter().position(|span| span.count == 0)).next() {
@@ -87,7 +90,7 @@ impl Pool {
         Ok(Windows { spans, extents: self.extents })
     }
 
-    /// What the sum of each window is divided by.
+    /// Returns the divisor of each window.
     pub(super) fn divisors(&self, divisor: Divisor) -> Vec<f32> {
         let number = |dim: usize, at: usize| {
             let (covered, counted) = self.window(dim, at);
@@ -104,18 +107,18 @@ impl Pool {
     }
 }
 
-/// What the sum of a window is divided by.
+/// Divisor of a window sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Divisor {
-    /// How many places it has with those that hold nothing.
+    /// Window size with padding.
     Counted,
-    /// How many elements it covers.
+    /// Number of covered elements.
     Covered,
     Given(i64),
 }
 
-/// A number for each dim that is pooled, of an array of one or as many, or those of another where it is empty. The dims before them
-/// have `alone`.
+/// Reads one number per pooled dim from an array of one or `dims` elements; an empty array gives
+/// `otherwise`. Leading dims get `alone`.
 pub(super) fn per_dim(
     call: &OperatorCall,
     name: Name<[i64]>,

@@ -1,4 +1,4 @@
-//! Rows of the pools over the last two dims, and over the last three.
+//! Rows of pooling over the last two or three dims.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -213,27 +213,26 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// How the places of the greatest elements lie.
+/// Storage of maximum positions.
 #[derive(Clone, Copy, Debug)]
 enum IndexLayout {
-    /// As numbers of `indices`, a tensor of the shape of the result.
+    /// Numbers in `indices`, in the shape of the result.
     Plain,
-    /// As numbers of another tensor of that shape.
+    /// Numbers in another tensor of that shape.
     At(Name<CheckedTensor>),
-    /// As INT32 at the beginning of a tensor of bytes, which was made for a mask.
+    /// INT32 at the start of a byte tensor that was sized for a mask.
     Packed,
 }
 
-/// Where the places of a call lie, and how.
 #[derive(Clone, Copy, Debug)]
 enum PlacesLayout {
     Numbers(ViewIndex),
     Bytes(ViewIndex),
-    /// Not at all: each is the one element of its window, and the mask of them is too small for numbers.
+    /// Not stored: each window has one element, and the mask is too small for numbers.
     Implied,
 }
 
-/// The windows of a pool that slides over the last dims of `self`.
+/// Returns the windows that slide over the last dims of `self`.
 fn sliding(call: &OperatorCall, dims: usize, stride: Name<[i64]>, padding: Name<[i64]>) -> Result<Pool, Refusal> {
     let kernel = per_dim(call, KERNEL_SIZE, (dims, 1), 1, None)?;
     let strides = per_dim(call, stride, (dims, 1), 1, Some(kernel))?;
@@ -254,7 +253,7 @@ fn sliding(call: &OperatorCall, dims: usize, stride: Name<[i64]>, padding: Name<
     Ok(pool)
 }
 
-/// The windows of a pool of the greatest elements; `out` is what has one a window.
+/// Returns the windows of a max pool with result `out`.
 fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
     if per_dim(call, DILATION, (dims, 1), 1, None)? != [1; 3] {
         return Err(call.refuse(DILATION, format!("expected 1, found {:?}", call.ints(DILATION)?)));
@@ -263,7 +262,7 @@ fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) 
     sliding(call, dims, STRIDE, PADDING)
 }
 
-/// The windows of a pool to `size`, which cover the last dims of `self`.
+/// Returns `size` adaptive windows over the last dims of `self`.
 fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
     let mut pool = Pool::of(&call.tensor(SELF)?.dims, size.len());
     pool.counts[3 - size.len()..].copy_from_slice(size);
@@ -274,7 +273,7 @@ fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
     Ok(pool)
 }
 
-/// The windows of a pool to outputSize.
+/// Returns adaptive windows for outputSize.
 fn adaptive(call: &OperatorCall, dims: usize) -> Result<Pool, Refusal> {
     let size: Vec<usize> = call.ints(OUTPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
     if size.len() != dims {
@@ -284,13 +283,12 @@ fn adaptive(call: &OperatorCall, dims: usize) -> Result<Pool, Refusal> {
     adaptive_to(call, &size)
 }
 
-/// The windows of a pool to the last dims of what came out of it.
+/// Returns adaptive windows for the dims of the result.
 fn adaptive_as(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
     let shape = &call.tensor(out)?.dims;
     adaptive_to(call, &shape[shape.len() - dims..])
 }
 
-/// The divisor that a call wants.
 fn divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     Ok(match (call.int(DIVISOR_OVERRIDE)?, call.flag(COUNT_INCLUDE_PAD)?) {
         (0, true) => Divisor::Counted,
@@ -299,7 +297,7 @@ fn divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     })
 }
 
-/// The divisor that a call wants which the cube may compute.
+/// Returns the divisor of a call with a cube math type.
 fn planes_divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     let math = call.int(CUBE_MATH_TYPE)?;
     if !(0..=3).contains(&math) {
@@ -308,7 +306,7 @@ fn planes_divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     divisor(call)
 }
 
-/// Refuses a tensor that is not as what a pool of `self` writes.
+/// Rejects a tensor that does not match the result of a pool of `self`.
 fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &Pool) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let outer = &x.dims[..x.rank() - pool.dims];
@@ -316,7 +314,7 @@ fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &Pool) ->
     call.expect_shape(name, &[outer, &pool.counts[3 - pool.dims..]].concat(), "of the windows")
 }
 
-/// Refuses tensors that are not described as planes of channels, or have no channels.
+/// Rejects tensors with another format than channel planes, or without channels.
 fn expect_planes(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
     for &name in names {
         let tensor = call.tensor(name)?;
@@ -331,7 +329,7 @@ fn expect_planes(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(
     Ok(())
 }
 
-/// Where the places of the greatest elements lie, once what has one a window, and their tensor, are as they must be.
+/// Checks the result and its positions. Returns how positions are stored.
 fn places_layout(
     call: &OperatorCall,
     pool: &Pool,
@@ -415,7 +413,7 @@ fn greatest_grad(call: &OperatorCall, pool: Pool, places: IndexLayout) -> Result
     })
 }
 
-/// The first places that a tensor of bytes has.
+/// Reads the first positions of a byte tensor.
 fn packed_places(indices: &StridedView, count: usize) -> Vec<i64> {
     let mut bytes = vec![0u8; count * size_of::<i32>()];
     indices.read(0, &mut bytes);
@@ -472,7 +470,7 @@ fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// A number a dim of a volume, of an array of one, three, or five in the order of the layout; none is 1.
+/// Reads one number per volume dim from an array of one, three, or five in layout order; default 1.
 fn of_volume(call: &OperatorCall, name: Name<[i64]>, first: usize) -> Result<[usize; 3], Refusal> {
     let values = call.ints_if_given(name)?.unwrap_or(&[1]);
     let spatial = match *values {
@@ -490,7 +488,7 @@ fn of_volume(call: &OperatorCall, name: Name<[i64]>, first: usize) -> Result<[us
     Ok(spatial.map(|value| value as usize))
 }
 
-/// What is before and behind each dim of a volume where padding is CALCULATED.
+/// Returns the padding before and after each dim, for CALCULATED padding.
 fn volume_pads(call: &OperatorCall) -> Result<[[usize; 2]; 3], Refusal> {
     let pads = call.ints_if_given(PADS_OPTIONAL)?.unwrap_or(&[0; 6]);
     if pads.len() != 6 || pads.iter().any(|pad| !(0..=i64::from(i32::MAX)).contains(pad)) {
@@ -531,7 +529,7 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let slide = PoolWindow { window, stride, before, after, dilation };
         let count = slide.count(extent, false);
         let rounded = if padding == "CALCULATED" && call.int(CEIL_MODE_INT)? != 0 {
-            // What the operator gives for a window behind all elements is not documented.
+            // Results for windows beyond all elements are undocumented.
             let room = (extent + before + after).saturating_sub(dilation * (window - 1) + 1);
             slide.count(extent, true).filter(|&count| count == room.div_ceil(stride) + 1)
         } else {

@@ -1,4 +1,4 @@
-//! Rows of the matrix products.
+//! Rows of matrix products.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -149,7 +149,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// What `cubeMathType` makes of operands of type `dtype`.
+/// Returns the operand precision for `cubeMathType`.
 pub(super) fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> {
     let refuse = |text: &str| Err(call.refuse(CUBE_MATH_TYPE, text));
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
@@ -170,7 +170,7 @@ fn matmul(call: &OperatorCall, right: Name<CheckedTensor>) -> Result<CallPlan, R
     call.expect_cast(OUT, common)?;
     let precision = precision(call, common)?;
 
-    // A vector on the left is a row, on the right a column; the dim is dropped from the result again.
+    // A left vector is a row, a right vector a column; the result drops the dim.
     let (row, column) = (a.rank() == 1, b.rank() == 1);
     let a_dims = if row { vec![1, a.dims[0]] } else { a.dims.clone() };
     let b_dims = if column { vec![b.dims[0], 1] } else { b.dims.clone() };
@@ -200,7 +200,7 @@ fn matmul(call: &OperatorCall, right: Name<CheckedTensor>) -> Result<CallPlan, R
     .map(CallPlan::reading_transposed)
 }
 
-/// `out = beta * c + alpha * (a @ b)`, of matrices or of batches of as many.
+/// Plans `out = beta * c + alpha * (a @ b)`, for matrices or batches.
 fn addmm(
     call: &OperatorCall,
     c: Name<CheckedTensor>,
@@ -217,10 +217,10 @@ fn addmm(
     .map(CallPlan::reading_transposed)
 }
 
-/// The shape of a product, what its addend and it are scaled by, and its precision.
+/// Product shape, scales `(beta, alpha)` and precision.
 type CheckedProduct = (Vec<usize>, (f32, f32), Precision);
 
-/// Checks what is added to a product and its factors; gives the shape of the product, its scales and its precision.
+/// Checks addend and factors of a product.
 fn expect_product(
     call: &OperatorCall,
     c: Name<CheckedTensor>,
@@ -246,7 +246,7 @@ fn expect_product(
     Ok((expected, scales, precision(call, addend.dtype)?))
 }
 
-/// `out = beta * c + alpha * (the sum of a @ b over the batch)`, rounded once.
+/// Plans `out = beta * c + alpha * (the sum of a @ b over the batch)`, rounded once.
 fn addbmm(
     call: &OperatorCall,
     c: Name<CheckedTensor>,
@@ -258,7 +258,7 @@ fn addbmm(
     let [c, a, b, out] = [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
     let columns = expected[2];
     CallPlan::new(move |views, tiles| {
-        // With the batch beside the contracted dim the sum over both is one product.
+        // With the batch next to the contracted dim, both sums form one product.
         let rows_of = |view: StridedView| {
             let mut values = vec![0f32; view.len()];
             f32::load(&view.collapsed(), 0, &mut values);

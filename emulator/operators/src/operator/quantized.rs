@@ -1,5 +1,5 @@
-//! Rows of the operators on 8-bit integers: rows quantised at run time, products of quantised matrices, and the forms in which
-//! scales are stored.
+//! Rows of operators on 8-bit integers: dynamic quantisation, quantised products, and scale
+//! packing.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -11,14 +11,13 @@ use crate::dtype::AclType::{self, BF16, F16, F32, I8, I32, I64, U64};
 use crate::quantize::{self, Finish};
 use crate::view::StridedView;
 
-/// Most elements of the last dim of a matrix.
+/// Maximum last dim of a matrix.
 const LAST_DIM: usize = 65_535;
 
-/// What a product of 8-bit integers is multiplied by: numbers, or what aclnnTransQuantParamV2 makes of them.
+/// Scale types; integers come from aclnnTransQuantParamV2.
 const COLUMN_SCALES: &[AclType] = &[F32, BF16, U64, I64];
-/// What is added to a product: before it is scaled, or to the result.
+/// Bias types: integers are added before the scales, others to the result.
 const BIASES: &[AclType] = &[I32, BF16, F32, F16];
-/// What scaled products are rounded to.
 const RESULTS: &[AclType] = &[F16, BF16, I8];
 
 const LIMITS: &str = "x1 and x2 contiguous or with their last dims swapped, last dims at most 65535; dims before broadcast; scale of 1 or n \
@@ -151,7 +150,7 @@ fn trans_quant_param(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Rows and columns of a matrix that is stored transposed if its flag says so; its last two dims.
+/// Returns rows and columns of a matrix, and whether it is stored transposed.
 fn matrix(call: &OperatorCall, name: Name<CheckedTensor>, flag: Name<bool>) -> Result<(usize, usize, bool), Refusal> {
     let tensor: &CheckedTensor = call.tensor(name)?;
     if !tensor.is_contiguous() && !tensor.is_transposed() {
@@ -177,7 +176,7 @@ fn grouped_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     quant_matmul(call, X2_SCALE, Some(X1_SCALE))
 }
 
-/// Refuses scales and a bias that do not go with the result.
+/// Rejects scale and bias types that do not match the result.
 fn expect_types(
     call: &OperatorCall,
     scale: Name<CheckedTensor>,
@@ -212,7 +211,7 @@ fn expect_types(
     }
 }
 
-/// A product with a scale a column and, where it is named and given, one a row.
+/// Plans a product with column scales and optional row scales.
 fn quant_matmul(
     call: &OperatorCall,
     scale: Name<CheckedTensor>,
@@ -258,7 +257,7 @@ fn quant_matmul(
         let (a, b, out) = (whole(views.of(a)), whole(views.of(b)), views.of(out));
         each_matrix(&a, &b, out, batch.len(), &|a, b, out| {
             let a = if swapped_a { a.permute(&[1, 0]) } else { a.clone() };
-            // The kernel reads the right operand column by column.
+            // The kernel reads the right operand by columns.
             let b = if swapped_b { b.clone() } else { b.permute(&[1, 0]) };
             quantize::quant_matmul(tiles, &a, &b, &finish, out);
         });
@@ -267,7 +266,7 @@ fn quant_matmul(
     .map(CallPlan::reading_transposed)
 }
 
-/// Calls `body` with the matrices of each place of the first `depth` dims.
+/// Calls `body` for the matrices at each position of the first `depth` dims.
 fn each_matrix(
     a: &StridedView,
     b: &StridedView,

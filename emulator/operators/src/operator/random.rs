@@ -1,4 +1,4 @@
-//! Rows of the random fills and of dropout.
+//! Rows of random fills and dropout.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -99,7 +99,6 @@ fn stream(call: &OperatorCall) -> Result<Stream, Refusal> {
     Ok(Stream { seed: call.int(SEED)?.cast_unsigned(), offset: call.int(OFFSET_INT)?.cast_unsigned() })
 }
 
-/// A probability by value.
 fn probability(call: &OperatorCall) -> Result<f64, Refusal> {
     let zeros = call.float(PROB)?;
     if (0.0..=1.0).contains(&zeros) {
@@ -116,7 +115,7 @@ fn uniform(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let out = call.tensor(SELF_REF)?.slot;
     CallPlan::new(move |views, tiles| {
         let out = views.of(out);
-        // Rounding up to the bound, which does not belong to the range, gives the other one.
+        // A value rounded up to the excluded upper bound becomes the lower bound.
         random::fill(tiles, out, |i| {
             let value = (low + (high - low) * f64::from(stream.uniform(i))).rounded(out.dtype());
             if value < high { value } else { low }
@@ -177,7 +176,7 @@ fn exponential(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// The most classes of a row.
+/// Maximum classes per row.
 const CLASSES: usize = 1 << 24;
 
 fn multinomial(call: &OperatorCall) -> Result<CallPlan, Refusal> {
@@ -198,7 +197,7 @@ fn multinomial(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Bytes of a mask with a bit an element.
+/// Returns the size of a mask with one bit per element.
 fn mask_bytes(elements: usize) -> usize {
     elements.div_ceil(128) * 16
 }

@@ -1,4 +1,4 @@
-//! Rows of the reductions, running sums and sorts.
+//! Rows of reductions, running sums and sorts.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -11,7 +11,6 @@ use crate::lane::{Arithmetic, Lane, with_lane};
 use crate::order::{self, Direction};
 use crate::reduce;
 
-/// What aclnnMaxDim takes on CANN 8.1.
 const MAX_DIM: &[AclType] = &[F32, F16, BF16, I64, Bool];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -80,10 +79,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// The dims an array names, each once, in order; none means all.
+/// Returns the distinct dims of an array, sorted; an empty array means all.
 pub(super) fn dims(call: &OperatorCall, name: Name<[i64]>, rank: usize) -> Result<Vec<usize>, Refusal> {
     let mut dims = Vec::new();
-    // To some callers an array of nothing is NULL.
+    // Some callers pass NULL for an empty array.
     let values = call.ints_if_given(name)?.unwrap_or_default();
     for &value in values {
         let dim = call.dim_of(name, value, rank)?;
@@ -99,13 +98,13 @@ pub(super) fn dims(call: &OperatorCall, name: Name<[i64]>, rank: usize) -> Resul
     Ok(dims)
 }
 
-/// The shape of a tensor after reducing `dims`.
+/// Returns the shape after reducing `dims`.
 pub(super) fn reduced_shape(x: &[usize], dims: &[usize], keep: bool) -> Vec<usize> {
     let one = |i: usize| if dims.contains(&i) { keep.then_some(1) } else { Some(x[i]) };
     (0..x.len()).filter_map(one).collect()
 }
 
-/// Number of elements reduced to one.
+/// Returns the number of elements per reduced value.
 pub(super) fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
     dims.iter().map(|&dim| x[dim]).product()
 }
@@ -117,7 +116,6 @@ pub(super) fn refuse_empty(call: &OperatorCall, x: &CheckedTensor, dims: &[usize
     Ok(())
 }
 
-/// Whether a sum is divided by the number of its terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Averaging {
     Whole,
@@ -193,7 +191,7 @@ fn arg_max(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     greatest(x, dims, None, Some(OUT), call)
 }
 
-/// The plan of a maximum over `dims`, once everything is checked.
+/// Plans a maximum over checked `dims`.
 fn greatest(
     x: &CheckedTensor,
     dims: Vec<usize>,

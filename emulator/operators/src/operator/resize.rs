@@ -1,4 +1,4 @@
-//! Rows of grids over the last dims of a tensor: the nearest elements, and weighted sums of those around, with their gradients.
+//! Rows of resampling: nearest elements, interpolation, and gradients.
 
 use super::argument::CheckedTensor;
 use super::arrange::{Selection, picked, picked_grad};
@@ -9,21 +9,21 @@ use super::sets::FLOATING;
 use super::{CallPlan, Refusal};
 use crate::resample::{Grid, Taps, resample, resample_grad};
 
-/// `ACL_FORMAT_NHWC`: channels are the last dim.
+/// Format code `ACL_FORMAT_NHWC`, with channels last.
 const CHANNELS_LAST: i32 = 1;
 
-/// Most times that a grid without aliases may be as long as what it is made of.
+/// Maximum enlargement of an antialiased grid.
 const MOST_TIMES: usize = 50;
 
-/// Elements of a grid that are copies: the nearest, or the one the middle of the place lies in.
+/// Selection of nearest elements, by rounding down or by the middle of the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nearest {
     Floor,
     Middle,
 }
 
-/// Elements of a grid that are sums: of the two around along each dim, or of four, and, `Area`, of all that a place covers where the
-/// grid is coarser.
+/// Interpolation from two or four elements per dim. The area forms include all covered elements of
+/// a coarser grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blend {
     Linear,
@@ -32,7 +32,7 @@ enum Blend {
     CubicArea,
 }
 
-/// A row of the nearest elements, and one of the sums of the gradients of what they went to.
+/// Defines rows of nearest elements, and of the gradient.
 macro_rules! nearest {
     ($name:literal, $rank:literal, [$($scale:ident),*], $way:expr) => {
         Operator {
@@ -63,7 +63,7 @@ macro_rules! nearest {
     };
 }
 
-/// A row of weighted sums, and one of their gradients.
+/// Defines rows of interpolation, and of the gradient.
 macro_rules! blended {
     ($name:literal, $rank:literal, $x:ident, [$($scale:ident),*], $way:expr, $limits:literal) => {
         Operator {
@@ -141,13 +141,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Refuses a gradient that is not as inputSize says.
+/// Rejects a gradient of another shape than inputSize.
 fn expect_input_size(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<(), Refusal> {
     let shape: Vec<usize> = call.ints(INPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
     call.expect_shape(out, &shape, "inputSize")
 }
 
-/// A dim of a grid: which of the tensor's it is, its extent there and in the grid, and the scale that is given or 0.
+/// A resized dim: index, input extent, output extent, and given scale or 0.
 struct ResizedDim {
     dim: usize,
     own: usize,
@@ -155,7 +155,7 @@ struct ResizedDim {
     scale: f64,
 }
 
-/// The dims of a grid over the first tensor; the second is the one on the other side, which has the same format.
+/// Returns the resized dims of the first tensor; the second must have the same format.
 fn sides(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
@@ -179,7 +179,7 @@ fn sides(
     size.iter().enumerate().map(side).collect()
 }
 
-/// What is nearest to each place of a grid.
+/// Selects the nearest element of each grid position.
 fn places(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
@@ -195,7 +195,7 @@ fn places(
     Ok(picks)
 }
 
-/// How a dim of a grid is made, before a call runs: the extents, the distance of its places and whether the ends coincide.
+/// Interpolation of a dim before the call runs: extents, step, and whether corners are aligned.
 #[derive(Clone, Copy, Debug)]
 struct GridDim {
     own: usize,
@@ -229,7 +229,7 @@ impl GridDim {
         }
     }
 
-    /// The elements around `center` within `reach`, which grows with the distance of places, weighted by a filter.
+    /// Returns the weighted elements within `reach` of `center`; the reach grows with the step.
     fn covered(&self, center: f64, reach: f64, filter: impl Fn(f64) -> f64) -> Vec<(usize, f32)> {
         let width = self.step.max(1.0);
         let support = reach * width;
@@ -241,7 +241,8 @@ impl GridDim {
     }
 }
 
-/// The cubic convolution of a distance (Keys, "Cubic convolution interpolation for digital image processing", 1981).
+/// Computes the cubic convolution kernel (Keys, "Cubic convolution interpolation for digital image
+/// processing", 1981).
 fn cubic(distance: f64, a: f64) -> f64 {
     let x = distance.abs();
     if x < 1.0 {
@@ -253,7 +254,7 @@ fn cubic(distance: f64, a: f64) -> f64 {
     }
 }
 
-/// How each dim of a grid is made.
+/// Returns the interpolation of each dim.
 fn alongs(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
@@ -285,7 +286,7 @@ fn alongs(
     sides(call, names, scales)?.into_iter().map(along).collect()
 }
 
-/// The grid that is made when a call runs, over the last dims but the channels.
+/// Builds the grid over the last dims when a call runs.
 fn grid(alongs: &[GridDim]) -> Grid {
     let (mut extents, mut taps) = ([1; 3], [None, None, None]);
     let first = 3 - alongs.len();
@@ -296,7 +297,8 @@ fn grid(alongs: &[GridDim]) -> Grid {
     Grid { extents, taps }
 }
 
-/// Checks both sides of a grid; gives how its dims are made, and the order of the dims in which the channels come before them.
+/// Checks both tensors. Returns the interpolation of each dim, and the dim order with channels
+/// before the grid.
 fn prepared(
     call: &OperatorCall,
     [x, out]: [Name<CheckedTensor>; 2],

@@ -1,4 +1,4 @@
-//! The row of the operator that joins attention to some keys with attention to others.
+//! Row of the ring attention update, which merges attention over two sets of keys.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -11,7 +11,7 @@ use crate::attention::COPIES;
 use crate::attention::merge::{Share, merge};
 use crate::view::StridedView;
 
-/// What TND takes at most of heads and of their size, and what it divides.
+/// Limits of the TND layout: heads, head size, and its divisor.
 const TND_HEADS: usize = 256;
 const TND_DEPTH: usize = 768;
 const TND_STEP: usize = 64;
@@ -38,12 +38,12 @@ pub(super) const OPERATORS: &[Operator] = &[Operator {
     plan: update,
 }];
 
-/// How results and statistics lie.
+/// Layout of results and statistics.
 #[derive(Clone, Copy, Debug)]
 enum StatisticsLayout {
-    /// `[S, B, H]` and `[B, N, S, 8]`.
+    /// Layout `[S, B, H]`, with statistics `[B, N, S, 8]`.
     Sbh { heads: usize, depth: usize },
-    /// `[T, N, D]` and `[T, N, 8]`.
+    /// Layout `[T, N, D]`, with statistics `[T, N, 8]`.
     Tnd,
 }
 
@@ -81,7 +81,7 @@ impl StatisticsLayout {
         })
     }
 
-    /// As batch, head, position, depth.
+    /// Permutes to batch, head, position, depth.
     fn out(self, view: &StridedView) -> StridedView {
         match self {
             Self::Sbh { heads, depth } => view.split(2, heads, depth).permute(&[1, 2, 0, 3]),
@@ -89,7 +89,7 @@ impl StatisticsLayout {
         }
     }
 
-    /// The same of statistics, with eight copies in the place of the depth.
+    /// Permutes statistics likewise, with eight copies as depth.
     fn statistics(self, view: &StridedView) -> StridedView {
         match self {
             Self::Sbh { .. } => view.clone(),
@@ -126,7 +126,7 @@ fn update(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Refuses ends of sequences that do not ascend from 0 to the number of tokens.
+/// Rejects sequence ends that do not ascend from 0 to the token count.
 fn check_ends(view: &StridedView, count: usize, tokens: usize) -> Result<(), String> {
     let mut ends = vec![0_i64; count];
     view.read(0, &mut ends);

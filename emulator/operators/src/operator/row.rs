@@ -1,7 +1,7 @@
-//! The form of a row: an operator, what its C prototype does not say of its parameters, and its source.
+//! Form of an operator row: parameter rules beyond the C prototype, and documentation.
 //!
-//! Input: rows and prototypes, which are constants. Output: signatures. Invariant: the parameters of a signature are those of the
-//! first-phase function without the trailing workspace size and executor, so arguments and parameters pair up by position.
+//! Input: constant rows and prototypes. Output: signatures. Invariant: parameters of a signature
+//! match the first-phase function without the trailing workspace size and executor.
 
 use std::fmt;
 
@@ -15,33 +15,33 @@ use crate::prototypes::{ArgumentKind, Prototype};
 pub(crate) struct Operator {
     /// Name of the second-phase function.
     pub(crate) name: &'static str,
-    /// The tensors that are modelled, and what else is not as the C prototype alone says (see [`Signature::of`]), in its order.
+    /// Supported tensors, and parameters with rules beyond the C prototype (see [`Signature::of`]),
+    /// in prototype order.
     pub(crate) parameters: &'static [Parameter],
-    /// The remaining rules, in words; enforced by `plan`.
+    /// Remaining rules in words; `plan` enforces them.
     pub(crate) limits: &'static str,
-    /// Documentation the row follows: a path in the operator repositories of CANN, or a page of the API reference.
+    /// Documentation of the row: a path in CANN's operator repositories, or an API reference page.
     pub(crate) source: &'static str,
-    /// Checks the remaining rules and says how to compute.
+    /// Checks the remaining rules and plans the computation.
     pub(crate) plan: fn(&OperatorCall) -> Result<CallPlan, Refusal>,
 }
 
-/// What the C function of an operator takes: its row, or the row in place.
+/// Parameters of an operator's C function, also for its in-place form.
 ///
-/// `aclnnInplaceAdd` is `aclnnAdd` with its first tensor, there called `selfRef`, as the last, `out`, as well.
+/// `aclnnInplaceAdd` is `aclnnAdd` with `selfRef` as both its first tensor and `out`.
 #[derive(Debug)]
 pub struct Signature {
     /// Name of the second-phase function.
     pub(crate) name: &'static str,
     pub(crate) operator: &'static Operator,
-    /// All parameters of the operator that writes elsewhere, in the order of the C prototype.
+    /// Parameters of the out-of-place operator, in prototype order.
     pub(super) row: Vec<Parameter>,
-    /// Whether the first tensor is the output.
     pub(crate) in_place: bool,
 }
 
 impl Signature {
-    /// The function called `name`, of an operator with this prototype. What its row does not name is required as its C type passes it;
-    /// of tensors only NULL is accepted.
+    /// Builds the signature of `name`. Parameters without a rule are required in their C type, but
+    /// unlisted tensors must be NULL.
     pub(super) fn of(name: &'static str, operator: &'static Operator, prototype: &Prototype) -> Self {
         let parameter = |&(argument, kind): &(&str, ArgumentKind)| {
             let said = operator.parameters.iter().find(|parameter| is_same(parameter.name, argument));
@@ -51,7 +51,6 @@ impl Signature {
         Self { name, operator, row, in_place: name != operator.name }
     }
 
-    /// The parameters of the C function.
     pub(crate) fn parameters(&self) -> impl ExactSizeIterator<Item = Parameter> {
         let taken = self.row.len() - usize::from(self.in_place);
         let written = move |(i, parameter): (usize, &Parameter)| match parameter.kind {
@@ -64,7 +63,7 @@ impl Signature {
         self.row[..taken].iter().enumerate().map(written)
     }
 
-    /// How this function spells a parameter of the row.
+    /// Returns the spelling of a row parameter in this function.
     pub(crate) fn spelling<'a>(&self, parameter: &'a str) -> &'a str {
         let ends = [self.row.first(), self.row.last()];
         let is_target = ends.into_iter().flatten().any(|end| end.name == parameter);
@@ -72,7 +71,7 @@ impl Signature {
     }
 }
 
-/// Whether a documented spelling and that of the prototype are one name: `selfRef` and `self_ref` are.
+/// Returns whether a documented and a declared spelling match, like `selfRef` and `self_ref`.
 pub(super) fn is_same(documented: &str, declared: &str) -> bool {
     let letters = declared.bytes().filter(|&letter| letter != b'_');
     letters.map(|letter| letter.to_ascii_lowercase()).eq(documented.bytes().map(|letter| letter.to_ascii_lowercase()))
@@ -84,77 +83,66 @@ impl fmt::Debug for Operator {
     }
 }
 
-/// A parameter of an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameter {
-    /// Spelling of the documentation.
+    /// Documented spelling of the name.
     pub(crate) name: &'static str,
-    /// What may be passed.
     pub(crate) kind: ParameterKind,
 }
 
-/// What may be passed for a parameter.
+/// Accepted values of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ParameterKind {
     Tensor {
         role: TensorRole,
-        /// Whether NULL is legal.
         need: Nullability,
-        /// Accepted element types.
         dtypes: &'static [AclType],
-        /// Fewest and most dims.
+        /// Minimum and maximum rank.
         ranks: (usize, usize),
-        /// Whether strided tensors are accepted.
         layout: Layout,
     },
-    /// A list of tensors, `aclTensorList`.
+    /// List of tensors, `aclTensorList`.
     Tensors {
         role: TensorRole,
-        /// Whether NULL is legal; it counts as an empty list.
+        /// Whether NULL is legal as an empty list.
         need: Nullability,
-        /// Accepted element types.
         dtypes: &'static [AclType],
-        /// Fewest and most dims.
+        /// Minimum and maximum rank.
         ranks: (usize, usize),
-        /// Whether strided tensors are accepted.
         layout: Layout,
     },
-    /// An optional tensor, list or array of a feature the emulator does not model: only NULL and empty lists are accepted.
+    /// Optional tensor, list or array of an unsupported feature: only NULL and empty lists are
+    /// accepted.
     Unmodelled,
     Scalar(Nullability),
-    /// An array of integers, `aclIntArray`.
     Ints(Nullability),
-    /// A list of scalars, `aclScalarList`.
     Scalars,
-    /// An array of truth values, `aclBoolArray`.
     Flags,
-    /// A number, truth value, text or element type passed by value.
+    /// Number, boolean, text or element type by value.
     Attribute,
-    /// A text that may be NULL.
     OptionalText,
 }
 
 /// Whether NULL is legal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nullability {
-    /// NULL is refused with 161001.
+    /// NULL is rejected with status 161001.
     Required,
-    /// NULL means "not given".
+    /// NULL means that the argument is not given.
     Optional,
 }
 
-/// Whether strided tensors are accepted.
+/// Accepted memory layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Strided,
-    /// Row-major without gaps.
     Contiguous,
     /// Any strides, or matrices in `FRACTAL_NZ`.
     Blocked,
 }
 
 impl Layout {
-    /// As the table of operators says it, behind the other properties of a tensor.
+    /// Returns the text for the operator table.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Strided => "",
@@ -186,12 +174,12 @@ const fn tensors(
     Parameter { name: name.text(), kind: ParameterKind::Tensors { role, need, dtypes, ranks, layout } }
 }
 
-/// A required input of `low` to `high` dims, any strides.
+/// Declares a required input of `low` to `high` dims.
 pub(crate) const fn input(name: Name<CheckedTensor>, dtypes: &'static [AclType], low: usize, high: usize) -> Parameter {
     tensor(name, TensorRole::Input, dtypes, low, high)
 }
 
-/// A required output of `low` to `high` dims, any strides.
+/// Declares a required output of `low` to `high` dims.
 pub(crate) const fn output(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -201,7 +189,7 @@ pub(crate) const fn output(
     tensor(name, TensorRole::Output, dtypes, low, high)
 }
 
-/// A required tensor that is read and written.
+/// Declares a required in-place tensor.
 pub(crate) const fn in_place(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -211,7 +199,6 @@ pub(crate) const fn in_place(
     tensor(name, TensorRole::InPlace, dtypes, low, high)
 }
 
-/// A required list of inputs.
 pub(crate) const fn inputs(
     name: Name<[CheckedTensor]>,
     dtypes: &'static [AclType],
@@ -221,7 +208,6 @@ pub(crate) const fn inputs(
     tensors(name, TensorRole::Input, dtypes, low, high)
 }
 
-/// A required list of outputs.
 pub(crate) const fn outputs(
     name: Name<[CheckedTensor]>,
     dtypes: &'static [AclType],
@@ -231,7 +217,6 @@ pub(crate) const fn outputs(
     tensors(name, TensorRole::Output, dtypes, low, high)
 }
 
-/// A required list of tensors that are read and written.
 pub(crate) const fn in_places(
     name: Name<[CheckedTensor]>,
     dtypes: &'static [AclType],
@@ -241,33 +226,31 @@ pub(crate) const fn in_places(
     tensors(name, TensorRole::InPlace, dtypes, low, high)
 }
 
-/// A required scalar.
 pub(crate) const fn scalar(name: Name<Scalar>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Scalar(Nullability::Required) }
 }
 
-/// A required array of integers.
 pub(crate) const fn ints(name: Name<[i64]>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Ints(Nullability::Required) }
 }
 
-/// A parameter that is passed by value.
+/// Declares a parameter passed by value.
 pub(crate) const fn attribute<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Attribute }
 }
 
-/// A text that may be NULL.
+/// Declares a text that may be NULL.
 pub(crate) const fn text(name: Name<str>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::OptionalText }
 }
 
-/// A parameter that must be NULL.
+/// Declares a parameter that must be NULL.
 pub(crate) const fn unmodelled<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Unmodelled }
 }
 
 impl Parameter {
-    /// A parameter of which a prototype says all.
+    /// Declares a parameter from its prototype alone.
     pub(super) fn declared(argument: &str, kind: ArgumentKind) -> Self {
         let kind = match kind {
             ArgumentKind::Tensors => ParameterKind::Unmodelled,
@@ -284,11 +267,11 @@ impl Parameter {
             name += &first.to_ascii_uppercase();
             name += rest;
         }
-        // Signatures are made once and kept.
+        // Signatures are built once and kept.
         Self { name: name.leak(), kind }
     }
 
-    /// The same parameter with NULL as "not given".
+    /// Allows NULL for a missing argument.
     pub(crate) const fn optional(self) -> Self {
         let kind = match self.kind {
             ParameterKind::Tensor { role, dtypes, ranks, layout, .. } => {
@@ -304,12 +287,12 @@ impl Parameter {
         Self { name: self.name, kind }
     }
 
-    /// The same parameter without strided tensors.
+    /// Rejects strided tensors.
     pub(crate) const fn contiguous(self) -> Self {
         self.with(Layout::Contiguous)
     }
 
-    /// The same parameter with matrices in `FRACTAL_NZ` too.
+    /// Also accepts matrices in `FRACTAL_NZ`.
     pub(crate) const fn or_blocked(self) -> Self {
         self.with(Layout::Blocked)
     }

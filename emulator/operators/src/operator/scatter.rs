@@ -1,4 +1,4 @@
-//! Rows that put values to places that indices, positions or masks name, and that take them from there.
+//! Rows that write or read values at indices, positions or masks.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -109,14 +109,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Refuses an output that is not as `self`.
+/// Rejects an output with another shape or type than `self`.
 fn expect_like_self(call: &OperatorCall) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
     call.expect_shape(OUT, &x.dims, "of self")
 }
 
-/// The plan of a scatter of a tensor, or of one value.
+/// Plans a scatter of a tensor, or of one value.
 fn scatter(call: &OperatorCall, source: Option<&CheckedTensor>) -> Result<CallPlan, Refusal> {
     let (x, index) = (call.tensor(SELF)?, call.tensor(INDEX)?);
     expect_like_self(call)?;
@@ -186,18 +186,16 @@ fn put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// What aclnnScatterNd moves.
 const PLACED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::Bool];
-/// What is counted, and what counts and sums of weights are.
+/// Types of counted values, and of counts or weight sums.
 const COUNTED: &[AclType] = &[AclType::I8, AclType::I16, AclType::I32, AclType::I64, AclType::U8];
 const COUNTS: &[AclType] = &[AclType::I32, AclType::I64, AclType::F32, AclType::F64];
-/// What aclnnInplacePut adds to.
 const PUT_ADDABLE: &[AclType] = {
     use AclType::{Bool, F16, F32, F64, I8, I16, I32, I64, U8};
     &[F32, F16, F64, I8, I16, I32, I64, U8, Bool]
 };
 
-/// Refuses a mask that does not broadcast to `selfRef`.
+/// Rejects a mask that does not broadcast to `selfRef`.
 fn expect_mask(call: &OperatorCall) -> Result<(), Refusal> {
     let shape = call.broadcast(SELF_REF, MASK)?;
     call.expect_shape(SELF_REF, &shape, "to which mask must broadcast")
@@ -219,7 +217,7 @@ fn masked_fill(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let (dtype, x, mask, value) = (value.dtype, x.slot, call.tensor(MASK)?.slot, value.slot);
     CallPlan::new(move |views, tiles| {
-        // In the type of the value: it is converted once, where it is stored.
+        // In the type of the value, so that it is converted once.
         with_lane!(dtype, L => {
             let mut one = [L::default()];
             L::load(&views.of(value).collapsed(), 0, &mut one);
@@ -254,7 +252,7 @@ fn index_fill(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// A copy of self with the value at some places along a dim, which the run knows.
+/// Plans a copy of `self` with the value at positions that are read when the call runs.
 fn fill_at(
     call: &OperatorCall,
     dim: usize,
@@ -344,7 +342,7 @@ fn scatter_nd(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (updates, out) = (updates.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let (indices, updates, out) = (views.of(indices), views.of(updates), views.of(out));
-        // Nothing is put where updates are empty, however many indices dims then say there are.
+        // Empty updates store nothing, for any index shape.
         let places = if updates.is_empty() { Vec::new() } else { index::places(indices, &extents)? };
         elementwise::copy(tiles, views.of(data), out);
         index::put_rows::<i64>(out, &places, updates, Update::Replace);

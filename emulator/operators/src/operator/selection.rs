@@ -1,7 +1,7 @@
-//! Rows of the selections by one index tensor a dim, and of the stacks of tensors.
+//! Rows of selection with one index tensor per dim, and of tensor stacks.
 //!
-//! An index outside its dim is found when the operator runs and fails the stream. Of several dims that are indexed the results lie
-//! where the first of them did if they lie side by side, else first of all, as in PyTorch.
+//! An index out of range fails the stream when the operator runs. As in PyTorch, the index dims
+//! replace adjacent indexed dims; otherwise they come first.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -42,15 +42,15 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Which dims of a tensor are indexed by what.
+/// Indexed dims of a tensor.
 struct Indexed {
-    /// The dims, in order, each with the tensor of its indices.
+    /// Indexed dims in order, with their index tensors.
     dims: Vec<(usize, ViewIndex)>,
-    /// The shape to which the indices broadcast.
+    /// Broadcast shape of the indices.
     shape: Vec<usize>,
-    /// The extents of the dims that are not indexed.
+    /// Extents of the other dims.
     rest: Vec<usize>,
-    /// How many of these come before the shape in a result.
+    /// Number of `rest` dims before `shape` in the result.
     before: usize,
 }
 
@@ -83,26 +83,25 @@ impl Indexed {
         Ok(Self { before: if side_by_side { first } else { 0 }, dims, shape, rest })
     }
 
-    /// The shape of what is indexed.
     fn result(&self) -> Vec<usize> {
         [&self.rest[..self.before], &self.shape, &self.rest[self.before..]].concat()
     }
 
-    /// A tensor with its indexed dims first.
+    /// Moves the indexed dims to the front.
     fn indexed_first(&self, view: &StridedView) -> StridedView {
         let dims: Vec<usize> = self.dims.iter().map(|(dim, _)| *dim).collect();
         let rest = (0..view.rank()).filter(|dim| !dims.contains(dim));
         view.permute(&dims.iter().copied().chain(rest).collect::<Vec<_>>())
     }
 
-    /// A tensor of the shape of the result with the dims of the indices first.
+    /// Moves the index dims of a result to the front.
     fn results_first(&self, view: &StridedView) -> StridedView {
         let own = self.before..self.before + self.shape.len();
         let rest = (0..view.rank()).filter(|dim| !own.contains(dim));
         view.permute(&own.clone().chain(rest).collect::<Vec<_>>())
     }
 
-    /// The place of each element of the shape among the indexed dims, row-major.
+    /// Returns the row-major position of each element within the indexed dims.
     fn places(&self, views: &StridedViews<'_>, x: &StridedView) -> Result<Vec<usize>, String> {
         let mut places = vec![0; self.shape.iter().product()];
         for &(dim, slot) in &self.dims {
@@ -119,7 +118,7 @@ impl Indexed {
 fn index(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
-    // Where truth values let nothing in, no index has elements.
+    // Boolean indices that select nothing have no elements.
     if call.tensor(OUT)?.is_empty() && call.tensors(INDICES_LIST)?.iter().any(|index| index.is_empty()) {
         return CallPlan::new(|_, _| Ok(()));
     }
@@ -136,7 +135,7 @@ fn index(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn index_put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, values) = (call.tensor(SELF_REF)?, call.tensor(VALUES)?);
     call.expect_dtype(VALUES, x.dtype, "that of selfRef")?;
-    // Where truth values let nothing in, no index has elements.
+    // Boolean indices that select nothing have no elements.
     if call.tensors(INDICES_LIST)?.iter().all(|index| index.is_empty()) {
         return CallPlan::new(|_, _| Ok(()));
     }

@@ -1,4 +1,4 @@
-//! Rows of the operators that keep the signs of numbers as bits.
+//! Rows that pack and unpack signs as bits.
 
 use super::call::OperatorCall;
 use super::names::*;
@@ -25,7 +25,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// The rows of a result of `all` elements, of which there are as many as the attribute `size` says.
+/// Splits `all` elements into as many rows as the attribute `size`.
 fn in_rows(call: &OperatorCall, all: usize, of: &str) -> Result<[usize; 2], Refusal> {
     let size = call.int(SIZE_INT)?;
     match usize::try_from(size) {

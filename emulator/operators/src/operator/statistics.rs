@@ -1,4 +1,4 @@
-//! Rows of the reductions that look at each row once: whether any or all are true, least values, products, spreads, norms.
+//! Rows of one-pass reductions: any, all, minimum, product, variance, norm.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -115,14 +115,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// What is reduced.
 struct ReducedDims {
     dims: Vec<usize>,
     count: usize,
 }
 
 impl ReducedDims {
-    /// The dims that an array names; the output has the shape that is left.
+    /// Reads the dims from an array and checks the output shape.
     fn named(call: &OperatorCall, names: Name<[i64]>, keep: Name<bool>) -> Result<Self, Refusal> {
         let dims = dims(call, names, call.tensor(SELF)?.rank())?;
         Self::some(call, dims, call.flag(keep)?)
@@ -134,7 +133,7 @@ impl ReducedDims {
         Ok(Self { count: reduced_len(&x.dims, &dims), dims })
     }
 
-    /// All dims, into one element.
+    /// Selects all dims, for a one-element output.
     fn all(call: &OperatorCall) -> Result<Self, Refusal> {
         let (x, out) = (call.tensor(SELF)?, call.tensor(OUT)?);
         if out.len() != 1 {
@@ -144,7 +143,7 @@ impl ReducedDims {
     }
 }
 
-/// The plan of a function of each row, in lane `L`.
+/// Plans a function of each row, in lane `L`.
 fn reduced<L: Lane>(
     call: &OperatorCall,
     over: ReducedDims,
@@ -159,7 +158,6 @@ fn reduced<L: Lane>(
     })
 }
 
-/// How many of a row have to be true.
 #[derive(Clone, Copy, Debug)]
 enum Quantifier {
     Any,
@@ -200,11 +198,11 @@ fn product(call: &OperatorCall, over: ReducedDims) -> Result<CallPlan, Refusal> 
     }))
 }
 
-/// The mean square of how far the values of a row are from their mean.
+/// Returns the variance of a row; `correction` reduces the divisor.
 pub(super) fn variance(row: &[f32], correction: i64) -> f32 {
     let mean = math::sum(row) / row.len() as f32;
     let squares: Vec<f32> = row.iter().map(|value| (value - mean) * (value - mean)).collect();
-    // Nothing over nothing is not a number, as fewer than one degree of freedom are.
+    // Division by zero gives NaN or infinity without degrees of freedom.
     math::sum(&squares) / (row.len() as i64 - correction).max(0) as f32
 }
 
