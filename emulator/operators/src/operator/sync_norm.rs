@@ -1,4 +1,5 @@
-//! Rows of the batch norm whose statistics are those of several cards: what each card adds up, and what it does with the totals.
+//! Rows of batch norm with statistics of several cards: the sums of each card, and the use of the
+//! totals.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -111,7 +112,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// The channels of a tensor, of which there are some.
+/// Returns the channels of a tensor, of which at least one must exist.
 fn rows(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(ViewIndex, ChannelRows), Refusal> {
     let x = call.tensor(name)?;
     call.expect_channels_second(&[name])?;
@@ -121,7 +122,7 @@ fn rows(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(ViewIndex, Ch
     Ok((x.slot, channels(&x.dims)))
 }
 
-/// Writes the number `of` each channel.
+/// Stores one number per channel.
 fn write<T>(out: &StridedView, values: &[T], of: impl Fn(&T) -> f32) {
     f32::store(&out.collapsed(), 0, &values.iter().map(of).collect::<Vec<_>>());
 }
@@ -149,7 +150,8 @@ fn reduce(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Mean, variance and unbiased variance of a channel, of its means, inverse deviations and numbers of values on each card.
+/// Returns mean, variance and unbiased variance of a channel from `[mean, inverse deviation,
+/// count]` per card.
 fn merged(cards: &[[f64; 3]], epsilon: f64) -> [f64; 3] {
     let total: f64 = cards.iter().map(|[.., count]| count).sum();
     let mean = cards.iter().map(|[mean, _, count]| mean * count).sum::<f64>() / total;
@@ -188,8 +190,8 @@ fn gather(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Writes the mean and the inverse deviation of each channel, of its mean, variance and unbiased variance, and moves what is kept of
-/// mean and variance towards them.
+/// Stores mean and inverse deviation of each channel from `[mean, variance, unbiased variance]`,
+/// and updates the running statistics.
 fn tell(
     views: &StridedViews<'_>,
     found: &[[f64; 3]],
@@ -252,7 +254,7 @@ fn elements(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [mean, spread] = [required(call, MEAN, of.all, "")?, required(call, INVSTD, of.all, "")?];
     let out = call.tensor(OUTPUT)?.slot;
     CallPlan::new(move |views, tiles| {
-        // Without elements there need not be the memory of as many channels as are told.
+        // Without elements, memory for that many channels need not exist.
         if views.of(out).is_empty() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Rows of the products whose operands and results attributes turn.
+//! Rows of products with transposition attributes.
 
 use super::argument::CheckedTensor;
 use super::call::{OperatorCall, broadcast};
@@ -10,7 +10,7 @@ use super::{CallPlan, Refusal};
 use crate::matmul;
 use crate::view::StridedView;
 
-/// Extents of a batch, of the columns and of rows that are read: below this.
+/// Exclusive limit of batch, column and row extents.
 const MOST: usize = 65_536;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -46,7 +46,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Rows and columns of a matrix, swapped where its flag is not 0, and whether they are.
+/// Returns rows and columns, swapped if the flag is set, and the flag.
 fn turned(call: &OperatorCall, name: Name<CheckedTensor>, flag: Name<i64>) -> Result<([usize; 2], bool), Refusal> {
     let (dims, is_turned) = (&call.tensor(name)?.dims, call.int(flag)? != 0);
     Ok((if is_turned { [dims[1], dims[0]] } else { [dims[0], dims[1]] }, is_turned))
@@ -79,7 +79,7 @@ fn gemm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     .map(CallPlan::reading_transposed)
 }
 
-/// Whether the dims of an operand are in the second of two orders.
+/// Returns whether the dim order is the second of two.
 fn order(call: &OperatorCall, name: Name<[i64]>, orders: [&[i64]; 2]) -> Result<bool, Refusal> {
     let found = call.ints(name)?;
     let at = orders.iter().position(|order| *order == found);
@@ -138,7 +138,7 @@ fn transposed_batches(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let parts = |view: &StridedView| view.split(0, factor, each);
         let a = if swaps_batch { views.of(x1).permute(&[1, 0, 2]) } else { views.of(x1).clone() };
         let b = if swaps_columns { views.of(x2).exchanged() } else { views.of(x2).clone() };
-        // The product of each matrix lies among those of its part, row by row.
+        // Row by row, the product of each matrix goes into its part.
         let target = if factor == 1 {
             views.of(out).unsqueeze(0).permute(&[0, 2, 1, 3])
         } else {

@@ -1,4 +1,4 @@
-//! Rows of the products of vectors, and of the comparison of whole tensors.
+//! Rows of vector products and whole-tensor comparison.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -79,7 +79,7 @@ fn dot(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Checks that what is added to a product goes with it, and that all are of one type.
+/// Checks addend, types and output of a sum.
 fn expect_sum(call: &OperatorCall, alike: [Name<super::CheckedTensor>; 3], shape: &[usize]) -> Result<(), Refusal> {
     let addend = call.tensor(SELF)?;
     for name in alike {
@@ -156,7 +156,7 @@ fn equal(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Whether so many elements from `start` on are the same; a number that is none is like no other.
+/// Returns whether `len` elements from `start` on are equal; NaN is never equal.
 fn same<L: Lane>(x: &StridedView, y: &StridedView, start: usize, len: usize) -> bool {
     let mut buffers = [[L::default(); BLOCK]; 2];
     L::load(x, start, &mut buffers[0][..len]);

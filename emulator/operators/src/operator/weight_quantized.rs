@@ -1,6 +1,6 @@
-//! Rows of the operators between real numbers and few-bit integers, and of the products of real rows with quantised weights.
+//! Rows of few-bit quantisation, and of products with quantised weights.
 //!
-//! Weights of 4 bits lie eight in an INT32, the first in its lowest bits.
+//! Eight 4-bit weights fill an INT32, the first in its lowest bits.
 
 use super::argument::CheckedTensor;
 use super::call::OperatorCall;
@@ -13,12 +13,10 @@ use crate::elementwise::map3;
 use crate::view::StridedView;
 use crate::weight_quantize::{self, Dequantised};
 
-/// Weights of 8 bits, or eight of 4 in one number.
 const WEIGHTS: &[AclType] = &[I8, I32];
-/// What quantised numbers are stored in.
 const STORED: &[AclType] = &[I8, U8, I32];
 const BIASES: &[AclType] = &[F16, F32, BF16];
-/// Integers of 4 bits in one of 32.
+/// Number of 4-bit integers per INT32.
 const PER_WORD: usize = 8;
 
 const PRODUCT_LIMITS: &str = "x [m, k]; weight [k, n], of INT32 [k, n / 8] or, with its dims swapped, [k / 8, n]; antiquantScale and \
@@ -116,7 +114,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Refuses what does not go with each column of `n`, or each of `groups` of its elements; gives it as `[groups, n]`.
+/// Rejects a shape that does not match `n` columns, or `[groups, n]`.
 fn per_column(call: &OperatorCall, name: Name<CheckedTensor>, n: usize, groups: usize) -> Result<(), Refusal> {
     let found = &call.tensor(name)?.dims;
     let goes = match found[..] {
@@ -195,7 +193,7 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     .map(CallPlan::reading_transposed)
 }
 
-/// A bias as one line.
+/// Broadcasts a bias to one line.
 fn spread_bias(bias: &StridedView, n: usize) -> StridedView {
     bias.collapsed().broadcast_to(&[n])
 }
@@ -211,7 +209,7 @@ fn pack(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     CallPlan::new(move |views, _| weight_quantize::pack(views.of(weight), views.of(out)))
 }
 
-/// A parameter of one element, or one for each place of `axis`, against `dims`.
+/// Checks a parameter of one element, or one per position of `axis`.
 fn along(call: &OperatorCall, name: Name<CheckedTensor>, dims: &[usize], axis: usize) -> Result<(), Refusal> {
     let (found, extent) = (call.tensor(name)?, dims[axis]);
     if found.len() == 1 || (found.len() == extent && found.dims.iter().filter(|&&dim| dim > 1).count() <= 1) {
@@ -220,7 +218,7 @@ fn along(call: &OperatorCall, name: Name<CheckedTensor>, dims: &[usize], axis: u
     Err(call.refuse(name, format!("expected 1 or {extent} elements in one dim, found {:?}", found.dims)))
 }
 
-/// Such a parameter as it meets a tensor of these dims.
+/// Broadcasts such a parameter to `dims`.
 fn spread_along(view: &StridedView, dims: &[usize], axis: usize) -> StridedView {
     let mut line = view.collapsed();
     for _ in axis + 1..dims.len() {
@@ -249,7 +247,7 @@ fn quantize_plan(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     CallPlan::new(move |views, tiles| {
         let scale = spread_along(views.of(scale), &dims, axis);
         let zero = zero.map(|slot| spread_along(views.of(slot), &dims, axis));
-        // Without zero points their place is taken by the scales, which are not looked at.
+        // Without zero points, the scales are passed in their place and ignored.
         let shift = zero.as_ref().unwrap_or(&scale);
         map3::<f64>(tiles, [views.of(x), &scale, shift], views.of(out), |x, scale, shift| {
             for ((x, scale), shift) in x.iter_mut().zip(scale).zip(shift) {

@@ -1,6 +1,6 @@
-//! What a checked call has to do, for those who ask what it costs.
+//! Work of a checked call for the cost model.
 //!
-//! Input: a call and its plan. Output: [`Work`]: the tensors as the cost model takes them. Does not: know a card, or what anything costs.
+//! Input: a call and its plan. Output: [`Work`]. Not here: devices and costs.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::attention::COMPRESSED;
 use super::plan::{Attended, CallPlan, JoinedExchange, Sequence, ViewIndex};
 use crate::dtype::AclType;
 
-/// What the checked call of an operator has to do, as the cost model of `ascend_tp_machine` takes it.
+/// Returns the work of a checked call for the cost model of `ascend_tp_machine`.
 #[must_use]
 pub fn work(operator: &'static str, call: &OperatorCall, plan: &CallPlan) -> Work {
     let operands = operands(call, plan);
@@ -23,8 +23,8 @@ pub fn work(operator: &'static str, call: &OperatorCall, plan: &CallPlan) -> Wor
     }
 }
 
-/// Attention as a call for the sequences of each length, with its tensors as the cost model reads them:
-/// `[sequences, positions, heads, elements of a head]`. What is shared the first of them touches.
+/// Splits attention into one launch per sequence length, with tensors `[sequences, positions,
+/// heads, head size]`. The first launch touches the shared tensors.
 fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Attended) -> Vec<Launch> {
     let ([heads, key_heads], [depth, value_depth]) = (attended.heads, attended.depths);
     let mut counts = BTreeMap::new();
@@ -57,7 +57,7 @@ fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Atte
     launches
 }
 
-/// The tensors of a checked call as the cost model takes them.
+/// Returns the tensors of a call as cost model operands.
 fn operands(call: &OperatorCall, plan: &CallPlan) -> Vec<LaunchOperand> {
     let mut operands: Vec<LaunchOperand> = call.slots().map(|placed| operand(placed.tensor)).collect();
     if let Some(joined) = &plan.joined {
@@ -71,7 +71,8 @@ fn operands(call: &OperatorCall, plan: &CallPlan) -> Vec<LaunchOperand> {
     operands
 }
 
-/// Makes the operands of a call that joins a product with an exchange those of the product; what packs tokens touches them all.
+/// Replaces the operands of a fused exchange by those of its product. Token packing touches all
+/// operands.
 fn of_product(operands: &mut Vec<LaunchOperand>, exchange: JoinedExchange) {
     match exchange {
         JoinedExchange::AllReduce(_) => {}

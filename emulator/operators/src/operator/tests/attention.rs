@@ -1,12 +1,12 @@
-//! The fused attention operators.
+//! Tests of the fused attention operators.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// What scores are multiplied by.
+/// Factor of the scores.
 const SCALE: f64 = 0.3;
 
-/// What a test varies; the rest follows.
+/// Varied arguments of a test.
 #[derive(Clone)]
 struct Case {
     dtype: AclType,
@@ -24,7 +24,7 @@ struct Case {
     before: i64,
     after: i64,
     sums: bool,
-    /// Keys and values as one tensor per batch.
+    /// Whether keys and values are one tensor per batch.
     listed: bool,
 }
 
@@ -58,7 +58,6 @@ impl Case {
         }
     }
 
-    /// Place of an element in memory.
     fn place(&self, order: &str, heads: usize, len: usize, (b, n, s, d): (usize, usize, usize, usize)) -> usize {
         match order {
             "BNSD" => ((b * heads + n) * len + s) * self.depth + d,
@@ -66,7 +65,7 @@ impl Case {
         }
     }
 
-    /// Plays both versions of the operator; gives the output and what the definition says of it.
+    /// Runs both versions of the operator; returns output and reference.
     fn run(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
         let orders = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
         let values = |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>();
@@ -74,7 +73,7 @@ impl Case {
         let k = values(self.batch * self.kv_heads * self.keys * self.depth, 2);
         let v = values(self.batch * self.kv_heads * self.keys * self.depth, 3);
         let (out, sums) = self.play("aclnnFusedInferAttentionScoreV2", 0, orders, [&q, &k, &v])?;
-        // The third version has parameters more, none of them given.
+        // The third version has additional parameters, all absent.
         let (third, _) = self.play("aclnnFusedInferAttentionScoreV3", 3, orders, [&q, &k, &v])?;
         assert_eq!(out.values(), third.values());
 
@@ -85,7 +84,7 @@ impl Case {
         Ok([out.values(), wanted])
     }
 
-    /// Plays an operator that has so many tensors more than the second version; gives its outputs.
+    /// Runs an operator with `more` additional tensors; returns output and sums.
     fn play<'a>(
         &'a self,
         name: &str,
@@ -139,7 +138,7 @@ impl Case {
         Ok((out, sums))
     }
 
-    /// What the definition gives: the output, and the logarithms of the sums.
+    /// Computes the reference output and log-sum-exps.
     fn defined(
         &self,
         (input, output): (&str, &str),
@@ -192,7 +191,7 @@ fn mask(dims: &[usize], hidden: impl Fn(usize) -> bool) -> Data {
     Data::new(AclType::Bool, dims, &values)
 }
 
-/// The compressed mask the sparse modes 2 to 4 want.
+/// Returns the compressed mask of the sparse modes 2 to 4.
 pub(super) fn triangle() -> Data {
     mask(&[2048, 2048], |i| i % 2048 > i / 2048)
 }
@@ -331,12 +330,11 @@ fn fused_refusals() {
     with(&|case| (case.heads, case.kv_heads) = (128, 1), "at least a 64th");
 }
 
-/// So many absent tensors.
 fn none<'a>(count: usize) -> impl Iterator<Item = Arg<'a>> {
     (0..count).map(|_| Arg::Null)
 }
 
-/// Prefill and decode operators against the fused one.
+/// Compares prefill and decode operators with the fused operator.
 #[test]
 fn prompt_and_incremental_agree_with_the_fused_operator() {
     let case = Case::new(AclType::F16, "BSND", 1, 9);

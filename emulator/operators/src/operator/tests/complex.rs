@@ -1,22 +1,22 @@
-//! Complex numbers against their definition: made of parts and of angles, copied and taken apart, however they lie.
+//! Tests of complex numbers: construction, copies and splitting, in all layouts.
 
 use super::*;
 
-/// Complex numbers of the parts in the last dim of `parts`, which has two.
+/// Builds complex numbers from parts in the last dim.
 fn complex(parts: Data) -> Data {
     let last = parts.dims.len() - 1;
     let strides = parts.strides[..last].iter().map(|stride| stride / 2).collect();
     Data { dtype: AclType::C64, dims: parts.dims[..last].to_vec(), strides, ..parts }
 }
 
-/// The parts of complex numbers, of one after the other.
+/// Returns the parts in sequence.
 fn parts(numbers: &Data) -> Vec<f64> {
     let strides = numbers.strides.iter().map(|stride| stride * 2).chain([1]).collect();
     let dims = [&numbers.dims[..], &[2]].concat();
     Data { dtype: AclType::F32, dims, strides, offset: 2 * numbers.offset, ..numbers.clone() }.values()
 }
 
-/// Room for complex numbers, contiguous or with the dims in reverse order and one number in.
+/// Allocates complex numbers, contiguous or in reversed dim order with an offset.
 fn room(dims: &[usize], is_strided: bool) -> Data {
     let plain = complex(Data::blank(AclType::F32, &[dims, &[2]].concat()));
     if !is_strided {

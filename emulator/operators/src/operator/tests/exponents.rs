@@ -1,8 +1,8 @@
-//! Numbers packed by their exponents' byte come back bit for bit; counts and mantissas are those of their bytes.
+//! Tests of the exponent byte packing: exact round trip, counts and mantissas.
 
 use super::*;
 
-/// Values of many exponents and both signs, those that are no numbers too.
+/// Returns values of many exponents and both signs, including infinity.
 fn spread(n: usize, seed: u64) -> Vec<f64> {
     let value = |at: u64| {
         let bits = (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed.wrapping_mul(0xD134_2543_DE82_EF95));
@@ -15,7 +15,7 @@ fn spread(n: usize, seed: u64) -> Vec<f64> {
     (0..n as u64).map(value).collect()
 }
 
-/// The first so many bytes of a contiguous tensor.
+/// Returns the first `count` bytes of a contiguous tensor.
 fn bytes(data: &Data, count: usize) -> Vec<u8> {
     data.memory.iter().flat_map(|word| word.to_le_bytes()).take(count).collect()
 }
@@ -69,7 +69,7 @@ fn what_is_packed_comes_back() {
     }
 }
 
-/// What lies where counts go.
+/// Initial values of the counts.
 fn counted_before() -> Vec<f64> {
     (0..256).map(f64::from).collect()
 }

@@ -1,9 +1,9 @@
-//! The attention operators of training, forward and backward, against plain loops.
+//! Tests of training attention, forward and backward, against plain loops.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// What a test varies; the rest follows.
+/// Varied arguments of a test.
 #[derive(Clone)]
 struct Case {
     dtype: AclType,
@@ -18,17 +18,16 @@ struct Case {
     sparse_mode: i64,
     before: i64,
     after: i64,
-    /// Whether each tensor is a view with strides.
     strided: bool,
 }
 
-/// Everything a call takes or gives, in the order of memory.
+/// All inputs and outputs of a call, in memory order.
 struct Values {
     query: Vec<f64>,
     key: Vec<f64>,
     value: Vec<f64>,
     out: Vec<f64>,
-    /// One of each row, in the order of batches and heads.
+    /// One maximum per row, ordered by batch and head.
     max: Vec<f64>,
     sum: Vec<f64>,
     out_grad: Vec<f64>,
@@ -51,7 +50,6 @@ impl Case {
         }
     }
 
-    /// Place of an element in memory.
     fn place(&self, heads: usize, len: usize, (b, n, s, d): (usize, usize, usize, usize)) -> usize {
         match self.layout {
             "BNSD" => ((b * heads + n) * len + s) * self.depth + d,
@@ -61,7 +59,7 @@ impl Case {
 
     const SCALE: f64 = 0.3;
 
-    /// What plain loops make of it.
+    /// Computes the reference values.
     fn expected(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Values {
         let held = |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>();
         let (many, few) = (self.batch * self.heads * self.rows, self.batch * self.kv_heads * self.keys);
@@ -88,7 +86,7 @@ impl Case {
                     for (share, &j) in shares.iter().zip(&seen) {
                         depth.clone().for_each(|d| out[row(d)] += share * value[at(j, d)]);
                     }
-                    // The way back has the result as it was stored.
+                    // The backward pass receives the output as stored.
                     let held = |d: usize| rounded(out[row(d)], self.dtype);
                     let whole: f64 = depth.clone().map(|d| held(d) * out_grad[row(d)]).sum();
                     for (share, &j) in shares.iter().zip(&seen) {
@@ -119,7 +117,7 @@ impl Case {
         ]
     }
 
-    /// Plays both directions, the second on what plain loops made of the first; gives what they gave.
+    /// Runs both directions, the second on reference values of the first.
     fn run(&self, wanted: &Values) -> Result<Values, String> {
         let laid = |data: Data| if self.strided { data.strided() } else { data };
         let data = |heads, len, values: &[f64]| laid(Data::new(self.dtype, &self.dims(heads, len), values));

@@ -1,11 +1,11 @@
-//! Which types lists and their factors have together, and what of it is noted. What the functions compute is in `foreach.jsonl`.
+//! Tests of list and factor types, and of notes. `foreach.jsonl` tests the results.
 
 use super::*;
 use crate::dtype::AclType::{self, BF16, F16, F32, F64, I8, I16, I32, I64, U8};
 
 const ALL: [AclType; 9] = [F32, F16, BF16, F64, I8, I16, I32, I64, U8];
 
-/// A call with two tensors a list, of `lists` lists, whose factor, where there is one, is before or behind them.
+/// Prepares a call with `lists` lists of two tensors, and a factor before or after them.
 fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> Result<Vec<String>, String> {
     let mut tensors: Vec<Vec<Data>> =
         (0..=lists).map(|_| vec![Data::new(listed, &[2], &[3.0, 4.0]), Data::new(listed, &[], &[5.0])]).collect();
@@ -15,7 +15,7 @@ fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> R
     prepared(&format!("aclnnForeach{name}"), arguments).map(|(_, plan, _)| plan.notes)
 }
 
-/// Those of all types for which a call is taken.
+/// Returns the types that a call accepts.
 fn taken(call: impl Fn(AclType) -> Result<Vec<String>, String>) -> Vec<AclType> {
     ALL.into_iter().filter(|&dtype| call(dtype).is_ok()).collect()
 }
@@ -53,8 +53,8 @@ fn a_scalar_that_the_first_phase_converts_has_a_type_of_its_kind() {
     assert_eq!(message, "aclnnForeachMulScalarV2: scalar: expected FLOAT, DOUBLE with tensors of FLOAT, found INT64");
 }
 
-/// 0.1 is 0.0999755859375 as a 16-bit float, so that three times it lies between two of them, of which the even one is taken; three
-/// times the 32-bit float would be nearer to the other.
+/// As a 16-bit float, 0.1 is 0.0999755859375. Three times this is a tie, which rounds to even.
+/// Three times the 32-bit float rounds to the other neighbour.
 #[test]
 fn a_scalar_is_rounded_to_16_bits_before_the_kernel_sees_it() {
     let product = |name: &str, factor: Arg<'_>| {
@@ -75,7 +75,7 @@ fn a_scalar_that_is_passed_on_has_the_type_of_a_kernel_and_a_double_is_noted() {
         assert_eq!((list(listed), power(listed)), (vec![F32, F64], vec![F32, F64]));
     }
     assert_eq!((list(I32), power(I32)), (vec![I64], vec![I64]));
-    // The first of a list says what the others become.
+    // The first scalar determines the type of the list.
     assert!(call("MulScalarList", 1, F32, each([F64, I64])).is_ok());
     assert!(call("MulScalarList", 1, F32, each([I64, F64])).is_err());
 

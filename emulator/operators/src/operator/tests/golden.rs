@@ -1,18 +1,17 @@
-//! Operators against PyTorch: each line of `unit/golden/*.jsonl` is a call with its arguments and what comes out.
+//! Tests against PyTorch: each line of `unit/golden/*.jsonl` is a call with arguments and results.
 //!
-//! The files are made by the scripts beside them. Each call runs with its tensors contiguous and strided, and once more in place
-//! where the operator has that form and the first operand the type and shape of the output.
+//! Scripts in the same folder generate the files. Each call runs contiguous, strided, and in place
+//! if supported.
 
 use serde_json::Value;
 
 use super::*;
 use crate::operator::row::Layout;
 
-/// A call that one line describes.
 struct Case {
     name: String,
     arguments: Vec<Value>,
-    /// Whether its operator looks at strides itself, and takes few.
+    /// Whether the operator itself restricts strides.
     is_contiguous: bool,
 }
 
@@ -35,7 +34,7 @@ fn dtype_of(value: &Value) -> AclType {
     AclType::ALL.into_iter().find(|dtype| dtype.name() == name).unwrap()
 }
 
-/// A number; those that JSON has not are texts.
+/// Parses a number; NaN and infinities are strings in JSON.
 fn number(value: &Value) -> f64 {
     match value {
         Value::String(text) => text.parse().unwrap(),
@@ -51,8 +50,8 @@ fn whole_numbers(value: &Value) -> Vec<i64> {
     value.as_array().unwrap().iter().map(|value| value.as_i64().unwrap()).collect()
 }
 
-/// The tensors of an argument: of `in` and `ins` with their values, of `out` and `outs` with what is not to be seen again, of
-/// `ref` and `refs` with the values before.
+/// Returns the tensors of an argument: `in` and `ins` with values, `out` and `outs` blank, `ref`
+/// and `refs` with initial values.
 fn tensors(argument: &Value) -> Vec<Data> {
     let read = |value: &Value, values: &str| {
         let dims: Vec<usize> = whole_numbers(&value["dims"]).iter().map(|&dim| dim as usize).collect();
@@ -62,7 +61,7 @@ fn tensors(argument: &Value) -> Vec<Data> {
         } else {
             Data::new(dtype, &dims, &numbers(&value[values]))
         };
-        // As frameworks describe tensors of so many dims: NCL, NCHW, NCDHW, else ND.
+        // Default format by rank, as in frameworks: NCL, NCHW, NCDHW, else ND.
         let usual =
             [(3, 47), (4, 0), (5, 30)].iter().find(|(rank, _)| *rank == dims.len()).map_or(2, |(_, code)| *code);
         let format = value.get("format").and_then(Value::as_i64).map_or(usual, |code| code as i32);
@@ -80,7 +79,7 @@ fn tensors(argument: &Value) -> Vec<Data> {
     }
 }
 
-/// What is to be in the tensors of an argument that is written.
+/// Returns the expected values of written tensors.
 fn expected(argument: &Value) -> Vec<Vec<f64>> {
     let wanted =
         ["out", "ref"].iter().find_map(|field| argument.get(field)).map(|value| vec![numbers(&value["values"])]);
@@ -94,7 +93,6 @@ fn scalar_of(value: &Value) -> Scalar {
     if dtype.is_float() { Scalar::Float(number(value), dtype) } else { Scalar::Int(value.as_i64().unwrap(), dtype) }
 }
 
-/// An argument that is no tensor.
 fn plain(argument: &Value) -> Arg<'static> {
     let field = |name: &str| argument.get(name);
     if field("scalar").is_some() {
@@ -135,7 +133,7 @@ fn plain(argument: &Value) -> Arg<'static> {
     panic!("no argument: {argument}")
 }
 
-/// Runs a call with these tensors, argument by argument; gives the shapes it decided.
+/// Runs a call and returns its data-dependent shapes.
 fn run_case(name: &str, arguments: &[Value], given: &mut [Vec<Data>]) -> Result<Vec<(usize, Vec<usize>)>, String> {
     let mut list = Vec::new();
     for (argument, data) in arguments.iter().zip(given) {
@@ -149,7 +147,8 @@ fn run_case(name: &str, arguments: &[Value], given: &mut [Vec<Data>]) -> Result<
     run_deciding(name, list)
 }
 
-/// Of results whose shape the run decides, `becomes` is that shape, and only what it holds is looked at.
+/// Compares the results. For data-dependent shapes, `becomes` is the expected shape, and only
+/// elements within it are compared.
 fn check_results(what: &str, arguments: &[Value], given: &[Vec<Data>], decided: &[(usize, Vec<usize>)]) {
     let mut slots = 0..;
     let mut waiting = decided.to_vec();
@@ -200,7 +199,7 @@ fn check_file(file: &str) {
     }
 }
 
-/// The same call in place, if there is such a form and the first operand can hold what comes out.
+/// Runs the call in place, if the form exists and the first operand can hold the result.
 fn check_in_place(file: &str, line: usize, case: &Case) {
     let name = case.name.replacen("aclnn", INPLACE, 1);
     let (Some(signature), [first, middle @ .., last]) = (find(&name), &case.arguments[..]) else { return };

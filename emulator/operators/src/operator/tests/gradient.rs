@@ -1,14 +1,13 @@
-//! Gradients of activations, norms, the softmax and lookups, against plain loops.
+//! Tests of activation, norm, softmax and lookup gradients against plain loops.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// The tensor, strided if asked.
 fn laid(data: Data, strided: bool) -> Data {
     if strided { data.strided() } else { data }
 }
 
-/// Values as an element type holds them.
+/// Rounds values to an element type.
 fn held(values: Vec<f64>, dtype: AclType) -> Vec<f64> {
     values.into_iter().map(|value| rounded(value, dtype)).collect()
 }

@@ -1,10 +1,10 @@
-//! Calls at the edge of what is legal: dims that no memory holds are refused before any is taken for them, legal calls pass, and
-//! results that a narrower or wider type would spoil are right.
+//! Tests of extreme calls: huge dims fail without allocation, legal edge cases pass, and results
+//! survive type limits.
 
 use super::*;
 use crate::dtype::AclType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16};
 
-/// A tensor of which only the description exists.
+/// Describes a tensor without memory.
 fn told(dtype: AclType, dims: &[i64]) -> Arg<'static> {
     told_as(dtype, dims, 2)
 }
@@ -23,7 +23,7 @@ const HUGE: i64 = 1 << 40;
 
 type Call = (&'static str, Vec<Arg<'static>>, &'static str);
 
-/// Asserts that each call is refused with a text, or accepted where that is empty.
+/// Asserts that each call is rejected with a text, or accepted if the text is empty.
 #[track_caller]
 fn decided(calls: Vec<Call>) {
     for (i, (name, arguments, text)) in calls.into_iter().enumerate() {
@@ -82,7 +82,7 @@ fn planning_takes_no_memory_for_what_dims_say() {
     ]);
 }
 
-/// The arguments of a convolution of `[1, 2, 5, 5]` or one dim more or less.
+/// Returns the arguments of a convolution.
 fn convolution(x: &[i64], weight: &[i64], arrays: [&'static [i64]; 3], groups: i64, out: &[i64]) -> Vec<Arg<'static>> {
     let [stride, padding, dilation] = arrays.map(Arg::Ints);
     let more = Arg::Ints(&[0, 0, 0][..x.len() - 2]);
@@ -133,7 +133,7 @@ fn convolutions_take_what_their_page_allows() {
 
 #[test]
 fn kernels_without_elements_take_no_memory() {
-    // Windows of 2^40 elements of no channel, and a norm of 2^40 channels of no sample.
+    // Windows of 2^40 elements without channels, and a norm of 2^40 channels without samples.
     let mut x = Data::blank(F32, &[1, 0, 1, 1]);
     let mut out = Data::blank(F32, &[1, 0, 4]);
     let (kernel, padding, one) = (Arg::Ints(&[1 << 20; 2]), Arg::Ints(&[1 << 19; 2]), || Arg::Ints(&[1, 1]));
@@ -147,7 +147,7 @@ fn kernels_without_elements_take_no_memory() {
     call.extend([Arg::F(1e-5), Arg::T(&mut out), Arg::T(&mut mean), Arg::T(&mut rstd)]);
     run("aclnnGroupNorm", call).unwrap();
 
-    // Weights of no output: the bias of a transposed convolution alone.
+    // Weights without outputs: only the bias of a transposed convolution remains.
     let mut x = Data::blank(F32, &[1, 0, 1, 1]);
     let mut weight = Data::blank(F32, &[0, 1, 255, 255]);
     let (mut bias, mut out) = (Data::new(F32, &[1], &[2.0]), Data::blank(F32, &[1, 1, 255, 255]));
@@ -236,7 +236,7 @@ fn a_pool_with_a_mask_gives_its_gradient_where_the_greatest_were() {
     }
 }
 
-/// Runs an operator of two tensors of some types, scalars and an output.
+/// Runs an operator of two one-element tensors and scalars.
 fn binary(name: &str, operands: [(AclType, f64); 2], scalars: Vec<Arg<'_>>, out: AclType) -> f64 {
     let [mut a, mut b] = operands.map(|(dtype, value)| Data::new(dtype, &[1], &[value]));
     let mut result = Data::blank(out, &[1]);
@@ -401,7 +401,7 @@ fn tensors_without_elements_take_neither_memory_nor_time() {
         ),
         ("aclnnIndex", vec![empty(&[2, 3]), Arg::Tolds(vec![told(I64, &[5])]), empty(&[0])], "out: expected shape"),
     ]);
-    // As many matrices as nobody could walk through.
+    // Too many matrices to iterate over.
     let none = |columns| Data::new(F32, &[1 << 40, 0, columns], &[]);
     let (mut x, mut a, mut solution, mut factor) = (none(3), none(0), none(3), none(0));
     let [upper, transposed, unit] = [true, false, false].map(Arg::B);
@@ -475,7 +475,7 @@ fn gradients_of_norms_pools_and_sequences_take_what_their_host_code_takes() {
 
 #[test]
 fn norms_over_cards_take_no_memory_for_channels_without_elements() {
-    // The vectors repeat one element each.
+    // Stride 0 repeats one element.
     let vector = || {
         let Arg::Told(desc) = told(F32, &[HUGE]) else { panic!("told") };
         Arg::Told(TensorDesc { strides: vec![0], storage: vec![1], ..desc })
@@ -502,7 +502,7 @@ fn norms_over_cards_take_no_memory_for_channels_without_elements() {
     }
 }
 
-/// What a page and the host code both forbid.
+/// Rules that both documentation and host code enforce.
 #[test]
 fn what_pages_and_host_code_forbid_is_refused() {
     use AclType::{BF16, Bool, F16, F32, F64, I32, I64, U16};

@@ -1,9 +1,8 @@
-//! The cross-entropy and its gradient, against plain loops.
+//! Tests of cross-entropy and its gradient against plain loops.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// A call of the loss and what it gave.
 struct Case {
     dtype: AclType,
     classes: usize,
@@ -23,13 +22,12 @@ impl Case {
         (0..self.classes).map(|class| if self.weighted { 0.5 + class as f64 / 4.0 } else { 1.0 }).collect()
     }
 
-    /// The class and the weight of a row that counts.
+    /// Returns class and weight of a row, unless it is ignored.
     fn label(&self, row: usize) -> Option<(usize, f64)> {
         let label = self.labels[row];
         (label as i64 != self.ignored).then(|| (label as usize, self.weights()[label as usize]))
     }
 
-    /// What a sum over rows is divided by.
     fn divisor(&self) -> f64 {
         let total = (0..self.labels.len()).filter_map(|row| self.label(row)).map(|(_, weight)| weight).sum();
         if self.reduction == "mean" { total } else { 1.0 }
@@ -43,7 +41,7 @@ impl Case {
         if self.reduction == "none" { self.labels.len() } else { 1 }
     }
 
-    /// The logarithms of the probabilities as plain loops have them.
+    /// Computes the reference log probabilities.
     fn log_probabilities(&self) -> Vec<f64> {
         let scores = self.scores();
         let rows = scores.chunks(self.classes);
@@ -143,7 +141,7 @@ fn losses_and_their_gradients_over_types_reductions_and_layouts() {
         .check();
 }
 
-/// Plays the loss with changes.
+/// Runs the loss with varied arguments.
 fn forward(label: f64, reduction: &str, smoothing: f64, extra: bool, weights: usize) -> Result<(), String> {
     let data = |dims: &[usize]| Data::new(AclType::F32, dims, &vec![7.0; dims.iter().product()]);
     let (mut scores, mut weight) = (data(&[2, 3]), data(&[weights]));

@@ -1,5 +1,5 @@
-//! The operators against their definitions: every family over element types, strided views, broadcasts and empty tensors,
-//! and every refusal. The harness plays the first and the second phase without the C ABI.
+//! Tests of all operator families against their definitions, over types, strides, broadcasts and
+//! empty tensors, and of all errors. The harness runs both phases without the C ABI.
 
 mod attention;
 mod complex;
@@ -33,7 +33,7 @@ use crate::raw::tests::span_of;
 use crate::view::StridedView;
 use crate::view::contiguous_strides;
 
-/// A tensor in host memory that stands for device memory.
+/// A tensor in host memory that replaces device memory.
 #[derive(Clone, Debug)]
 pub(super) struct Data {
     memory: Vec<u64>,
@@ -45,21 +45,21 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// A contiguous tensor.
+    /// Creates a contiguous tensor.
     pub(super) fn new(dtype: AclType, dims: &[usize], values: &[f64]) -> Self {
         let mut data = Self::blank(dtype, dims);
         data.write(values);
         data
     }
 
-    /// A contiguous tensor of a bit pattern that no test expects.
+    /// Creates a contiguous tensor of an unexpected bit pattern.
     pub(super) fn blank(dtype: AclType, dims: &[usize]) -> Self {
         let len: usize = dims.iter().product();
         let memory = vec![0x5555_5555_5555_5555; (len * dtype.size()).div_ceil(8).max(1)];
         Self { memory, dtype, dims: dims.to_vec(), strides: contiguous_strides(dims), offset: 0, format: 2 }
     }
 
-    /// The same elements stored with the dims in reverse order, one element apart and one element in.
+    /// Stores the elements in reversed dim order, two elements apart, with an offset of one.
     pub(super) fn strided(self) -> Self {
         let values = self.values();
         let mut strides = vec![0isize; self.dims.len()];
@@ -85,7 +85,6 @@ impl Data {
         f64::store(&view, 0, values);
     }
 
-    /// All elements, row-major.
     pub(super) fn values(&self) -> Vec<f64> {
         let mut copy = self.clone();
         let view = copy.view_mut();
@@ -112,30 +111,21 @@ fn code_of(dtype: AclType) -> i32 {
     (0..64).find(|&code| AclType::from_acl(code) == Some(dtype)).unwrap()
 }
 
-/// An argument of a test call.
 pub(super) enum Arg<'a> {
-    /// A tensor that the call reads or writes.
     T(&'a mut Data),
-    /// A list of tensors.
     List(Vec<&'a mut Data>),
-    /// A tensor, or a list, of which there is a description alone: a call that is prepared, not run.
+    /// Description without memory, for calls that are only prepared.
     Told(TensorDesc),
     Tolds(Vec<Self>),
-    /// NULL for a tensor.
     Null,
-    /// No list of tensors, no scalar, no array, no text.
     NoList,
     NoScalar,
     NoInts,
     NoText,
     S(Scalar),
-    /// An array of integers.
     Ints(&'a [i64]),
-    /// A list of scalars.
     Scalars(Vec<Scalar>),
-    /// An array of truth values.
     Flags(Vec<bool>),
-    /// What is passed by value.
     I(i64),
     F(f64),
     B(bool),
@@ -143,22 +133,20 @@ pub(super) enum Arg<'a> {
     D(AclType),
 }
 
-/// An integer scalar.
 pub(super) fn whole(value: i64) -> Arg<'static> {
     Arg::S(Scalar::Int(value, AclType::I64))
 }
 
-/// A floating point scalar.
 pub(super) fn real(value: f64) -> Arg<'static> {
     Arg::S(Scalar::Float(value, AclType::F32))
 }
 
-/// Plays both phases. A refusal gives its message, as does a failure at run time.
+/// Runs both phases. Returns the message of an error in either phase.
 pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
     run_deciding(name, arguments).map(|_| ())
 }
 
-/// As [`run`]; gives the shapes that the run decided, each with the place of its tensor among those of the call.
+/// Works like [`run`], and returns data-dependent shapes with their tensor index.
 pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(usize, Vec<usize>)>, String> {
     let (_, plan, views) = prepared(name, arguments)?;
     let decided = Decided::default();
@@ -166,7 +154,7 @@ pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(u
     Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
 }
 
-/// Plays the first phase.
+/// Runs the first phase.
 pub(super) fn prepared(
     name: &str,
     arguments: Vec<Arg<'_>>,
@@ -208,7 +196,7 @@ pub(super) fn prepared(
     Ok((call, plan, views))
 }
 
-/// Asserts that a call is refused with a message that holds every part.
+/// Asserts that a call fails with a message that contains every part.
 #[track_caller]
 pub(super) fn refused(name: &str, arguments: Vec<Arg<'_>>, parts: &[&str]) {
     let message = run(name, arguments).expect_err("must be refused");
@@ -217,7 +205,7 @@ pub(super) fn refused(name: &str, arguments: Vec<Arg<'_>>, parts: &[&str]) {
     }
 }
 
-/// A value as an element type holds it.
+/// Rounds a value to an element type.
 pub(super) fn rounded(value: f64, dtype: AclType) -> f64 {
     let mut one = Data::new(dtype, &[1], &[value]);
     let view = one.view_mut();
@@ -226,12 +214,12 @@ pub(super) fn rounded(value: f64, dtype: AclType) -> f64 {
     back[0]
 }
 
-/// Varied values around zero with a fraction of an eighth: exact in every floating point type.
+/// Returns multiples of a quarter around zero, exact in every float type.
 pub(super) fn varied(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| ((i * 37 + seed * 101) % 23) as f64 / 4.0 - 2.5).collect()
 }
 
-/// Small whole numbers: exact in every type.
+/// Returns small integers, exact in every type.
 pub(super) fn counted(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| ((i * 5 + seed * 3) % 7) as f64).collect()
 }
@@ -247,7 +235,7 @@ pub(super) fn close(found: &[f64], expected: &[f64], bound: f64, what: &str) {
     }
 }
 
-/// Unit of rounding of an element type, with some room for f32 arithmetic.
+/// Rounding unit of a type, with a margin for f32 arithmetic.
 pub(super) fn precision(dtype: AclType) -> f64 {
     match dtype {
         AclType::F16 => 1.0 / 1024.0,
@@ -257,7 +245,7 @@ pub(super) fn precision(dtype: AclType) -> f64 {
     }
 }
 
-/// The element of a tensor of `dims` that broadcasting shows at position `at` of `shape`.
+/// Returns the index in a tensor of `dims` that broadcasts to position `at` of `shape`.
 pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) -> usize {
     let (mut index, mut step) = (0, 1);
     for i in (0..shape.len()).rev() {
@@ -275,7 +263,7 @@ pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) ->
 
 pub(super) const FLOATS: [AclType; 3] = [AclType::F32, AclType::F16, AclType::BF16];
 
-/// The declared functions whose row is that of the operator that writes elsewhere.
+/// Number of declared in-place functions that use another operator's row.
 const FORMS_IN_PLACE: usize = 102;
 
 #[test]
@@ -317,7 +305,7 @@ fn rows_say_in_the_order_of_the_prototype_what_it_does_not() {
     }
 }
 
-/// A tensor that a row says nothing of may not be given: a result that one forgets would be none.
+/// Rejects rows that omit an output, because omitted tensors must be NULL.
 #[test]
 fn no_row_forgets_a_result() {
     for prototype in PROTOTYPES {
@@ -333,7 +321,7 @@ fn no_row_forgets_a_result() {
 
 #[test]
 fn names_are_unique_and_rows_name_their_source() {
-    // A name that comes twice would be missing among the functions.
+    // A duplicate name would reduce the number of functions.
     assert_eq!(count(), operators().count() + FORMS_IN_PLACE);
     for operator in operators() {
         let known = ["ops-math ", "ops-nn ", "ops-transformer ", "CANN 8.1 aclnn API reference, "];
@@ -393,7 +381,7 @@ fn descriptions_that_contradict_themselves_are_refused() {
 
 #[test]
 fn the_common_type_is_rounded_to_before_the_output_widens_it() {
-    // 1 + 2^-11 is a half-way case in f16: the sum is 1 there, whatever the output could hold.
+    // In f16, 1 + 2^-11 is a tie that rounds to 1, for any output type.
     let mut a = Data::new(AclType::F16, &[1], &[1.0]);
     let mut b = Data::new(AclType::F16, &[1], &[1.0 / 2048.0]);
     let mut out = Data::blank(AclType::F32, &[1]);

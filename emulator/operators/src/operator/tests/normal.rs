@@ -1,4 +1,4 @@
-//! Norms, softmax, rotary position embedding.
+//! Tests of norms, softmax and rotary position embedding.
 
 use super::*;
 use crate::dtype::AclType;
@@ -202,7 +202,7 @@ fn softmax_and_its_logarithm_along_every_dim() {
     );
 }
 
-/// One element of the definition.
+/// Computes one rotated element.
 fn turned(x: &[f64], cos: f64, sin: f64, i: usize, mode: i64) -> f64 {
     let half = x.len() / 2;
     let partner = match (mode, i) {
@@ -308,6 +308,6 @@ fn rotary_refusals() {
     says([1, 1, 1, 896], [1, 1, 1, 896], 0, &["x: expected an even last dim below 896"]);
     says([2, 5, 3, 16], [1, 4, 1, 16], 0, &["cos: [1, 4, 1, 16] fits x [2, 5, 3, 16] in no layout"]);
     says([2, 5, 3, 16], [2, 5, 1, 16], 1, &["in no layout"]);
-    // Head-major with more than eight heads per position, D/2 a multiple of 32 bytes.
+    // Head-major with more than eight heads per position; D/2 is a multiple of 32 bytes.
     says([1, 20, 2, 64], [1, 1, 2, 64], 0, &["B*N <= 8*S"]);
 }

@@ -1,9 +1,8 @@
-//! Operators of three tensors and fused steps of optimizers, against plain loops and against each other.
+//! Tests of three-tensor operators and fused optimizer steps, against plain loops and each other.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Shapes of three operands that broadcast.
 const TRIPLES: [[&[usize]; 3]; 5] = [
     [&[5], &[5], &[5]],
     [&[2, 3, 4], &[3, 1], &[1]],
@@ -12,7 +11,7 @@ const TRIPLES: [[&[usize]; 3]; 5] = [
     [&[], &[], &[]],
 ];
 
-/// Runs an operator of three tensors, and maybe a scalar, over shapes, types and layouts, and its form in place.
+/// Checks an operator and its in-place form over shapes, types and layouts.
 fn check_triples(names: [&str; 2], types: &[[AclType; 4]], scalar: Option<f64>, expected: impl Fn([f64; 3]) -> f64) {
     for &[a_type, b_type, c_type, result] in types {
         for dims in TRIPLES {
@@ -105,10 +104,10 @@ fn operators_of_three_tensors_are_refused_by_name() {
     refused("aclnnInplaceLerp", arguments, &["weight: expected FLOAT16 (that of self), found BFLOAT16"]);
 }
 
-/// Scalars of a step as C passes them, widened.
+/// Step scalars as C passes them, widened.
 const RATES: [f64; 5] = [1e-2f32 as f64, 0.9f32 as f64, 0.99f32 as f64, 0.1f32 as f64, 1e-6f32 as f64];
 
-/// Parameters and moments in their order, and what else a step takes.
+/// Optimizer state and options of a step.
 struct State {
     /// Parameters, first, second and greatest second moments.
     tensors: [Data; 4],
@@ -127,7 +126,7 @@ impl State {
         Self { tensors, amsgrad: false, maximize: false }
     }
 
-    /// Plays the fused step that follows `made` others.
+    /// Runs the fused step after `made` earlier steps.
     fn step(&mut self, grad: &mut Data, step_type: AclType, made: f64) -> Result<(), String> {
         let [parameters, first, second, greatest] = &mut self.tensors;
         let mut step = Data::new(step_type, &[1], &[made]);
@@ -144,7 +143,7 @@ impl State {
         run("aclnnApplyAdamWV2", arguments)
     }
 
-    /// The same of plain loops, in the order of torch.optim.AdamW.
+    /// Computes the reference step, in the order of torch.optim.AdamW.
     fn expected(&self, grads: &[f64], t: i32) -> [Vec<f64>; 4] {
         let [lr, beta1, beta2, decay, eps] = RATES;
         let mut state = self.tensors.each_ref().map(Data::values);

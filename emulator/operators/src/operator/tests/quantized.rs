@@ -1,9 +1,9 @@
-//! Quantised rows and their products, against integers.
+//! Tests of quantised rows and products against integers.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Whole numbers from -127 to 127, which are in every row.
+/// Returns integers from -127 to 127.
 fn whole_bytes(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
     (0..rows * columns).map(|i| (((i * 89 + seed * 31) % 255) as f64) - 127.0).collect()
 }
@@ -11,7 +11,7 @@ fn whole_bytes(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
 #[test]
 fn a_row_is_scaled_by_its_own_largest_magnitude() {
     for dtype in [AclType::F16, AclType::BF16] {
-        // Scales 1, 1/4 and 0; ties go to the even neighbour.
+        // Scales 1, 1/4 and 0; ties round to even.
         let x = [127.0, -3.0, 0.5, 1.5, -31.75, 0.125, 0.375, 7.0, 0.0, 0.0, 0.0, 0.0];
         let wanted = [127.0, -3.0, 0.0, 2.0, -127.0, 0.0, 2.0, 28.0, 0.0, 0.0, 0.0, 0.0];
         for strided in [false, true] {
@@ -37,7 +37,7 @@ fn rows_of_every_leading_dim_have_a_scale() {
         let largest = row.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
         assert_eq!(scale, f64::from((largest / 127.0) as f32));
         for (x, y) in row.iter().zip(y) {
-            // Half a step, and what f32 rounds of the quotient.
+            // Half a step, plus the f32 rounding of the quotient.
             assert!((x - y * scale).abs() <= 0.5 * scale * (1.0 + 1e-5), "{x} became {y} · {scale}");
         }
     }
@@ -46,7 +46,7 @@ fn rows_of_every_leading_dim_have_a_scale() {
     run("aclnnDynamicQuant", vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)]).unwrap();
 }
 
-/// `x1 @ x2` in integers, `x1: [m, k]`, `x2: [n, k]`.
+/// Computes `x1 @ x2` in integers, `x1: [m, k]`, `x2: [n, k]`.
 fn product(a: &[f64], b: &[f64], k: usize) -> Vec<i64> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| *a as i64 * *b as i64).sum();
     a.chunks(k).flat_map(|a| b.chunks(k).map(move |b| dot(a, b))).collect()
@@ -98,7 +98,7 @@ fn products_are_exact_integers_times_both_scales() {
     }
 }
 
-/// Integers are exact in any order; what is left is that scales are applied in one order.
+/// Integer sums are exact; this checks the order of the scales.
 #[test]
 fn a_row_has_the_same_bits_however_many_there_are() {
     let (most, n, k) = (257, 67, 131);
@@ -144,7 +144,7 @@ fn one_scale_serves_all_columns_and_rows_need_none() {
     assert_eq!(out.values(), [1.5, 1.5, 1.5, 3.5, 3.5, 3.5]);
 }
 
-/// What a refusal of a product changes in a call that is right.
+/// Arguments of a valid call, which tests modify.
 struct Product {
     x1: Data,
     x2: Data,

@@ -1,8 +1,8 @@
-//! Random fills and dropout: the range, what seeds and offsets do, and what is refused.
+//! Tests of random fills and dropout: ranges, seeds, offsets and errors.
 
 use super::*;
 
-/// A tensor of a type that `name` has filled.
+/// Fills a tensor with operator `name`.
 fn filled(name: &str, dtype: AclType, before: Vec<Arg<'_>>, seed: i64, offset: i64) -> Vec<f64> {
     let mut out = Data::blank(dtype, &[3, 500]).strided();
     let mut arguments = vec![Arg::T(&mut out)];
@@ -24,7 +24,7 @@ fn fills_stay_in_their_range_and_follow_seed_and_offset() {
         assert!(values != uniform(6, 8) && values != uniform(5, 9), "{dtype}");
         let values = filled("aclnnInplaceNormal", dtype, vec![Arg::F(10.0), Arg::F(2.0)], 5, 8);
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        // Six standard errors of a mean of 1500, and roundings of numbers around 10.
+        // Six standard errors of a mean of 1500 numbers, plus rounding near 10.
         assert!((mean - 10.0).abs() < 6.0 * 2.0 / 1500f64.sqrt() + 10.0 * precision(dtype), "{dtype} {mean}");
     }
     let values = filled("aclnnInplaceRandom", AclType::I32, vec![Arg::I(-3), Arg::I(4)], 1, 0);
@@ -36,7 +36,7 @@ fn fills_stay_in_their_range_and_follow_seed_and_offset() {
     }
 }
 
-/// Draws classes of rows of weights `[1, 2, 0, 5]`.
+/// Draws classes with weights `[1, 2, 0, 5]`.
 fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64> {
     const ROWS: usize = 4000;
     let mut weights = Data::new(dtype, &[ROWS, 4], &[1.0, 2.0, 0.0, 5.0].repeat(ROWS)).strided();
@@ -47,7 +47,7 @@ fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64
     out.values()
 }
 
-/// Asserts that `found` of so many came up where each does with this probability: within six standard deviations.
+/// Asserts that the count is within six standard deviations of its expectation.
 fn likely(found: usize, of: usize, probability: f64, what: &str) {
     let expected = of as f64 * probability;
     let bound = 6.0 * (expected * (1.0 - probability)).sqrt();
@@ -63,7 +63,7 @@ fn classes_are_drawn_as_their_weights_say() {
         for (class, probability) in [(0.0, 0.125), (1.0, 0.25), (2.0, 0.0), (3.0, 0.625)] {
             likely(drawn.iter().filter(|each| **each == class).count(), drawn.len(), probability, "put back");
         }
-        // The first and the second of a row without replacement: the second is of what is left.
+        // Pairs without replacement: the second draw uses the remaining classes.
         let pairs = chosen(dtype, false, 2, 9);
         for (first, second, probability) in [
             (0.0, 1.0, 0.125 * 2.0 / 7.0),
@@ -97,7 +97,7 @@ fn exponential_numbers_have_their_rate_and_bernoulli_numbers_their_probability()
         let values = filled("aclnnSimThreadExponential", dtype, vec![Arg::I(1500), Arg::F(0.5)], 5, 8);
         let (mean, largest) = (values.iter().sum::<f64>() / 1500.0, values.iter().copied().fold(0.0, f64::max));
         assert!(values.iter().all(|value| *value >= 0.0) && largest > 6.0, "{dtype} {largest}");
-        // Six standard errors of a mean of 1500 numbers of deviation 2, and roundings.
+        // Six standard errors of a mean of 1500 numbers of deviation 2, plus rounding.
         assert!((mean - 2.0).abs() < 6.0 * 2.0 / 1500f64.sqrt() + 2.0 * precision(dtype), "{dtype} {mean}");
         let below = values.iter().filter(|value| **value < 2.0 * std::f64::consts::LN_2).count();
         likely(below, 1500, 0.5, "below the median");

@@ -1,9 +1,9 @@
-//! Reductions, running sums and sorts.
+//! Tests of reductions, running sums and sorts.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Groups the elements of a tensor by their position without `dims`.
+/// Groups tensor elements by their position without `dims`.
 fn grouped(values: &[f64], shape: &[usize], dims: &[usize]) -> Vec<Vec<f64>> {
     let kept: Vec<usize> = (0..shape.len()).filter(|i| !dims.contains(i)).collect();
     let count: usize = kept.iter().map(|&i| shape[i]).product();
@@ -76,7 +76,7 @@ fn sums_means_and_maxima_over_any_dims() {
 
 #[test]
 fn sums_convert_before_they_add() {
-    // Two halves of 60000 leave f16 but not f32.
+    // The sum of two 60000 exceeds f16, but not f32.
     let mut x = Data::new(AclType::F16, &[2], &[60_000.0, 60_000.0]);
     let mut wide = Data::blank(AclType::F32, &[]);
     let arguments = vec![Arg::T(&mut x), Arg::Ints(&[0]), Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut wide)];
@@ -213,7 +213,7 @@ fn topk_refusals() {
 
 #[test]
 fn what_the_card_takes_beyond_the_pages() {
-    // No dims at all are NULL to some callers; a maximum may lie in one dim; truth values count up.
+    // Some callers pass NULL for no dims. A maximum may have one dim, and booleans are counted.
     let mut x = Data::new(AclType::F32, &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let mut all = Data::blank(AclType::F32, &[]);
     let arguments = vec![Arg::T(&mut x), Arg::NoInts, Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut all)];
@@ -227,7 +227,7 @@ fn what_the_card_takes_beyond_the_pages() {
     let arguments = vec![Arg::T(&mut truths), Arg::I(0), Arg::D(AclType::I64), Arg::T(&mut counts)];
     run("aclnnCumsum", arguments).unwrap();
     assert_eq!(counts.values(), [1.0, 1.0, 2.0, 3.0]);
-    // An output without elements may repeat them.
+    // An empty output may have stride 0.
     let mut empty = Data::blank(AclType::F32, &[0, 2]);
     let mut out = Data { strides: vec![0, 0], ..empty.clone() };
     run("aclnnSilu", vec![Arg::T(&mut empty), Arg::T(&mut out)]).unwrap();

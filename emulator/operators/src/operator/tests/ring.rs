@@ -1,8 +1,8 @@
-//! The operator that joins attention to some keys with attention to others, against attention to all of them in plain loops.
+//! Tests of the ring attention update against attention over all keys.
 
 use super::*;
 
-/// Scores of rows of a head, and the values that keys have.
+/// Arguments of a test.
 struct Case {
     dtype: AclType,
     layout: &'static str,
@@ -13,7 +13,7 @@ struct Case {
     strided: bool,
 }
 
-/// Results and statistics, a number a row of the latter, in the order of batch, head, row.
+/// Results and statistics (one number per row), ordered by batch, head and row.
 struct Share {
     out: Vec<f64>,
     max: Vec<f64>,
@@ -33,7 +33,7 @@ impl Case {
         }
     }
 
-    /// Of each row what it sees of so many keys; `at` says of which.
+    /// Computes attention of each row over a range of keys.
     fn share(&self, keys: std::ops::Range<usize>) -> Share {
         let (mut share, count) = (Share { out: Vec::new(), max: Vec::new(), sum: Vec::new() }, self.batch * self.heads);
         for row in 0..count * self.rows {
@@ -52,7 +52,7 @@ impl Case {
         share
     }
 
-    /// Numbers by batch, head, row and `width` as the layout has them.
+    /// Arranges numbers in the layout.
     fn laid(&self, values: &[f64], dtype: AclType, width: usize, is_out: bool) -> Data {
         let (b, n, s) = (self.batch, self.heads, self.rows);
         let at = |index: [usize; 4]| values[((index[0] * n + index[1]) * s + index[2]) * width + index[3]];
@@ -128,7 +128,7 @@ fn attention_to_some_keys_and_to_others_is_attention_to_all() {
     }
 }
 
-/// Whichever of the two saw nothing of a row; what nobody saw is no number.
+/// One side saw no keys of a row.
 #[test]
 fn rows_that_saw_nothing_add_nothing() {
     let case = Case::new(AclType::F32, "SBH");

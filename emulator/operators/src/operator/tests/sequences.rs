@@ -1,5 +1,4 @@
-//! The fused attention operators over sequences one behind the other and over caches of blocks, against the definition in f64 of
-//! what each query sees.
+//! Tests of fused attention over packed sequences and block caches, against an f64 reference.
 
 use ascend_tp_machine::{OperatorCost, Profile, Soc, Work};
 
@@ -7,10 +6,10 @@ use super::attention::triangle;
 use super::*;
 use crate::dtype::AclType;
 
-/// What scores are multiplied by.
+/// Factor of the scores.
 const SCALE: f64 = 0.3;
 
-/// A call, in the words of its meaning; where everything lies follows from the layout and the blocks.
+/// Arguments of a call; memory layout follows from layout and blocks.
 #[derive(Clone, Debug)]
 struct Case {
     dtype: AclType,
@@ -19,7 +18,7 @@ struct Case {
     depths: [usize; 2],
     /// Rows and keys of each sequence.
     sequences: Vec<(usize, usize)>,
-    /// The keys of a block of the cache, and whether its heads come before them.
+    /// Keys per cache block, and whether heads precede keys.
     cache: Option<(usize, bool)>,
     sparse_mode: i64,
     before: i64,
@@ -27,24 +26,24 @@ struct Case {
     sums: bool,
     strided: bool,
     seed: usize,
-    /// What a test breaks.
+    /// Invalid values for error tests.
     ends: Option<[Vec<i64>; 2]>,
     table: Option<Vec<f64>>,
     block_size: Option<i64>,
 }
 
-/// Numbers that a seed gives.
+/// Pseudorandom number generator.
 struct Draw(u64);
 
 impl Draw {
-    /// One of `0..below`.
+    /// Returns a number in `0..below`.
     fn below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % below
     }
 }
 
-/// The keys and values of a sequence, its queries, and what the definition gives for them, by head, position and element.
+/// Inputs and reference outputs of a sequence, by head, position and element.
 struct Meaning {
     parts: [Vec<f64>; 3],
     out: Vec<f64>,
@@ -76,7 +75,7 @@ impl Case {
         self.layout.starts_with("TND") || self.layout.starts_with("NTD")
     }
 
-    /// Whether row `i` of a sequence sees key `j`.
+    /// Returns whether row `i` of a sequence sees key `j`.
     fn sees(&self, (rows, keys): (usize, usize), i: usize, j: usize) -> bool {
         let place = i as i64 + keys as i64 - rows as i64;
         match self.sparse_mode {
@@ -116,7 +115,7 @@ impl Case {
         Meaning { parts: [q, k, v], out, sums }
     }
 
-    /// Parts of sequences, by head, position and element, as a tensor of a layout has them; what is padded is no number.
+    /// Arranges sequences as a tensor of a layout; padding is NaN.
     fn laid_out(&self, order: &str, parts: &[Vec<f64>], lens: &[usize], [heads, depth]: [usize; 2]) -> Data {
         let longest = lens.iter().copied().max().unwrap_or(0);
         let (batch, total) = (lens.len(), lens.iter().sum::<usize>());
@@ -145,7 +144,7 @@ impl Case {
         Data::new(self.dtype, &dims, &values)
     }
 
-    /// The cache that has the keys or values of all sequences, and the table that says where; all else is no number.
+    /// Returns a cache of all sequences and its block table; unused elements are NaN.
     fn cached(&self, parts: &[Vec<f64>], (block, heads_first): (usize, bool), depth: usize) -> (Data, Data) {
         let (heads, lens) = (self.heads[1], self.sequences.iter().map(|of| of.1).collect::<Vec<_>>());
         let columns = lens.iter().map(|len| len.div_ceil(block)).max().unwrap_or(0).max(1) + 1;
@@ -170,12 +169,12 @@ impl Case {
         (Data::new(self.dtype, &dims, &values), Data::new(AclType::I32, &[lens.len(), columns], &table))
     }
 
-    /// Plays the operator; gives what it made and what the definition says.
+    /// Runs the operator; returns outputs and references.
     fn run(&self, name: &'static str) -> Result<[Data; 4], String> {
         self.play(name, |arguments| run(name, arguments)).map(|((), data)| data)
     }
 
-    /// What the cost model is told of the call.
+    /// Returns the work that the cost model receives.
     fn work(&self, name: &'static str) -> Work {
         let found = self.play(name, |arguments| {
             let (call, plan, _) = prepared(name, arguments)?;
@@ -184,7 +183,7 @@ impl Case {
         found.expect("the call is legal").0
     }
 
-    /// Does something with the arguments of the call; gives what comes of it, the outputs, and what the definition says of them.
+    /// Calls `body` with the arguments; returns its result, the outputs, and the references.
     fn play<T>(
         &self,
         name: &str,
@@ -258,7 +257,7 @@ impl Case {
     fn agrees(&self) {
         for name in ["aclnnFusedInferAttentionScoreV2", "aclnnFusedInferAttentionScoreV3"] {
             let [out, wanted, sums, logs] = self.run(name).unwrap();
-            // Rows past a length are zeros, of which the logarithms are +inf.
+            // Rows past a length are zeros with log-sum-exp +inf.
             let padded = |data: &Data, padding: f64| -> Vec<f64> {
                 data.values().into_iter().map(|value| if value.is_nan() { padding } else { value }).collect()
             };
@@ -313,7 +312,7 @@ fn caches_of_blocks_in_every_layout() {
             case.agrees();
             if sequences.iter().any(|of| of.0 > 1) {
                 case.sparse_mode = 3;
-                // Rows behind a length have no place: padded queries count from the first.
+                // Rows past a length have no position: padded queries count from the first row.
                 case.agrees();
             }
         }
@@ -346,7 +345,7 @@ fn calls_that_seeds_give() {
 
 const FUSED: &str = "aclnnFusedInferAttentionScoreV3";
 
-/// Of a step of decoding over a cache: two products of each row with the keys that its sequence has, which are read once.
+/// A decode step over a cache multiplies each row with its keys twice and reads the keys once.
 #[test]
 fn a_step_over_a_cache_costs_what_its_lengths_say() {
     let mut case = Case::new(AclType::F16, "TND", &[(1, 600), (1, 600), (1, 600)]);
@@ -366,7 +365,7 @@ fn a_step_over_a_cache_costs_what_its_lengths_say() {
     assert!(durations.is_sorted_by(|a, b| a < b), "{durations:?}");
 }
 
-/// Rows that see their past see half of a prompt; the mask that says so is read once, however many lengths there are.
+/// Causal rows see half of a prompt; the mask is read once.
 #[test]
 fn prompts_one_behind_the_other_cost_what_they_see() {
     let mut case = Case::new(AclType::BF16, "TND", &[(40, 40), (7, 100), (7, 100), (0, 4)]);
@@ -386,7 +385,7 @@ fn a_call_costs_the_same_in_each_layout() {
     }
 }
 
-/// Where blocks are whole numbers of the kernel's own, keys in a cache give the bits that they give beside each other.
+/// With blocks of a multiple of the kernel block, cached keys give the bits of contiguous keys.
 #[test]
 fn a_cache_gives_the_bits_of_keys_beside_each_other() {
     let mut case = Case::new(AclType::F16, "TND", &[(1, 700), (9, 600), (1, 3)]);

@@ -1,4 +1,4 @@
-//! Operators that move elements or make them from positions.
+//! Tests of operators that move elements or compute them from positions.
 
 use super::*;
 use crate::dtype::AclType;

@@ -1,10 +1,10 @@
-//! Signs as bits, against `torch_npu`'s documented examples.
+//! Tests of sign packing, with documented examples of `torch_npu`.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// The example of `torch_npu`'s documentation of `npu_sign_bits_pack`: the first of eight signs is the lowest bit, zero is positive,
-/// and what the last byte lacks is negative.
+/// Example of `npu_sign_bits_pack`: the lowest bit comes first, zero is positive, and missing signs
+/// are negative.
 #[test]
 fn signs_are_bits_from_the_lowest_on() {
     let x = [5.0, 4.0, 3.0, 2.0, 0.0, -1.0, -2.0, 4.0, 3.0, 2.0, 1.0, 0.0, -1.0, -2.0];
@@ -22,7 +22,7 @@ fn signs_are_bits_from_the_lowest_on() {
 
 #[test]
 fn many_signs_come_back() {
-    // More than a tile of bytes, and no multiple of eight.
+    // More than a tile of bytes, and not a multiple of eight.
     let values: Vec<f64> = (0..300_005_u64).map(|i| if i * i % 7 < 3 { 0.5 } else { -0.25 }).collect();
     let bytes = values.len().div_ceil(8);
     let (mut x, mut bits) = (Data::new(AclType::F32, &[values.len()], &values), Data::blank(AclType::U8, &[1, bytes]));
