@@ -106,7 +106,7 @@ impl Statistics {
 #[derive(Clone, Debug)]
 struct VisibleKeys {
     keys: Range<usize>,
-    /// Whether the mask hides keys inside the range.
+    /// True if the mask hides keys inside the range.
     gaps: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Convolutions over one to three dims and their gradients, as products with window columns.
 //!
 //! Input: `[batch, channels, ..]`, weights `[outputs, channels / groups, ..]`. Output: a
-//! convolution, or the gradient of its input or weights. A transposed convolution is an input
+//! convolution, or the gradient of the input or the weights. A transposed convolution is an input
 //! gradient. Invariants: f32 sums, rounded once; each output belongs to one tile.
 
 use super::Tiles;
@@ -120,7 +120,7 @@ pub(crate) fn quantised(
     bias: Option<&StridedView>,
     out: &StridedView,
 ) {
-    /// Products of at most 2^14 each: f32 holds their sum exactly.
+    /// Number of products, each at most 2^14, that f32 sums exactly.
     const EXACT: usize = 1 << 10;
     let (biases, scales) = (biases(of, bias, out), line(scale));
     summed(tiles, of, operands, out, |channel, own, column| {
@@ -134,7 +134,8 @@ fn biases(of: &Geometry, bias: Option<&StridedView>, out: &StridedView) -> Vec<f
     bias.map_or_else(|| vec![0.0; count], line)
 }
 
-/// Computes `out[.., channel, place] = sum(channel, weights of the channel, column of the place)`.
+/// Computes each output from channel and window column: `out[.., channel, place] = sum(channel,
+/// weights of the channel, column of the place)`.
 fn summed(
     tiles: &dyn Tiles,
     of: &Geometry,

@@ -36,7 +36,7 @@ pub(crate) struct CtcBatch {
     pub(crate) samples: Vec<CtcSample>,
     pub(crate) classes: usize,
     pub(crate) blank: usize,
-    /// Whether an infinite loss becomes zero.
+    /// True if an infinite loss becomes zero.
     pub(crate) zero_infinity: bool,
 }
 
@@ -68,7 +68,6 @@ impl CtcBatch {
         Ok(())
     }
 
-    /// Returns the log probabilities of a path at one step.
     fn along(&self, logs: &StridedView, step: usize, at: usize, path: &[usize]) -> Vec<f64> {
         let start = (step * self.samples.len() + at) * self.classes;
         let mut one = [0f32];

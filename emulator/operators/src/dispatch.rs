@@ -191,7 +191,6 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Writes counts, ends, assist numbers and factors.
 fn tell(of: Deal, (chosen, places, ends): (&[i64], &[usize], &[i64]), factors: &StridedView, out: &Received<'_>) {
     let each = of.tokens * of.choices;
     let last = |local: usize| ends[(local + 1) * of.cards - 1];

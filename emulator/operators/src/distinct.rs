@@ -38,7 +38,7 @@ pub(crate) struct Distinct {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grouping {
-    /// All equal rows form one group; groups are sorted.
+    /// Equal rows form one group; groups are sorted.
     Sorted,
     /// Only neighbouring equal rows form a group; the order is kept.
     Consecutive,

@@ -59,7 +59,6 @@ pub(crate) fn sorted_places(keys: &[i64]) -> Vec<usize> {
     places
 }
 
-/// Inverts a permutation.
 pub(crate) fn inverse(order: &[usize]) -> Vec<i64> {
     let mut places = vec![0; order.len()];
     for (at, &place) in order.iter().enumerate() {
@@ -68,7 +67,6 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<i64> {
     places
 }
 
-/// Layout of the row copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyLayout {
     /// Contiguous copies without gaps, up to the given number.
@@ -81,7 +79,6 @@ pub(crate) enum CopyLayout {
 pub(crate) struct DealtChoices {
     /// Position of the copy of each choice; -1 if it was dropped.
     pub(crate) places: Vec<i64>,
-    /// Number of choices per expert.
     pub(crate) counts: Vec<i64>,
     /// Choice that each copy comes from.
     pub(crate) copies: Vec<Option<usize>>,

@@ -108,7 +108,6 @@ pub(crate) fn select(
     Ok(())
 }
 
-/// Copies `len` row-major elements.
 fn move_run<T: Pod>(source: &StridedView, from: usize, target: &StridedView, to: usize, len: usize) {
     let mut buffer = [T::default(); BLOCK];
     for start in (0..len).step_by(BLOCK) {
@@ -164,11 +163,10 @@ pub(crate) fn gather(
 pub(crate) enum Update {
     /// The last value of a position remains.
     Replace,
-    /// All values are added in order.
+    /// Every value is added, in order.
     Add,
 }
 
-/// Copies rows: `out[i] = data[places[i]]`.
 pub(crate) fn take_rows(tiles: &dyn Tiles, data: &StridedView, places: &[usize], out: &StridedView) {
     let inner = out.len().checked_div(places.len()).unwrap_or(0);
     let (data, out) = (data.collapsed(), out.collapsed());

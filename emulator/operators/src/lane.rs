@@ -80,7 +80,6 @@ fn store_through<T: Pod, L: Copy>(view: &StridedView, start: usize, values: &[L]
     }
 }
 
-/// Match arms that are plain numeric conversions.
 macro_rules! numeric {
     ($call:ident, $view:expr, $start:expr, $data:expr, $lane:ty; $($special:tt)*) => {
         match $view.dtype() {
@@ -398,7 +397,8 @@ mod tests {
 
     #[test]
     fn wide_numbers_are_rounded_to_16_bits_once() {
-        // Values above a midpoint by less than f32, or than the upper half of f64, can represent.
+        // Values slightly above a midpoint: f32, or the upper half of the f64 bits, does not show
+        // the difference.
         for (value, half, brain) in [
             (1.0 + 2f64.powi(-11) + 2f64.powi(-40), 1.0 + 2f64.powi(-10), 1.0),
             (1.0 + 2f64.powi(-8) + 2f64.powi(-40), 1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-7)),

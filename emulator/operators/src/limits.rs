@@ -18,7 +18,6 @@ use crate::simd::rates;
 
 /// Elements per buffer over all threads: 128 MiB.
 const BUFFER_LEN: usize = 32 << 20;
-/// Minimum number of passes.
 const LEAST_PASSES: usize = 3;
 /// Steps per arithmetic chain and pass: a few milliseconds.
 const CHAIN_STEPS: usize = 1_000_000;
@@ -66,7 +65,6 @@ struct Team {
     barrier: Barrier,
     again: AtomicBool,
     threads: usize,
-    /// Time for one measurement.
     share: Duration,
 }
 

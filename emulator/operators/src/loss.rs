@@ -13,7 +13,6 @@ use super::math;
 use super::reduce::rows_with;
 use super::view::StridedView;
 
-/// Reduction of the row losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     None,

@@ -335,7 +335,6 @@ dispatched! {
     /// Applies the tanh form of GELU: `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)`, with `u = sqrt(2
     /// / pi) * (x + 0.044715 x^3)`.
     pub(crate) fn gelu(values: &mut [f32]) {
-        /// The constant `sqrt(8 / pi)`.
         const TWICE: f32 = 1.595_769_2;
         for value in values {
             let x = *value;
@@ -348,7 +347,6 @@ dispatched! {
 mod tests {
     use super::*;
 
-    /// Returns the error of `found` in ulps of f32 at `exact`.
     fn units(found: f32, exact: f64) -> f64 {
         // Subnormal numbers have the spacing of the least normal number.
         let e = exact.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor();

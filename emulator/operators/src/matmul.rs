@@ -73,7 +73,7 @@ impl Precision {
 ///
 /// # Shapes
 /// `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`, at least two dims each; batch dims
-/// broadcast to those of `out`.
+/// broadcast to the batch dims of `out`.
 pub(crate) fn matmul(tiles: &dyn Tiles, a: &StridedView, b: &StridedView, precision: Precision, out: &StridedView) {
     product(tiles, isa(), &ProductJob { a, b, precision, sum: None, out });
 }
@@ -164,7 +164,6 @@ impl ProductJob<'_> {
     }
 }
 
-/// Returns the matrix at a batch position.
 fn batch_of(view: &StridedView, mut batch: usize) -> StridedView {
     let mut matrix = view.clone();
     for dim in (0..view.rank() - 2).rev() {
@@ -251,7 +250,6 @@ macro_rules! kind {
 kind!(f32, Vectors::Singles);
 kind!(u16, Vectors::Pairs);
 
-/// Multiplies a few left rows with right rows that are read in place.
 fn dots<T: ProductElement>(
     tiles: &dyn Tiles,
     isa: Isa,
@@ -292,7 +290,6 @@ fn dots<T: ProductElement>(
     });
 }
 
-/// Returns rows and columns per tile for `batches` products of `m x n`.
 fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
     // Tiles of similar height finish at about the same time.
     let mut rows = m.div_ceil(m.div_ceil(TILE_ROWS)).next_multiple_of(LINES);
@@ -309,7 +306,6 @@ fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
     (rows, cols)
 }
 
-/// Multiplies packed blocks, tile by tile.
 fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, parts: &[BatchProduct]) {
     let (m, n) = (parts[0].a.dims()[0], parts[0].b.dims()[0]);
     let (rows, cols) = tile_extents(parts.len(), m, n);

@@ -56,7 +56,6 @@ pub(crate) fn rms_norm_beside_one(
     normed(tiles, x, None, &factors, epsilon, y, rstd);
 }
 
-/// Computes [`add_rms_norm`] with loaded factors.
 fn normed(
     tiles: &dyn Tiles,
     x: &StridedView,

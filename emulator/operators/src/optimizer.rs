@@ -31,15 +31,12 @@ pub(crate) struct AdamW {
     pub(crate) sign: f32,
 }
 
-/// Hyperparameters of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdamWRates {
     pub(crate) lr: f64,
     pub(crate) beta1: f64,
     pub(crate) beta2: f64,
-    /// Decoupled decay of the parameters.
     pub(crate) weight_decay: f64,
-    /// Constant added to the root of the second moment.
     pub(crate) eps: f64,
 }
 
@@ -64,14 +61,12 @@ impl AdamW {
         }
     }
 
-    /// Returns both moments after the step.
     #[inline(always)]
     fn moments(&self, first: f32, second: f32, grad: f32) -> (f32, f32) {
         let grad = grad * self.sign;
         (first + self.first * (grad - first), second * self.second_kept + self.second * (grad * grad))
     }
 
-    /// Returns the parameter after the step, from the updated moments.
     #[inline(always)]
     fn parameter(&self, parameter: f32, first: f32, second: f32) -> f32 {
         parameter * self.keep - self.rate * (first / (second.sqrt() / self.root + self.eps))
@@ -89,7 +84,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Updates the moments of a block and the greatest second moments.
     fn step_moments(adam: AdamW, firsts: &mut [f32], seconds: &mut [f32], greatest: &mut [f32], grads: &[f32]) {
         for (((first, second), greatest), grad) in firsts.iter_mut().zip(seconds).zip(greatest).zip(grads) {
             (*first, *second) = adam.moments(*first, *second, *grad);
@@ -100,7 +94,6 @@ dispatched! {
 }
 
 dispatched! {
-    /// Updates the parameters of a block from the updated moments.
     fn step_parameters(adam: AdamW, parameters: &mut [f32], firsts: &[f32], seconds: &[f32]) {
         for ((parameter, first), second) in parameters.iter_mut().zip(firsts).zip(seconds) {
             *parameter = adam.parameter(*parameter, *first, *second);
@@ -112,9 +105,9 @@ dispatched! {
 /// parameters, moments and, for `AMSGrad`, the greatest second moments.
 ///
 /// `p *= keep; m += first * (g - m); v = v * beta2 + second * (g * g); p -= rate * (m / (sqrt(v) /
-/// root + eps))`. The f32 bits equal those of `aclnnInplaceMuls`, `aclnnInplaceLerps`,
-/// `aclnnInplaceMuls` and `aclnnInplaceAddcmul`, `aclnnSqrt`, `aclnnDivs`, `aclnnAdds` and
-/// `aclnnInplaceAddcdiv` in this order.
+/// root + eps))`. The f32 bits equal this sequence: `aclnnInplaceMuls`, `aclnnInplaceLerps`,
+/// `aclnnInplaceMuls` and `aclnnInplaceAddcmul`, `aclnnSqrt`, `aclnnDivs`, `aclnnAdds`,
+/// `aclnnInplaceAddcdiv`.
 pub(crate) fn adam_w(
     tiles: &dyn Tiles,
     adam: &AdamW,

@@ -15,7 +15,6 @@ use super::simd::transpose::{SIDE, transpose};
 use super::view::StridedView;
 use crate::simd::isa::Isa;
 
-/// Element type of packed operands.
 pub(super) trait PanelElement: Pod {
     /// Number of elements per word.
     const DEPTH: usize;
@@ -38,7 +37,6 @@ impl PanelElement for f32 {
     }
 }
 
-/// Implementation for bf16 bits.
 impl PanelElement for u16 {
     const DEPTH: usize = 2;
 
@@ -157,7 +155,6 @@ impl PanelPacking {
         }
     }
 
-    /// Reads lines along k and pads them.
     fn read_lines<T: PanelElement>(self, view: &StridedView, out: &mut [T]) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);

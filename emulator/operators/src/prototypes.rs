@@ -62,7 +62,7 @@ macro_rules! prototypes {
         prototypes! { $( $run $arguments; )* $( $dropin_run $dropin_arguments; )* }
     };
     ($( $run:ident($($arg:ident: $(*$pointer:tt)? $of:ident),* $(,)?); )*) => {
-        /// All operators; operators of the drop-in libraries come last.
+        /// The operators, with those of drop-in libraries last.
         pub(crate) const PROTOTYPES: &[Prototype] = &[ $( Prototype {
             name: stringify!($run),
             arguments: &[ $( (stringify!($arg), kind!($of)) ),* ],

@@ -11,7 +11,6 @@ use super::lane::Lane;
 use super::reduce::rows;
 use super::view::StridedView;
 
-/// Largest magnitude of a quantised row.
 const LARGEST: f32 = 127.0;
 const TILE_ROWS: usize = 64;
 const TILE_COLS: usize = 64;
@@ -95,7 +94,6 @@ impl Finish {
 const PACKED: u64 = 1 << 46;
 /// Mask of the scale bits that are kept.
 const SCALE_BITS: u64 = 0xFFFF_E000;
-/// Position of the nine offset bits.
 const OFFSET_AT: u32 = 37;
 
 /// Packs the upper 19 bits of `scale[i]`, nine bits of the rounded `offset[i]`, and a constant bit.
@@ -115,7 +113,6 @@ pub(crate) fn pack_scales(scale: &StridedView, offset: Option<&StridedView>, out
     i64::store(&out.collapsed(), 0, &packed);
 }
 
-/// Unpacks scale and offset from [`pack_scales`].
 fn unpack(packed: u64) -> (f32, f32) {
     let nine = (packed >> OFFSET_AT & 0x1FF) as i32;
     let offset = if nine >= 256 { nine - 512 } else { nine };

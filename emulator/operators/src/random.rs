@@ -23,7 +23,6 @@ pub(crate) struct Stream {
     pub(crate) offset: u64,
 }
 
-/// Returns four random words of a counter and a key.
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let first = u64::from(counter[0]) * 0xD251_1F53;
@@ -189,7 +188,6 @@ mod tests {
         assert_eq!(found, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
     }
 
-    /// Returns mean and mean square.
     fn moments(count: usize, draw: impl Fn(usize) -> f64) -> (f64, f64) {
         let (sum, squares) =
             (0..count).map(draw).fold((0.0, 0.0), |(sum, squares), value| (sum + value, squares + value * value));

@@ -97,8 +97,9 @@ impl MemorySpan {
         } else {
             for (i, slot) in out.iter_mut().enumerate() {
                 let element = source.wrapping_offset(step * i as isize);
-                // SAFETY: first and last element were bounds-checked and the steps are even, so
-                // this element is inside; the read needs no alignment and T takes any bit pattern.
+                // SAFETY: first and last element were bounds-checked and all are evenly spaced, so
+                // this element is inside; the access needs no alignment and T takes any bit
+                // pattern.
                 *slot = unsafe { element.cast::<T>().read_unaligned() };
             }
         }
@@ -153,8 +154,9 @@ impl MemorySpan {
         } else {
             for (i, value) in values.iter().enumerate() {
                 let element = target.wrapping_offset(step * i as isize);
-                // SAFETY: first and last element were bounds-checked and the steps are even, so
-                // this element is inside; the write needs no alignment.
+                // SAFETY: first and last element were bounds-checked and all are evenly spaced, so
+                // this element is inside; the access needs no alignment and T takes any bit
+                // pattern.
                 unsafe { element.cast::<T>().write_unaligned(*value) };
             }
         }

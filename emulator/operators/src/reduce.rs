@@ -130,7 +130,6 @@ fn beside_each_other(x: &StridedView, row_len: usize) -> Option<StridedView> {
     (step(0..lead)? < step(lead..x.rank())?).then(|| x.permute(&order))
 }
 
-/// Minimum number of rows for [`sum_beside`].
 const LEAST_BESIDE: usize = 64;
 
 /// Works like [`sum`], with the same bits, for `columns` that hold one element of each row per

@@ -25,7 +25,7 @@ fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {
     start
 }
 
-/// Computes `out[i, j, ..] = x[positions[0][i], positions[1][j], ..]`.
+/// Selects elements: `out[i, j, ..] = x[positions[0][i], positions[1][j], ..]`.
 pub(crate) fn remap(tiles: &dyn Tiles, x: &StridedView, positions: &[Vec<usize>], out: &StridedView) {
     let only = [0];
     let inner = positions.last().map_or(&only[..], Vec::as_slice);

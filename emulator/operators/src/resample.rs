@@ -41,7 +41,6 @@ fn add_line(target: &mut [f32], source: &[f32], weight: f32) {
     target.iter_mut().zip(source).for_each(|(target, source)| *target += weight * source);
 }
 
-/// Resamples each volume of `x`.
 pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &Grid, out: &StridedView) {
     let (volume, room) = (grid.extents.iter().product::<usize>(), grid.shape().iter().product::<usize>());
     let (count, flat, target) = (x.len() / volume.max(1), x.collapsed(), out.collapsed());
@@ -63,7 +62,6 @@ pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &Grid, out: &St
     });
 }
 
-/// Computes the gradient of [`resample`].
 pub(crate) fn resample_grad(tiles: &dyn Tiles, grad: &StridedView, grid: &Grid, out: &StridedView) {
     let (volume, room) = (grid.extents.iter().product::<usize>(), grid.shape().iter().product::<usize>());
     let (count, flat, target) = (out.len() / volume.max(1), grad.collapsed(), out.collapsed());

@@ -129,12 +129,10 @@ impl StridedView {
         self.dims.contains(&0)
     }
 
-    /// Returns the byte offset of the first element in the span.
     fn start_byte(&self) -> usize {
         self.offset as usize * self.dtype.size()
     }
 
-    /// Returns copies of dims and strides.
     fn layout(&self) -> (PerDim<usize>, PerDim<isize>) {
         (PerDim::from_slice(&self.dims), PerDim::from_slice(&self.strides))
     }

@@ -14,7 +14,6 @@ const COLUMNS: usize = 16;
 /// Number of 4-bit integers per 32-bit word.
 const PER_WORD: usize = 8;
 
-/// Packing of weights into tensor elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     /// One weight per element.
@@ -41,14 +40,12 @@ pub(crate) struct Dequantised<'a> {
     pub(crate) dtype: AclType,
 }
 
-/// Returns a signed 4-bit integer of a word.
 fn nibble(word: i64, place: usize) -> f32 {
     let bits = (word >> (4 * place) & 0xF) as i32;
     (if bits >= 8 { bits - 16 } else { bits }) as f32
 }
 
 impl Dequantised<'_> {
-    /// Dequantises column `j`, of `k` elements.
     fn column(&self, j: usize, k: usize) -> Vec<f32> {
         let at = if self.packing == Packing::Columns { j / PER_WORD } else { j };
         let stored = self.weight.slice(1, at, 1, 1).collapsed();

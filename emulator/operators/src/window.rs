@@ -31,7 +31,6 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Returns the number of windows per volume.
     pub(crate) fn len(&self) -> usize {
         self.spans.iter().map(Vec::len).product()
     }
@@ -45,7 +44,6 @@ impl Windows {
         [depth[at / columns.len() / rows.len()], rows[at / columns.len() % rows.len()], columns[at % columns.len()]]
     }
 
-    /// Returns the row-major position in the volume.
     const fn place(&self, [depth, row, column]: [usize; 3]) -> usize {
         (depth * self.extents[1] + row) * self.extents[2] + column
     }
@@ -137,7 +135,6 @@ pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &
     });
 }
 
-/// Computes the gradient of [`mean`].
 pub(crate) fn mean_grad(tiles: &dyn Tiles, grad: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
     let (count, volume) = (out.len() / of.volume().max(1), of.volume());
     let (grad, out) = (grad.collapsed(), out.collapsed());

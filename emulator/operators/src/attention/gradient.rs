@@ -128,8 +128,7 @@ struct GradientHead<'a> {
     value_grad: StridedView,
 }
 
-/// Scratch buffers, reused across tiles. Rows are padded to whole slabs, so a single slab needs no
-/// repacking.
+/// Scratch buffers, reused across tiles. Rows are padded to whole slabs.
 #[derive(Default)]
 struct GradientScratch {
     stage: PanelScratch<f32>,

@@ -229,7 +229,7 @@ fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
     }
 }
 
-/// All sets use one order, and all but plain loops fuse. Only the bf16-pair instruction rounds
+/// Every set uses one order, and all but plain loops fuse. Only the bf16-pair instruction rounds
 /// differently.
 #[test]
 fn every_instruction_set_gives_the_bits_of_the_definition() {

@@ -16,7 +16,6 @@ use crate::elementwise;
 use crate::lane::{Arithmetic, Lane, with_lane};
 use crate::view::StridedView;
 
-/// Computes `x * sigmoid(p x)`.
 const SWISH: Function<1> = reals!(|[x], p| x / (1.0 + (-p[0] * x).exp()));
 const SWISH_GRAD: Function<2> = reals!(|[g, x], p| {
     let share = 1.0 / (1.0 + (-p[0] * x).exp());
@@ -35,7 +34,6 @@ const SELU_GRAD: Function<2> = Function {
     whole: None,
     is_truth: false,
 };
-/// Defines `y * function(x)`.
 macro_rules! gate {
     ($function:ident) => {
         Function {
@@ -444,7 +442,7 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     pointwise(call, names, &scalars, GRAD_INPUT, ScalarPromotion::No, function)
 }
 
-/// Returns the PReLU weight as a tensor that broadcasts to `self`.
+/// Returns the parametric ReLU weight as a tensor that broadcasts to `self`.
 fn slopes(call: &OperatorCall) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {
     let (x, weight) = (call.tensor(SELF)?, call.tensor(WEIGHT)?);
     call.expect_dtype(WEIGHT, x.dtype, "that of self")?;
@@ -502,7 +500,6 @@ fn prelu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns `dim` and half the extent of `self` along it.
 fn half(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     let x = call.tensor(SELF)?;
     let dim = call.dim(DIM, x.rank())?;
@@ -512,7 +509,6 @@ fn half(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     Ok((dim, x.dims[dim] / 2))
 }
 
-/// Rejects a tensor that does not match half of `self`.
 fn expect_half(call: &OperatorCall, name: Name<CheckedTensor>, dim: usize, extent: usize) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let mut expected = x.dims.clone();

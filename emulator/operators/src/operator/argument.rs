@@ -121,7 +121,7 @@ pub enum CallArgument {
     DataType(i32),
 }
 
-/// A tensor that passed the checks of its operator row.
+/// A tensor that passed all checks of the operator row.
 #[derive(Clone, Debug)]
 pub struct CheckedTensor {
     /// Index within the views of the plan.

@@ -180,7 +180,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// Source position of each selected position along a dim.
 type PickedPosition = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
-/// Selected positions of a tensor: by rule along named dims, all along the others. Rules are
+/// Selected positions of a tensor: by rule along named dims, all positions elsewhere. Rules are
 /// evaluated when the call runs and memory of that size is known to exist.
 pub(super) struct Selection {
     dims: Vec<usize>,
@@ -212,7 +212,6 @@ impl Selection {
     }
 }
 
-/// Plans the copy of the selected elements.
 pub(super) fn picked(call: &OperatorCall, name: Name<CheckedTensor>, picks: Selection) -> Result<CallPlan, Refusal> {
     let x = call.tensor(name)?;
     call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
@@ -226,7 +225,6 @@ pub(super) fn picked(call: &OperatorCall, name: Name<CheckedTensor>, picks: Sele
     })
 }
 
-/// Plans the gradient of a selection.
 pub(super) fn picked_grad(
     call: &OperatorCall,
     grad: Name<CheckedTensor>,
@@ -297,7 +295,6 @@ enum Border {
     Edge,
 }
 
-/// Pads the last `count` dims.
 fn borders(call: &OperatorCall, name: Name<CheckedTensor>, border: Border, count: usize) -> Result<Selection, Refusal> {
     let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
     if padding.len() != 2 * count || x.rank() < count + 1 || x.rank() > count + 2 {

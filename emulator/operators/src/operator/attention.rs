@@ -194,7 +194,6 @@ fn precise(call: &OperatorCall, highest: i64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the numbers of query heads and key/value heads.
 fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     let heads = call.int(NUM_HEADS)?;
     if !(1..=256).contains(&heads) {

@@ -106,7 +106,6 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
     Ok(OperatorCall { signature, arguments: checked })
 }
 
-/// Returns whether the argument is NULL or empty.
 fn is_absent(argument: &CallArgument) -> bool {
     match argument {
         CallArgument::Tensor(None) | CallArgument::Text(None) => true,
@@ -116,7 +115,6 @@ fn is_absent(argument: &CallArgument) -> bool {
     }
 }
 
-/// Returns whether a required argument is NULL.
 const fn is_missing(kind: ParameterKind, argument: &CallArgument) -> bool {
     matches!(
         (kind, argument),
@@ -194,7 +192,7 @@ fn tensor(
     Ok(CheckedTensor { slot, dtype, format, fractal, dims, strides, offset, address, handle, role })
 }
 
-/// Returns the `FRACTAL_NZ` layout whose storage matches, for the dims as given or with the last
+/// Returns the `FRACTAL_NZ` layout that matches the storage, for the dims as given or with the last
 /// two swapped.
 fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) -> Result<Fractal, String> {
     let mut ways = vec![(dims.to_vec(), strides.to_vec())];
@@ -379,7 +377,6 @@ impl OperatorCall {
         Ok(())
     }
 
-    /// Rejects a tensor that is not in `FRACTAL_NZ`.
     pub(crate) fn expect_blocked(&self, name: Name<CheckedTensor>) -> Result<(), Refusal> {
         match self.tensor(name)? {
             CheckedTensor { fractal: Some(_), .. } => Ok(()),
@@ -398,7 +395,6 @@ impl OperatorCall {
         Err(self.refuse(name, format!("expected shape {expected:?} ({why}), found {found:?}")))
     }
 
-    /// Rejects another element type than `expected`.
     pub(crate) fn expect_dtype(&self, name: Name<CheckedTensor>, expected: AclType, why: &str) -> Result<(), Refusal> {
         let found = self.tensor(name)?.dtype;
         if found == expected {

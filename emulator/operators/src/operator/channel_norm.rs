@@ -99,7 +99,6 @@ pub(super) fn vector(call: &OperatorCall, name: Name<CheckedTensor>, len: usize)
     Ok(Some(tensor.slot))
 }
 
-/// Works like [`vector`] for a required vector.
 pub(super) fn required(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -139,13 +138,11 @@ fn wanted(
     Ok(slots)
 }
 
-/// Returns one row per channel, for batch norm.
 pub(super) fn channels(dims: &[usize]) -> ChannelRows {
     let len = dims[0] * dims[2..].iter().product::<usize>();
     ChannelRows { count: dims[1], channels: 1, all: dims[1], len }
 }
 
-/// Moves the channels to the front.
 pub(super) fn by_channel(view: &StridedView) -> StridedView {
     let rest: Vec<usize> = (0..view.rank()).filter(|&dim| dim != 1).collect();
     with_trailing(view, &rest)

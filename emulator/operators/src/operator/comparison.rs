@@ -159,7 +159,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// A relation of two values.
 #[derive(Clone, Copy, Debug)]
 enum Relation {
     Equal,

@@ -206,7 +206,6 @@ fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> 
     }
 }
 
-/// Window layout, one number per dim.
 struct WindowGeometry {
     stride: Vec<usize>,
     padding: Vec<usize>,
@@ -225,7 +224,6 @@ impl WindowGeometry {
     }
 }
 
-/// Rejects tensors without elements.
 fn expect_elements(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
     for &name in names {
         if let Some(empty) = call.tensor_if_given(name)?.filter(|tensor| tensor.is_empty()) {
@@ -378,7 +376,7 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 /// Returns the window geometry of a call with output `out`. A transposed convolution is described
-/// as the convolution whose input gradient it computes.
+/// by the convolution of which the input gradient is computed.
 fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, Refusal> {
     let (x, weight, written) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(out)?);
     let (dims, is_transposed, groups) = (x.rank() - 2, call.flag(TRANSPOSED)?, call.int(GROUPS)?);

@@ -149,7 +149,6 @@ fn masked_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Outputs of a grouping operator.
 #[derive(Clone, Copy)]
 struct GroupedResults {
     x: ViewIndex,

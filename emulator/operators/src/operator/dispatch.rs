@@ -348,7 +348,7 @@ impl PartBlocks {
     }
 }
 
-/// Outputs of a dispatch besides the tokens.
+/// Outputs of a dispatch other than the tokens.
 struct DispatchOutputs {
     row_scales: Option<ViewIndex>,
     factors: Option<ViewIndex>,
@@ -490,7 +490,6 @@ fn normed(call: &OperatorCall) -> Result<Normed, Refusal> {
     Ok(Normed { residual: slot(RESIDUAL_X)?, gamma: slot(GAMMA)?, epsilon, y: slot(Y_OUT)?, rstd: slot(RSTD_OUT)? })
 }
 
-/// Rejects options other than 0.
 fn expect_zeros(call: &OperatorCall, names: &[Name<i64>]) -> Result<(), Refusal> {
     for name in names {
         let found = call.int(*name)?;

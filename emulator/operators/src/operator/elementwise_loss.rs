@@ -33,7 +33,6 @@ const SMOOTH: ElementwiseLoss = ElementwiseLoss {
     },
     slope: |[x, t, _, beta]| if (x - t).abs() < beta { (x - t) / beta } else { sign(x - t) },
 };
-/// The loss `ln(1 + exp(-t x))`.
 const SOFT_MARGIN: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| (-t * x).max(0.0) + (-(t * x).abs()).exp().ln_1p(),
     slope: |[x, t, ..]| -t / (1.0 + (t * x).exp()),
@@ -132,7 +131,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Returns the loss of a call, and the default of its fourth operand.
+/// Returns the loss of a call, and the default of the fourth operand.
 type Chosen = fn(&OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal>;
 
 fn smooth(call: &OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal> {
@@ -180,12 +179,10 @@ impl LossTerms {
         Ok(Self { shape, slots, absent, divisor })
     }
 
-    /// Returns the operands broadcast to the shape.
     fn operands(&self, views: &super::StridedViews<'_>) -> [Option<StridedView>; 4] {
         self.slots.map(|slot| slot.map(|slot| views.of(slot).broadcast_to(&self.shape).collapsed()))
     }
 
-    /// Evaluates `function` from position `start` on.
     fn fill(&self, operands: &[Option<StridedView>; 4], start: usize, out: &mut [f32], function: fn([f32; 4]) -> f32) {
         let mut buffers = [[0f32; BLOCK]; 4];
         // A missing weight is 1; the fourth operand may be an attribute.

@@ -156,7 +156,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Stores integers, row-major.
 fn store(views: &StridedViews<'_>, slot: ViewIndex, values: &[i64]) {
     i64::store(&views.of(slot).collapsed(), 0, values);
 }
@@ -306,11 +305,10 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 struct Back {
     count: usize,
     choices: usize,
-    /// Number of existing copies.
     copies: usize,
-    /// Whether copy positions are ordered by token, otherwise by choice.
+    /// True if copy positions are ordered by token, otherwise by choice.
     by_token: bool,
-    /// Whether position -1 is allowed.
+    /// True if position -1 is allowed.
     may_drop: bool,
     rows: ViewIndex,
     scales: Option<ViewIndex>,
@@ -318,7 +316,6 @@ struct Back {
 }
 
 impl Back {
-    /// Returns the terms of each token's sum.
     fn shares(&self, views: &StridedViews<'_>) -> Result<Vec<Vec<RowTerm>>, String> {
         let rows = experts::whole(views.of(self.rows));
         let mut scales = vec![1f32; self.count * self.choices];
@@ -425,7 +422,6 @@ fn finalize_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     finalize(call, &[X1_OPTIONAL, X2_OPTIONAL], SCALES_OPTIONAL, BIAS_OPTIONAL, EXPERT_IDX_OPTIONAL, way)
 }
 
-/// Rejects copies with padding between experts.
 fn expect_no_padding(call: &OperatorCall) -> Result<(), Refusal> {
     if call.flag(PADDED_MODE)? {
         return Err(call.refuse(PADDED_MODE, "expected false, found true"));

@@ -1,7 +1,7 @@
 //! Rows of lossless float compression by the exponent byte.
 //!
-//! Mantissas, other bytes and byte counts match a device. The device's byte coding is undocumented.
-//! The emulator therefore stores the byte uncompressed after a header, in the space that calls must
+//! Mantissas, other bytes and byte counts match a device, but the coding of the exponent byte does
+//! not. The emulator stores the byte uncompressed after a header, in the space that calls must
 //! provide for incompressible data. It decodes only its own output.
 
 use super::argument::CheckedTensor;
@@ -13,7 +13,6 @@ use super::{CallPlan, Refusal};
 use crate::view::StridedView;
 
 const HEADER: usize = 512;
-/// First bytes of a header.
 const MAGIC: [u8; 8] = *b"unpacked";
 /// Minimum elements per vector core, and the tail bytes that each core leaves.
 const ELEMENTS_PER_CORE: usize = 32768;
@@ -52,7 +51,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Returns the bytes of a tensor, row-major.
 fn bytes(view: &StridedView) -> Vec<u8> {
     let view = view.collapsed();
     if view.dtype().size() == size_of::<u32>() {

@@ -181,10 +181,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Selected value of a row.
 #[derive(Clone, Copy, Debug)]
 enum Pick {
-    /// Minimum, or NaN.
     Least,
     /// Lower median, or NaN.
     Middle,
@@ -193,7 +191,6 @@ enum Pick {
 }
 
 impl Pick {
-    /// Returns the position of this value.
     fn of<L: Lane>(self, row: &[L]) -> usize {
         let first_nan = row.iter().position(|value| value.is_nan());
         let rank = match (self, first_nan) {
@@ -207,7 +204,6 @@ impl Pick {
     }
 }
 
-/// Destinations of a value and its position.
 #[derive(Clone, Copy)]
 struct ExtremumOutputs {
     values: Option<Name<CheckedTensor>>,

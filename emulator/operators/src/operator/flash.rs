@@ -67,7 +67,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Checked arguments of forward and backward.
 #[derive(Clone, Copy, Debug)]
 struct FlashShape {
     order: Order,
@@ -218,7 +217,6 @@ impl FlashShape {
         self.order.head_major(view, self.key)
     }
 
-    /// Describes the attended sequences.
     fn attended(&self, query: ViewIndex, (key, value): (ViewIndex, ViewIndex)) -> Attended {
         let sequence = Sequence { rows: self.query.len, keys: self.key.len, room: self.key.len };
         Attended {

@@ -4,9 +4,9 @@
 //! whole list, one scalar or tensor element per tensor, or one device element for all. Device
 //! factors are read when the operator runs.
 //!
-//! The type combinations are those of the 910B kernels (CANN 8.1, `aic-ascend910b-ops-info.json`)
-//! after first-phase conversion. Second versions check and convert scalars
-//! (`aclnn_foreach_*_v2.cpp`). Other first phases pass them on, with doubles as 32-bit floats
+//! The type combinations follow the 910B kernels (CANN 8.1, `aic-ascend910b-ops-info.json`) after
+//! first-phase conversion. Second versions check and convert scalars (`aclnn_foreach_*_v2.cpp`).
+//! Other first phases pass them on, with doubles as 32-bit floats
 //! (`NnopbaseExecutorAddScalarListInput`). If the documentation excludes doubles, a note says so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -275,7 +275,6 @@ fn slots(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Vec<ViewInd
     Ok(call.tensors(name)?.iter().map(|tensor| tensor.slot).collect())
 }
 
-/// Plans an elementwise function of each tensor.
 fn foreach<const N: usize>(
     call: &OperatorCall,
     names: [Name<[CheckedTensor]>; N],
@@ -315,7 +314,6 @@ struct FactorValues {
     /// Host factors, one per tensor.
     host: Vec<Scalar>,
     device: Option<ViewIndex>,
-    /// Notes of strict mode.
     notes: Vec<String>,
 }
 

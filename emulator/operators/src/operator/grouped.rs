@@ -48,19 +48,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Groups of a call.
 #[derive(Clone, Copy)]
 struct GroupList {
     list: ViewIndex,
     count: usize,
-    /// Whether the list holds lengths, otherwise ends.
+    /// True if the list holds lengths, otherwise ends.
     lengths: bool,
     /// Extent that the groups divide.
     extent: usize,
 }
 
 impl GroupList {
-    /// Returns start and length of each group.
     fn parts(&self, views: &StridedViews<'_>) -> Result<Vec<(usize, usize)>, String> {
         let mut listed = vec![0i64; self.count];
         i64::load(&views.of(self.list).collapsed(), 0, &mut listed);
@@ -156,7 +154,6 @@ fn expect_dims(
     Err(call.refuse(name, format!("tensor {at}: expected {dims:?}, found {:?}", found.dims)))
 }
 
-/// Plans one product per pair.
 fn pairs(
     call: &OperatorCall,
     x: &[CheckedTensor],
@@ -189,7 +186,6 @@ fn pairs(
     .map(CallPlan::reading_transposed)
 }
 
-/// Reads the groups along `extent`.
 fn groups(call: &OperatorCall, extent: usize) -> Result<GroupList, Refusal> {
     let Some(list) = call.tensor_if_given(GROUP_LIST_OPTIONAL)? else {
         return Err(call.refuse(GROUP_LIST_OPTIONAL, "is NULL and must be given for groups along M or K"));

@@ -39,7 +39,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Relevant elements of a triangular matrix.
 #[derive(Clone, Copy)]
 struct Triangle {
     upper: bool,

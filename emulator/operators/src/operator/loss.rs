@@ -248,7 +248,6 @@ fn expect_plane(
     if call.int(REDUCTION)? == 0 { call.expect_shape(results, &call.tensor(TARGET)?.dims, "of target") } else { Ok(()) }
 }
 
-/// Moves the classes to the end.
 fn by_label(view: &StridedView) -> StridedView {
     with_trailing(view, if view.rank() > 2 { &[1] } else { &[] })
 }

@@ -129,7 +129,7 @@ const FAMILIES: [&[Operator]; 45] = [
 /// Name prefix of operators that write to their first tensor.
 const INPLACE: &str = "aclnnInplace";
 
-/// All supported functions by name: the rows, and declared in-place forms without a row.
+/// Supported functions by name: the rows, and declared in-place forms without a row.
 static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
     let rows: HashMap<&str, &'static Operator> = operators().map(|operator| (operator.name, operator)).collect();
     let prototypes: HashMap<&str, &Prototype> =

@@ -104,7 +104,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Operation on the last two of three tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ternary {
     Product,

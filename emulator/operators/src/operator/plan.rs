@@ -139,7 +139,7 @@ pub struct WorkspaceTensor {
 /// Device and communicator of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallPlace {
-    /// Whether the card belongs to an Atlas A2, otherwise A3.
+    /// True for a card of an Atlas A2, false for an A3.
     pub is_a2: bool,
     /// Number of cards of the communicator.
     pub cards: usize,
@@ -161,14 +161,15 @@ pub enum JoinedExchange {
     /// The tensor receives its rows of the summed products in the workspace; the number of cards
     /// follows.
     ReduceScatter(ViewIndex, usize),
-    /// All-gather of the first workspace block to the blocks after it.
+    /// Gather of the first workspace block of all cards into the blocks after it.
     Gathered {
         /// Size of a block in bytes.
         block: usize,
         /// Number of cards of the communicator.
         cards: usize,
     },
-    /// All-to-all: one workspace block for each card, followed by one received block per card.
+    /// Exchange of blocks (all-to-all): one workspace block for each card, followed by one received
+    /// block per card.
     Dealt {
         /// Size of a block in bytes.
         block: usize,
@@ -207,7 +208,6 @@ pub(crate) struct Attended {
     pub(crate) query: ViewIndex,
     /// Pairs of keys and values: one pair, or one per sequence.
     pub(crate) keys: Vec<[ViewIndex; 2]>,
-    /// Numbers of query heads and key/value heads.
     pub(crate) heads: [usize; 2],
     /// Head sizes of keys and values.
     pub(crate) depths: [usize; 2],
@@ -218,9 +218,7 @@ pub(crate) struct Attended {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sequence {
-    /// Number of query rows.
     pub(crate) rows: usize,
-    /// Number of valid keys.
     pub(crate) keys: usize,
     /// Capacity of the key tensor.
     pub(crate) room: usize,
@@ -313,16 +311,12 @@ pub(crate) mod sets {
     pub(crate) const HALF_OR_SINGLE: &[AclType] = &[F32, F16];
     /// Type of statistics and scales.
     pub(crate) const SINGLE: &[AclType] = &[F32];
-    /// Index types of 32 and 64 bits.
     pub(crate) const INDEXES: &[AclType] = &[I32, I64];
-    /// Types of class labels.
     pub(crate) const LABELS: &[AclType] = &[I32, I64, U8];
     pub(crate) const WHOLE32: &[AclType] = &[I32];
     pub(crate) const INDEX64: &[AclType] = &[I64];
     pub(crate) const BOOL: &[AclType] = &[Bool];
-    /// Mask types, one byte per element.
     pub(crate) const MASKS: &[AclType] = &[Bool, I8, U8];
-    /// Condition types of a selection.
     pub(crate) const CONDITIONS: &[AclType] = &[Bool, U8];
     /// Numbers and booleans with arithmetic.
     pub(crate) const ARITHMETIC: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
@@ -330,21 +324,16 @@ pub(crate) mod sets {
     pub(crate) const WHOLE: &[AclType] = &[I8, I16, I32, I64, U8, U16, U32, U64, Bool];
     /// Integers that fit a signed 64-bit number.
     pub(crate) const SHIFTABLE: &[AclType] = &[I8, I16, I32, I64, U8, U16, U32];
-    /// Storage types of hardware scales.
     pub(crate) const PACKED_SCALES: &[AclType] = &[U64, I64];
-    /// Numbers without booleans.
     pub(crate) const NUMBER: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
     /// Types of copying operators without 16-bit integers and doubles.
     pub(crate) const COMMON: &[AclType] = &[F32, F16, BF16, I8, I32, I64, U8, Bool];
-    /// Types of scattered additions.
     pub(crate) const ADDABLE: &[AclType] = &[F32, F16, BF16, I8, I32, I64, U8];
     pub(crate) const MASKABLE: &[AclType] = &[F32, F16, BF16, I8, I32, I64, Bool];
     pub(crate) const RANGE: &[AclType] = &[F32, F16, BF16, I32, I64];
     /// Cube types in blocked layout.
     pub(crate) const CUBED: &[AclType] = &[F16, BF16, I8];
-    /// Types of value counts.
     pub(crate) const COUNTERS: &[AclType] = &[I32, F32, F16];
     pub(crate) const COPIED: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64];
-    /// All types with emulated arithmetic.
     pub(crate) const ANY: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
 }

@@ -26,7 +26,7 @@ pub(super) struct Function<const N: usize> {
     pub(super) double: ScalarFunction<f64, N>,
     /// Form for integers and booleans; without one, they compute as FLOAT.
     pub(super) whole: Option<ScalarFunction<i64, N>>,
-    /// Whether the result is 1 or 0, which any type holds.
+    /// True if the result is 1 or 0, which any type holds.
     pub(super) is_truth: bool,
 }
 
@@ -497,7 +497,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Whether a scalar takes part in type promotion.
+/// Rule for scalars in type promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScalarPromotion {
     Yes,
@@ -572,7 +572,6 @@ pub(super) fn pointwise<const N: usize>(
     planned(call, names, values, out, computed, function)
 }
 
-/// Plans an elementwise function with the given scalars.
 pub(super) fn pointwise_of<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],
@@ -583,7 +582,6 @@ pub(super) fn pointwise_of<const N: usize>(
     planned(call, names, scalars.to_vec(), out, function.computed_in(common_type(call, names, None)?), function)
 }
 
-/// Returns the common type of tensors and a promoting scalar.
 fn common_type<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],
@@ -603,7 +601,6 @@ fn common_type<const N: usize>(
     Ok(scalar.map_or(common, |scalar| with_scalar_type(common, scalar)))
 }
 
-/// Plans a function with a known compute type.
 fn planned<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],

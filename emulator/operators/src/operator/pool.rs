@@ -36,7 +36,6 @@ impl PoolWindow {
     }
 }
 
-/// Window rule along a dim.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
     Sliding(PoolWindow),
@@ -48,7 +47,6 @@ pub(super) enum Rule {
 /// size is known to exist. 2-D pools have depth 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
-    /// Number of pooled dims.
     pub(super) dims: usize,
     pub(super) extents: [usize; 3],
     pub(super) counts: [usize; 3],
@@ -63,7 +61,6 @@ impl Pool {
         Self { dims, extents, counts: extents, rules: [Rule::Adaptive; 3] }
     }
 
-    /// Returns the positions that a window covers, and its size with padding.
     fn window(&self, dim: usize, at: usize) -> (MemorySpan, usize) {
         let (extent, count) = (self.extents[dim], self.counts[dim]);
         match self.rules[dim] {
@@ -90,7 +87,6 @@ impl Pool {
         Ok(Windows { spans, extents: self.extents })
     }
 
-    /// Returns the divisor of each window.
     pub(super) fn divisors(&self, divisor: Divisor) -> Vec<f32> {
         let number = |dim: usize, at: usize| {
             let (covered, counted) = self.window(dim, at);
@@ -107,7 +103,6 @@ impl Pool {
     }
 }
 
-/// Divisor of a window sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Divisor {
     /// Window size with padding.

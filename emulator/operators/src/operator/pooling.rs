@@ -213,7 +213,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Storage of maximum positions.
 #[derive(Clone, Copy, Debug)]
 enum IndexLayout {
     /// Numbers in `indices`, in the shape of the result.
@@ -273,7 +272,6 @@ fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
     Ok(pool)
 }
 
-/// Returns adaptive windows for outputSize.
 fn adaptive(call: &OperatorCall, dims: usize) -> Result<Pool, Refusal> {
     let size: Vec<usize> = call.ints(OUTPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
     if size.len() != dims {

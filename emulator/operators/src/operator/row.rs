@@ -11,7 +11,7 @@ use super::{CallPlan, OperatorCall, Refusal};
 use crate::dtype::AclType;
 use crate::prototypes::{ArgumentKind, Prototype};
 
-/// An aclnn operator.
+/// The rules of one aclnn operator.
 pub(crate) struct Operator {
     /// Name of the second-phase function.
     pub(crate) name: &'static str,
@@ -104,7 +104,7 @@ pub(crate) enum ParameterKind {
     /// List of tensors, `aclTensorList`.
     Tensors {
         role: TensorRole,
-        /// Whether NULL is legal as an empty list.
+        /// True if NULL is legal as an empty list.
         need: Nullability,
         dtypes: &'static [AclType],
         /// Minimum and maximum rank.
@@ -123,7 +123,7 @@ pub(crate) enum ParameterKind {
     OptionalText,
 }
 
-/// Whether NULL is legal.
+/// Rule for NULL as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nullability {
     /// NULL is rejected with status 161001.
@@ -132,7 +132,7 @@ pub(crate) enum Nullability {
     Optional,
 }
 
-/// Accepted memory layouts.
+/// Memory layouts that a parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Strided,
@@ -287,12 +287,12 @@ impl Parameter {
         Self { name: self.name, kind }
     }
 
-    /// Rejects strided tensors.
+    /// Restricts the parameter to contiguous tensors.
     pub(crate) const fn contiguous(self) -> Self {
         self.with(Layout::Contiguous)
     }
 
-    /// Also accepts matrices in `FRACTAL_NZ`.
+    /// Extends the parameter to matrices in `FRACTAL_NZ`.
     pub(crate) const fn or_blocked(self) -> Self {
         self.with(Layout::Blocked)
     }

@@ -112,7 +112,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Returns the channels of a tensor, of which at least one must exist.
+/// Returns the channels of a tensor; at least one must exist.
 fn rows(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(ViewIndex, ChannelRows), Refusal> {
     let x = call.tensor(name)?;
     call.expect_channels_second(&[name])?;

@@ -71,8 +71,8 @@ fn operands(call: &OperatorCall, plan: &CallPlan) -> Vec<LaunchOperand> {
     operands
 }
 
-/// Replaces the operands of a fused exchange by those of its product. Token packing touches all
-/// operands.
+/// Replaces the operands of a fused exchange by the operands of the product. Token packing touches
+/// all operands.
 fn of_product(operands: &mut Vec<LaunchOperand>, exchange: JoinedExchange) {
     match exchange {
         JoinedExchange::AllReduce(_) => {}

@@ -148,7 +148,7 @@ unsafe fn singles_portable<const N: usize>(
         let (strip, part) = (strip_part / PARTS * STRIP, strip_part % PARTS);
         let mut sums = [[0_f32; STRIP]; N];
         for_part!(part, words, |word| {
-            // SAFETY: within the slab; an array has the alignment of its elements.
+            // SAFETY: within the slab; an array is aligned like one element.
             let right = unsafe { b.wrapping_add(word * WIDTH + strip).cast::<[f32; STRIP]>().read() };
             for (line, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: within the line.

@@ -46,7 +46,6 @@ pub(crate) enum Element {
 }
 
 impl Element {
-    /// Returns the in-place type for `dtype`, if supported.
     pub(crate) const fn of(dtype: AclType) -> Option<Self> {
         match dtype {
             AclType::F32 => Some(Self::Single),
@@ -87,13 +86,11 @@ struct Prefetch {
     /// Offset of the piece in its row, and its number of lines.
     start: usize,
     lines: usize,
-    /// Next row and line.
     row: usize,
     line: usize,
 }
 
 impl Prefetch {
-    /// Creates the state for rows that are read from their start.
     #[inline(always)]
     fn of(first: *const u8, stride: isize, row_bytes: usize) -> Self {
         let mut ahead = Self { first, stride, row_bytes, start: 0, lines: 0, row: 0, line: 0 };
@@ -113,7 +110,6 @@ impl Prefetch {
         self.lines = (self.row_bytes - self.start).min(PIECE_BYTES).div_ceil(LINE_BYTES);
     }
 
-    /// Prefetches the next `lines` lines.
     #[inline(always)]
     fn ask(&mut self, lines: usize) {
         for _ in 0..lines {
@@ -167,7 +163,6 @@ fn run<T>(kernel: DotKernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T]
     unsafe { kernel(rows.row(0), rows.stride(), (rows.count(), len), vectors, sums) };
 }
 
-/// Selects the kernel for a number of vectors.
 macro_rules! by_count {
     ($count:expr, $kernel:path) => {{
         use $kernel as kernel;
@@ -218,7 +213,6 @@ fn pairs(count: usize) -> DotKernel<u16> {
     panic!("{count} vectors of pairs, for which this processor has no instruction");
 }
 
-/// Stores the sums of the rows from `first` on, `count` sums per vector.
 fn store<const VECTORS: usize>(totals: &[[[f32; QUAD]; VECTORS]; QUADS], first: usize, count: usize, sums: &mut [f32]) {
     for (quad, totals) in totals.iter().enumerate() {
         let first = first + quad * QUAD;
@@ -230,9 +224,9 @@ fn store<const VECTORS: usize>(totals: &[[[f32; QUAD]; VECTORS]; QUADS], first: 
 }
 
 /// Defines the kernel of a type and instruction set, for elements of `$size` bytes and `$depth`
-/// elements per word. A row has `$registers` registers per step: `$load` reads one of them. `$turn`
-/// transposes the registers of four rows. `$spread` repeats each word of a vector's quad four
-/// times.
+/// elements per word. A row has `$registers` registers per step, which `$load` reads one by one.
+/// `$turn` transposes the registers of four rows. `$spread` repeats each word of a vector's quad
+/// four times.
 macro_rules! kernel {
     (
         $(#[$target:meta])* $name:ident($t:ty, $size:literal bytes, $depth:literal deep, $registers:literal registers):

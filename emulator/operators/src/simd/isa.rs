@@ -28,7 +28,7 @@ pub enum Isa {
 pub const ISA_VARIABLE: &str = "ASCEND_EMULATOR_ISA";
 
 impl Isa {
-    /// All instruction sets, in ascending order.
+    /// The instruction sets, in ascending order.
     pub const ALL: [Self; 5] = [Self::Portable, Self::Neon, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
 
     /// Returns the name used in [`ISA_VARIABLE`].
@@ -70,7 +70,6 @@ impl Isa {
         }
     }
 
-    /// Returns the requested instruction set, or the best.
     fn choose(asked: Option<&str>) -> Result<Self, String> {
         let available = || Self::ALL.into_iter().filter(|isa| isa.is_available());
         let Some(asked) = asked.filter(|text| !text.is_empty()) else {

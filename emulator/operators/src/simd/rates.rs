@@ -14,7 +14,6 @@ pub(crate) const BLOCK: usize = 64;
 /// Prefetch distance in bytes: two pages, so that both prefetchers stay busy.
 const AHEAD_BYTES: usize = 8192;
 
-/// Target cache of a prefetch.
 #[derive(Clone, Copy)]
 pub(crate) enum Cache {
     First,
@@ -51,7 +50,6 @@ pub(crate) fn prefetch(cache: Cache, address: *const u8) {
 }
 
 dispatched! {
-    /// Combines the bits of all elements.
     fn fold(values: &[f32]) -> u32 {
         let mut folded = [0_u32; BLOCK];
         for block in values.chunks_exact(BLOCK) {
@@ -71,7 +69,7 @@ pub(crate) fn read(values: &[f32]) {
 }
 
 dispatched! {
-    /// Computes `a[i] = b[i] + scale * c[i]`.
+    /// Computes the triad `a[i] = b[i] + scale * c[i]`.
     pub(crate) fn triad(a: &mut [f32], b: &[f32], c: &[f32], scale: f32) -> () {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = b + scale * c;
@@ -79,7 +77,6 @@ dispatched! {
     }
 }
 
-/// Copies with non-temporal stores where available.
 pub(crate) fn copy_streaming(from: &[f32], to: &mut [f32]) {
     assert_eq!(from.len(), to.len());
     // SAFETY: both slices have the same length, and the target is exclusive.
@@ -89,12 +86,10 @@ pub(crate) fn copy_streaming(from: &[f32], to: &mut [f32]) {
 /// Independent multiply-add chains with 32 registers: two units with latencies of four to six
 /// cycles need eight to twelve.
 const CHAINS: usize = 24;
-/// Chains with 16 registers.
 const AVX2_CHAINS: usize = 12;
 /// Chains of separate multiply and add.
 const PORTABLE_CHAINS: usize = 12;
 
-/// Returns the operations of [`f32_chains`].
 pub(crate) const fn f32_operations(isa: Isa, steps: usize) -> usize {
     let lanes = match isa {
         Isa::Portable => 4 * PORTABLE_CHAINS,
@@ -105,13 +100,11 @@ pub(crate) const fn f32_operations(isa: Isa, steps: usize) -> usize {
     2 * lanes * steps
 }
 
-/// Returns the operations of [`bf16_chains`].
 pub(crate) const fn bf16_operations(isa: Isa, steps: usize) -> usize {
     let pairs = if matches!(isa, Isa::Avx512Bf16) { 2 } else { 1 };
     pairs * f32_operations(isa, steps)
 }
 
-/// Runs f32 multiply-adds in registers.
 pub(crate) fn f32_chains(isa: Isa, steps: usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]

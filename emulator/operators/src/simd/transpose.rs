@@ -80,14 +80,12 @@ unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usi
     }
 }
 
-/// Transpositions within registers.
 #[cfg(target_arch = "aarch64")]
 pub(super) mod aarch64 {
     use std::arch::aarch64::{
         float32x4_t, vreinterpretq_f32_f64, vreinterpretq_f64_f32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
     };
 
-    /// Transposes 4 rows of 4 words.
     #[inline]
     #[target_feature(enable = "neon")]
     pub(in crate::simd) fn turned(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
@@ -103,7 +101,6 @@ pub(super) mod aarch64 {
     }
 }
 
-/// Transpositions within registers.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
     use std::arch::x86_64::{

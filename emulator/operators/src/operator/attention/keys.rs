@@ -196,7 +196,7 @@ impl Keys {
     }
 
     /// Lists the valid parts of keys, values and a full mask, if keys are stored by batch. Each
-    /// tensor has one length per index of its first dim.
+    /// tensor has one length per index of the first dim.
     pub(super) fn read(&self, mask: Option<&CheckedTensor>) -> Vec<PartRead> {
         if !matches!(self.place, FirstDim::Batches) {
             return Vec::new();

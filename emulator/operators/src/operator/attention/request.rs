@@ -28,9 +28,9 @@ pub(super) struct AttentionRequest<'a> {
     pub(super) sparse_mode: i64,
     pub(super) before: i64,
     pub(super) after: i64,
-    /// Whether the rules for a single query position apply.
+    /// True if the rules for a single query position apply.
     pub(super) decoding: bool,
-    /// Whether packed sequences are allowed.
+    /// True if packed sequences are allowed.
     pub(super) packs: bool,
     pub(super) log_sum_exp: Option<&'a CheckedTensor>,
 }

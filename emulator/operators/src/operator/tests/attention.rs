@@ -24,7 +24,7 @@ struct Case {
     before: i64,
     after: i64,
     sums: bool,
-    /// Whether keys and values are one tensor per batch.
+    /// True if keys and values are one tensor per batch.
     listed: bool,
 }
 

@@ -21,7 +21,7 @@ struct Case {
     strided: bool,
 }
 
-/// All inputs and outputs of a call, in memory order.
+/// Inputs and outputs of a call, in memory order.
 struct Values {
     query: Vec<f64>,
     key: Vec<f64>,

@@ -53,7 +53,7 @@ fn a_scalar_that_the_first_phase_converts_has_a_type_of_its_kind() {
     assert_eq!(message, "aclnnForeachMulScalarV2: scalar: expected FLOAT, DOUBLE with tensors of FLOAT, found INT64");
 }
 
-/// As a 16-bit float, 0.1 is 0.0999755859375. Three times this is a tie, which rounds to even.
+/// The 16-bit float of 0.1 is 0.0999755859375. Three times this is a tie, which rounds to even.
 /// Three times the 32-bit float rounds to the other neighbour.
 #[test]
 fn a_scalar_is_rounded_to_16_bits_before_the_kernel_sees_it() {

@@ -11,7 +11,7 @@ use crate::operator::row::Layout;
 struct Case {
     name: String,
     arguments: Vec<Value>,
-    /// Whether the operator itself restricts strides.
+    /// True if the operator itself restricts strides.
     is_contiguous: bool,
 }
 

@@ -47,7 +47,7 @@ fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64
     out.values()
 }
 
-/// Asserts that the count is within six standard deviations of its expectation.
+/// Asserts that the count is within six standard deviations of the expectation.
 fn likely(found: usize, of: usize, probability: f64, what: &str) {
     let expected = of as f64 * probability;
     let bound = 6.0 * (expected * (1.0 - probability)).sqrt();

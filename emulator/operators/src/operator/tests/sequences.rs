@@ -32,7 +32,7 @@ struct Case {
     block_size: Option<i64>,
 }
 
-/// Pseudorandom number generator.
+/// A linear congruential random number generator.
 struct Draw(u64);
 
 impl Draw {
