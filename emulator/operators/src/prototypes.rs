@@ -62,7 +62,7 @@ macro_rules! prototypes {
         prototypes! { $( $run $arguments; )* $( $dropin_run $dropin_arguments; )* }
     };
     ($( $run:ident($($arg:ident: $(*$pointer:tt)? $of:ident),* $(,)?); )*) => {
-        /// The operators, with those of drop-in libraries last.
+        /// The operators, with drop-in libraries last.
         pub(crate) const PROTOTYPES: &[Prototype] = &[ $( Prototype {
             name: stringify!($run),
             arguments: &[ $( (stringify!($arg), kind!($of)) ),* ],

@@ -148,8 +148,8 @@ impl MemorySpan {
         let target = self.run(start, step, values.len(), size);
         if step == size as isize {
             let bytes = size_of_val(values);
-            // SAFETY: the target was bounds-checked, `values` is Rust memory of the same size that
-            // cannot overlap device memory, T is plain data, and bytes have no alignment.
+            // SAFETY: the target was bounds-checked; `values` is Rust memory of the same size
+            // outside device memory; T is plain data, and bytes have no alignment.
             unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), target, bytes) };
         } else {
             for (i, value) in values.iter().enumerate() {

@@ -375,8 +375,8 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns the window geometry of a call with output `out`. A transposed convolution is described
-/// by the convolution of which the input gradient is computed.
+/// Returns the window geometry of a call with output `out`. A transposed convolution is the input
+/// gradient of the convolution that is described.
 fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, Refusal> {
     let (x, weight, written) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(out)?);
     let (dims, is_transposed, groups) = (x.rank() - 2, call.flag(TRANSPOSED)?, call.int(GROUPS)?);

@@ -7,8 +7,8 @@
 //! - Invariants: products are added in the order of [`RUN`], one run per call. The bf16 pair
 //!   instruction treats denormals as zero.
 //!
-//! The gemm crate is not used: for f32 products of 256 x 4096 x 4096 it reached 44 % of a core's
-//! AVX-512 peak, and these blocks 77 to 82 %. It also lacks bf16 pairs.
+//! These blocks reach 77 to 82 % of a core's AVX-512 peak for f32 products of 256 x 4096 x 4096.
+//! The gemm crate reached 44 %, and lacks bf16 pairs.
 #![expect(unsafe_code, reason = "vector instructions over packed slices")]
 
 use crate::simd::isa::Isa;

@@ -138,8 +138,8 @@ pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
 /// Computes `sums[v * rows + r]`, the dot product of row `r` and vector `v`.
 ///
 /// # Panics
-/// Panics if there are no vectors or too many, vectors are shorter than rows, or pairs are used
-/// without bf16 rows or their instruction.
+/// Panics for an unsupported number of vectors, and for vectors shorter than rows. Pairs need bf16
+/// rows and the pair instruction.
 pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
         Vectors::Singles(values) => run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums),
