@@ -226,7 +226,7 @@ unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *cons
     };
     let found = if handle.is_null() { Some(StreamConfig::default()) } else { configs().get(&handle.addr()).copied() };
     match found {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         Some(config) => unsafe { (table.aclrtCreateStreamWithConfig)(stream, config.priority, config.flag) },
         None => answer("aclrtCreateStreamV2", |_, _| Err(gone(handle))),
     }

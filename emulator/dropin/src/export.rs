@@ -125,7 +125,7 @@ macro_rules! define_exports {
                 const LIBRARY: Library = define_exports!(@library $young_library);
                 let Process::Machine(_, table) = process::current(NAME) else { return without_machine(NAME, LIBRARY) };
                 let Some(function) = table.$young else { return refuse(NAME, LIBRARY) };
-                // SAFETY: passes on the caller's promise.
+                // SAFETY: the caller upholds this contract.
                 unsafe { function($($young_arg),*) }
             }
         )*
@@ -143,7 +143,7 @@ macro_rules! define_exports {
             const NAME: &str = stringify!($name);
             const LIBRARY: Library = define_exports!(@library $library);
             let Process::Machine(emulator, _) = process::current(NAME) else { return without_machine(NAME, LIBRARY) };
-            // SAFETY: passes on the caller's promise.
+            // SAFETY: the caller upholds this contract.
             unsafe { dropin::$name(emulator, $($arg),*) }.unwrap_or_else(|| refuse(NAME, LIBRARY))
         }
     };
@@ -154,7 +154,7 @@ macro_rules! define_exports {
             let Process::Machine(_, table) = process::current(NAME) else {
                 return without_machine(NAME, define_exports!(@library $library));
             };
-            // SAFETY: passes on the caller's promise.
+            // SAFETY: the caller upholds this contract.
             unsafe { (table.$name)($($arg),*) }
         }
     };
@@ -175,7 +175,7 @@ macro_rules! define_older_spellings {
                 let Process::Machine(_, table) = process::current(stringify!($old)) else {
                     return without_machine(stringify!($old), Library::NnopBase);
                 };
-                // SAFETY: passes on the caller's promise.
+                // SAFETY: the caller upholds this contract.
                 unsafe { (table.$new)($($arg),*) }
             }
         )*

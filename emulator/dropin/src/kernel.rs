@@ -129,7 +129,7 @@ unsafe extern "C" fn ascend_emulator_call_write(
 /// # Safety
 /// `call` is NULL or what the program's kernel was given.
 unsafe fn memory(call: *const KernelCall<'_>, index: usize, offset: usize, bytes: usize) -> Option<KernelMemory> {
-    // SAFETY: passes on the caller's promise.
+    // SAFETY: the caller upholds this contract.
     let call = unsafe { call.as_ref() }?;
     call.memory(index, offset.checked_add(bytes)?).ok()
 }

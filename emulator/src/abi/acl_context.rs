@@ -10,7 +10,7 @@ use crate::runtime::context::Reset;
 use crate::runtime::state_callback::CallbackSubject;
 use crate::runtime::thread;
 
-/// `aclrtDeviceState`: what a callback of the program is told of a device.
+/// `aclrtDeviceState`: a state of a device that callbacks of the program receive.
 #[derive(Debug, Clone, Copy)]
 enum DeviceState {
     SetPre = 0,
@@ -30,7 +30,7 @@ impl Machine {
         self.tell_device_state(device_id, DeviceState::SetPost)
     }
 
-    /// Tells who asked for it that the program sets or resets a device.
+    /// Notifies the registered callbacks that the program sets or resets a device.
     fn tell_device_state(&self, device_id: i32, state: DeviceState) -> Result<(), Failure> {
         let card = self.lock().card_of_ordinal(device_id)?;
         self.state_callbacks().tell(CallbackSubject::Devices, card as usize, state as u32);
@@ -52,7 +52,7 @@ impl Machine {
     }
 
     pub(super) fn aclrtGetDevice(&self, device_id: Out<i32>) -> Result<(), Failure> {
-        // Programs ask so whether there is a device yet.
+        // Quiet, because programs use this call to check whether a device is set.
         let card = self.current_card().map_err(Failure::quiet)?;
         device_id.set("device_id", card.cast_signed())
     }
@@ -76,7 +76,7 @@ impl Machine {
         total: Out<usize>,
     ) -> Result<(), Failure> {
         let card = self.current_card()?;
-        // DDR kinds are of chips without HBM.
+        // The DDR kinds apply to chips without HBM.
         let is_hbm = match attr {
             aclrtMemAttr::ACL_HBM_MEM | aclrtMemAttr::ACL_HBM_MEM_HUGE | aclrtMemAttr::ACL_HBM_MEM_NORMAL => true,
             aclrtMemAttr::ACL_DDR_MEM | aclrtMemAttr::ACL_DDR_MEM_HUGE | aclrtMemAttr::ACL_DDR_MEM_NORMAL => false,
@@ -182,7 +182,8 @@ impl Machine {
             let card = state.card_of_ordinal(device_id)?;
             state.create_context(card)
         })?;
-        // A new context is current on the thread that made it (AscendCL guide, aclrtCreateContext).
+        // A new context becomes current on the creating thread (AscendCL guide,
+        // aclrtCreateContext).
         thread::set_context(self.key(), Some(id));
         context.set("context", HandleKind::Context.encode(id))
     }

@@ -1,7 +1,8 @@
-//! AscendCL: what a device, the installed CANN and the current limits are.
+//! AscendCL: properties of devices, the installed CANN version and current limits.
 //!
-//! Answers come from the chip's row in `soc` and from the machine's state. What the documents give for other chips only, and
-//! what this project has no source for, is refused by name.
+//! The values come from the row of the chip in `soc` and from the state of the machine. The
+//! functions refuse attributes that are documented for other chips only and attributes without a
+//! known source.
 
 use std::ffi::c_char;
 
@@ -16,13 +17,14 @@ use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::raw::load_text;
 
-/// What `aclGetCannAttributeList` lists: non-finite numbers and bfloat16. No operator is compiled at run time.
+/// Attributes that `aclGetCannAttributeList` returns: non-finite numbers and bfloat16. Operators
+/// are never compiled at run time.
 static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCannAttr::ACL_CANN_ATTR_BF16];
 
-/// Packages of one CANN; they have one version.
+/// Packages of one CANN installation, which share one version.
 const PACKAGES: [&str; 7] = ["cann", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel"];
 
-/// `ACL_PKG_VERSION_MAX_SIZE`: characters of the caller's buffer.
+/// `ACL_PKG_VERSION_MAX_SIZE`: size of the caller's buffer.
 const VERSION_BYTES: usize = 128;
 
 fn unsupported(what: String) -> Failure {
@@ -49,7 +51,7 @@ impl Machine {
             aclrtDevAttr::ACL_DEV_ATTR_VECTOR_CORE_NUM => i64::from(soc.vector_cores()),
             aclrtDevAttr::ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE => self.config().hbm_bytes.cast_signed(),
             aclrtDevAttr::ACL_DEV_ATTR_L2_CACHE_SIZE => soc.l2_bytes().cast_signed(),
-            // All cards are of one host and one operating system.
+            // All cards belong to one host and one operating system.
             aclrtDevAttr::ACL_DEV_ATTR_SMP_ID | aclrtDevAttr::ACL_DEV_ATTR_IS_VIRTUAL => 0,
             aclrtDevAttr::ACL_DEV_ATTR_PHY_CHIP_ID => i64::from(card),
             aclrtDevAttr::ACL_DEV_ATTR_NPU_ARCH => i64::from(soc.npu_arch()),
@@ -84,7 +86,7 @@ impl Machine {
         value.set("value", found)
     }
 
-    /// The emulator offers neither of the features one can ask for.
+    /// Reports every known feature as unavailable.
     pub(super) fn aclrtGetDeviceCapability(
         &self,
         device_id: i32,
@@ -102,8 +104,8 @@ impl Machine {
         }
     }
 
-    /// At this moment: all cores when work is under way on the card, none otherwise. Memory has no rate (AscendCL guide:
-    /// -1), and no task runs on an AI CPU.
+    /// Reports the current utilization: all cores while work runs on the card, otherwise none.
+    /// Memory reports -1 (AscendCL guide), and AI CPUs are always idle.
     pub(super) fn aclrtGetDeviceUtilizationRate(
         &self,
         device_id: i32,
@@ -125,7 +127,8 @@ impl Machine {
         utilization_info.set("utilization_info", answer)
     }
 
-    /// The number of cores kernels of this process may use on a device; results do not depend on it.
+    /// Limits the number of cores that kernels of this process may use on a device. Results do not
+    /// depend on the limit.
     pub(super) fn aclrtSetDeviceResLimit(
         &self,
         device_id: i32,
@@ -167,7 +170,7 @@ impl Machine {
         })
     }
 
-    /// The limit of the current device: limits of single streams are not modelled.
+    /// Returns the limit of the current device. Limits per stream are not modelled.
     pub(super) fn aclrtGetResInCurrentThread(
         &self,
         type_: aclrtDevResLimitType,
@@ -188,7 +191,7 @@ impl Machine {
         }
     }
 
-    /// Operators made for one `Ascend910B` run on every other: they have one architecture.
+    /// Reports compatibility between chips. All `Ascend910B` chips share one architecture.
     pub(super) unsafe fn aclrtCheckArchCompatibility(
         &self,
         soc_version: *const c_char,
@@ -233,8 +236,8 @@ impl Machine {
         unsafe { version_str.of::<[c_char; VERSION_BYTES]>() }.set("version_str", text)
     }
 
-    /// Ten millions for the major, a hundred thousand for the minor, a thousand for the patch version (`cann_version.h`);
-    /// what a release candidate counts is not documented, and it counts nothing here.
+    /// Returns major * 10,000,000 + minor * 100,000 + patch * 1,000 (`cann_version.h`). The value
+    /// of a release candidate is not documented; it adds nothing here.
     pub(super) unsafe fn aclsysGetVersionNum(
         &self,
         pkg_name: *mut c_char,
@@ -247,8 +250,8 @@ impl Machine {
         version_num.set("version_num", number)
     }
 
-    /// An Atlas A2 tells no error, memory errors and other errors apart (AscendCL guide, aclrtGetErrorVerbose); the memory
-    /// of the emulator does not fail.
+    /// Reports the error state of a device. An Atlas A2 distinguishes no error, memory errors and
+    /// other errors (AscendCL guide, aclrtGetErrorVerbose). Memory of the emulator never fails.
     pub(super) fn aclrtGetErrorVerbose(&self, device_id: i32, error_info: Out<aclrtErrorInfo>) -> Result<(), Failure> {
         let failed = {
             let state = self.lock();
@@ -269,17 +272,17 @@ impl Machine {
     }
 }
 
-/// Fails unless a C string names a package of this CANN.
+/// Fails unless the C string names a CANN package.
 ///
 /// # Safety
 /// `name` is NULL or a C string.
 unsafe fn require_package(name: *const c_char) -> Result<(), Failure> {
-    // SAFETY: passes on the caller's promise.
+    // SAFETY: the caller upholds this contract.
     let name = unsafe { load_text("pkg_name", name) }?;
     if PACKAGES.contains(&name.as_str()) {
         return Ok(());
     }
     let what = format!("package {name:?} is not installed; those of this CANN are {PACKAGES:?}");
-    // Programs ask so what is installed.
+    // Quiet, because programs use this call to check which packages are installed.
     Err(Failure::new(code::PARAM_INVALID, what).quiet())
 }

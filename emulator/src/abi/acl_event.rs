@@ -1,4 +1,4 @@
-//! AscendCL: events: making, recording and awaiting them, their state, and the time between two.
+//! AscendCL: events. Creates, records and awaits events, and reports their state and elapsed times.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::runtime::event::{self, Event, EventKind};
 use crate::runtime::graph::Outside;
 use crate::strict::order::Waited;
 
-/// Flags of an event that add up: SYNC, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.
+/// Event flags that can be combined: `SYNC`, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
 
 /// `ACL_EVENT_DEVICE_USE_ONLY`, which is refused.
@@ -54,7 +54,8 @@ impl Machine {
         let card = self.current_card()?;
         let signal = match flags {
             event::EXTERNAL => Some(self.own_signal()),
-            // Its handle names it to every process of this user (aclrtIpcGetEventHandle has no list).
+            // Any process of this user may open the event: `aclrtIpcGetEventHandle` takes no list
+            // of processes.
             event::IPC => Some(self.shared_signal(card, false, false)?),
             _ => None,
         };
@@ -75,7 +76,8 @@ impl Machine {
         event.set("event", HandleKind::Event.encode(id))
     }
 
-    /// Streams that wait for a record of the event still do; those that wait for a word have nothing left to wait for.
+    /// Destroys an event. Streams that wait for a record of the event keep waiting. Streams that
+    /// wait for a shared word have nothing left to wait for.
     pub(super) fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| {
@@ -113,7 +115,7 @@ impl Machine {
         self.record_event(event, stream)
     }
 
-    /// `timeout` is in seconds; 0 is no limit.
+    /// Enqueues a wait; `timeout` is in seconds, 0 means no limit.
     pub(super) fn aclrtStreamWaitEventWithFlag(
         &self,
         stream: aclrtStream,
@@ -157,7 +159,8 @@ impl Machine {
         status.set("status", answer)
     }
 
-    /// Whether the event's last record is done; the host then knows.
+    /// Returns true if the last record of the event is done. The host is then ordered after the
+    /// record.
     fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
         self.catch_up()?;
         let mut state = self.lock();
@@ -165,8 +168,8 @@ impl Machine {
             return Ok(signal.shared().map_or_else(|| signal.is_set(), |word| word.has(word.asked())));
         }
         let event = state.event(id)?;
-        // An event that nothing has recorded holds no tasks, and says so where it can be recorded again and again
-        // (AscendCL guide, aclrtRecordEvent).
+        // An event without a record captures no tasks. Only a kind that can be recorded repeatedly
+        // reports this as done (AscendCL guide, aclrtRecordEvent).
         let Some(record) = event.latest.clone() else { return Ok(event.kind == EventKind::ExWithFlag) };
         let is_done = record.at().is_some();
         if is_done && let Some(strict) = &mut state.strict {
@@ -175,7 +178,8 @@ impl Machine {
         Ok(is_done)
     }
 
-    /// Whether waits for the event would be over: those enqueued so far wait for no later record.
+    /// Reports whether waits for the event are complete. Waits enqueued so far do not depend on
+    /// later records.
     pub(super) fn aclrtQueryEventWaitStatus(
         &self,
         event: aclrtEvent,
@@ -210,7 +214,7 @@ impl Machine {
         ms.set("ms", elapsed.as_secs_f32() * 1e3)
     }
 
-    /// Microseconds since the machine was built.
+    /// Returns the timestamp in microseconds since the machine was built.
     pub(super) fn aclrtEventGetTimestamp(&self, event: aclrtEvent, timestamp: Out<u64>) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         let at = self.lock().timestamp(id)?;
@@ -218,7 +222,8 @@ impl Machine {
     }
 }
 
-/// Whether a flag asks for a record or wait that a captured graph shares with the world outside.
+/// Returns true if the flag requests an external record or wait, which synchronizes a captured
+/// graph with streams outside the graph.
 fn is_outside(external: &str, flag: u32) -> Result<bool, Failure> {
     match flag {
         0 => Ok(false),

@@ -1,7 +1,7 @@
-//! AscendCL: telling the program of tasks that failed.
+//! AscendCL: callbacks for failed tasks.
 //!
-//! The program's function runs on a thread of its own, once for every task that fails after it was set; what it is given is
-//! valid while it runs (AscendCL guide, aclrtSetExceptionInfoCallback).
+//! The callback runs on a separate thread, once for every task that fails after registration. Its
+//! argument is valid while the callback runs (AscendCL guide, aclrtSetExceptionInfoCallback).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::runtime::exception::{ExceptionCallback, FailedTask};
 
 impl Machine {
-    /// NULL ends it.
+    /// Registers the callback; NULL removes it.
     pub(super) unsafe fn aclrtSetExceptionInfoCallback(
         &self,
         callback: aclrtExceptionInfoCallback,
@@ -20,8 +20,8 @@ impl Machine {
         let callback = callback.map(|function| -> ExceptionCallback {
             Arc::new(move |mut failed: FailedTask| {
                 let info = std::ptr::from_mut(&mut failed).cast::<aclrtExceptionInfo>();
-                // SAFETY: the program set this function to be called with an info of this library, which lives until it
-                // returns.
+                // SAFETY: the program registered this function for an info of this library. The
+                // info lives until the function returns.
                 unsafe { function(info) };
             })
         });
@@ -33,7 +33,7 @@ impl Machine {
         &self,
         info: *const aclrtExceptionInfo,
     ) -> Result<u32, Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { failed_task(info) }.map(|failed| failed.task)
     }
 
@@ -41,7 +41,7 @@ impl Machine {
         &self,
         info: *const aclrtExceptionInfo,
     ) -> Result<u32, Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { failed_task(info) }.map(|failed| failed.stream)
     }
 
@@ -49,7 +49,7 @@ impl Machine {
         &self,
         info: *const aclrtExceptionInfo,
     ) -> Result<u32, Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { failed_task(info) }.map(|failed| failed.thread)
     }
 
@@ -57,7 +57,7 @@ impl Machine {
         &self,
         info: *const aclrtExceptionInfo,
     ) -> Result<u32, Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { failed_task(info) }.map(|failed| failed.card)
     }
 
@@ -65,17 +65,17 @@ impl Machine {
         &self,
         info: *const aclrtExceptionInfo,
     ) -> Result<u32, Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { failed_task(info) }.map(|failed| failed.code.cast_unsigned())
     }
 }
 
 /// # Safety
-/// `info` is NULL or what the program's function was given, while it runs.
+/// `info` is NULL or the argument of a callback that is still running.
 unsafe fn failed_task(info: *const aclrtExceptionInfo) -> Result<FailedTask, Failure> {
     if info.is_null() {
         return Err(Failure::null("info"));
     }
-    // SAFETY: not NULL, so a live `FailedTask` by this function's contract.
+    // SAFETY: `info` is not NULL, so it points to a live `FailedTask` by this function's contract.
     Ok(unsafe { info.cast::<FailedTask>().read() })
 }

@@ -78,7 +78,7 @@ impl Machine {
         &self,
         mode: Out<aclmdlRICaptureMode>,
     ) -> Result<(), Failure> {
-        // SAFETY: the declaration asks for a place with a mode.
+        // SAFETY: the declaration requires a pointer to a mode.
         let wanted = parse_mode(unsafe { mode.get("mode") }?)?;
         let before = thread::set_capture_mode(self.key(), wanted);
         mode.set("mode", mode_in_c(before))
@@ -112,7 +112,8 @@ impl Machine {
         self.update(|state| state.begin_update(stream, group))
     }
 
-    /// Returns at once: the operators are exchanged when the stream gets there.
+    /// Ends the update and returns immediately. The stream exchanges the operators when it reaches
+    /// the update.
     pub(super) fn aclmdlRICaptureTaskUpdateEnd(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| {
@@ -129,7 +130,7 @@ impl Machine {
         self.replay(graph, stream)
     }
 
-    /// Replays on a stream of its own and waits for the end.
+    /// Replays the graph on a separate stream and waits for the end.
     pub(super) fn aclmdlRIExecute(&self, model_ri: aclmdlRI, timeout: i32) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let timeout = timeout_of_ms(timeout)?;
@@ -158,7 +159,7 @@ impl Machine {
         model_ri.set("model_ri", HandleKind::Graph.encode(graph))
     }
 
-    /// Only streams that run from the beginning can be bound: what starts the others is not modelled.
+    /// Binds a stream to a model. Only streams that run from the start of the model can be bound.
     pub(super) fn aclmdlRIBindStream(&self, model_ri: aclmdlRI, stream: aclrtStream, flag: u32) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         if stream.is_null() {
@@ -217,7 +218,8 @@ impl Machine {
         self.update(|state| state.destroy_graph(graph))
     }
 
-    /// Writes the graph down as a trace; the verbose form says no more, as operators have no kernel arguments here.
+    /// Writes the graph as a trace. The verbose form adds nothing, because operators have no kernel
+    /// arguments in the emulator.
     pub(super) unsafe fn aclmdlRIDebugJsonPrint(
         &self,
         model_ri: aclmdlRI,

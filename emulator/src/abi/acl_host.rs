@@ -1,7 +1,7 @@
 //! AscendCL: host memory of the program that is registered with the runtime.
 //!
-//! Registered memory is page-locked: copies of it are asynchronous, and the emulator knows its bounds. Its device address is
-//! its host address; operators do not take it.
+//! Registered memory is page-locked. Its copies are asynchronous, and the emulator checks its
+//! bounds. Its device address equals its host address. Operators do not accept registered memory.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -33,7 +33,7 @@ impl Machine {
         }
         self.current_card()?;
         let bytes = NonNull::new(ptr.cast::<u8>()).ok_or_else(|| Failure::null("ptr"))?;
-        // SAFETY: the C caller vouches for `size` bytes at `ptr` until it unregisters them.
+        // SAFETY: the C caller guarantees `size` bytes at `ptr` until it unregisters them.
         let registered = unsafe { Allocation::registered(bytes, size as usize) };
         self.memory().register(registered)?;
         dev_ptr.set("dev_ptr", ptr)

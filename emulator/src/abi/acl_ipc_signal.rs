@@ -16,9 +16,10 @@ use crate::runtime::event::{self, Event, EventKind};
 use crate::runtime::notify::Notify;
 use crate::runtime::signal::SharedWord;
 
-/// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`: any process may import it.
+/// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`: any process may import the notify.
 const NO_LIST: u64 = 2;
-/// `ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS`: the card that imports gets access to the other.
+/// `ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS`: the importing card gets access to the exporting
+/// card.
 const WITH_PEER_ACCESS: u64 = 2;
 
 fn check_flags(flags: u64, other: u64, name: &str) -> Result<(), Failure> {
@@ -52,7 +53,7 @@ impl Machine {
         handle.set("handle", answer)
     }
 
-    /// An event of the current device that is the other process's.
+    /// Creates an event on the current device that refers to an event of another process.
     pub(super) fn aclrtIpcOpenEventHandle(
         &self,
         handle: aclrtIpcEventHandle,
@@ -104,7 +105,6 @@ impl Machine {
         unsafe { key.of::<[u8; KEY_BYTES]>() }.set("key", word.name().key())
     }
 
-    /// Makes a notify one that other processes may import, if it is none yet.
     fn export_notify(&self, id: u64, validates: bool) -> Result<Arc<SharedWord>, Failure> {
         let card = {
             let state = self.lock();

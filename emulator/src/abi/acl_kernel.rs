@@ -26,33 +26,34 @@ use crate::scheduler::pool::{Task, Without, Workers};
 use crate::scheduler::ran::{self, Measured, Ran};
 use crate::timed::Cost;
 
-/// Blocks of one launch at most (Ascend C guide, calling kernels).
+/// Maximum number of blocks of one launch (Ascend C guide, calling kernels).
 const MAX_BLOCKS: u32 = 65_535;
 
-/// Each value of an argument buffer takes a multiple of this (CANN runtime guide, aclrtKernelArgsGetMemSize).
+/// Alignment of values in an argument buffer (CANN runtime guide, aclrtKernelArgsGetMemSize).
 const WORD_BYTES: usize = 8;
 
-/// A string of the C caller.
+/// Copies a string of the C caller.
 ///
 /// # Safety
-/// `text` is NULL or ends in a NUL.
+/// `text` is NULL or NUL-terminated.
 unsafe fn text(argument: &str, text: *const c_char) -> Result<String, Failure> {
     if text.is_null() {
         return Err(Failure::null(argument));
     }
-    // SAFETY: not NULL, so it ends in a NUL by this function's contract.
+    // SAFETY: not NULL, so NUL-terminated by this function's contract.
     Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
 impl Machine {
-    /// The file must exist. The kernels of a library for this host run here; those of any other file as registered functions.
+    /// Loads a binary; the file must exist. Kernels of a library for this host run from the
+    /// library. Kernels of any other file run as registered functions.
     pub(super) unsafe fn aclrtBinaryLoadFromFile(
         &self,
         bin_path: *const c_char,
         _options: *mut aclrtBinaryLoadOptions,
         bin_handle: Out<aclrtBinHandle>,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let path = unsafe { text("bin_path", bin_path) }?;
         if !Path::new(&path).is_absolute() {
             return Err(Failure::new(code::INVALID_PARAM, format!("bin_path {path:?} must be absolute")));
@@ -110,7 +111,7 @@ impl Machine {
         func_handle: Out<aclrtFuncHandle>,
     ) -> Result<(), Failure> {
         let binary = HandleKind::Binary.decode(bin_handle)?;
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let name = unsafe { text("kernel_name", kernel_name) }?;
         let id = self.update(|state| {
             let fresh = state.fresh_number();
@@ -177,7 +178,8 @@ impl Machine {
         self.update(|state| state.runtime.kernels.finalize(list))
     }
 
-    /// Attributes choose how a card schedules the kernel; none changes what it computes.
+    /// Launches a kernel. Attributes are ignored: they only affect scheduling on a card, not the
+    /// result.
     pub(super) fn aclrtLaunchKernelWithConfig(
         &self,
         func_handle: aclrtFuncHandle,
@@ -196,7 +198,8 @@ impl Machine {
         self.launch_kernel("aclrtLaunchKernelWithConfig", function, num_blocks, stream, Params::List(arguments))
     }
 
-    /// The arguments lie in device memory, one word each, and are read when the stream gets there.
+    /// Launches a kernel with arguments in device memory, one word each. The stream reads them when
+    /// the launch starts.
     pub(super) fn aclrtLaunchKernel(
         &self,
         func_handle: aclrtFuncHandle,
@@ -329,7 +332,7 @@ impl Machine {
         Ok(HandleKind::DataBuffer.encode(id).cast())
     }
 
-    /// The data stays; only the description goes.
+    /// Destroys the description; the data is unchanged.
     pub(super) fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
         let removed = self.update(|state| state.runtime.data_buffers.remove(&id));
@@ -362,13 +365,12 @@ impl Machine {
     }
 }
 
-/// Where the values of a launch are.
 enum Params {
     List(Vec<Argument>),
     OnCard(RawSpan),
 }
 
-/// What a launch of a kernel of this project is, of its arguments.
+/// Returns the launch of a kernel of this project, decoded from its arguments.
 fn known(kernel: &Compiled, params: &Params) -> Option<Launch> {
     let Params::List(arguments) = params else { return None };
     let number = |argument: &Argument| match argument {

@@ -1,9 +1,9 @@
 //! AscendCL: memory, copies and fills.
 //!
-//! The rules are those of the AscendCL guide: the direction of a copy follows from the pointers and `kind` is only
-//! advisory, but a pointer that `kind` calls device memory must be known, so that a stale one is refused here instead
-//! of read as host memory. A copy is asynchronous only with page-locked host memory; with pageable memory the call
-//! returns when it is done.
+//! The rules follow the AscendCL guide. The pointers decide the direction of a copy, and `kind` is
+//! only advisory. A pointer that `kind` declares as device memory must be known, so a stale device
+//! pointer is refused instead of read as host memory. A copy is asynchronous only with page-locked
+//! host memory. With pageable memory the call returns after the copy.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::scheduler::pool::Task;
 use crate::scheduler::pool::Without;
 use crate::timed::Cost;
 
-/// What `kind` says about one side of a copy.
+/// The kind of one side of a copy, according to `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopySide {
     Host,
@@ -37,7 +37,6 @@ enum CopySide {
     ByPointer,
 }
 
-/// The destination's side, then the source's.
 fn sides(kind: aclrtMemcpyKind) -> Result<(CopySide, CopySide), Failure> {
     Ok(match kind {
         aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST => (CopySide::Host, CopySide::Host),
@@ -52,7 +51,6 @@ fn sides(kind: aclrtMemcpyKind) -> Result<(CopySide, CopySide), Failure> {
     })
 }
 
-/// Whether a call goes through a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopyOrder {
     Now,
@@ -69,7 +67,6 @@ impl Machine {
         if dev_ptr.is_null() {
             return Err(Failure::null("dev_ptr"));
         }
-        // Huge, normal, peer and 1 GiB pages are 0 to 7; 0x100 and 0x1000 ask for a band of the memory.
         if policy.0 & !0x1100 > 7 {
             let what = format!("policy {:#x} is no aclrtMemMallocPolicy", policy.0);
             return Err(Failure::new(code::INVALID_PARAM, what));
@@ -98,7 +95,8 @@ impl Machine {
         self.aclrtMalloc(dev_ptr, size, policy)
     }
 
-    /// Only an empty configuration is modelled; the known attributes (module id) change nothing a program sees.
+    /// Accepts only an empty configuration. The known attributes (module id) have no effect that a
+    /// program can see.
     pub(super) fn aclrtMallocWithCfg(
         &self,
         dev_ptr: Out<*mut c_void>,
@@ -158,7 +156,7 @@ impl Machine {
             },
             None => aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_UNREGISTERED },
         };
-        // Pages of the emulator are those of the host.
+        // The emulator uses the pages of the host.
         let page_size = page_bytes() as u32;
         let answer = aclrtPtrAttributes { location, pageSize: page_size, rsv: Default::default() };
         attributes.set("attributes", answer)
@@ -172,7 +170,7 @@ impl Machine {
         count: usize,
         kind: aclrtMemcpyKind,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::Now) }
     }
 
@@ -185,7 +183,7 @@ impl Machine {
         kind: aclrtMemcpyKind,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { self.copy_linear(dst, dest_max, src, count, kind, CopyOrder::OnStream(stream)) }
     }
 
@@ -203,7 +201,7 @@ impl Machine {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let (to, from) = sides(kind)?;
-        // SAFETY: the C caller vouches for `count` bytes at both addresses.
+        // SAFETY: the C caller guarantees `count` bytes at both addresses.
         let into = unsafe { self.side(dst, count, to, "dst") }?;
         // SAFETY: as above.
         let from = unsafe { self.side(src.cast_mut(), count, from, "src") }?;
@@ -220,7 +218,7 @@ impl Machine {
         height: usize,
         kind: aclrtMemcpyKind,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::Now) }
     }
 
@@ -235,7 +233,7 @@ impl Machine {
         kind: aclrtMemcpyKind,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::OnStream(stream)) }
     }
 
@@ -268,17 +266,17 @@ impl Machine {
         let (Some(into_bytes), Some(from_bytes)) = (extent(dpitch), extent(spitch)) else {
             return Err(Failure::new(code::PARAM_INVALID, "pitch times height overflows"));
         };
-        // SAFETY: the C caller vouches for the rows at both addresses.
+        // SAFETY: the C caller guarantees the rows at both addresses.
         let into = unsafe { self.side(dst, into_bytes, to, "dst") }?;
         // SAFETY: as above.
         let from = unsafe { self.side(src.cast_mut(), from_bytes, from, "src") }?;
         self.start_copy(Copy { into, into_pitch: dpitch, from, from_pitch: spitch, width, height }, order)
     }
 
-    /// One side of a copy.
+    /// Resolves one side of a copy.
     ///
     /// # Safety
-    /// When `address` is no memory of this machine, the C caller vouches for `bytes` bytes there.
+    /// If `address` is not memory of this machine, the C caller guarantees `bytes` bytes there.
     unsafe fn side(
         &self,
         address: *mut c_void,
@@ -295,7 +293,7 @@ impl Machine {
             None if side == CopySide::Device => Err(named(
                 self.memory().device_span(address.addr(), bytes).err().unwrap_or_else(|| Failure::null(argument)),
             )),
-            // SAFETY: the caller of this function vouches for the bytes.
+            // SAFETY: the caller of this function guarantees the bytes.
             None => Ok(unsafe { RawSpan::pageable(address.cast(), bytes) }),
         }
     }
@@ -343,7 +341,7 @@ impl Machine {
         }
     }
 
-    /// A copy between two cards needs peer access, in either direction.
+    /// Refuses a copy between two cards unless peer access is enabled in either direction.
     fn check_peers(&self, copy: &Copy) -> Result<(), Failure> {
         let (Some(into), Some(from)) = (copy.into.card(), copy.from.card()) else { return Ok(()) };
         if into == from {
@@ -370,10 +368,10 @@ impl Machine {
     ) -> Result<(), Failure> {
         self.current_card()?;
         self.refuse_unsafe_in_capture()?;
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         self.host_touches(|| vec![Access::write("dev_ptr", &span)]);
-        // Only the low byte counts, as in memset.
+        // Only the low byte of `value` counts, as in memset.
         if span.card().is_some() {
             self.spend_on("aclrtMemset", &Cost::Pass(count, &[AccessKind::Write]));
         }
@@ -384,7 +382,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Streams may wait for a value the calling thread has written.
+    /// Wakes streams that wait for a value that the calling thread may have written.
     fn host_wrote(&self) {
         self.update(|_| ());
     }
@@ -397,7 +395,7 @@ impl Machine {
         count: usize,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         let waits = span.is_pageable();
         if waits {
@@ -419,7 +417,7 @@ impl Machine {
             let what = format!("count is {count} bytes, more than maxCount, {max_count}");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { self.side(dev_ptr, count, CopySide::ByPointer, "dev_ptr") }
     }
 }

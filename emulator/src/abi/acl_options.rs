@@ -1,7 +1,9 @@
-//! AscendCL: options of the compiler, parameters of the process and of contexts, limits of operators and waits.
+//! AscendCL: compiler options, parameters of the process and of contexts, limits of operators and
+//! waits.
 //!
-//! The emulator compiles nothing (`aclopCompile` and its kin are refused) and gives the same bits from run to run, so options and
-//! parameters are kept and given back and change nothing. Limits hold.
+//! The emulator compiles nothing (`aclopCompile` and related functions are refused) and returns the
+//! same bits in every run. Options and parameters are therefore stored and returned without effect.
+//! Limits are enforced.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -15,7 +17,8 @@ use crate::memory::raw::load_text;
 use crate::runtime::options::Parameters;
 use crate::runtime::thread;
 
-/// What a caller of `aclGetCompileoptSize` is told for `ACL_OP_JIT_COMPILE`, set or not (CANN ge, `op_compiler.cpp`).
+/// Size that `aclGetCompileoptSize` returns for `ACL_OP_JIT_COMPILE`, set or not (CANN ge,
+/// `op_compiler.cpp`).
 const JIT_COMPILE_BYTES: usize = 256;
 
 fn require_option(opt: aclCompileOpt) -> Result<(), Failure> {
@@ -60,14 +63,13 @@ impl Machine {
         Ok(())
     }
 
-    /// The value of an option, if it has one.
     fn compile_option(&self, opt: aclCompileOpt) -> Option<String> {
         let set = self.lock().runtime.compile_options.get(&opt.0).cloned();
-        // Operators of these chips come compiled (CANN ge, `op_compiler.cpp`).
+        // Operators of these chips are precompiled (CANN ge, `op_compiler.cpp`).
         set.or_else(|| (opt == aclCompileOpt::ACL_OP_JIT_COMPILE).then(|| "disable".to_owned()))
     }
 
-    /// With the byte that ends the text; 0 for what has not been set.
+    /// Returns the size including the terminating NUL; 0 for an option that is not set.
     pub(super) fn aclGetCompileoptSize(&self, opt: aclCompileOpt) -> Result<usize, Failure> {
         if opt == aclCompileOpt::ACL_OP_JIT_COMPILE {
             return Ok(JIT_COMPILE_BYTES);
@@ -104,7 +106,8 @@ impl Machine {
         self.update(|state| set_parameter(&mut state.runtime.parameters, opt, value))
     }
 
-    /// Those of the process are off until they are set (CANN runtime, `rtGetSysParamOpt`).
+    /// Returns a parameter of the process. Parameters are 0 until they are set (CANN runtime,
+    /// `rtGetSysParamOpt`).
     pub(super) fn aclrtGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
         let parameters = self.lock().runtime.parameters;
         value.set("value", parameters[parameter(opt)?].unwrap_or(0))
@@ -119,7 +122,8 @@ impl Machine {
         })
     }
 
-    /// Those of a context have no default: before they are set there is nothing to get (CANN runtime reference).
+    /// Returns a parameter of the current context. There is no default, so reading an unset
+    /// parameter fails (CANN runtime reference).
     pub(super) fn aclrtCtxGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
         let current = thread::context(self.key());
         let parameters = self.lock().current(current)?.1.parameters;
@@ -128,14 +132,15 @@ impl Machine {
         value.set("value", found)
     }
 
-    /// Seconds that each later `aclrtStreamWaitEvent` waits at most; 0 is no limit.
+    /// Sets the time limit of later `aclrtStreamWaitEvent` waits, in seconds; 0 means no limit.
     pub(super) fn aclrtSetOpWaitTimeout(&self, timeout: u32) -> Result<(), Failure> {
         let limit = (timeout > 0).then(|| Duration::from_secs(u64::from(timeout)));
         self.update(|state| state.runtime.wait_limit = limit);
         Ok(())
     }
 
-    /// An operator of the emulator ends by itself; what does not is one that a fault holds. 0 is no limit.
+    /// Sets the time limit of operators; 0 means no limit. Only an operator held by an injected
+    /// fault can reach the limit.
     fn set_operator_limit(&self, limit: Duration) {
         let limit = Some(limit).filter(|limit| !limit.is_zero());
         self.update(|state| state.delays.set_limit(limit));
@@ -151,7 +156,8 @@ impl Machine {
         Ok(())
     }
 
-    /// In microseconds, of which none is rounded here; no limit is the largest number.
+    /// Sets the limit in microseconds, without rounding. For no limit, `actual_timeout` receives
+    /// `u64::MAX`.
     pub(super) fn aclrtSetOpExecuteTimeOutV2(&self, timeout: u64, actual_timeout: Out<u64>) -> Result<(), Failure> {
         actual_timeout.set("actual_timeout", if timeout == 0 { u64::MAX } else { timeout })?;
         self.set_operator_limit(Duration::from_micros(timeout));

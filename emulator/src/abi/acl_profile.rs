@@ -1,5 +1,5 @@
-//! AscendCL: profiling sessions and marks. Sessions are checked and record nothing; a mark names, in reports and
-//! messages about its stream, what follows it there.
+//! AscendCL: profiling sessions and marks. Calls of sessions are checked but record nothing. A mark
+//! names the following tasks of its stream in reports and messages.
 
 use std::ffi::c_char;
 
@@ -69,7 +69,7 @@ impl Machine {
         self.update(|state| state.runtime.profiling.stop(id))
     }
 
-    /// Names what is enqueued on the stream from now on.
+    /// Sets the mark for all tasks enqueued on the stream from now on.
     pub(super) unsafe fn aclprofMarkEx(
         &self,
         msg: *const c_char,
@@ -89,10 +89,10 @@ impl Machine {
     }
 }
 
-/// Text of the C caller, given by address and length; a NUL inside ends it.
+/// Copies a text of the C caller, given by address and length. A NUL inside ends the text.
 ///
 /// # Safety
-/// `address` is NULL or has `length` bytes.
+/// `address` is NULL or points to `length` bytes.
 unsafe fn load_text(argument: &str, address: *const c_char, length: usize, most: usize) -> Result<String, Failure> {
     if address.is_null() {
         return Err(Failure::null(argument));
@@ -101,7 +101,7 @@ unsafe fn load_text(argument: &str, address: *const c_char, length: usize, most:
         let what = format!("{argument} is {length} bytes long; at most {most} are taken");
         return Err(Failure::new(code::INVALID_PARAM, what));
     }
-    // SAFETY: passes on the caller's promise.
+    // SAFETY: the caller upholds this contract.
     let bytes = unsafe { load_array(argument, address.cast::<u8>(), length) }?;
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())

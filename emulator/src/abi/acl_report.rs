@@ -1,4 +1,4 @@
-//! AscendCL: host callbacks, run by a thread of the program or by the runtime's own.
+//! AscendCL: host callbacks, which run on a thread of the program or of the runtime.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -19,19 +19,22 @@ use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 
 unsafe extern "C" {
-    /// POSIX: the calling thread's id, which is what programs pass to aclrtSubscribeReport.
+    /// POSIX: returns the id of the calling thread. Programs pass this id to
+    /// `aclrtSubscribeReport`.
     fn pthread_self() -> usize;
 }
 
 fn this_thread() -> u64 {
-    // SAFETY: always succeeds and has no conditions.
+    // SAFETY: `pthread_self` always succeeds and has no conditions.
     unsafe { pthread_self() as u64 }
 }
 
-/// An argument for the program's function, which the program keeps valid until it has run.
+/// An argument for a function of the program. The program keeps it valid until the function has
+/// run.
 struct UserData(*mut c_void);
 
-// SAFETY: the emulator only passes the pointer on; what it points to is the program's affair on any thread.
+// SAFETY: the emulator only passes the pointer on. The program is responsible for its use on any
+// thread.
 unsafe impl Send for UserData {}
 // SAFETY: as above.
 unsafe impl Sync for UserData {}
@@ -40,7 +43,7 @@ fn bound(function: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> Host
     let data = UserData(data);
     Arc::new(move || {
         let data: &UserData = &data;
-        // SAFETY: the program passed this function to be called once with this argument.
+        // SAFETY: the program passed this function together with its argument.
         unsafe { function(data.0) };
     })
 }
@@ -59,14 +62,14 @@ impl Machine {
             Arc::new(move |stream, state| {
                 let args: &UserData = &args;
                 let stream = HandleKind::Stream.encode(stream as u64);
-                // SAFETY: the program registered this function to be called with its argument.
+                // SAFETY: the program registered this function together with its argument.
                 unsafe { function(stream, aclrtStreamState(state), args.0) };
             })
         });
         self.state_callbacks().register(CallbackSubject::Streams, name, callback)
     }
 
-    /// Tells who asked for it of a stream that the program creates or destroys.
+    /// Notifies the registered callbacks that the program creates or destroys a stream.
     pub(super) fn tell_stream_state(&self, stream: u64, state: aclrtStreamState) {
         self.state_callbacks().tell(CallbackSubject::Streams, stream as usize, state.0);
     }
@@ -132,7 +135,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Atlas A2 and A3 do not offer threads of the program for host functions (CANN runtime guide, execution control).
+    /// Refused: Atlas A2 and A3 do not support host functions on threads of the program (CANN
+    /// runtime guide, execution control).
     pub(super) fn aclrtSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         self.stream(stream)?;
         Err(self.not_on_this_card("aclrtSubscribeHostFunc"))
@@ -147,12 +151,14 @@ impl Machine {
         Err(self.not_on_this_card("aclrtProcessHostFunc"))
     }
 
-    /// The number, on its stream, of the task this thread enqueued last on a stream it created; 0 before the first.
+    /// Returns the number of the last task that this thread enqueued on a stream that it created; 0
+    /// if there is none. Task numbers count per stream.
     pub(super) fn aclrtGetThreadLastTaskId(&self, task_id: Out<u32>) -> Result<(), Failure> {
         task_id.set("task_id", thread::last_task(self.key()))
     }
 
-    /// Runs on the card's own thread for such functions; the stream goes on when it has returned.
+    /// Enqueues a host function. It runs on the card's callback thread, and the stream continues
+    /// after the function returns.
     pub(super) fn aclrtLaunchHostFunc(
         &self,
         stream: aclrtStream,

@@ -1,4 +1,4 @@
-//! AscendCL: life of the runtime, versions, names, errors, values of data types.
+//! AscendCL: lifetime of the runtime, versions, names, errors, values of data types.
 
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;
@@ -16,8 +16,9 @@ use crate::machine::Machine;
 use crate::runtime::thread;
 
 impl Machine {
-    /// A second call is answered with `ACL_ERROR_REPEAT_INITIALIZE`, which programs may ignore, in every CANN; since 8.5 it
-    /// counts as a reference all the same (CANN runtime reference, aclInit).
+    /// Initializes the runtime. A second call returns `ACL_ERROR_REPEAT_INITIALIZE` in every CANN
+    /// version, and programs may ignore it. Since CANN 8.5 the second call also adds a reference
+    /// (CANN runtime reference, aclInit).
     pub(super) fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {
         let counts = self.config().cann >= CannVersion::V8_5;
         self.update(|state| {
@@ -30,12 +31,11 @@ impl Machine {
         })
     }
 
-    /// Clears all references.
     pub(super) fn aclFinalize(&self) -> Result<(), Failure> {
         self.finalize(|initialized| *initialized = 0).map(|_| ())
     }
 
-    /// Gives back one reference; the last one finalizes.
+    /// Releases one reference; the last one finalizes the runtime.
     pub(super) fn aclFinalizeReference(&self, ref_count: Out<u64>) -> Result<(), Failure> {
         let left = self.finalize(|initialized| *initialized -= 1)?;
         if ref_count.is_null() {
@@ -44,7 +44,7 @@ impl Machine {
         ref_count.set("ref_count", left)
     }
 
-    /// Gives references back; gives how many are left.
+    /// Releases references and returns the number that remain.
     fn finalize(&self, give_back: impl FnOnce(&mut u64)) -> Result<u64, Failure> {
         let left = self.update(|state| {
             if state.runtime.initialized == 0 {
@@ -155,7 +155,6 @@ fn check_level(level: aclrtLastErrLevel) -> Result<(), Failure> {
     Err(Failure::new(code::INVALID_PARAM, what))
 }
 
-/// The last error is the return value itself.
 fn last_error(last: i32) -> Result<(), Failure> {
     if last == code::SUCCESS {
         return Ok(());

@@ -13,13 +13,14 @@ use crate::runtime::notify::Notify;
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 
-/// Lowest and highest priority of a stream.
+/// The lowest stream priority; 0 is the highest.
 const LEAST_PRIORITY: u32 = 7;
-/// `FAST_LAUNCH` 1, `FAST_SYNC` 2, PERSISTENT 4, HUGE 8, CPU 0x10, `DEVICE_USE_ONLY` 0x20 (`acl_rt.h`).
+/// Valid stream flags: `FAST_LAUNCH` 1, `FAST_SYNC` 2, `PERSISTENT` 4, `HUGE` 8, `CPU` 0x10,
+/// `DEVICE_USE_ONLY` 0x20 (`acl_rt.h`).
 const STREAM_FLAGS: u32 = 0x3F;
 const DEVICE_USE_ONLY: u32 = 0x20;
 
-/// A time limit in milliseconds; -1 is none (AscendCL guide, …`WithTimeout`).
+/// Converts a time limit in milliseconds; -1 means no limit (AscendCL guide, …`WithTimeout`).
 pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
     match timeout {
         -1 => Ok(None),
@@ -60,7 +61,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Waits for what is queued, then destroys; the stream's failure, if any, is returned after it is gone.
+    /// Waits for the queued tasks, then destroys the stream. A failure of the stream is returned
+    /// after the stream is destroyed.
     pub(super) fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStream"))?;
@@ -159,7 +161,8 @@ impl Machine {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let context = stream.context;
-            // To stop on failure is a matter of the whole context (AscendCL guide 8.5, restrictions of this function).
+            // The failure mode applies to the whole context (AscendCL guide 8.5, restrictions of
+            // this function).
             if let Some(context) = state.runtime.contexts.get_mut(&context) {
                 context.stops_on_failure |= mode == 1;
             }
@@ -167,7 +170,6 @@ impl Machine {
         })
     }
 
-    /// A stream the program made itself.
     fn explicit_stream(&self, handle: aclrtStream) -> Result<u64, Failure> {
         if handle.is_null() {
             return Err(Failure::null("stream"));
@@ -222,7 +224,7 @@ impl Machine {
         self.enqueue(stream, Entry::NotifyRecord(id), Vec::new()).map(|_| ())
     }
 
-    /// Holds the stream until the notify is set; `timeout` is in seconds, 0 is no limit.
+    /// Blocks the stream until the notify is set; `timeout` is in seconds, 0 means no limit.
     pub(super) fn aclrtWaitAndResetNotify(
         &self,
         notify: aclrtNotify,
@@ -243,8 +245,9 @@ impl Machine {
         })
     }
 
-    /// On Atlas A2 and A3 for streams of `ACL_STREAM_DEVICE_USE_ONLY` only (CANN runtime reference, aclrtStreamStop). It stops what
-    /// programs on the card run there, of which there are none.
+    /// Stops the programs that run on the card for a stream; there are none in the emulator. Atlas
+    /// A2 and A3 accept only streams with `ACL_STREAM_DEVICE_USE_ONLY` (CANN runtime reference,
+    /// aclrtStreamStop).
     pub(super) fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {

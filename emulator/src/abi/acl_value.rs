@@ -17,13 +17,12 @@ use crate::scheduler::pool::{Task, Workers};
 use crate::scheduler::stream_wait::{Compare, ValueWait};
 use crate::timed::Cost;
 
-/// Bytes of the values streams write and wait for.
 const VALUE_BYTES: usize = 8;
-/// Elements of one tile of a large reduction.
+/// Elements per tile of a large reduction.
 const TILE_ELEMENTS: usize = 1 << 18;
 
 impl Machine {
-    /// The place of a value: 8 bytes of device memory, aligned.
+    /// Resolves the address of a value: 8 aligned bytes of device memory.
     fn value_place(&self, dev_addr: *mut c_void) -> Result<RawSpan, Failure> {
         if dev_addr.is_null() {
             return Err(Failure::null("dev_addr"));
@@ -76,8 +75,9 @@ impl Machine {
         self.enqueue(stream, Entry::ValueWait(ValueWait { place, value, compare }), Vec::new()).map(|_| ())
     }
 
-    /// `count` is in bytes. On Atlas A2 and A3: sum, max and min of int8, int16, int32, fp16, fp32 and bf16, all of it on the
-    /// stream's device (AscendCL guide, aclrtReduceAsync).
+    /// Enqueues a reduction; `count` is in bytes. Atlas A2 and A3 support sum, max and min of int8,
+    /// int16, int32, fp16, fp32 and bf16. All memory must be on the device of the stream (AscendCL
+    /// guide, aclrtReduceAsync).
     pub(super) fn aclrtReduceAsync(
         &self,
         dst: *mut c_void,

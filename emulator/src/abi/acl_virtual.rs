@@ -1,7 +1,8 @@
 //! AscendCL: reserved addresses, physical memory and their mappings.
 //!
-//! Checked as CANN 8.1 documents them: reserved parameters must have their one value, addresses and sizes are multiples of
-//! the granularity, a mapping is as long as its handle's memory.
+//! The checks follow the CANN 8.1 documentation. Reserved parameters must have their one valid
+//! value. Addresses and sizes are multiples of the granularity. A mapping has the size of the
+//! memory of its handle.
 
 use std::ffi::c_void;
 
@@ -23,12 +24,12 @@ fn reserved(name: &str, value: u64, documented: &str) -> Failure {
 }
 
 impl Machine {
-    /// Card and granularity of the memory a property asks for.
+    /// Returns the card and the granularity that a property requests.
     ///
     /// # Safety
     /// `prop` is NULL or valid for a read.
     unsafe fn physical_property(&self, prop: *const aclrtPhysicalMemProp) -> Result<(u32, usize), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let prop = unsafe { load_array("prop", prop, 1) }?[0];
         let unsupported = |what: String| Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         if prop.handleType != aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE {
@@ -141,7 +142,7 @@ impl Machine {
         handle.set("handle", HandleKind::Physical.encode(number))
     }
 
-    /// Memory that is mapped goes when it is unmapped.
+    /// Frees physical memory. Mapped memory is freed when it is unmapped.
     pub(super) fn aclrtFreePhysical(&self, handle: aclrtDrvMemHandle) -> Result<(), Failure> {
         let number = HandleKind::Physical.decode(handle)?;
         self.memory().virtual_memory().free(number)
@@ -175,7 +176,8 @@ impl Machine {
         self.memory().virtual_memory().unmap(virtual_ptr.addr())
     }
 
-    /// A mapping is readable and writable for its device from the start; nothing else can be asked for.
+    /// Checks the requested access. A mapping is always readable and writable by its device, and no
+    /// other access is supported.
     pub(super) unsafe fn aclrtMemSetAccess(
         &self,
         virtual_ptr: *mut c_void,

@@ -1,4 +1,5 @@
-//! HCCL: collectives and transfers. Each function checks its arguments, makes a [`CollectiveCall`] and enqueues it.
+//! HCCL: collectives and transfers. Each function checks its arguments, creates a
+//! [`CollectiveCall`] and enqueues it.
 
 use std::ffi::c_void;
 
@@ -14,7 +15,6 @@ use crate::memory::raw::{RawSpan, load_array};
 use crate::runtime::stream::{Access, Entry};
 use crate::state::State;
 
-/// What every collective call has in common once its handles are checked.
 struct CollectiveCaller<'a> {
     machine: &'a Machine,
     name: &'static str,
@@ -26,7 +26,8 @@ struct CollectiveCaller<'a> {
     dtype: DataType,
 }
 
-/// What an operator that joins it with a collective computes before or behind that.
+/// The compute task of an operator that fuses a collective with computation. The task runs before
+/// or after the collective.
 pub(super) struct JoinedCompute {
     pub(super) entry: Entry,
     pub(super) accesses: Vec<Access>,
@@ -70,7 +71,6 @@ impl Machine {
 }
 
 impl CollectiveCaller<'_> {
-    /// A buffer of `count` elements; None when there are none.
     fn buffer(&self, argument: &str, address: *const c_void, count: u64) -> Result<Option<RawSpan>, Failure> {
         if count == 0 {
             return Ok(None);
@@ -97,30 +97,30 @@ impl CollectiveCaller<'_> {
         }
     }
 
-    /// Blocks of a buffer, with the elements it must have.
+    /// Returns the number of elements that a buffer with these blocks must have.
     fn extent(&self, argument: &str, blocks: &Blocks) -> Result<u64, Failure> {
         blocks.extent(self.world).ok_or_else(|| invalid(format!("{argument}: counts and displacements overflow")))
     }
 
-    /// (displacement, count) per rank from two arrays of the C caller.
+    /// Reads (displacement, count) per rank from two arrays of the C caller.
     ///
     /// # Safety
-    /// Both are NULL or have one u64 per rank.
+    /// Each array is NULL or has one `u64` per rank.
     unsafe fn listed(&self, what: [&str; 2], counts: *const c_void, displs: *const c_void) -> Result<Blocks, Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let counts = unsafe { load_array(what[0], counts.cast::<u64>(), self.world) }.map_err(|_| null(what[0]))?;
         // SAFETY: as above.
         let displs = unsafe { load_array(what[1], displs.cast::<u64>(), self.world) }.map_err(|_| null(what[1]))?;
         Ok(Blocks::Listed(displs.into_iter().zip(counts).collect()))
     }
 
-    /// Whether this rank is the root; a root is any rank of the communicator.
+    /// Returns true if this rank is the root. Any rank of the communicator can be the root.
     fn check_root(&self, root: u32) -> Result<bool, Failure> {
         self.check_named("root", root)?;
         Ok(root == self.member.rank)
     }
 
-    /// Refuses a rank the function's rule does not let a call name.
+    /// Refuses a rank argument that the rule of the function does not allow.
     fn check_named(&self, argument: &str, named: u32) -> Result<(), Failure> {
         let (world, own) = (self.world, self.member.rank);
         let is_rank = (named as usize) < world;
@@ -135,7 +135,8 @@ impl CollectiveCaller<'_> {
         }
     }
 
-    /// Refuses buffers that share bytes other than as the function's rule allows; `blocks` are those of the larger one.
+    /// Refuses buffers that overlap, unless the rule of the function allows it; `blocks` are the
+    /// blocks of the larger buffer.
     fn check_overlap(&self, send: Option<&RawSpan>, recv: Option<&RawSpan>, blocks: &Blocks) -> Result<(), Failure> {
         let (Some(send), Some(recv)) = (send, recv) else { return Ok(()) };
         if !send.overlaps(recv) {
@@ -165,8 +166,10 @@ impl CollectiveCaller<'_> {
         }])
     }
 
-    /// Refuses what no capture takes: collectives at all before CANN 8.5 (AscendCL guide 8.5, capture). That the first collective of a
-    /// communicator makes links, which cannot be recorded, is what programs found on cards, so strict mode alone refuses it.
+    /// Refuses collectives that cannot be captured. CANN before 8.5 captures none (AscendCL guide
+    /// 8.5, capture). The first collective of a communicator creates links, and a capture cannot
+    /// record this. The second rule was observed on cards and is not documented, so only strict
+    /// mode enforces it.
     fn check_captured(&self, state: &mut State) -> Result<(), Failure> {
         let cann = self.machine.config().cann;
         let (code, why) = if cann < CannVersion::V8_5 {
@@ -192,7 +195,8 @@ impl CollectiveCaller<'_> {
         self.enqueue_beside(calls, (None, None))
     }
 
-    /// Calls that begin and end together on the stream, and what is joined with them before and behind.
+    /// Enqueues calls that begin and end together on the stream, with the compute tasks fused
+    /// before and after them.
     fn enqueue_beside(
         &self,
         mut calls: Vec<CollectiveCall>,
@@ -239,7 +243,8 @@ impl CollectiveCaller<'_> {
 }
 
 impl Machine {
-    /// The exchange of an operator that joins it with what it computes; `function` is the one of HCCL that does the same.
+    /// Enqueues the exchange of an operator that fuses communication and computation; `function` is
+    /// the HCCL function with the same semantics.
     pub(super) fn enqueue_joined(
         &self,
         function: &str,
@@ -331,7 +336,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclReduceScatterV", data_type, comm, stream)?;
         let op = caller.rule.reduction(op, data_type, self.config().soc)?;
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let blocks = unsafe { caller.listed(["send_counts", "send_displs"], send_counts, send_displs) }?;
         caller.check_own_count("recv_count", recv_count, "send_counts", &blocks)?;
         let send = caller.buffer("send_buf", send_buf, caller.extent("send_buf", &blocks)?)?;
@@ -405,7 +410,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclAllGatherV", data_type, comm, stream)?;
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let blocks = unsafe { caller.listed(["recv_counts", "recv_displs"], recv_counts, recv_displs) }?;
         caller.check_own_count("send_count", send_count, "recv_counts", &blocks)?;
         let send = caller.buffer("send_buf", send_buf, send_count)?;
@@ -446,7 +451,7 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclAlltoAllV", send_type, comm, stream)?;
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let send = unsafe { caller.listed(["send_counts", "sdispls"], send_counts, sdispls) }?;
         // SAFETY: as above.
         let recv = unsafe { caller.listed(["recv_counts", "rdispls"], recv_counts, rdispls) }?;
@@ -475,7 +480,7 @@ impl Machine {
     }
 
     pub(super) fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
-        // A barrier moves nothing; any type stands for that.
+        // A barrier transfers no data, so the type is arbitrary.
         self.caller("HcclBarrier", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?.enqueue(
             CollectiveKind::Barrier,
             None,
@@ -513,7 +518,8 @@ impl Machine {
         caller.enqueue(CollectiveKind::Recv { count, from: src_rank }, None, recv)
     }
 
-    /// All items of a batch begin and end together; two items of one direction may not name the same rank (HCCL guide).
+    /// Enqueues a batch. All items begin and end together. Two items with the same direction must
+    /// not name the same rank (HCCL guide).
     pub(super) unsafe fn HcclBatchSendRecv(
         &self,
         send_recv_info: *mut HcclSendRecvItem,
@@ -521,7 +527,7 @@ impl Machine {
         comm: HcclComm,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // The type of the items is their own; this one stands for none.
+        // Placeholder type; each item has its own type.
         let mut caller = self.caller("HcclBatchSendRecv", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?;
         if item_num == 0 {
             return Err(invalid("item_num is 0; a batch has at least one send or receive".into()));
@@ -567,7 +573,6 @@ impl Machine {
 }
 
 impl CollectiveCaller<'_> {
-    /// This rank's block of a buffer.
     fn own_block(&self, span: &RawSpan, blocks: &Blocks) -> RawSpan {
         let element = self.dtype.size_bytes();
         let (displacement, count) = blocks.at(self.member.rank as usize);
@@ -602,7 +607,7 @@ impl CollectiveCaller<'_> {
     }
 }
 
-/// Blocks of these counts, one after the other; None when they overflow.
+/// Returns contiguous blocks with these counts; `None` if the counts overflow.
 fn packed<'a>(counts: impl Iterator<Item = &'a u64>) -> Option<Blocks> {
     let mut end = 0_u64;
     let mut blocks = Vec::new();

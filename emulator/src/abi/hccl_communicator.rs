@@ -1,4 +1,4 @@
-//! HCCL: communicators, how they are made, asked and destroyed.
+//! HCCL: creates, queries and destroys communicators.
 
 use std::ffi::{CStr, c_char};
 
@@ -17,16 +17,15 @@ use crate::machine::Machine;
 use crate::memory::allocation_table::{Charge, MemoryShare};
 use crate::memory::raw::load_array;
 
-/// What `HcclCommConfigInit` writes.
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
-/// The rank ids of a caller outside the new group.
+/// Rank id that marks a caller outside the new group.
 const OUTSIDE: u64 = 0xffff_ffff;
 
-/// What of a communicator's configuration the emulator uses.
+/// The fields of a communicator's configuration that the emulator uses.
 #[derive(Debug, Default)]
 struct CommConfig {
     name: Option<String>,
-    /// Size of one of its two buffers; None: what the environment says.
+    /// Size of one of the two buffers; `None` means the default from the environment.
     buffer_bytes: Option<u64>,
 }
 
@@ -34,7 +33,6 @@ fn ptr_failure(argument: &str) -> Failure {
     Failure::new(code::HCCL_PTR, format!("argument {argument} is NULL"))
 }
 
-/// Stores an output; NULL is HCCL's own code.
 fn output<T>(argument: &str, place: Out<T>, value: T) -> Result<(), Failure> {
     place.set(argument, value).map_err(|_| ptr_failure(argument))
 }
@@ -55,7 +53,7 @@ impl Machine {
         rank: u32,
         comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { self.init_root_info(n_ranks, root_info, rank, CommConfig::default(), comm) }
     }
 
@@ -67,7 +65,7 @@ impl Machine {
         config: *const HcclCommConfig,
         comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let config = unsafe { load_config(config) }?;
         // SAFETY: as above.
         unsafe { self.init_root_info(n_ranks, root_info, rank, config, comm) }
@@ -108,7 +106,7 @@ impl Machine {
         rank: u32,
         comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         unsafe { self.init_cluster_info(cluster_info, rank, CommConfig::default(), comm) }
     }
 
@@ -119,7 +117,7 @@ impl Machine {
         config: *mut HcclCommConfig,
         comm: Out<HcclComm>,
     ) -> Result<(), Failure> {
-        // SAFETY: passes on the caller's promise.
+        // SAFETY: the caller upholds this contract.
         let config = unsafe { load_config(config) }?;
         // SAFETY: as above.
         unsafe { self.init_cluster_info(cluster_info, rank, config, comm) }
@@ -243,7 +241,7 @@ impl Machine {
         output("rank", rank, member.rank)
     }
 
-    /// The caller's array has 128 bytes (`COMM_NAME_MAX_LENGTH`).
+    /// Writes the name to the caller's array of 128 bytes (`COMM_NAME_MAX_LENGTH`).
     pub(super) unsafe fn HcclGetCommName(&self, comm: HcclComm, comm_name: Out<c_char>) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
         let mut text = [0 as c_char; 128];
@@ -287,7 +285,8 @@ impl Machine {
         Ok(known.map_or(UNKNOWN, |(_, text)| text).as_ptr())
     }
 
-    /// The number of configuration entries this HCCL knows (`HCCL_COMM_CONFIG_RESERVED` of CANN 8.1).
+    /// Returns the number of configuration entries that this HCCL supports
+    /// (`HCCL_COMM_CONFIG_RESERVED` of CANN 8.1).
     pub(super) fn HcclGetCommConfigCapability(&self) -> Result<u32, Failure> {
         Ok(5)
     }
@@ -298,10 +297,10 @@ impl Machine {
         config_value: HcclConfigValue,
     ) -> Result<(), Failure> {
         check_config(config)?;
-        // SAFETY: the union has one member, an i32, and any bits are a value.
+        // SAFETY: the union has one member, an `i32`, and any bits are valid.
         let value = unsafe { config_value.value };
         check_deterministic(i64::from(value))?;
-        // Reductions run in rank order whatever the value: the emulator is always deterministic.
+        // The value has no effect: reductions always run in rank order and are deterministic.
         self.update(|state| state.hccl.deterministic = Ok(value));
         Ok(())
     }
@@ -312,7 +311,7 @@ impl Machine {
         output("config_value", config_value, HcclConfigValue { value })
     }
 
-    /// Takes the memory of a rank's two buffers from its card.
+    /// Charges the memory of a rank's two buffers to its card.
     fn communicator_buffer(&self, card: u32, one_buffer_bytes: Option<u64>) -> Result<Charge, Failure> {
         let one = one_buffer_bytes.unwrap_or(self.config().communicator_buffer_bytes);
         self.memory().charge(card, MemoryShare::Communicator, 2 * one).map_err(|failure| {
@@ -326,7 +325,7 @@ impl Machine {
         })
     }
 
-    /// The number and the meaning of a communicator handle.
+    /// Returns the number of a communicator handle and the member it names.
     pub(super) fn member(&self, comm: HcclComm) -> Result<(u64, Member), Failure> {
         if comm.is_null() {
             return Err(ptr_failure("comm"));
@@ -335,7 +334,8 @@ impl Machine {
         Ok((number, self.lock().hccl.groups.member(number)?))
     }
 
-    /// Checks a stream argument: HCCL takes no NULL, and the stream must be on the communicator's card.
+    /// Checks a stream argument: HCCL refuses NULL, and the stream must be on the card of the
+    /// communicator.
     pub(super) fn comm_stream(&self, stream: aclrtStream, member: Member) -> Result<u64, Failure> {
         if stream.is_null() {
             return Err(ptr_failure("stream"));
@@ -360,19 +360,19 @@ fn check_config(config: HcclConfig) -> Result<(), Failure> {
     Err(Failure::new(code::HCCL_PARA, format!("configuration {} is not HCCL_DETERMINISTIC (0)", config.0)))
 }
 
-/// Reads a communicator's configuration by its own size.
+/// Reads a communicator's configuration according to its size field.
 ///
 /// # Safety
-/// `config` is NULL or points to a configuration whose first 8 bytes give its size.
+/// `config` is NULL or points to a configuration whose first 8 bytes contain its size.
 unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failure> {
     const HEADER_BYTES: usize = 24;
     const BUFFER_AT: usize = 24;
     const DETERMINISTIC_AT: usize = 28;
-    /// What `HcclCommConfigInit` writes for numbers.
+    /// Value that `HcclCommConfigInit` writes for unset numbers.
     const UNSET: u64 = 0xffff_ffff;
     const NAME_AT: usize = 32;
     const NAME_BYTES: usize = 128;
-    // SAFETY: passes on the caller's promise.
+    // SAFETY: the caller upholds this contract.
     let header =
         unsafe { load_array("config", config.cast::<u8>(), HEADER_BYTES) }.map_err(|_| ptr_failure("config"))?;
     let word =
@@ -383,14 +383,14 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
             format!("the configuration's magic word is {magic:#x}, not {CONFIG_MAGIC:#x}; call HcclCommConfigInit");
         return Err(Failure::new(code::HCCL_PARA, what));
     }
-    // Buffer and name came with version 1; a shorter configuration has none.
+    // Version 1 introduced the buffer and the name.
     if version < 1 || size < NAME_AT + NAME_BYTES {
         return Ok(CommConfig::default());
     }
-    // SAFETY: the configuration says it is at least this long.
+    // SAFETY: the size field of the configuration guarantees at least this length.
     let bytes = unsafe { load_array("config", config.cast::<u8>(), NAME_AT + NAME_BYTES) }?;
     let number = |at: usize| bytes[at..at + 4].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
-    // Whatever is asked for, reductions run in rank order.
+    // The value has no effect: reductions run in rank order.
     let deterministic = number(DETERMINISTIC_AT);
     if deterministic != UNSET {
         check_deterministic(deterministic.cast_signed())?;

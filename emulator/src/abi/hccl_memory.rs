@@ -1,7 +1,8 @@
 //! HCCL: memory ranges for zero-copy collectives.
 //!
-//! HCCL documents these functions for the Atlas A3 alone; on an Atlas A2 they answer that it does not support them (HCCL
-//! guide, `HcclCommSetMemoryRange` and the three that follow it). On the dies of an Atlas A3 they are not modelled.
+//! HCCL documents these functions for the Atlas A3 only. On an Atlas A2 they return "not supported"
+//! (HCCL guide, `HcclCommSetMemoryRange` and the three functions after it). The emulator does not
+//! model them on the Atlas A3 either.
 
 use std::ffi::c_void;
 
@@ -11,7 +12,6 @@ use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 
 impl Machine {
-    /// The answer for a communicator that exists.
     fn without_zero_copy(&self, comm: HcclComm, address: &str, place: *mut c_void) -> Result<(), Failure> {
         self.member(comm)?;
         if place.is_null() {

@@ -1,8 +1,7 @@
-//! Shared libraries of kernels that were compiled for this host against `kernels/host`.
+//! Shared libraries of kernels, compiled for this host against `kernels/host`.
 //!
-//! Input: a file or its bytes. Output: a [`CompiledLibrary`], or None where the file exports no kernels of this host.
-//! Invariants: only a file that exports [`ENTRY`] is loaded, and it stays loaded, because its fibers and names do. The structures are
-//! those of `kernels/host/library.h`. Does not: know what a kernel may do (see `runtime::compiled`).
+//! Invariants: only a file that exports [`ENTRY`] is loaded. A library is never unloaded, because
+//! its fibers and names stay in use. The structures match `kernels/host/library.h`.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
@@ -18,10 +17,10 @@ use crate::runtime::compiled::{
     CompiledEntry, CompiledLaunch, CompiledLibrary, CompiledParam, KernelFinding, KernelTouch,
 };
 
-/// The function that a library exports; its number changes with the structures.
+/// Name of the function that a library exports. The number changes when the structures change.
 const ENTRY: &str = "ascend_host_kernels_1";
 
-/// What the name begins with in every version.
+/// Prefix of the exported name in every version.
 const ENTRY_OF_ANY_VERSION: &[u8] = b"ascend_host_kernels_";
 
 #[repr(C)]
@@ -90,23 +89,22 @@ struct LibraryKernels {
     run: unsafe extern "C" fn(entry: u64, launch: *const LibraryLaunch),
 }
 
-/// A loaded library.
 #[derive(Debug)]
 struct LoadedLibrary {
     entries: Vec<CompiledEntry>,
     run: unsafe extern "C" fn(entry: u64, launch: *const LibraryLaunch),
 }
 
-/// The bytes of a file, and the library that was made of them.
 type Loaded = (Vec<u8>, Arc<dyn CompiledLibrary>);
 
-/// Libraries of this process: one that is loaded for several cards is one.
+/// Libraries loaded in this process. Several cards that load the same bytes share one library.
 static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
 
-/// The kernels of the file `name` with these bytes, if it is a library of this host.
+/// Returns the kernels of the file `name` with these bytes, or `None` if it is not a library for
+/// this host.
 ///
 /// # Errors
-/// It is, and cannot be loaded.
+/// The file is a library for this host and cannot be loaded.
 pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn CompiledLibrary>>, Failure> {
     let wrong = |what: &dyn fmt::Display| Failure::new(code::INVALID_FILE, format!("{name}: {what}"));
     if !exports_kernels(&bytes).map_err(|what| wrong(&what))? {
@@ -116,7 +114,8 @@ pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn Compiled
     if let Some((_, known)) = loaded.iter().find(|(other, _)| *other == bytes) {
         return Ok(Some(Arc::clone(known)));
     }
-    // The dynamic linker knows files by their names: an own one, so that a file which was built again is loaded again.
+    // The dynamic linker identifies files by name. A new memory file ensures that a rebuilt library
+    // is loaded again.
     let file = rustix::fs::memfd_create("ascend-kernels", rustix::fs::MemfdFlags::CLOEXEC).map_err(|e| wrong(&e))?;
     let file = Box::leak(Box::new(File::from(file)));
     file.write_all(&bytes).map_err(|error| wrong(&error))?;
@@ -125,7 +124,8 @@ pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn Compiled
     Ok(Some(library))
 }
 
-/// Whether a file is a shared library of kernels of this host and version; `Err` for one of another version.
+/// Returns true if the bytes are a shared library of kernels for this host and version. Fails if
+/// the library is of another version.
 fn exports_kernels(bytes: &[u8]) -> Result<bool, String> {
     let Ok(file) = object::File::parse(bytes) else { return Ok(false) };
     if file.kind() != ObjectKind::Dynamic {
@@ -145,26 +145,28 @@ fn exports_kernels(bytes: &[u8]) -> Result<bool, String> {
 }
 
 fn load(path: &str) -> Result<Arc<dyn CompiledLibrary>, libloading::Error> {
-    // SAFETY: the file exports the function by which libraries of kernels are known; its initializers only list its kernels.
+    // SAFETY: the file exports the entry function of kernel libraries. Its initializers only list
+    // its kernels.
     let library = unsafe { libloading::Library::new(path) }?;
     // SAFETY: the function of this name and version has this signature.
     let kernels = unsafe { library.get::<unsafe extern "C" fn() -> *const LibraryKernels>(ENTRY) }?;
-    // SAFETY: it takes nothing and may be called at any time.
+    // SAFETY: the function takes no arguments and may be called at any time.
     let kernels = unsafe { kernels() };
-    // SAFETY: it gives the address of a structure that lives as long as the library, which is never unloaded.
+    // SAFETY: the function returns the address of a structure that lives as long as the library,
+    // which is never unloaded.
     let kernels = unsafe { &*kernels };
-    // SAFETY: the structure's own account of its entries.
+    // SAFETY: the structure gives the address and number of its entries.
     let listed = unsafe { std::slice::from_raw_parts(kernels.entries, kernels.count as usize) };
     let entries = listed.iter().map(entry).collect();
     let run = kernels.run;
-    // Fibers of its threads and its names go on to be used.
+    // Worker fibers and entry names keep referring to the library.
     let _stays: &'static libloading::Library = Box::leak(Box::new(library));
     Ok(Arc::new(LoadedLibrary { entries, run }))
 }
 
 fn entry(listed: &LibraryEntry) -> CompiledEntry {
     let name = text(listed.name);
-    // SAFETY: the entry's own account of its parameters, of which there may be none.
+    // SAFETY: the entry gives the address and number of its parameters; the number may be 0.
     let parameters = unsafe { array(listed.parameters, listed.count as usize) };
     let param = |parameter: &EntryParameter| {
         let own = leaked(text(parameter.name));
@@ -180,33 +182,31 @@ fn entry(listed: &LibraryEntry) -> CompiledEntry {
 }
 
 /// # Safety
-/// There are `count` values at `first`, for as long as the library is loaded.
+/// `first` must point to `count` values that live as long as the library is loaded.
 unsafe fn array<T>(first: *const T, count: usize) -> &'static [T] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: this function's own contract.
+    // SAFETY: guaranteed by this function's contract.
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// Names of libraries, which stay loaded.
 fn leaked(name: String) -> &'static str {
     Box::leak(name.into_boxed_str())
 }
 
-/// A string of the library; empty for NULL.
+/// Copies a string of the library. NULL becomes an empty string.
 fn text(place: *const c_char) -> String {
     if place.is_null() {
         return String::new();
     }
-    // SAFETY: `library.h` promises strings that end in a NUL and live as long as the call.
+    // SAFETY: `library.h` promises NUL-terminated strings that live as long as the call.
     unsafe { CStr::from_ptr(place) }.to_string_lossy().into_owned()
 }
 
-/// What the functions of a launch are called with.
 struct RunningLaunch<'a, 'b> {
     launch: &'a mut CompiledLaunch<'b>,
-    /// Strings the library was given.
+    /// Strings passed to the library; kept alive until the launch ends.
     names: Vec<CString>,
 }
 
@@ -230,20 +230,21 @@ impl CompiledLibrary for LoadedLibrary {
             counted,
             found,
         };
-        // SAFETY: the entry is one of the library's; the arguments have the sizes that `Compiled::check` has seen to.
+        // SAFETY: the entry belongs to this library. `Compiled::check` has verified the sizes of
+        // the arguments.
         unsafe { (self.run)(entry as u64, &raw const told) };
     }
 }
 
 /// # Safety
-/// `user` is the `RunningLaunch` of a launch under way, which nobody else uses.
+/// `user` must point to the `RunningLaunch` of a running launch, without other users.
 unsafe fn running<'a>(user: *mut c_void) -> &'a mut RunningLaunch<'a, 'a> {
-    // SAFETY: this function's own contract.
+    // SAFETY: guaranteed by this function's contract.
     unsafe { &mut *user.cast::<RunningLaunch<'_, '_>>() }
 }
 
 unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut LibraryMemory) -> i32 {
-    // SAFETY: the library passes on what it was given.
+    // SAFETY: the library passes the pointer that it received in the launch.
     let running = unsafe { running(user) };
     let found = (running.launch.find)(address as usize);
     let is_found = found.is_ok();
@@ -266,21 +267,21 @@ unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut LibraryM
             LibraryMemory { address: 0, bytes: 0, bytes_at: std::ptr::null_mut(), name: std::ptr::null(), why: place }
         }
     };
-    // SAFETY: the library's own structure.
+    // SAFETY: the library passes a pointer to its own structure.
     unsafe { memory.write(given) };
     i32::from(!is_found)
 }
 
 unsafe extern "C" fn touched(user: *mut c_void, address: u64, bytes: u64, is_write: i32) {
-    // SAFETY: the library passes on what it was given.
+    // SAFETY: the library passes the pointer that it received in the launch.
     let running = unsafe { running(user) };
     running.launch.run.touched.push(KernelTouch { address, bytes, is_write: is_write != 0 });
 }
 
 unsafe extern "C" fn counted(user: *mut c_void, counts: *const LibraryCounts) {
-    // SAFETY: the library passes on what it was given.
+    // SAFETY: the library passes the pointer that it received in the launch.
     let running = unsafe { running(user) };
-    // SAFETY: the library's own structure.
+    // SAFETY: the library passes a pointer to its own structure.
     let counts = unsafe { &*counts };
     let run = &mut running.launch.run;
     (run.cycles, run.busy_cycles) = (counts.cycles, counts.busy);
@@ -288,9 +289,9 @@ unsafe extern "C" fn counted(user: *mut c_void, counts: *const LibraryCounts) {
 }
 
 unsafe extern "C" fn found(user: *mut c_void, finding: *const LibraryFinding) {
-    // SAFETY: the library passes on what it was given.
+    // SAFETY: the library passes the pointer that it received in the launch.
     let running = unsafe { running(user) };
-    // SAFETY: the library's own structure.
+    // SAFETY: the library passes a pointer to its own structure.
     let told = unsafe { &*finding };
     running.launch.run.finding = Some(KernelFinding {
         kernel: text(told.kernel),

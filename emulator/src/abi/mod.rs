@@ -1,11 +1,11 @@
-//! The C ABI: one Rust `extern "C"` function per symbol and slot, and the table made of them.
+//! The C ABI: one Rust `extern "C"` function per symbol and slot, and the function table.
 //!
-//! Input: the symbol list of `ascend_tp_sys`. Output: [`table`], and [`dropin`] for what the table has no field for. A symbol
-//! is modelled when `Machine` has an inherent method of its name (in this folder's files); the trait [`Unmodelled`] gives
-//! every symbol a method that refuses, and an inherent method wins over it. An operator is modelled when it has a row, and the
-//! functions of all operators pass their arguments as plain values (`Phases`). Invariants: every call goes through
-//! `Machine::call`; arguments reach the methods unchanged, places for results as [`Out`](out::Out); nothing unwinds into C.
-//! Does not: hold state.
+//! A symbol is modelled when `Machine` has an inherent method of the same name in this folder. The
+//! trait [`Unmodelled`] gives every symbol a method that refuses; an inherent method takes
+//! precedence. An operator is modelled when the operator table has a row for it.
+//!
+//! Invariants: every call goes through `Machine::call`. Result pointers become [`Out`](out::Out);
+//! other arguments are unchanged. No panic unwinds into C.
 #![expect(unsafe_code, reason = "functions called from C")]
 #![expect(non_snake_case, clippy::too_many_arguments, reason = "methods are the C functions they model")]
 
@@ -48,13 +48,10 @@ use crate::emulator::Emulator;
 use crate::machine::Machine;
 use crate::runtime::{slots, thread};
 
-/// What a method of `Machine` gives: a result if the symbol is modelled, else a refusal.
+/// Return type of a `Machine` method, modelled or not.
 trait MethodOutcome {
-    /// What the method gives on success.
     type Value;
-    /// Whether the symbol is modelled.
     const MODELLED: bool;
-    /// What the call found.
     fn result(self) -> Result<Self::Value, Failure>;
 }
 
@@ -66,7 +63,6 @@ impl<T> MethodOutcome for Result<T, Failure> {
     }
 }
 
-/// What the method of a symbol that is not modelled gives.
 struct NotModelled<T> {
     name: &'static str,
     value: PhantomData<T>,
@@ -80,13 +76,10 @@ impl<T> MethodOutcome for NotModelled<T> {
     }
 }
 
-/// How a C function returns what its method found.
+/// Conversion of a method's result to the return value of its C function.
 trait CReturn: Sized {
-    /// What the method gives on success.
     type Value;
-    /// The C value of a success.
     fn success(value: Self::Value) -> Self;
-    /// The C value of a failure.
     fn failure(code: i32) -> Self;
 }
 
@@ -110,7 +103,8 @@ impl CReturn for HcclResult {
     }
 }
 
-/// Functions that return a value have no code to return on failure: NULL or 0 it is, and the recent message.
+/// Implements `CReturn` for plain values. They cannot carry an error code, so a failure returns 0
+/// or NULL and sets the recent error message.
 macro_rules! plain_returns {
     ($($value:ty)*) => { $(
         impl CReturn for $value {
@@ -150,7 +144,8 @@ fn as_it_is(code: i32) -> i32 {
     code
 }
 
-/// Passes a call to a machine. A table keeps its machine alive, so there is none only for a function pointer that outlived its table.
+/// Passes a call to a machine. The machine is missing only if a function pointer outlived its
+/// table, because a table keeps its machine alive.
 fn call<R: CReturn>(
     machine: Option<&Machine>,
     name: &'static str,
@@ -159,7 +154,7 @@ fn call<R: CReturn>(
 ) -> R {
     let Some(machine) = machine else { return R::failure(translate(code::UNINITIALIZED)) };
     let mut value = None;
-    // The compiler makes one of this for each C function, and one of the rest for all.
+    // This closure is compiled once per C function. The code inside `Machine::call` is shared.
     let outcome = machine.call(name, translate, &mut || {
         value = Some(call(machine)?);
         Ok(())
@@ -171,7 +166,7 @@ fn call<R: CReturn>(
     }
 }
 
-/// The phases of an operator: the functions of all operators pass their arguments here.
+/// Names of the two phases of an operator. All operators share these methods.
 #[derive(Clone, Copy)]
 struct Phases {
     plan: &'static str,
@@ -179,10 +174,10 @@ struct Phases {
 }
 
 impl Phases {
-    /// The first phase on a machine.
+    /// Runs the first phase on a machine.
     ///
     /// # Safety
-    /// Arguments are as the declaration of the operator asks for.
+    /// The arguments must satisfy the declaration of the operator.
     unsafe fn plan(
         self,
         machine: Option<&Machine>,
@@ -191,7 +186,7 @@ impl Phases {
         executor: *mut *mut aclOpExecutor,
     ) -> aclnnStatus {
         call(machine, self.plan, code::to_aclnn, |machine| {
-            // SAFETY: passes on the caller's promise.
+            // SAFETY: the caller upholds the conditions of the declaration.
             let workspace_size = unsafe { from_c(workspace_size) };
             // SAFETY: as above.
             let executor = unsafe { from_c(executor) };
@@ -200,7 +195,6 @@ impl Phases {
         })
     }
 
-    /// The second phase on a machine.
     fn run(
         self,
         machine: Option<&Machine>,
@@ -215,19 +209,20 @@ impl Phases {
     }
 }
 
-/// The machine, if it answers a function that CANN has since `since` and that is modelled or not.
+/// Returns the machine if the function is modelled and its CANN version has a function introduced
+/// in `since`.
 fn answering<'a>(emulator: &'a Emulator, since: &str, modelled: bool) -> Option<&'a Machine> {
     let machine = emulator.machine();
     let has_it = since == CannVersion::V8_1.name() || machine.config().cann > CannVersion::V8_1;
     (has_it && modelled).then_some(machine)
 }
 
-/// An argument as a method takes it, whose type says which way that is.
+/// Converts a C argument to the type that the method takes.
 ///
 /// # Safety
-/// As for [`FromC::from_c`].
+/// See [`FromC::from_c`].
 unsafe fn from_c<C, A: FromC<C>>(value: C) -> A {
-    // SAFETY: passes on the caller's promise.
+    // SAFETY: the caller upholds this contract.
     unsafe { A::from_c(value) }
 }
 
@@ -254,8 +249,9 @@ macro_rules! define_abi {
             $( fn $dropin($($dropin_arg: $dropin_ty),*) -> $dropin_ret; )*
         }
 
-        /// One function per symbol, for any slot; never inlined and never unwinding, so that the functions
-        /// per slot stay a jump each and many slots cost little to compile.
+        /// One function per symbol that takes the slot as an argument. The functions are never
+        /// inlined and never unwind. Each function per slot is therefore a single jump, and many
+        /// slots cost little compile time.
         #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         mod any_slot {
             use super::*;
@@ -275,7 +271,7 @@ macro_rules! define_abi {
             ) -> aclnnStatus {
                 let arguments = [$( (stringify!($op_arg), CArgument::from($op_arg)) ),*];
                 let (machine, phases) = (slots::machine(slot), define_abi!(@phases $run, $plan));
-                // SAFETY: passes on the caller's promise.
+                // SAFETY: the caller upholds this contract.
                 unsafe { phases.plan(machine.as_deref(), &arguments, workspace_size, executor) }
             }
             #[inline(never)]
@@ -288,33 +284,34 @@ macro_rules! define_abi {
             } )*
         }
 
-        /// The functions C calls: each knows its slot.
+        /// The functions that C calls. Each has its slot as a constant.
         mod in_slot {
             use super::*;
             $( pub(super) unsafe extern "C" fn $name<const SLOT: usize>($($arg: $ty),*) -> $ret {
-                // SAFETY: passes on the caller's promise.
+                // SAFETY: the caller upholds this contract.
                 unsafe { any_slot::$name(SLOT, $($arg),*) }
             } )*
             $( pub(super) unsafe extern "C" fn $young<const SLOT: usize>($($young_arg: $young_ty),*) -> $young_ret {
-                // SAFETY: passes on the caller's promise.
+                // SAFETY: the caller upholds this contract.
                 unsafe { any_slot::$young(SLOT, $($young_arg),*) }
             } )*
             $( pub(super) unsafe extern "C" fn $plan<const SLOT: usize>(
                 $($op_arg: $op_ty,)* workspace_size: *mut u64, executor: *mut *mut aclOpExecutor,
             ) -> aclnnStatus {
-                // SAFETY: passes on the caller's promise.
+                // SAFETY: the caller upholds this contract.
                 unsafe { any_slot::$plan(SLOT, $($op_arg,)* workspace_size, executor) }
             }
             pub(super) unsafe extern "C" fn $run<const SLOT: usize>(
                 workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor, stream: aclrtStream,
             ) -> aclnnStatus {
-                // SAFETY: passes on the caller's promise.
+                // SAFETY: the caller upholds this contract.
                 unsafe { any_slot::$run(SLOT, workspace, workspace_size, executor, stream) }
             } )*
         }
 
-        /// The functions the table has no field for, which the drop-in libraries export: each takes its machine. `None` where
-        /// the function is not modelled, or younger than the machine's CANN. Every declared operator has a row, as a test of theirs says.
+        /// Functions without a field in the table, which the drop-in libraries export. Each takes
+        /// its machine. A function returns `None` if it is not modelled or newer than the machine's
+        /// CANN version. Tests check that every declared operator has a row.
         #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         pub mod dropin {
             use super::*;
@@ -335,7 +332,7 @@ macro_rules! define_abi {
                     let machine = answering(emulator, $dropin_op_since, true)?;
                     let phases = define_abi!(@phases $dropin_run, $dropin_plan);
                     let arguments = [$( (stringify!($dropin_op_arg), CArgument::from($dropin_op_arg)) ),*];
-                    // SAFETY: passes on the caller's promise.
+                    // SAFETY: the caller upholds this contract.
                     Some(unsafe { phases.plan(Some(machine), &arguments, workspace_size, executor) })
                 }
                 #[doc = concat!("`", stringify!($dropin_run), "` of a machine.\n\n# Safety\nAs its declaration says.")]
@@ -350,12 +347,12 @@ macro_rules! define_abi {
             )*
         }
 
-        /// Every declared symbol with its library and whether it is modelled: those of the table in its order, then the others.
+        /// Returns every declared symbol with its library and whether it is modelled. Symbols of
+        /// the table come first, in table order.
         pub(crate) fn coverage() -> Vec<(&'static str, Library, bool)> {
             let modelled = [
                 $( is_modelled::$name(), )*
                 $( is_modelled::$young(), )*
-                // Both phases of an operator follow from its row.
                 $( aclnn::is_modelled(stringify!($run)), aclnn::is_modelled(stringify!($run)), )*
                 $( is_modelled::$dropin(), )*
                 $( aclnn::is_modelled(stringify!($dropin_run)), aclnn::is_modelled(stringify!($dropin_run)), )*
@@ -376,7 +373,8 @@ macro_rules! define_abi {
         }
     };
     (@declare $( fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty; )*) => {
-        /// The refusal of every symbol; a modelled one has an inherent method of the same name, which wins.
+        /// Methods that refuse, one per symbol. An inherent method of the same name takes
+        /// precedence.
         #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
         trait Unmodelled {
             $( unsafe fn $name(&self, $($arg: $ty),*) -> NotModelled<<$ret as CReturn>::Value> {
@@ -387,7 +385,8 @@ macro_rules! define_abi {
 
         impl Unmodelled for Machine {}
 
-        /// Whether a symbol is modelled; decided by the type of what its method gives.
+        /// One function per symbol that returns whether it is modelled. The return type of the
+        /// method decides.
         #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
         mod is_modelled {
             use super::*;
@@ -397,10 +396,10 @@ macro_rules! define_abi {
             } )*
         }
     };
-    // A method with the arguments of its C function. Only `any_slot`, whose callers have given what the declarations ask for,
-    // runs one; elsewhere its type is asked for.
+    // Calls a method with the arguments of its C function. Only `any_slot` runs this code, with
+    // callers that uphold the declarations. Other uses only inspect the type.
     (@call $machine:ident.$method:ident($($arg:ident),*)) => {{
-        // SAFETY: the C caller gives what the declaration of this function asks for, until it returns.
+        // SAFETY: the C caller upholds the declaration of this function until the call returns.
         $( let $arg = unsafe { from_c($arg) }; )*
         // SAFETY: as above.
         unsafe { $machine.$method($($arg),*) }
@@ -414,7 +413,8 @@ macro_rules! define_abi {
 
 ascend_tp_sys::for_each_symbol!(define_abi);
 
-/// The table of the machine in `slot`, which `owner` keeps alive, without what is younger than its CANN.
+/// Returns the table of the machine in `slot`, without functions newer than its CANN version.
+/// `owner` keeps the machine alive.
 pub(crate) fn table(slot: usize, owner: Owner, cann: CannVersion) -> Table {
     macro_rules! tables {
         ($($slot:literal)*) => { [$( table_of_slot::<$slot> ),*] };
@@ -448,7 +448,7 @@ mod tests {
             O::MODELLED
         }
         assert!(of(|machine: &Machine, stream| machine.aclrtSynchronizeStream(stream)));
-        // SAFETY: never called; only its type is asked for.
+        // SAFETY: never called; only the type is inspected.
         assert!(!of(|machine: &Machine, stream| unsafe { Unmodelled::aclrtSynchronizeStream(machine, stream) }));
     }
 
@@ -460,17 +460,17 @@ mod tests {
             Emulator::new(config).unwrap()
         };
         let (old, new) = (with(CannVersion::V8_1), with(CannVersion::V9_0));
-        // SAFETY: has no conditions.
+        // SAFETY: this function has no conditions.
         let size = |emulator| unsafe { dropin::aclDataTypeSize(emulator, aclDataType::ACL_BF16) };
         assert_eq!((size(&old), size(&new)), (Some(2), Some(2)));
         let (mut least, mut greatest) = (0, 0);
-        // SAFETY: two live places.
+        // SAFETY: both pointers refer to live variables.
         let mut range = |emulator| unsafe {
             dropin::aclrtDeviceGetStreamPriorityRange(emulator, &raw mut least, &raw mut greatest)
         };
         assert!(range(&old).is_none(), "younger than its CANN");
         assert!(range(&new).is_some());
-        // SAFETY: NULL is refused.
+        // SAFETY: the function refuses NULL.
         let refused =
             unsafe { dropin::aclrtRandomNumAsync(&new, std::ptr::null(), std::ptr::null_mut(), std::ptr::null_mut()) };
         assert!(refused.is_none(), "not modelled");

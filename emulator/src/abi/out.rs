@@ -1,12 +1,11 @@
-//! Places of the C caller for results.
+//! Pointers of the C caller to which results are written.
 //!
-//! Input: the pointer a C function was given. Output: the result written there, or a refusal that names the argument. Invariant:
-//! only [`FromC::from_c`], which the C functions of the table call, makes one, so what the declaration demands of the pointer
-//! holds for as long as the call. Does not: keep a place beyond the call.
+//! Invariant: only [`FromC::from_c`], called by the C functions of the table, creates an [`Out`].
+//! The pointer therefore satisfies the declaration during the call.
 
 use crate::base::failure::Failure;
 
-/// A place for one `T`: NULL, or valid for writing while the call runs.
+/// A pointer to a `T` that is NULL or valid for writing while the call runs.
 #[derive(Debug)]
 pub(super) struct Out<T>(*mut T);
 
@@ -19,51 +18,51 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// Whether the caller wants no result, or has forgotten its place.
     pub(super) fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Writes a result; `argument` is what the declaration calls the place.
+    /// Writes a result; `argument` is the name of the pointer in the declaration.
     ///
     /// # Errors
-    /// The place is NULL.
+    /// The pointer is NULL.
     pub(super) fn set(self, argument: &str, value: T) -> Result<(), Failure> {
         if self.0.is_null() {
             return Err(Failure::null(argument));
         }
-        // SAFETY: not NULL, so valid for writing, as `from_c` demands and the running call keeps.
+        // SAFETY: the pointer is not NULL, so it is valid for writing during the call by the
+        // contract of `from_c`.
         unsafe { self.0.write(value) };
         Ok(())
     }
 
-    /// What the place holds, where the declaration says that it is read too.
+    /// Reads the current value, for arguments that are input and output.
     ///
     /// # Safety
-    /// The place is NULL or holds a `T`.
+    /// The pointer is NULL or points to a `T`.
     ///
     /// # Errors
-    /// The place is NULL.
+    /// The pointer is NULL.
     pub(super) unsafe fn get(self, argument: &str) -> Result<T, Failure> {
         if self.0.is_null() {
             return Err(Failure::null(argument));
         }
-        // SAFETY: not NULL, so it holds a value by this function's contract.
+        // SAFETY: the pointer is not NULL, so it points to a value by this function's contract.
         Ok(unsafe { self.0.read() })
     }
 
-    /// The same place as one for a `U`.
+    /// Casts to a pointer to `U`.
     ///
     /// # Safety
-    /// The place is NULL or valid for writing a `U`, as the declaration demands.
+    /// The pointer is NULL or valid for writing a `U`, as the declaration requires.
     pub(super) unsafe fn of<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 }
 
-/// An argument as the method that models a C function takes it.
+/// Conversion of a C argument to the type that a method takes.
 pub(super) trait FromC<C> {
-    /// The same argument.
+    /// Converts the argument.
     ///
     /// # Safety
     /// A pointer that becomes an [`Out`] is NULL or valid for writing until the method returns.

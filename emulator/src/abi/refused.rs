@@ -1,11 +1,10 @@
-//! What is not modelled, and why: every declared function that refuses, with its reason.
-//!
-//! Input: the coverage of what is declared. Output: a Markdown table, which docs/EMULATOR.md holds. Invariant: a function that
-//! refuses has a reason here. Does not: refuse; a function without a method does.
+//! Functions that are declared but not modelled, with the reason for each. `docs/EMULATOR.md`
+//! includes the resulting table.
 
 use std::fmt::Write;
 
-/// Names, or beginnings of names that end in `*`, and why those that refuse do. The first that fits counts.
+/// Function names, or name prefixes that end in `*`, with the reason why they refuse. The first
+/// match counts.
 const REASONS: &[(&[&str], &str)] = &[
     (&["aclrtRandomNumAsync"], "the numbers a card's generator gives for a seed are not documented"),
     (
@@ -38,7 +37,6 @@ const REASONS: &[(&[&str], &str)] = &[
     (&["aclnn*"], "the operator has no row in the table of operators"),
 ];
 
-/// Why a function that is not modelled refuses.
 pub(crate) fn reason(name: &str) -> Option<&'static str> {
     let fits = |pattern: &&str| match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
@@ -47,7 +45,6 @@ pub(crate) fn reason(name: &str) -> Option<&'static str> {
     REASONS.iter().find(|(names, _)| names.iter().any(fits)).map(|(_, reason)| *reason)
 }
 
-/// The functions that refuse, by reason, as Markdown.
 pub(crate) fn markdown(coverage: &[(&'static str, ascend_tp_sys::Library, bool)]) -> String {
     let refused: Vec<&str> = coverage.iter().filter(|(_, _, modelled)| !modelled).map(|(name, _, _)| *name).collect();
     let mut text = format!(

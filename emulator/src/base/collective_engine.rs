@@ -1,9 +1,9 @@
-//! What runs the collectives of a card.
+//! The engine that executes the collectives of a card.
 
-/// What runs the collectives of a card (`HCCL_OP_EXPANSION_MODE`).
+/// The engine that executes the collectives of a card (`HCCL_OP_EXPANSION_MODE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CollectiveEngine {
-    /// Tasks on streams of HCCL's own, as on an Atlas A2 unless it is told otherwise.
+    /// Tasks on internal streams of HCCL, the default on an Atlas A2.
     #[default]
     Streams,
     /// Kernels of the vector cores (`AIV`).
@@ -11,7 +11,8 @@ pub enum CollectiveEngine {
 }
 
 impl CollectiveEngine {
-    /// What a value of the variable means; one that a product has not is as if there were none (CANN environment variables).
+    /// Parses the variable. An engine that the product does not have counts as unset (CANN
+    /// environment variables).
     pub(crate) fn named(text: &str) -> Self {
         if text == "AIV" { Self::VectorCores } else { Self::Streams }
     }

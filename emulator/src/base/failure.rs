@@ -1,8 +1,8 @@
-//! Why a call was refused or a task failed: one code of the C ABI and one sentence for the reader.
+//! Refused calls and failed tasks: one code of the C ABI and one sentence for the reader.
 //!
-//! Input: what a check found. Output: the code the C function returns and the text `aclGetRecentErrMsg` gives.
-//! Invariant: a message names the thing, what was expected, what was found. Codes are kept in the numbering of
-//! AscendCL; `abi` translates them for functions that return an `HcclResult` or an `aclnnStatus`.
+//! Invariant: a message names the object, the expected value and the value found. Codes use the
+//! numbering of AscendCL; `abi` translates them for functions that return an `HcclResult` or an
+//! `aclnnStatus`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,47 +13,47 @@ use crate::base::site::Site;
 /// A refused call or a failed task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Code in the numbering of the library that raised it (see [`code`]).
+    /// Code in the numbering of the library that raised the failure (see [`code`]).
     pub(crate) code: i32,
-    /// One sentence: the thing, expected, found, what to do.
+    /// One sentence: the object, the expected value, the value found, the remedy.
     pub(crate) message: String,
-    /// What strict mode makes of it; set by [`Failure::found`] and [`Failure::quiet`].
+    /// Report of strict mode; set by [`Failure::found`] and [`Failure::quiet`].
     pub(crate) finding: Finding,
 }
 
-/// What strict mode reports when a call returns a failure.
+/// Report of strict mode when a call returns a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// What the code says.
+    /// The report kind that belongs to the code.
     ByCode,
-    /// Nothing: it was reported before, or is not the program's doing.
+    /// No report: the failure was reported before, or the program did not cause it.
     Quiet,
-    /// This kind, with these calls besides the one that failed.
+    /// A report of this kind that also names these earlier calls.
     Of(Box<(ReportKind, Vec<Arc<Site>>)>),
 }
 
 impl Failure {
-    /// What the peers of a rank that left a collective are told.
+    /// Returns the failure that peers receive when a rank leaves a collective.
     pub(crate) fn left_by_peer(what: &str) -> Self {
         Self::new(code::REMOTE, format!("a peer left the collective: {what}"))
     }
 
-    /// A failure with its code and message.
     pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), finding: Finding::ByCode }
     }
 
-    /// The same, which strict mode reports as `kind`, naming the earlier calls at `sites`.
+    /// Sets the kind that strict mode reports, and the earlier calls it names.
     pub(crate) fn found(self, kind: ReportKind, sites: Vec<Arc<Site>>) -> Self {
         Self { finding: Finding::Of(Box::new((kind, sites))), ..self }
     }
 
-    /// The same, which strict mode does not report: it has, or it is not the program's doing.
+    /// Suppresses the report of strict mode: the failure was reported before, or the program did
+    /// not cause it.
     pub(crate) fn quiet(self) -> Self {
         Self { finding: Finding::Quiet, ..self }
     }
 
-    /// What strict mode reports when a call returns this: the kind, and the earlier calls it names.
+    /// Returns the report kind of strict mode and the earlier calls it names.
     pub(crate) fn finding(&self) -> Option<(ReportKind, Vec<Arc<Site>>)> {
         match &self.finding {
             Finding::Quiet => None,
@@ -62,22 +62,20 @@ impl Failure {
         }
     }
 
-    /// A code that is the answer of a call, not a new failure: it is returned and not noted.
+    /// Creates a code that answers a call and is not an error. The code is returned but not
+    /// recorded.
     pub(crate) fn answer(code: i32) -> Self {
         Self::new(code, "")
     }
 
-    /// Whether this is only an answer.
     pub(crate) fn is_answer(&self) -> bool {
         self.message.is_empty()
     }
 
-    /// A function that the emulator does not model.
     pub(crate) fn not_modelled(name: &str, code: i32) -> Self {
         Self::new(code, format!("{name} is not modelled by this emulator (feature not supported)"))
     }
 
-    /// A required pointer argument was NULL.
     pub(crate) fn null(argument: &str) -> Self {
         Self::new(code::INVALID_PARAM, format!("argument {argument} is NULL"))
     }
@@ -89,54 +87,36 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Codes the emulator returns, under the names it uses for them.
 pub(crate) mod code {
     use ascend_tp_sys as sys;
 
     use crate::base::report::ReportKind;
 
     pub(crate) const SUCCESS: i32 = sys::ACL_SUCCESS;
-    /// An argument is wrong in itself (NULL, zero, an unknown enum value).
     pub(crate) const INVALID_PARAM: i32 = sys::ACL_ERROR_INVALID_PARAM;
-    /// aclInit has not been called.
     pub(crate) const UNINITIALIZED: i32 = sys::ACL_ERROR_UNINITIALIZE;
-    /// aclInit has been called before.
     pub(crate) const REPEAT_INITIALIZE: i32 = sys::ACL_ERROR_REPEAT_INITIALIZE;
-    /// aclFinalize without a preceding aclInit.
     pub(crate) const REPEAT_FINALIZE: i32 = sys::ACL_ERROR_REPEAT_FINALIZE;
-    /// An argument disagrees with the state of the runtime.
+    /// An argument is inconsistent with the state of the runtime.
     pub(crate) const PARAM_INVALID: i32 = sys::ACL_ERROR_RT_PARAM_INVALID;
-    /// No such device, or the device is not set.
     pub(crate) const INVALID_DEVICE: i32 = sys::ACL_ERROR_RT_INVALID_DEVICEID;
-    /// No context is current on this thread, or the context is gone.
     pub(crate) const CONTEXT_NULL: i32 = sys::ACL_ERROR_RT_CONTEXT_NULL;
-    /// The stream does not belong to the current context.
     pub(crate) const STREAM_CONTEXT: i32 = sys::ACL_ERROR_RT_STREAM_CONTEXT;
-    /// The event has no time stamp.
     pub(crate) const EVENT_TIMESTAMP_INVALID: i32 = sys::ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID;
-    /// The end event was recorded before the start event.
     pub(crate) const EVENT_TIMESTAMP_REVERSAL: i32 = sys::ACL_ERROR_RT_EVENT_TIMESTAMP_REVERSAL;
     /// A stream or thread is already, or not yet, subscribed for callbacks.
     pub(crate) const STREAM_SUBSCRIBE: i32 = sys::ACL_ERROR_RT_STREAM_SUBSCRIBE;
     /// The calling thread is not subscribed for callbacks.
     pub(crate) const THREAD_SUBSCRIBE: i32 = sys::ACL_ERROR_RT_THREAD_SUBSCRIBE;
-    /// The stream has no thread that would run the callback.
     pub(crate) const STREAM_NO_CALLBACK: i32 = sys::ACL_ERROR_RT_STREAM_NO_CB_REG;
-    /// Waiting for a report ended by its timeout.
     pub(crate) const WAIT_TIMEOUT: i32 = sys::ACL_ERROR_RT_WAIT_TIMEOUT;
     /// A task on the device took longer than allowed.
     pub(crate) const TASK_TIMEOUT: i32 = sys::ACL_ERROR_RT_TASK_TIMEOUT;
-    /// The stream was aborted.
     pub(crate) const STREAM_ABORT: i32 = sys::ACL_ERROR_RT_STREAM_ABORT;
-    /// The card or the emulator does not offer this.
     pub(crate) const FEATURE_NOT_SUPPORTED: i32 = sys::ACL_ERROR_RT_FEATURE_NOT_SUPPORT;
-    /// Device or page-locked memory is exhausted.
     pub(crate) const MEMORY_ALLOCATION: i32 = sys::ACL_ERROR_RT_MEMORY_ALLOCATION;
-    /// All event resources of the device are in use.
     pub(crate) const NO_EVENT: i32 = sys::ACL_ERROR_RT_NO_EVENT_RESOURCE;
-    /// All stream resources of the device are in use.
     pub(crate) const NO_STREAM: i32 = sys::ACL_ERROR_RT_NO_STREAM_RESOURCE;
-    /// All notify resources of the device are in use.
     pub(crate) const NO_NOTIFY: i32 = sys::ACL_ERROR_RT_NO_NOTIFY_RESOURCE;
     /// A device is profiled already, or a profiling session is still open.
     pub(crate) const PROF_ALREADY_RUN: i32 = sys::ACL_ERROR_PROF_ALREADY_RUN;
@@ -144,59 +124,43 @@ pub(crate) mod code {
     pub(crate) const PROF_NOT_RUN: i32 = sys::ACL_ERROR_PROF_NOT_RUN;
     /// A captured stream waits for an event its capture has not recorded.
     pub(crate) const CAPTURE_DEPENDENCY: i32 = sys::ACL_ERROR_RT_CAPTURE_DEPENDENCY;
-    /// A stream that joined a capture does not lead back.
+    /// A stream that joined a capture does not rejoin the captured stream.
     pub(crate) const STREAM_UNJOINED: i32 = sys::ACL_ERROR_RT_STREAM_UNJOINED;
-    /// The graph is being captured.
     pub(crate) const MODEL_CAPTURED: i32 = sys::ACL_ERROR_RT_MODEL_CAPTURED;
-    /// The stream is being captured.
     pub(crate) const STREAM_CAPTURED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURED;
-    /// The event was recorded by a capture.
     pub(crate) const EVENT_CAPTURED: i32 = sys::ACL_ERROR_RT_EVENT_CAPTURED;
-    /// The stream is not being captured.
     pub(crate) const STREAM_NOT_CAPTURED: i32 = sys::ACL_ERROR_RT_STREAM_NOT_CAPTURED;
-    /// A capture forbids this call to this thread.
+    /// A capture forbids this call on this thread.
     pub(crate) const CAPTURE_MODE_NOT_SUPPORT: i32 = sys::ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT;
-    /// A capture forbids an asynchronous call that would wait to this thread.
+    /// A capture forbids an asynchronous call that would block on this thread.
     pub(crate) const CAPTURE_MODE_BLOCK_ASYNC: i32 = sys::ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC;
-    /// Default streams cannot be captured.
     pub(crate) const STREAM_CAPTURE_IMPLICIT: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT;
-    /// Stream and event belong to different captures.
     pub(crate) const STREAM_CAPTURE_CONFLICT: i32 = sys::ACL_ERROR_STREAM_CAPTURE_CONFLICT;
     /// A task group is begun, ended or updated out of turn.
     pub(crate) const STREAM_TASK_GROUP_STATUS: i32 = sys::ACL_ERROR_STREAM_TASK_GROUP_STATUS;
-    /// A stream without a task group enqueues while another of its capture records one.
+    /// A stream without a task group enqueues while another stream of the capture records one.
     pub(crate) const STREAM_TASK_GROUP_INTR: i32 = sys::ACL_ERROR_STREAM_TASK_GROUP_INTR;
-    /// The capture began on another stream.
     pub(crate) const STREAM_CAPTURE_UNMATCHED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED;
-    /// A replay of the graph has not ended.
     pub(crate) const MODEL_RUNNING: i32 = sys::ACL_ERROR_RT_MODEL_RUNNING;
-    /// The capture began on another thread.
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD;
-    /// A misuse has made the capture worthless.
+    /// A misuse has invalidated the capture.
     pub(crate) const STREAM_CAPTURE_INVALIDATED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED;
-    /// The stream is bound to another graph, or not to this one.
     pub(crate) const STREAM_MODEL: i32 = sys::ACL_ERROR_RT_STREAM_MODEL;
-    /// The graph belongs to another context.
     pub(crate) const MODEL_CONTEXT: i32 = sys::ACL_ERROR_RT_MODEL_CONTEXT;
-    /// Tasks of this type cannot be in a task group.
     pub(crate) const TASK_TYPE_NOT_SUPPORT: i32 = sys::ACL_ERROR_RT_TASK_TYPE_NOT_SUPPORT;
-    /// No kernel of this name.
     pub(crate) const KERNEL_NOT_FOUND: i32 = sys::ACL_ERROR_KERNEL_NOT_FOUND;
-    /// The file does not exist.
     pub(crate) const INVALID_FILE: i32 = sys::ACL_ERROR_INVALID_FILE;
-    /// The file cannot be opened.
     pub(crate) const FILE_OPEN: i32 = sys::ACL_ERROR_RT_FILE_OPEN;
     /// A parameter of the process or context has not been set.
     pub(crate) const SYSPARAMOPT_NOT_SET: i32 = sys::ACL_ERROR_RT_SYSPARAMOPT_NOT_SET;
     /// AscendCL does not offer this.
     pub(crate) const API_NOT_SUPPORT: i32 = sys::ACL_ERROR_API_NOT_SUPPORT;
-    /// AscendCL does not offer this any more.
+    /// AscendCL no longer supports this function.
     pub(crate) const FEATURE_UNSUPPORTED: i32 = sys::ACL_ERROR_FEATURE_UNSUPPORTED;
-    /// AscendCL's word for what has no code of its own.
+    /// The generic error of AscendCL.
     pub(crate) const FAILURE: i32 = sys::ACL_ERROR_FAILURE;
-    /// An invariant of the emulator broke.
     pub(crate) const INTERNAL: i32 = sys::ACL_ERROR_INTERNAL_ERROR;
-    /// The card does not answer any more.
+    /// The card no longer responds.
     pub(crate) const LOST_HEARTBEAT: i32 = sys::ACL_ERROR_RT_LOST_HEARTBEAT;
     /// A task on the device did not end in time.
     pub(crate) const AICORE_TIMEOUT: i32 = sys::ACL_ERROR_RT_AICORE_TIMEOUT;
@@ -206,48 +170,37 @@ pub(crate) mod code {
     pub(crate) const VECTOR_CORE_TIMEOUT: i32 = sys::ACL_ERROR_RT_VECTOR_CORE_TIMEOUT;
     /// A kernel failed on a vector core.
     pub(crate) const VECTOR_CORE_EXCEPTION: i32 = sys::ACL_ERROR_RT_VECTOR_CORE_EXCEPTION;
-    /// aclrtSynchronizeStreamWithTimeout ran out of time.
     pub(crate) const STREAM_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
-    /// aclrtSynchronizeEventWithTimeout ran out of time.
     pub(crate) const EVENT_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_EVENT_SYNC_TIMEOUT;
     /// A peer card left or failed while this one waited for it.
     pub(crate) const REMOTE: i32 = sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR;
 
-    /// aclnn: a required pointer is NULL.
     pub(crate) const NULL_POINTER_ACLNN: i32 = 161_001;
-    /// aclnn: a parameter breaks the operator's rules.
     pub(crate) const PARAM_INVALID_ACLNN: i32 = 161_002;
-    /// aclnn: the runtime below refused.
+    /// aclnn: the runtime refused the call.
     pub(crate) const RUNTIME_ACLNN: i32 = 361_001;
     /// aclnn: a handle inside the library is NULL.
     pub(crate) const INNER_NULL_ACLNN: i32 = 561_103;
 
-    /// HCCL: wrong parameter.
     pub(crate) const HCCL_PARA: i32 = sys::HcclResult::HCCL_E_PARA.0 as i32;
-    /// HCCL: a required pointer is NULL.
     pub(crate) const HCCL_PTR: i32 = sys::HcclResult::HCCL_E_PTR.0 as i32;
-    /// HCCL: memory is exhausted.
     pub(crate) const HCCL_MEMORY: i32 = sys::HcclResult::HCCL_E_MEMORY.0 as i32;
-    /// HCCL: an invariant broke.
     pub(crate) const HCCL_INTERNAL: i32 = sys::HcclResult::HCCL_E_INTERNAL.0 as i32;
-    /// HCCL: not offered on this card.
     pub(crate) const HCCL_NOT_SUPPORT: i32 = sys::HcclResult::HCCL_E_NOT_SUPPORT.0 as i32;
-    /// HCCL: a rank did not come in time.
     pub(crate) const HCCL_TIMEOUT: i32 = sys::HcclResult::HCCL_E_TIMEOUT.0 as i32;
     /// HCCL: a call of the operating system failed.
     pub(crate) const HCCL_SYSCALL: i32 = sys::HcclResult::HCCL_E_SYSCALL.0 as i32;
-    /// HCCL: a file cannot be read.
     pub(crate) const HCCL_OPEN_FILE: i32 = sys::HcclResult::HCCL_E_OPEN_FILE_FAILURE.0 as i32;
     /// HCCL: another process cannot be reached.
     pub(crate) const HCCL_TCP_CONNECT: i32 = sys::HcclResult::HCCL_E_TCP_CONNECT.0 as i32;
-    /// HCCL: the network of this host cannot be used.
     pub(crate) const HCCL_NETWORK: i32 = sys::HcclResult::HCCL_E_NETWORK.0 as i32;
-    /// HCCL: the runtime below refused.
+    /// HCCL: the runtime refused the call.
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
     /// HCCL: a peer left or failed.
     pub(crate) const HCCL_REMOTE: i32 = sys::HcclResult::HCCL_E_REMOTE.0 as i32;
 
-    /// What a code means for the program that got it; None: the card's state, a limit or a peer, not a mistake.
+    /// Returns the kind of mistake that a code indicates. `None` means that the state of the card,
+    /// a limit or a peer is the cause, not the program.
     pub(crate) fn finding(code: i32) -> Option<ReportKind> {
         match code {
             INVALID_PARAM
@@ -272,7 +225,7 @@ pub(crate) mod code {
         }
     }
 
-    /// The HCCL code that says the same as a runtime code; codes below 1000 are HCCL's own already.
+    /// Translates a runtime code to an HCCL code. Codes below 1000 already belong to HCCL.
     pub(crate) fn to_hccl(code: i32) -> i32 {
         match code {
             0..1000 => code,
@@ -286,7 +239,7 @@ pub(crate) mod code {
         }
     }
 
-    /// The aclnn status that says the same as a runtime code; aclnn's own codes pass.
+    /// Translates a runtime code to an aclnn status. Codes of aclnn are unchanged.
     pub(crate) fn to_aclnn(code: i32) -> i32 {
         match code / 1000 {
             0 | 161 | 361 | 561 => code,

@@ -1,14 +1,14 @@
-//! Handles: what a program holds for a context, stream, event, notify or communicator.
+//! Handles of contexts, streams, events, notifies, communicators and other objects.
 //!
-//! Input: the kind and the number of an object. Output: a pointer-sized value that is never an address.
-//! Invariants: a number is used once in the life of a machine, so a stale handle is always recognised; the kind is part
-//! of the value, so a handle in the wrong place is named. Does not: own the objects.
+//! Invariants: a handle is never an address. A machine never reuses a number, so a stale handle is
+//! always recognised. The value contains the kind, so a handle of the wrong kind is recognised.
 
 use std::ffi::c_void;
 
 use crate::base::failure::{Failure, code};
 
-/// Kind of object, the top byte of its handle: no user-space address has a value there.
+/// Kind of an object, stored in the top byte of its handle. No user-space address has such a top
+/// byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum HandleKind {
@@ -64,15 +64,14 @@ impl HandleKind {
         }
     }
 
-    /// The handle of object `number`.
     pub(crate) fn encode(self, number: u64) -> *mut c_void {
         std::ptr::without_provenance_mut((self as usize) << KIND_SHIFT | number as usize)
     }
 
-    /// The number behind a handle.
+    /// Returns the number of the object behind a handle.
     ///
     /// # Errors
-    /// NULL, a handle of another kind, or no handle at all.
+    /// The value is NULL, a handle of another kind, or not a handle.
     pub(crate) fn decode(self, handle: *const c_void) -> Result<u64, Failure> {
         let value = handle.addr();
         if value == 0 {
@@ -92,7 +91,6 @@ impl HandleKind {
         }
     }
 
-    /// The failure for a number that once was, or never was, in use.
     pub(crate) fn gone(self, number: u64) -> Failure {
         let what = format!("{} {number} does not exist (destroyed, or of another machine)", self.name());
         Failure::new(code::PARAM_INVALID, what)

@@ -1,47 +1,45 @@
-//! What strict mode finds: one kind, one sentence, the calls concerned.
-//!
-//! Input: what a check found. Output: a [`Report`] whose text names both calls with their ranks, streams and tags.
-//! Does not: decide what happens next; the check does.
+//! Findings of strict mode. The text of a [`Report`] names the calls concerned, with their ranks,
+//! streams and tags.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::site::Site;
 
-/// What is wrong.
+/// Kind of a finding of strict mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ReportKind {
-    /// Two accesses to the same bytes, at least one of them a write, which nothing orders.
+    /// Two unordered accesses to the same bytes, at least one of them a write.
     Race,
-    /// Memory, or another object, used after it was given back.
+    /// Use of memory or another object after it was freed or destroyed.
     UseAfterFree,
     /// An access outside an allocation.
     OutOfBounds,
-    /// A stream, event or buffer used under another device or context.
+    /// A stream, event or buffer used with the wrong device or context.
     WrongContext,
-    /// A wait for an event that nothing has recorded.
+    /// A wait for an event that was never recorded.
     WaitBeforeRecord,
-    /// Something destroyed or freed while queued work uses it.
+    /// An object destroyed or freed while queued work uses it.
     DestroyWhileBusy,
-    /// Something that still exists when the machine is finalized.
+    /// An object that still exists when the machine is finalized.
     Leak,
-    /// Ranks whose collective calls do not fit together.
+    /// Collective calls of different ranks that do not match.
     CollectiveMismatch,
-    /// A collective for which a rank never comes.
+    /// A collective that a rank never calls.
     RankAbsent,
-    /// A cycle of waits.
+    /// A cycle of waits between streams or threads.
     Deadlock,
-    /// The host touched device memory.
+    /// An access of the host to device memory.
     HostAccess,
-    /// A kernel breaks a rule of the vector cores.
+    /// A kernel that breaks a rule of the vector cores.
     Kernel,
-    /// A call that breaks a documented rule in another way.
+    /// A call that breaks another documented rule.
     Misuse,
 }
 
 impl ReportKind {
-    /// Every kind, in the order of the documentation.
+    /// Lists every kind, in the order of the documentation.
     pub const ALL: [Self; 12] = [
         Self::Race,
         Self::UseAfterFree,
@@ -57,7 +55,7 @@ impl ReportKind {
         Self::Misuse,
     ];
 
-    /// The name used in the text of a report.
+    /// Returns the name used in the text of a report.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,12 +85,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// A finding that concerns the calls at `sites`.
     pub(crate) fn new(kind: ReportKind, what: impl Into<String>, sites: Vec<Arc<Site>>) -> Self {
         Self { kind, what: what.into(), sites }
     }
 
-    /// What is wrong.
+    /// Returns the kind of the finding.
     #[must_use]
     pub fn kind(&self) -> ReportKind {
         self.kind
@@ -100,7 +97,6 @@ impl Report {
 }
 
 impl Report {
-    /// The report without the calls it names.
     pub(crate) fn finding(&self) -> String {
         format!("{}: {}", self.kind.name(), self.what)
     }

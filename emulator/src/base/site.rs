@@ -1,19 +1,15 @@
-//! Who made a call: the thread, the card, the stream and the program's own tag.
-//!
-//! Input: the running call. Output: a [`Site`], kept with whatever the call enqueues. Invariant: `number` counts the
-//! calls of one machine, so two sites compare in the order the calls were admitted.
+//! Call sites: the thread, the card, the stream and the program's tag of a call. `number` counts
+//! the calls of one machine, so sites are ordered by admission of their calls.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a call came from.
+/// Origin of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// The n-th call of the machine.
+    /// Sequence number of the call on the machine.
     pub(crate) number: u64,
-    /// The C function.
     pub(crate) call: &'static str,
-    /// Name of the calling thread.
     pub(crate) thread: Arc<str>,
     /// Card of the thread's current context.
     pub(crate) card: Option<u32>,

@@ -1,8 +1,5 @@
-//! The one way the emulator speaks to the terminal.
-//!
-//! Input: a line. Output: the line on stderr, with the emulator's name before it; of refused calls on stdout or nowhere, as
-//! the machine's [`Messages`] say. Invariant: a call of one kind that is refused for one reason is told of once. Does not:
-//! decide what is refused.
+//! Terminal output of the emulator. The machine's [`Messages`] select where refused calls are
+//! reported. A function that is refused repeatedly for one reason is reported once.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -11,31 +8,28 @@ use std::sync::{Mutex, PoisonError};
 use crate::base::failure::{Failure, code};
 use crate::config::Messages;
 
-/// Writes `ascend emulator: <line>` to stderr.
 #[expect(clippy::print_stderr, reason = "the one place where the emulator speaks to the terminal")]
 pub(crate) fn say(line: &str) {
     eprintln!("ascend emulator: {line}");
 }
 
-/// Kinds of refused calls that are told of; a program that is refused in more ways has been told enough.
+/// Maximum number of different refusals that are reported.
 const MOST: usize = 1000;
 
-/// What a machine has said of refused calls.
 #[derive(Debug)]
 pub(crate) struct MessageLog {
     messages: Messages,
-    /// Function and message without its numbers: the return address of a C caller is not to be had portably, and the
-    /// calls of a loop differ in addresses and counts only.
+    /// Function and message without its numbers. The return address of a C caller is not available
+    /// portably, and calls in a loop differ only in addresses and counts.
     sites: Mutex<BTreeSet<String>>,
 }
 
 impl MessageLog {
-    /// Nothing said yet.
     pub(crate) fn new(messages: Messages) -> Self {
         Self { messages, sites: Mutex::default() }
     }
 
-    /// Says that `name` returns `code`, once a call site.
+    /// Reports that `name` returns `code`, once per function and message.
     pub(crate) fn tell(&self, name: &str, code: i32, failure: &Failure) {
         if self.messages == Messages::Quiet || failure.is_answer() || is_own_limit(failure.code) {
             return;
@@ -60,7 +54,7 @@ impl MessageLog {
         match self.messages {
             Messages::Quiet => {}
             Messages::StandardError => say(line),
-            // A reader that has gone away is no reason to end the program.
+            // A closed reader must not end the program.
             Messages::StandardOutput => {
                 let _ = writeln!(io::stdout(), "ascend emulator: {line}");
             }
@@ -68,7 +62,7 @@ impl MessageLog {
     }
 }
 
-/// Whether a code says that the limit the caller itself gave is over: programs poll so.
+/// Returns true if the time limit that the caller passed has ended. Programs poll this way.
 fn is_own_limit(code: i32) -> bool {
     matches!(code, code::WAIT_TIMEOUT | code::STREAM_SYNC_TIMEOUT | code::EVENT_SYNC_TIMEOUT)
 }

@@ -1,7 +1,5 @@
-//! C arguments of a first phase as host values.
-//!
-//! Input: one argument of any type the operators' prototypes use. Output: a [`CallArgument`]. Invariant: what a handle names
-//! is copied, so the caller may destroy the object as soon as the call returns.
+//! Conversion of the C arguments of a first phase to host values. Objects behind handles are
+//! copied, so the caller may destroy them after the call.
 
 use std::ffi::{CStr, c_char};
 
@@ -11,7 +9,7 @@ use ascend_tp_sys::{aclBoolArray, aclDataType, aclIntArray, aclScalar, aclScalar
 use crate::base::failure::{Failure, code};
 use crate::nn::objects::Live;
 
-/// An argument of a first phase as C passes it: what the prototypes of all operators are made of.
+/// A C argument of a first phase. The variants cover the prototypes of all operators.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::abi) enum CArgument {
     Tensor(*const aclTensor),
@@ -54,7 +52,7 @@ arguments! {
     i8 => |value| Self::Int(value.into());
     i32 => |value| Self::Int(value.into());
     i64 => Self::Int;
-    // -1, which is a legal "none" for some, arrives as the greatest number.
+    // Some arguments use -1 as "none", which arrives as `u64::MAX`.
     u64 => |value| Self::Int(value.cast_signed());
     f32 => |value| Self::Float(value.into());
     f64 => Self::Float;
@@ -63,13 +61,13 @@ arguments! {
 }
 
 impl CArgument {
-    /// The argument as a host value; `name` is for messages.
+    /// Converts the argument to a host value; `name` is used in messages.
     ///
     /// # Safety
     /// A text is NULL or a C string.
     ///
     /// # Errors
-    /// A handle that names no such object, or a text that is not UTF-8.
+    /// The handle names no live object of the type, or the text is not UTF-8.
     pub(super) unsafe fn on_host(self, name: &str, objects: &Live) -> Result<CallArgument, Failure> {
         Ok(match self {
             Self::Tensor(handle) => CallArgument::Tensor(given(handle, || Ok(objects.tensor(name, handle)?.clone()))?),
@@ -93,7 +91,6 @@ impl CArgument {
     }
 }
 
-/// What a pointer names, unless it is NULL.
 fn given<T, V>(pointer: *const T, value: impl FnOnce() -> Result<V, Failure>) -> Result<Option<V>, Failure> {
     if pointer.is_null() { Ok(None) } else { value().map(Some) }
 }

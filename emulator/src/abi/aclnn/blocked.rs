@@ -1,7 +1,5 @@
-//! Tensors that lie in blocks, as operators see them: without.
-//!
-//! Input: the tensors of a call and their memory. Output: views of memory of the task, filled before the operator runs and laid into
-//! blocks behind it. Does not: decide which operators take such tensors (see their rows).
+//! Tensors in a blocked storage format, presented to operators as plain tensors. Plain copies are
+//! filled before the operator runs and packed into blocks after it.
 
 use ascend_tp_emulator_operators::Tiles;
 use ascend_tp_emulator_operators::fractal::Fractal;
@@ -11,10 +9,10 @@ use ascend_tp_emulator_operators::view::StridedView;
 
 use crate::nn::executor::Bound;
 
-/// A tensor that lies in blocks before or after a call.
+/// A tensor that is stored in blocks before or after a call.
 #[derive(Clone, Copy, Debug)]
 struct BlockedTensor {
-    /// Which of the views it is.
+    /// Index of the view of this tensor.
     at: usize,
     span: MemorySpan,
     fractal: Fractal,
@@ -22,17 +20,16 @@ struct BlockedTensor {
     is_written: bool,
 }
 
-/// Those of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
-    /// Whose elements the operator sees elsewhere.
+    /// Tensors that the operator accesses through a plain copy.
     apart: Vec<BlockedTensor>,
-    /// That the call lays into blocks where it lies.
+    /// Tensors that the call converts to blocks in place.
     becoming: Vec<BlockedTensor>,
 }
 
 impl Blocks {
-    /// Keeps a tensor that lies in blocks, or is to.
+    /// Adds a tensor that is stored in blocks or will be converted to blocks.
     pub(super) fn keep(&mut self, at: usize, bound: &Bound, span: MemorySpan) {
         let (is_read, is_written) = (bound.tensor.role != TensorRole::Output, bound.is_written);
         let block = |fractal| BlockedTensor { at, span, fractal, is_read, is_written };
@@ -40,7 +37,8 @@ impl Blocks {
         self.becoming.extend(bound.becomes.map(block));
     }
 
-    /// The same views, but those of tensors in blocks show memory of `buffers` with their elements; None if there are no such tensors.
+    /// Returns the views, with blocked tensors replaced by plain copies in `buffers`; `None` if
+    /// there are no such tensors.
     pub(super) fn opened(
         &self,
         tiles: &dyn Tiles,
@@ -53,7 +51,8 @@ impl Blocks {
         let mut views = views.to_vec();
         for block in &self.apart {
             let mut buffer = vec![0u8; block.fractal.plain_bytes()];
-            // SAFETY: the memory of the vector stays where it is while it moves into `buffers`, which outlives the views.
+            // SAFETY: the heap memory of the vector does not move when the vector moves into
+            // `buffers`, which outlives the views.
             let span = unsafe { MemorySpan::from_raw(buffer.as_mut_ptr(), buffer.len()) };
             if block.is_read {
                 block.fractal.unpack(tiles, block.span, span);
@@ -65,7 +64,6 @@ impl Blocks {
         Ok(Some(views))
     }
 
-    /// Lays into blocks what the operator has written.
     pub(super) fn close(&self, buffers: &[Vec<u8>]) {
         for (block, buffer) in self.apart.iter().zip(buffers).filter(|(block, _)| block.is_written) {
             block.fractal.pack(buffer, block.span);

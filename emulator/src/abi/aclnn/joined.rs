@@ -1,5 +1,6 @@
-//! Operators that join an exchange with what they compute: a product or what packs and unpacks tokens is a task of the stream, the
-//! exchange a collective of the group's communicator, and the calls of all ranks meet as those of HCCL do.
+//! Operators that fuse communication and computation. The computation (a product, or packing and
+//! unpacking of tokens) is a task of the stream. The exchange is a collective of the group's
+//! communicator and matches the calls of the other ranks like an HCCL call.
 
 use std::ffi::c_void;
 
@@ -21,12 +22,12 @@ use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::Task;
 
-/// What of a call lies in its workspace.
 pub(super) fn workspace_tensors(planned: &Executor) -> &[WorkspaceTensor] {
     planned.joined().map_or(&[], |joined| &joined.tensors)
 }
 
-/// Whether the cards of a chip do so over this many of them; an operator that moves tokens says so itself.
+/// Returns true if the chip supports this exchange over this many cards. Operators that exchange
+/// tokens make their own check.
 fn runs_on(soc: Soc, exchange: JoinedExchange, cards: usize) -> bool {
     match exchange {
         JoinedExchange::AllReduce(_) => soc.series() == "Atlas A2" && soc.fuses_exchanges_of(cards),
@@ -36,7 +37,7 @@ fn runs_on(soc: Soc, exchange: JoinedExchange, cards: usize) -> bool {
 }
 
 impl Machine {
-    /// This card's rank in the group of a call, once that group is one the call can be of.
+    /// Returns this card's rank in the group of a call, after the group is checked.
     pub(super) fn joined_member(&self, name: &'static str, joined: &Joined, card: u32) -> Result<Member, Failure> {
         let state = self.lock();
         let (member, group) =
@@ -61,7 +62,7 @@ impl Machine {
         Ok(member)
     }
 
-    /// Second phase of an operator that joins a product with an exchange.
+    /// Runs the second phase of an operator that fuses a product with an exchange.
     pub(super) fn run_joined(
         &self,
         planned: &Executor,
@@ -123,7 +124,8 @@ impl Machine {
             AclType::F16 => DataType::Fp16,
             _ => DataType::Bf16,
         };
-        // Tokens are packed before they move and unpacked behind: that hides nothing of the exchange.
+        // Tokens are packed before the exchange and unpacked after it, so the computation does not
+        // overlap with the exchange.
         let product_ns = if moves_bytes { 0 } else { self.load_ns(planned.load()) };
         let call = CollectiveCall { name, kind, dtype, send, recv, places: None, product_ns };
         let (before, behind) = match joined.exchange {
@@ -134,7 +136,6 @@ impl Machine {
     }
 }
 
-/// The bytes of a dense tensor in the memory from its storage on.
 fn elements(span: &RawSpan, tensor: &CheckedTensor) -> RawSpan {
     let size = tensor.dtype.size();
     span.slice(tensor.offset.unsigned_abs() * size, tensor.len() * size)
@@ -144,7 +145,8 @@ fn in_group(name: &str, failure: Failure) -> Failure {
     Failure { message: format!("{name}: group: {}", failure.message), ..failure }
 }
 
-/// A failure of HCCL, which numbers its own from 1 on, as a status of aclnn, which has six digits.
+/// Converts an HCCL failure to an aclnn status. HCCL codes are small numbers; aclnn codes have six
+/// digits.
 fn of_aclnn(failure: Failure) -> Failure {
     match failure.code {
         ..100_000 => Failure { code: code::RUNTIME_ACLNN, ..failure },

@@ -1,9 +1,9 @@
-//! The aclnn operators: both phases of every operator, over the rows of [`ascend_tp_emulator_operators::operator`].
+//! The aclnn operators: both phases, driven by the rows of
+//! [`ascend_tp_emulator_operators::operator`].
 //!
-//! Input: the C arguments of a first phase. Output: an executor handle and the size of the workspace; then, from the second
-//! phase, a task on the stream. Invariants: the first phase looks at host data only and refuses what the operator's row
-//! does not accept; the second resolves addresses, so freed or foreign memory is found before anything runs; an executor
-//! that was not made repeatable serves once. Does not: know any operator (see `ascend_tp_emulator_operators`).
+//! Invariants: the first phase reads host data only and refuses arguments that the operator's row
+//! does not accept. The second phase resolves addresses, so freed or foreign memory is found before
+//! the task runs. An executor runs once unless it was made repeatable.
 
 mod argument;
 mod blocked;
@@ -32,17 +32,14 @@ use crate::runtime::stream::{Access, Entry};
 use crate::runtime::thread;
 use crate::scheduler::pool::{Task, Workers};
 
-/// Whether the operator called `name` has a row.
 pub(super) fn is_modelled(name: &str) -> bool {
     operator::find(name).is_some()
 }
 
-/// A refusal of an operator's row as the failure of the call.
 fn refused(refusal: Refusal) -> Failure {
     Failure::new(refusal.code, refusal.message)
 }
 
-/// The pool as kernels see it.
 struct WorkerTiles<'a>(&'a Workers);
 
 impl Tiles for WorkerTiles<'_> {
@@ -52,10 +49,11 @@ impl Tiles for WorkerTiles<'_> {
 }
 
 impl Machine {
-    /// First phase of the operator called `name`; each argument with what the declaration calls it.
+    /// Runs the first phase of the operator `name`. Each argument comes with its name in the
+    /// declaration.
     ///
     /// # Safety
-    /// Arguments are as the declaration of the operator asks for.
+    /// The arguments must satisfy the declaration of the operator.
     pub(super) unsafe fn plan_operator(
         &self,
         name: &'static str,
@@ -65,7 +63,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let arguments = {
             let objects = self.aclnn().lock();
-            // SAFETY: a text is what the declaration asks for.
+            // SAFETY: the caller guarantees that text arguments satisfy the declaration.
             let on_host = |&(name, argument): &(&str, CArgument)| unsafe { argument.on_host(name, &objects) };
             arguments.iter().map(on_host).collect::<Result<Vec<CallArgument>, Failure>>()?
         };
@@ -101,8 +99,9 @@ impl Machine {
         executor.set("executor", handle)
     }
 
-    /// Second phase of every operator. What a repeatable executor has made of its memory is taken over by its next run, until
-    /// any memory of this machine has gone; strict mode, which watches every access, looks each time.
+    /// Runs the second phase of an operator. A repeatable executor reuses the task bound by its
+    /// last run until any memory of this machine is freed. Strict mode checks every access, so it
+    /// binds the memory in each run.
     pub(super) fn run_operator(
         &self,
         name: &'static str,
@@ -141,8 +140,8 @@ impl Machine {
         })
     }
 
-    /// What a run of a kernel of an executor does and which bytes it touches, once its memory is found in order; no work on a machine
-    /// without numbers.
+    /// Checks the memory of an executor and returns the task of one kernel and the bytes it
+    /// accesses. On a machine without numbers the task is `None`.
     fn bind(
         &self,
         planned: &Executor,
@@ -161,8 +160,8 @@ impl Machine {
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
             let span = self.memory_of(i, bound, card)?;
             let span = if let Some(span) = span {
-                // SAFETY: `span` is bounds-checked device memory and moves into the task below, together with the view;
-                // it keeps the allocation mapped for as long as the view is used.
+                // SAFETY: `span` is bounds-checked device memory. It moves into the task below
+                // together with the view, so the allocation stays mapped while the view is used.
                 let raw = unsafe { MemorySpan::from_raw(span.bytes(), span.len_bytes()) };
                 accesses.extend(self.watched(|| vec![bound.access(&span)]));
                 spans.push(span);
@@ -176,7 +175,7 @@ impl Machine {
             );
         }
         for (tensor, span) in joined::workspace_tensors(planned).iter().zip(scratch.iter().cycle()) {
-            // SAFETY: as above: the workspace moves into the task below, together with the view.
+            // SAFETY: as above; the workspace moves into the task below together with the view.
             let raw = unsafe { MemorySpan::from_raw(span.bytes(), span.len_bytes()) };
             let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
             views.push(
@@ -191,7 +190,7 @@ impl Machine {
             planned.tensors().iter().enumerate().filter(|(_, bound)| bound.is_written).map(|(i, _)| i).collect();
         let handles: Vec<usize> = planned.tensors().iter().map(|bound| bound.tensor.handle).collect();
         let objects = Arc::clone(self.aclnn());
-        // The memory outlives the views: it is let go with the task.
+        // The task owns the memory, so the memory outlives the views.
         let memory = (spans, scratch);
         let task = move |workers: &Workers| {
             let _mapped = &memory;
@@ -212,7 +211,8 @@ impl Machine {
         Ok((Some(Arc::new(task)), accesses))
     }
 
-    /// The memory of the tensor at a position of the call; None without elements.
+    /// Returns the memory of the tensor at a position of the call; `None` for a tensor without
+    /// elements.
     fn memory_of(&self, position: usize, bound: &Bound, card: u32) -> Result<Option<RawSpan>, Failure> {
         let (tensor, bytes) = (&bound.tensor, bound.reach_bytes());
         if bytes == 0 {
@@ -228,7 +228,8 @@ impl Machine {
         Ok(Some(span))
     }
 
-    /// Checks the workspace of a second phase; the span keeps it mapped while the task is queued.
+    /// Checks the workspace of a second phase. The span keeps the workspace mapped while the task
+    /// is queued.
     fn workspace(
         &self,
         planned: &Executor,
@@ -266,13 +267,11 @@ impl Machine {
     }
 }
 
-/// Memory of no bytes, for tensors without elements.
 fn empty_span() -> MemorySpan {
-    // SAFETY: no byte of the span exists, so none can be accessed.
+    // SAFETY: the span has no bytes, so no access can occur.
     unsafe { MemorySpan::from_raw(std::ptr::dangling_mut(), 0) }
 }
 
-/// A failure of the memory of the tensor at a position of the call.
 fn in_tensor(position: usize, failure: &Failure) -> Failure {
     Failure::new(failure.code, format!("tensor {position}: {}", failure.message))
 }
@@ -281,7 +280,6 @@ fn misaligned(address: usize, dtype: dtype::AclType) -> String {
     format!("expected an address that is a multiple of {} bytes for {dtype}, found {address:#x}", dtype.size())
 }
 
-/// Refuses memory that is not on the card of the stream.
 fn expect_card(span: &RawSpan, card: u32) -> Result<(), Failure> {
     match span.card() {
         Some(found) if found == card => Ok(()),

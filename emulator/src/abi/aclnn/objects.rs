@@ -1,8 +1,9 @@
-//! Host objects of the operator library: tensors, scalars, arrays, lists and executors behind handles.
+//! Host objects of the operator library: tensors, scalars, arrays, lists and executors behind
+//! handles.
 //!
-//! Input: the C calls that make, read and destroy them. Output: handles, which are numbers and never addresses.
-//! Invariants: a number is used once in the life of a machine, so a destroyed object is always recognised; a list owns its
-//! members, as the library documents; dims, strides and values are copied. Does not: touch device memory.
+//! Invariants: handles are numbers, never addresses. A machine never reuses a number, so a
+//! destroyed object is always recognised. A list owns its members, as the library documents. Dims,
+//! strides and values are copied.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
@@ -23,7 +24,6 @@ use crate::nn::executor::Counted;
 use crate::nn::objects::Object;
 use crate::nn::objects::wrong;
 
-/// The fields of a tensor as C passes them.
 struct TensorArguments {
     view_dims: *const i64,
     view_dims_num: u64,
@@ -38,11 +38,11 @@ struct TensorArguments {
 
 impl TensorArguments {
     /// # Safety
-    /// The arrays are NULL or as long as their counts say.
+    /// Each array is NULL or as long as its count.
     unsafe fn read(&self) -> Result<TensorDesc, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the length of the array.
         let dims = unsafe { load_array("viewDims", self.view_dims, self.view_dims_num as usize) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the length of the array.
         let storage = unsafe { load_array("storageDims", self.storage_dims, self.storage_dims_num as usize) }?;
         if dims.iter().chain(&storage).any(|&dim| dim < 0) {
             let what = format!("expected dims of at least 0, found viewDims {dims:?} and storageDims {storage:?}");
@@ -55,7 +55,7 @@ impl TensorArguments {
             }
             strides
         } else {
-            // SAFETY: the caller's promise; there are as many strides as dims.
+            // SAFETY: the caller guarantees one stride per dim.
             unsafe { load_array("stride", self.stride, dims.len()) }?
         };
         Ok(TensorDesc {
@@ -74,7 +74,7 @@ impl TensorArguments {
 /// Reads a scalar of a modelled type.
 ///
 /// # Safety
-/// `value` points to a value of the type.
+/// `value` is NULL or points to a value of the type.
 unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scalar, Failure> {
     if value.is_null() {
         return Err(Failure::new(code::NULL_POINTER_ACLNN, "value: is NULL and must be given"));
@@ -85,8 +85,8 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     };
     let whole = |value: i64| Scalar::Int(value, dtype);
     let real = |value: f64| Scalar::Float(value, dtype);
-    // The cards' hosts are little-endian, so the low bytes hold the narrow types.
-    // SAFETY: not NULL (checked above), so a value of this type by this function's contract.
+    // The hosts are little-endian, so narrow types occupy the low bytes. SAFETY: not NULL (checked
+    // above), so a value of this type by this function's contract.
     let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>().cast_const(), dtype.size()) };
     let mut wide = [0u8; 8];
     wide[..bytes.len()].copy_from_slice(bytes);
@@ -107,10 +107,11 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     })
 }
 
-/// Hands an array to the caller, who frees it as the library documents (`delete[]`, hence the C heap).
+/// Copies an array for the caller, who frees it with `delete[]` as the library documents. The array
+/// is therefore allocated from the C heap.
 ///
 /// # Safety
-/// `place` and `count` are NULL or places of the caller.
+/// `place` and `count` are NULL or valid pointers of the caller.
 pub(super) unsafe fn give_array(
     values: &[i64],
     name: &str,
@@ -130,13 +131,13 @@ pub(super) unsafe fn give_array(
     }
     #[expect(clippy::cast_ptr_alignment, reason = "allocated with the alignment of i64")]
     let array = memory.cast::<i64>();
-    // SAFETY: `array` is fresh memory for at least `values.len()` elements, so it cannot overlap `values`.
+    // SAFETY: `array` is newly allocated for at least `values.len()` elements, so it cannot overlap
+    // `values`.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), array, values.len()) };
     place.set(name, array)?;
     count.set(name, values.len() as u64)
 }
 
-/// One call that destroys objects of a kind.
 macro_rules! destroyers {
     ($($function:ident($handle:ty), $kind:literal;)*) => {
         impl Machine {
@@ -156,7 +157,6 @@ destroyers! {
     aclDestroyBoolArray(aclBoolArray), "aclBoolArray";
 }
 
-/// One call that copies an array, and one that gives its length.
 macro_rules! arrays {
     ($($create:ident, $size:ident($element:ty) -> $handle:ty, $variant:ident;)*) => {
         impl Machine {
@@ -183,7 +183,6 @@ arrays! {
     aclCreateBoolArray, aclGetBoolArraySize(bool) -> aclBoolArray, Bools;
 }
 
-/// One call that makes a list which owns its members, and one that gives its length.
 macro_rules! lists {
     ($($create:ident, $size:ident($member:ty) -> $handle:ty, $one:ident, $many:ident;)*) => {
         impl Machine {
@@ -371,7 +370,6 @@ impl Machine {
     }
 }
 
-/// One call that changes the address of a tensor of an executor.
 macro_rules! address_updates {
     ($($single:ident, $dynamic:ident => $counted:expr;)*) => {
         impl Machine {

@@ -1,4 +1,5 @@
-//! The operators through the table: both phases, executors, handles, workspaces, and every refusal of the ABI itself.
+//! Tests of the operators through the table: both phases, executors, handles, workspaces, and every
+//! refusal of the ABI.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -20,7 +21,6 @@ macro_rules! call {
     }};
 }
 
-// Behind the macros that it uses.
 mod blocked;
 
 fn message(table: &Table) -> String {
@@ -70,7 +70,6 @@ fn download<T: Copy + Default>(table: &Table, address: *mut c_void, count: usize
     values
 }
 
-/// A contiguous tensor.
 fn tensor(table: &Table, dtype: aclDataType, dims: &[i64], address: *mut c_void) -> *mut aclTensor {
     strided(table, dtype, dims, null(), dims, address)
 }
@@ -92,7 +91,6 @@ fn strided(
 
 const F32: aclDataType = aclDataType::ACL_FLOAT;
 
-/// `out = a + b` of two floats on the default stream: the first phase only.
 struct Sum {
     a: *mut aclTensor,
     b: *mut aclTensor,
@@ -284,7 +282,7 @@ fn tensors_that_leave_their_allocation_or_card_are_refused() {
     let table = machine(2);
     let sum = Sum::new(&table);
     let (mut size, mut executor) = (0, null_mut());
-    // The description claims 64 floats; the allocation has two.
+    // The description claims 64 floats, but the allocation has two.
     let long = tensor(&table, F32, &[64], sum.out_address);
     ok(&table, call!(table, aclnnExpGetWorkspaceSize(long, long, &raw mut size, &raw mut executor)));
     refused(&table, call!(table, aclnnExp(null_mut(), 0, executor, null_mut())), 361_001, &["tensor 0"]);
@@ -331,9 +329,9 @@ fn getters_give_back_what_a_tensor_was_made_of() {
         call!(table, aclCreateTensor(dims.as_ptr(), 2, dtype, strides.as_ptr(), 3, nd, storage.as_ptr(), 1, address));
     let read = |getter: unsafe extern "C" fn(*const aclTensor, *mut *mut i64, *mut u64) -> aclnnStatus| {
         let (mut values, mut count) = (null_mut(), 0u64);
-        // SAFETY: live places and a live tensor.
+        // SAFETY: valid pointers and a live tensor.
         ok(&table, unsafe { getter(made, &raw mut values, &raw mut count) });
-        // SAFETY: the library gave an array of `count` values.
+        // SAFETY: the library returned an array of `count` values.
         unsafe { std::slice::from_raw_parts(values, count as usize) }.to_vec()
     };
     assert_eq!(read(table.aclGetViewShape), dims);
@@ -425,7 +423,7 @@ fn a_product_on_a_stream_of_its_own_with_a_permuted_copy_after_it() {
     let half = |values: &[f32]| values.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>();
     let dtype = aclDataType::ACL_FLOAT16;
     let a = tensor(&table, dtype, &[2, 3], upload(&table, &half(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])));
-    // Stored as [2, 3], used as its transpose, as linear layers do.
+    // Stored as [2, 3] and used as its transpose, as in linear layers.
     let transposed = [1i64, 3];
     let weight = upload(&table, &half(&[1.0, 0.0, 1.0, 0.0, 1.0, 0.0]));
     let b = strided(&table, dtype, &[3, 2], transposed.as_ptr(), &[2, 3], weight);
@@ -460,11 +458,11 @@ fn a_shape_that_the_values_decide_is_the_tensors_once_the_stream_is_synchronized
     let dims = || {
         let (mut values, mut count) = (null_mut(), 0u64);
         ok(&table, call!(table, aclGetViewShape(out, &raw mut values, &raw mut count)));
-        // SAFETY: the library gave an array of `count` values.
+        // SAFETY: the library returned an array of `count` values.
         unsafe { std::slice::from_raw_parts(values, count as usize) }.to_vec()
     };
     let (mut size, mut executor) = (0, null_mut());
-    // SAFETY: live tensors of this machine and live places.
+    // SAFETY: live tensors of this machine and valid pointers.
     let planned = unsafe { dropin::aclnnNonzeroGetWorkspaceSize(&emulator, x, out, &raw mut size, &raw mut executor) };
     assert_eq!((planned, size, dims()), (Some(0), 0, vec![6, 2]));
     // SAFETY: an executor of this operator, which needs no workspace.

@@ -1,7 +1,5 @@
-//! The functions that say how much memory a matrix takes in `FRACTAL_NZ`.
-//!
-//! Input: its dims and element type. Output: elements, or the dims of the storage. Does not: lay out anything (see the rows of
-//! `ascend_tp_emulator_operators`).
+//! Functions that return the size of a matrix in `FRACTAL_NZ` format, as elements or as dims of the
+//! storage.
 
 use ascend_tp_emulator_operators::dtype::AclType;
 use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
@@ -12,7 +10,6 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 
-/// The blocks of matrices of these dims.
 fn blocks(name: &str, data_type: i32, dims: &[i64], most: usize) -> Result<Fractal, Failure> {
     let dims_of =
         || dims.iter().map(|&dim| usize::try_from(dim).ok().filter(|&dim| dim > 0)).collect::<Option<Vec<_>>>();

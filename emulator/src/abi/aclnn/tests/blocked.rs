@@ -1,4 +1,4 @@
-//! Weights in `FRACTAL_NZ`: how they lie, and that a product of them has the bits of one of weights without blocks.
+//! Weights in `FRACTAL_NZ`: their layout, and products with the same bits as with plain weights.
 
 use super::*;
 use crate::abi::dropin;
@@ -7,10 +7,9 @@ const F16: aclDataType = aclDataType::ACL_FLOAT16;
 const NZ: aclFormat = aclFormat(29);
 /// Rows and columns of the weight; neither is a multiple of 16.
 const EXTENTS: [usize; 2] = [20, 40];
-/// Dims of its storage in blocks.
+/// Dims of the blocked storage of the weight.
 const STORAGE: [i64; 4] = [3, 2, 16, 16];
 
-/// Calls a function that the table has no field for.
 macro_rules! also {
     ($emulator:expr, $name:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: as for `call`.
@@ -18,7 +17,6 @@ macro_rules! also {
     };
 }
 
-/// Plays both phases of a function that the table has no field for.
 macro_rules! run {
     ($emulator:expr, $plan:ident, $run:ident($($arg:expr),* $(,)?)) => {{
         let (mut size, mut executor) = (0, null_mut());
@@ -55,7 +53,6 @@ fn laid(table: &Table, dims: &[i64], strides: *const i64, format: aclFormat, add
     made
 }
 
-/// The product of three rows and a weight.
 fn product(emulator: &Emulator, weight: *const aclTensor, [depth, columns]: [usize; 2]) -> Vec<u16> {
     let table = emulator.table();
     let x = tensor(&table, F16, &[3, depth as i64], upload(&table, &halves(3 * depth, 1)));
@@ -65,7 +62,7 @@ fn product(emulator: &Emulator, weight: *const aclTensor, [depth, columns]: [usi
     download(&table, address, 3 * columns)
 }
 
-/// A weight, and memory for it in blocks that holds it without.
+/// Creates a weight in plain layout, in memory that is large enough for its blocks.
 fn weight(emulator: &Emulator) -> (Vec<f16>, *mut c_void) {
     let table = emulator.table();
     let shape = call!(table, aclCreateIntArray([20i64, 40].as_ptr(), 2));
@@ -132,10 +129,10 @@ fn a_cast_to_blocks_and_back_gives_the_same_elements() {
     let code =
         also!(emulator, aclnnNpuFormatCastCalculateSizeAndFormat(source, NZ.0, -1, places.0, places.1, places.2));
     ok(&table, code);
-    // SAFETY: the function has said how many there are.
+    // SAFETY: the function returned the number of dims.
     let found = unsafe { std::slice::from_raw_parts(dims, count as usize) };
     assert_eq!((found, format), (&STORAGE[..], NZ.0));
-    // SAFETY: the caller frees what it is given, as the library documents.
+    // SAFETY: the caller frees the array, as the library documents.
     unsafe { libc::free(dims.cast()) };
     let memory = upload(&table, &vec![f16::ONE; 1536]);
     let blocked = laid(&table, &[20, 40], null(), NZ, memory);
@@ -162,7 +159,7 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     let wrong = laid(&table, &[24, 70], null(), NZ, memory);
     let code = run!(emulator, aclnnMmGetWorkspaceSize, aclnnMm(x, wrong, out, 0));
     refused(&table, code, 161_002, &["mat2", "expected a storage of [5, 2, 16, 16]", "found [3, 2, 16, 16]"]);
-    // As many elements in blocks of other matrices.
+    // The blocks of another matrix with the same number of elements.
     let x = tensor(&table, F16, &[3, 40], upload(&table, &halves(120, 1)));
     let out = tensor(&table, F16, &[3, 20], upload(&table, &halves(60, 1)));
     let code = run!(emulator, aclnnMmGetWorkspaceSize, aclnnMm(x, laid(&table, &[40, 20], null(), NZ, memory), out, 0));
@@ -170,7 +167,7 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     let plain = laid(&table, &[20, 40], null(), aclFormat::ACL_FORMAT_ND, memory);
     let code = run!(emulator, aclnnMatmulWeightNzGetWorkspaceSize, aclnnMatmulWeightNz(x, plain, out, 0));
     refused(&table, code, 161_002, &["mat2", "expected format FRACTAL_NZ (29), found 2"]);
-    // An allocation that the weight fits, and its blocks do not.
+    // An allocation that is large enough for the weight but not for its blocks.
     let tight = upload(&table, &vec![f16::ONE; 800]);
     let weight = laid(&table, &[20, 40], null(), aclFormat::ACL_FORMAT_ND, tight);
     let code = run!(emulator, aclnnTransMatmulWeightGetWorkspaceSize, aclnnTransMatmulWeight(weight));
@@ -183,7 +180,7 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     refused(&table, code, 161_002, &["tensorShape", "aclDataType 0"]);
 }
 
-/// A batch of two weights in blocks, of small whole numbers that `element` makes of their bytes.
+/// Creates a batch of two blocked weights with small whole numbers; `element` converts each number.
 fn batch<T: Copy>(emulator: &Emulator, dtype: aclDataType, zero: T, element: impl Fn(i64) -> T) -> *mut aclTensor {
     let table = emulator.table();
     let shape = call!(table, aclCreateIntArray([2i64, 20, 40].as_ptr(), 3));
@@ -214,7 +211,6 @@ fn batches_of_weights_in_blocks_are_multiplied_as_their_formulas_say() {
     let table = emulator.table();
     let whole = |value: i64| f16::from_f32(value as f32);
     let weight = batch(&emulator, F16, f16::ZERO, whole);
-    // [M, B, K].
     let rows: Vec<f16> = (0..120).map(|at| whole(of_row(at / 20 % 2, at / 40, at % 20))).collect();
     let x = tensor(&table, F16, &[3, 2, 20], upload(&table, &rows));
     let address = upload(&table, &[f16::ONE; 240]);
