@@ -1,20 +1,19 @@
-//! Entries that a slow or stuck card keeps back.
+//! Delays of queue entries on slow or stuck cards.
 //!
-//! Input: the head of each queue before it starts. Output: whether it may. A held entry stays the head of its queue, so
-//! aborting or destroying its stream works as always. Invariants: an entry is held once; a slow card's delay is over
-//! after that much time of the host; lifting the fault lets all go on.
-//! Does not: pick which entry runs next (see `stream`).
+//! Invariants: a held entry stays the head of its queue, so aborting or destroying its stream works
+//! as usual. An entry is held once. The delay of a slow card ends after that much host time.
+//! Lifting the fault releases every held entry.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::fault::Fault;
 
-/// Rules by which entries are held, and those held now.
+/// Rules that hold entries, and the entries held now.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     rules: Vec<DelayRule>,
-    /// How long an operator may take unless its fault says otherwise (`aclrtSetOpExecuteTimeOut`).
+    /// Time limit of operators without a limit in their fault (`aclrtSetOpExecuteTimeOut`).
     limit: Option<Duration>,
     delayed: BTreeMap<u64, Delayed>,
 }
@@ -36,15 +35,15 @@ enum DelayKind {
 #[derive(Debug, Clone, Copy)]
 struct Delayed {
     fault: u64,
-    /// When the delay, or the watchdog's patience, is over.
+    /// End of the delay, or the watchdog's deadline.
     until: Option<Instant>,
-    /// Whether the entry then fails instead of starting.
+    /// True if the entry then fails instead of starting.
     fails: bool,
     released: bool,
 }
 
 impl Delays {
-    /// Begins to hold entries for a fault that delays.
+    /// Starts to hold entries, if the fault is a delay.
     pub(super) fn begin(&mut self, fault: u64, what: &Fault) {
         let (card, kind) = match what {
             Fault::Slow { card, delay } => (*card, DelayKind::Slow(*delay)),
@@ -54,12 +53,12 @@ impl Delays {
         self.rules.push(DelayRule { fault, card, kind, struck: 0 });
     }
 
-    /// From now on entries that do not end are held no longer than this.
+    /// Sets the maximum time for which a stuck entry is held.
     pub(crate) fn set_limit(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
 
-    /// Ends holding for a fault. Gives the streams that go on.
+    /// Ends a fault and returns the streams that continue.
     pub(super) fn end(&mut self, fault: u64) -> Vec<u64> {
         self.rules.retain(|rule| rule.fault != fault);
         let of_fault = self.delayed.iter_mut().filter(|(_, delayed)| delayed.fault == fault);
@@ -70,7 +69,7 @@ impl Delays {
         released.collect()
     }
 
-    /// Lets go what has been held back on a stream; true when that fails instead of starting.
+    /// Releases the held entry of a stream. Returns true if the entry fails instead of starting.
     pub(super) fn release(&mut self, stream: u64) -> bool {
         let Some(delayed) = self.delayed.get_mut(&stream) else { return false };
         let fails = delayed.fails && delayed.until.is_some();
@@ -82,18 +81,18 @@ impl Delays {
         fails
     }
 
-    /// Streams whose delay is over at `now`.
+    /// Returns the streams whose delay has ended at `now`.
     pub(super) fn due(&self, now: Instant) -> Vec<u64> {
         let is_due = |delayed: &Delayed| !delayed.released && delayed.until.is_some_and(|until| until <= now);
         self.delayed.iter().filter(|(_, delayed)| is_due(delayed)).map(|(id, _)| *id).collect()
     }
-    /// How often a fault has struck.
+    /// Returns how often a fault has struck.
     pub(super) fn struck(&self, fault: u64) -> u64 {
         self.rules.iter().filter(|rule| rule.fault == fault).map(|rule| rule.struck).sum()
     }
 
-    /// Whether the head of this stream's queue must wait. Called once before an entry starts, and again each time the
-    /// stream may go on.
+    /// Returns true if the head of this stream's queue must wait. The scheduler calls it before an
+    /// entry starts, and again each time the stream may continue.
     pub(crate) fn keep(&mut self, stream: u64, card: u32, now: impl Fn() -> Instant) -> bool {
         if self.rules.is_empty() && self.delayed.is_empty() {
             return false;
@@ -124,17 +123,16 @@ impl Delays {
         false
     }
 
-    /// Forgets a stream.
     pub(crate) fn forget(&mut self, stream: u64) {
         self.delayed.remove(&stream);
     }
 
-    /// Whether the head of this stream's queue is kept back now.
+    /// Returns true if the head of this stream's queue is held now.
     pub(crate) fn is_kept(&self, stream: u64) -> bool {
         self.delayed.get(&stream).is_some_and(|delayed| !delayed.released)
     }
 
-    /// When the first delay is over.
+    /// Returns the time when the first delay ends.
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.delayed.values().filter(|delayed| !delayed.released).filter_map(|delayed| delayed.until).min()
     }

@@ -1,4 +1,4 @@
-//! What happens to streams whose head a slow or stuck card has kept back.
+//! Release of streams whose head was held by a slow or stuck card.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::state::State;
 
 impl State {
-    /// Lets go what has been held until `now`.
+    /// Releases the entries whose delay has ended at `now`.
     pub(crate) fn release_due(&mut self, now: Instant) {
         for stream in self.delays.due(now) {
             if self.delays.release(stream) {
@@ -20,7 +20,7 @@ impl State {
 }
 
 impl Machine {
-    /// Ends the delays of a fault: what it holds goes on.
+    /// Ends the delays of a fault; held entries continue.
     pub(super) fn end_delays(&self, fault: u64) {
         self.update(|state| {
             let released = state.delays.end(fault);

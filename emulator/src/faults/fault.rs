@@ -1,23 +1,21 @@
-//! Faults that a machine can have, and what is wrong with a description of one.
-//!
-//! Input: a description, the cards and the mode of a machine. Output: whether it can be laid over that machine. Does not:
-//! strike (see `overlay`, `delay`).
+//! Faults of a machine, and errors in their description.
 
 use std::time::Duration;
 
-/// Which call of the C ABI a fault strikes: the `at`-th since the injection among those that match.
+/// Selects the call of the C ABI that a fault strikes: the `at`-th matching call since the
+/// injection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
-    /// 1 is the first.
+    /// Number of the matching call; 1 is the first.
     pub at: u64,
-    /// Only calls of this C function; None counts all.
+    /// Counts only calls of this C function; `None` counts all functions.
     pub function: Option<String>,
-    /// Only calls of threads on which this card is current; None counts all.
+    /// Counts only calls of threads on which this card is current; `None` counts all.
     pub card: Option<u32>,
 }
 
 impl Calls {
-    /// The `at`-th call, whatever it is.
+    /// Selects the `at`-th call of any function.
     #[must_use]
     pub fn nth(at: u64) -> Self {
         Self { at, function: None, card: None }
@@ -36,142 +34,147 @@ impl Calls {
     }
 }
 
-/// Whether a transfer carries a checksum that its receiver verifies.
+/// Whether transfers carry a checksum that the receiver verifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
-    /// Wrong data arrives unnoticed, as on a wire without one.
+    /// Wrong data arrives unnoticed, as on a link without checksums.
     Absent,
     /// Wrong data fails the collective on every rank.
     Verified,
 }
 
-/// What goes wrong.
+/// A fault of a machine.
 ///
-/// As text (in `ASCEND_EMULATOR=…,fault=TEXT`, and from [`Display`](std::fmt::Display)) a fault is its name and fields, for
-/// example `error:at=3:code=507015:call=HcclAllReduce:card=1` or `slow:card=2:us=500`.
+/// As text (in `ASCEND_EMULATOR=…,fault=TEXT`, and from [`Display`](std::fmt::Display)) a fault is
+/// its name and fields. Examples: `error:at=3:code=507015:call=HcclAllReduce:card=1`,
+/// `slow:card=2:us=500`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// The `at`-th allocation of device memory (on `card`, if given) fails as on a full card.
     OutOfMemory {
-        /// 1 is the first.
+        /// Number of the allocation; 1 is the first.
         at: u64,
         /// Only allocations on this card count.
         card: Option<u32>,
     },
-    /// A call is not made and returns an error code.
+    /// A call returns an error code without being executed.
     Error {
-        /// Which calls of the function it strikes.
+        /// Selects the call that fails.
         calls: Calls,
-        /// A code of AscendCL (translated for functions of HCCL and aclnn), or one of the function's own library.
+        /// A code of AscendCL (translated for functions of HCCL and aclnn), or a code of the
+        /// function's own library.
         code: i32,
     },
-    /// The card current on the thread that makes the call is lost: this and every later call on it fail, its streams
-    /// fail, its ranks leave their communicators. Lifted, the card is as after a reset.
+    /// The current card of the calling thread is lost. This call and every later call on the card
+    /// fail, its streams fail, and its ranks leave their communicators. After the fault is lifted,
+    /// the card is as after a reset.
     CardLost {
-        /// Which call; calls of threads without a current card do not count.
+        /// Selects the call; calls of threads without a current card do not count.
         calls: Calls,
     },
-    /// The process ends at once, without unwinding.
+    /// The process ends immediately, without unwinding.
     Kill {
-        /// Which calls of the function it strikes.
+        /// Selects the call that ends the process.
         calls: Calls,
     },
-    /// Every entry of the card's streams starts this much later.
+    /// Every entry of the card's streams starts later.
     Slow {
-        /// The card it happens on.
+        /// The slow card.
         card: u32,
-        /// How much later.
+        /// Delay of each entry.
         delay: Duration,
     },
-    /// The `at`-th entry that a stream of the card begins does not end: until the fault is lifted (it then runs), or
-    /// until the watchdog's limit (it then fails with `ACL_ERROR_RT_AICORE_TIMEOUT`).
+    /// The `at`-th entry that a stream of the card starts does not end. The entry runs when the
+    /// fault is lifted. At the watchdog's limit it fails with `ACL_ERROR_RT_AICORE_TIMEOUT`.
     Stuck {
-        /// 1 is the first.
+        /// Number of the entry; 1 is the first.
         at: u64,
-        /// The card it happens on.
+        /// The card whose entry is stuck.
         card: u32,
-        /// The watchdog's limit; if none is given, that of `aclrtSetOpExecuteTimeOut`.
+        /// The watchdog's limit; `None` means the limit of `aclrtSetOpExecuteTimeOut`.
         limit: Option<Duration>,
     },
-    /// From the `at`-th collective on that both cards take part in, none moves data: all its ranks get an error.
+    /// The link between two cards is down: from the `at`-th collective that includes both cards on,
+    /// every rank of such a collective fails.
     LinkDown {
-        /// 1 is the first.
+        /// Number of the collective; 1 is the first.
         at: u64,
-        /// The link's ends.
+        /// The two cards that the link connects.
         cards: [u32; 2],
     },
-    /// One bit of what the card receives in its `at`-th receiving collective is flipped.
+    /// One bit of the data that the card receives in its `at`-th receiving collective is flipped.
     BitFlip {
-        /// 1 is the first.
+        /// Number of the collective; 1 is the first.
         at: u64,
         /// The receiving card.
         card: u32,
-        /// Picks the bit.
+        /// Seed that selects the bit.
         seed: u64,
-        /// Whether the receiver notices.
+        /// Whether the receiver detects the error.
         checksum: Checksum,
     },
 }
 
-/// Why a fault cannot be laid over a machine.
+/// Reason why a machine cannot have a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
-    /// The text is not a fault.
+    /// The text does not describe a fault.
     #[error("fault {text:?}: {reason}")]
     Text {
-        /// What could not be read.
+        /// The text that could not be parsed.
         text: String,
-        /// What is wrong with it.
+        /// The error in the text.
         reason: String,
     },
     /// The machine has no such card.
     #[error("fault {fault}: there is no card {card}; this machine has cards 0 to {last}")]
     Card {
-        /// The fault as it was written.
+        /// Text of the fault.
         fault: String,
-        /// The card it names.
+        /// The card in the text.
         card: u32,
-        /// The last card there is.
+        /// The last card of the machine.
         last: usize,
     },
-    /// Events are counted from 1.
+    /// The fault has `at=0`; events are counted from 1.
     #[error("fault {fault}: at is 0; events are counted from 1")]
     Zeroth {
-        /// The fault as it was written.
+        /// Text of the fault.
         fault: String,
     },
-    /// No function of this name exists.
+    /// No C function has this name.
     #[error("fault {fault}: there is no C function {function}")]
     Function {
-        /// The fault as it was written.
+        /// Text of the fault.
         fault: String,
-        /// The name it gives.
+        /// The function name in the text.
         function: String,
     },
-    /// A link has two ends.
+    /// Both ends of a link are the same card.
     #[error("fault {fault}: a link joins two cards, not card {card} to itself")]
     Loop {
-        /// The fault as it was written.
+        /// Text of the fault.
         fault: String,
-        /// The card it happens on.
+        /// The card that is named twice.
         card: u32,
     },
-    /// An error code that means success.
+    /// The error code is 0, which means success.
     #[error("fault {fault}: code 0 means success")]
     Success {
-        /// The fault as it was written.
+        /// Text of the fault.
         fault: String,
     },
-    /// Data of collectives already travels where this process does not see all of it.
+    /// A communicator already exchanges data in memory shared with other processes, where this
+    /// process cannot strike all of it.
     #[error(
         "fault {fault}: communicators of this machine share memory with other processes, and what strikes data on its way \
          has to be laid over it before they are made; inject it before HcclCommInitRootInfo, or give it as fault=… in \
          ASCEND_EMULATOR"
     )]
     TooLate {
-        /// The fault as it was written.
+        /// Text of the fault.
         fault: String,
     },
 }
@@ -204,7 +207,7 @@ impl Fault {
         }
     }
 
-    /// Whether a machine of `cards` cards can have this fault.
+    /// Checks that a machine of `cards` cards can have this fault.
     pub(super) fn check(&self, cards: usize) -> Result<(), FaultError> {
         let fault = self.to_string();
         if self.at() == 0 {
@@ -227,13 +230,14 @@ impl Fault {
 }
 
 impl Fault {
-    /// Whether it strikes data on its way between cards.
+    /// Returns true if the fault affects data transfers between cards.
     pub(crate) fn strikes_transfers(&self) -> bool {
         matches!(self, Self::LinkDown { .. } | Self::BitFlip { .. })
     }
 }
 
-/// Whether the C ABI has a function of this name; an operator's two phases are functions of their own.
+/// Returns true if the C ABI has a function of this name. The two phases of an operator are
+/// separate functions.
 fn is_function(name: &str) -> bool {
     let mut symbols = ascend_tp_sys::Table::SYMBOLS.iter().chain(ascend_tp_sys::DROPIN_SYMBOLS);
     symbols.any(|(symbol, _, _)| *symbol == name)

@@ -1,4 +1,4 @@
-//! A fault that is laid over a machine, until it is lifted.
+//! A fault that is injected into a machine until it is lifted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::faults::fault::{Fault, FaultError};
 use crate::machine::Machine;
 
-/// A fault that is laid over a machine. Dropping it lifts the fault.
+/// An injected fault. Dropping the value lifts the fault.
 #[must_use = "dropping this lifts the fault at once"]
 pub struct Injected {
     machine: Arc<Machine>,
@@ -21,7 +21,6 @@ impl fmt::Debug for Injected {
 }
 
 impl Injected {
-    /// Lays `fault` over a machine.
     pub(crate) fn new(machine: Arc<Machine>, fault: Fault) -> Result<Self, FaultError> {
         fault.check(machine.config().cards)?;
         if fault.strikes_transfers() && machine.lock().hccl.groups.any_at_table() {
@@ -33,18 +32,18 @@ impl Injected {
         Ok(Self { machine, id, stays: false })
     }
 
-    /// How often it has struck so far.
+    /// Returns how often the fault has struck so far.
     #[must_use]
     pub fn struck(&self) -> u64 {
         self.machine.faults().struck(self.id) + self.machine.lock().delays.struck(self.id)
     }
 
-    /// Lifts the fault; says how often it struck.
+    /// Lifts the fault and returns how often it struck.
     pub fn lift(self) -> u64 {
         self.struck()
     }
 
-    /// Leaves the fault on for as long as the machine lives.
+    /// Keeps the fault active for the lifetime of the machine.
     pub fn stay(mut self) {
         self.stays = true;
     }

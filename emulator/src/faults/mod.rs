@@ -1,11 +1,12 @@
-//! Faults: what can go wrong with a machine that is itself right, laid over it and lifted again.
+//! Fault injection: errors of cards, links and calls that a program injects and lifts again.
 //!
-//! Input: a [`Fault`], from a test or from the text of an environment variable. Output: an [`Injected`]; while it lives,
-//! the fault strikes where it says. Order of the parts: `fault` (which faults there are), `text` (their written
-//! form), `overlay` (counting), `strike` (what then happens), `delay` (entries that a slow or stuck card keeps back).
-//! Invariants: events are counted from the injection, the first is 1; what reports errors is never struck; lifted, a
-//! fault leaves no trace in the data: buffers hold what the last operation that succeeded wrote, and a card that was
-//! lost is as after a reset. Does not: pick what to break; the program does.
+//! - Input: a [`Fault`], from a test or from the text of an environment variable.
+//! - Output: an [`Injected`] value; the fault is active while it lives.
+//! - Modules: `fault` (the faults), `text` (their text form), `overlay` (counting of events),
+//!   `strike` (effects), `delay` (entries held by a slow or stuck card).
+//! - Invariants: events are counted from the injection, starting at 1. Functions that report errors
+//!   are never struck. A lifted fault leaves no trace in the data: buffers contain the result of
+//!   the last successful operator, and a lost card is as after a reset.
 
 pub(crate) mod delay;
 mod delays;

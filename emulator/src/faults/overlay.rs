@@ -1,8 +1,7 @@
-//! The overlay: counts what a machine does and strikes where a fault says.
+//! The fault overlay, which counts events of a machine and decides when a fault strikes.
 //!
-//! Input: calls before they are made, allocations, collectives whose ranks have all arrived. Output: nothing, or the
-//! failure to give instead. Invariant: without a fault each of them costs one load of an atomic. Does not: delay (see
-//! `delay`).
+//! Events are calls, allocations, and collectives when all ranks have arrived. Without an active
+//! fault each event costs one atomic load. Delays are in `delay`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,10 +13,9 @@ use crate::memory::location::Location;
 use crate::memory::raw::RawSpan;
 use crate::memory::store::AllocationHook;
 
-/// The faults of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// How many are laid over; with none every hook returns at once.
+    /// Number of active faults; at 0 every hook returns immediately.
     armed: AtomicUsize,
     overlay: Mutex<Overlay>,
 }
@@ -32,15 +30,15 @@ struct Overlay {
 struct LaidFault {
     id: u64,
     fault: Fault,
-    /// Events that matched.
+    /// Number of matching events.
     seen: u64,
     struck: u64,
-    /// Cards it took.
+    /// Cards lost by this fault.
     lost: Vec<u32>,
 }
 
 impl LaidFault {
-    /// Counts an event; whether the fault strikes this one.
+    /// Counts an event and returns true if the fault strikes it.
     fn strikes_at(&mut self, at: u64) -> bool {
         self.seen += 1;
         let strikes = self.seen == at;
@@ -49,11 +47,12 @@ impl LaidFault {
     }
 }
 
-/// Functions that say what went wrong: they work on a broken machine and are no events.
+/// Functions that report errors. They must work on a broken machine, so they do not count as
+/// events.
 const REPORTING: &[&str] =
     &["aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError", "HcclGetErrorString", "HcclGetCommAsyncError"];
 
-/// What happens to a call.
+/// Effect of a fault on a call.
 pub(super) enum CallFault {
     Error(i32),
     Lose(u32),
@@ -61,21 +60,20 @@ pub(super) enum CallFault {
 }
 
 impl Faults {
-    /// A number no fault has had.
+    /// Returns a new fault number.
     pub(super) fn number(&self) -> u64 {
         let mut overlay = self.lock();
         overlay.last_id += 1;
         overlay.last_id
     }
 
-    /// Adds a fault under its number.
     pub(super) fn lay(&self, id: u64, fault: Fault) {
         let mut overlay = self.lock();
         overlay.laid.push(LaidFault { id, fault, seen: 0, struck: 0, lost: Vec::new() });
         self.armed.store(overlay.laid.len(), Ordering::Release);
     }
 
-    /// Removes a fault; gives the cards it took.
+    /// Removes a fault and returns the cards lost by it.
     pub(super) fn lift(&self, id: u64) -> Vec<u32> {
         let mut overlay = self.lock();
         let found = overlay.laid.iter().position(|laid| laid.id == id);
@@ -84,7 +82,7 @@ impl Faults {
         lost
     }
 
-    /// How often a fault has struck.
+    /// Returns how often a fault has struck.
     pub(super) fn struck(&self, id: u64) -> u64 {
         self.lock().laid.iter().find(|laid| laid.id == id).map_or(0, |laid| laid.struck)
     }
@@ -93,7 +91,7 @@ impl Faults {
         self.armed.load(Ordering::Acquire) > 0
     }
 
-    /// Whether any of those laid strikes data on its way between cards.
+    /// Returns true if an active fault affects transfers between cards.
     pub(crate) fn strike_transfers(&self) -> bool {
         self.lock().laid.iter().any(|laid| laid.fault.strikes_transfers())
     }
@@ -102,12 +100,13 @@ impl Faults {
         self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a call of this function is no event while faults are laid.
+    /// Returns true if a call of this function is not an event.
     pub(super) fn passes_by(&self, name: &str) -> bool {
         !self.is_armed() || REPORTING.contains(&name)
     }
 
-    /// Counts a call by a thread on which `card` is current; what strikes it first, and at which event.
+    /// Counts a call by a thread on which `card` is current. Returns the first fault that strikes
+    /// it and the number of the event.
     pub(super) fn count_call(&self, name: &str, card: Option<u32>) -> Option<(CallFault, u64)> {
         let mut first = None;
         for laid in &mut self.lock().laid {
@@ -129,10 +128,11 @@ impl Faults {
         first
     }
 
-    /// A collective is about to move data between `cards`, by rank of the meeting.
+    /// Counts a collective before it transfers data between `cards`, indexed by rank of the
+    /// meeting.
     ///
     /// # Errors
-    /// A link between two of them is down.
+    /// The link between two of the cards is down.
     pub(crate) fn before_transfer(
         &self,
         meeting: &Meeting,
@@ -159,10 +159,10 @@ impl Faults {
         Ok(())
     }
 
-    /// A collective has moved its data.
+    /// Counts a collective after its transfer and flips bits of the received data.
     ///
     /// # Errors
-    /// A bit was flipped on the way and a checksum shows it.
+    /// A bit was flipped and the checksum detects it.
     pub(crate) fn after_transfer(&self, meeting: &Meeting) -> Result<(), Failure> {
         if !self.is_armed() {
             return Ok(());
@@ -218,9 +218,9 @@ fn matches(calls: &Calls, name: &str, card: Option<u32>) -> bool {
     is_function && (calls.card.is_none() || calls.card == card)
 }
 
-/// Inverts one bit of a span, picked by `seed`; gives its index.
+/// Inverts one bit of a span, selected by `seed`, and returns the index of the bit.
 fn flip(span: &RawSpan, seed: u64) -> u64 {
-    // One step of splitmix64 spreads neighbouring seeds.
+    // One step of splitmix64 distributes consecutive seeds.
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -261,7 +261,7 @@ mod tests {
         let allocation = Arc::new(Allocation::new(9, Location::Card(0), None).expect("mapping"));
         let span = allocation.span(0, 9);
         span.write(0, b"123456789");
-        // The check value every description of CRC-32 gives.
+        // The standard check value of CRC-32.
         assert_eq!(crc32(&span), 0xcbf4_3926);
         for seed in 0..200 {
             let before = crc32(&span);

@@ -1,4 +1,4 @@
-//! What a fault does to the machine it strikes.
+//! Effects of faults on a machine.
 
 use crate::base::failure::{Failure, code};
 use crate::faults::overlay::CallFault;
@@ -6,16 +6,16 @@ use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::state::State;
 
-/// Functions that release what lives on the host, which a lost card does not hinder.
+/// Returns true for functions that release host objects, which work even if the card is lost.
 fn is_host_only(name: &str) -> bool {
     name.starts_with("aclDestroy") || name == "aclFinalize" || name == "aclFinalizeReference"
 }
 
 impl Machine {
-    /// A call is about to be made.
+    /// Counts a call before it is executed.
     ///
     /// # Errors
-    /// A fault strikes it, or its card is lost.
+    /// A fault strikes the call, or its card is lost.
     pub(crate) fn before_call(&self, name: &str) -> Result<(), Failure> {
         if self.faults().passes_by(name) {
             return Ok(());
@@ -39,7 +39,8 @@ impl Machine {
         }
     }
 
-    /// Takes a card away: its streams fail, its ranks leave. Gives what calls on it get from now on.
+    /// Marks a card as lost: its streams fail and its ranks leave their communicators. Returns the
+    /// failure of all later calls on the card.
     fn lose(&self, card: u32, call: &str, at: u64) -> Failure {
         self.update(|state| {
             let rank =
@@ -59,7 +60,7 @@ impl Machine {
         })
     }
 
-    /// Gives a lost card back, empty as after a reset.
+    /// Restores a lost card. The card is empty, as after a reset.
     pub(super) fn revive(&self, card: u32) {
         self.update(|state| state.empty_card(card, "was destroyed when its card was lost"));
         self.memory().free_card(card, self.here().as_ref());

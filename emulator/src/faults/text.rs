@@ -1,7 +1,5 @@
-//! The written form of faults: `NAME:FIELD=VALUE:…`.
-//!
-//! Input: text, as in `fault=TEXT` of the variable `ASCEND_EMULATOR`. Output: a [`Fault`], or what is wrong with the
-//! text. Invariant: a fault prints as text that parses to it again. Does not: know the machine (see `Fault::check`).
+//! The text form of faults: `NAME:FIELD=VALUE:…`. The printed form of a fault parses to the same
+//! fault. `Fault::check` compares the fault with the machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +8,7 @@ use std::time::Duration;
 
 use super::fault::{Calls, Checksum, Fault, FaultError};
 
-/// Fields of one text, taken one by one so that what is left over can be named.
+/// Fields of one text. Parsing removes each field, so unknown fields remain and can be reported.
 struct FaultFields<'a>(BTreeMap<&'a str, Option<&'a str>>);
 
 impl<'a> FaultFields<'a> {
@@ -46,7 +44,7 @@ impl<'a> FaultFields<'a> {
         self.number(name)?.ok_or_else(|| format!("{name} is missing"))
     }
 
-    /// A word without a value.
+    /// Takes a field without a value.
     fn word(&mut self, name: &str) -> Result<bool, String> {
         match self.0.remove(name) {
             None => Ok(false),

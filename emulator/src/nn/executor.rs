@@ -1,7 +1,7 @@
-//! Executors: what a first phase leaves for the second, and the address updates in between.
+//! Executors: the result of a first phase, used by the second phase and by address updates.
 //!
-//! Input: a checked call and its plan. Output: tensors with addresses, a kernel, the size of the workspace. Invariant:
-//! shapes, strides and types are frozen by the first phase; only addresses change. Does not: resolve addresses.
+//! Invariant: the first phase fixes shapes, strides and types; only addresses change. The second
+//! phase resolves the addresses.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,34 +18,33 @@ use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
 
-/// The library's allocations are multiples of this.
+/// Granularity of the library's allocations, in bytes.
 const ALIGNMENT: usize = 512;
 
-/// A tensor of a call and where the prototype names it.
+/// A tensor of a call and its position in the prototype.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     pub(crate) tensor: CheckedTensor,
-    /// Name of the parameter.
     pub(super) name: &'static str,
     /// Position among the tensor and tensor-list parameters.
     parameter: usize,
     /// Position in the list; 0 for a single tensor.
     place: usize,
-    /// If the operator reads a part of it.
+    /// The part that the operator reads, if it does not read the whole tensor.
     part: Option<PartRead>,
-    /// Whether the call writes to it: its row may write what this call leaves.
+    /// True if this call may write the tensor, according to the operator's row.
     pub(crate) is_written: bool,
-    /// The blocks in which it lies after the call, if not before.
+    /// Blocked layout that the call converts the tensor to.
     pub(crate) becomes: Option<Fractal>,
 }
 
 impl Bound {
-    /// Bytes from the address to the end of what the operator touches.
+    /// Returns the number of bytes from the address to the end of the accessed range.
     pub(crate) fn reach_bytes(&self) -> usize {
         self.tensor.reach_bytes().max(self.becomes.map_or(0, |fractal| fractal.bytes()))
     }
 
-    /// What the operator does with the bytes of the tensor, which lies in `span`.
+    /// Returns the accesses of the operator to the tensor in `span`.
     pub(crate) fn access(&self, span: &RawSpan) -> Access {
         let tensor = &self.tensor;
         let mode = if self.is_written { AccessMode::Write } else { AccessMode::Read };
@@ -70,14 +69,14 @@ impl Bound {
     }
 }
 
-/// Whether an executor outlives its first run.
+/// Lifetime of an executor: one run or any number of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExecutorLife {
     Once,
     Repeatable,
 }
 
-/// A checked call, ready to be enqueued.
+/// A checked call that is ready to be enqueued.
 #[derive(Clone)]
 pub(crate) struct Executor {
     name: &'static str,
@@ -85,19 +84,19 @@ pub(crate) struct Executor {
     kernel: OperatorKernel,
     workspace_bytes: usize,
     life: ExecutorLife,
-    /// What it costs, in timed mode.
+    /// Cost of the call in timed mode.
     load: Option<LoadId>,
-    /// The exchange with other cards that is part of it.
+    /// Exchange with other cards that is part of the operator.
     joined: Option<Joined>,
-    /// What a run in the same place can take over.
+    /// Task of the last run, reused by a run with the same memory.
     passed: Passed,
 }
 
-/// The last second phase whose memory was in order, and its work, which keeps that memory mapped.
+/// The last second phase whose memory was checked, with its task, which keeps the memory mapped.
 #[derive(Default)]
 struct Passed(Mutex<Option<(RunMemory, PassedTask)>>);
 
-/// What a run hands to its stream; None where it takes nothing but time.
+/// Task of a run; `None` if the run takes only virtual time.
 type PassedTask = Option<Task>;
 
 impl Passed {
@@ -107,16 +106,16 @@ impl Passed {
 }
 
 impl Clone for Passed {
-    /// The addresses of a copy may change.
+    /// Returns an empty cache, because the addresses of the copy may change.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-/// What the memory of a second phase is checked against.
+/// Identifies the memory for which a second phase was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunMemory {
-    /// Of the machine's memory.
+    /// Generation of the machine's memory.
     pub(crate) generation: u64,
     pub(crate) card: u32,
     pub(crate) workspace: usize,
@@ -136,14 +135,14 @@ impl Keeper for Executor {
     }
 }
 
-/// Which tensors an index of an address update counts.
+/// The tensors that the index of an address update counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// All tensor parameters in the order of the prototype.
+    /// All tensor parameters, in the order of the prototype.
     All,
-    /// Those the operator reads.
+    /// Parameters that the operator reads.
     Inputs,
-    /// Those the operator writes.
+    /// Parameters that the operator writes.
     Outputs,
 }
 
@@ -158,7 +157,6 @@ impl Counted {
 }
 
 impl Executor {
-    /// The executor of a plan.
     pub(crate) fn new(name: &'static str, call: &OperatorCall, plan: CallPlan, load: Option<LoadId>) -> Self {
         let tensors: Vec<Bound> = call
             .slots()
@@ -172,7 +170,7 @@ impl Executor {
                 becomes: plan.blocked.filter(|(slot, _)| *slot == placed.tensor.slot).map(|(_, fractal)| fractal),
             })
             .collect();
-        // The card copies a strided tensor to contiguous memory of the workspace first.
+        // The card first copies a strided tensor to contiguous memory in the workspace.
         let copies = tensors
             .iter()
             .filter(|bound| {
@@ -186,52 +184,50 @@ impl Executor {
         Self { name, tensors, kernel, workspace_bytes, life, load, joined, passed }
     }
 
-    /// The operator, as `aclnnAdd`.
+    /// Returns the name of the operator, for example `aclnnAdd`.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Bytes of device memory the second phase needs.
+    /// Returns the size of the workspace.
     pub(crate) fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// Tensors in the order of the kernel's views.
+    /// Returns the tensors in the order of the kernel's views.
     pub(crate) fn tensors(&self) -> &[Bound] {
         &self.tensors
     }
 
-    /// Computes the outputs.
     pub(crate) fn kernel(&self) -> OperatorKernel {
         Arc::clone(&self.kernel)
     }
 
-    /// The exchange with other cards that is part of it.
+    /// Returns the exchange that is part of the operator.
     pub(crate) fn joined(&self) -> Option<&Joined> {
         self.joined.as_ref()
     }
 
-    /// What it costs, in timed mode.
+    /// Returns the cost of the call in timed mode.
     pub(crate) fn load(&self) -> Option<LoadId> {
         self.load
     }
 
-    /// The work of the run before, if its memory was in order and nothing has changed since.
+    /// Returns the task of the last run if it used the same, unchanged memory.
     pub(crate) fn passed(&self, place: RunMemory) -> Option<PassedTask> {
         self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
     }
 
-    /// Its memory is in order for this work.
+    /// Stores the task of a run for reuse.
     pub(crate) fn pass(&self, place: RunMemory, work: PassedTask) {
         *self.passed.lock() = Some((place, work));
     }
 
-    /// Whether the executor outlives its first run.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.life == ExecutorLife::Repeatable
     }
 
-    /// Lets the executor run any number of times.
+    /// Makes the executor repeatable.
     pub(crate) fn make_repeatable(&mut self) -> Result<(), Failure> {
         let strided = |bound: &Bound| bound.tensor.role != TensorRole::Input && !bound.tensor.is_contiguous();
         if let Some(bound) = self.tensors.iter().find(|bound| strided(bound)) {
@@ -240,14 +236,15 @@ impl Executor {
                  first phase instead",
                 self.name, bound.tensor.dims, bound.tensor.strides
             );
-            // The only way to learn whether an executor can be repeated is to ask: no is an answer, not a finding.
+            // Quiet, because a program can only find out by trying.
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what).quiet());
         }
         self.life = ExecutorLife::Repeatable;
         Ok(())
     }
 
-    /// Changes the address of the tensor at `place` of the `index`-th counted parameter.
+    /// Changes the address of one tensor of the `index`-th counted parameter; `place` is the
+    /// position in its list.
     pub(crate) fn set_address(
         &mut self,
         counted: Counted,
@@ -263,7 +260,7 @@ impl Executor {
             .collect();
         parameters.dedup();
         let wanted = match counted {
-            // Absent tensors keep their number among all parameters of the prototype.
+            // Absent tensors keep their index among all parameters of the prototype.
             Counted::All => Some(index),
             Counted::Inputs | Counted::Outputs => parameters.get(index).copied(),
         };

@@ -1,8 +1,8 @@
-//! Host objects of the operator library: tensors, scalars, arrays, lists and executors behind handles.
+//! Host objects of the operator library: tensors, scalars, arrays, lists and executors behind
+//! handles.
 //!
-//! Input: descriptions, values, executors. Output: handles, which are numbers and never addresses. Invariants: a number is used
-//! once in the life of a machine, so a destroyed object is always recognised; a list owns its members, as the library
-//! documents. Does not: know C signatures (see `abi::aclnn`), or touch device memory.
+//! Invariants: handles are numbers, never addresses. A machine never reuses a number, so a
+//! destroyed object is always recognised. A list owns its members, as the library documents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,17 +16,18 @@ use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScal
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
 
-/// The library's objects of one machine.
+/// Objects of the operator library of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Objects(RwLock<Live>);
 
 impl Objects {
-    /// The objects, for one call.
+    /// Locks the objects for one call.
     pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, Live> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The executor a second phase runs; it stays only if it is repeatable. Ranks that only run such look side by side.
+    /// Returns the executor for a second phase. The executor is removed unless it is repeatable.
+    /// Repeatable executors need only a read lock, so ranks do not block each other.
     pub(crate) fn take_executor(&self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
         let repeatable = self.0.read().unwrap_or_else(PoisonError::into_inner).repeatable(name, handle);
         repeatable.map_or_else(|| self.lock().take_executor(name, handle), Ok)
@@ -34,7 +35,8 @@ impl Objects {
 }
 
 impl Objects {
-    /// Objects the program has not destroyed: their kind, what destroys them, how many. Members go with their list.
+    /// Counts the objects that the program has not destroyed, with their kind and the function that
+    /// destroys them. Members count with their list.
     pub(crate) fn left(&self) -> Vec<(&'static str, &'static str, usize)> {
         let live = self.lock();
         let members: BTreeSet<usize> = live.objects.values().flat_map(Object::members).copied().collect();
@@ -45,7 +47,7 @@ impl Objects {
     }
 }
 
-/// Hashes handles, which count up: neighbours lie in places far apart, and no two numbers share one hash.
+/// Hashes handles, which are consecutive numbers. The hash is a bijection and spreads neighbours.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ByNumber(u64);
 
@@ -59,30 +61,30 @@ impl Hasher for ByNumber {
     }
 
     fn write_usize(&mut self, number: usize) {
-        // 2^64 divided by the golden ratio, an odd number (Knuth, The Art of Computer Programming, volume 3, 6.4).
+        // 2^64 divided by the golden ratio, made odd (Knuth, The Art of Computer Programming,
+        // volume 3, 6.4).
         self.0 = (self.0.rotate_left(5) ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
-/// Objects that exist.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     last: usize,
     objects: HashMap<usize, Object, BuildHasherDefault<ByNumber>>,
 }
 
-/// What a handle of the aclnn interface stands for.
+/// Object behind a handle of the aclnn interface.
 #[derive(Debug)]
 pub(crate) enum Object {
-    /// Boxed, so that a table of many objects stays near.
+    /// Boxed to keep the entries of the table small.
     Tensor(Box<TensorDesc>),
     Scalar(Scalar),
     Ints(Vec<i64>),
     Floats(Vec<f32>),
     Bools(Vec<bool>),
-    /// Handles of its members.
+    /// Handles of the members.
     Tensors(Vec<usize>),
-    /// Handles of its members.
+    /// Handles of the members.
     Scalars(Vec<usize>),
     Executor(Arc<Executor>),
 }
@@ -122,10 +124,10 @@ impl Object {
     }
 }
 
-/// Top byte of a handle: no user-space address has a value there.
+/// Top byte of a handle. No user-space address has this top byte.
 const HANDLE_TAG: usize = 0xC6 << (usize::BITS - 8);
 
-/// `Ok` of what `$object` holds if it is a `$variant`.
+/// Returns the content of `$object` if it is a `$variant`.
 macro_rules! look_up {
     ($live:expr, $name:expr, $handle:expr, $variant:ident) => {{
         let handle = $handle.addr();
@@ -136,7 +138,7 @@ macro_rules! look_up {
     }};
 }
 
-/// The failure for a handle that does not name an object of the expected kind.
+/// Returns the failure for a handle that names no object of the expected kind.
 pub(crate) fn wrong(name: &str, handle: usize, expected: &str, found: Option<&Object>) -> Failure {
     if handle == 0 {
         return Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given"));
@@ -146,12 +148,10 @@ pub(crate) fn wrong(name: &str, handle: usize, expected: &str, found: Option<&Ob
 }
 
 impl Live {
-    /// The object behind a handle.
     pub(crate) fn get(&self, handle: usize) -> Option<&Object> {
         self.objects.get(&handle)
     }
 
-    /// The object behind a handle, to change it.
     pub(crate) fn get_mut(&mut self, handle: usize) -> Option<&mut Object> {
         self.objects.get_mut(&handle)
     }
@@ -170,7 +170,8 @@ impl Live {
         look_up!(self, name, handle, Tensor)
     }
 
-    /// A tensor holds what a run has decided the dims of, row-major; one that was destroyed meanwhile has nobody to ask.
+    /// Sets the dims of a tensor that a run has determined, with row-major strides. The tensor may
+    /// have been destroyed in the meantime.
     pub(crate) fn reshape(&mut self, handle: usize, dims: &[usize]) {
         if let Some(Object::Tensor(desc)) = self.objects.get_mut(&handle) {
             desc.dims = dims.iter().map(|&dim| dim as i64).collect();
@@ -178,7 +179,7 @@ impl Live {
         }
     }
 
-    /// A tensor is to lie in blocks: what is made of its handle from now on finds it so.
+    /// Marks a tensor as stored in blocks.
     pub(crate) fn block(&mut self, handle: usize, fractal: Fractal) {
         if let Some(Object::Tensor(desc)) = self.objects.get_mut(&handle) {
             let outer = desc.dims.len() - 2;
@@ -188,7 +189,6 @@ impl Live {
         }
     }
 
-    /// The tensors of a list.
     pub(crate) fn tensors(&self, name: &str, handle: *const aclTensorList) -> Result<Vec<TensorDesc>, Failure> {
         let members = look_up!(self, name, handle, Tensors)?;
         let member = |&handle: &usize| self.tensor(name, std::ptr::without_provenance(handle)).cloned();
@@ -199,23 +199,19 @@ impl Live {
         look_up!(self, name, handle, Scalar).copied()
     }
 
-    /// The scalars of a list.
     pub(crate) fn scalars(&self, name: &str, handle: *const aclScalarList) -> Result<Vec<Scalar>, Failure> {
         let members = look_up!(self, name, handle, Scalars)?;
         members.iter().map(|&handle| self.scalar(name, std::ptr::without_provenance(handle))).collect()
     }
 
-    /// An array of integers.
     pub(crate) fn ints(&self, name: &str, handle: *const aclIntArray) -> Result<&[i64], Failure> {
         look_up!(self, name, handle, Ints).map(Vec::as_slice)
     }
 
-    /// An array of truth values.
     pub(crate) fn flags(&self, name: &str, handle: *const aclBoolArray) -> Result<&[bool], Failure> {
         look_up!(self, name, handle, Bools).map(Vec::as_slice)
     }
 
-    /// Keeps an executor.
     pub(crate) fn insert_executor(&mut self, executor: Executor) -> *mut aclOpExecutor {
         self.insert(Object::Executor(Arc::new(executor)))
     }
@@ -238,7 +234,7 @@ impl Live {
         }
     }
 
-    /// An executor of that operator, if it is one that stays.
+    /// Returns the executor if it is repeatable and of this operator.
     fn repeatable(&self, name: &str, handle: *mut aclOpExecutor) -> Option<Arc<Executor>> {
         match self.objects.get(&handle.addr()) {
             Some(Object::Executor(executor)) if executor.is_repeatable() && executor.name() == name => {
@@ -248,7 +244,7 @@ impl Live {
         }
     }
 
-    /// Any executor a second phase runs.
+    /// Returns the executor for a second phase and removes it unless it is repeatable.
     fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
         let planned = match self.objects.get(&handle.addr()) {
             Some(Object::Executor(executor)) => Arc::clone(executor),
@@ -264,8 +260,8 @@ impl Live {
         Ok(planned)
     }
 
-    /// Removes an object; a list takes its members with it. NULL is nothing, as `delete` has it: wrappers destroy the
-    /// tensors of optional parameters without looking.
+    /// Removes an object; a list removes its members too. NULL is accepted, as in `delete`:
+    /// wrappers destroy the tensors of optional parameters without a check.
     pub(crate) fn remove(&mut self, name: &str, handle: usize, expected: &str) -> Result<(), Failure> {
         if handle == 0 {
             return Ok(());

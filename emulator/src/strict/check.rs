@@ -1,7 +1,5 @@
-//! Checks of strict mode that look at a machine from outside its schedule: calls that are refused, red zones.
-//!
-//! Input: failures of calls, allocations. Output: reports. Invariant: the same finding is reported once, however often it
-//! is met. Does not: decide what is refused (see the calls themselves), or order accesses (see `order`).
+//! Checks of strict mode outside its schedule: refused calls and red zones. Each finding is
+//! reported once. The order of accesses is checked in `order`.
 
 use std::sync::Arc;
 
@@ -16,13 +14,13 @@ use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
 use crate::state::State;
 
 impl Machine {
-    /// The running call, which concerns no stream; None outside strict mode.
+    /// Returns the site of the running call, without a stream; `None` outside strict mode.
     pub(crate) fn here(&self) -> Option<Arc<Site>> {
         self.strict()?;
         self.site(&self.lock(), None)
     }
 
-    /// The running call is about to return a failure; whether that is a report, and so has been told.
+    /// Reports the failure of the running call. Returns true if a report was made.
     pub(crate) fn report_refusal(&self, strict: &Strict, failure: &Failure) -> bool {
         if failure.is_answer() {
             return false;
@@ -33,12 +31,12 @@ impl Machine {
         true
     }
 
-    /// What queued work touches, which only strict mode asks.
+    /// Evaluates the accesses of queued work in strict mode only.
     pub(crate) fn watched(&self, accesses: impl FnOnce() -> Vec<Access>) -> Vec<Access> {
         if self.strict().is_some() { accesses() } else { Vec::new() }
     }
 
-    /// The calling thread itself touches memory now.
+    /// Records accesses of the calling thread itself.
     pub(crate) fn host_touches(&self, accesses: impl FnOnce() -> Vec<Access>) {
         if self.strict().is_some() {
             let mut state = self.lock();
@@ -49,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// The call at `site` has freed memory.
+    /// Checks memory that the call at `site` has freed.
     pub(crate) fn check_freed(&self, freed: Option<&Allocation>, site: Option<&Arc<Site>>) {
         let (Some(strict), Some(freed)) = (self.strict(), freed) else { return };
         if let Some(strict) = &mut self.lock().strict {
@@ -60,22 +58,23 @@ impl Machine {
         }
     }
 
-    /// The running call destroys an event. Its records are no use of it: the event goes when they are reached, as the page of
-    /// aclrtDestroyEvent has it since CANN 8.0. A word that streams wait for is.
+    /// Checks that the running call destroys an idle event. Queued records do not count as uses:
+    /// the event is destroyed after they run (page of aclrtDestroyEvent since CANN 8.0). Waits for
+    /// a shared word do count.
     pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
         let in_queue = |queued: &Queued| matches!(queued.entry, Entry::Signal { event: other, .. } if other == event);
         let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Signal(other) if *other == event);
         self.check_idle(state, &format!("event {event}"), in_queue, waiting);
     }
 
-    /// The running call destroys a notify.
+    /// Checks that the running call destroys an idle notify.
     pub(crate) fn check_notify_idle(&self, state: &State, notify: u64) {
         let in_queue = |queued: &Queued| matches!(queued.entry, Entry::NotifyRecord(other) | Entry::NotifyWait(other) if other == notify);
         let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Notify(other) if *other == notify);
         self.check_idle(state, &format!("notify {notify}"), in_queue, waiting);
     }
 
-    /// The running call destroys a stream without waiting for it.
+    /// Checks that the running call destroys an idle stream.
     pub(crate) fn check_stream_idle(&self, state: &State, id: u64) {
         let Some(stream) = state.runtime.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
         let waiting = || stream.queued().find_map(|queued| queued.site.clone());
@@ -83,7 +82,7 @@ impl Machine {
         self.report_busy(state, &format!("stream {id}"), id, first);
     }
 
-    /// Reports the first entry that uses what the running call destroys.
+    /// Reports the first entry that uses the object that the running call destroys.
     fn check_idle(
         &self,
         state: &State,
@@ -114,7 +113,7 @@ impl Machine {
         state.report_all([Report::new(ReportKind::DestroyWhileBusy, what, sites)]);
     }
 
-    /// Looks for damaged red zones; None outside strict mode costs nothing.
+    /// Reports damaged red zones; does nothing outside strict mode.
     pub(crate) fn check_zones(&self) {
         let Some(strict) = self.strict() else { return };
         for report in self.memory().take_damage(self.here().as_ref()) {

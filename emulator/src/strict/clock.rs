@@ -1,31 +1,29 @@
-//! Vector clocks: how much of every stream's work, and of the host's, has happened before a point.
-//!
-//! Input: steps and joins. Output: whether one point comes after another. Invariant: actors never seen count 0. Does not:
-//! know what the actors are.
+//! Vector clocks: how many steps of each stream and of the host happened before a point. The count
+//! of an unknown actor is 0.
 
 use std::collections::BTreeMap;
 
-/// The host's threads: one actor, because how they order each other (joins, locks, channels) is out of sight.
+/// The host's threads, as one actor: the emulator cannot see how they synchronize with each other
+/// (joins, locks, channels).
 pub(crate) const HOST: u64 = 0;
 
-/// What has happened before a point, by actor: the number of its last step.
+/// The number of the last step of each actor before a point.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Clock(BTreeMap<u64, u64>);
 
 impl Clock {
-    /// The last step of an actor before this point.
     pub(crate) fn of(&self, actor: u64) -> u64 {
         self.0.get(&actor).copied().unwrap_or(0)
     }
 
-    /// The actor takes a step; gives its number.
+    /// Adds a step of the actor and returns its number.
     pub(crate) fn step(&mut self, actor: u64) -> u64 {
         let count = self.0.entry(actor).or_default();
         *count += 1;
         *count
     }
 
-    /// The point before the actor's last step.
+    /// Returns the point before the actor's last step.
     pub(crate) fn before_last(&self, actor: u64) -> Self {
         let mut before = self.clone();
         if let Some(count) = before.0.get_mut(&actor) {
@@ -34,7 +32,7 @@ impl Clock {
         before
     }
 
-    /// Everything before `other` is now before this.
+    /// Orders this point after `other`.
     pub(crate) fn join(&mut self, other: &Self) {
         for (actor, count) in &other.0 {
             let mine = self.0.entry(*actor).or_default();
@@ -42,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// Keeps what is before both.
+    /// Keeps only the steps that are before both points.
     pub(crate) fn meet(&mut self, other: &Self) {
         self.0.retain(|actor, count| {
             *count = (*count).min(other.of(*actor));

@@ -1,11 +1,13 @@
-//! The conductor: the thread that lets a strict machine take one step at a time, in the order the seed picks.
+//! The conductor: the thread that executes a strict machine one step at a time, in the order
+//! selected by the seed.
 //!
-//! Input: the seed, who stands at the turnstile, what streams have to do. Output: steps, each noted in the trace.
-//! Invariants: a step is taken only while the program is quiet, which means that every thread that may still come to
-//! the turnstile by itself has come or has been overtaken; the choice depends on the seed and on the machine's state,
-//! never on time. What may happen is found, and what waits for ever is decided, under one lock of the machine's state. What
-//! was chosen runs to its end before the next choice. A time limit counts as over when nothing else can happen. Does not: know
-//! what a step does (see `scheduler::queues`).
+//! - Input: the seed, the threads at the turnstile, and the queues of the streams.
+//! - Output: steps, each recorded in the trace.
+//! - Invariants: a step is taken only while the program is quiet: every thread that may still
+//!   arrive on its own has arrived or has been overtaken. The choice depends only on the seed and
+//!   the state of the machine, never on time. Candidates and deadlocks are determined under one
+//!   lock of the machine's state. A chosen step completes before the next choice. A time limit
+//!   expires only when nothing else can happen.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -23,13 +25,13 @@ use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 
-/// Time between looks while nothing can happen.
+/// Time between checks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
 /// Starts the conductor of a strict machine.
 ///
 /// # Errors
-/// The operating system refuses a thread.
+/// The operating system cannot start a thread.
 pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     strict.turnstile().join();
     let conductor = StrictConductor {
@@ -42,31 +44,31 @@ pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<C
     Conductor::spawn(&turnstile, move || conductor.conduct())
 }
 
-/// What the conductor knows.
 struct StrictConductor {
     strict: Arc<Strict>,
     random: Random,
     quiet: Quiet,
-    /// Since when nothing can happen, and after which move.
+    /// Time and turnstile generation since which nothing can happen.
     is_stuck_since: Option<(u64, Instant)>,
 }
 
-/// One thing that may happen next.
+/// A step that may happen next.
 enum ConductorStep {
     /// A parked thread makes its call.
     Call { thread: u64, label: Arc<str>, call: &'static str },
-    /// A blocked thread goes on.
+    /// A blocked thread continues.
     Resume { thread: u64, label: Arc<str>, call: &'static str },
     /// A stream reaches its next entry.
     Head(u64),
-    /// Work that waits for nothing more, by its place in the list.
+    /// Work that is ready, by its index in the list.
     Launch(usize),
 }
 
 impl StrictConductor {
     fn conduct(mut self) {
         let mut last: Option<TurnstileView> = None;
-        // A step that lets no thread go leaves it quiet: nobody has moved, and who sleeps has nobody to wake him.
+        // A step that releases no thread leaves the program quiet, because no thread moved and no
+        // sleeping thread was woken.
         while let Some(view) = match last.take() {
             Some(view) if self.strict.turnstile().is_still(view.generation) => Some(view),
             _ => self.quiet.await_quiet(),
@@ -86,7 +88,7 @@ impl StrictConductor {
         }
     }
 
-    /// Lets one thing happen, which could happen in this very state.
+    /// Takes a step that is possible in this state.
     fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: ConductorStep) {
         state.scheduler.tick();
         match step {
@@ -107,7 +109,8 @@ impl StrictConductor {
                 let before = state.scheduler.launches.len();
                 state.start_head(stream);
                 state.scheduler.ready.clear();
-                // One entry launches itself at most; collectives that became complete by it wait for their own turn.
+                // An entry launches at most itself. Collectives that it completed wait for their
+                // own turn.
                 let last = state.scheduler.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
                 debug_assert!(last.is_none() || before == state.scheduler.launches.len());
                 drop(state);
@@ -130,7 +133,7 @@ impl StrictConductor {
     fn launch(&self, machine: &Machine, launch: Launch) {
         let runs_elsewhere = match &launch {
             Launch::HostFunction { .. } => true,
-            // It waits for other processes, and must not keep the others waiting.
+            // The collective waits for other processes and must not block this thread.
             Launch::Meeting(meeting) => meeting.is_with_others(),
             Launch::Task { .. } | Launch::Share(_) => false,
         };
@@ -141,7 +144,8 @@ impl StrictConductor {
         }
     }
 
-    /// Nothing can happen: somebody may come back, or a time is over, or something waits for ever.
+    /// Handles a state without possible steps: waits for threads, ends a time limit, or resolves a
+    /// deadlock.
     fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = Arc::clone(self.strict.turnstile());
         let is_blocked = |host: &Host| matches!(host.stand, Stand::Blocked { .. });
@@ -151,7 +155,7 @@ impl StrictConductor {
             (state.is_any_under_way(), machine.patience_for_others(&state), earliest_timeout(view, &state))
         };
         if !is_anyone_blocked && !is_anything_held {
-            // The program rests.
+            // The program is idle.
             turnstile.await_move(view.generation, None);
             return;
         }
@@ -164,11 +168,12 @@ impl StrictConductor {
         if !is_due && patience.is_some_and(|patience| since.elapsed() < patience) {
             let looked = Instant::now();
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
-            // What others do takes real time, and so limits go on meanwhile: they may wait for what comes after one.
+            // Other processes need real time, so the clock of time limits advances: a process may
+            // wait for work that follows a limit.
             machine.lock().scheduler.wind_clock(looked.elapsed());
             return;
         }
-        // Without the machine's lock, for which those that are looked at may be waiting.
+        // Runs without the machine's lock, because the inspected threads may be waiting for it.
         if !is_due && self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             return;
@@ -177,8 +182,8 @@ impl StrictConductor {
         self.decide(machine, view);
     }
 
-    /// Ends a time limit, or what waits for ever, if nothing can happen in the state in which that is decided: other
-    /// processes may have changed it since the last look.
+    /// Ends a time limit or resolves a deadlock, if still nothing can happen. Other processes may
+    /// have changed the state since the last check.
     fn decide(&self, machine: &Machine, view: &TurnstileView) {
         let turnstile = self.strict.turnstile();
         let mut state = machine.lock();
@@ -206,9 +211,10 @@ impl StrictConductor {
     }
 }
 
-/// All that may happen next, in an order that depends on the machine's state alone.
+/// Returns all steps that may happen next, in an order that depends only on the state of the
+/// machine.
 fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
-    // A call, of this or another process, may have written what a stream waits to see.
+    // A call of this or another process may have written a value for which a stream waits.
     state.recheck_values();
     let calls = view.hosts.iter().filter_map(|host| {
         let (thread, label) = (host.thread, Arc::clone(&host.label));
@@ -229,22 +235,22 @@ fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
     calls.chain(heads).chain((0..state.scheduler.launches.len()).map(ConductorStep::Launch)).collect()
 }
 
-/// A time limit.
+/// A pending time limit.
 enum Timeout {
-    /// Of a call.
+    /// Time limit of a blocked call.
     Call {
         thread: u64,
         label: Arc<str>,
         call: &'static str,
         at: Instant,
-        /// The communicator the call helps to build.
+        /// The communicator that the call helps to create.
         gathers: Option<u64>,
     },
-    /// Of something in a queue.
+    /// Time limit of a queued entry.
     Machine { at: Instant },
 }
 
-/// The time limit that is over first, and the time left until then.
+/// Returns the time limit that ends first, and the time until then.
 fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {

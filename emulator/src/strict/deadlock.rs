@@ -1,8 +1,9 @@
-//! What waits for ever: cycles of waits, and ranks that never come.
+//! Deadlocks: cycles of waits, and ranks that never arrive.
 //!
-//! Input: the machine's state and everybody's place, at a moment when nothing can happen any more. Output: one report,
-//! and at least one wait ended with its failure, so that the program goes on. Invariant: every stream that is held
-//! stands at an entry whose condition is not fulfilled. Does not: decide that nothing can happen (see `conductor`).
+//! - Input: the state of the machine and of every thread, when nothing can happen any more.
+//! - Output: one report; at least one wait ends with a failure, so the program continues.
+//! - Invariant: every held stream is at an entry whose condition is not satisfied.
+//! - Not here: the decision that nothing can happen (see `conductor`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,13 +20,13 @@ use crate::scheduler::wait::Wait;
 use crate::scheduler::watch;
 use crate::state::State;
 
-/// Threads of a card that are named in a report.
+/// Maximum number of threads per card in a report.
 const NAMED: usize = 4;
 
-/// Reports what waits for ever and ends it.
+/// Reports a deadlock and ends it.
 pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
     if !state.hccl.groups.moving.is_empty() {
-        // Data moves between processes, and will have moved or have failed.
+        // Processes are transferring data; the transfer will complete or fail.
         return;
     }
     if let Some(cycle) = (WaitGraph { state, view }).cycle() {
@@ -39,7 +40,7 @@ pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turns
     }
 }
 
-/// Reports ranks that never come to a communicator that is being built.
+/// Reports ranks that never join a communicator under construction.
 pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root: u64) {
     let Some((world, absent)) = state.hccl.groups.absent_from(root) else { return };
     let mut text = ReportText::default();
@@ -61,7 +62,7 @@ pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root:
     state.condemn(code::HCCL_TIMEOUT, report, &[]);
 }
 
-/// "rank 2 has not", "ranks [1, 2] have not"
+/// Returns "rank 2 has not" or "ranks [1, 2] have not".
 fn ranks_have_not(ranks: &[u32]) -> String {
     match ranks {
         [one] => format!("rank {one} has not"),
@@ -69,12 +70,12 @@ fn ranks_have_not(ranks: &[u32]) -> String {
     }
 }
 
-/// Whether a thread of the program is outside the library.
+/// Returns true if the thread is outside the library.
 fn is_elsewhere(host: &Host) -> bool {
     matches!(host.stand, Stand::Away { .. })
 }
 
-/// What a thread does, for a report.
+/// Describes the activity of a thread for a report.
 fn describe(host: &Host) -> String {
     let label = &host.label;
     match &host.stand {
@@ -90,7 +91,7 @@ fn describe(host: &Host) -> String {
     }
 }
 
-/// A report that is being written.
+/// A report under construction.
 #[derive(Default)]
 struct ReportText {
     what: String,
@@ -98,7 +99,7 @@ struct ReportText {
 }
 
 impl ReportText {
-    /// The mark under which the report lists a call.
+    /// Returns the mark under which the report lists a call.
     fn cite(&mut self, site: Option<&Arc<Site>>) -> String {
         let Some(site) = site else { return "a call".into() };
         let place = self.sites.iter().position(|known| known == site).unwrap_or_else(|| {
@@ -116,30 +117,30 @@ impl ReportText {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WaitNode {
     Stream(u64),
-    /// A thread, by its place among the hosts of the view.
+    /// A thread, by its index in the view.
     Host(usize),
 }
 
-/// Why a node waits for another.
+/// Reason why one node waits for another.
 #[derive(Debug, Clone)]
 enum WaitEdge {
-    /// For a record that is enqueued on the other stream.
+    /// A record that is enqueued on the other stream.
     Record,
-    /// For a notify whose record is enqueued on the other stream by this call.
+    /// A notify whose record this call enqueued on the other stream.
     Notify { notify: u64, site: Option<Arc<Site>> },
-    /// The same for an event that is a word.
+    /// A shared event whose record this call enqueued on the other stream.
     Signal { event: u64, site: Option<Arc<Site>> },
-    /// For a rank whose call, this one, is enqueued on the other stream.
+    /// A rank whose call is enqueued on the other stream.
     LaterCall { place: String, rank: u32, site: Option<Arc<Site>> },
-    /// For a rank whose call the thread has not made.
+    /// A rank whose call the thread has not made.
     NoCall { place: String, rank: u32 },
-    /// For a function the thread runs.
+    /// A function that the thread runs.
     Function,
-    /// For the end of what is on the stream.
+    /// The end of all work on the stream.
     Work,
 }
 
-/// Who waits for whom.
+/// The graph of waits between streams and threads.
 struct WaitGraph<'a> {
     state: &'a State,
     view: &'a TurnstileView,
@@ -153,13 +154,13 @@ impl WaitGraph<'_> {
         streams.map(|(id, _)| WaitNode::Stream(*id)).chain(hosts.map(|(place, _)| WaitNode::Host(place)))
     }
 
-    /// A cycle, from its first node in the order of [`WaitGraph::nodes`].
+    /// Returns a cycle, starting at its first node in the order of [`WaitGraph::nodes`].
     fn cycle(&self) -> Option<Vec<(WaitNode, WaitEdge, WaitNode)>> {
         let mut done = BTreeSet::new();
         self.nodes().find_map(|node| self.search(node, &mut Vec::new(), &mut done))
     }
 
-    /// Depth first; `path` leads to `node`.
+    /// Searches depth first; `path` leads to `node`.
     fn search(
         &self,
         node: WaitNode,
@@ -217,7 +218,7 @@ impl WaitGraph<'_> {
             Some(WaitReason::Meet(rank_places)) => {
                 rank_places.iter().flat_map(|rank_place| self.edges_of_rank_place(*rank_place)).collect()
             }
-            // Any work may write it.
+            // Any task may write the value.
             Some(WaitReason::Value(_)) => Vec::new(),
             Some(WaitReason::Function) => {
                 let runs = |(_, host): &(usize, &Host)| host.function_of == Some(stream);
@@ -255,7 +256,7 @@ impl WaitGraph<'_> {
         edges
     }
 
-    /// Streams with a queued entry of this kind, and the call that enqueued it.
+    /// Returns the streams that have a matching queued entry, with the call that enqueued it.
     fn queued(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<(u64, Option<Arc<Site>>)> {
         let found = self.state.runtime.streams.iter().filter_map(|(id, stream)| {
             let queued = stream.queued().find(|queued| is_meant(&queued.entry))?;
@@ -268,7 +269,7 @@ impl WaitGraph<'_> {
         self.state.runtime.contexts.get(&context?).map(|context| context.card)
     }
 
-    /// One wait of a cycle in words.
+    /// Describes one wait of a cycle.
     fn clause(&self, (from, reason, to): &(WaitNode, WaitEdge, WaitNode), text: &mut ReportText) -> String {
         let (who, record) = match from {
             WaitNode::Stream(id) => {
@@ -344,7 +345,7 @@ fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[(WaitNode, Wait
     }
 }
 
-/// Ends what a condemned stream waits for.
+/// Ends the wait of a condemned stream.
 fn release(state: &mut State, stream: u64, failure: &Failure) {
     match state.runtime.streams.get(&stream).and_then(|stream| stream.waits_for.clone()) {
         Some(WaitReason::Record(record)) => {
@@ -364,18 +365,18 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
                 if state.hccl.meetings.open(rank_place.meeting).is_some() {
                     state.fail_meeting(rank_place.meeting, failure);
                 } else {
-                    // Its communicator is gone: nobody else will end this wait.
+                    // The communicator no longer exists, so nothing else ends this wait.
                     state.settle(stream, Err(failure.clone()));
                 }
             }
         }
         Some(WaitReason::Value(_)) => state.settle(stream, Ok(())),
-        // It ends when the function returns.
+        // The wait ends when the function returns.
         Some(WaitReason::Function) | None => {}
     }
 }
 
-/// Reports ranks that never make their call, and fails the collective for the others.
+/// Reports ranks that never make their call, and fails the collective for the other ranks.
 fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
     let Some(meeting) = state.hccl.meetings.open(id) else { return };
     let (place, group, standing) = (meeting.place(), meeting.group(), meeting.standing());
@@ -400,7 +401,7 @@ fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
     state.fail_meeting(id, &failure);
 }
 
-/// The threads that worked on a card last, and what they do.
+/// Describes the threads that last used a card.
 fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
     let on_card = |context: Option<u64>| {
         context.and_then(|context| state.runtime.contexts.get(&context)).is_some_and(|context| context.card == card)
@@ -419,7 +420,7 @@ fn first_waiting(state: &State) -> Option<u64> {
     state.runtime.streams.iter().find(|(_, stream)| stream.waits_for.as_ref().is_some_and(is_held)).map(|(id, _)| *id)
 }
 
-/// Reports a stream that waits for something nobody will do.
+/// Reports a stream that waits for an event that will never happen.
 fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile, stream: u64) {
     let mut text = ReportText::default();
     let Some(waiting) = state.runtime.streams.get(&stream) else { return };
@@ -446,7 +447,7 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
     release(state, stream, &failure);
 }
 
-/// Reports calls that wait for something outside the machine's queues, and ends them.
+/// Reports and ends calls that wait for something outside the machine's queues.
 fn end_blocked(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
     let mut text = ReportText::default();
     let mut blocked = Vec::new();

@@ -1,9 +1,10 @@
-//! What a program leaves behind: everything it made and did not give back when the runtime is finalized, and memory on a
-//! card whose last context goes.
+//! Leaks: objects that exist when the runtime is finalized, and memory on a card that loses its
+//! last context.
 //!
-//! Input: the machine's objects. Output: one report a kind, with how many there are and the calls that made the first.
-//! Invariant: what goes with its owner by the runtime's own rules is no leak: a context's streams, a card's default context.
-//! Does not: release anything.
+//! - Output: one report per kind, with the number of objects and the calls that created the first
+//!   ones.
+//! - Invariant: objects that the runtime destroys with their owner are not leaks: the streams of a
+//!   context, the default context of a card.
 
 use std::sync::Arc;
 
@@ -16,14 +17,15 @@ use crate::runtime::thread;
 use crate::state::State;
 use crate::strict::Strict;
 
-/// How many calls a report names.
+/// Maximum number of calls named in a report.
 const NAMED: usize = 3;
 
-/// Allocators that keep what they free round what they take up to this (`torch_npu`, as `PyTorch` for other cards).
+/// Size up to which pooling allocators round their requests (`torch_npu`, like `PyTorch` for other
+/// cards).
 const POOL_BYTES: usize = 2 << 20;
 
 impl State {
-    /// The running call has made the object with this number.
+    /// Records the running call as the creator of the object `number`.
     pub(crate) fn note_maker(&mut self, number: u64) {
         let key = self.key;
         if self.strict.is_none() {
@@ -41,7 +43,7 @@ impl State {
         }
     }
 
-    /// Objects of the program by kind, with what gives them back.
+    /// Returns the remaining objects of the program by kind, with the function that destroys them.
     fn left(&self) -> [(&'static str, &'static str, Vec<u64>); 5] {
         let is_default = |context: u64| self.runtime.cards.iter().any(|card| card.default_context == Some(context));
         let contexts = self.runtime.contexts.keys().copied().filter(|id| !is_default(*id)).collect();
@@ -59,7 +61,7 @@ impl State {
 }
 
 impl Machine {
-    /// The runtime is finalized: reports what the program has not given back.
+    /// Reports the remaining objects when the runtime is finalized.
     pub(crate) fn report_leaks(&self) {
         let Some(strict) = self.strict() else { return };
         let here = self.here();
@@ -92,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// A card's last context has gone, and with it what the card still holds.
+    /// Reports the remaining memory of a card when its last context is destroyed.
     pub(crate) fn report_leaks_of_card(&self, card: u32) {
         let Some(strict) = self.strict() else { return };
         let buffers = self.memory().live();
@@ -106,7 +108,8 @@ impl Machine {
     }
 }
 
-/// Tells of buffers that are the pool of an allocator, which the end of the process gives back; gives the others.
+/// Notes buffers that belong to the pool of an allocator, which the process frees at exit. Returns
+/// the other buffers.
 fn told_of_pools<'a>(
     strict: &Strict,
     buffers: &[&'a Arc<Allocation>],
@@ -120,7 +123,7 @@ fn told_of_pools<'a>(
     others
 }
 
-/// `1 event`, `3 events`, `2 notifies`
+/// Formats a count: `1 event`, `3 events`, `2 notifies`.
 fn counted(count: usize, kind: &str) -> String {
     match (count, kind.strip_suffix('y')) {
         (1, _) => format!("1 {kind}"),
@@ -130,7 +133,7 @@ fn counted(count: usize, kind: &str) -> String {
 }
 
 fn leaked_buffers(buffers: &[&Arc<Allocation>], remedy: &str, here: Option<&Arc<Site>>) -> Option<Report> {
-    // Host memory that was only registered was not allocated here.
+    // Registered host memory was not allocated here.
     let made: Vec<&Arc<Allocation>> = buffers.iter().copied().filter(|buffer| buffer.site().is_some()).collect();
     if made.is_empty() {
         return None;

@@ -1,26 +1,24 @@
-//! Which calls have made the objects that exist.
-//!
-//! Input: numbers with the calls that made the objects. Output: those calls, for reports of what is left. Invariant: what is
-//! kept stays within twice the objects that exist. Does not: know what exists; who notes says so.
+//! Calls that created the existing objects, for reports of leaks. The number of stored sites is
+//! bounded by about twice the number of existing objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::site::Site;
 
-/// Sites kept beyond those of objects that exist before they are looked through.
+/// Number of sites stored in excess of existing objects before a cleanup.
 const SLACK: usize = 256;
 
-/// The calls that made objects with a number.
 #[derive(Debug, Default)]
 pub(crate) struct Makers {
     sites: BTreeMap<u64, Arc<Site>>,
-    /// The number of sites at which those of objects that are gone are dropped.
+    /// Number of sites at which sites of destroyed objects are removed.
     limit: usize,
 }
 
 impl Makers {
-    /// The call at `site` has made an object; `exists` says whether one still does.
+    /// Records that the call at `site` created an object; `exists` tests whether an object still
+    /// exists.
     pub(super) fn note(&mut self, number: u64, site: Site, exists: impl Fn(u64) -> bool) {
         if self.sites.len() >= self.limit {
             self.sites.retain(|number, _| exists(*number));
@@ -29,7 +27,6 @@ impl Makers {
         self.sites.insert(number, Arc::new(site));
     }
 
-    /// The call that made an object.
     pub(super) fn site(&self, number: u64) -> Option<&Arc<Site>> {
         self.sites.get(&number)
     }

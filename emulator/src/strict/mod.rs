@@ -1,11 +1,15 @@
-//! Strict mode: the machine that only lets legal programs pass, in an order its seed picks.
+//! Strict mode: a machine that accepts only legal programs, and runs them in an order selected by a
+//! seed.
 //!
-//! Input: the seed of [`Mode::Strict`](crate::Mode), every call with its [`Site`](crate::base::site::Site), every queued
-//! entry with the bytes it touches. Output: [`Report`]s and a trace. Parts: `conductor` picks what happens next once the
-//! turnstile of `scheduler` is quiet, `deadlock` names what waits for ever, `order` says what happened before what, `check`
-//! looks at calls that fail, at red zones and at what is destroyed under work, `leaks` at what is left at the end; `state` is
-//! what of this is kept under the machine's lock.
-//! Invariant: with another mode none of this runs. Does not: change what a legal program computes.
+//! - Input: the seed of [`Mode::Strict`](crate::Mode), every call with its
+//!   [`Site`](crate::base::site::Site), and every queued entry with its accesses.
+//! - Output: [`Report`]s and a trace.
+//! - Modules: `conductor` selects the next step once the turnstile of `scheduler` is quiet.
+//!   `deadlock` reports endless waits. `order` tracks which work happened before which. `check`
+//!   inspects failed calls, red zones and destroyed objects. `leaks` reports remaining objects.
+//!   `state` is the part under the machine's lock.
+//! - Invariant: none of this runs in other modes, and it never changes the results of a legal
+//!   program.
 
 mod check;
 pub(crate) mod clock;
@@ -29,8 +33,8 @@ use crate::base::stderr::say;
 use crate::config::StrictRules;
 use crate::scheduler::turnstile::Turnstile;
 
-/// Calls that read what never changes, or what the calling thread alone has: no order of calls changes their answers, so they do
-/// not stop at the turnstile.
+/// Calls that read constants or data of the calling thread. Their result does not depend on the
+/// order of calls, so they do not stop at the turnstile.
 const UNORDERED: [&str; 17] = [
     "aclDataTypeSize",
     "aclFloat16ToFloat",
@@ -51,19 +55,19 @@ const UNORDERED: [&str; 17] = [
     "HcclGetErrorString",
 ];
 
-/// Whether a call has its answer whenever it is made.
+/// Returns true if the result of the call does not depend on the order of calls.
 pub(crate) fn is_unordered(call: &str) -> bool {
     UNORDERED.contains(&call)
 }
 
-/// The strict part of a machine.
+/// Strict mode of one machine.
 #[derive(Debug)]
 pub(crate) struct Strict {
     seed: u64,
     ignored: Vec<ReportKind>,
-    /// Findings that are no reports, without their numbers.
+    /// Accepted findings, without their numbers.
     known: BTreeSet<String>,
-    /// Notes told, so that none is told twice.
+    /// Notes already printed.
     noted: Mutex<BTreeSet<String>>,
     seed_told: Once,
     turnstile: Arc<Turnstile>,
@@ -72,7 +76,7 @@ pub(crate) struct Strict {
 }
 
 impl Strict {
-    /// A machine's strict part; the same seed gives the same order of calls and tasks.
+    /// Creates the strict part of a machine. The same seed gives the same order of calls and tasks.
     pub(crate) fn new(seed: u64, rules: &StrictRules) -> Self {
         Self {
             seed,
@@ -86,23 +90,23 @@ impl Strict {
         }
     }
 
-    /// What orders the calls.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Where every call stops.
+    /// Returns the turnstile at which every call stops.
     pub(crate) fn turnstile(&self) -> &Arc<Turnstile> {
         &self.turnstile
     }
 
-    /// Stops the calling thread before a call until it is its turn; gives the name reports use for the thread.
+    /// Blocks the calling thread until it is its turn to make a call. Returns the name of the
+    /// thread for reports.
     pub(crate) fn pass(&self, call: &'static str, context: Option<u64>) -> Option<Arc<str>> {
         self.seed_told.call_once(|| say(&format!("strict, seed {}", self.seed)));
         self.turnstile.pass(call, context)
     }
 
-    /// Keeps a report, and tells it on stderr; one that the rules know is only told.
+    /// Stores a report and prints it on stderr. Reports that the rules accept are only printed.
     pub(crate) fn report(&self, report: Report) {
         if self.ignored.contains(&report.kind) || self.known.contains(&without_numbers(&report.finding())) {
             self.tell_note(&report);
@@ -112,14 +116,14 @@ impl Strict {
         locked(&self.reports).push(report);
     }
 
-    /// Tells once of what is worth knowing and no mistake.
+    /// Prints a note once. A note is not a mistake.
     pub(crate) fn tell_note(&self, note: &Report) {
         if locked(&self.noted).insert(note.finding()) {
             say(&format!("note: {note}"));
         }
     }
 
-    /// Keeps a report unless the same was found before, perhaps by another call.
+    /// Stores a report unless the same finding was reported before, even by another call.
     pub(crate) fn report_once(&self, report: Report) {
         let is_known = |other: &Report| other.kind == report.kind && other.what == report.what;
         if !locked(&self.reports).iter().any(is_known) {
@@ -127,23 +131,23 @@ impl Strict {
         }
     }
 
-    /// Everything found so far, in the order found.
+    /// Returns all reports so far, in order of discovery.
     pub(crate) fn reports(&self) -> Vec<Report> {
         locked(&self.reports).clone()
     }
 
-    /// Notes a step.
+    /// Adds a step to the trace.
     pub(crate) fn note(&self, actor: Actor, what: What, tag: Option<Arc<str>>) {
         locked(&self.trace).push(actor, what, tag);
     }
 
-    /// The steps taken so far, oldest first.
+    /// Returns the recorded steps, oldest first.
     pub(crate) fn trace(&self) -> Vec<TraceEvent> {
         locked(&self.trace).events()
     }
 }
 
-/// The same text for what differs in addresses, counts and bytes only.
+/// Replaces numbers, so that findings that differ only in addresses, counts or sizes compare equal.
 fn without_numbers(text: &str) -> String {
     text.split(|letter: char| letter.is_ascii_digit()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("#")
 }

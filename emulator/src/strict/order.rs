@@ -1,11 +1,14 @@
-//! What happened before what: the hooks by which scheduling tells of every step that orders work.
+//! The happens-before relation of all work, updated by hooks in the scheduler.
 //!
-//! Input: entries as they are enqueued, started and ended, waits of host threads, collectives, accesses of the host.
-//! Output: reports about accesses that nothing orders, and about memory freed while work may use it. An entry is after the
-//! calls made before it was enqueued, the entries before it on its stream, the records it waited for, and what was before
-//! the calls of the ranks it received from, whose own receiving may still go on; the host is after what it waited for.
-//! Invariants: called under the state lock, in strict mode only; whether a conflict is found does not depend on the order
-//! the seed picks, as long as the host's threads order themselves: they count as one actor. Does not: schedule.
+//! - Input: entries when they are enqueued, started and ended; waits of host threads; collectives;
+//!   accesses of the host.
+//! - Output: reports of unordered accesses, and of memory freed while work may use it.
+//! - Relation: an entry happens after the calls made before it was enqueued, the earlier entries of
+//!   its stream, and the records it waited for. It also happens after everything before the calls
+//!   of ranks from which it received data, but not after the receives of those ranks. The host
+//!   happens after the work it waited for.
+//! - Invariants: all hooks run under the state lock, in strict mode only. If the host's threads
+//!   synchronize correctly, a conflict is found for every seed; they count as one actor.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,28 +26,28 @@ use crate::runtime::event::EventRecord;
 use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
 
-/// Length of a value that streams can wait for (`aclrtValueWait`).
+/// Size of a value that streams can wait for (`aclrtValueWait`).
 const VALUE_BYTES: usize = 8;
 
-/// What is known about the order of work.
+/// State of the happens-before relation.
 #[derive(Debug)]
 pub(crate) struct HappensBefore {
-    /// Where reports go.
+    /// Receiver of reports.
     strict: Arc<Strict>,
-    /// Before the host's next call. Shared with the entries that were enqueued at that point.
+    /// Point of the host's next call. Entries enqueued at that point share the clock.
     host: Arc<Clock>,
-    /// Before the next entry of each stream.
+    /// Point of the next entry of each stream.
     streams: BTreeMap<u64, Clock>,
-    /// For each entry in a queue: what was before the call that enqueued it, and its accesses.
+    /// For each queued entry: the point of the call that enqueued it, and its accesses.
     pending: BTreeMap<u64, VecDeque<Pending>>,
-    /// The entry each stream has reached.
+    /// The running entry of each stream.
     under_way: BTreeMap<u64, UnderWay>,
     notifies: BTreeMap<u64, Clock>,
-    /// Before the last write to each place small enough to be waited for, by address.
+    /// Point of the last write to each value that streams can wait for, by address.
     values: BTreeMap<usize, Clock>,
     shadow: Shadow,
     gone: RemovedStreams,
-    /// Pairs of accesses that were reported.
+    /// Pairs of accesses already reported.
     told: BTreeSet<String>,
 }
 
@@ -59,31 +62,31 @@ struct Pending {
 #[derive(Debug)]
 struct UnderWay {
     effect: Effect,
-    /// Accesses that are known to happen only when the entry ends.
+    /// Accesses that happen when the entry ends.
     accesses: Vec<Access>,
     site: Option<Arc<Site>>,
 }
 
-/// What the end of an entry means for the order.
+/// Effect of the end of an entry on the order.
 #[derive(Debug)]
 enum Effect {
     None,
-    /// It is after this record.
+    /// The entry happens after this record.
     Wait(Arc<EventRecord>),
-    /// It is after who set this notify, or event that is a word.
+    /// The entry happens after the setter of this notify or shared event.
     Notify(u64),
-    /// It is after who wrote the value at this address.
+    /// The entry happens after the writer of the value at this address.
     Value(usize),
-    /// Its accesses happen together with those of other ranks. All that these can come to know of its stream is what was
-    /// before it.
+    /// The accesses happen together with the accesses of other ranks. The other ranks are ordered
+    /// only after the work before this entry.
     Meet {
         before: Clock,
     },
-    /// It is after the function that ran.
+    /// The entry happens after the function that ran.
     Function,
 }
 
-/// What a host thread has waited for.
+/// Work that a host thread has waited for.
 #[derive(Debug, Clone)]
 pub(crate) enum Waited {
     /// All entries of a stream.
@@ -93,7 +96,6 @@ pub(crate) enum Waited {
 }
 
 impl HappensBefore {
-    /// Nothing has happened.
     pub(crate) fn new(strict: &Arc<Strict>) -> Self {
         Self {
             strict: Arc::clone(strict),
@@ -113,7 +115,7 @@ impl HappensBefore {
         Arc::make_mut(&mut self.host).join(clock);
     }
 
-    /// The accesses happen, as the actor's next step, at the point of `clock`.
+    /// Records accesses as the actor's current step at the point of `clock`.
     fn touch(&mut self, actor: u64, clock: &Clock, accesses: &[Access], site: Option<&Arc<Site>>) {
         let step = clock.of(actor);
         for access in accesses {
@@ -139,7 +141,7 @@ impl HappensBefore {
         }
     }
 
-    /// Forgets what everything that can still come is after.
+    /// Removes history that happens before all future work.
     fn prune(&mut self) {
         let mut low = (*self.host).clone();
         let reached = |stream: &u64| self.streams.get(stream).cloned().unwrap_or_default();
@@ -147,7 +149,7 @@ impl HappensBefore {
         for (stream, _) in meeting {
             low.meet(&reached(stream));
         }
-        // A stream that has not begun has no clock, but what is in its queue was enqueued at some point.
+        // A stream that has not started has no clock, but its queued entries have an enqueue point.
         for (stream, first) in self.pending.iter().filter_map(|(stream, queue)| Some((stream, queue.front()?))) {
             let mut next = reached(stream);
             next.join(&first.host);
@@ -164,7 +166,7 @@ impl HappensBefore {
         }
     }
 
-    /// The calling thread puts an entry at the end of a stream. A report refuses the call.
+    /// Records that the calling thread enqueues an entry. A report refuses the call.
     pub(crate) fn enqueued(&mut self, stream: u64, queued: &Queued) -> Result<(), Report> {
         for access in &queued.accesses {
             let Some(allocation) = access.span.allocation() else { continue };
@@ -180,7 +182,8 @@ impl HappensBefore {
         Ok(())
     }
 
-    /// A stream has reached an entry: a task begins, a wait starts to hold, a rank arrives.
+    /// Records that a stream starts an entry: a task begins, a wait starts to block, a rank
+    /// arrives.
     pub(crate) fn started(&mut self, stream: u64, queued: &Queued) {
         let pending = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
         let mut clock = self.streams.remove(&stream).unwrap_or_default();
@@ -216,14 +219,14 @@ impl HappensBefore {
         self.under_way.insert(stream, UnderWay { effect, accesses, site });
     }
 
-    /// The entry under way on a stream has touched these bytes, which nobody knew before.
+    /// Records accesses of the running entry that were not known before it ran.
     pub(crate) fn touched(&mut self, stream: u64, accesses: &[Access]) {
         let Some(site) = self.under_way.get(&stream).map(|entry| entry.site.clone()) else { return };
         let clock = self.streams.get(&stream).cloned().unwrap_or_default();
         self.touch(stream, &clock, accesses, site.as_ref());
     }
 
-    /// The entry under way on a stream has ended, with its effects.
+    /// Records the end of the running entry of a stream and its effects.
     pub(crate) fn ended(&mut self, stream: u64) {
         let Some(entry) = self.under_way.remove(&stream) else { return };
         let mut clock = self.streams.remove(&stream).unwrap_or_default();
@@ -249,12 +252,12 @@ impl HappensBefore {
         self.streams.insert(stream, clock);
     }
 
-    /// An entry is dropped that will never run.
+    /// Removes an entry that will never run.
     pub(crate) fn discarded(&mut self, stream: u64) {
         let _ = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
     }
 
-    /// A stream is removed, with all that is on it.
+    /// Removes a stream with all its entries.
     pub(crate) fn stream_removed(&mut self, stream: u64) {
         self.pending.remove(&stream);
         self.under_way.remove(&stream);
@@ -265,7 +268,8 @@ impl HappensBefore {
         self.gone.insert(stream, step);
     }
 
-    /// All ranks have arrived and the data has moved; the entries of its streams end after this.
+    /// Records that all ranks have arrived and the data was transferred. The entries end after this
+    /// call.
     pub(crate) fn met(&mut self, meeting: &Meeting) {
         let Self { streams, under_way, .. } = self;
         let before = |stream: u64| match &under_way.get(&stream)?.effect {
@@ -283,7 +287,7 @@ impl HappensBefore {
         }
     }
 
-    /// The calling thread has waited with success.
+    /// Records a successful wait of the calling thread.
     pub(crate) fn host_waited(&mut self, waited: &Waited) {
         let clock = match waited {
             Waited::Stream(stream) => self.streams.get(stream).cloned(),
@@ -294,21 +298,22 @@ impl HappensBefore {
         }
     }
 
-    /// The calling thread was told that a stream has nothing left to do.
+    /// Records that the calling thread saw a stream idle.
     pub(crate) fn host_saw_idle(&mut self, stream: u64) {
         if let Some(clock) = self.streams.get(&stream).cloned() {
             self.host_joins(&clock);
         }
     }
 
-    /// The calling thread begins to run a function that was enqueued on a stream.
+    /// Records that the calling thread starts a function enqueued on a stream.
     pub(crate) fn function_began(&mut self, stream: u64) {
         if let Some(clock) = self.streams.get(&stream).cloned() {
             self.host_joins(&clock);
         }
     }
 
-    /// The calling thread has run a function that was enqueued on a stream; for a blocking one the entry ends after this.
+    /// Records that the calling thread has run a function enqueued on a stream. The entry of a
+    /// blocking function ends after this call.
     pub(crate) fn function_ended(&mut self, stream: u64) {
         let waits = self.under_way.get(&stream).is_some_and(|entry| matches!(entry.effect, Effect::Function));
         if waits && let Some(clock) = self.streams.get_mut(&stream) {
@@ -316,7 +321,7 @@ impl HappensBefore {
         }
     }
 
-    /// The calling thread itself touches memory, in the call at `site`.
+    /// Records accesses of the calling thread itself, in the call at `site`.
     pub(crate) fn host_touched(&mut self, accesses: &[Access], site: Option<&Arc<Site>>) {
         let host = Arc::make_mut(&mut self.host);
         host.step(HOST);
@@ -324,7 +329,7 @@ impl HappensBefore {
         self.touch(HOST, &clock, accesses, site);
     }
 
-    /// The call at `site` has freed an allocation.
+    /// Checks an allocation that the call at `site` has freed.
     pub(crate) fn freed(&mut self, allocation: &Allocation, site: Option<&Arc<Site>>) {
         let base = allocation.base();
         let is_of_it = |access: &Access| access.span.allocation().is_some_and(|owner| owner.base() == base);
@@ -367,7 +372,7 @@ impl HappensBefore {
     }
 }
 
-/// One name for a conflict of two calls, so that a loop does not report it in every turn.
+/// Returns a name for a conflict of two calls, so that a loop reports it once.
 fn pair(allocation: &Allocation, a: &Touch, b: &Touch) -> String {
     let name = |touch: &Touch| {
         let (call, tag) = touch.site.as_ref().map_or(("", None), |site| (site.call, site.tag.as_deref()));
@@ -407,13 +412,14 @@ fn race(allocation: &Allocation, conflict: Conflict, later: Touch) -> Report {
     Report::new(ReportKind::Race, what, sites)
 }
 
-/// `the 64-byte buffer on card 0 (aclrtMalloc, call 5)`
+/// Formats `the 64-byte buffer on card 0 (aclrtMalloc, call 5)`.
 fn describe(allocation: &Allocation) -> String {
     let made = allocation.site().map(|site| format!(" ({}, call {})", site.call, site.number));
     format!("the {}-byte buffer on {}{}", allocation.size(), place(allocation.location()), made.unwrap_or_default())
 }
 
-/// Whether data of `from` reaches `to`, whose result therefore is after what was before `from`.
+/// Returns true if data of `from` reaches `to`. The result of `to` then happens after the work
+/// before the call of `from`.
 fn flows(from: u32, to: u32, call: &CollectiveCall) -> bool {
     match &call.kind {
         CollectiveKind::AllReduce { count, .. } => *count > 0,

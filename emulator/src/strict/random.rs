@@ -1,7 +1,6 @@
-//! The generator behind a seed: splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
-//!
-//! Input: a seed. Output: numbers below a bound. Invariant: the same seed gives the same numbers on every host and in
-//! every version of this crate. Does not: keep secrets.
+//! The random number generator of a seed: splitmix64 (Steele, Lea and Flood, "Fast splittable
+//! pseudorandom number generators"). The same seed gives the same numbers on every host and in
+//! every version.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -19,9 +18,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `0..bound`; `bound` is not 0.
+    /// Returns a number in `0..bound`; `bound` must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        // The high word of the product: every number is as likely as any other to within bound / 2^64.
+        // High word of the product: the probabilities of two numbers differ by at most bound /
+        // 2^64.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

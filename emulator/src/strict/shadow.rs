@@ -1,8 +1,7 @@
-//! Who touched which bytes last, and whether a new access is ordered after them.
+//! The last accesses to each byte, and their conflicts with new accesses.
 //!
-//! Input: accesses as they happen, each with the clock of its point. Output: conflicts: two accesses to common bytes, one of
-//! them a write, of which neither is before the other. Invariant: an access is forgotten only when a later one stands for
-//! it, or when everything that can still come is after it. Does not: say who is right (see `order`).
+//! A conflict is a pair of unordered accesses to common bytes, at least one of them a write. An
+//! access is removed only if a later access replaces it or all future work happens after it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,50 +15,50 @@ use crate::runtime::stream::AccessMode;
 /// An access that has happened.
 #[derive(Debug, Clone)]
 pub(crate) struct Touch {
-    /// Its bytes, by the program's addresses.
+    /// Accessed bytes, as addresses of the program.
     pub(crate) footprint: Footprint,
     pub(crate) mode: AccessMode,
-    /// The parameter of the C function.
+    /// Name of the parameter in the C function.
     pub(crate) what: &'static str,
     pub(crate) site: Option<Arc<Site>>,
     /// A stream, or [`HOST`].
     pub(crate) actor: u64,
-    /// The actor's step.
+    /// Step of the actor.
     pub(crate) step: u64,
 }
 
-/// Two accesses that nothing orders.
+/// An earlier access that is not ordered with a new access.
 #[derive(Debug, Clone)]
 pub(crate) struct Conflict {
     pub(crate) earlier: Touch,
-    /// Bytes both touch, by the program's addresses.
+    /// Common bytes, as addresses of the program.
     pub(crate) bytes: Range<usize>,
 }
 
-/// Streams that are gone: the host's step by which all their work was known to be done.
+/// Removed streams, with the step of the host after which all their work was done.
 #[derive(Debug, Default)]
 pub(crate) struct RemovedStreams(BTreeMap<u64, u64>);
 
 impl RemovedStreams {
-    /// A stream goes; whoever comes after the host's `step` comes after its work.
+    /// Adds a stream. Work after the host's `step` happens after all work of the stream.
     pub(crate) fn insert(&mut self, stream: u64, step: u64) {
         self.0.insert(stream, step);
     }
 
-    /// Forgets streams whose work is before everything that can still come; gives those.
+    /// Removes and returns streams whose work happens before all future work.
     pub(crate) fn prune(&mut self, low: &Clock) -> Vec<u64> {
         let past: Vec<u64> = self.0.iter().filter(|(_, step)| low.of(HOST) >= **step).map(|(id, _)| *id).collect();
         self.0.retain(|_, step| low.of(HOST) < *step);
         past
     }
 
-    /// Whether a touch is before the point of `clock`.
+    /// Returns true if a touch happens before the point of `clock`.
     pub(crate) fn is_before(&self, touch: &Touch, clock: &Clock) -> bool {
         clock.of(touch.actor) >= touch.step || self.0.get(&touch.actor).is_some_and(|step| clock.of(HOST) >= *step)
     }
 }
 
-/// The touches of every allocation, by its first address.
+/// The touches of every allocation, by base address.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     touches: BTreeMap<usize, Vec<Touch>>,
@@ -67,7 +66,8 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// A touch of the allocation at `base` happens at the point of `clock`; gives the first touch it conflicts with.
+    /// Records a touch of the allocation at `base` at the point of `clock`. Returns the first
+    /// conflict.
     pub(crate) fn touch(&mut self, base: usize, new: Touch, clock: &Clock, gone: &RemovedStreams) -> Option<Conflict> {
         let touches = self.touches.entry(base).or_default();
         let extent = new.footprint.extent();
@@ -78,7 +78,8 @@ impl Shadow {
                 return true;
             }
             if gone.is_before(old, clock) {
-                // A write stands for all before it, a read for the same actor's earlier reads.
+                // A write replaces all earlier touches; a read replaces earlier reads of the same
+                // actor.
                 let stands_for =
                     new.mode == AccessMode::Write || (old.mode == AccessMode::Read && old.actor == new.actor);
                 return !(stands_for && new.footprint.covers(&old.footprint));
@@ -96,13 +97,14 @@ impl Shadow {
         conflict
     }
 
-    /// Forgets an allocation; gives the touches that are not before the point of `clock`.
+    /// Removes an allocation and returns the touches that are not before the point of `clock`.
     pub(crate) fn remove(&mut self, base: usize, clock: &Clock, gone: &RemovedStreams) -> Vec<Touch> {
         let touches = self.touches.remove(&base).unwrap_or_default();
         touches.into_iter().filter(|touch| !gone.is_before(touch, clock)).collect()
     }
 
-    /// Whether so much was added that it is worth looking what can be forgotten; counts anew.
+    /// Returns true if enough touches were added to make pruning worthwhile, and resets the
+    /// counter.
     pub(crate) fn take_is_full(&mut self) -> bool {
         let is_full = self.added >= 256;
         if is_full {
@@ -111,7 +113,7 @@ impl Shadow {
         is_full
     }
 
-    /// Forgets what is before everything that can still come.
+    /// Removes touches that happen before all future work.
     pub(crate) fn prune(&mut self, low: &Clock, gone: &RemovedStreams) {
         for touches in self.touches.values_mut() {
             touches.retain(|touch| !gone.is_before(touch, low));

@@ -1,13 +1,11 @@
-//! The order in which a strict machine let things happen.
-//!
-//! Input: every step as it is taken. Output: the last of them, as lines. Invariant: for a program that is itself
-//! deterministic, the same seed gives the same trace. Does not: say when; there is no clock in it.
+//! The order of steps of a strict machine. For a deterministic program, the same seed gives the
+//! same trace. The trace contains no times.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Steps kept; older ones are forgotten.
+/// Maximum number of stored steps; older steps are dropped.
 const KEPT: usize = 1 << 20;
 
 /// One step of a strict machine.
@@ -19,7 +17,7 @@ pub struct TraceEvent {
     pub(crate) tag: Option<Arc<str>>,
 }
 
-/// Who takes a step.
+/// The actor of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Actor {
     Thread(Arc<str>),
@@ -27,32 +25,32 @@ pub(crate) enum Actor {
     Communicator(Arc<str>),
 }
 
-/// What the step is.
+/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// A call begins.
     Calls(&'static str),
-    /// A blocked call goes on.
+    /// A blocked call continues.
     Resumes(&'static str),
-    /// A blocked call goes on because its time is over.
+    /// A blocked call continues because its time limit ended.
     TimesOut(&'static str),
-    /// A queued entry is reached; a task also runs.
+    /// A stream reaches a queued entry; a task also runs.
     Runs(&'static str),
-    /// A collective moves its data.
+    /// A collective transfers its data.
     Meets(&'static str),
-    /// The others go on without this thread, which has not come back for long.
+    /// The other threads continue without this thread, which has been away for a long time.
     IsOvertaken,
 }
 
 impl TraceEvent {
-    /// The n-th step of the machine, from 1.
+    /// Returns the number of the step, starting at 1.
     #[must_use]
     pub fn step(&self) -> u64 {
         self.step
     }
 }
 
-/// `17 rank-2 calls aclrtMalloc` or `18 stream 9 of card 2 runs aclnnMatmul at "layer 3"`
+/// Formats `17 rank-2 calls aclrtMalloc` or `18 stream 9 of card 2 runs aclnnMatmul at "layer 3"`.
 impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.step)?;
@@ -76,7 +74,6 @@ impl fmt::Display for TraceEvent {
     }
 }
 
-/// The steps taken so far.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     steps: u64,
@@ -84,7 +81,6 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Notes the next step.
     pub(crate) fn push(&mut self, actor: Actor, what: What, tag: Option<Arc<str>>) {
         self.steps += 1;
         if self.events.len() == KEPT {
@@ -93,7 +89,7 @@ impl Trace {
         self.events.push_back(TraceEvent { step: self.steps, actor, what, tag });
     }
 
-    /// The steps kept, oldest first.
+    /// Returns the stored steps, oldest first.
     pub(crate) fn events(&self) -> Vec<TraceEvent> {
         self.events.iter().cloned().collect()
     }
