@@ -1,9 +1,11 @@
-//! Compiles kernels in Ascend C for this host.
+//! Compiler of Ascend C kernels for this host.
 //!
-//! Input: sources, and a C++ compiler of this host. Output: a shared library that `aclrtBinaryLoadFromFile` of the emulator
-//! loads. The headers of `kernels/host`, in the place of CANN's, are part of this crate (`host` is a link to them). Invariants: entries are
-//! found in what the preprocessor makes of a source, so what it leaves out is none; nothing stays behind but the library. Does not: run
-//! kernels, or compile them for cards (the root package's `build.rs` does).
+//! - Input: kernel sources, and a C++ compiler of this host.
+//! - Output: a shared library that `aclrtBinaryLoadFromFile` of the emulator loads.
+//! - Invariants: the headers of `kernels/host` replace CANN's headers and are part of this crate
+//!   (`host` is a link). Entries are found in the preprocessed source, so excluded code has no
+//!   entries. No files except the library remain.
+//! - Not here: execution of kernels. The root package's `build.rs` compiles kernels for cards.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use std::{env, fs, io};
 
 use rayon::prelude::*;
 
-/// Every header of the model by its name.
+/// Every header of the model, by name.
 pub const HEADERS: [(&str, &str); 12] = [
     ("copy.h", include_str!("../host/copy.h")),
     ("core.h", include_str!("../host/core.h")),
@@ -28,40 +30,41 @@ pub const HEADERS: [(&str, &str); 12] = [
     ("vector.h", include_str!("../host/vector.h")),
 ];
 
-/// The variable that names the compiler; without it [`COMPILERS`] are tried.
+/// Environment variable that names the compiler. If it is unset, [`COMPILERS`] are tried.
 const COMPILER_VARIABLE: &str = "CXX";
 
-/// Compilers in the order they are tried.
+/// Compilers in the order in which they are tried.
 pub const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 
-/// Kernels are C++17; products and sums are rounded one by one, as on a card. Samples guard launches by `<<<>>>` with the macro.
+/// Compiler options. Kernels are C++17. Products and sums are rounded separately, as on a card.
+/// Samples use the macro to guard launches with `<<<>>>`.
 pub const OPTIONS: [&str; 4] = ["-std=c++17", "-O1", "-ffp-contract=off", "-DASCENDC_CPU_DEBUG=1"];
 
-/// Turns `__global__` into a word that the preprocessor keeps.
+/// Makes `__global__` expand to a word that survives the preprocessor.
 const SCAN: &str = "-DASCEND_HOST_SCAN=1";
 const MARK: &str = "__ascend_global__";
 
-/// Why there is no library.
+/// Reason why a library could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// No compiler of this host takes the model's types.
+    /// No compiler of this host supports the types of the model.
     #[error("none of {tried} compiles C++17 with _Float16 (GCC 12, clang 15 or newer); install one, or name it by CXX")]
     NoCompiler {
-        /// What was tried.
+        /// Names of the compilers that were tried.
         tried: String,
     },
-    /// The compiler refused a source.
+    /// The compiler rejected a source file.
     #[error("{compiler} refuses {source_file}:\n{said}")]
     Refused {
-        /// The command that was run.
+        /// Name of the compiler program.
         compiler: String,
-        /// The source, or the library where linking failed.
+        /// The source file, or the library if linking failed.
         source_file: PathBuf,
-        /// What it said.
+        /// Error output of the compiler.
         said: String,
     },
-    /// A source has no kernel.
+    /// A source file contains no kernel.
     #[error(
         "{source_file} has no kernel: expected a function `extern \"C\" __global__ __aicore__ void name(…) {{`; a template is \
          launched through such a function"
@@ -70,43 +73,44 @@ pub enum CompileError {
         /// The file without a kernel.
         source_file: PathBuf,
     },
-    /// A file cannot be read or written.
+    /// A file could not be read or written.
     #[error("{path}: {error}")]
     File {
-        /// The file that cannot be read or written.
+        /// The file that could not be accessed.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
 }
 
-/// A C++ compiler that takes the model's types.
+/// A C++ compiler that supports the types of the model.
 #[derive(Debug, Clone)]
 pub struct Compiler {
     program: OsString,
 }
 
-/// An entry function of a source.
+/// An entry function of a source file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelEntry {
-    /// The name of the kernel's function.
+    /// Name of the kernel function.
     pub name: String,
-    /// Names of its parameters, in order.
+    /// Names of the parameters, in order.
     pub params: Vec<String>,
-    /// Their types as a program that launches it passes them: an address or a structure is `void *`, 16 bits of a float are
+    /// Parameter types for callers: an address or structure is `void *`, a 16-bit float is
     /// `uint16_t`.
     pub types: Vec<String>,
 }
 
-/// Types that a program has as the kernel does.
+/// Types that are equal for callers and kernels.
 const SHARED_TYPES: [&str; 14] = [
     "bool", "float", "double", "char", "int", "unsigned", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t",
     "uint32_t", "int64_t", "uint64_t",
 ];
 
 impl KernelEntry {
-    /// The header by which programs in C++ launch the kernel, as CANN's build of kernels makes one: `ACLRT_LAUNCH_KERNEL`
-    /// of its name takes blocks, stream and the kernel's own arguments.
+    /// Returns the header with which C++ programs launch the kernel. Like the headers of CANN's
+    /// kernel build, it defines `ACLRT_LAUNCH_KERNEL` of the kernel's name with blocks, stream and
+    /// arguments.
     #[must_use]
     pub fn header(&self) -> String {
         let Self { name, params, types } = self;
@@ -126,10 +130,10 @@ impl KernelEntry {
 }
 
 impl Compiler {
-    /// The one that `CXX` names, or the first of [`COMPILERS`] that works.
+    /// Finds the compiler that `CXX` names, or the first working compiler of [`COMPILERS`].
     ///
     /// # Errors
-    /// There is none; the folder for temporary files cannot be written.
+    /// No compiler works, or the folder for temporary files is not writable.
     pub fn find() -> Result<Self, CompileError> {
         let wanted = env::var_os(COMPILER_VARIABLE).filter(|name| !name.is_empty());
         let candidates = wanted.map_or_else(|| COMPILERS.map(OsString::from).to_vec(), |name| vec![name]);
@@ -145,16 +149,18 @@ impl Compiler {
         program.map(|program| Self { program }).ok_or_else(|| CompileError::NoCompiler { tried: tried() })
     }
 
-    /// The program, to be called with arguments.
+    /// Returns the compiler command, without arguments.
     #[must_use]
     pub fn command(&self) -> Command {
         Command::new(&self.program)
     }
 
-    /// Compiles `sources` with further `options` into the shared library `out`; gives the kernels in it.
+    /// Compiles `sources` with additional `options` into the shared library `out`. Returns the
+    /// kernels of the library.
     ///
     /// # Errors
-    /// A source cannot be read, has no kernel or is refused by the compiler; `out` cannot be written.
+    /// A source cannot be read, contains no kernel or is rejected by the compiler; or `out` cannot
+    /// be written.
     pub fn build(
         &self,
         sources: &[PathBuf],
@@ -165,7 +171,7 @@ impl Compiler {
         for (name, text) in HEADERS {
             write(&folder.path().join(name), text)?;
         }
-        // A compiler has one thread.
+        // A compiler process uses one thread.
         let compile = |(number, source): (usize, &PathBuf)| self.compile(source, number, options, folder.path());
         let compiled: Vec<_> = sources.par_iter().enumerate().map(compile).collect();
         let (mut entries, mut link) = (Vec::new(), self.command());
@@ -179,7 +185,8 @@ impl Compiler {
         Ok(entries)
     }
 
-    /// Compiles one of the sources of a library, and gives its kernels and the object file in `folder`, where the headers are.
+    /// Compiles one source file. Returns its kernels and the object file in `folder`, which
+    /// contains the headers.
     fn compile(
         &self,
         source: &Path,
@@ -230,7 +237,7 @@ fn write(path: &Path, text: &str) -> Result<(), CompileError> {
     fs::write(path, text).map_err(|error| file_error(path, error))
 }
 
-/// The file that brings a source into the library.
+/// Returns the text of the file that includes a source in the library.
 fn wrap(source: &Path, entries: &[KernelEntry], exports: bool) -> String {
     let header = if exports { "exports.h" } else { "library.h" };
     let mut text = format!("#include \"{}\"\n#include \"{header}\"\n#include \"stub.h\"\n", source.display());
@@ -251,7 +258,7 @@ fn wrap(source: &Path, entries: &[KernelEntry], exports: bool) -> String {
     text
 }
 
-/// The kernels that a preprocessed source defines.
+/// Finds the kernels that a preprocessed source defines.
 fn scan(text: &str) -> Vec<KernelEntry> {
     let mut entries: Vec<KernelEntry> = Vec::new();
     for (at, _) in text.match_indices(MARK) {
@@ -274,7 +281,7 @@ fn scan(text: &str) -> Vec<KernelEntry> {
     entries
 }
 
-/// Where the parenthesis ends that is open at the beginning.
+/// Returns the position of the closing parenthesis that matches one opened before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     text.char_indices().find_map(|(at, letter)| {
@@ -287,7 +294,7 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// What stands between commas, outside brackets of any kind.
+/// Splits at commas outside brackets.
 fn parts(params: &str) -> Vec<&str> {
     let (mut depth, mut start, mut all) = (0_i32, 0, Vec::new());
     for (at, letter) in params.char_indices() {
@@ -316,7 +323,7 @@ fn last_word(text: &str) -> &str {
     &text[start..]
 }
 
-/// The type of a parameter as a program passes it.
+/// Returns the type of a parameter for callers.
 fn type_of(param: &str) -> String {
     let words = || param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty());
     let shared = words().find(|word| SHARED_TYPES.contains(word));
@@ -328,7 +335,7 @@ fn type_of(param: &str) -> String {
     }
 }
 
-/// The name of a parameter; its place where it has none.
+/// Returns the name of a parameter, or a name made from its index.
 fn name_of(param: &str, number: usize) -> String {
     let words = param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty() && *word != "const").count();
     let name = last_word(param.split('=').next().unwrap_or(param));

@@ -1,7 +1,6 @@
-//! What machine to emulate: how many cards, which chip, how much memory, how many cores work for them.
+//! Configuration of an emulated machine: cards, chip, memory, mode and host threads.
 //!
-//! Input: the user's [`Config`]. Output: the same, checked. Does not: read anything but three HCCL variables from
-//! the environment, and those only in [`Config::default`].
+//! Only [`Config::default`] reads the environment.
 
 use std::time::Duration;
 
@@ -11,25 +10,28 @@ use crate::base::collective_engine::CollectiveEngine;
 use crate::base::report::ReportKind;
 use crate::faults::fault::Fault;
 
-/// In which order a machine works, and how closely it watches.
+/// Execution order of a machine, and the amount of checking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Real numbers as fast as the host allows.
+    /// Computes real results as fast as the host allows.
     #[default]
     Parallel,
-    /// Every call and every queued task waits for its turn, which the seed picks; illegal use is reported.
+    /// Executes calls and queued tasks one at a time, in an order selected by the seed, and reports
+    /// illegal use.
     Strict {
-        /// Same seed, same order.
+        /// Seed of the order; the same seed gives the same order.
         seed: u64,
     },
-    /// Cards, links and threads have a virtual time, which costs of operators, exchanges and calls add up to.
+    /// Simulates virtual time of cards, links and threads from the cost of operators, exchanges and
+    /// calls.
     Timed {
-        /// Whether the cards compute.
+        /// Whether the cards compute results.
         numbers: Numbers,
     },
-    /// Calls are checked and queues go on, but nothing is computed and no time is kept: what is left is what a program and
-    /// the path of its calls cost the host. Memory is accounted and never touched, the host reads zeros.
+    /// Checks calls and advances queues, but computes nothing and measures no time. Measures the
+    /// host cost of a program and its calls. Memory is accounted but not used, and the host reads
+    /// zeros.
     HostOnly,
 }
 
@@ -37,15 +39,15 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Numbers {
-    /// Nothing but time passes: memory is accounted and never touched, the host reads zeros.
+    /// Only time passes. Memory is accounted but not used, and the host reads zeros.
     #[default]
     None,
-    /// Operators, copies and collectives do what they do in parallel mode.
+    /// Operators, copies and collectives compute as in parallel mode.
     Real,
 }
 
 impl Mode {
-    /// The seed of strict mode.
+    /// Returns the seed of strict mode.
     #[must_use]
     pub const fn seed(self) -> Option<u64> {
         match self {
@@ -54,7 +56,7 @@ impl Mode {
         }
     }
 
-    /// Whether bytes of cards are what the program computes.
+    /// Returns true if the mode computes the real contents of memory.
     #[must_use]
     pub const fn has_numbers(self) -> bool {
         match self {
@@ -64,19 +66,19 @@ impl Mode {
     }
 }
 
-/// What carries the data of collectives between processes of one host.
+/// Transport of collective data between processes of one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Transport {
     /// Shared memory within a host, TCP between hosts.
     #[default]
     Auto,
-    /// TCP everywhere, within a host too.
+    /// TCP between all processes, even within a host.
     Tcp,
 }
 
 impl Transport {
-    /// The transport of this name; no name is the default.
+    /// Returns the transport of this name; an empty name is the default.
     fn find(name: &str) -> Option<Self> {
         match name.trim() {
             "" | "auto" => Some(Self::Auto),
@@ -86,76 +88,79 @@ impl Transport {
     }
 }
 
-/// Which processes reach the memory of the cards. Chosen when a machine is made: memory lies where it is made until it is
-/// freed.
+/// Processes that can access the memory of the cards. The choice is fixed when the machine is
+/// created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// This one. Cards have pages of the process's own, huge ones where the system grants them; memory cannot be exported,
-    /// and data of communicators with other processes goes by links.
+    /// Only this process. Cards use private pages, which may be huge pages. Memory cannot be
+    /// exported, and communicators with other processes use links.
     #[default]
     Process,
-    /// Every process of this host that a communicator or a key names: cards have memory of a nameless file, which the others
-    /// map. Most systems grant it small pages only, which take longer to be touched first.
+    /// Every process of this host that a communicator or key names. Cards use the memory of an
+    /// anonymous file, which other processes map. Most systems grant only small pages for such
+    /// files, so the first access takes longer.
     Host,
 }
 
-/// Where a machine says which calls it refuses, each call site once. Code and message are always there for the program
-/// (`aclrtGetLastError`, `aclGetRecentErrMsg`).
+/// Output for messages about refused calls, one message per call site. The program can always read
+/// the code and message (`aclrtGetLastError`, `aclGetRecentErrMsg`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Messages {
-    /// Nothing is said; codes and `aclGetRecentErrMsg` tell.
+    /// No output; programs read codes and `aclGetRecentErrMsg`.
     #[default]
     Quiet,
-    /// On standard error.
+    /// Output on the standard error stream.
     StandardError,
-    /// On standard output, as CANN's log with `ASCEND_SLOG_PRINT_TO_STDOUT=1`.
+    /// Output on standard output, like CANN's log with `ASCEND_SLOG_PRINT_TO_STDOUT=1`.
     StandardOutput,
 }
 
-/// What strict mode takes for granted, beside its seed.
+/// Assumptions of strict mode in addition to its seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StrictRules {
-    /// First addresses are odd multiples of this many bytes: a power of two from 64, all that `aclrtMalloc` and
-    /// `aclrtMallocHost` promise (AscendCL guide 8.0 to 8.5, both pages), to 2048. A card gives multiples of 512.
+    /// Alignment of allocations in bytes: addresses are odd multiples of this power of two from 64
+    /// to 2048. `aclrtMalloc` and `aclrtMallocHost` promise only 64 (AscendCL guide 8.0 to 8.5);
+    /// cards return multiples of 512.
     pub alignment: usize,
-    /// Kinds that are told of and are no reports.
+    /// Kinds of reports that are printed but not counted.
     pub ignored: Vec<ReportKind>,
-    /// Reports that are told of and are no reports: as they are printed, up to the first call they name. Numbers need not agree.
+    /// Findings that are printed but not counted: the printed text up to the first call it names.
+    /// Numbers may differ.
     pub known: Vec<String>,
 }
 
 impl StrictRules {
-    /// What [`alignment`](Self::alignment) may be, in bytes.
+    /// Valid values of [`alignment`](Self::alignment), in bytes.
     pub const ALIGNMENTS: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
 }
 
 impl Default for StrictRules {
-    /// The strictest legal card.
+    /// Returns the rules of the strictest legal card.
     fn default() -> Self {
         Self { alignment: 64, ignored: Vec::new(), known: Vec::new() }
     }
 }
 
-/// The CANN whose rules hold where they have changed.
+/// CANN version with its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum CannVersion {
-    /// 8.1.RC1, of spring 2025.
+    /// CANN 8.1.RC1, of spring 2025.
     V8_1,
-    /// 8.5.0, of winter 2025.
+    /// CANN 8.5.0, of winter 2025.
     V8_5,
-    /// 9.0.0, the newest that is known here.
+    /// CANN 9.0.0, the newest supported version.
     #[default]
     V9_0,
 }
 
 impl CannVersion {
-    /// Every version there is.
+    /// Lists all versions in ascending order.
     pub const ALL: [Self; 3] = [Self::V8_1, Self::V8_5, Self::V9_0];
 
-    /// Major and minor number, as written.
+    /// Returns the major and minor number as text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -165,7 +170,7 @@ impl CannVersion {
         }
     }
 
-    /// Major, minor and patch number.
+    /// Returns the major, minor and patch number.
     pub(crate) const fn numbers(self) -> [i32; 3] {
         match self {
             Self::V8_1 => [8, 1, 0],
@@ -174,8 +179,8 @@ impl CannVersion {
         }
     }
 
-    /// Major, minor and patch number of AscendCL's interface, which has numbers of its own (`ACL_MAJOR_VERSION` … of the
-    /// headers).
+    /// Returns the version of AscendCL's interface, which is numbered separately
+    /// (`ACL_MAJOR_VERSION` … in the headers).
     pub(crate) const fn interface(self) -> [i32; 3] {
         match self {
             Self::V8_1 => [1, 13, 0],
@@ -184,7 +189,7 @@ impl CannVersion {
         }
     }
 
-    /// What follows major and minor number in the whole name.
+    /// Returns the part of the full name after the major and minor number.
     pub(crate) const fn release(self) -> &'static str {
         match self {
             Self::V8_1 => "RC1",
@@ -192,69 +197,71 @@ impl CannVersion {
         }
     }
 
-    /// The whole name.
+    /// Returns the full version name.
     pub(crate) fn full_name(self) -> String {
         format!("{}.{}", self.name(), self.release())
     }
 }
 
-/// The machine to emulate.
+/// Configuration of an emulated machine.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Number of cards, at least 1, at most [`Config::MAX_CARDS`].
+    /// Number of cards, from 1 to [`Config::MAX_CARDS`].
     pub cards: usize,
     /// Chip of every card.
     pub soc: Soc,
-    /// Memory a program can get on one card, in bytes; costs nothing on the host until it is touched.
+    /// Memory available to programs per card, in bytes. The host provides memory only when it is
+    /// used.
     pub hbm_bytes: u64,
-    /// Threads of the one pool that runs the tasks of all cards, at least 1.
+    /// Number of threads of the pool that runs the tasks of all cards, at least 1.
     pub threads: usize,
-    /// In which order the machine works.
+    /// Execution order of the machine.
     pub mode: Mode,
-    /// What strict mode takes for granted.
+    /// Assumptions of strict mode.
     pub strict: StrictRules,
-    /// The chip's costs, which timed mode asks.
+    /// Cost profile of the chip, for timed mode.
     pub profile: Profile,
-    /// How the cards are joined, which timed mode asks.
+    /// Connections between the cards, for timed mode.
     pub topology: Topology,
-    /// Which way collectives are run (`HCCL_OP_EXPANSION_MODE`), by which a card has more or fewer streams for them. What they compute
-    /// and how long they take is the same.
+    /// Engine of collectives (`HCCL_OP_EXPANSION_MODE`), which determines the number of streams
+    /// that HCCL uses on a card. Results and durations do not depend on it.
     pub engine: CollectiveEngine,
-    /// Size of each of a communicator's two buffers, in bytes (`HCCL_BUFFSIZE`, MiB), unless its own configuration says
-    /// otherwise. Each communicator holds both on every card it spans (CANN environment variables, `HCCL_BUFFSIZE`: "2 ×
-    /// `HCCL_BUFFSIZE`, for receiving and for sending").
+    /// Size of each of a communicator's two buffers in bytes (`HCCL_BUFFSIZE`, in MiB), unless its
+    /// own configuration differs. Each communicator holds both buffers on each of its cards (CANN
+    /// environment variables, `HCCL_BUFFSIZE`).
     pub communicator_buffer_bytes: u64,
-    /// How long a rank waits for the others when a communicator is built (`HCCL_CONNECT_TIMEOUT`, seconds).
+    /// Time limit for all ranks to join a new communicator (`HCCL_CONNECT_TIMEOUT`, in seconds).
     pub connect_timeout: Duration,
-    /// How long a collective waits for its last rank before it fails (`HCCL_EXEC_TIMEOUT`, seconds).
+    /// Time limit for the last rank of a collective to arrive (`HCCL_EXEC_TIMEOUT`, in seconds).
     pub exec_timeout: Duration,
-    /// What carries data between processes (`ASCEND_EMULATOR_TRANSPORT`: `auto` or `tcp`).
+    /// Transport between processes (`ASCEND_EMULATOR_TRANSPORT`: `auto` or `tcp`).
     pub transport: Transport,
-    /// Which processes reach the cards' memory. A machine that a program embeds keeps its memory to itself; one that the
-    /// environment asks for ([`Config::from_env`]) shares it.
+    /// Processes that can access the cards' memory. The default is private memory;
+    /// [`Config::from_env`] selects shared memory.
     pub sharing: Sharing,
-    /// The CANN whose rules hold.
+    /// Version of the emulated CANN installation.
     pub cann: CannVersion,
-    /// Where it says which calls it refuses.
+    /// Output for messages about refused calls.
     pub messages: Messages,
-    /// Faults that are laid over it from its first call on.
+    /// Faults that are active from the first call on.
     pub faults: Vec<Fault>,
 }
 
 impl Config {
-    /// More cards than this in one emulator are refused.
+    /// Maximum number of cards of one emulator.
     pub const MAX_CARDS: usize = 1024;
 
-    /// More threads than this are refused: no host has as many cores.
+    /// Maximum number of threads; no host has more cores.
     pub const MAX_THREADS: usize = 1024;
 
-    /// The default machine with another number of cards.
+    /// Returns the default machine with another number of cards.
     #[must_use]
     pub fn with_cards(cards: usize) -> Self {
         Self { cards, ..Self::default() }
     }
 
-    /// A timed machine of servers with eight cards of a chip each, as many as it takes; its profile is the one that ships.
+    /// Returns a timed machine of servers with eight cards each, and the profile that ships for the
+    /// chip.
     #[must_use]
     pub fn timed(soc: Soc, cards: usize, numbers: Numbers) -> Self {
         Self {
@@ -269,7 +276,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Eight `Ascend910B3` cards as a program finds them on an Atlas 800 A2, worked by all cores of this host.
+    /// Returns eight `Ascend910B3` cards, as on an Atlas 800 A2, that use all cores of this host.
     fn default() -> Self {
         Self {
             cards: 8,
@@ -293,14 +300,13 @@ impl Default for Config {
     }
 }
 
-/// The variable that says what runs collectives.
 const EXPANSION: &str = "HCCL_OP_EXPANSION_MODE";
 
-/// The variable that says how processes reach each other: `auto` or `tcp`.
 const TRANSPORT: &str = "ASCEND_EMULATOR_TRANSPORT";
 
-/// What is wrong with the variables of HCCL that a machine follows, and with that of the transport. HCCL fails to initialise
-/// (EI0001) over values that are out of range; limits below HCCL's least are taken here, for tests.
+/// Returns the problems of the HCCL and transport variables that a machine reads. HCCL fails to
+/// initialise (EI0001) if a value is out of range. Time limits below HCCL's minimum are accepted
+/// here, for tests.
 pub(crate) fn variable_problems(text: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut problems = Vec::new();
     for (variable, least, meaning) in [
@@ -321,7 +327,7 @@ pub(crate) fn variable_problems(text: impl Fn(&str) -> Option<String>) -> Vec<St
     problems
 }
 
-/// 0 is a limit that nobody lives to see, as `HCCL_EXEC_TIMEOUT` has it.
+/// Reads the limit; 0 means practically no limit, as `HCCL_EXEC_TIMEOUT` defines.
 fn exec_timeout_from_environment() -> Duration {
     match std::env::var("HCCL_EXEC_TIMEOUT").as_deref().map(str::trim) {
         Ok("0") => Duration::from_secs(i32::MAX as u64),
@@ -329,7 +335,8 @@ fn exec_timeout_from_environment() -> Duration {
     }
 }
 
-/// [`Config::default`] cannot fail, so it takes the default for what is no positive number; [`Config::from_env`] refuses it.
+/// Reads a positive number, or returns the default, because [`Config::default`] cannot fail.
+/// [`Config::from_env`] reports invalid values.
 fn number_from_environment(variable: &str, default: u64) -> u64 {
     let value = std::env::var(variable).ok().and_then(|text| text.trim().parse().ok());
     value.filter(|number| *number > 0).unwrap_or(default)

@@ -1,7 +1,5 @@
-//! The public face: build a machine, get its table, ask for its memory accounts.
-//!
-//! Input: a [`Config`]. Output: an [`Emulator`]. Invariant: the machine lives as long as the emulator or any table of it.
-//! Does not: touch the machine's state otherwise; programs do that through the table.
+//! The public interface of an emulated machine. The machine lives as long as the [`Emulator`] or
+//! one of its tables.
 
 use std::io;
 use std::sync::Arc;
@@ -30,14 +28,14 @@ use crate::strict::conductor;
 use crate::strict::trace::TraceEvent;
 use crate::timed::{self, LaneSpan, Recording, Total};
 
-/// Why a machine cannot be built.
+/// Reason why a machine cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmulatorError {
-    /// The configuration asks for no cards, or for too many.
+    /// The number of cards is 0 or too large.
     #[error("an emulator has 1 to {most} cards, {asked} were asked for", most = Config::MAX_CARDS)]
     Cards {
-        /// What the configuration says.
+        /// Number of cards in the configuration.
         asked: usize,
     },
     /// The configuration gives the cards no memory.
@@ -46,57 +44,57 @@ pub enum EmulatorError {
     /// The configuration gives the pool no threads.
     #[error("threads is 0: at least one thread must run the cards' tasks")]
     NoThreads,
-    /// The configuration gives the pool more threads than any host has cores.
+    /// The configuration gives the pool too many threads.
     #[error("threads is {asked}: at most {most} threads run the cards' tasks", most = Config::MAX_THREADS)]
     TooManyThreads {
-        /// What the configuration says.
+        /// Number of threads in the configuration.
         asked: usize,
     },
-    /// The topology is smaller than the machine.
+    /// The topology has fewer cards than the machine.
     #[error(
         "topology `{topology}` joins {joined} cards, but the timed machine has {cards}; take a larger topology (more \
          servers) or fewer cards"
     )]
     Topology {
-        /// The topology's name.
+        /// Name of the topology.
         topology: String,
-        /// Cards of the machine that is there.
+        /// Number of cards in the topology.
         joined: usize,
-        /// Cards the machine was asked for.
+        /// Number of cards in the configuration.
         cards: usize,
     },
-    /// The profile is of another chip.
+    /// The profile belongs to another chip.
     #[error(
         "the profile is of {profile}, but the timed machine's cards are {soc}; take Profile::of({soc}) or one fitted for it"
     )]
     Profile {
-        /// The profile's chip.
+        /// Chip of the profile.
         profile: &'static str,
-        /// The chip the machine's cards have.
+        /// Chip of the machine's cards.
         soc: &'static str,
     },
-    /// Too many machines are alive.
+    /// The maximum number of machines is alive.
     #[error(
         "{} emulators are alive in this process, which is the most; drop one (with all its tables) first",
         thread::SLOTS
     )]
     TooManyEmulators,
-    /// The operating system refuses a file of memory.
+    /// The operating system cannot create a memory file.
     #[error("this host has no file of memory for the cards")]
     Memory(#[source] io::Error),
-    /// The machine cannot have a fault of the configuration.
+    /// A fault of the configuration is invalid for the machine.
     #[error("{0}")]
     Fault(#[source] FaultError),
-    /// The operating system refuses a thread.
+    /// The operating system cannot start a thread.
     #[error("cannot start the emulator's threads")]
     Threads(#[source] io::Error),
-    /// Strict mode orders threads by what the system says they do, and it does not say.
+    /// Strict mode needs to observe the states of threads, and the system does not provide them.
     #[error(
         "strict mode has to see what the threads of the process do, and here it cannot: {0}; run it where /proc/self/task \
          tells (sandboxes such as gVisor, or a /proc with hidepid, do not), or leave `strict` out"
     )]
     Blind(String),
-    /// The instruction set that the environment asks for cannot be used.
+    /// The instruction set that the environment selects is unavailable.
     #[error("{0}")]
     Isa(String),
 }
@@ -108,7 +106,8 @@ pub struct Emulator {
     table: Arc<Table>,
 }
 
-/// Keeps a machine alive. Fields are dropped in this order: calls stop finding the machine, then its threads end.
+/// Owner of a machine. The drop order of the fields matters: first calls stop finding the machine,
+/// then its threads end.
 #[derive(Debug)]
 struct MachineOwner {
     machine: Arc<Machine>,
@@ -122,7 +121,8 @@ impl Emulator {
     /// Builds a machine with idle cards.
     ///
     /// # Errors
-    /// The configuration is impossible, 32 machines are alive already, or the host refuses threads.
+    /// The configuration is invalid, 32 machines are alive already, or the host cannot start
+    /// threads.
     pub fn new(config: Config) -> Result<Self, EmulatorError> {
         if config.cards == 0 || config.cards > Config::MAX_CARDS {
             return Err(EmulatorError::Cards { asked: config.cards });
@@ -169,77 +169,80 @@ impl Emulator {
         Ok(Self { owner, table })
     }
 
-    /// Builds a strict machine with the default cards; the seed picks the order of calls and tasks.
+    /// Builds a strict machine with the default cards. The seed selects the order of calls and
+    /// tasks.
     ///
     /// # Errors
-    /// As for [`Emulator::new`].
+    /// See [`Emulator::new`].
     pub fn strict(seed: u64) -> Result<Self, EmulatorError> {
         Self::new(Config { mode: Mode::Strict { seed }, ..Config::default() })
     }
 
-    /// What strict mode has found so far; empty in other modes.
+    /// Returns the reports of strict mode so far; empty in other modes.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
         self.owner.machine.strict().map(|strict| strict.reports()).unwrap_or_default()
     }
 
-    /// The steps a strict machine has taken, oldest first (the last million); empty in other modes. A program that is
-    /// itself deterministic has the same trace for the same seed.
+    /// Returns the last million steps of a strict machine, oldest first; empty in other modes. A
+    /// deterministic program has the same trace for the same seed.
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEvent> {
         self.owner.machine.strict().map(|strict| strict.trace()).unwrap_or_default()
     }
 
-    /// What the cards of a timed machine did, in the order of its end or start, as far as it was recorded; empty in other
-    /// modes. The same program, if it is itself deterministic, has the same timeline.
+    /// Returns the recorded loads of a timed machine in the order of recording; empty in other
+    /// modes. A deterministic program has the same timeline in every run.
     #[must_use]
     pub fn timeline(&self) -> Vec<LaneSpan> {
         self.owner.machine.lock().timed.as_ref().map(|schedule| schedule.timeline.spans()).unwrap_or_default()
     }
 
-    /// What the cards of a timed machine did, summed by name and bound; empty in other modes.
+    /// Returns the totals of a timed machine by name and bound; empty in other modes.
     #[must_use]
     pub fn totals(&self) -> Vec<Total> {
         self.owner.machine.lock().timed.as_ref().map(|schedule| schedule.timeline.totals()).unwrap_or_default()
     }
 
-    /// How much a timed machine writes down from now on; [`Recording::Totals`] at first. What is queued counts as later, so
-    /// synchronize first. Without effect in other modes.
+    /// Sets the recording of a timed machine, initially [`Recording::Totals`]. Queued work is
+    /// recorded with the new setting, so synchronize first. Other modes ignore the setting.
     pub fn record_timeline(&self, recording: Recording) {
         if let Some(schedule) = &mut self.owner.machine.lock().timed {
             schedule.timeline.recording = recording;
         }
     }
 
-    /// Forgets the spans and totals of a timed machine.
+    /// Clears the spans and totals of a timed machine.
     pub fn clear_timeline(&self) {
         if let Some(schedule) = &mut self.owner.machine.lock().timed {
             schedule.timeline.clear();
         }
     }
 
-    /// The time to which the cards of a timed machine have come, in nanoseconds; 0 in other modes.
+    /// Returns the time that the cards of a timed machine have reached, in nanoseconds; 0 in other
+    /// modes.
     #[must_use]
     pub fn cards_now_ns(&self) -> u64 {
         self.owner.machine.lock().now_ns().unwrap_or_default()
     }
 
-    /// The calling thread's time on a timed machine, in nanoseconds; 0 in other modes, and before its first call.
+    /// Returns the calling thread's time on a timed machine, in nanoseconds. The time is 0 in other
+    /// modes and before the thread's first call.
     #[must_use]
     pub fn thread_now_ns(&self) -> u64 {
         thread::clock(self.owner.machine.key())
     }
 
-    /// Lays a fault over the machine, until what this gives is dropped.
+    /// Injects a fault until the returned value is dropped.
     ///
     /// # Errors
-    /// The machine cannot have this fault: no such card, function or event.
+    /// The machine cannot have this fault: it has no such card, function or event.
     pub fn inject(&self, fault: Fault) -> Result<Injected, FaultError> {
         Injected::new(Arc::clone(&self.owner.machine), fault)
     }
 
-    /// From now on the kernel `name`, looked up by `aclrtBinaryGetFunction` in any binary, runs as `kernel`: an emulator
-    /// cannot run what a compiler made for a card.
+    /// Registers `kernel` as the host implementation of the kernel `name`, for
+    /// `aclrtBinaryGetFunction` in any binary. An emulator cannot run code compiled for a card.
     pub fn register_kernel(
         &self,
         name: impl Into<String>,
@@ -248,28 +251,30 @@ impl Emulator {
         self.owner.machine.update(|state| state.runtime.kernels.register(name.into(), Arc::new(kernel)));
     }
 
-    /// From now on `watcher` is told of every launch of a kernel that was compiled for this host, on the thread that ran it.
+    /// Registers `watcher` for every launch of a kernel compiled for this host. It runs on the
+    /// thread that ran the kernel.
     pub fn watch_kernels(&self, watcher: impl Fn(&KernelRun) + Send + Sync + 'static) {
         self.owner.machine.update(|state| state.runtime.kernels.watcher = Some(Arc::new(watcher)));
     }
 
-    /// Tells the other processes of this machine's communicators that this one ends in good order: for a process that is about
-    /// to exit without dropping the emulator. Ranks that have not left their communicators count as left.
+    /// Notifies the other processes of this machine's communicators that this process ends
+    /// normally. Call this before exiting without dropping the emulator. Ranks that have not left
+    /// their communicators count as left.
     pub fn say_farewell(&self) {
         self.owner.machine.say_farewell();
     }
 
-    /// The machine behind it, for calls that no slot leads to.
+    /// Returns the machine, for calls without a slot.
     pub(crate) fn machine(&self) -> &Machine {
         &self.owner.machine
     }
 
-    /// Refuses a call of a C function of CANN that the table does not have, as functions of the table refuse that are not
-    /// modelled: the calling thread's last error is `code`, its recent message names the function, and the machine says so
-    /// where its [`Messages`](crate::Messages) go.
+    /// Refuses a call of a C function that the table does not contain. The effect equals a refused
+    /// function of the table: it sets the thread's last error and recent message, and reports the
+    /// call to the machine's [`Messages`](crate::Messages).
     pub fn refuse(&self, name: &'static str, code: i32) {
         let cann = self.config().cann;
-        // The code is the caller's.
+        // The code needs no translation.
         let _ = self.owner.machine.call(name, |code| code, &mut || {
             let is_young = abi::coverage().iter().any(|(other, _, modelled)| *other == name && *modelled);
             let young = || Failure::new(code, format!("{name} is not in CANN {}; cann=9.0 has it", cann.name()));
@@ -277,8 +282,8 @@ impl Emulator {
         });
     }
 
-    /// Answers a call of a C function that the table does not have as those of the table are answered: a failure, a code with
-    /// its reason, is noted for the calling thread and said. Gives the code.
+    /// Answers a call of a C function that the table does not contain. A failure is recorded and
+    /// reported like a failure of the table's functions. Returns the code.
     pub fn answer(&self, name: &'static str, answer: impl FnOnce() -> Result<(), (i32, String)>) -> i32 {
         let failed = |(code, what): (i32, String)| Failure::new(code, what);
         let mut answer = Some(answer);
@@ -286,11 +291,11 @@ impl Emulator {
         self.owner.machine.call(name, |code| code, &mut once).err().unwrap_or(0)
     }
 
-    /// `aclrtGetOverflowStatus`: the stream writes 64 bytes to device memory, 0 unless an operator of its device has overflowed
-    /// in saturation mode since the last reset.
+    /// `aclrtGetOverflowStatus`: enqueues a write of 64 bytes to device memory. The value is 0
+    /// unless an operator of the device has overflowed in saturation mode since the last reset.
     ///
     /// # Errors
-    /// Code and reason: the arguments are wrong.
+    /// Returns code and reason if the arguments are invalid.
     pub fn write_overflow_status(
         &self,
         address: *mut std::ffi::c_void,
@@ -301,26 +306,26 @@ impl Emulator {
         written.map_err(|failure| (failure.code, failure.message))
     }
 
-    /// `aclrtResetOverflowStatus`.
+    /// `aclrtResetOverflowStatus`: resets the overflow status of the stream's device.
     ///
     /// # Errors
-    /// Code and reason: the stream is none of the current context.
+    /// Returns code and reason if the stream does not belong to the current context.
     pub fn reset_overflow_status(&self, stream: *mut std::ffi::c_void) -> Result<(), (i32, String)> {
         let reset = self.owner.machine.reset_overflow_status(stream);
         reset.map_err(|failure| (failure.code, failure.message))
     }
 
-    /// Whether `aclInit` or `aclnnInit` was called, and nothing that ends it.
+    /// Returns true between `aclInit` or `aclnnInit` and their finalization.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         self.owner.machine.lock().require_initialized().is_ok()
     }
 
-    /// From now on `watcher` is told, under `name`, when a device is set or reset: its number, and `aclrtDeviceState`. None
-    /// forgets the one of that name.
+    /// Registers a watcher under `name` that is called when a device is set or reset, with the
+    /// device number and `aclrtDeviceState`. `None` removes the watcher.
     ///
     /// # Errors
-    /// The name is taken, or nothing has it.
+    /// The name is already used, or no watcher has it.
     pub fn watch_devices(
         &self,
         name: &str,
@@ -333,19 +338,19 @@ impl Emulator {
         registered.map_err(|failure| failure.message)
     }
 
-    /// The machine's C functions. The table keeps the machine alive.
+    /// Returns the machine's C functions. The table keeps the machine alive.
     #[must_use]
     pub fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table)
     }
 
-    /// What this machine was built from.
+    /// Returns the configuration of the machine.
     #[must_use]
     pub fn config(&self) -> &Config {
         self.owner.machine.config()
     }
 
-    /// Memory of each card, by ordinal.
+    /// Returns the memory usage of each card, by ordinal.
     #[must_use]
     pub fn usage(&self) -> Vec<CardUsage> {
         self.owner.machine.memory().usage()

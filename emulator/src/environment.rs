@@ -1,8 +1,10 @@
-//! The machine a process asks for through its environment.
+//! The configuration that the environment of a process requests.
 //!
-//! Input: the text of `ASCEND_EMULATOR`, `ASCEND_RT_VISIBLE_DEVICES`, `ASCEND_SLOG_PRINT_TO_STDOUT` and of HCCL's limits. Output: a
-//! [`Config`], or everything that is wrong with the text. Invariants: a word that is not known is an error, never ignored; a
-//! word other than `fault` stands at most once. Does not: check what only the machine knows (see `Emulator::new`).
+//! - Input: `ASCEND_EMULATOR`, `ASCEND_RT_VISIBLE_DEVICES`, `ASCEND_SLOG_PRINT_TO_STDOUT` and
+//!   limits of HCCL.
+//! - Output: a [`Config`], or all errors of the text.
+//! - Invariants: an unknown word is an error. A word other than `fault` occurs at most once.
+//! - Not here: checks that need the machine (see `Emulator::new`).
 
 use std::fmt;
 
@@ -15,15 +17,15 @@ use crate::faults::fault::Fault;
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 const TO_STDOUT: &str = "ASCEND_SLOG_PRINT_TO_STDOUT";
-/// What every line that the emulator says begins with.
+/// Prefix of every line that the emulator prints.
 const SPEAKER: &str = "ascend emulator: ";
-/// Cards give first addresses that are multiples of 512, though no document promises it.
+/// Alignment of addresses on cards, which is not documented.
 const CARD_ALIGNMENT: usize = 512;
 
-/// What is wrong with the environment's wishes.
+/// Errors of the environment variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmulatorEnvironmentError {
-    /// One sentence each: the variable, what was expected, what was found.
+    /// One sentence per problem: the variable, the expected value, the value found.
     pub problems: Vec<String>,
 }
 
@@ -38,13 +40,13 @@ impl std::error::Error for EmulatorEnvironmentError {}
 /// One word of `ASCEND_EMULATOR`.
 #[derive(Debug)]
 pub struct Word {
-    /// How it is written; `…` stands for a value.
+    /// Form of the word; `…` stands for a value.
     pub form: &'static str,
-    /// What it asks for.
+    /// Effect of the word.
     pub meaning: &'static str,
 }
 
-/// Every word of `ASCEND_EMULATOR`.
+/// All words of `ASCEND_EMULATOR`.
 pub const WORDS: &[Word] = &[
     Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
     Word {
@@ -98,13 +100,14 @@ pub const WORDS: &[Word] = &[
 ];
 
 impl Config {
-    /// The machine the environment asks for: [`Config::default`] with the words of `ASCEND_EMULATOR`, and of its cards
-    /// those that `ASCEND_RT_VISIBLE_DEVICES` names. Unless `quiet` is among the words it says which calls it refuses, on
-    /// standard error or, with `ASCEND_SLOG_PRINT_TO_STDOUT=1`, on standard output.
+    /// Returns the configuration that the environment requests: [`Config::default`] with the words
+    /// of `ASCEND_EMULATOR`, and the cards in `ASCEND_RT_VISIBLE_DEVICES`. Refused calls are
+    /// reported on stderr, or on stdout with `ASCEND_SLOG_PRINT_TO_STDOUT=1`, unless `quiet` is
+    /// given.
     ///
     /// # Errors
-    /// Everything that is wrong with these variables and with those of HCCL that a machine follows (`HCCL_BUFFSIZE`,
-    /// `HCCL_CONNECT_TIMEOUT`, `HCCL_EXEC_TIMEOUT`).
+    /// Returns all errors of these variables and of the HCCL variables that a machine reads
+    /// (`HCCL_BUFFSIZE`, `HCCL_CONNECT_TIMEOUT`, `HCCL_EXEC_TIMEOUT`).
     pub fn from_env() -> Result<Self, EmulatorEnvironmentError> {
         let text = |variable: &str| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         let found = config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref());
@@ -123,7 +126,7 @@ impl Config {
     }
 }
 
-/// As [`Config::from_env`], from the variables' text.
+/// Implements [`Config::from_env`] with the text of the variables.
 fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, EmulatorEnvironmentError> {
     let mut asked = RequestedConfig::default();
     let mut problems = Vec::new();
@@ -169,7 +172,7 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Emulator
     if problems.is_empty() { Ok(config) } else { Err(EmulatorEnvironmentError { problems }) }
 }
 
-/// What the words so far have asked for.
+/// The settings parsed so far.
 #[derive(Debug, Default)]
 struct RequestedConfig {
     strict: Option<()>,
@@ -189,7 +192,7 @@ struct RequestedConfig {
 }
 
 impl RequestedConfig {
-    /// What is wrong with words of strict mode where `strict` is not given.
+    /// Returns errors about words of strict mode without `strict`.
     fn without_strict(&self) -> impl Iterator<Item = String> {
         let given = [
             (self.seed.is_some(), "seed", "has an order to pick"),
@@ -201,7 +204,7 @@ impl RequestedConfig {
         problems.map(|(_, word, does)| format!("{word} is given without strict, which alone {does}"))
     }
 
-    /// Takes the words of a file, which names no other file.
+    /// Reads the words of a file, which must not name another file.
     fn take_file(&mut self, path: &str) -> Result<(), Vec<String>> {
         let text = std::fs::read_to_string(path).map_err(|error| vec![format!("@{path}: {error}")])?;
         let is_of_file = |form: &str| !form.starts_with('@');
@@ -214,7 +217,7 @@ impl RequestedConfig {
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// Takes a word; one that is unknown is answered by the forms that may stand in its place.
+    /// Parses one word. The error for an unknown word lists the accepted forms.
     fn take(&mut self, word: &str, may_stand: impl Fn(&str) -> bool) -> Result<(), String> {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         match (name, value) {
@@ -260,19 +263,20 @@ impl RequestedConfig {
     }
 }
 
-/// The words of a text.
+/// Splits a text into words.
 fn parted(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// The findings among the lines of a strict run: what follows the emulator's name, up to the first call that is named.
+/// Extracts the findings from the output of a strict run: the text between the emulator's prefix
+/// and the first call.
 fn findings(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.trim_start_matches(SPEAKER).trim_start_matches("note: "));
     let findings = lines.map(|line| line.split("; [1] ").next().unwrap_or(line).trim().to_owned());
     findings.filter(|finding| !finding.is_empty()).collect()
 }
 
-/// Sets what may be set once.
+/// Sets a value that may be set only once.
 fn once<T>(place: &mut Option<T>, name: &str, value: Option<T>, text: &str) -> Result<(), String> {
     let meaning =
         || WORDS.iter().find(|word| word.form.split('=').next() == Some(name)).map_or("", |word| word.meaning);
@@ -283,15 +287,15 @@ fn once<T>(place: &mut Option<T>, name: &str, value: Option<T>, text: &str) -> R
     Ok(())
 }
 
-/// A number of bytes with its unit.
+/// Parses a number of bytes with its unit.
 fn bytes(text: &str) -> Option<u64> {
     let units = [("KiB", 1_u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
     let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
     number.trim().parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The cards a process sees, as the environment reference of CANN says: ids parted by commas, in ascending order; from the
-/// first character or id on that is neither, the rest is not read.
+/// Parses the visible cards: ascending ids separated by commas (CANN environment reference). Text
+/// after the first invalid or unordered id is ignored.
 fn visible_cards(text: &str, cards: usize) -> Result<Vec<usize>, String> {
     let mut visible: Vec<usize> = Vec::new();
     for id in text.split(',') {

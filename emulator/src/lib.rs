@@ -1,13 +1,14 @@
-//! Ascend cards and HCCL on the CPU, behind the C ABI of CANN.
+//! An emulator of Ascend cards and HCCL on the CPU, behind the C ABI of CANN.
 //!
-//! Input: a [`Config`]. Output: a [`Table`] with the same C functions a toolkit's libraries export. Cards are queues and
-//! the cores of this host are the silicon: a stream is a FIFO of tasks, one pool of threads runs the ready tasks of all
-//! cards, a collective is a task that becomes ready when every rank has arrived.
+//! The input is a [`Config`], the output a [`Table`] of the C functions that CANN's libraries
+//! export. A stream is a FIFO queue of tasks. One thread pool runs the ready tasks of all cards. A
+//! collective is a task that becomes ready when every rank has arrived.
 //!
-//! Invariants: who waits sleeps, after looking again for no longer than a wake-up takes, and no rank owns a core; results do not depend on
-//! the number of threads; what is not modelled is refused by name, never silently accepted. Does not: model what happens inside an operator
-//! (kernels that [`compiler`] has compiled are run call by call). Time is that of the
-//! host, or in timed mode ([`Mode::Timed`]) the one the cost model of `ascend_tp_machine` gives.
+//! Invariants: waiting threads sleep after a short spin, and no rank owns a core. Results do not
+//! depend on the number of threads. Functions that are not modelled return an error that names
+//! them. Operators are not simulated internally, except kernels built by [`compiler`], which run
+//! call by call. Times are host times, or in timed mode ([`Mode::Timed`]) the times of the cost
+//! model in `ascend_tp_machine`.
 //!
 //! ```
 //! use ascend_tp_emulator::{Config, Emulator};
@@ -59,31 +60,32 @@ pub use runtime::kernel::{KernelCall, KernelMemory};
 pub use strict::trace::TraceEvent;
 pub use timed::{Lane, LaneSpan, Recording, Total};
 
-/// The rules of every function of HCCL that moves data.
+/// Returns the rules of every HCCL function that transfers data.
 #[must_use]
 pub fn collective_rules() -> &'static [CollectiveRule] {
     hccl::rules::RULES
 }
 
-/// The rules of HCCL as a Markdown table.
+/// Returns the rules of HCCL as a Markdown table.
 #[must_use]
 pub fn collective_table() -> String {
     hccl::rules::markdown()
 }
 
-/// The rules of every modelled aclnn operator as a Markdown table.
+/// Returns the rules of every modelled aclnn operator as a Markdown table.
 #[must_use]
 pub fn operator_table() -> String {
     ascend_tp_emulator_operators::operator::markdown()
 }
 
-/// Every C function that `ascend_tp_sys` declares, its library, and whether it is modelled; the others refuse by name.
+/// Returns every C function declared by `ascend_tp_sys`, with its library and whether it is
+/// modelled.
 #[must_use]
 pub fn coverage() -> Vec<(&'static str, ascend_tp_sys::Library, bool)> {
     abi::coverage()
 }
 
-/// The C functions that refuse, with the reason, as a Markdown table.
+/// Returns the C functions that are not modelled, with the reason, as a Markdown table.
 #[must_use]
 pub fn refused_table() -> String {
     abi::refused::markdown(&abi::coverage())

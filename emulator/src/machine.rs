@@ -1,8 +1,7 @@
-//! One emulated machine: cards, their memory, the pool that works for all of them, and the one door every call passes.
+//! One emulated machine: cards, memory, worker pool, and the entry point of every C call.
 //!
-//! Input: calls of the C ABI, as closures. Output: their results, with code and message noted for the calling thread.
-//! Invariants: all scheduling state is behind one lock; tasks run without it; a panic never crosses the C boundary.
-//! Does not: know C signatures (see `abi`), or how streams, events, contexts and collectives work (see their modules).
+//! Invariants: all scheduling state is behind one lock, and tasks run without the lock. A panic
+//! never crosses the C boundary. Signatures of C functions are in `abi`.
 
 use std::any::Any;
 use std::collections::btree_map::Entry;
@@ -40,7 +39,6 @@ use crate::strict::{self, Strict};
 use crate::timed::Timed;
 use crate::timed::schedule::Schedule;
 
-/// One emulated machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     this: Weak<Self>,
@@ -49,7 +47,7 @@ pub(crate) struct Machine {
     config: Config,
     strict: Option<Arc<Strict>>,
     timed: Option<Arc<Timed>>,
-    /// Calls made so far.
+    /// Number of calls so far.
     calls: AtomicU64,
     spoken: MessageLog,
     memory: Memory,
@@ -59,26 +57,26 @@ pub(crate) struct Machine {
     network: Network,
     state: Mutex<State>,
     state_callbacks: StateCallbacks,
-    /// Signalled for events, rendezvous and reports; a stream has its own.
+    /// Signalled for events, rendezvous and reports; each stream has its own condition variable.
     pub(crate) progress: Condvar,
 }
 
-/// What wakes a thread of the program.
+/// Source that wakes a thread of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
-    /// A signal by another thread of this process.
+    /// A signal from another thread of this process.
     Signal(&'a Condvar),
-    /// A ring of the bell beyond those `seen`, which other processes can ring too.
+    /// A ring of the bell after the first `seen` rings; other processes can ring it too.
     Ring { bell: &'a Bell, seen: u32 },
 }
 
 static MACHINES_BUILT: AtomicU64 = AtomicU64::new(0);
 
 impl Machine {
-    /// A machine with idle cards. `config` has been checked.
+    /// Creates a machine with idle cards from a checked configuration.
     ///
     /// # Errors
-    /// The host has no file for the cards' memory.
+    /// The host cannot create a file for the cards' memory.
     pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> io::Result<Arc<Self>> {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
         let strict = match config.mode {
@@ -124,22 +122,21 @@ impl Machine {
         }))
     }
 
-    /// What this machine was built from.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The strict part, in strict mode.
+    /// Returns the state of strict mode, if active.
     pub(crate) fn strict(&self) -> Option<&Arc<Strict>> {
         self.strict.as_ref()
     }
 
-    /// The timed part, in timed mode.
+    /// Returns the state of timed mode, if active.
     pub(crate) fn timed(&self) -> Option<&Arc<Timed>> {
         self.timed.as_ref()
     }
 
-    /// Where the calling thread's running call comes from, as it works on `stream`; None outside strict mode.
+    /// Returns the site of the running call that works on `stream`; `None` outside strict mode.
     pub(crate) fn site(&self, state: &State, stream: Option<u64>) -> Option<Arc<Site>> {
         self.strict.as_ref()?;
         let calling = thread::calling(self.key)?;
@@ -158,32 +155,30 @@ impl Machine {
         }))
     }
 
-    /// When this machine was built: the zero of its time stamps.
+    /// Returns the time when this machine was built, the origin of its timestamps.
     pub(crate) fn built(&self) -> Instant {
         self.built
     }
 
-    /// This machine, for threads that must not keep it alive.
+    /// Returns a weak reference, for threads that must not keep the machine alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.this)
     }
 
-    /// Names this machine in thread states.
+    /// Returns the key of this machine in thread states.
     pub(crate) fn key(&self) -> MachineKey {
         self.key
     }
 
-    /// The faults laid over this machine.
     pub(crate) fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The machine's memory.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Functions of the program that are told of devices and streams.
+    /// Returns the callbacks for state changes of devices and streams.
     pub(crate) fn state_callbacks(&self) -> &StateCallbacks {
         &self.state_callbacks
     }
@@ -192,16 +187,16 @@ impl Machine {
         &self.network
     }
 
-    /// Tensors, scalars, arrays and executors the program has made.
+    /// Returns the objects of the operator library.
     pub(crate) fn aclnn(&self) -> &Arc<Objects> {
         &self.aclnn
     }
 
-    /// The one place every call of the C ABI passes: runs the call, keeps panics on this side, notes code and message
-    /// for the calling thread. `translate` turns a code into the numbering of the function's library.
+    /// Executes a call of the C ABI: catches panics and records code and message for the calling
+    /// thread. `translate` converts a code to the numbering of the function's library.
     ///
     /// # Errors
-    /// The code, translated.
+    /// Returns the translated code.
     pub(crate) fn call(
         &self,
         name: &'static str,
@@ -219,7 +214,7 @@ impl Machine {
         if let Some(timed) = &self.timed {
             timed.begin_call(self.key, name);
         }
-        // What no order of calls decides is not counted among them: their numbers are the same in every run.
+        // Unordered calls do not advance the counter, so the numbers are equal in every run.
         let number = self.calls.fetch_add(u64::from(!is_unordered), Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
         let guarded = || self.before_call(name).map_err(Failure::quiet).and_then(|()| call());
@@ -244,8 +239,8 @@ impl Machine {
         })
     }
 
-    /// Changes the scheduling state, then hands what became ready to the pool, unless that is more work than to do it, and
-    /// wakes who waited for it.
+    /// Changes the scheduling state, then gives ready work to the pool and wakes waiting threads. A
+    /// brief launch runs on the calling thread instead.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, last) = self.update_but_one(change);
         match last {
@@ -255,7 +250,7 @@ impl Machine {
         result
     }
 
-    /// The same, but gives back the last that became ready for the calling thread to run.
+    /// Implements `update`, but returns the last ready launch, which the calling thread runs.
     fn update_but_one<R>(&self, change: impl FnOnce(&mut State) -> R) -> (R, Option<Launch>) {
         let mut state = self.lock();
         let result = change(&mut state);
@@ -267,7 +262,7 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, unless it is held.
+    /// Locks the state unless it is locked already.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -276,16 +271,17 @@ impl Machine {
         }
     }
 
-    /// Advances streams until nothing more is ready, launches what is, and signals watchers.
+    /// Advances streams until no more entry is ready, launches the ready work, and signals waiting
+    /// threads.
     pub(crate) fn flush(&self, state: &mut State) {
         let last = self.flush_but_one(state);
         self.workers.spawn(last.map(|launch| self.job(launch)));
     }
 
-    /// The same, but leaves the last launch to the caller.
+    /// Implements `flush`, but returns the last launch.
     fn flush_but_one(&self, state: &mut State) -> Option<Launch> {
         if state.scheduler.is_conducted() {
-            // The conductor starts what is ready, one at a time.
+            // The conductor starts ready work one at a time.
             if state.is_strict() {
                 state.recheck_values();
                 state.scheduler.ready.clear();
@@ -293,13 +289,14 @@ impl Machine {
             state.runtime.exceptions.tell();
             state.scheduler.has_progressed = false;
             if let (Some(turnstile), None) = (self.turnstile(), thread::calling(self.key)) {
-                // No step of the program: the conductor has to look again.
+                // The state changed without a step of the program, so the conductor must check
+                // again.
                 turnstile.nudge();
             }
             return None;
         }
         state.run_ready();
-        // What is not for the pool may fail its stream, which may make more ready.
+        // A launch outside the pool may fail its stream, which can make more entries ready.
         while let Some(place) = state.scheduler.launches.iter().position(|launch| !launch.is_for_pool()) {
             let launch = state.scheduler.launches.swap_remove(place);
             self.launch(state, launch);
@@ -342,7 +339,7 @@ impl Machine {
         thread.run(stream, body);
     }
 
-    /// What a thread for host functions runs while the machine lives.
+    /// Returns the function that the host function threads run while the machine lives.
     fn host_functions(&self) -> impl Fn(&PostedCallback) -> bool + Send + 'static {
         let machine = self.weak();
         move |posted| machine.upgrade().map(|machine| machine.run_host_function(posted)).is_some()
@@ -357,9 +354,10 @@ impl Machine {
         })
     }
 
-    /// Runs work on a thread of the pool, and then what that made ready: no other thread need be told of it.
+    /// Runs work on a thread of the pool, then the work that became ready, without waking another
+    /// thread.
     fn run_on(&self, launch: Launch, workers: &Workers) {
-        /// Launches in a row after which work that waits for a thread goes first.
+        /// Maximum number of consecutive launches before work that waits for a thread runs first.
         const TURN: usize = 64;
         let mut next = Some(launch);
         for turn in 1_usize.. {
@@ -372,7 +370,7 @@ impl Machine {
         }
     }
 
-    /// Runs work on the calling thread, with the pool's help, and what that made ready if it is as little.
+    /// Runs work on the calling thread with help of the pool, then brief work that became ready.
     pub(crate) fn run_here(&self, launch: Launch) {
         let mut next = self.run(launch, &self.workers);
         while let Some(launch) = next.take_if(|next| next.is_done_at_once()) {
@@ -381,12 +379,12 @@ impl Machine {
         self.workers.spawn(next.map(|launch| self.job(launch)));
     }
 
-    /// Hands a function of the program to the thread that runs those of its card.
+    /// Passes a host function to the callback thread of its card.
     pub(crate) fn hand_over(&self, function: Launch) {
         self.launch(&mut self.lock(), function);
     }
 
-    /// Runs work; gives some of what became ready by it.
+    /// Runs work and returns one launch that became ready.
     fn run(&self, launch: Launch, workers: &Workers) -> Option<Launch> {
         match launch {
             Launch::Task { stream, name, task, .. } => {
@@ -412,7 +410,7 @@ impl Machine {
         }
     }
 
-    /// What a task does, on the calling thread with the pool's help.
+    /// Executes a task on the calling thread with help of the pool.
     pub(crate) fn compute(&self, name: &'static str, task: &Task) -> Result<(), Failure> {
         self.compute_on(name, task, &self.workers)
     }
@@ -422,7 +420,7 @@ impl Machine {
         outcome.map_err(|failure| named(name, &failure))
     }
 
-    /// What a collective does, on the calling thread with the pool's help.
+    /// Executes a collective on the calling thread with help of the pool.
     pub(crate) fn perform(&self, meeting: &Meeting) -> Result<(), Failure> {
         self.perform_on(meeting, &self.workers)
     }
@@ -438,11 +436,11 @@ impl Machine {
         })
     }
 
-    /// Releases the lock until `alarm` goes off or `deadline`, a limit of the call itself, has passed; in strict mode until
-    /// `wait` is over or `deadline` has passed.
+    /// Releases the lock and waits until `alarm` or until `deadline`, a limit of the call itself.
+    /// In strict mode, waits until `wait` ends or until `deadline`.
     ///
     /// # Errors
-    /// Strict mode has found that `wait` will never be over.
+    /// Strict mode has detected that `wait` will never end.
     pub(crate) fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -481,7 +479,7 @@ impl Machine {
     /// Sleeps on [`Machine::progress`].
     ///
     /// # Errors
-    /// Strict mode has found that `wait` will never be over.
+    /// Strict mode has detected that `wait` will never end.
     pub(crate) fn watch<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -497,16 +495,17 @@ impl Machine {
         Ok(state)
     }
 
-    /// The span of `bytes` bytes of device memory at `address`; it keeps its allocation mapped.
+    /// Returns the span of `bytes` bytes of device memory at `address`. The span keeps its
+    /// allocation mapped.
     ///
     /// # Errors
-    /// The address is not device memory, or the span leaves its allocation.
+    /// The address is not device memory, or the span exceeds its allocation.
     pub(crate) fn device_span(&self, address: *const c_void, bytes: usize) -> Result<RawSpan, Failure> {
         self.memory.device_span(address.addr(), bytes)
     }
 }
 
-/// Runs a task body; a panic becomes a failure that names the operator.
+/// Runs a task and converts a panic to a failure that names the operator.
 pub(crate) fn guarded(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let what = format!("the emulator's {name} broke an invariant: {}", panic_text(panic.as_ref()));

@@ -1,8 +1,5 @@
-//! The scheduling state of a machine, behind its one lock.
-//!
-//! Input: what the parts of the emulator keep for scheduling. Output: the same, together under one lock. Invariant: whoever
-//! holds the lock sees every part at the same moment, so strict mode decides under it. Does not: act; what happens to the
-//! parts stands with them.
+//! The scheduling state of a machine, behind one lock. The lock gives a consistent view of all
+//! parts, on which strict mode bases its decisions.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,26 +16,26 @@ use crate::scheduler::wait::Wait;
 use crate::strict::state::StrictState;
 use crate::timed::schedule::Schedule;
 
-/// Everything that schedules.
+/// Scheduling state of a machine.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Names the machine in thread states.
+    /// Key of the machine in thread states.
     pub(crate) key: MachineKey,
     last_number: u64,
     pub(crate) runtime: Runtime,
     pub(crate) scheduler: Scheduler,
     pub(crate) hccl: Hccl,
-    /// Strict mode's part, in strict mode.
+    /// State of strict mode, if active.
     pub(crate) strict: Option<Box<StrictState>>,
-    /// Virtual time, in timed mode.
+    /// State of timed mode, if active.
     pub(crate) timed: Option<Box<Schedule>>,
     pub(crate) faults: Arc<Faults>,
-    /// Entries that a slow or stuck card keeps back.
+    /// Entries held by a slow or stuck card.
     pub(crate) delays: Delays,
 }
 
 impl State {
-    /// The state of a machine with nothing to do, in the mode that its parts say.
+    /// Creates the state of an idle machine.
     pub(crate) fn new(
         key: MachineKey,
         runtime: Runtime,
@@ -60,19 +57,18 @@ impl State {
         }
     }
 
-    /// A number no object of this machine has had.
+    /// Returns a new object number, which is never reused.
     pub(crate) fn fresh_number(&mut self) -> u64 {
         self.last_number += 1;
         self.note_maker(self.last_number);
         self.last_number
     }
 
-    /// Whether a strict machine runs.
     pub(crate) fn is_strict(&self) -> bool {
         self.strict.is_some()
     }
 
-    /// Whether a blocked call would go on.
+    /// Returns true if a blocked call can continue.
     pub(crate) fn is_over(&self, wait: &Wait) -> bool {
         match wait {
             Wait::Stream { stream, target } => {
@@ -86,7 +82,7 @@ impl State {
         }
     }
 
-    /// When the first limit of something in a queue is over.
+    /// Returns the end of the earliest time limit in a queue.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let moving = self.hccl.groups.moving.values().copied();
         let collective =
@@ -94,7 +90,7 @@ impl State {
         collective.chain(self.delays.earliest()).chain(self.scheduler.waits.next_limit()).min()
     }
 
-    /// Ends delays that are over; false when only collectives have waited too long.
+    /// Ends expired delays and waits. Returns false if only collectives have waited too long.
     pub(crate) fn expire_waits(&mut self) -> bool {
         let now = self.scheduler.now();
         let earliest = self.delays.earliest().into_iter().chain(self.scheduler.waits.next_limit()).min();
@@ -110,8 +106,8 @@ impl State {
         }
     }
 
-    /// Keeps a report and fails for good what it condemns: `streams`, and, with the failure returned, the call under
-    /// way. `code` is what their next calls return.
+    /// Stores a report and permanently fails `streams`. Also returns the failure for the running
+    /// call; `code` is the code of the next calls.
     pub(crate) fn condemn(&mut self, code: i32, report: Report, streams: &[u64]) -> Failure {
         let failure = Failure::new(code, report.to_string()).quiet();
         if let Some(strict) = &self.strict {

@@ -1,4 +1,4 @@
-//! How the cards go on in virtual time: event by event, stream by stream.
+//! Progress of the cards in virtual time, event by event.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::timed::load::{LoadId, exchanged, product_ns};
 use crate::timed::schedule::{Blocked, MovingCollective, NextEvent, Schedule, WaitEnd};
 
 impl State {
-    /// The time to which a timed machine's cards have come.
+    /// Returns the virtual time that the cards have reached.
     pub(crate) fn now_ns(&self) -> Option<u64> {
         self.timed.as_ref().map(|schedule| schedule.now_ns)
     }
@@ -29,7 +29,7 @@ impl State {
         }
     }
 
-    /// The cards are about to go on, with these threads blocked.
+    /// Prepares the cards for progress while these threads are blocked.
     pub(crate) fn begin_advance(&mut self, blocked: Vec<Blocked>) {
         for blocked in &blocked {
             if let Wait::Stream { stream, target } = blocked.wait
@@ -46,7 +46,7 @@ impl State {
         self.recheck_values();
     }
 
-    /// The cards stop; gives the threads whose waits are over.
+    /// Stops progress and returns the threads whose waits have ended.
     pub(crate) fn end_advance(&mut self) -> Vec<u64> {
         let Some(schedule) = &mut self.timed else { return Vec::new() };
         let blocked = std::mem::take(&mut schedule.blocked);
@@ -66,14 +66,14 @@ impl State {
         threads
     }
 
-    /// Nothing happens after now until the program is quiet again.
+    /// Prevents events after the current time until the program is quiet again.
     pub(crate) fn stop_here(&mut self) {
         if let Some(schedule) = &mut self.timed {
             schedule.horizon_ns = schedule.horizon_ns.min(schedule.now_ns);
         }
     }
 
-    /// The wait of a thread ends at its limit.
+    /// Ends the wait of a thread at its time limit.
     pub(crate) fn release_late(&mut self, thread: u64, at_ns: u64) {
         self.set_now(at_ns);
         if let Some(schedule) = &mut self.timed {
@@ -82,12 +82,11 @@ impl State {
         }
     }
 
-    /// Work that is ready to be done now.
     pub(crate) fn next_launch(&mut self) -> Option<Launch> {
         (!self.scheduler.launches.is_empty()).then(|| self.scheduler.launches.remove(0))
     }
 
-    /// Puts streams that may go on among the events.
+    /// Adds streams that can continue to the events.
     fn offer_ready(&mut self) {
         let Some(schedule) = &mut self.timed else { return };
         while let Some(id) = self.scheduler.ready.pop() {
@@ -102,7 +101,7 @@ impl State {
         }
     }
 
-    /// Ends the waits that are over.
+    /// Ends completed waits.
     fn look_at_blocked(&mut self) {
         let signal = std::mem::take(&mut self.scheduler.has_progressed);
         let Some(schedule) = &mut self.timed else { return };
@@ -124,7 +123,7 @@ impl State {
         }
     }
 
-    /// When a wait that is over was over.
+    /// Returns the end time of a completed wait.
     fn end_of(&self, wait: &Wait) -> u64 {
         let now_ns = self.now_ns().unwrap_or_default();
         match wait {
@@ -144,7 +143,7 @@ impl State {
         self.timed.as_ref().map_or(0, |schedule| schedule.timed.since_epoch(at))
     }
 
-    /// What comes next.
+    /// Returns the next event.
     pub(crate) fn next_event(&mut self) -> NextEvent {
         self.offer_ready();
         self.look_at_blocked();
@@ -153,7 +152,8 @@ impl State {
         let event = stream.into_iter().chain(schedule.next_end()).min();
         let is_time = |blocked: &&Blocked| matches!(blocked.wait, Wait::Time(_));
         let waiting = || schedule.blocked.iter().filter(|blocked| blocked.over.is_none());
-        // With no event ahead a limit is over only when nobody can come; but who asks only for the time has it.
+        // Without a pending event, a time limit ends only if nothing else can happen. Threads that
+        // wait for a time are an exception.
         let limit = match event {
             Some(_) => waiting().filter_map(|blocked| blocked.limit_ns).min(),
             None => waiting().filter(is_time).filter_map(|blocked| blocked.limit_ns).min(),
@@ -178,7 +178,7 @@ impl State {
         }
     }
 
-    /// The waits of blocked threads whose limit is `ns` end.
+    /// Ends the waits with time limit `ns`.
     pub(crate) fn expire_at(&mut self, ns: u64) {
         self.set_now(ns);
         let Some(schedule) = &mut self.timed else { return };
@@ -191,7 +191,8 @@ impl State {
         }
     }
 
-    /// Nothing can happen: ends the first time limit there is, of a thread or in a queue; false when there is none.
+    /// Ends the earliest time limit of a thread or queue, when nothing else can happen. Returns
+    /// false if there is none.
     pub(crate) fn expire_first(&mut self) -> bool {
         let queued = self.next_expiry().map(|at| self.since_epoch(at));
         let Some(schedule) = &self.timed else { return false };
@@ -219,7 +220,7 @@ impl State {
         }
     }
 
-    /// Lets the event at `ns` happen, unless a limit in a queue is over before.
+    /// Processes the event at `ns`, unless a time limit in a queue ends earlier.
     pub(crate) fn take_event(&mut self, ns: u64) {
         if self.timed.as_ref().is_some_and(|schedule| ns >= schedule.expiry_ns) {
             let first = self.next_expiry().map(|at| self.since_epoch(at));
@@ -227,7 +228,7 @@ impl State {
                 self.expire_queued(at_ns);
                 return;
             }
-            // A limit that is not set yet is over no earlier than this.
+            // Limits that are set later end no earlier than this.
             let later = ns.saturating_add(self.scheduler.exec_timeout.as_nanos() as u64);
             if let Some(schedule) = &mut self.timed {
                 schedule.expiry_ns = first.map_or(later, |first| first.min(later)).max(ns + 1);
@@ -242,7 +243,7 @@ impl State {
         }
     }
 
-    /// A stream's event: its load ends, or its next entries start.
+    /// Processes an event of a stream: its load ends, or its next entries start.
     fn take_turn(&mut self, id: u64, now_ns: u64) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         stream.time.is_due = false;
@@ -262,7 +263,7 @@ impl State {
         self.scheduler.ready.push(id);
     }
 
-    /// A stream has come to work of its card.
+    /// Records that a stream has reached work of its card.
     pub(crate) fn start_load(&mut self, id: u64, name: &'static str, task: Option<Task>, load: Option<LoadId>) {
         let Some(schedule) = &self.timed else { return };
         let is_counted = load.is_some_and(|load| schedule.loads.of(load).is_counted) && task.is_some();
@@ -274,7 +275,7 @@ impl State {
         }
     }
 
-    /// What runs on a stream keeps its card busy from now on, or as soon as the lane is free.
+    /// Occupies the lane of the card from now on, or from the time when the lane is free.
     fn place_load(&mut self, id: u64, load: Option<LoadId>) {
         let (Some(schedule), Some(stream)) = (&mut self.timed, self.runtime.streams.get_mut(&id)) else { return };
         let mut end_ns = schedule.now_ns;
@@ -295,7 +296,8 @@ impl State {
         schedule.due.push(Reverse((end_ns, stream.card, id)));
     }
 
-    /// How the work under way on a stream will end, and what it took if it counted that.
+    /// Records the outcome of the running work of a stream, and its measured cost if the work
+    /// counts itself.
     pub(crate) fn note_outcome(
         &mut self,
         id: u64,
@@ -306,7 +308,7 @@ impl State {
         let is_placed = self.runtime.streams.get(&id).is_none_or(|stream| stream.time.ends_ns.is_some());
         if let (false, Some(schedule)) = (is_placed, &mut self.timed) {
             let Schedule { timed, timeline, loads, .. } = &mut **schedule;
-            // What failed before it began took nothing.
+            // Work that failed before it started has no cost.
             let load = timed.counted(name, counted.unwrap_or_default(), timeline);
             let load = loads.intern(load);
             self.place_load(id, Some(load));
@@ -316,7 +318,7 @@ impl State {
         }
     }
 
-    /// All ranks of a collective have arrived.
+    /// Starts a collective after all ranks have arrived.
     pub(crate) fn begin_exchange(&mut self, meeting: Box<Meeting>, outcome: Result<(), Failure>) {
         let cards: Vec<u32> = self.cards_of_meeting(&meeting).into_iter().map(|(_, card)| card).collect();
         let Some(schedule) = &mut self.timed else { return };

@@ -1,8 +1,7 @@
-//! The thread that lets the cards of a timed machine go on whenever the program is quiet.
+//! The thread that advances the cards of a timed machine whenever the program is quiet.
 //!
-//! Input: who is blocked and until when. Output: streams that have gone on, threads let go. Invariants: the cards stop before
-//! the earliest moment at which a thread that was let go can call again; time limits are over in virtual time; what can
-//! never be over is ended as in strict mode. Does not: know what an entry does (see `schedule`).
+//! Invariants: the cards stop before the earliest time at which a released thread can make its next
+//! call. Time limits end in virtual time. Deadlocks are resolved as in strict mode.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -20,13 +19,13 @@ use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::strict::deadlock;
 
-/// Time between looks while nothing can happen.
+/// Time between checks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
 /// Starts the thread for a machine.
 ///
 /// # Errors
-/// The operating system refuses a thread.
+/// The operating system cannot start a thread.
 pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     timed.turnstile.join();
     let mut conductor = TimedConductor {
@@ -40,7 +39,7 @@ pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Co
 struct TimedConductor {
     timed: Arc<Timed>,
     quiet: Quiet,
-    /// Since when nothing can happen, and after which move.
+    /// Time and turnstile generation since which nothing can happen.
     is_stuck_since: Option<(u64, Instant)>,
 }
 
@@ -56,7 +55,7 @@ impl TimedConductor {
         }
     }
 
-    /// Lets the cards go on until some thread's wait is over; false when nothing happened.
+    /// Advances the cards until the wait of a thread ends. Returns false if nothing happened.
     fn advance(&self, machine: &Machine, view: &TurnstileView) -> bool {
         let mut state = machine.lock();
         let blocked = view.hosts.iter().filter_map(|host| self.blocked(host)).collect();
@@ -84,14 +83,14 @@ impl TimedConductor {
         let Stand::Blocked { wait, deadline, .. } = &host.stand else { return None };
         let limit_ns = match wait {
             Wait::Time(at) => Some(self.timed.since_epoch(*at)),
-            // Whoever builds a communicator is waited for as long as somebody may come.
+            // Communicator construction has no limit here, as long as a rank may still arrive.
             Wait::Gathering { .. } => None,
             _ => deadline.map(|deadline| self.timed.since_epoch(deadline)),
         };
         Some(Blocked::new(host.thread, wait.clone(), limit_ns))
     }
 
-    /// Does what became ready.
+    /// Executes the work that is ready.
     fn launch<'a>(&self, machine: &'a Machine, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some(launch) = state.next_launch() {
             match launch {
@@ -108,13 +107,14 @@ impl TimedConductor {
                     state = machine.lock();
                     state.begin_exchange(meeting, outcome);
                 }
-                // Only communicators with other processes share their work, and a timed machine has none.
+                // Only communicators shared with other processes divide their work, and a timed
+                // machine has none.
                 Launch::Share(_) => unreachable!("a share of a collective in timed mode"),
                 Launch::HostFunction { .. } => {
                     drop(state);
                     machine.hand_over(launch);
                     state = machine.lock();
-                    // The function may call from now on.
+                    // The function may make calls from now on.
                     state.stop_here();
                 }
             }
@@ -122,12 +122,13 @@ impl TimedConductor {
         state
     }
 
-    /// Nothing can happen: somebody may come back, or a time is over, or something waits for ever.
+    /// Handles a state without events: waits for threads, ends a time limit, or resolves a
+    /// deadlock.
     fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = &self.timed.turnstile;
         let is_anyone_blocked = view.hosts.iter().any(|host| matches!(host.stand, Stand::Blocked { .. }));
         if !is_anyone_blocked && !machine.lock().is_any_under_way() {
-            // The program rests.
+            // The program is idle.
             turnstile.await_move(view.generation, None);
             return;
         }

@@ -1,8 +1,7 @@
-//! What the entries of a stream cost a card.
+//! Cost of stream entries.
 //!
-//! Input: calls of operators, copies, complete collectives. Output: a [`Load`] each, from the cost model of
-//! `ascend_tp_machine`, which the planner asks too. Invariants: computed once, when a call is planned; equal loads are one.
-//! Does not: know when.
+//! A [`Load`] is computed once, when a call is planned, by the cost model of `ascend_tp_machine`.
+//! The planner uses the same model. Equal loads are stored once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,25 +18,26 @@ use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
 use crate::memory::copy::Copy;
 use crate::scheduler::ran::Measured;
 
-/// What an entry costs.
+/// Cost of one entry.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) duration_ns: u64,
     pub(crate) kind: SpanKind,
-    /// The links a collective keeps busy.
+    /// Links used by a collective.
     pub(crate) links: Vec<LinkLoad>,
-    /// Where the card computes, the work itself says what it took.
+    /// True if the work measures its own cost when the card computes.
     pub(crate) is_counted: bool,
 }
 
-/// Names a load of [`Loads`].
+/// Index of a load in [`Loads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadId(u32);
 
-/// What makes two loads equal: name, bound, lane, duration, operations, bytes, and whether the work counts itself.
+/// Key of equal loads: name, bound, lane, duration, operations, bytes, and whether the work counts
+/// itself.
 type Content = (&'static str, &'static str, Lane, u64, u64, u64, bool);
 
-/// The loads of operators and copies: few, however many calls there are.
+/// Distinct loads of operators and copies. Their number is small.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     all: Vec<Load>,
@@ -45,7 +45,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// The name of a load.
+    /// Returns the index of a load.
     pub(crate) fn intern(&mut self, load: Load) -> LoadId {
         let kind = &load.kind;
         let (flops, bytes) = (kind.flops.to_bits(), kind.bytes.to_bits());
@@ -57,17 +57,16 @@ impl Loads {
         })
     }
 
-    /// The load of a name.
     pub(crate) fn of(&self, id: LoadId) -> &Load {
         &self.all[id.0 as usize]
     }
 }
 
-/// The loads of collectives by communicator, exchange, bytes and what their product takes.
+/// Loads of collectives by communicator, exchange, bytes and duration of the fused product.
 pub(crate) type Exchanges = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
 
 impl Timed {
-    /// The call of an operator.
+    /// Returns the load of an operator call.
     pub(crate) fn operator(&self, name: &'static str, work: &Work, timeline: &mut Timeline) -> Load {
         let cost = OperatorCost::of(&self.profile, work);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
@@ -86,14 +85,14 @@ impl Timed {
         Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new(), is_counted: false }
     }
 
-    /// A kernel that counted its own work.
+    /// Returns the load of a kernel that counted its own work.
     pub(crate) fn counted(&self, name: &'static str, work: Measured, timeline: &mut Timeline) -> Load {
         let cost = OperatorCost::of_kernel(&self.profile, work.cycles as f64, work.bytes as f64);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
         self.load(cost.duration_us, (name, bound, lane), (0.0, work.bytes as f64), timeline)
     }
 
-    /// A copy within a card, between a card and the host, or between two cards.
+    /// Returns the load of a copy within a card, between a card and the host, or between two cards.
     pub(crate) fn copy(&self, name: &'static str, copy: &Copy, timeline: &mut Timeline) -> Load {
         let bytes = copy.width * copy.height;
         let (bound, duration_us) = match (copy.into.card(), copy.from.card()) {
@@ -116,14 +115,15 @@ impl Timed {
         self.profile.host_us(HostCall::Copy, bytes as f64) - self.profile.host_us(HostCall::Copy, 0.0)
     }
 
-    /// A pass of a card's copy engine over this many bytes of its memory, each read or written.
+    /// Returns the load of a pass of the copy engine over `bytes` bytes of memory, with these
+    /// accesses per byte.
     pub(crate) fn pass(&self, name: &'static str, bytes: usize, accesses: &[Access], timeline: &mut Timeline) -> Load {
         let operands = accesses.iter().map(|access| passing(bytes, *access)).collect();
         let moved = (bytes * accesses.len()) as f64;
         self.load(pass_us(&self.profile, operands), (name, "memory", Lane::Copy), (0.0, moved), timeline)
     }
 
-    /// A complete collective of a communicator whose ranks are on `cards`.
+    /// Returns the load of a complete collective on `cards`.
     pub(crate) fn exchange(&self, calls: &[&CollectiveCall], cards: &[u32], timeline: &mut Timeline) -> Load {
         let (exchange, bytes) = exchanged(calls);
         let on: Vec<usize> = cards.iter().map(|card| *card as usize).collect();
@@ -143,17 +143,18 @@ impl Timed {
     }
 }
 
-/// A row of bytes of a card's memory.
+/// Returns a contiguous operand of `bytes` bytes.
 fn passing(bytes: usize, access: Access) -> LaunchOperand {
     LaunchOperand::dense(Element::I8, [bytes], access)
 }
 
-/// What a copy engine takes to touch these, in microseconds: the time of a kernel that does nothing but move them.
+/// Returns the duration of a copy engine pass in microseconds, which equals a kernel that only
+/// moves the data.
 fn pass_us(profile: &Profile, operands: Vec<LaunchOperand>) -> f64 {
     OperatorCost::of(profile, &Work::of(&Launch { operator: "aclnnInplaceCopy", operands })).duration_us
 }
 
-/// What a collective exchanges, and the bytes the cost model counts it by.
+/// Returns the exchange of a collective and the number of bytes for the cost model.
 pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     let Some(first) = calls.first() else { return (Exchange::Barrier, 0.0) };
     let world = calls.len();
@@ -181,7 +182,8 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     (exchange, elements as f64 * first.dtype.size_bytes() as f64)
 }
 
-/// Nanoseconds of the product that is joined with a collective, the shortest of all cards': no more than that hides the exchange on each.
+/// Returns the duration of the product fused with a collective in nanoseconds: the minimum over all
+/// cards, because only that much overlaps on every card.
 pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
     calls.iter().map(|call| call.product_ns).min().unwrap_or(0)
 }

@@ -1,17 +1,19 @@
-//! Timed mode: the machine whose cards, streams, links and threads have a time of their own.
+//! Timed mode: a machine whose cards, streams, links and threads have virtual time.
 //!
-//! Input: calls of the C ABI, as ever; a [`Profile`] and a [`Topology`]. Output: a [`Timeline`](timeline::Timeline), and
-//! virtual time wherever the ABI tells one. Parts: `load` says what an entry costs, `schedule` lets streams go on in the
-//! order of virtual time, `conductor` does so whenever the program is quiet, `timeline` writes down what happened.
+//! - Input: calls of the C ABI, a [`Profile`] and a [`Topology`].
+//! - Output: a [`Timeline`](timeline::Timeline), and virtual time wherever the ABI returns a time.
+//! - Modules: `load` computes costs, `schedule` orders streams by virtual time, `conductor`
+//!   advances the cards when the program is quiet, `timeline` records the loads.
 //!
-//! Threads of the program run freely: a call takes its host time off the thread's own clock, and what it enqueues carries
-//! the time at which it was made. Only when every thread that may still come by itself is blocked do the cards go on, event
-//! by event, until some thread's wait is over; it then goes on with its clock at that time. No thread can call at an
-//! earlier time than the cards have come to, so a program that is itself deterministic has one timeline.
+//! Threads of the program run freely. A call advances the clock of its thread by its host time, and
+//! enqueued entries carry their issue time. The cards advance only when every thread that could
+//! still make a call is blocked. They stop when the wait of a thread ends, and the thread continues
+//! with its clock at that time. No thread can make a call at a time before the cards' time. A
+//! deterministic program therefore has one timeline.
 //!
-//! Invariants: an entry starts at the latest of the end of the entry before it, its issue, what it waits for, and the
-//! moment its lane of the card is free; lanes serve in the order of arrival. With another mode none of this runs. Does
-//! not: commit memory of cards without numbers, or change what a program computes with them.
+//! Invariants: an entry starts at the latest of four times: the end of the previous entry, its
+//! issue, the end of its waits, and the time when its lane of the card is free. Lanes serve entries
+//! in order of arrival. None of this runs in other modes. Results of programs do not change.
 
 pub(crate) mod advance;
 pub(crate) mod conductor;
@@ -34,35 +36,36 @@ use crate::runtime::thread;
 use crate::scheduler::turnstile::Turnstile;
 pub use timeline::{Lane, LaneSpan, Recording, Total};
 
-/// Microseconds as whole nanoseconds.
+/// Converts microseconds to whole nanoseconds.
 pub(crate) fn nanoseconds(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// The timed part of a machine.
+/// Timed mode of one machine.
 #[derive(Debug)]
 pub(crate) struct Timed {
     pub(crate) profile: Profile,
     pub(crate) topology: Topology,
-    /// The moment of the host's clock that stands for time 0.
+    /// Host time that corresponds to virtual time 0.
     pub(crate) epoch: Instant,
     pub(crate) turnstile: Arc<Turnstile>,
-    /// What a waiting thread takes to notice that the card is done.
+    /// Time until a waiting thread notices the end of work.
     pub(crate) wake_ns: u64,
-    /// What a node of a replayed graph takes beside its load.
+    /// Cost of a node of a replayed graph in addition to its load.
     pub(crate) replay_node_ns: u64,
-    /// The time to which the cards have come: a thread that others waited for comes back no earlier.
+    /// Time that the cards have reached. A released thread continues no earlier.
     floor_ns: AtomicU64,
 }
 
-/// What work of a stream costs.
+/// Cost of work on a stream.
 pub(crate) enum Cost<'a> {
     Copy(&'a Copy),
-    /// The copy engine touches so many bytes in these ways.
+    /// The copy engine makes these accesses to each of so many bytes.
     Pass(usize, &'a [Access]),
-    /// A kernel nothing is known of: the least a kernel takes.
+    /// A kernel of unknown cost, counted as the minimum cost of a kernel.
     Kernel,
-    /// A kernel that counts its cycles where it runs; until then what its arguments say, or the least.
+    /// A kernel that counts its cycles when it runs. Without execution, the cost follows from its
+    /// arguments or is the minimum.
     Counted(Option<Launch>),
     Nothing,
 }
@@ -81,17 +84,17 @@ impl Timed {
         }
     }
 
-    /// The moment of the host's clock that stands for a virtual time.
+    /// Converts a virtual time to host time.
     pub(crate) fn instant(&self, ns: u64) -> Instant {
         self.epoch + Duration::from_nanos(ns)
     }
 
-    /// The virtual time a moment stands for.
+    /// Converts a host time to virtual time.
     pub(crate) fn since_epoch(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.epoch).as_nanos() as u64
     }
 
-    /// The calling thread begins a call.
+    /// Advances the calling thread's clock by the host time of a call.
     pub(crate) fn begin_call(&self, key: thread::MachineKey, name: &'static str) {
         let floor_ns = self.floor_ns.load(Ordering::Acquire);
         let cost = |name| nanoseconds(self.profile.host_us(HostCall::of(name), 0.0));
@@ -100,7 +103,6 @@ impl Timed {
         }
     }
 
-    /// The cards have come to `ns`.
     fn raise_floor(&self, ns: u64) {
         self.floor_ns.fetch_max(ns, Ordering::AcqRel);
     }

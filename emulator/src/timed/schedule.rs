@@ -1,9 +1,8 @@
-//! Virtual time: which stream goes on next, and when.
+//! Virtual time: the order of streams and collectives.
 //!
-//! Input: entries with the times of their issue, loads, complete collectives, who is blocked until when. Output: streams
-//! advanced event by event in the order of time, then card, then stream. Invariants: time never goes back; a stream has at
-//! most one event ahead; what ends at a time has ended for everything that happens at that time. Does not: decide when the
-//! cards may go on (see `conductor`).
+//! Invariants: streams advance event by event in the order of time, card, stream. Time never
+//! decreases. A stream has at most one pending event. Work that ends at a time has ended for every
+//! event at that time. The conductor decides when the cards advance.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,21 +17,21 @@ use crate::base::failure::Failure;
 use crate::hccl::meeting::Meeting;
 use crate::scheduler::wait::Wait;
 
-/// A thread inside a call that waits.
+/// A thread blocked in a call.
 #[derive(Debug)]
 pub(crate) struct Blocked {
     pub(super) thread: u64,
     pub(super) wait: Wait,
-    /// When it goes on even so.
+    /// Time limit of the wait.
     pub(super) limit_ns: Option<u64>,
     pub(super) over: Option<WaitEnd>,
 }
 
-/// The end of a wait.
+/// End of a wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitEnd {
     pub(crate) at_ns: u64,
-    /// The limit was over before what was waited for had come.
+    /// True if the time limit ended first.
     pub(crate) is_late: bool,
 }
 
@@ -42,7 +41,7 @@ impl Blocked {
     }
 }
 
-/// A collective whose data moves.
+/// A collective that is transferring data.
 #[derive(Debug)]
 pub(super) struct MovingCollective {
     pub(super) meeting: Box<Meeting>,
@@ -51,50 +50,51 @@ pub(super) struct MovingCollective {
     pub(super) outcome: Result<(), Failure>,
     pub(super) start_ns: u64,
     pub(super) ends_ns: u64,
-    /// What it would still take alone, as of the time it last changed its pace.
+    /// Remaining duration without sharing, as of the last change of `pace`.
     pub(super) left_ns: f64,
     pub(super) since_ns: u64,
-    /// How many times as long everything takes, because of links it shares.
+    /// Slowdown factor caused by shared links.
     pub(super) pace: f64,
 }
 
-/// What comes next.
+/// The next event of a schedule.
 pub(crate) enum NextEvent {
     /// An event at this time.
     Event(u64),
-    /// The limit of a thread's wait.
+    /// The time limit of a thread's wait.
     LimitOver(u64),
-    /// A thread that was let go may call before anything else happens.
+    /// A released thread may make a call before any other event.
     Enough,
     None,
 }
 
-/// The time of a machine.
+/// Virtual time of a machine.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(super) timed: Arc<Timed>,
     pub(super) now_ns: u64,
-    /// Events ahead: time, card, stream.
+    /// Pending events: time, card, stream.
     pub(super) due: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// By card: when each lane is free.
+    /// Time when each lane is free, by card.
     pub(super) lanes: Vec<[u64; Lane::COUNT]>,
     under_way: Vec<MovingCollective>,
-    /// Complete collectives some card of which still exchanges something else, in the order of their arrival.
+    /// Complete collectives that wait for a card that is busy with another exchange, in order of
+    /// arrival.
     pub(super) queued: Vec<MovingCollective>,
     pub(super) exchanges: Exchanges,
     pub(crate) loads: Loads,
     pub(crate) timeline: Timeline,
-    /// Who is blocked, while the cards go on.
+    /// Blocked threads, while the cards advance.
     pub(super) blocked: Vec<Blocked>,
-    /// Some blocked thread waits for something else than a stream.
+    /// True if a blocked thread waits for something other than a stream.
     pub(super) has_other_waits: bool,
-    /// A stream has come to what a thread waits for.
+    /// True if a stream has reached a point that a thread waits for.
     pub(super) must_look: bool,
-    /// A thread that was let go calls no earlier.
+    /// Earliest time of the next call of a released thread.
     pub(super) horizon_ns: u64,
-    /// Threads whose waits are over and that have not run since.
+    /// Threads whose waits have ended and that have not continued yet.
     pub(super) over: BTreeMap<u64, WaitEnd>,
-    /// No limit in a queue is over before.
+    /// Earliest time at which a limit in a queue may end.
     pub(super) expiry_ns: u64,
 }
 
@@ -119,27 +119,27 @@ impl Schedule {
         }
     }
 
-    /// The time to which the cards have come.
+    /// Returns the virtual time that the cards have reached.
     pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// How the wait of a thread that was let go has ended.
+    /// Returns the end of the wait of a released thread.
     pub(crate) fn take_over(&mut self, thread: u64) -> Option<WaitEnd> {
         self.over.remove(&thread)
     }
 
-    /// A stream has come to what a thread waits for.
+    /// Records that a stream has reached a point that a thread waits for.
     pub(crate) fn look(&mut self) {
         self.must_look = true;
     }
 
-    /// Limits in queues have changed.
+    /// Records that time limits in queues have changed.
     pub(crate) fn recheck_limits(&mut self) {
         self.expiry_ns = 0;
     }
 
-    /// Starts the collectives all of whose cards are free.
+    /// Starts the collectives on cards that are all free.
     pub(super) fn start_exchanges(&mut self) {
         if self.queued.is_empty() {
             return;
@@ -164,7 +164,7 @@ impl Schedule {
         self.set_paces();
     }
 
-    /// Takes the collective that ends at `ns` from those under way.
+    /// Removes the running collective that ends at `ns`.
     pub(super) fn take_ended(&mut self, ns: u64) -> Option<MovingCollective> {
         let place = self.under_way.iter().position(|under| under.ends_ns <= ns)?;
         let ended = self.under_way.remove(place);
@@ -177,7 +177,7 @@ impl Schedule {
         Some(ended)
     }
 
-    /// What runs together shares its links from now on.
+    /// Recomputes the slowdown of collectives that share links.
     fn set_paces(&mut self) {
         let is_alone = self.under_way.len() < 2;
         if is_alone && self.under_way.iter().all(|under| under.pace == 1.0) {
@@ -196,11 +196,11 @@ impl Schedule {
         self.under_way.iter().map(|under| under.ends_ns).min()
     }
 
-    /// A wait of a blocked thread is over.
+    /// Ends the wait of a blocked thread.
     pub(super) fn let_go(&mut self, place: usize, over: WaitEnd) {
         let blocked = &mut self.blocked[place];
         blocked.over = Some(over);
-        // Only who waits for work notices its end after a while.
+        // Threads that wait for work notice its end after a delay.
         let notices = match blocked.wait {
             Wait::Stream { .. } | Wait::Record(_) => self.timed.wake_ns,
             _ => 0,

@@ -1,34 +1,33 @@
-//! What a timed machine keeps of a stream.
+//! Virtual time of one stream.
 
 use std::sync::Arc;
 
 use crate::base::failure::Failure;
 use crate::timed::timeline::LoadRun;
 
-/// What a timed machine keeps of a stream.
+/// Virtual time of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamTime {
-    /// Its number on its card, in the order of making.
+    /// Index of the stream on its card, in order of creation.
     ordinal: u32,
-    /// When its last entry ended.
+    /// End of the last entry.
     pub(super) at_ns: u64,
-    /// When the entry under way was issued, and when the stream came to it.
+    /// Issue time of the running entry; the next field is the time when the stream reached it.
     issued_ns: u64,
     arrived_ns: u64,
-    /// How long the stream had nothing to do before the entry under way was issued.
+    /// Idle time of the stream before the running entry was issued.
     starved_ns: u64,
-    /// The load under way ends then.
+    /// End of the running load.
     pub(super) ends_ns: Option<u64>,
-    /// Why the load under way fails when it ends.
+    /// Failure of the running load, returned at its end.
     pub(super) outcome: Option<Failure>,
-    /// An event of this stream is ahead.
+    /// True if an event of this stream is pending.
     pub(super) is_due: bool,
-    /// A thread waits for this many entries to end.
+    /// Number of finished entries that a thread waits for.
     pub(super) wake_at: u64,
 }
 
 impl StreamTime {
-    /// Of the `ordinal`-th stream of its card.
     pub(crate) fn new(ordinal: u32) -> Self {
         Self {
             ordinal,
@@ -43,23 +42,23 @@ impl StreamTime {
         }
     }
 
-    /// When the last entry ended.
+    /// Returns the end of the last entry.
     pub(crate) fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// The stream is not done with what it did last before this.
+    /// Extends the end of the stream's last entry to at least `ns`.
     pub(crate) fn raise(&mut self, ns: u64) {
         self.at_ns = self.at_ns.max(ns);
     }
 
-    /// The stream has come at `now_ns` to an entry issued at `issued_ns`.
+    /// Records that the stream reached an entry at `now_ns` that was issued at `issued_ns`.
     pub(crate) fn begin(&mut self, issued_ns: u64, now_ns: u64) {
         (self.issued_ns, self.arrived_ns) = (issued_ns, now_ns);
         self.starved_ns = issued_ns.saturating_sub(self.at_ns);
     }
 
-    /// The entry under way has ended; whether that may be the end of a thread's wait.
+    /// Records the end of an entry. Returns true if the wait of a thread may have ended.
     pub(crate) fn end(&mut self, now_ns: u64, finished: u64) -> bool {
         self.raise(now_ns);
         finished >= self.wake_at

@@ -1,45 +1,43 @@
-//! What the cards of a timed machine did and when.
-//!
-//! Input: every load as it starts, every exchange as it ends. Output: [`LaneSpan`]s in the order in which they were noted, and a
-//! [`Total`] for each name and bound. Invariant: what is recorded never changes what happens. Does not: interpret.
+//! The timeline of a timed machine: [`LaneSpan`]s in the order in which they were recorded, and a
+//! [`Total`] for each name and bound. Recording never changes the schedule.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use ascend_tp_machine::operator::ComputeUnit;
 
-/// How much of what happens a timed machine writes down.
+/// Amount of detail that a timed machine records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recording {
     /// A span for every load of every stream, and the totals.
     Everything,
-    /// The totals alone.
+    /// The totals without the spans.
     #[default]
     Totals,
-    /// Neither; what was written down stays.
+    /// No new records; earlier records are kept.
     Nothing,
 }
 
-/// The part of a card that a load keeps busy; one load at a time.
+/// Part of a card that runs one load at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Lane {
-    /// The cube units, and the vector units that feed them.
+    /// Cube units, and the vector units that feed them.
     Cube,
-    /// The vector units alone.
+    /// Vector units without the cube units.
     Vector,
-    /// What moves data between cards in collectives.
+    /// Data transfer between cards in collectives.
     Communication,
-    /// What copies memory.
+    /// Engine that copies memory.
     Copy,
 }
 
 impl Lane {
-    /// How many there are.
+    /// Number of lanes per card.
     pub(crate) const COUNT: usize = 4;
 
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,64 +59,65 @@ impl From<ComputeUnit> for Lane {
     }
 }
 
-/// One load of one stream. Times are nanoseconds of the machine's clock, which begins at 0.
+/// One load of one stream. Times are in nanoseconds since the start of the machine.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LaneSpan {
-    /// The card that was busy.
+    /// The card that ran the load.
     pub card: u32,
-    /// The stream, counted on its card in the order of their making.
+    /// Index of the stream on its card, in order of creation.
     pub stream: u32,
-    /// What it keeps busy.
+    /// The lane that the load occupied.
     pub lane: Lane,
-    /// The C function.
+    /// Name of the C function.
     pub name: &'static str,
     /// The program's last mark on the stream before the call (`aclprofMarkEx`).
     pub tag: Option<Arc<str>>,
-    /// What bounds it: `cube`, `vector`, `memory`, `launch`, for a collective `link` or `latency`, for a copy `host link`
-    /// or `memory`.
+    /// The resource that limits the duration: `cube`, `vector`, `memory` or `launch`; for a
+    /// collective `link` or `latency`; for a copy `host link` or `memory`.
     pub bound: &'static str,
-    /// Operations of the cube units.
+    /// Number of operations of the cube units.
     pub flops: f64,
-    /// Bytes to and from memory; of a collective, those its cost is of.
+    /// Bytes read and written; for a collective, the bytes used by its cost formula.
     pub bytes: f64,
-    /// The cards of a collective, in the order of its ranks.
+    /// Cards of a collective, in rank order.
     pub group: Option<Arc<[u32]>>,
-    /// When the host had made the call.
+    /// Time at which the host made the call.
     pub issued_ns: u64,
-    /// When the stream came to it. Until it starts it waits: a collective for its peers, all for their lane.
+    /// Time at which the stream reached the load. Until its start, a collective waits for its
+    /// peers, and every load waits for its lane.
     pub arrived_ns: u64,
-    /// When it started.
+    /// Time at which the load started.
     pub start_ns: u64,
-    /// When it ended.
+    /// Time at which the load ended.
     pub end_ns: u64,
 }
 
-/// All loads of one name and bound, on all cards.
+/// Sum of all loads with one name and bound, over all cards.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Total {
-    /// The C function.
+    /// Name of the C function.
     pub name: &'static str,
-    /// What bounds them, as in [`LaneSpan::bound`].
+    /// The limiting resource, as in [`LaneSpan::bound`].
     pub bound: &'static str,
-    /// What they keep busy.
+    /// The lane that the loads occupied.
     pub lane: Lane,
-    /// How many; a collective counts once a card.
+    /// Number of loads; a collective counts once per card.
     pub count: u64,
-    /// From their starts to their ends.
+    /// Time between start and end of the loads.
     pub busy_ns: u64,
-    /// From the arrival of their streams to their starts.
+    /// Time between the arrival of the streams and the start of the loads.
     pub waited_ns: u64,
-    /// How long their streams had nothing to do before, because the host had not made the call.
+    /// Time for which the streams were idle because the host had not made the call.
     pub starved_ns: u64,
-    /// Operations of the cube units.
+    /// Number of operations of the cube units.
     pub flops: f64,
-    /// Bytes, as in [`LaneSpan::bytes`].
+    /// Bytes, as defined by [`LaneSpan::bytes`].
     pub bytes: f64,
 }
 
-/// What a load is, apart from its times.
+/// Properties of a load without its times.
 #[derive(Debug)]
 pub(crate) struct SpanKind {
     pub(crate) name: &'static str,
@@ -127,25 +126,25 @@ pub(crate) struct SpanKind {
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
     pub(crate) group: Option<Arc<[u32]>>,
-    /// The place of its total.
+    /// Index of its total.
     pub(crate) total: usize,
 }
 
-/// Where and when a load ran.
+/// Place and times of a load.
 #[derive(Debug)]
 pub(crate) struct LoadRun<'a> {
     pub(crate) card: u32,
     pub(crate) stream: u32,
     pub(crate) tag: Option<&'a Arc<str>>,
     pub(crate) issued_ns: u64,
-    /// How long the stream had nothing to do before the call.
+    /// Idle time of the stream before the call.
     pub(crate) starved_ns: u64,
     pub(crate) arrived_ns: u64,
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
 }
 
-/// What is written down.
+/// The recorded spans and totals.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) recording: Recording,
@@ -155,7 +154,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// The place of the total of a name and bound.
+    /// Returns the index of the total for a name and bound.
     pub(crate) fn place(&mut self, name: &'static str, bound: &'static str, lane: Lane) -> usize {
         let totals = &mut self.totals;
         *self.by_name.entry((name, bound)).or_insert_with(|| {
@@ -166,7 +165,7 @@ impl Timeline {
         })
     }
 
-    /// A load has run, or is sure to run so.
+    /// Records a load that has run or will certainly run as given.
     pub(crate) fn note(&mut self, kind: &SpanKind, run: &LoadRun<'_>) {
         if self.recording == Recording::Nothing {
             return;
@@ -198,19 +197,17 @@ impl Timeline {
         }
     }
 
-    /// The spans so far.
     pub(crate) fn spans(&self) -> Vec<LaneSpan> {
         self.spans.clone()
     }
 
-    /// The totals of what ran, by name and bound.
+    /// Returns the totals of executed loads, sorted by name and bound.
     pub(crate) fn totals(&self) -> Vec<Total> {
         let mut totals: Vec<Total> = self.totals.iter().filter(|total| total.count > 0).cloned().collect();
         totals.sort_by_key(|total| (total.name, total.bound));
         totals
     }
 
-    /// Forgets spans and totals.
     pub(crate) fn clear(&mut self) {
         self.spans.clear();
         for total in &mut self.totals {

@@ -1,4 +1,4 @@
-//! What a call costs its thread, and what it enqueues costs its stream.
+//! Cost of a call on its thread, and cost of its entries on their stream.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,18 +17,18 @@ use crate::scheduler::wait::Wait;
 use crate::timed::Cost;
 
 impl Machine {
-    /// What stops threads, where anything does.
+    /// Returns the turnstile, in modes that have one.
     pub(crate) fn turnstile(&self) -> Option<&Arc<Turnstile>> {
         let strict = self.strict().map(|strict| strict.turnstile());
         strict.or_else(|| self.timed().map(|timed| &timed.turnstile))
     }
 
-    /// Whether bytes of cards are what the program computes.
+    /// Returns true if the machine computes the real contents of memory.
     pub(crate) fn has_numbers(&self) -> bool {
         self.config().mode.has_numbers()
     }
 
-    /// Now, as the calling thread has it.
+    /// Returns the current time of the calling thread.
     pub(crate) fn thread_now(&self) -> Instant {
         match self.timed() {
             Some(timed) => timed.instant(thread::clock(self.key())),
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// Work of a stream: `task`, and in timed mode its load.
+    /// Creates an entry from a task and, in timed mode, its load.
     pub(crate) fn work(&self, name: &'static str, cost: &Cost<'_>, without: Without, task: Task) -> Entry {
         let load = self.load_of(name, cost);
         let task = (self.has_numbers() || without == Without::Same).then_some(task);
@@ -62,7 +62,7 @@ impl Machine {
         Some(loads.intern(load))
     }
 
-    /// The load of an operator that has this to do, in timed mode.
+    /// Returns the load of an operator in timed mode.
     pub(crate) fn operator_load(&self, name: &'static str, work: impl FnOnce() -> Work) -> Option<LoadId> {
         let timed = self.timed()?;
         let work = work();
@@ -71,14 +71,14 @@ impl Machine {
         Some(loads.intern(timed.operator(name, &work, timeline)))
     }
 
-    /// What a load takes; 0 where nothing is timed.
+    /// Returns the duration of a load; 0 outside timed mode.
     pub(crate) fn load_ns(&self, load: Option<LoadId>) -> u64 {
         let state = self.lock();
         let loads = state.timed.as_ref().map(|schedule| &schedule.loads);
         loads.zip(load).map_or(0, |(loads, load)| loads.of(load).duration_ns)
     }
 
-    /// The calling thread waits while a copy engine does this, beside all streams.
+    /// Blocks the calling thread for a copy engine pass that runs in parallel with all streams.
     pub(crate) fn spend_on(&self, name: &'static str, cost: &Cost<'_>) {
         if let Some(load) = self.load_of(name, cost) {
             let duration_ns = self.lock().timed.as_ref().map(|schedule| schedule.loads.of(load).duration_ns);
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// The calling thread has waited for the end of work at `ended`, and notices it.
+    /// Advances the clock of the calling thread after a wait for work that ended at `ended`.
     pub(crate) fn wake_at(&self, ended: Option<Instant>) {
         if let Some(timed) = self.timed() {
             if let Some(ended) = ended {
@@ -96,10 +96,11 @@ impl Machine {
         }
     }
 
-    /// In timed mode: lets the cards come to the calling thread's time, so that it sees what they have done by then.
+    /// In timed mode, advances the cards to the calling thread's time, so that the thread observes
+    /// their work.
     ///
     /// # Errors
-    /// The machine is gone.
+    /// The machine no longer exists.
     pub(crate) fn catch_up(&self) -> Result<(), crate::base::failure::Failure> {
         let Some(timed) = self.timed() else { return Ok(()) };
         let now_ns = thread::clock(self.key());
