@@ -1,58 +1,61 @@
-//! What an exchange of bytes in a group of cards costs.
+//! Cost of an exchange of bytes in a group of cards.
 //!
-//! Input: a [`Profile`], a [`Topology`], the exchange, its bytes and the cards of the group. Output: its duration from the
-//! arrival of the last card on, the way it is done, which level bounds it, and how busy it keeps which [`Link`]s, from which
-//! [`slow_downs`] says what exchanges that run together do to each other.
+//! - Input: a [`Profile`], a [`Topology`], the exchange, its bytes and the cards of the group.
+//! - Output: the duration from the arrival of the last card, the algorithm, the limiting level, and
+//!   the load of each [`Link`]. [`slow_downs`] computes from the loads how concurrent exchanges
+//!   slow each other down.
+//! - Invariants: more bytes or a slower link are never faster. An `AllReduce` is never faster than
+//!   the `ReduceScatter` of the same bytes. A larger group can be faster, because in a full mesh
+//!   each of its cards has more links.
 //!
-//! Invariants: more bytes or a slower link are never faster; an `AllReduce` is never faster than the `ReduceScatter` of the same
-//! bytes. A larger group can be faster: in a full mesh each of its cards has more links.
+//! In a group of g cards, each card owns S/g of S bytes. Small parts are copied by cores that read
+//! the memory of other cards. Above a size given by the level of the links, copy engines transfer
+//! the parts; their setup takes longer.
 //!
-//! Of S bytes in a group of g a card has a part of S/g. Small parts are copied by the cards' cores, which read each other's
-//! memory; above a size that the links' level says, copy engines do it, which takes long to set up.
-//!
-//! | way | takes |
+//! | algorithm | cost |
 //! |---|---|
-//! | [`Algorithm::Direct`] | a fixed time and one for each further card; in each half of the exchange, publishing the part and what the busiest level carries |
-//! | [`Algorithm::Staged`] | the time to set up; what the busiest level carries, longer where values are added |
-//! | [`Algorithm::Copy`] | from one to another: a fixed time, and the bytes over one link |
-//! | [`Algorithm::Scatter`] | parts that differ for everyone, or one to one other: a fixed time and one for each doubling of the group; what the busiest level carries |
+//! | [`Algorithm::Direct`] | a fixed time, a time per further card, and in each half of the exchange the time to publish the part plus the time of the busiest level |
+//! | [`Algorithm::Staged`] | a setup time, plus the time of the busiest level, which is longer where values are added |
+//! | [`Algorithm::Copy`] | one card to another: a fixed time, plus the bytes over one link |
+//! | [`Algorithm::Scatter`] | distinct parts for each card, or one card to one other: a fixed time, a time per doubling of the group, plus the time of the busiest level |
 //!
-//! Levels work side by side. What one carries: parts that everyone gets cross it once for each of its units, and are passed on
-//! inside; parts that differ cross it once for every card.
+//! Levels work in parallel. Parts that every card receives cross a level once per unit and are
+//! forwarded inside the unit. Distinct parts cross a level once per card.
 
 use std::collections::BTreeMap;
 
 use crate::profile::Profile;
 use crate::topology::{Fabric, Spread, Topology};
 
-/// What a group exchanges. Bytes are those of the whole: what all cards hold together after an `AllGather` or before a
-/// `ReduceScatter`, what each holds for an `AllReduce` or `Broadcast`, what one card gives away in an `AllToAll`, `Scatter` or `Shift`.
+/// Exchange of data in a group of cards. Sizes refer to the whole data: the result of an
+/// `AllGather`, the input of a `ReduceScatter`, the data of each card for an `AllReduce` or
+/// `Broadcast`. For `AllToAll`, `Scatter` and `Shift` the size is the data that one card sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Exchange {
-    /// Everyone gets the reduction.
+    /// Every card receives the reduction.
     AllReduce,
-    /// Everyone gets all parts.
+    /// Every card receives all parts.
     AllGather,
-    /// Everyone gets its part of the reduction.
+    /// Every card receives its part of the reduction.
     ReduceScatter,
-    /// Everyone gives each a part.
+    /// Every card sends a distinct part to each card.
     AllToAll,
-    /// One gives all.
+    /// One card sends its data to all cards.
     Broadcast,
-    /// One gets the reduction.
+    /// One card receives the reduction.
     Reduce,
-    /// One gives each a part.
+    /// One card sends a distinct part to each card.
     Scatter,
-    /// From one to another.
+    /// One card sends its data to another.
     SendRecv,
-    /// Everyone gives all to one other, no two to the same.
+    /// Every card sends all its data to one other card, each to a different one.
     Shift,
-    /// Nothing but the meeting.
+    /// Synchronization of the cards without data.
     Barrier,
 }
 
 impl Exchange {
-    /// Every exchange, in the order of the enum.
+    /// Lists every exchange, in the order of the enum.
     pub const ALL: [Self; 10] = [
         Self::AllReduce,
         Self::AllGather,
@@ -66,7 +69,7 @@ impl Exchange {
         Self::Barrier,
     ];
 
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,7 +86,8 @@ impl Exchange {
         }
     }
 
-    /// How often every part crosses the group: a reduction to all is a `ReduceScatter` and an `AllGather`, and so on.
+    /// Returns how often every part crosses the group. For example, an `AllReduce` is a
+    /// `ReduceScatter` and an `AllGather`.
     const fn halves(self) -> f64 {
         match self {
             Self::AllReduce | Self::Broadcast | Self::Reduce => 2.0,
@@ -98,21 +102,21 @@ impl Exchange {
     }
 }
 
-/// How an exchange is done.
+/// Algorithm of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// Cores read what the others published.
+    /// Cores read data that the other cards published.
     Direct,
-    /// Copy engines, level by level.
+    /// Copy engines transfer the data level by level.
     Staged,
-    /// Copies of different parts to each.
+    /// Copies of a distinct part to each card.
     Scatter,
     /// One copy from card to card.
     Copy,
 }
 
 impl Algorithm {
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -124,36 +128,39 @@ impl Algorithm {
     }
 }
 
-/// Part of the shorter of a product and the bytes of its exchange that a call which joins them hides: of 803 us of a product
-/// (4096 x 3072 x 8192, f16) and 1071 us of its `AllReduce` on 8 cards of an Atlas A2, the call took 1262 (Ascend C guide, best
-/// practices of fused communication), so (803 + 1071 - 1262) / 803.
+/// Fraction of the shorter of product and exchange that a fused call hides. A product (4096 x 3072
+/// x 8192, f16) took 803 us, its `AllReduce` on 8 cards of an Atlas A2 took 1071 us, and the fused
+/// call took 1262 us (Ascend C guide, best practices of fused communication): (803 + 1071 - 1262) /
+/// 803.
 const HIDDEN_OF_SHORTER: f64 = 0.762;
 
-/// What an exchange costs, in microseconds.
+/// Cost of an exchange, in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CollectiveCost {
-    /// From the arrival of the last card to the end, alone on its links.
+    /// Duration from the arrival of the last card, without other traffic on the links.
     pub duration_us: f64,
-    /// The part that does not depend on the bytes.
+    /// Part of the duration that does not depend on the bytes.
     pub latency_us: f64,
-    /// The part that does.
+    /// Part of the duration that depends on the bytes.
     pub transfer_us: f64,
-    /// How it is done.
+    /// Algorithm of the exchange.
     pub algorithm: Algorithm,
-    /// The level of the topology that bounds it.
+    /// Topology level that limits the duration.
     pub level: usize,
-    /// By level: how long each of a card's links there is busy.
+    /// Busy time of each of a card's links, by level.
     pub busy_us: Vec<f64>,
 }
 
 impl CollectiveCost {
-    /// The cost of one exchange alone on its links. `cards` are numbers of the topology.
+    /// Returns the cost of one exchange without other traffic. `cards` are card numbers of the
+    /// topology.
     #[must_use]
     pub fn of(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, cards: &[usize]) -> Self {
         Self::of_spread(profile, topology, exchange, bytes, &Spread::of(topology, cards))
     }
 
-    /// The same by copies and signals alone, whatever the size: where no core reads another card's memory.
+    /// Returns the cost with copies and signals only, at any size, for cards that cannot read the
+    /// memory of other cards.
     #[must_use]
     pub fn by_copies(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, cards: &[usize]) -> Self {
         let spread = &Spread::of(topology, cards);
@@ -173,7 +180,7 @@ impl CollectiveCost {
         Self::of_way(way, spread)
     }
 
-    /// The same for a group of which only the spread over the levels is known.
+    /// Returns the cost for a group with a known spread over the levels.
     #[must_use]
     pub fn of_spread(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, spread: &Spread) -> Self {
         Self::of_way(CostContext { profile, topology, spread }.way(exchange, bytes), spread)
@@ -193,8 +200,9 @@ impl CollectiveCost {
         }
     }
 
-    /// What is left of the exchange behind, or before, a product that is joined with it in one call: rows are exchanged while others
-    /// are multiplied, which hides most of the shorter of the two; what an exchange takes without its bytes stays.
+    /// Returns the cost that remains visible when one fused call computes a product in parallel
+    /// with the exchange. The fusion hides most of the shorter of the two times, but never the part
+    /// that is independent of the bytes.
     #[must_use]
     pub fn beside(self, product_us: f64) -> Self {
         let hidden_us = HIDDEN_OF_SHORTER * product_us.min(self.transfer_us);
@@ -207,8 +215,8 @@ impl CollectiveCost {
         }
     }
 
-    /// The links a group's exchange keeps busy. `cards` and the topology are those of the cost. Where only some pairs of a
-    /// mesh talk, as with doubling distances, all pairs are given.
+    /// Returns the links that the exchange occupies. `cards` and the topology must be those of the
+    /// cost. In a mesh all pairs are returned, even if only some pairs communicate.
     #[must_use]
     pub fn links(&self, topology: &Topology, cards: &[usize]) -> Vec<LinkLoad> {
         let mut cards = cards.to_vec();
@@ -242,45 +250,45 @@ impl CollectiveCost {
     }
 }
 
-/// Something that carries bytes of one exchange at a time at its whole rate.
+/// A link that transfers the bytes of one exchange at a time at its full rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Link {
     /// The link from one card to another in a full mesh.
     Between {
-        /// The level of the topology it belongs to.
+        /// Topology level of the link.
         level: usize,
-        /// The card that sends.
+        /// The sending card.
         from: usize,
-        /// The card that receives.
+        /// The receiving card.
         to: usize,
     },
-    /// A card's way into a switch.
+    /// The port of a card to a switch.
     Port {
-        /// The level of the topology it belongs to.
+        /// Topology level of the port.
         level: usize,
-        /// The card it leaves.
+        /// The sending card.
         card: usize,
     },
-    /// What all cards of a unit share.
+    /// A bus shared by all cards of a unit.
     Bus {
-        /// The level of the topology it belongs to.
+        /// Topology level of the bus.
         level: usize,
-        /// The unit's number on that level.
+        /// Number of the unit on that level.
         unit: usize,
     },
 }
 
-/// How busy an exchange keeps a link while it runs.
+/// Load of a link while an exchange runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkLoad {
-    /// The link that is busy.
+    /// The loaded link.
     pub link: Link,
-    /// Part of the exchange's duration in which it is busy, at most 1.
+    /// Fraction of the exchange's duration in which the link is busy, at most 1.
     pub busy: f64,
 }
 
-/// How many times as long each of several exchanges takes while all of them run: as often as the busiest of its links is
-/// wanted, and 1 where nothing is shared.
+/// Returns the slowdown factor of each exchange while all of them run: the total load of its
+/// busiest link, or 1 without shared links.
 #[must_use]
 pub fn slow_downs(running: &[&[LinkLoad]]) -> Vec<f64> {
     let mut wanted: BTreeMap<Link, f64> = BTreeMap::new();
@@ -291,7 +299,7 @@ pub fn slow_downs(running: &[&[LinkLoad]]) -> Vec<f64> {
     running.iter().map(slowest).collect()
 }
 
-/// One way to do an exchange.
+/// Cost of one algorithm for an exchange.
 struct ExchangePath {
     algorithm: Algorithm,
     latency_us: f64,
@@ -305,14 +313,13 @@ impl ExchangePath {
     }
 }
 
-/// Part of the size up to which cores copy that holds where nothing is added up.
+/// Factor for the size limit of direct copies in an `AllGather`.
 const GATHERED: f64 = 0.5;
 
-/// Where an exchange takes place.
+/// Inputs of a cost computation.
 struct CostContext<'a> {
     profile: &'a Profile,
     topology: &'a Topology,
-    /// How the group lies.
     spread: &'a Spread,
 }
 
@@ -334,7 +341,7 @@ impl CostContext<'_> {
             return direct;
         }
         let mut staged = self.staged(exchange, bytes);
-        // However the two are fitted, more bytes are not faster.
+        // The two algorithms are fitted separately; this keeps the cost monotone in the bytes.
         staged.transfer_us += (direct.total_us() - staged.total_us()).max(0.0);
         staged
     }
@@ -343,7 +350,8 @@ impl CostContext<'_> {
         self.spread.levels().map(|level| self.topology.levels[level].latency_us).fold(0.0, f64::max)
     }
 
-    /// By level: microseconds in which a card sends there what everyone gets of S bytes, once, at the links' whole rate.
+    /// Returns, by level, the time in microseconds for a card to send data that every card receives
+    /// once, at the full rate of the links.
     fn shared_us(&self, bytes: f64) -> Vec<f64> {
         let spread = self.spread;
         let level_us = |level: usize| {
@@ -360,7 +368,8 @@ impl CostContext<'_> {
         (0..spread.parts.len()).map(level_us).collect()
     }
 
-    /// Microseconds in which a card sends `bytes` over `links` links of a level, which a mesh has side by side.
+    /// Returns the time in microseconds for a card to send `bytes` over `links` links of a level.
+    /// Links of a mesh work in parallel.
     fn link_us(&self, index: usize, bytes: f64, links: usize) -> f64 {
         let level = &self.topology.levels[index];
         let senders = self.spread.within_below(index) * self.spread.parts[index];
@@ -388,7 +397,7 @@ impl CostContext<'_> {
 
     fn staged(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
-        // Of the halves, the one in which values meet.
+        // The half of the exchange in which values are added.
         let reduced = match exchange {
             Exchange::AllReduce | Exchange::ReduceScatter | Exchange::Reduce => 1.0,
             _ => 0.0,
@@ -404,7 +413,7 @@ impl CostContext<'_> {
         }
     }
 
-    /// From one card to another, over the outermost level between them.
+    /// Returns the cost of a copy between two cards over the outermost level between them.
     fn copy(&self, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
         let mut busy_us = vec![0.0; self.topology.levels.len()];
@@ -424,7 +433,7 @@ impl CostContext<'_> {
         let part = if exchange == Exchange::Shift { bytes } else { bytes / spread.cards as f64 };
         let sent = |level: usize| match exchange {
             Exchange::Barrier => (0.0, 1),
-            // Which level is between two neighbours differs from card to card.
+            // The level between two neighbours differs from card to card.
             Exchange::Shift => (part * spread.peers[level].min(1) as f64, 1),
             _ => (part * spread.peers[level] as f64, spread.peers[level]),
         };

@@ -1,48 +1,51 @@
-//! Fitting coefficients to measured points.
+//! Fit of coefficients to measured points.
 //!
-//! Input: bounded parameters and a function from their values to predictions over measurements. Output: the values with the
-//! least loss. Invariants: deterministic; every value is within its bounds. It knows neither profiles nor points.
+//! The input is a list of bounded parameters and a function from their values to predictions. The
+//! output is the values with the smallest loss. The fit is deterministic, and every value is within
+//! its bounds.
 //!
-//! The search is Nelder and Mead's simplex on the logarithms, begun anew from its result until that no longer helps.
+//! The search uses the Nelder-Mead simplex on the logarithms, restarted from its result until the
+//! result no longer improves.
 
-/// What may be fitted.
+/// A parameter to fit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
-    /// The name in the table of coefficients.
+    /// Name in the table of coefficients.
     pub name: &'static str,
-    /// Where the search begins.
+    /// Start value of the search.
     pub start: f64,
-    /// Least plausible value; above 0.
+    /// Smallest plausible value; above 0.
     pub low: f64,
-    /// Largest plausible value.
+    /// Largest plausible value of the parameter.
     pub high: f64,
 }
 
-/// What a fit found.
+/// Result of a fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// One value a parameter.
+    /// One value per parameter.
     pub values: Vec<f64>,
     /// Mean loss of the points.
     pub loss: f64,
 }
 
-/// Errors beyond this factor's logarithm count less and less: a point that is measured wrongly must not bend the others.
+/// Error, as a logarithm, from which a point loses influence. A wrong measurement must not distort
+/// the others.
 const OUTLIER: f64 = 0.25;
 
-/// Steps of one simplex.
+/// Maximum number of steps of one simplex.
 const STEPS: usize = 400;
 
-/// Beginnings at most.
+/// Maximum number of restarts.
 const ROUNDS: usize = 8;
 
-/// What a row is usually off by, and what a coefficient is usually off by before anything is measured, as logarithms: together
-/// the weight of a coefficient's start, in rows.
+/// Typical errors, as logarithms, of a measured row and of an unfitted coefficient. Together they
+/// give the weight of a start value relative to a row.
 const ROW: f64 = 0.1;
 const START: f64 = 0.5;
 
-/// Mean loss of predicted over measured, each with its weight: the square of its logarithm, levelling off where the point is
-/// an outlier.
+/// Returns the mean loss of weighted ratios of predicted to measured values. The loss of a point is
+/// the squared logarithm, which levels off for outliers.
 #[must_use]
 pub fn loss(ratios: &[(f64, f64)]) -> f64 {
     let one = |(ratio, weight): &(f64, f64)| {
@@ -57,14 +60,15 @@ fn weight(ratios: &[(f64, f64)]) -> f64 {
     if weight > 0.0 { weight } else { 1.0 }
 }
 
-/// The values with the least [`loss`] of the `ratios` they give, each predicted over measured and a weight. A parameter that
-/// the points hardly say stays where it starts.
+/// Returns the values with the smallest [`loss`] of the `ratios` they produce; a ratio is predicted
+/// over measured, with a weight. A parameter that the points barely determine stays near its start
+/// value.
 #[must_use]
 pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
     let values = |point: &[f64]| -> Vec<f64> {
         point.iter().zip(parameters).map(|(at, p)| at.exp().clamp(p.low, p.high)).collect()
     };
-    // Outside the bounds the loss rises, so that the simplex comes back.
+    // The loss rises outside the bounds, so the simplex returns.
     let height = |point: &[f64]| {
         let outside: f64 = point
             .iter()
@@ -92,8 +96,9 @@ pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>)
     Fit { loss: loss(&ratios(&values)), values }
 }
 
-/// [`fit`] of predictions that take long and are smooth, from `begin`: the logarithms of the ratios are taken to be linear in those
-/// of the values, and that anew from what was found, until it no longer moves.
+/// Fits like [`fit`], starting at `begin`, for slow and smooth predictions. Each iteration
+/// linearizes the logarithms of the ratios in the logarithms of the values, until the values no
+/// longer change.
 #[must_use]
 pub fn fit_smooth(parameters: &[Parameter], begin: &[f64], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
     const STEP: f64 = 1e-3;
@@ -126,7 +131,7 @@ pub fn fit_smooth(parameters: &[Parameter], begin: &[f64], ratios: impl Fn(&[f64
     Fit { loss: loss(&ratios(&at)), values: at }
 }
 
-/// Nelder and Mead's method from `start`; the lowest point and its height.
+/// Runs the Nelder-Mead method from `start` and returns the lowest point and its height.
 fn simplex(start: &[f64], width: f64, height: &impl Fn(&[f64]) -> f64) -> (Vec<f64>, f64) {
     let at = |point: Vec<f64>| -> (Vec<f64>, f64) {
         let height = height(&point);
@@ -180,7 +185,7 @@ mod tests {
         Parameter { name: "fixed", start: 1.0, low: 0.1, high: 10.0 },
     ];
 
-    /// Times `fixed + work / rate` against those of the true values.
+    /// Returns the ratios of `fixed + work / rate` to the result for the true values.
     fn ratios(values: &[f64]) -> Vec<(f64, f64)> {
         let time = |rate: f64, fixed: f64, work: f64| fixed + work / rate;
         let ratio = |w: &f64| (time(values[0], values[1], *w) / time(3.0, 2.0, *w), 1000.0);

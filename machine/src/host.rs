@@ -1,32 +1,30 @@
-//! What calls of the C ABI cost the calling thread.
-//!
-//! Input: the name of a C function and the bytes it moves. Output: microseconds of the thread. One table, by kind of call.
+//! Cost of C ABI calls on the calling thread, by kind of call.
 
 use crate::profile::Profile;
 
-/// Kinds of calls that cost alike.
+/// Kind of call; calls of one kind cost the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HostCall {
     /// First phase of an operator.
     Plan,
     /// Second phase of an operator, or a kernel launch.
     Launch,
-    /// A call of HCCL that enqueues a collective.
+    /// An HCCL call that enqueues a collective.
     Collective,
-    /// A record of or a wait for an event.
+    /// A record of an event, or a wait for one.
     Event,
-    /// A copy that the thread waits for.
+    /// A copy that blocks the thread.
     Copy,
     /// The replay of a captured graph.
     Replay,
-    /// A tool's call, which a run without the tool does not make.
+    /// A call made only by tools such as profilers, without cost.
     Free,
     /// A call of any other kind.
     Other,
 }
 
 impl HostCall {
-    /// The kind of a C function.
+    /// Returns the kind of a C function.
     #[must_use]
     pub fn of(function: &str) -> Self {
         const COLLECTIVES: [&str; 12] = [
@@ -60,7 +58,7 @@ impl HostCall {
 }
 
 impl Profile {
-    /// Time of the calling thread, in microseconds; `bytes` are those of a copy.
+    /// Returns the time of the calling thread in microseconds; `bytes` is the size of a copy.
     #[must_use]
     pub fn host_us(&self, call: HostCall, bytes: f64) -> f64 {
         let host = &self.coefficients.host;

@@ -1,14 +1,15 @@
-//! Kernels of `kernels/` as calls: what their plain arguments say of their tensors.
+//! Kernels in `kernels/` as operator calls.
 //!
-//! Input: the name of an entry function and the integers it is launched with, in their order. Output: a [`Launch`] with the tensors in
-//! the order of the entry's parameters. A kernel that is not here is one that nothing is known of until it runs.
+//! The input is the name of an entry function and its integer arguments in order. The output is a
+//! [`Launch`] with tensors in the order of the entry's parameters. The cost of unlisted kernels is
+//! unknown until they run.
 
 use crate::launch::{Access, Element, Launch, LaunchOperand};
 
-/// Tensors of a kernel, of its element type and its integers.
+/// Derives the tensors of a kernel from its element type and its integers.
 type OperandsOf = fn(Element, &[u64]) -> Option<Vec<LaunchOperand>>;
 
-/// By the name of an entry function without its type: its tensors.
+/// Tensors of each kernel, by the name of the entry function without the type.
 const KERNELS: [(&str, OperandsOf); 9] = [
     ("cache_write", cache_write),
     ("grad_stats", grad_stats),
@@ -21,11 +22,11 @@ const KERNELS: [(&str, OperandsOf); 9] = [
     ("vocab_ce_backward", vocabulary_gradient),
 ];
 
-/// Endings of entry functions, by element type.
+/// Suffixes of entry functions, by element type.
 const ELEMENTS: [(&str, Element); 4] =
     [("_float", Element::F32), ("_bfloat16", Element::Bf16), ("_half", Element::F16), ("_int32", Element::I32)];
 
-/// The launch of an entry function.
+/// Returns the launch of an entry function, or `None` for an unknown function.
 #[must_use]
 pub fn launch(entry: &str, numbers: &[u64]) -> Option<Launch> {
     let (kernel, element) = ELEMENTS.iter().find_map(|(end, element)| Some((entry.strip_suffix(end)?, *element)))?;
@@ -33,7 +34,8 @@ pub fn launch(entry: &str, numbers: &[u64]) -> Option<Launch> {
     Some(Launch { operator, operands: tensors(element, numbers)? })
 }
 
-/// None of more elements than can be counted: anybody's kernel may have one of these names.
+/// Returns `None` if the number of elements overflows, because an unrelated kernel may have one of
+/// these names.
 fn tensor(element: Element, dims: &[u64], access: Access) -> Option<LaunchOperand> {
     dims.iter().try_fold(1_u64, |all, size| all.checked_mul(*size))?;
     Some(LaunchOperand::dense(element, dims.iter().map(|size| *size as usize).collect::<Vec<_>>(), access))
@@ -49,9 +51,10 @@ fn cache_write(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> 
     [new(), new(), angles(), angles(), start, cache(), cache()].into_iter().collect()
 }
 
-/// Its records are too few to count.
+/// The records are too small to count.
 fn grad_stats(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
-    // Behind the scale, where that is among the numbers: a launch does not say which of its values are integers.
+    // The scale may precede these numbers, because a launch does not mark the integers among its
+    // values.
     let &[.., rewrites, elems] = numbers else { return None };
     Some(vec![tensor(element, &[elems], if rewrites == 0 { Access::Read } else { Access::Update })?])
 }
@@ -61,7 +64,7 @@ fn ordered_sum(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> 
     Some(vec![tensor(element, &[chunks, elems], Access::Read)?, tensor(element, &[elems], Access::Write)?])
 }
 
-/// Labels and records are as many as rows: too few to count.
+/// Labels and records have one entry per row, which is too small to count.
 fn vocabulary_statistics(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[rows, vocabulary, ..] = numbers else { return None };
     Some(vec![tensor(element, &[rows, vocabulary], Access::Read)?])
@@ -72,13 +75,13 @@ fn vocabulary_gradient(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOp
     Some(vec![tensor(element, &[rows, vocabulary], Access::Update)?])
 }
 
-/// Rows of a record of `kernels/sign_compress.cpp`: their scales are a block of 32 bytes.
+/// Rows of a record of `kernels/sign_compress.cpp`. Their scales form a block of 32 bytes.
 pub const SIGN_ROWS: usize = 8;
 
-/// Elements of a row of such a record.
+/// Elements per row of such a record.
 pub const SIGN_ROW: usize = 1024;
 
-/// Bytes of a record: a bit for each of its elements, and a scale for each row.
+/// Size of a record: one bit per element and one scale per row.
 const RECORD_BYTES: u64 = (SIGN_ROWS * (SIGN_ROW / 8 + size_of::<f32>())) as u64;
 
 fn said(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
@@ -96,7 +99,7 @@ fn heard(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     [records, tensor(element, &[elems], Access::Write)].into_iter().collect()
 }
 
-/// What every core counts is too little to count.
+/// The counters of the cores are too small to count.
 fn counted(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[elems, ..] = numbers else { return None };
     let read = || tensor(element, &[elems], Access::Read);
@@ -105,7 +108,7 @@ fn counted(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
 
 fn chosen(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[elems, capacity] = numbers else { return None };
-    // Entries behind those that are written stay as they are.
+    // Entries after the written ones are unchanged.
     let said = |element| tensor(element, &[capacity], Access::Update);
     let [part, kept] = [Access::Read, Access::Update].map(|access| tensor(element, &[elems], access));
     [part, kept, said(element), said(Element::I32)].into_iter().collect()

@@ -1,32 +1,33 @@
-//! An operator's call as any caller of the C ABI can describe it: its name, and the element types and sizes of its tensors.
+//! Operator calls as any caller of the C ABI can describe them: the name, and the element types and
+//! sizes of the tensors.
 
-/// An element type of a tensor.
+/// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Element {
-    /// 64-bit float or complex numbers of 32 bits.
+    /// 64-bit float, or complex number of two 32-bit floats.
     F64,
-    /// Float of 32 bits: 8 of exponent, 23 of fraction.
+    /// 32-bit float: 8 bits exponent, 23 bits fraction.
     F32,
-    /// Float of 16 bits: 5 of exponent, 10 of fraction.
+    /// 16-bit float: 5 bits exponent, 10 bits fraction.
     F16,
-    /// 16-bit float with the exponent of 32.
+    /// 16-bit float with the exponent of a 32-bit float.
     Bf16,
-    /// Integer of 64 bits, with or without a sign.
+    /// 64-bit integer, signed or unsigned.
     I64,
-    /// Integer of 32 bits, with or without a sign.
+    /// 32-bit integer, signed or unsigned.
     I32,
-    /// Integer of 16 bits, with or without a sign.
+    /// 16-bit integer, signed or unsigned.
     I16,
-    /// 8-bit integer or truth value.
+    /// 8-bit integer or boolean.
     I8,
-    /// Integer of 4 bits, two in a byte.
+    /// 4-bit integer, two in a byte.
     I4,
 }
 
 impl Element {
-    /// Bytes of `count` elements.
+    /// Returns the size of `count` elements in bytes.
     #[must_use]
     pub const fn bytes(self, count: f64) -> f64 {
         match self {
@@ -39,65 +40,65 @@ impl Element {
     }
 }
 
-/// What a call does with a tensor.
+/// Access of a call to a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// The operator reads it alone.
+    /// The operator only reads the tensor.
     Read,
-    /// The operator writes it alone.
+    /// The operator only writes the tensor.
     Write,
-    /// Reads and writes it in place.
+    /// The operator reads and writes the tensor in place.
     Update,
 }
 
 /// One tensor of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LaunchOperand {
-    /// Type of its elements.
+    /// Type of the elements.
     pub element: Element,
-    /// Sizes of its dims, the outermost first.
+    /// Sizes of the dims, outermost first.
     pub dims: Vec<usize>,
-    /// Elements that are touched, each once: fewer than the product of `dims` where a stride is 0, or where the call says that it
-    /// reads a part.
+    /// Number of distinct accessed elements. It is less than the product of `dims` if a stride is 0
+    /// or the call reads only a part.
     pub distinct: usize,
-    /// Whether the elements lie row-major without gaps, maybe with the last two dims swapped.
+    /// Memory layout of the elements.
     pub layout: OperandLayout,
-    /// What happens to it.
+    /// Access of the operator to the tensor.
     pub access: Access,
 }
 
-/// How a tensor's elements lie.
+/// Memory layout of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OperandLayout {
     /// Row-major without gaps.
     Dense,
-    /// The same with the last two dims swapped.
+    /// Row-major without gaps, with the last two dims swapped.
     Transposed,
-    /// In no order that a kernel streams through.
+    /// Any layout that a kernel cannot stream through.
     Strided,
 }
 
 impl LaunchOperand {
-    /// A dense tensor.
+    /// Creates a dense tensor.
     #[must_use]
     pub fn dense(element: Element, dims: impl Into<Vec<usize>>, access: Access) -> Self {
         let dims = dims.into();
         Self { element, distinct: dims.iter().product(), dims, layout: OperandLayout::Dense, access }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// Whether there are none.
+    /// Returns true if the tensor has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that are touched, each once.
+    /// Returns the number of distinct accessed bytes.
     #[must_use]
     pub fn bytes(&self) -> f64 {
         self.element.bytes(self.distinct as f64)
@@ -107,8 +108,8 @@ impl LaunchOperand {
 /// One call of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Launch {
-    /// The C function without its `GetWorkspaceSize`: `aclnnMatmul`.
+    /// Name of the C function without `GetWorkspaceSize`, for example `aclnnMatmul`.
     pub operator: &'static str,
-    /// The tensors in the order of the C function's parameters; those that are not given are left out.
+    /// Tensors in the order of the C function's parameters, without absent ones.
     pub operands: Vec<LaunchOperand>,
 }

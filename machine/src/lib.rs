@@ -1,25 +1,26 @@
-//! What Ascend cards and links can do, and what an operator or a collective costs there.
+//! Cost model of Ascend cards and links for operators and collectives.
 //!
-//! Input: a [`Profile`] (a chip's facts and its fitted coefficients), a [`Topology`] (how the cards are joined), and what is
-//! to be done: the [`Launch`] of an operator, or an [`Exchange`] of bytes in a group. Output: microseconds, and what bounds
-//! them. Both the emulator's clock and the planner ask here, so there is one cost model.
+//! - Input: a [`Profile`] (properties of a chip and fitted coefficients), a [`Topology`]
+//!   (connections between cards), and the [`Launch`] of an operator or an [`Exchange`] of bytes in
+//!   a group.
+//! - Output: microseconds, and the limiting resource. The emulator and the planner share this cost
+//!   model.
+//! - Invariants: pure and deterministic; more work or a slower link is never faster.
+//! - Not here: streams, events, programs and models.
 //!
-//! Invariants: pure and deterministic; more work or a slower link is never faster. Does not: know
-//! streams, events or programs, nor what a Transformer is.
-//!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`soc`] | the chips: facts, each with its source |
+//! | [`soc`] | chips and their properties, each with its source |
 //! | [`profile`] | a chip with its coefficients; TOML |
-//! | [`launch`] | an operator's call as any caller of the C ABI can describe it |
-//! | [`kernel`] | what the arguments of a kernel of this project say of its tensors |
-//! | [`work`] | what a call has to compute and move |
-//! | [`operator`] | what that costs on a card |
+//! | [`launch`] | an operator call as any caller of the C ABI can describe it |
+//! | [`kernel`] | tensors of this project's kernels, derived from their arguments |
+//! | [`work`] | computation and memory traffic of a call |
+//! | [`operator`] | cost of a call on a card |
 //! | [`fit`] | coefficients from measured points |
-//! | [`host`] | what a call costs the thread that makes it |
-//! | [`problem`] | what is wrong with a text |
-//! | [`topology`] | how cards are joined; TOML |
-//! | [`collective`] | what an exchange costs on a topology |
+//! | [`host`] | cost of a call on the calling thread |
+//! | [`problem`] | errors in a text |
+//! | [`topology`] | connections between cards; TOML |
+//! | [`collective`] | cost of an exchange on a topology |
 
 pub mod collective;
 pub mod fit;

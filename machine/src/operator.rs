@@ -1,37 +1,37 @@
-//! What an operator costs on a card.
+//! Cost of an operator on a card: its duration and the limiting resource.
 //!
-//! Input: a [`Profile`] and the [`Work`] of a call. Output: its duration on the card, and what bounds it.
-//!
-//! | kernel | form, beside a fixed time |
+//! | kernel | cost in addition to a fixed time |
 //! |---|---|
-//! | product | the longer of cube and memory, and the part `serial` of the shorter: the first tiles have to come before anything is multiplied. Cube: tiles dealt out to the cores in waves; a core's time for a tile is that of its multiplications or of loading both its sides from the cache; of the tile shapes the fastest |
-//! | grouped products | the longer of the two: the weight of one group comes while that of another is multiplied. Rows are dealt out to groups by chance, so that the last tile of a group is half full on average; its weights, which few cores share, are loaded at a rate of their own |
-//! | attention | a time for every wave of tasks, and the longest of cube, softmax, and reading keys and values |
-//! | vector | a time for every core it starts, and the longer of its busiest core and memory: rows are dealt out whole, each with a time of its own beside its operations |
+//! | product | the longer of cube and memory time, plus the fraction `serial` of the shorter, because the first tiles must arrive before the multiplication. Cube: tiles are distributed to the cores in waves. A core's time per tile is the longer of multiplying and of loading both sides from the cache. The fastest tile shape counts |
+//! | grouped products | the longer of the two: the weight of one group is loaded while another is multiplied. Rows are assigned to groups randomly, so the last tile of a group is half full on average. Few cores share the weights, so weights have a separate load rate |
+//! | attention | a time per wave of tasks, and the longest of cube, softmax, and reading keys and values |
+//! | vector | a time per started core, and the longer of its busiest core and memory. Rows are distributed whole; each row has a fixed time in addition to its operations |
 //!
-//! Weights, caches and tables come from HBM; activations, up to half the second-level cache, are found there.
+//! Weights, caches and tables are read from HBM. Activations, up to half the second-level cache,
+//! are read from the cache.
 //!
-//! Invariants: monotone in every size; no part is faster than the chip's facts allow. Docs: `docs/COSTS.md`.
+//! Invariants: the cost is monotone in every size. No part is faster than the hardware limits.
+//! Docs: `docs/COSTS.md`.
 
 use crate::launch::Element;
 use crate::profile::Profile;
 use crate::work::{Gemm, Work, WorkKind};
 
-/// What bounds an operator.
+/// The resource that limits an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bound {
-    /// The rate of the cube units.
+    /// Rate of the cube units.
     Cube,
-    /// The rate of the vector units.
+    /// Rate of the vector units.
     Vector,
-    /// The bandwidth of HBM or of the cache.
+    /// Bandwidth of HBM or of the cache.
     Memory,
-    /// The least time a kernel takes.
+    /// Minimum time of a kernel.
     Launch,
 }
 
 impl Bound {
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,48 +43,48 @@ impl Bound {
     }
 }
 
-/// The units of a card a kernel keeps busy.
+/// Units of a card that a kernel occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ComputeUnit {
-    /// The cube units, and the vector units that feed them.
+    /// Cube units, and the vector units that feed them.
     Cube,
-    /// The vector units alone.
+    /// Vector units without the cube units.
     Vector,
-    /// What moves data between cards.
+    /// Data transfer between cards.
     Communication,
 }
 
-/// What a call costs on the card, in microseconds.
+/// Cost of a call on the card, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OperatorCost {
-    /// From its start on the card to its end.
+    /// Time from start to end on the card.
     pub duration_us: f64,
-    /// The part the cube units would take alone.
+    /// Time of the cube units alone.
     pub cube_us: f64,
-    /// The part the vector units would take alone.
+    /// Time of the vector units alone.
     pub vector_us: f64,
-    /// The part the memory would take alone.
+    /// Time of the memory alone.
     pub memory_us: f64,
-    /// What it keeps busy.
+    /// Units that the call occupies.
     pub engine: ComputeUnit,
-    /// The largest part.
+    /// Resource with the longest time.
     pub bound: Bound,
 }
 
-/// Rows or columns of a tile of a result that one core makes at a time.
+/// Possible numbers of rows or columns of a result tile, which one core computes.
 const SIDES: [f64; 5] = [16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// Elements of the largest tile: 32-bit sums in L0C of 128 KiB (Ascend C `MatmulApi` tilings).
+/// Elements of the largest tile: 32-bit sums in an L0C of 128 KiB (Ascend C `MatmulApi` tilings).
 const TILE: f64 = 32_768.0;
 
-/// Rows and columns of the least block the cube multiplies.
+/// Rows and columns of the smallest block that the cube multiplies.
 const BLOCK: f64 = 16.0;
 
-/// Multiplications a cube unit makes in a cycle at 16 bits.
+/// Multiplications of one cube unit per cycle at 16 bits.
 const MULTIPLICATIONS_PER_CYCLE: f64 = 4096.0;
 
 impl OperatorCost {
-    /// The cost of `work` on a card.
+    /// Returns the cost of `work` on a card.
     #[must_use]
     pub fn of(profile: &Profile, work: &Work) -> Self {
         let c = &profile.coefficients;
@@ -113,8 +113,8 @@ impl OperatorCost {
         Self { duration_us: fixed_us + longest, cube_us, vector_us, memory_us, engine, bound }
     }
 
-    /// The cost of a kernel that starts all vector cores and counts its own work: `cycles` of its slowest core, `bytes` of
-    /// global memory over all cores.
+    /// Returns the cost of a kernel that starts all vector cores and counts its own work: `cycles`
+    /// of its slowest core and `bytes` of global memory over all cores.
     #[must_use]
     pub fn of_kernel(profile: &Profile, cycles: f64, bytes: f64) -> Self {
         let (soc, c) = (profile.soc, &profile.coefficients);
@@ -129,12 +129,12 @@ impl OperatorCost {
     }
 }
 
-/// Vector cores that a kernel starts.
+/// Returns the number of vector cores that a kernel starts.
 fn cores_of(profile: &Profile, work: &Work) -> f64 {
     work.tasks.ceil().clamp(1.0, f64::from(profile.soc.vector_cores()))
 }
 
-/// Microseconds of the busiest vector core.
+/// Returns the time of the busiest vector core in microseconds.
 fn vector_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
@@ -149,7 +149,7 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
     (work.tasks / cores).ceil() * (c.row_us + all_us * cores / work.tasks.max(1.0))
 }
 
-/// Microseconds in which all cores move the bytes.
+/// Returns the time to transfer the bytes of all cores in microseconds.
 fn memory_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
@@ -159,7 +159,7 @@ fn memory_us(profile: &Profile, work: &Work) -> f64 {
     };
     let kept = work.passing_bytes.clamp(0.0, soc.l2_bytes() as f64 / 2.0);
     let from_cache = match work.kind {
-        // A tile's time has its loads from the cache.
+        // The tile time already includes loads from the cache.
         WorkKind::Product | WorkKind::Grouped | WorkKind::GroupedSums => 0.0,
         WorkKind::Attention { .. } | WorkKind::Vector => kept + work.cached_bytes,
     };
@@ -167,11 +167,11 @@ fn memory_us(profile: &Profile, work: &Work) -> f64 {
     (far + from_cache / (soc.l2_bytes_per_us() * c.l2_efficiency)).max(work.bytes() / soc.l2_bytes_per_us())
 }
 
-/// What a multiplication at this type takes, in those at 16 bits, and the bytes of an element.
+/// Returns the cost of a multiplication relative to 16 bits, and the bytes per element.
 const fn multiplication(element: Element) -> (f64, f64) {
     match element {
         Element::I8 => (0.5, 1.0),
-        // The cube has no 4-bit products: weights are widened on the way.
+        // The cube has no 4-bit products, so weights are widened first.
         Element::I4 => (0.5, 1.0),
         Element::F32 => (4.0, 4.0),
         Element::F64 | Element::I64 | Element::I32 => (16.0, 8.0),
@@ -179,12 +179,12 @@ const fn multiplication(element: Element) -> (f64, f64) {
     }
 }
 
-/// Microseconds of all cores for a product: the fastest tile shape.
+/// Returns the time of a product on all cores in microseconds, with the fastest tile shape.
 fn product_us(profile: &Profile, work: &Work, gemm: &Gemm) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let is_grouped = matches!(work.kind, WorkKind::Grouped | WorkKind::GroupedSums);
     let weight_efficiency = if is_grouped { c.grouped_load_efficiency } else { c.load_efficiency };
-    // Of a group whose rows are a draw the last tile is half full on average.
+    // The last tile of a randomly drawn group is half full on average.
     let high = |rows: f64| match work.kind {
         WorkKind::Grouped => (gemm.m / rows + 0.5).max(1.0),
         _ => (gemm.m / rows).ceil(),
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn the_compressed_mask_halves_the_products_of_a_prompt() {
         let (whole, past) = (attention(1, 1024, 1024, &[]), attention(1, 1024, 1024, &[2048, 2048]));
-        // Of 1024 positions the average query sees 512.5.
+        // The average of 1024 queries attends to 512.5 positions.
         assert!((past.flops() / whole.flops() - 512.5 / 1024.0).abs() < 1e-12);
         assert_eq!(attention(1, 1, 1024, &[2048, 2048]).flops(), attention(1, 1, 1024, &[]).flops());
     }
@@ -268,7 +268,8 @@ mod tests {
         assert_eq!(OperatorCost::of(&profile, &matmul(Element::Bf16, 1, 16, 16)).bound, Bound::Launch);
     }
 
-    /// Rows that a draw shares out fill the last tile of a group by half; shared out evenly they fill it as far as they go.
+    /// Randomly drawn rows fill the last tile of a group by half. Evenly distributed rows fill it
+    /// as far as they reach.
     #[test]
     fn a_group_of_drawn_rows_has_half_a_tile_more() {
         let profile = Profile::of(Soc::Ascend910B3);
@@ -278,7 +279,7 @@ mod tests {
             (work.kind, work.products) = (kind, vec![gemm]);
             OperatorCost::of(&profile, &work).cube_us
         };
-        // Tiles of 256 rows and 128 columns.
+        // Tiles have 256 rows and 128 columns.
         let (even, drawn) = (us(WorkKind::GroupedSums, 4096.0), us(WorkKind::Grouped, 4096.0));
         assert!((drawn / even - 16.5 / 16.0).abs() < 1e-3, "{drawn} {even}");
         assert_eq!(us(WorkKind::Grouped, 8.0), us(WorkKind::GroupedSums, 8.0));
@@ -299,7 +300,7 @@ mod tests {
         let c = &profile.coefficients;
         assert!(us(1, 64) < c.kernel_us + c.core_us + 0.1, "{}", us(1, 64));
         assert!(us(40, 64) > us(1, 64) + 38.0 * c.core_us);
-        // As many elements in rows an eighth as wide.
+        // The same number of elements in rows an eighth as wide.
         assert!(us(32_768, 128) > 1.5 * us(4096, 1024));
         let flat = OperatorCost::of(&profile, &vector("aclnnNeg", 32_768, 128)).duration_us;
         assert!((flat / OperatorCost::of(&profile, &vector("aclnnNeg", 4096, 1024)).duration_us - 1.0).abs() < 1e-9);

@@ -1,22 +1,22 @@
-//! What is wrong with a text: each problem has its place, what was expected and what was found.
+//! Errors in a text, each with its place, the expected value and the value found.
 
 use std::fmt;
 
-/// One problem. Prints as `place: what: expected …, found …`.
+/// One error. Prints as `place: what: expected …, found …`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: a file and a field, or a line.
+    /// Place of the error: a file and a field, or a line.
     pub place: String,
-    /// What is wrong.
+    /// Description of the error.
     pub what: String,
-    /// What would have been right.
+    /// The value that was expected.
     pub expected: String,
-    /// What is there instead.
+    /// The value that was found.
     pub found: String,
 }
 
 impl Problem {
-    /// A problem at `place`.
+    /// Creates an error at `place`.
     #[must_use]
     pub fn new(
         place: impl Into<String>,
@@ -34,20 +34,20 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of a text; never none.
+/// All errors of a text; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// These problems, if there are any.
+    /// Returns `Ok` if there are no errors.
     ///
     /// # Errors
-    /// There are.
+    /// The list is not empty.
     pub fn none_or(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
     }
 
-    /// Where a text is not the TOML that was expected.
+    /// Converts a TOML parse error.
     #[must_use]
     pub fn of_toml(place: &str, text: &str, error: &toml::de::Error) -> Self {
         let start = error.span().map_or(0, |span| span.start).min(text.len());

@@ -1,7 +1,8 @@
-//! A chip with the coefficients that were fitted for it. Text: TOML, one file a chip in `profiles/`.
+//! Profiles: a chip with its fitted coefficients, as TOML with one file per chip in `profiles/`.
 //!
-//! All chips share the coefficients of `profiles/coefficients.toml`, which were fitted on measurements of several: chips
-//! differ by facts. A chip's own file may have others in their place; its `origin` says what was measured on it.
+//! All chips share the coefficients of `profiles/coefficients.toml`, which were fitted to
+//! measurements of several chips. A chip's own file can override coefficients, and its `origin`
+//! names the measurements.
 
 use std::sync::OnceLock;
 
@@ -10,90 +11,94 @@ use serde::{Deserialize, Serialize};
 use crate::problem::{Problem, Problems};
 use crate::soc::Soc;
 
-/// What an operator or a call costs beside what the chip's facts say: fitted on measurements. [`MEANINGS`] has the unit and
-/// the plausible range of each.
+/// Fitted cost parameters of operators and calls, in addition to the properties of the chip.
+/// [`MEANINGS`] lists the unit and the plausible range of each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
-    /// Part of the cube units' rate that a tile's multiplications reach.
+    /// Fraction of the cube units' rate that the multiplications of a tile reach.
     pub cube_efficiency: f64,
-    /// Part of the cache's rate to a core at which a product's tiles are loaded.
+    /// Fraction of the cache bandwidth per core at which the tiles of a product are loaded.
     pub load_efficiency: f64,
-    /// The same of the weights of grouped products, which few cores share.
+    /// Fraction of the cache bandwidth per core for the weights of grouped products, which few
+    /// cores share.
     pub grouped_load_efficiency: f64,
-    /// Part of the lanes' rate of the vector units that the softmax of fused attention reaches.
+    /// Fraction of the vector lanes' rate that the softmax of fused attention reaches.
     pub softmax_efficiency: f64,
-    /// Part of the lanes' rate of the vector units.
+    /// Fraction of the vector lanes' rate that other operators reach.
     pub vector_efficiency: f64,
-    /// Part of the memory's rate at which weights and activations come.
+    /// Fraction of the memory bandwidth for weights and activations.
     pub hbm_efficiency: f64,
-    /// The same of keys and values of a single head, which lie side by side.
+    /// Fraction of the memory bandwidth for keys and values of a single head, which are contiguous.
     pub keys_efficiency: f64,
-    /// The same of several heads, whose rows alternate.
+    /// Fraction of the memory bandwidth for keys and values of several heads, with interleaved
+    /// rows.
     pub strided_keys_efficiency: f64,
-    /// Part of the cache's rate at which activations come.
+    /// Fraction of the cache bandwidth for activations.
     pub l2_efficiency: f64,
-    /// Of a product's cube and memory time, the part of the shorter that does not hide behind the longer.
+    /// Fraction of the shorter of a product's cube and memory times that does not overlap with the
+    /// longer.
     pub serial: f64,
-    /// Least time of a product, in microseconds.
+    /// Minimum time of a product, in microseconds.
     pub product_us: f64,
-    /// Least time of a grouped product, in microseconds.
+    /// Minimum time of a grouped product, in microseconds.
     pub grouped_us: f64,
-    /// Least time of fused attention, in microseconds.
+    /// Minimum time of fused attention, in microseconds.
     pub attention_us: f64,
-    /// What each wave of attention's tasks adds, in microseconds.
+    /// Additional time of each wave of attention tasks, in microseconds.
     pub attention_task_us: f64,
-    /// Least time of a kernel of the vector units, in microseconds.
+    /// Minimum time of a kernel of the vector units, in microseconds.
     pub kernel_us: f64,
-    /// What each vector core that a kernel starts adds to it, in microseconds: cores are set up one after another (Ascend C
-    /// best practices, "Setting a Proper Number of Cores").
+    /// Additional time per started vector core, in microseconds. Cores are set up one after another
+    /// (Ascend C best practices, "Setting a Proper Number of Cores").
     pub core_us: f64,
-    /// What a vector core takes for a row beside the row's operations, in microseconds.
+    /// Time of a vector core per row in addition to the row's operations, in microseconds.
     pub row_us: f64,
-    /// How long exchanges between cards take.
+    /// Coefficients of exchanges between cards.
     pub exchange: ExchangeCoefficients,
-    /// How long the host takes for a call.
+    /// Times of the host for calls.
     pub host: HostProfile,
 }
 
-/// What an exchange takes beside what the links' rates say.
+/// Fitted cost parameters of an exchange, in addition to the rates of the links.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeCoefficients {
-    /// What one that cores copy takes however small it is, in microseconds.
+    /// Fixed time of an exchange copied by cores, in microseconds.
     pub direct_us: f64,
-    /// What each further card adds to it, in microseconds.
+    /// Additional time per further card, in microseconds.
     pub peer_us: f64,
-    /// Part of the links' rate that cores reach.
+    /// Fraction of the links' rate that cores reach.
     pub direct_efficiency: f64,
-    /// Rate at which a card's own part is copied to where others read it, in bytes a microsecond.
+    /// Rate at which a card copies its own part to published memory, in bytes per microsecond.
     pub publish_bytes_per_us: f64,
-    /// What one that copy engines do takes to set up, in microseconds.
+    /// Setup time of an exchange by copy engines, in microseconds.
     pub staged_us: f64,
-    /// Part of the rate of copies at which values that meet are added up.
+    /// Fraction of the copy rate at which received values are added.
     pub reduce_efficiency: f64,
-    /// What a copy from one card to another takes however small it is, in microseconds.
+    /// Fixed time of a copy from one card to another, in microseconds.
     pub copy_us: f64,
-    /// What an exchange of different parts for everyone takes, in microseconds.
+    /// Fixed time of an exchange of distinct parts, in microseconds.
     pub scatter_us: f64,
-    /// What each doubling of the group adds to it, in microseconds.
+    /// Additional time per doubling of the group, in microseconds.
     pub scatter_doubling_us: f64,
 }
 
-/// What a fitted coefficient is.
+/// Description of a fitted coefficient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Meaning {
-    /// Its path in a profile's text.
+    /// Path of the coefficient in a profile's text.
     pub name: &'static str,
-    /// Its unit; nothing for a part of a whole.
+    /// Unit of the coefficient; empty for a fraction.
     pub unit: &'static str,
-    /// What is expected before anything is measured: figures of the vendor's own models, or the middle of the range.
+    /// Expected value before measurements: from the vendor's own models, or the middle of the
+    /// range.
     pub usual: f64,
-    /// Least plausible value.
+    /// Smallest plausible value of the coefficient.
     pub low: f64,
-    /// Largest plausible value.
+    /// Largest plausible value of the coefficient.
     pub high: f64,
-    /// Which measurements say it.
+    /// Kind of measurement that determines the coefficient.
     pub kind: &'static str,
 }
 
@@ -105,7 +110,8 @@ const fn microseconds(name: &'static str, usual: f64, (low, high): (f64, f64), k
     Meaning { name, unit: "us", usual, low, high, kind }
 }
 
-/// Every coefficient that is fitted. What they mean is said at the fields of [`Coefficients`] and [`ExchangeCoefficients`].
+/// All fitted coefficients. The fields of [`Coefficients`] and [`ExchangeCoefficients`] explain
+/// them.
 pub const MEANINGS: [Meaning; 26] = [
     part("cube_efficiency", 0.8, 0.4, "products"),
     part("load_efficiency", 0.8, 0.2, "products"),
@@ -148,55 +154,56 @@ pub const MEANINGS: [Meaning; 26] = [
 pub struct HostProfile {
     /// First phase of an operator: checks, tiling, workspace.
     pub plan_us: f64,
-    /// Second phase: the launch.
+    /// Second phase of an operator: the kernel launch.
     pub launch_us: f64,
-    /// To enqueue a collective.
+    /// Enqueue of a collective call.
     pub collective_us: f64,
-    /// An event: record or wait.
+    /// Record of an event, or wait for one.
     pub event_us: f64,
-    /// A copy between host and card, beside the bytes.
+    /// Copy between host and card, without the transfer time.
     pub copy_us: f64,
-    /// Bytes a copy moves in a microsecond.
+    /// Copy rate in bytes per microsecond.
     pub copy_bytes_per_us: f64,
-    /// The replay of a captured graph.
+    /// Replay of a captured graph.
     pub replay_us: f64,
-    /// What the card takes to begin the next node of a graph.
+    /// Time for the card to start the next node of a graph.
     pub replay_node_us: f64,
-    /// Any other call.
+    /// Any other call of the ABI.
     pub call_us: f64,
-    /// What a waiting thread takes to notice that the card is done.
+    /// Time until a waiting thread notices that the card is done.
     pub wake_us: f64,
 }
 
 /// A chip with its coefficients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// The chip the figures are of.
+    /// The chip that the profile describes.
     pub soc: Soc,
-    /// Memory soldered on one card, in bytes: that of the chip, unless the profile is for a card with another.
+    /// Memory installed on one card, in bytes. Usually the memory of the chip; a profile can
+    /// describe a card with another size.
     pub hbm_installed_bytes: u64,
-    /// What the coefficients were fitted on, or whose they are.
+    /// Source of the coefficients.
     pub origin: String,
-    /// What was fitted.
+    /// Fitted coefficients of the chip.
     pub coefficients: Coefficients,
 }
 
-/// A profile as its text has it.
+/// TOML form of a profile.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileText {
     chip: String,
     hbm_gib: Option<u64>,
     origin: String,
-    /// Those that are the chip's own; the others are of [`SHARED`].
+    /// Coefficients that differ from [`SHARED`].
     #[serde(default)]
     coefficients: toml::Table,
 }
 
-/// The coefficients of every chip that has none of its own.
+/// Coefficients of all chips without their own values.
 const SHARED: &str = include_str!("../profiles/coefficients.toml");
 
-/// Profiles that ship, in the order of [`Soc::ALL`].
+/// Built-in profiles, in the order of [`Soc::ALL`].
 const SHIPPED: [&str; 8] = [
     include_str!("../profiles/910b1.toml"),
     include_str!("../profiles/910b2.toml"),
@@ -211,10 +218,10 @@ const SHIPPED: [&str; 8] = [
 const GIB: u64 = 1 << 30;
 
 impl Profile {
-    /// The profile that ships for a chip.
+    /// Returns the built-in profile of a chip.
     ///
     /// # Panics
-    /// Never: every shipped text is checked by a test.
+    /// Never: a test checks every built-in text.
     #[must_use]
     pub fn of(soc: Soc) -> Self {
         static PARSED: [OnceLock<Profile>; SHIPPED.len()] = [const { OnceLock::new() }; SHIPPED.len()];
@@ -225,10 +232,10 @@ impl Profile {
         PARSED[soc as usize].get_or_init(parse).clone()
     }
 
-    /// The profile of a TOML text; `place` names the text in problems.
+    /// Parses a profile from TOML; `place` names the text in errors.
     ///
     /// # Errors
-    /// The first place that is no such TOML, or every value that means nothing.
+    /// The first TOML error, or all invalid values.
     pub fn parse(place: &str, text: &str) -> Result<Self, Problems> {
         let text: ProfileText = toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))?;
         let mut problems = Vec::new();
@@ -253,7 +260,7 @@ impl Profile {
         Ok(Self { soc, hbm_installed_bytes: gib * GIB, origin: text.origin, coefficients })
     }
 
-    /// The text that [`Self::parse`] reads.
+    /// Returns the profile as TOML, which [`Self::parse`] reads.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let text = ProfileText {
@@ -265,7 +272,7 @@ impl Profile {
         toml::to_string(&text).unwrap_or_else(|error| panic!("a profile is plain numbers and names: {error}"))
     }
 
-    /// Memory a program can get on one card, in bytes: what the driver leaves.
+    /// Returns the memory available to programs on one card, in bytes, without the driver's share.
     #[must_use]
     pub const fn hbm_usable_bytes(&self) -> u64 {
         self.hbm_installed_bytes - (self.soc.hbm_installed_bytes() - self.soc.hbm_usable_bytes())
@@ -273,7 +280,7 @@ impl Profile {
 }
 
 impl Coefficients {
-    /// Those every chip shares, with `own` in their place.
+    /// Returns the shared coefficients, overridden by `own`.
     fn with(place: &str, own: toml::Table) -> Result<Self, Problems> {
         let of = |place: &str, text: &str| -> Result<toml::Table, Problems> {
             toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))
@@ -290,7 +297,7 @@ impl Coefficients {
         toml::Table::try_from(self).unwrap_or_else(|error| panic!("coefficients are plain numbers: {error}"))
     }
 
-    /// The value of a coefficient by the path that [`MEANINGS`] has.
+    /// Returns a coefficient by its path in [`MEANINGS`].
     #[must_use]
     pub fn get(&self, path: &str) -> Option<f64> {
         let table = self.table();
@@ -300,7 +307,7 @@ impl Coefficients {
         }
     }
 
-    /// The same coefficients with others at these paths.
+    /// Returns a copy with other values at these paths.
     ///
     /// # Panics
     /// No coefficient has such a path.
@@ -318,7 +325,7 @@ impl Coefficients {
         table.try_into().unwrap_or_else(|error| panic!("a number in a number's place: {error}"))
     }
 
-    /// Values that mean nothing.
+    /// Returns the invalid values.
     fn problems(&self, place: &str) -> Vec<Problem> {
         let host = &self.host;
         let at = |name: &str| format!("{place}: coefficients.{name}");
@@ -359,7 +366,7 @@ impl Coefficients {
     }
 }
 
-/// Values of `over` in the place of those of `under`, tables within tables too.
+/// Merges `over` into `under`, including nested tables.
 fn overlay(under: &mut toml::Table, over: toml::Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {

@@ -1,8 +1,8 @@
-//! The chips: what each Ascend card has.
+//! Properties of the Ascend chips: name, cores, rates, memory and caches. Every such number is
+//! declared here only.
 //!
-//! Input: a [`Soc`]. Output: its name, cores, rates, memory and caches. Every such number is declared here once.
-//! Sources: `data/platform_config/Ascend910*.ini` of CANN 8.1.RC1 (`cube_core_cnt`, `cube_freq`, `memory_size`, `l2_size`)
-//! unless a field says otherwise; names of series are those of the marketing figures in
+//! The source is `data/platform_config/Ascend910*.ini` of CANN 8.1.RC1 (`cube_core_cnt`,
+//! `cube_freq`, `memory_size`, `l2_size`) unless noted otherwise. The names of series match
 //! `tensor_cast/device.py` of Ascend/msmodeling.
 
 use std::ops::RangeInclusive;
@@ -10,22 +10,23 @@ use std::ops::RangeInclusive;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Of a 64 GiB card's memory the driver keeps 3.1 GiB: PyTorch sees 60.9 GiB of 64 (vllm-ascend issues 1987, 6572, 4474).
+/// Memory that the driver reserves on a card: PyTorch sees 60.9 of 64 GiB (vllm-ascend issues 1987,
+/// 6572, 4474).
 const HBM_KEPT_BY_DRIVER_BYTES: u64 = 31 * GIB / 10;
 
-/// Multiply-adds of one cube unit in one cycle at 16 bits: 16 × 16 × 16.
+/// Multiply-adds of one cube unit per cycle at 16 bits: 16 × 16 × 16.
 const CUBE_MACS: f64 = 4096.0;
 
-/// Bytes the memory of 64 GiB carries in a microsecond: 1.6 TiB/s (`tensor_cast/device.py`; half of it with 32 GiB). The
-/// `ddr_rate` of `platform_config`, 32 bytes a cycle and core, is no limit: copies exceed it by 5 % on a 910B2, weights of
-/// products by a fifth on the slowest die.
+/// Memory bandwidth of a 64 GiB card in bytes per microsecond: 1.6 TiB/s (`tensor_cast/device.py`;
+/// half with 32 GiB). The `ddr_rate` of `platform_config`, 32 bytes per cycle and core, is no
+/// limit. Copies exceed it by 5 % on a 910B2, weights of products by a fifth on the slowest die.
 const HBM_BYTES_PER_US: f64 = 1_759_218.6;
 
-/// Bytes the second-level cache carries to a core in one cycle (`l2_rate`).
+/// Cache bandwidth per core in bytes per cycle (`l2_rate`).
 const L2_BYTES_PER_CYCLE_AND_CORE: f64 = 110.0;
 
-/// Chip of a card; for the 910C, one of its two dies, which the system shows as a device. Names are what
-/// `aclrtGetSocName` returns.
+/// Chip of a card, or one die of a 910C, which the system shows as a device. The names match
+/// `aclrtGetSocName`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum Soc {
@@ -48,11 +49,11 @@ pub enum Soc {
     Ascend910_9362,
 }
 
-/// One row of the table of chips.
+/// Row of the table of chips.
 #[derive(Debug, Clone, Copy)]
 struct SocRow {
     name: &'static str,
-    /// The name a command line takes.
+    /// Name for the command line.
     short: &'static str,
     cube_cores: u32,
     cube_mhz: u32,
@@ -60,7 +61,7 @@ struct SocRow {
     l2_mib: u64,
 }
 
-/// In the order of [`Soc::ALL`].
+/// Properties in the order of [`Soc::ALL`].
 const ROWS: [SocRow; 8] = [
     SocRow { name: "Ascend910B1", short: "910b1", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
     SocRow { name: "Ascend910B2", short: "910b2", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
@@ -73,7 +74,7 @@ const ROWS: [SocRow; 8] = [
 ];
 
 impl Soc {
-    /// Every chip, in the order they are declared in.
+    /// Lists every chip, in the order of the enum.
     pub const ALL: [Self; 8] = [
         Self::Ascend910B1,
         Self::Ascend910B2,
@@ -89,13 +90,13 @@ impl Soc {
         &ROWS[self as usize]
     }
 
-    /// The name CANN gives this chip.
+    /// Returns the name that CANN uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// The series of servers and cards it is in.
+    /// Returns the series of servers and cards.
     #[must_use]
     pub const fn series(self) -> &'static str {
         match self {
@@ -104,8 +105,9 @@ impl Soc {
         }
     }
 
-    /// Whether the operators that exchange parts of a product while they multiply others run on so many cards
-    /// (`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`: 2, 4 and 8 of an Atlas A2, 16 and 32 too of an Atlas A3).
+    /// Returns true if fused operators that overlap a product with its exchange support this many
+    /// cards (`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`). An Atlas A2 supports 2, 4 and 8
+    /// cards, an Atlas A3 also 16 and 32.
     #[must_use]
     pub const fn fuses_exchanges_of(self, cards: usize) -> bool {
         let most = match self {
@@ -115,10 +117,12 @@ impl Soc {
         cards > 1 && cards <= most && cards.is_power_of_two()
     }
 
-    /// Elements of a row that `aclnnAllGatherMatmul` and `aclnnMatmulReduceScatter` take (ops-transformer, `mc2/*/docs`).
+    /// Valid row lengths of `aclnnAllGatherMatmul` and `aclnnMatmulReduceScatter` (ops-transformer,
+    /// `mc2/*/docs`).
     pub const FUSED_ROWS: RangeInclusive<usize> = 256..=65_534;
 
-    /// Cards of a server, which are linked to each other: eight of an Atlas A2, sixteen dies of an Atlas A3.
+    /// Returns the number of linked cards in a server: eight for an Atlas A2, sixteen dies for an
+    /// Atlas A3.
     #[must_use]
     pub const fn cards_of_a_server(self) -> usize {
         match self {
@@ -127,13 +131,13 @@ impl Soc {
         }
     }
 
-    /// The name a command line takes.
+    /// Returns the name for the command line.
     #[must_use]
     pub const fn short_name(self) -> &'static str {
         self.row().short
     }
 
-    /// The chip of either of its names, in any case.
+    /// Finds a chip by either name, ignoring case.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL
@@ -141,44 +145,46 @@ impl Soc {
             .find(|soc| name.eq_ignore_ascii_case(soc.name()) || name.eq_ignore_ascii_case(soc.short_name()))
     }
 
-    /// Memory soldered on one card, in bytes (`memory_size`).
+    /// Returns the memory installed on one card, in bytes (`memory_size`).
     #[must_use]
     pub const fn hbm_installed_bytes(self) -> u64 {
         self.row().hbm_gib * GIB
     }
 
-    /// Memory a program can get on one card, in bytes: what the driver leaves, a multiple of 2 MiB.
+    /// Returns the memory available to programs on one card, in bytes: a multiple of 2 MiB, without
+    /// the driver's share.
     #[must_use]
     pub const fn hbm_usable_bytes(self) -> u64 {
         (self.hbm_installed_bytes() - HBM_KEPT_BY_DRIVER_BYTES) >> 21 << 21
     }
 
-    /// AI cores, each with one cube unit (`cube_core_cnt`).
+    /// Returns the number of AI cores; each has one cube unit (`cube_core_cnt`).
     #[must_use]
     pub const fn cube_cores(self) -> u32 {
         self.row().cube_cores
     }
 
-    /// Vector cores: two to a cube core (Ascend C guide, separated architecture).
+    /// Returns the number of vector cores, two per cube core (Ascend C guide, separated
+    /// architecture).
     #[must_use]
     pub const fn vector_cores(self) -> u32 {
         2 * self.cube_cores()
     }
 
-    /// Cycles in a microsecond (`cube_freq`).
+    /// Returns the clock rate in cycles per microsecond (`cube_freq`).
     #[must_use]
     pub const fn cycles_per_us(self) -> f64 {
         self.row().cube_mhz as f64
     }
 
-    /// Floating-point operations of all cube units in a microsecond at 16 bits; 8-bit integers run at twice, 32-bit floats
-    /// at a quarter of it.
+    /// Returns the floating-point operations of all cube units per microsecond at 16 bits. The rate
+    /// is twice as high for 8-bit integers and a quarter for 32-bit floats.
     #[must_use]
     pub const fn cube_flops_per_us(self) -> f64 {
         self.cube_cores() as f64 * self.cycles_per_us() * CUBE_MACS * 2.0
     }
 
-    /// Bytes the memory carries in a microsecond.
+    /// Returns the memory bandwidth in bytes per microsecond.
     #[must_use]
     pub const fn hbm_bytes_per_us(self) -> f64 {
         match self {
@@ -187,32 +193,33 @@ impl Soc {
         }
     }
 
-    /// Bytes the second-level cache carries to one core in a cycle (`l2_rate`).
+    /// Returns the cache bandwidth per core in bytes per cycle (`l2_rate`).
     #[must_use]
     pub const fn l2_bytes_per_cycle_and_core(self) -> f64 {
         L2_BYTES_PER_CYCLE_AND_CORE
     }
 
-    /// Bytes of the second-level cache all cores together can carry in a microsecond.
+    /// Returns the cache bandwidth of all cores in bytes per microsecond.
     #[must_use]
     pub const fn l2_bytes_per_us(self) -> f64 {
         self.cube_cores() as f64 * self.cycles_per_us() * L2_BYTES_PER_CYCLE_AND_CORE
     }
 
-    /// Operations on 32-bit lanes of all vector cores in a microsecond: a vector core works on 256 bytes a cycle (Ascend C
-    /// guide). The 22 TFLOP/s of `tensor_cast/device.py` are this at 16 bits with two operations a lane.
+    /// Returns the operations on 32-bit lanes of all vector cores per microsecond. A vector core
+    /// processes 256 bytes per cycle (Ascend C guide). The 22 TFLOP/s of `tensor_cast/device.py`
+    /// are this rate at 16 bits with two operations per lane.
     #[must_use]
     pub const fn vector_lanes_per_us(self) -> f64 {
         self.vector_cores() as f64 * self.cycles_per_us() * 64.0
     }
 
-    /// Architecture operators are compiled for (Ascend C guide, `__NPU_ARCH__`).
+    /// Returns the compiler architecture of operators (Ascend C guide, `__NPU_ARCH__`).
     #[must_use]
     pub const fn npu_arch(self) -> u32 {
         2201
     }
 
-    /// Second-level cache of one card, in bytes (`l2_size`).
+    /// Returns the size of the second-level cache of one card, in bytes (`l2_size`).
     #[must_use]
     pub const fn l2_bytes(self) -> u64 {
         self.row().l2_mib * MIB

@@ -1,22 +1,23 @@
-//! How cards are joined.
+//! Topologies: the connections between cards.
 //!
-//! Input: TOML, or the name of a topology that ships. Output: a [`Topology`], a row of levels, innermost first: cards in a
-//! unit of a level reach each other over that level's links; and the [`Spread`] of a group of cards over those levels.
-//! Invariants of a parsed topology: every level's cards are a multiple of those of the level below, every rate is positive.
+//! A [`Topology`] is a list of levels, innermost first. Cards in one unit of a level reach each
+//! other over the links of that level. A [`Spread`] describes a group of cards over the levels. In
+//! a parsed topology, the cards of every level are a multiple of the cards of the level below, and
+//! every rate is positive.
 
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
 use crate::soc::Soc;
 
-/// How the parts of a unit are joined.
+/// Connection between the parts of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fabric {
-    /// A link of its own between every two cards of different parts: a group of `g` cards in a mesh of `n` has
-    /// `(g - 1) / (n - 1)` of a card's rate.
+    /// A separate link between every two cards of different parts: a group of `g` cards in a mesh
+    /// of `n` has `(g - 1) / (n - 1)` of a card's rate.
     FullMesh,
-    /// Every card has its whole rate to any other.
+    /// Every card has its full rate to any other card.
     Switch,
     /// All cards share one rate.
     Bus,
@@ -26,48 +27,51 @@ pub enum Fabric {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
-    /// Its name in tables: `hccs`, `pcie`, `roce`.
+    /// Name of the level in tables: `hccs`, `pcie`, `roce`.
     pub name: String,
-    /// How its cards are joined.
+    /// Connection between the cards of the level.
     pub fabric: Fabric,
-    /// Cards of one unit; a multiple of that of the level below.
+    /// Number of cards in one unit, a multiple of the number on the level below.
     pub cards: usize,
-    /// What a card sends over this level at most, one way, in bytes a microsecond (1000 are 1 GB/s); of a bus, what all send.
+    /// Maximum rate of a card over this level, one way, in bytes per microsecond (1000 is 1 GB/s);
+    /// for a bus, the rate of all cards together.
     pub bytes_per_us: f64,
-    /// Time of the first byte, in microseconds.
+    /// Latency of the first byte, in microseconds.
     pub latency_us: f64,
-    /// Part of the rate that copies of many bytes reach.
+    /// Fraction of the rate that large copies reach.
     #[serde(default = "usual_efficiency")]
     pub efficiency: f64,
-    /// Largest part of an exchange, in bytes, that cores copy by themselves; 0 where they cannot read each other's memory.
+    /// Maximum part of an exchange, in bytes, that cores copy directly; 0 if they cannot read the
+    /// memory of other cards.
     #[serde(default = "usual_direct_bytes")]
     pub direct_bytes: f64,
 }
 
-/// What collectives over HCCS reach of its rate on a 910B (`topologies/atlas-a2.toml`).
+/// Fraction of the HCCS rate that collectives reach on a 910B (`topologies/atlas-a2.toml`).
 const fn usual_efficiency() -> f64 {
     0.7
 }
 
-/// What HCCL's cores copy within a server: from 2 MiB a card on, times are those of another way (A3 dies, HCCL of CANN 8.5).
+/// Size that HCCL's cores copy within a server. From 2 MiB per card on, measured times belong to
+/// another algorithm (A3 dies, HCCL of CANN 8.5).
 const fn usual_direct_bytes() -> f64 {
     2_097_152.0
 }
 
-/// How cards are joined: levels, innermost first; the last spans all cards.
+/// Connections between cards as levels, innermost first. The last level spans all cards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// The name in tables and options.
+    /// Name used in tables and options.
     pub name: String,
-    /// Levels of links, the innermost first.
+    /// Levels of links, innermost first.
     pub levels: Vec<Level>,
 }
 
-/// Cards of a server of an Atlas A2.
+/// Number of cards in an Atlas A2 server.
 const SERVER: usize = Soc::Ascend910B3.cards_of_a_server();
 
-/// The topologies that ship: name and text.
+/// Built-in topologies with name and text.
 const PRESETS: [(&str, &str); 4] = [
     ("atlas-a2", include_str!("../topologies/atlas-a2.toml")),
     ("atlas-a2-box16", include_str!("../topologies/atlas-a2-box16.toml")),
@@ -76,7 +80,7 @@ const PRESETS: [(&str, &str); 4] = [
 ];
 
 impl Topology {
-    /// Names of the topologies that ship.
+    /// Names of the built-in topologies.
     pub const PRESETS: [&str; 4] = {
         let mut names = [""; PRESETS.len()];
         let mut index = 0;
@@ -87,28 +91,28 @@ impl Topology {
         names
     };
 
-    /// A topology that ships.
+    /// Returns a built-in topology.
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
         let (_, text) = PRESETS.iter().find(|(preset, _)| *preset == name)?;
-        // Every shipped text parses, which a test checks.
+        // A test checks that every built-in text parses.
         Self::parse(name, text).ok()
     }
 
-    /// The topology of a TOML text; `place` names the text in problems.
+    /// Parses a topology from TOML; `place` names the text in errors.
     ///
     /// # Errors
-    /// The first place that is no such TOML, or everything that is wrong with its figures.
+    /// The first TOML error, or all invalid values.
     pub fn parse(place: &str, text: &str) -> Result<Self, Problems> {
         let topology: Self = toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))?;
         topology.check(place)?;
         Ok(topology)
     }
 
-    /// Checks the figures.
+    /// Checks all values.
     ///
     /// # Errors
-    /// Everything that is wrong, each with its place below `place`.
+    /// All invalid values, each with its place below `place`.
     pub fn check(&self, place: &str) -> Result<(), Problems> {
         let mut problems = Vec::new();
         if self.levels.is_empty() {
@@ -148,7 +152,8 @@ impl Topology {
         Problems::none_or(problems)
     }
 
-    /// Atlas 800 A2 servers of eight cards in a full HCCS mesh, joined by RoCE (`topologies/atlas-a2.toml`).
+    /// Returns Atlas 800 A2 servers of eight cards in a full HCCS mesh, connected by RoCE
+    /// (`topologies/atlas-a2.toml`).
     #[must_use]
     pub fn atlas_a2(servers: usize) -> Self {
         let mut topology = Self::preset("atlas-a2").unwrap_or(Self { name: String::new(), levels: Vec::new() });
@@ -159,52 +164,53 @@ impl Topology {
         topology
     }
 
-    /// As [`Topology::atlas_a2`], of as many servers as so many cards take, one at least.
+    /// Returns [`Topology::atlas_a2`] with enough servers for `cards` cards, at least one.
     #[must_use]
     pub fn atlas_a2_of(cards: usize) -> Self {
         Self::atlas_a2(cards.div_ceil(SERVER).max(1))
     }
 
-    /// Cards that the levels join.
+    /// Returns the number of cards in the topology.
     #[must_use]
     pub fn cards(&self) -> usize {
         self.levels.last().map_or(0, |level| level.cards)
     }
 
-    /// Cards of one unit of the level below `level`.
+    /// Returns the number of cards in one unit of the level below `level`.
     pub(crate) fn cards_below(&self, level: usize) -> usize {
         if level == 0 { 1 } else { self.levels[level - 1].cards }
     }
 
-    /// The innermost level that has both cards in one unit.
+    /// Returns the innermost level with both cards in one unit.
     pub(crate) fn level_between(&self, a: usize, b: usize) -> usize {
         let joins = |level: &Level| a / level.cards == b / level.cards;
         self.levels.iter().position(joins).unwrap_or(self.levels.len().saturating_sub(1))
     }
 }
 
-/// How a group of cards lies on the levels of a topology: all that the cost of an exchange needs of it. Where units hold
-/// different numbers of the group's cards, the fullest counts.
+/// Spread of a group of cards over the levels of a topology, which determines the cost of an
+/// exchange. If units contain different numbers of the group's cards, the fullest unit counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spread {
-    /// Cards of the group.
+    /// Number of cards in the group.
     pub cards: usize,
-    /// By level: of the fullest unit, how many of its parts have cards of the group; 1 where the group does not need the level.
+    /// Number of parts of the fullest unit that contain cards of the group, by level; 1 if the
+    /// group does not use the level.
     pub parts: Vec<usize>,
-    /// By level: peers a card has there at most.
+    /// Maximum number of peers that a card has, by level.
     pub peers: Vec<usize>,
-    /// Whether all units of a level hold the same number of the group's cards.
+    /// True if all units of a level contain the same number of the group's cards.
     pub is_even: bool,
 }
 
 impl Spread {
-    /// How `cards`, numbers of the topology in any order, lie.
+    /// Returns the spread of `cards`, which are card numbers of the topology in any order.
     #[must_use]
     pub fn of(topology: &Topology, cards: &[usize]) -> Self {
         let mut cards = cards.to_vec();
         cards.sort_unstable();
         cards.dedup();
-        // By part of the level below: cards of the group in it.
+        // Number of the group's cards in each part of the level below.
         let mut below: Vec<(usize, usize)> = cards.iter().map(|card| (*card, 1)).collect();
         let mut spread = Self { cards: cards.len(), parts: Vec::new(), peers: Vec::new(), is_even: true };
         for (index, level) in topology.levels.iter().enumerate() {
@@ -226,8 +232,8 @@ impl Spread {
         spread
     }
 
-    /// How a group lies that is regular: `parts[l]` parts of every unit of level `l`, of each of them as many as the levels
-    /// below say. Missing levels are not needed.
+    /// Returns the spread of a regular group: `parts[l]` parts in every unit of level `l`, each
+    /// filled like the levels below. Missing levels are unused.
     #[must_use]
     pub fn regular(topology: &Topology, parts: &[usize]) -> Self {
         let mut within = 1;
@@ -242,12 +248,12 @@ impl Spread {
         spread
     }
 
-    /// Levels the group needs, innermost first.
+    /// Returns the levels that the group uses, innermost first.
     pub fn levels(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         (0..self.parts.len()).filter(|level| self.peers[*level] > 0)
     }
 
-    /// Cards of the group in a unit of the level below.
+    /// Returns the number of the group's cards in a unit of the level below.
     pub(crate) fn within_below(&self, level: usize) -> usize {
         self.parts[..level].iter().product()
     }

@@ -1,102 +1,106 @@
-//! What a call has to compute and to move.
+//! Computation and memory traffic of a call.
 //!
-//! Input: a [`Launch`]. Output: its [`Work`]. One table, by operator; what is not in it is a pass over its tensors with one
-//! operation an element.
+//! A table defines the [`Work`] of each operator. Other operators count as one pass over their
+//! tensors with one operation per element.
 
 use crate::launch::{Access, Element, Launch, LaunchOperand, OperandLayout};
 
-/// A product of matrices, `batch` times `[m, k] × [k, n]`.
+/// A matrix product, `batch` times `[m, k] × [k, n]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm {
-    /// How many products of this size.
+    /// Number of products of this size.
     pub batch: f64,
     /// Rows of the result.
     pub m: f64,
     /// Columns of the result.
     pub n: f64,
-    /// Elements of each sum.
+    /// Number of summands per element of the result.
     pub k: f64,
 }
 
 impl Gemm {
-    /// Floating-point operations of all products.
+    /// Returns the floating-point operations of all products.
     #[must_use]
     pub fn flops(&self) -> f64 {
         2.0 * self.batch * self.m * self.n * self.k
     }
 }
 
-/// How kernels do their work; each has coefficients of its own.
+/// Kind of kernel; each kind has its own coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WorkKind {
-    /// One product, or several of the same sizes.
+    /// One product, or several products of the same size.
     Product,
-    /// Products of which each row has the weight of its group, which is a draw.
+    /// Products in which each row uses the weight of its randomly drawn group.
     Grouped,
-    /// Products of which each has a group of the contracted dim, all as large as each other.
+    /// Products over equally large groups of the contracted dim.
     GroupedSums,
     /// Fused attention over this many key heads.
     Attention {
-        /// Key heads: with more than one, the rows of a head do not lie side by side.
+        /// Number of key heads. With more than one, the rows of a head are not contiguous.
         key_heads: usize,
     },
     /// Passes of the vector cores.
     Vector,
 }
 
-/// Query rows of a head that a core takes at a time (the fused attention operators' block).
+/// Query rows of a head that a core processes at a time (block of the fused attention operators).
 const QUERY_BLOCK: f64 = 128.0;
 
-/// What a call computes and moves.
+/// Computation and memory traffic of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
-    /// What the cube units multiply; attention has two products.
+    /// Products on the cube units; attention has two.
     pub products: Vec<Gemm>,
-    /// The element type they multiply.
+    /// Element type of the products.
     pub element: Element,
     /// Operations of the vector units, on 32-bit lanes.
     pub vector_operations: f64,
-    /// Bytes read from memory, each once.
+    /// Distinct bytes read from memory.
     pub read_bytes: f64,
     /// Bytes written to memory.
     pub written_bytes: f64,
-    /// How it is done.
+    /// Kind of kernel that does the work.
     pub kind: WorkKind,
-    /// Bytes of an element of the right side, which may be narrower than the left.
+    /// Size of an element of the right side, which may be smaller than on the left.
     pub weight_bytes: f64,
-    /// Units of work that cores are given one at a time: of attention a key head of a sequence and a block of its queries, of a
-    /// kernel of the vector cores a row where each row is worked on as a whole, else a piece of the tensor.
+    /// Number of tasks distributed to the cores. In attention, a task is a key head of a sequence
+    /// with a block of its queries. In a vector kernel, it is a row if rows are processed as a
+    /// whole, otherwise a piece of the tensor.
     pub tasks: f64,
-    /// Of both, bytes of activations, which the operator before may have left in the cache and the one after may find there;
-    /// the others are weights, caches and tables, which always come from memory.
+    /// Bytes of activations among the read and written bytes. The neighbouring operators may share
+    /// them through the cache. The other bytes are weights, caches and tables, which always come
+    /// from memory.
     pub passing_bytes: f64,
-    /// Of the others, bytes that are in the cache all the same; see [`Self::repeated`].
+    /// Bytes of weights, caches and tables that are cached nevertheless; see [`Self::repeated`].
     pub cached_bytes: f64,
 }
 
-/// What an operator does with its tensors. Operations an element count those of a 32-bit lane: 16-bit floats are computed in
-/// 32 bits, an exponential or a division takes about 4.
+/// Accesses and computation of an operator. Operations per element refer to a 32-bit lane: 16-bit
+/// floats are computed in 32 bits, and an exponential or a division counts as about 4.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Class {
-    /// `[.., m, k] × [.., k, n]`: the tensors from this place on.
+    /// `[.., m, k] × [.., k, n]`, starting at this tensor.
     Product(usize),
-    /// Rows dealt out to experts: `[rows, k] × [experts, k, n]`.
+    /// Rows distributed to experts: `[rows, k] × [experts, k, n]`.
     Grouped,
-    /// Groups of a contracted dim, `[k, m]` and `[k, n]`, whose products are added to `[groups, m, n]`.
+    /// Groups of a contracted dim, `[k, m]` and `[k, n]`, with products added to `[groups, m, n]`.
     GroupedSums,
-    /// Queries, keys, values, maybe a mask.
+    /// Queries, keys, values, and optionally a mask.
     Attention,
-    /// Its gradient: five products.
+    /// Gradient of attention: five products.
     AttentionGrad,
-    /// `[n, c, ..] × [channels, c of a group, ..]`, or with the channels of input and output exchanged.
+    /// `[n, c, ..] × [channels, c of a group, ..]`, or with the channels of input and output
+    /// exchanged.
     Convolution,
-    /// Its gradients, by input and by weight: a product each.
+    /// Gradients of a convolution by input and by weight, one product each.
     ConvolutionGrad,
-    /// Reads, computes this many operations an element, writes.
+    /// Reads, computes this many operations per element, writes.
     Pass(f64),
-    /// The same where a row, along the last dim, is worked on as a whole: its sum, its largest element or its halves.
+    /// Like `Pass`, but processes each row of the last dim as a whole: its sum, its maximum or its
+    /// halves.
     Rows(f64),
-    /// The same in this many passes over the data.
+    /// Like `Pass`, with this many passes over the data.
     Passes(f64, f64),
     /// Reads rows of a table, which is the first tensor.
     ReadRows,
@@ -104,7 +108,8 @@ enum Class {
     WriteRows,
 }
 
-/// Operators that are not a pass with one operation an element. Sorts make log₂ n passes, of which some 8 leave the core.
+/// Operators other than a pass with one operation per element. Sorts make log₂ n passes, of which
+/// about 8 leave the core.
 const CLASSES: &[(&str, Class)] = &[
     ("cache_write", Class::WriteRows),
     ("aclnnMatmul", Class::Product(0)),
@@ -129,7 +134,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnDot", Class::Pass(2.0)),
     ("aclnnConvolution", Class::Convolution),
     ("aclnnConvolutionBackward", Class::ConvolutionGrad),
-    // Of the product; what is exchanged beside it, `CollectiveCost::beside` says.
+    // The cost of the product; `CollectiveCost::beside` adds the exchange.
     ("aclnnMatmulAllReduce", Class::Product(0)),
     ("aclnnAllGatherMatmul", Class::Product(0)),
     ("aclnnMatmulReduceScatter", Class::Product(0)),
@@ -142,7 +147,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnIncreFlashAttentionV4", Class::Attention),
     ("aclnnFlashAttentionScore", Class::Attention),
     ("aclnnFlashAttentionScoreGrad", Class::AttentionGrad),
-    // Two products and a sum of each element; what it takes of the exponentials is of a few numbers a row.
+    // Two products and one sum per element. The exponentials concern only a few numbers per row.
     ("aclnnRingAttentionUpdate", Class::Pass(3.0)),
     ("aclnnEmbedding", Class::ReadRows),
     ("aclnnIndexSelect", Class::ReadRows),
@@ -192,7 +197,7 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnRotaryPositionEmbedding", Class::Pass(4.0)),
     ("aclnnRotaryPositionEmbeddingGrad", Class::Pass(4.0)),
     ("aclnnApplyRotaryPosEmb", Class::Pass(4.0)),
-    // The root and two divisions, and 12 more.
+    // A root, two divisions, and 12 further operations.
     ("aclnnApplyAdamWV2", Class::Pass(24.0)),
     ("aclnnInplaceCopy", Class::Pass(0.0)),
     ("aclnnInplaceZero", Class::Pass(0.0)),
@@ -213,21 +218,22 @@ const CLASSES: &[(&str, Class)] = &[
     ("aclnnMedianDim", Class::Passes(8.0, 20.0)),
 ];
 
-/// Operations of a 32-bit lane on a score between the two products of attention: scale, running maximum, difference,
-/// exponential, sum, and the cast to 16 bits.
+/// Operations of a 32-bit lane per score between the two products of attention: scale, running
+/// maximum, difference, exponential, sum, and the cast to 16 bits.
 const SOFTMAX_OPERATIONS: f64 = 9.0;
 
-/// Elements of the pieces a tensor is dealt out in where its rows mean nothing: 8 KiB at 32 bits.
+/// Elements per piece of a tensor that is not processed by rows: 8 KiB at 32 bits.
 const PIECE: f64 = 2048.0;
 
-/// Part of the cache that weights, caches and tables have beside what passes through it.
+/// Fraction of the cache for weights, caches and tables, in addition to activations.
 const CACHE_KEPT: f64 = 0.8;
 
-/// Side of the mask that stands for "each token sees its past" (`sparseMode` 2 to 4 of the attention operators).
+/// Side of the mask that represents causal attention (`sparseMode` 2 to 4 of the attention
+/// operators).
 const COMPRESSED_MASK: usize = 2048;
 
 impl Work {
-    /// What a call has to do.
+    /// Returns the work of a call.
     #[must_use]
     pub fn of(launch: &Launch) -> Self {
         let class =
@@ -268,14 +274,15 @@ impl Work {
         work
     }
 
-    /// What calls have to do that a card takes as one, of one operator and element type: attention over sequences of unequal
-    /// lengths. Of none, nothing.
+    /// Returns the work of calls that a card executes as one call, with the same operator and
+    /// element type: attention over sequences of unequal lengths. The work of an empty list is
+    /// zero.
     #[must_use]
     pub fn of_all(launches: &[Launch]) -> Self {
         launches.iter().map(Self::of).reduce(Self::with).unwrap_or_else(|| Self::pass(&[]))
     }
 
-    /// The same with the work of another call of its operator.
+    /// Adds the work of another call of the same operator.
     fn with(mut self, other: Self) -> Self {
         self.products.extend(other.products);
         self.vector_operations += other.vector_operations;
@@ -287,7 +294,8 @@ impl Work {
         self
     }
 
-    /// Each tensor once, and a copy of those the operator cannot read as they lie.
+    /// Counts each tensor once, and a copy of each tensor with a layout that the operator cannot
+    /// read.
     fn pass(operands: &[LaunchOperand]) -> Self {
         let elements = operands.iter().map(LaunchOperand::len).max().unwrap_or(0) as f64;
         let mut work = Self {
@@ -315,7 +323,7 @@ impl Work {
         work
     }
 
-    /// Neither read nor written from the cache: a weight, a cache of keys, a table.
+    /// Marks a tensor (weight, KV cache or table) as not shared through the cache.
     fn stays(&mut self, operand: &LaunchOperand) {
         self.passing_bytes -= operand.bytes();
     }
@@ -324,35 +332,37 @@ impl Work {
         self.vector_operations = 0.0;
         let [a, b, ..] = operands.get(first..).unwrap_or(&[]) else { return };
         let Some(out) = operands.iter().find(|operand| operand.access != Access::Read) else { return };
-        // Either side of a quantised product may be stored transposed: the sizes are those of the result.
+        // Either side of a quantised product may be stored transposed, so the sizes come from the
+        // result.
         let ([.., x, y], [outer @ .., m, n], [b_outer @ .., _, _]) =
             (a.dims.as_slice(), out.dims.as_slice(), b.dims.as_slice())
         else {
             return;
         };
         let k = (x * y) as f64 / (*m).max(1) as f64;
-        // A sum over the batch has none in its result.
+        // The result of a sum over the batch has no batch dims.
         let whole = if outer.len() < b_outer.len() { b_outer } else { outer };
         let batch = whole.iter().product::<usize>() as f64;
         (self.element, self.kind) = (a.element, WorkKind::Product);
         self.weight_bytes = b.element.bytes(1.0);
-        // One weight for the whole batch is one product with more rows.
+        // One weight for the whole batch makes one product with more rows.
         let shared = b_outer.iter().product::<usize>() == 1;
         let (batch, m) = if shared { (1.0, batch * *m as f64) } else { (batch, *m as f64) };
         self.products.push(Gemm { batch, m, n: *n as f64, k });
         if a.element == Element::I8 {
-            // Two scales an element of the result.
+            // Two scales per element of the result.
             self.vector_operations = 2.0 * out.len() as f64;
         }
         self.stays(b);
         self.copy_strided(&operands[first..first + 2]);
     }
 
-    /// As many products as a convolution has: each element of its result is a sum over a window of the channels of a group, and of a
-    /// transposed one, whose weight has the channels of the input first, each element of the input goes to one.
+    /// Adds the products of a convolution. Each element of the result sums over a window of the
+    /// channels of a group. In a transposed convolution the weight stores the input channels first,
+    /// and each element of the input contributes to a window.
     fn convolution(&mut self, [x, weight, out]: [&LaunchOperand; 3], products: usize) {
         self.vector_operations = 0.0;
-        // The channels are before as many dims as a window has.
+        // The channel dim precedes the dims of the window.
         let dim = (out.dims.len() + 1).saturating_sub(weight.dims.len());
         let first = weight.dims.first().copied().unwrap_or(1).max(1);
         let side = if out.dims.get(dim) == Some(&first) { out } else { x };
@@ -363,7 +373,7 @@ impl Work {
         self.stays(weight);
     }
 
-    /// What the cube cannot load as it lies is copied before.
+    /// Adds a copy of each operand with a layout that the cube cannot load.
     fn copy_strided(&mut self, operands: &[LaunchOperand]) {
         for operand in operands.iter().filter(|operand| operand.layout == OperandLayout::Strided) {
             let bytes = operand.element.bytes(operand.len() as f64);
@@ -373,7 +383,7 @@ impl Work {
         }
     }
 
-    /// Each row goes to an expert of its own, as likely to one as to another: of E experts, r rows touch E (1 - (1 - 1/E)ʳ).
+    /// Each row goes to a random expert: r rows touch E (1 - (1 - 1/E)ʳ) of E experts.
     fn grouped(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let [x, weight, ..] = operands else { return };
@@ -387,7 +397,7 @@ impl Work {
         self.read_bytes -= weight.bytes() * (1.0 - touched / all.max(1.0));
     }
 
-    /// Groups are as large as each other.
+    /// All groups have the same size.
     fn grouped_sums(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let [x, weight, groups, ..] = operands else { return };
@@ -399,8 +409,9 @@ impl Work {
         self.copy_strided(&operands[..2]);
     }
 
-    /// Queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`, of which the first `t` are read that the keys' touched
-    /// elements make up; `times` the two products and the softmax.
+    /// Adds attention with queries `[b, s, n, d]`, keys `[b, t, h, d]` and values `[b, t, h, e]`.
+    /// The accessed elements of the keys determine how many positions are read. `times` multiplies
+    /// the two products and the softmax.
     fn attention(&mut self, operands: &[LaunchOperand], times: f64) {
         self.vector_operations = 0.0;
         let [q, k, v, rest @ ..] = operands else { return };
@@ -411,7 +422,7 @@ impl Work {
         let sees_past =
             s > 1 && rest.iter().any(|operand| operand.access == Access::Read && operand.dims == [COMPRESSED_MASK; 2]);
         let (b, s, n, d, h, e) = (b as f64, s as f64, n as f64, d as f64, h.max(1) as f64, *e as f64);
-        // The last of s queries sees all t positions, each one before it one less.
+        // The last of s queries attends to all t positions, each earlier query to one less.
         let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
         (self.element, self.kind) = (q.element, WorkKind::Attention { key_heads: h as usize });
         self.tasks = b * h * (s * n / h / QUERY_BLOCK).ceil() * times;
@@ -444,7 +455,7 @@ impl Work {
         for table in operands.iter().filter(|operand| operand.access != Access::Read) {
             let moved = source.map_or(0.0, LaunchOperand::bytes).min(table.bytes());
             if table.access == Access::Update {
-                // Rows that are replaced are not read.
+                // Replaced rows are not read.
                 self.read_bytes -= table.bytes();
                 self.passing_bytes -= table.bytes();
             }
@@ -453,8 +464,8 @@ impl Work {
         }
     }
 
-    /// The same call again and again on `copies` sets of its weights, caches and tables in turn, as benchmarks make it: what
-    /// the cache of `bytes` holds of them is found there.
+    /// Returns the work of a call that is repeated on `copies` sets of weights, caches and tables
+    /// in turn, as in benchmarks. A cache of `bytes` holds a fraction of the sets.
     #[must_use]
     pub fn repeated(mut self, copies: f64, bytes: f64) -> Self {
         let stays = (self.bytes() - self.passing_bytes).max(0.0);
@@ -462,23 +473,23 @@ impl Work {
         self
     }
 
-    /// Operations of the cube units.
+    /// Returns the operations of the cube units.
     #[must_use]
     pub fn flops(&self) -> f64 {
-        // The sum of nothing would be -0.
+        // An empty `sum` would be -0.
         self.products.iter().map(Gemm::flops).fold(0.0, std::ops::Add::add)
     }
 
-    /// Bytes to and from memory.
+    /// Returns the bytes read and written.
     #[must_use]
     pub fn bytes(&self) -> f64 {
         self.read_bytes + self.written_bytes
     }
 }
 
-/// Of data used in turn, the part that a cache still has which they would fill `ratio` times and which drives out lines at
-/// random: until a line is used again x · ratio others of as many lines have come for those that were missing, so that it is
-/// missing itself with x = 1 - e^(-x · ratio).
+/// Returns the fraction of cyclically used data that a cache with random replacement still holds;
+/// the data fill the cache `ratio` times. Until a line is used again, x · ratio missing lines
+/// replace others, so the line is missing with probability x = 1 - e^(-x · ratio).
 fn found(ratio: f64) -> f64 {
     const TIMES: usize = 64;
     if ratio <= 1.0 {
@@ -487,14 +498,14 @@ fn found(ratio: f64) -> f64 {
     1.0 - (0..TIMES).fold(1.0, |missing: f64, _| 1.0 - (-missing * ratio).exp())
 }
 
-/// Rows of a tensor along its last dim.
+/// Returns the number of rows along the last dim.
 fn rows(operand: Option<&LaunchOperand>) -> f64 {
     operand.and_then(|operand| operand.dims.split_last()).map_or(1, |(_, outer)| outer.iter().product()) as f64
 }
 
-/// Of `all` experts, those that at least one of `rows` rows goes to, on average.
+/// Returns the expected number of `all` experts that receive at least one of `rows` rows.
 fn touched(all: f64, rows: f64) -> f64 {
-    // Of a fraction of a row, so much of an expert.
+    // A fraction of a row touches the same fraction of an expert.
     if rows < 1.0 { rows.min(all) } else { all * (1.0 - (1.0 - 1.0 / all.max(1.0)).powf(rows)) }
 }
 
@@ -512,7 +523,8 @@ mod tests {
         assert!(flops == 0.0 && flops.is_sign_positive(), "{flops:?}");
     }
 
-    /// Of lines that are driven out at random 20 % are missing where the data are 1.116 times the cache: 1 - e^(-0.2 · 1.1157) = 0.2.
+    /// With random replacement, 20 % of the lines are missing if the data are 1.116 times the
+    /// cache: 1 - e^(-0.2 · 1.1157) = 0.2.
     #[test]
     fn a_cache_has_less_of_what_is_larger_than_it() {
         assert!(found(0.5) == 1.0 && found(1.0) == 1.0);
@@ -569,12 +581,13 @@ mod tests {
             let work = Work::of(&Launch { operator: "aclnnQuantMatmulV4", operands });
             assert_eq!(work.products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
             assert_eq!(work.element, Element::I8);
-            // A byte each of both matrices, four of each scale; two of each element of the result.
+            // One byte per element of both matrices, four per scale, two per element of the result.
             assert_eq!((work.read_bytes, work.written_bytes), (15.0 + 35.0 + 28.0 + 12.0, 42.0));
         }
     }
 
-    /// The products that a call makes of these dims, of which those behind the first `read` are written.
+    /// Returns the products of a call with these dims. The first `read` tensors are read, the
+    /// others written.
     fn products(operator: &'static str, dims: &[&[usize]], read: usize) -> Vec<Gemm> {
         let access = |at| if at < read { Access::Read } else { Access::Write };
         let operand = |(at, dims): (usize, &&[usize])| LaunchOperand::dense(Element::Bf16, dims.to_vec(), access(at));
@@ -583,14 +596,15 @@ mod tests {
 
     #[test]
     fn a_convolution_multiplies_each_result_with_a_window() {
-        // Two images, 6 channels of 9 x 9 in 3 groups, to 12 channels of 7 x 7.
+        // Two images with 6 channels of 9 x 9 in 3 groups; the result has 12 channels of 7 x 7.
         let (x, weight, out) = ([2, 6, 9, 9], [12, 2, 3, 3], [2, 12, 7, 7]);
         let expected = Gemm { batch: 1.0, m: 98.0, n: 12.0, k: 18.0 };
         assert_eq!(products("aclnnConvolution", &[&x, &weight, &[12], &out], 3), [expected]);
         let grads: [&[usize]; 6] = [&out, &x, &weight, &x, &weight, &[12]];
         assert_eq!(products("aclnnConvolutionBackward", &grads, 3), [expected, expected]);
         assert_eq!(products("aclnnConvolutionBackward", &grads[..4], 3), [expected]);
-        // Transposed the weight has the channels of the input first: each of its elements goes to a window of the result.
+        // A transposed weight stores the input channels first. Each of its elements contributes to
+        // a window of the result.
         let (x, weight, out) = ([2, 12, 7, 7], [12, 2, 3, 3], [2, 6, 9, 9]);
         assert_eq!(products("aclnnConvolution", &[&x, &weight, &out], 2), [expected]);
     }

@@ -1,4 +1,4 @@
-//! What exchanges cost, against published figures and closed forms.
+//! Tests of exchange costs against published figures and closed forms.
 
 use proptest::prelude::*;
 
@@ -15,23 +15,23 @@ fn cost(exchange: Exchange, bytes: f64, cards: usize) -> CollectiveCost {
     CollectiveCost::of(&profile(), &Topology::atlas_a2(1), exchange, bytes, &(0..cards).collect::<Vec<usize>>())
 }
 
-/// What an `AllReduce` by copy engines takes in units of an `AllGather` of the same bytes.
+/// Returns the cost of an `AllReduce` by copy engines relative to an `AllGather` of the same bytes.
 fn reduced() -> f64 {
     1.0 + 1.0 / profile().coefficients.exchange.reduce_efficiency
 }
 
-/// Bytes a microsecond one way over every link of a card of the mesh together.
+/// Total rate of a card's links in the mesh, one way, in bytes per microsecond.
 const MESH_RATE: f64 = 196_000.0;
 
-/// The part of it that copy engines reach.
+/// Returns the rate that copy engines reach.
 fn mesh_rate() -> f64 {
     MESH_RATE * Topology::atlas_a2(1).levels[0].efficiency
 }
 
 #[test]
 fn eight_cards_reach_what_was_measured() {
-    // 72 GB/s at most (gameofdimension/limulidae); 40 Gi elements of 16 bits a second, 86 GB/s, is what ATB assumes
-    // (hicann/ascend-transformer-boost, allreduce_tiling_910B.cpp).
+    // The measured maximum is 72 GB/s (gameofdimension/limulidae). ATB assumes 40 Gi elements of 16
+    // bits per second, 86 GB/s (hicann/ascend-transformer-boost, allreduce_tiling_910B.cpp).
     let large = 1024.0 * MIB;
     let gb_per_s = large / cost(Exchange::AllReduce, large, 8).duration_us / 1e3;
     assert!((65.0..=86.0).contains(&gb_per_s), "{gb_per_s}");
@@ -39,14 +39,15 @@ fn eight_cards_reach_what_was_measured() {
     let base = cost(Exchange::AllReduce, 8.0 * MIB, 8);
     assert!((base.duration_us / 100.0 - 1.0).abs() < 0.35, "{base:?}");
     assert_eq!(base.algorithm, Algorithm::Direct);
-    // A message of a decode step is bound by latency.
+    // The latency dominates a message of a decode step.
     let small = cost(Exchange::AllReduce, 16_384.0, 8);
     assert!(small.transfer_us < small.latency_us, "{small:?}");
 }
 
 #[test]
 fn a_group_of_a_mesh_has_its_share_of_a_cards_links() {
-    // Each of g cards sends S/g over one link of seven, twice, once of that more slowly.
+    // Each of g cards sends S/g over one of seven links, twice; once at the slower rate of a
+    // reduction.
     for cards in 2..=8 {
         let bytes = 512.0 * MIB;
         let expected = reduced() * bytes / cards as f64 / (mesh_rate() / 7.0);
@@ -63,10 +64,11 @@ fn levels_carry_their_parts_side_by_side() {
     let cards: Vec<usize> = (0..32).collect();
     let bytes = 1024.0 * MIB;
     let found = CollectiveCost::of(&profile(), &topology, Exchange::AllReduce, bytes, &cards);
-    // Inside, 7/8 of the bytes over a card's seven links; between, 3/4 of an eighth over its port.
+    // Inside a server: 7/8 of the bytes over a card's seven links. Between servers: 3/4 of an
+    // eighth over its port.
     let inside = reduced() * bytes * 7.0 / 8.0 / mesh_rate();
     let between = reduced() * (bytes / 8.0) * 0.75 / (25_000.0 * topology.levels[1].efficiency);
-    // Four servers leave the ports less to do than the meshes.
+    // With four servers, the meshes carry more than the ports.
     assert_eq!((found.algorithm, found.level), (Algorithm::Staged, 0));
     assert!((found.busy_us[0] - inside).abs() < 1e-6 * inside && (found.busy_us[1] - between).abs() < 1e-6 * between);
     assert!((found.transfer_us - inside.max(between)).abs() < 1e-6 * inside, "{found:?}");
@@ -81,7 +83,8 @@ fn on_a_switch_a_card_sends_all_but_its_own_part() {
     assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{found:?}");
 }
 
-/// A part to one card has a link of a mesh to itself, as each part to all cards has; a port carries the parts to all one by one.
+/// A part for one card uses one link of a mesh, like each part for all cards. A port sends the
+/// parts for all cards sequentially.
 #[test]
 fn a_shift_takes_one_link() {
     let cards: Vec<usize> = (0..8).collect();
@@ -123,10 +126,11 @@ fn groups_that_share_links_slow_each_other_down() {
     // Different cards of a mesh use different links.
     let (left, right) = (loads(&[0, 1, 2, 3]), loads(&[4, 5, 6, 7]));
     assert_eq!(slow_downs(&[&left, &right]), [1.0, 1.0]);
-    // The same cards use the same, nearly all of the time.
+    // The same cards use the same links nearly all of the time.
     let both = slow_downs(&[&left, &left]);
     assert!(both.iter().all(|factor| (1.99..=2.0).contains(factor)), "{both:?}");
-    // A card's port to other servers is one for all its groups; its links to other cards inside are not in the way.
+    // All groups of a card share its port to other servers. Links inside a server do not conflict
+    // with the port.
     let (across, overlapping) = (loads(&[0, 8]), loads(&[0, 9]));
     assert!(slow_downs(&[&across, &overlapping]).iter().all(|factor| *factor > 1.99));
     assert_eq!(slow_downs(&[&across, &left]), [1.0, 1.0]);
@@ -180,7 +184,7 @@ proptest! {
 
     #[test]
     fn groups_that_lie_alike_cost_the_same(cards in group(), exchange in proptest::sample::select(Exchange::ALL.to_vec()), bytes in 0.0..1e9_f64) {
-        // Mirroring a server's cards, and the servers, changes no distance.
+        // Mirroring the cards of a server, and the servers, changes no distance.
         let topology = Topology::atlas_a2(8);
         let mirrored: Vec<usize> = cards.iter().map(|card| 63 - card).collect();
         let of = |cards: &[usize]| CollectiveCost::of(&profile(), &topology, exchange, bytes, cards);
