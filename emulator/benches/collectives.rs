@@ -1,8 +1,9 @@
-//! All-reduce over the ranks of one process, from what a decoded token needs to what memory limits.
+//! Benchmark of all-reduce over the ranks of one process, from the size of a decoded token to sizes
+//! limited by memory bandwidth.
 //!
-//! Input: eight cards, a vector on each. Output: time of one all-reduce of all ranks, with many enqueued before the wait
-//! and with a wait after each; and beside it a copy of as many bytes as the largest must move, by two threads.
-//! Does not: cross processes.
+//! Eight cards reduce one vector each. The result is the time of one all-reduce, with many calls
+//! enqueued before a wait and with a wait after each call. For comparison, two threads copy as many
+//! bytes as the largest all-reduce.
 #![expect(unsafe_code, reason = "the bench calls C functions")]
 
 #[path = "../tests/common/mod.rs"]
@@ -15,7 +16,7 @@ use common::{Card, call, hccl_ok, machine, world};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const RANKS: usize = 8;
-/// All-reduces enqueued before a wait.
+/// Number of all-reduces enqueued before a wait.
 const BATCH: u64 = 50;
 
 fn collectives(criterion: &mut Criterion) {
@@ -64,7 +65,7 @@ fn collectives(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What memory gives when as many bytes are read and written as the largest all-reduce reads and writes.
+/// Measures memory bandwidth with as many bytes as the largest all-reduce reads and writes.
 fn limit(criterion: &mut Criterion) {
     const BYTES: usize = 256 << 20;
     let mut group = criterion.benchmark_group("limit");

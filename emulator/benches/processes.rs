@@ -1,8 +1,8 @@
-//! All-reduce across eight processes of this host.
+//! Benchmark of all-reduce across eight processes of this host.
 //!
-//! Input: this program, started again once a rank. Output: for each size the median time of one all-reduce as rank 0 sees
-//! it, with many enqueued before the wait and with a wait after each. Beside it stand `cli/peers`, which do the same
-//! with other libraries. Does not: measure within a process (see `collectives`).
+//! The program starts itself once per rank. It prints the median time of one all-reduce on rank 0
+//! for each size, with many calls enqueued before a wait and with a wait after each call. The
+//! programs in `cli/peers` do the same with other libraries.
 #![expect(unsafe_code, reason = "the bench calls C functions")]
 #![expect(clippy::wildcard_imports, reason = "a file of the tests")]
 #![allow(dead_code, reason = "the tests' worlds can do more")]
@@ -20,7 +20,7 @@ use world::{Process, World, role, say, start};
 
 const RANKS: u32 = 8;
 
-/// One row: a name, the type, bytes of a vector, all-reduces before a wait, waits.
+/// One row: a name, the type, bytes of a vector, all-reduces before a wait, number of waits.
 type Row = (&'static str, HcclDataType, usize, usize, usize);
 
 const ROWS: [Row; 4] = [

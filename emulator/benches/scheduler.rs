@@ -1,8 +1,9 @@
-//! What the scheduler itself takes: from the end of a task to the start of the next, and until a second core helps.
+//! Benchmark of the scheduler: time from the end of a task to the start of the next, and until a
+//! second core helps.
 //!
-//! Input: tasks of next to nothing on one stream. Output: time a task. `chain` holds the stream until all are enqueued,
-//! so that only the cards' side counts; `chain enqueued` is what a program sees; `alone` waits for each task; `tiles` is
-//! a task of two tiles. Does not: measure operators.
+//! The tasks on one stream do almost nothing. `chain` blocks the stream until all tasks are
+//! enqueued, so it measures the cards' side only. `chain enqueued` includes the calls of the
+//! program. `alone` waits for each task. `tiles` runs a task of two tiles.
 #![expect(unsafe_code, reason = "the bench calls C functions")]
 
 #[path = "../tests/common/mod.rs"]
@@ -12,19 +13,19 @@ use std::time::{Duration, Instant};
 
 use common::{Card, call, machine, ok};
 
-/// Calls a function of a table that younger toolkits have.
+/// Calls a function of the table that older toolkits do not have.
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: live places and handles of this table.
+        // SAFETY: valid pointers and handles of this table.
         unsafe { function($($arg),*) }
     }};
 }
 use criterion::{Criterion, criterion_group, criterion_main};
 
-/// Operators of one decoded token.
+/// Number of operators per decoded token.
 const CHAIN: u64 = 480;
-/// More than one tile of a fill has.
+/// Larger than one tile of a fill.
 const TWO_TILES_BYTES: usize = (1 << 20) + 4096;
 
 fn scheduler(criterion: &mut Criterion) {

@@ -1,9 +1,11 @@
 //! Link options of the shared library, and the functions it refuses.
 //!
-//! Input: `exports.txt`, what CANN's libraries export, and what `ascend_tp_sys` declares of it. Output: options of the linker,
-//! and `exports.rs`: a refusing function for each name that nothing answers. Invariants: the library has a name of its own,
-//! so that all that ask for it share one; it is never unloaded, because its threads run in it; what is declared is exported by
-//! CANN. Does not: look for a toolkit.
+//! - Input: `exports.txt`, the exports of CANN's libraries, and the declarations of
+//!   `ascend_tp_sys`.
+//! - Output: linker options, and `exports.rs` with a refusing function for each name without an
+//!   implementation.
+//! - Invariants: the library has its own SONAME, so all users share one copy. It is never unloaded,
+//!   because its threads run in it. CANN exports every declared function.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +14,8 @@ use std::{env, fs};
 
 use ascend_tp_sys::{DROPIN_SYMBOLS, Library, Table};
 
-/// How the kind of a section begins whose operators CANN runs on another chip alone; behind it stands which.
+/// Prefix of the kind of a section with operators that CANN supports on another chip only. The chip
+/// follows.
 const ELSEWHERE: &str = "elsewhere ";
 
 /// A section of `exports.txt`.
@@ -57,7 +60,7 @@ fn sections(text: &str) -> Vec<ExportSection<'_>> {
     sections
 }
 
-/// The names of functions that this package answers and that it refuses, and the functions that refuse.
+/// Returns the names of answered and refused functions, and the code of the refusing functions.
 fn code(sections: &[ExportSection<'_>]) -> String {
     let mut exported = BTreeSet::new();
     for ExportSection { library, names, .. } in sections {

@@ -1,8 +1,8 @@
 /*
- * What a C program can ask of the emulator and of no CANN: host functions in the place of compiled kernels.
+ * Functions of the emulator that CANN does not have: host functions that replace compiled kernels.
  *
- * The declarations are weak, so that one program runs on cards and on the emulator: on a card's libraries the function
- * is NULL.
+ * The declarations are weak, so one program runs on cards and on the emulator. With CANN's libraries the functions are
+ * NULL.
  *
  *     if (ascend_emulator_register_kernel) {
  *         ascend_emulator_register_kernel("add_custom", add_custom, NULL);
@@ -20,35 +20,35 @@ extern "C" {
 
 #define ASCEND_EMULATOR_WEAK __attribute__((weak))
 
-/** One launch, valid until the function it is given to returns. */
+/** One launch, valid until the kernel function returns. */
 typedef struct ascend_emulator_call ascend_emulator_call;
 
-/** A kernel: 0 says that it ran, anything else fails its stream with ACL_ERROR_RT_AICORE_EXCEPTION and that number. */
+/** A kernel. Returns 0 on success; another number fails its stream with ACL_ERROR_RT_AICORE_EXCEPTION and the number. */
 typedef int (*ascend_emulator_kernel)(const ascend_emulator_call *call, void *user);
 
 /**
- * From now on the kernel `name`, looked up by aclrtBinaryGetFunction in any binary, runs as `kernel`, with `user` as its
- * second argument, on a thread of the emulator; `kernel` may run on several threads at once. The same name again
- * replaces it. Returns 0 or an aclError, whose text aclGetRecentErrMsg has.
+ * Registers `kernel` as the implementation of the kernel `name`, for aclrtBinaryGetFunction in any binary. It receives
+ * `user` as its second argument and runs on threads of the emulator, possibly on several at once. Registering a name
+ * again replaces the kernel. Returns 0 or an aclError; aclGetRecentErrMsg returns the text.
  */
 ASCEND_EMULATOR_WEAK int ascend_emulator_register_kernel(const char *name, ascend_emulator_kernel kernel, void *user);
 
-/** On how many cores it was launched. */
+/** Returns the number of cores of the launch. */
 ASCEND_EMULATOR_WEAK uint32_t ascend_emulator_call_blocks(const ascend_emulator_call *call);
 
-/** How many parameters it was given. */
+/** Returns the number of parameters of the launch. */
 ASCEND_EMULATOR_WEAK size_t ascend_emulator_call_params(const ascend_emulator_call *call);
 
 /**
- * Copies `bytes` bytes of a parameter: its value, or for a place holder the data behind it. Returns 0, or -1 when it has
- * another size or there is none.
+ * Copies `bytes` bytes of a parameter: its value, or the data of a placeholder. Returns 0, or -1 if the parameter does
+ * not exist or has another size.
  */
 ASCEND_EMULATOR_WEAK int ascend_emulator_call_param(
     const ascend_emulator_call *call, size_t index, void *into, size_t bytes);
 
 /**
- * Copies bytes out of, or into, the device memory that a parameter points to, from byte `offset` of it on. Returns 0, or
- * -1 when the parameter is no pointer or that memory is not of this card.
+ * Copies bytes from or to the device memory that a parameter points to, starting at byte `offset`. Returns 0, or -1 if
+ * the parameter is not a pointer or the memory is not on this card.
  */
 ASCEND_EMULATOR_WEAK int ascend_emulator_call_read(
     const ascend_emulator_call *call, size_t index, size_t offset, void *into, size_t bytes);

@@ -1,9 +1,10 @@
-//! Functions of CANN that `ascend_tp_sys` does not declare and this library answers (`answered` in `exports.txt`): those whose
-//! answer is to do nothing (dumps, profiling marks: an emulator writes no such files), and those that say what functions of
-//! the table do (configurations of streams, the overflow switch).
+//! CANN functions that `ascend_tp_sys` does not declare and this library implements (`answered` in
+//! `exports.txt`).
 //!
-//! Input: calls from C. Output: what CANN answers. Invariants: what is asked for in the wrong order is refused as documented;
-//! a failure is noted and said like those of the table. Does not: pretend to have written anything; docs/EMULATOR.md says so.
+//! Some do nothing by design: dumps and profiling marks, for which an emulator writes no files (see
+//! docs/EMULATOR.md). Others wrap functions of the table: stream configurations and the overflow
+//! switch. Calls in the wrong order are refused as documented. A failure is recorded and reported
+//! like failures of the table's functions.
 #![expect(unsafe_code, reason = "functions called from C")]
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use ascend_tp_sys::{
 use crate::failure::{Answer, NoAnswer};
 use crate::process::{self, Process};
 
-/// What a function found: nothing, or a code and why.
+/// Result of a function: nothing, or a code and the reason.
 type AclOutcome = Result<(), (aclError, String)>;
 
 /// Answers a call in a process that has a machine.
@@ -39,17 +40,17 @@ fn require(pointer: *const c_void, name: &str) -> AclOutcome {
     if pointer.is_null() { refuse(ACL_ERROR_INVALID_PARAM, format!("argument {name} is NULL")) } else { Ok(()) }
 }
 
-/// Passes on the code of a function of the table, whose message there is already.
+/// Passes on the code of a function of the table, which has already set the message.
 fn passed(code: aclError, name: &str) -> AclOutcome {
     if code == ACL_SUCCESS { Ok(()) } else { refuse(code, format!("{name} refused it")) }
 }
 
-/// A line for CANN's log, which is not written; its arguments are not read. `torch_npu` calls it while it reports a failure, whose
-/// message has to stay the recent one.
+/// Discards a line for CANN's log without reading its arguments. `torch_npu` calls it while it
+/// reports a failure, so it must not change the recent message.
 #[unsafe(no_mangle)]
 extern "C" fn aclAppLog() {}
 
-/// Whether a dump was begun.
+/// True after a dump was started.
 static DUMPING: AtomicBool = AtomicBool::new(false);
 
 fn require_dump() -> AclOutcome {
@@ -92,7 +93,7 @@ extern "C" fn aclmdlFinalizeDump() -> aclError {
     })
 }
 
-/// Functions that do nothing at all; as with `refused`, their arguments stay unread.
+/// Defines functions without effect. As in `refused`, their arguments are not read.
 macro_rules! nothing {
     ($( $name:ident )*) => { $(
         #[unsafe(no_mangle)]
@@ -107,7 +108,7 @@ nothing! {
     aclprofRangePushEx aclprofRangePop aclprofRangeStop aclprofSetStampTraceMessage aclprofGetStepTimestamp
 }
 
-/// Functions that do nothing and return nothing.
+/// Defines functions without effect and without result.
 macro_rules! nothing_at_all {
     ($( $name:ident )*) => { $(
         #[unsafe(no_mangle)]
@@ -117,7 +118,7 @@ macro_rules! nothing_at_all {
 
 nothing_at_all! { acldumpUnregCallback aclprofDestroyStamp aclprofDestroyStepInfo }
 
-/// What a program may hold and only gives back; nobody looks behind it.
+/// Returns an opaque token that a program stores and returns.
 fn token() -> *mut c_void {
     static GIVEN: AtomicU64 = AtomicU64::new(0);
     std::ptr::without_provenance_mut((0xD1 << 56 | (GIVEN.fetch_add(1, Ordering::Relaxed) + 1)) as usize)
@@ -138,13 +139,13 @@ unsafe extern "C" fn aclprofRangeStart(_stamp: *mut c_void, range_id: *mut u32) 
     static STARTED: AtomicU32 = AtomicU32::new(0);
     answer("aclprofRangeStart", |_, _| {
         require(range_id.cast(), "rangeId")?;
-        // SAFETY: not NULL, so the C caller's place.
+        // SAFETY: not NULL, so a valid pointer of the C caller.
         unsafe { range_id.write(STARTED.fetch_add(1, Ordering::Relaxed) + 1) };
         Ok(())
     })
 }
 
-/// The same text has the same number (FNV-1a).
+/// Returns the FNV-1a hash, so equal texts have equal ids.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aclprofStr2Id(message: *const c_char) -> u64 {
     if message.is_null() {
@@ -159,14 +160,14 @@ unsafe extern "C" fn aclprofStr2Id(message: *const c_char) -> u64 {
     hash & (u64::MAX >> 1)
 }
 
-/// How `aclrtCreateStreamV2` makes a stream.
+/// Configuration for `aclrtCreateStreamV2`.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamConfig {
     flag: u32,
     priority: u32,
 }
 
-/// Configurations by their handles.
+/// Returns the stream configurations by handle.
 fn configs() -> MutexGuard<'static, BTreeMap<usize, StreamConfig>> {
     static CONFIGS: Mutex<BTreeMap<usize, StreamConfig>> = Mutex::new(BTreeMap::new());
     CONFIGS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -202,7 +203,7 @@ unsafe extern "C" fn aclrtSetStreamConfigOpt(
             _ => Err((ACL_ERROR_INVALID_PARAM, format!("valueSize is {size}; a number has 4 or 8 bytes"))),
         };
         match attr {
-            // Where a card keeps the stream's tasks and how much of it: the emulator keeps them itself.
+            // Location and size of the stream's task memory on a card; the emulator ignores them.
             0 | 1 => {}
             2 => config.flag = number()?,
             3 => config.priority = number()?,
@@ -232,7 +233,7 @@ unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *cons
     }
 }
 
-/// Streams whose overflow switch is off, by their handles; it is on at first.
+/// Returns the handles of streams with the overflow switch off. It is initially on.
 fn switched_off() -> MutexGuard<'static, BTreeMap<usize, ()>> {
     static OFF: Mutex<BTreeMap<usize, ()>> = Mutex::new(BTreeMap::new());
     OFF.lock().unwrap_or_else(PoisonError::into_inner)
@@ -241,11 +242,11 @@ fn switched_off() -> MutexGuard<'static, BTreeMap<usize, ()>> {
 fn require_stream(table: &Table, stream: aclrtStream) -> AclOutcome {
     let mut flags = 0;
     let Some(get_flags) = table.aclrtStreamGetFlags else { return Ok(()) };
-    // SAFETY: `flags` is a live place.
+    // SAFETY: `flags` is a live variable.
     passed(unsafe { get_flags(stream, &raw mut flags) }, "aclrtStreamGetFlags")
 }
 
-/// The overflow status of a device, by its two names.
+/// Defines the functions for a device's overflow status, which exist under two names.
 macro_rules! overflow_status {
     ($( $get:ident $reset:ident )*) => { $(
         #[unsafe(no_mangle)]
@@ -265,7 +266,8 @@ overflow_status! {
     aclrtGetFloatOverflowStatus aclrtResetFloatOverflowStatus
 }
 
-/// The switch says whether the overflows of a stream count. Here those of all streams do: it is kept and given back.
+/// Sets whether overflows of a stream count. The emulator stores the switch but always counts the
+/// overflows of all streams.
 #[unsafe(no_mangle)]
 extern "C" fn aclrtSetStreamOverflowSwitch(stream: aclrtStream, flag: u32) -> aclError {
     answer("aclrtSetStreamOverflowSwitch", |_, table| {
@@ -284,18 +286,19 @@ unsafe extern "C" fn aclrtGetStreamOverflowSwitch(stream: aclrtStream, flag: *mu
     answer("aclrtGetStreamOverflowSwitch", |_, table| {
         require(flag.cast(), "flag")?;
         require_stream(table, stream)?;
-        // SAFETY: not NULL, so the C caller's place.
+        // SAFETY: not NULL, so a valid pointer of the C caller.
         unsafe { flag.write(u32::from(!switched_off().contains_key(&stream.addr()))) };
         Ok(())
     })
 }
 
-/// A function that is told when a device is set and reset.
+/// A callback for set and reset of a device.
 type DeviceStateCallback = unsafe extern "C" fn(device: u32, state: c_int, args: *mut c_void);
 
 struct CallbackArgument(*mut c_void);
 
-// SAFETY: the library only passes the pointer on; the program says that threads which set devices may use it.
+// SAFETY: the library only passes the pointer on. The program allows threads that set devices to
+// use it.
 unsafe impl Send for CallbackArgument {}
 // SAFETY: as above.
 unsafe impl Sync for CallbackArgument {}
@@ -314,7 +317,7 @@ unsafe extern "C" fn aclrtRegDeviceStateCallback(
         let watcher = callback.map(|function| -> Box<dyn Fn(u32, u32) + Send + Sync> {
             Box::new(move |device, state| {
                 let args: &CallbackArgument = &args;
-                // SAFETY: the program registered this function to be called with its argument.
+                // SAFETY: the program registered this function together with its argument.
                 unsafe { function(device, state.cast_signed(), args.0) };
             })
         });

@@ -1,9 +1,10 @@
-//! The part of the Ascend Transformer Boost library (ATB) that `torch_npu` calls for vLLM: rotary embedding, keys and values into a
-//! paged cache, and a product that is added. The library is C++: its names are mangled, its classes have tables of functions.
+//! The part of the Ascend Transformer Boost library (ATB) that `torch_npu` calls for vLLM: rotary
+//! embedding, writes of keys and values to a paged cache, and a product with accumulation. ATB is a
+//! C++ library, so the exports have mangled names and the classes have virtual function tables.
 //!
-//! Input: calls from C++. Output: calls of aclnn operators on the context's stream. Invariants: the layouts below are those of ATB's
-//! public headers (`atb/types.h`, `svector.h`, `operation.h`, `context.h`, `infer_op_params.h`); what is not modelled is refused
-//! when the operation is created. Does not: compute anything itself.
+//! Operations call aclnn operators on the stream of the context. The layouts below match ATB's
+//! public headers (`atb/types.h`, `svector.h`, `operation.h`, `context.h`, `infer_op_params.h`).
+//! Operations that are not modelled are refused when they are created.
 #![expect(unsafe_code, reason = "functions called from C++, objects of C++")]
 
 mod run;
@@ -26,12 +27,12 @@ const INVALID_TENSOR_DIM: c_int = 8;
 const CANN_ERROR: c_int = 12;
 const INVALID_WORKSPACE: c_int = 22;
 
-/// What an operator may ask for itself: as much as those of a product do.
+/// Workspace reserved for the aclnn operators themselves; enough for a product.
 const SHARE_OF_OPERATORS: u64 = 16 << 20;
 
 type AtbOutcome<T = ()> = Result<T, (c_int, String)>;
 
-/// `atb::TensorDesc`: element type, format and dims, of which the first `rank` count.
+/// `atb::TensorDesc`: element type, format and dims; only the first `rank` dims are valid.
 #[repr(C)]
 #[derive(Debug)]
 struct Description {
@@ -41,7 +42,7 @@ struct Description {
     rank: u64,
 }
 
-/// `atb::Tensor`: a description, and where its bytes are on the card and on the host.
+/// `atb::Tensor`: a description, and the addresses of the data on the card and the host.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Tensor {
@@ -51,7 +52,7 @@ pub(crate) struct Tensor {
     bytes: u64,
 }
 
-/// `atb::SVector<atb::Tensor>`: the elements lie in it, unless `heap` says where else.
+/// `atb::SVector<atb::Tensor>`: the elements are stored inline, unless `heap` is set.
 #[repr(C)]
 #[derive(Debug)]
 struct TensorVector {
@@ -84,10 +85,10 @@ impl TensorVector {
     }
 }
 
-/// An operation that is modelled.
+/// Kind of a modelled operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperationKind {
-    /// `q, k, cos, sin, lengths → q, k`: halves of each head are turned.
+    /// `q, k, cos, sin, lengths → q, k`: rotates the halves of each head.
     Rotary,
     /// `key, value, key cache, value cache, slots → the caches`.
     ReshapeAndCache,
@@ -95,7 +96,7 @@ enum OperationKind {
     Accumulate { transpose_x: bool, transpose_weight: bool },
 }
 
-/// An `atb::Operation`: C++ reads the first field alone.
+/// An `atb::Operation`; C++ reads only the first field.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -103,7 +104,7 @@ pub(crate) struct Operation {
     kind: OperationKind,
 }
 
-/// An `atb::Context` with the stream that its operations run on.
+/// An `atb::Context` with the stream of its operations.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -111,7 +112,7 @@ pub(crate) struct Context {
     stream: aclrtStream,
 }
 
-/// A `std::string` whose text lies apart, from `malloc`.
+/// A `std::string` with heap text from `malloc`.
 #[repr(C)]
 struct CppString {
     start: *mut c_char,
@@ -120,11 +121,10 @@ struct CppString {
     unused: usize,
 }
 
-/// A `std::vector` without elements.
 #[repr(C)]
 struct EmptyVector([usize; 3]);
 
-/// The virtual functions of `atb::Operation` in their order, the two destructors first.
+/// Virtual functions of `atb::Operation` in order, starting with the two destructors.
 #[repr(C)]
 #[derive(Debug)]
 struct OperationFunctions {
@@ -149,7 +149,7 @@ static OPERATION: OperationFunctions = OperationFunctions {
     execute: operation_execute,
 };
 
-/// The virtual functions of `atb::Context` in their order.
+/// Virtual functions of `atb::Context` in order.
 #[repr(C)]
 #[derive(Debug)]
 struct ContextFunctions {
@@ -157,7 +157,7 @@ struct ContextFunctions {
     delete: unsafe extern "C" fn(*mut Context),
     set_stream: unsafe extern "C" fn(*mut Context, aclrtStream) -> c_int,
     stream: unsafe extern "C" fn(*const Context) -> aclrtStream,
-    /// Whether tilings are copied beside the stream.
+    /// Setter for copying tilings in parallel with the stream.
     set_tiling_copy: extern "C" fn() -> c_int,
     tiling_copy: extern "C" fn() -> c_int,
     set_streams: extern "C" fn() -> c_int,
@@ -185,7 +185,7 @@ fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AtbOutcom
     }
 }
 
-/// Gives an operation to C++.
+/// Passes a new operation to C++.
 fn create(name: &'static str, kind: AtbOutcome<OperationKind>, operation: *mut *mut Operation) -> c_int {
     answer(name, |_, _| {
         let kind = kind?;
@@ -193,20 +193,19 @@ fn create(name: &'static str, kind: AtbOutcome<OperationKind>, operation: *mut *
             return Err((INVALID_PARAM, "argument operation is NULL".to_owned()));
         }
         let made = Box::into_raw(Box::new(Operation { functions: &OPERATION, kind }));
-        // SAFETY: not NULL, so the caller's place for an operation.
+        // SAFETY: not NULL, so a valid pointer of the caller.
         unsafe { *operation = made };
         Ok(())
     })
 }
 
-/// What `RopeParam` and `ReshapeAndCacheParam` hold: two numbers of 32 bits, then reserved bytes.
+/// Content of `RopeParam` and `ReshapeAndCacheParam`: two 32-bit numbers, then reserved bytes.
 #[repr(C)]
 pub(crate) struct TwoIntParam {
     first: i32,
     second: i32,
 }
 
-/// The first fields of `LinearParam`.
 #[repr(C)]
 pub(crate) struct Linear {
     transpose_a: bool,
@@ -246,7 +245,7 @@ unsafe extern "C" fn create_linear(param: &Linear, operation: *mut *mut Operatio
     create("atb::CreateOperation<LinearParam>", kind, operation)
 }
 
-/// Operations that are refused when they are created.
+/// Defines operations that are refused on creation.
 macro_rules! refuse_operations {
     ($($function:ident = $symbol:literal $name:literal;)*) => { $(
         #[unsafe(export_name = $symbol)]
@@ -272,7 +271,7 @@ refuse_operations! {
 
 #[unsafe(export_name = "_ZN3atb16DestroyOperationEPNS_9OperationE")]
 unsafe extern "C" fn destroy_operation(operation: *mut Operation) -> c_int {
-    // SAFETY: the caller's operation, which it gives back.
+    // SAFETY: the caller passes ownership of its operation.
     unsafe { operation_delete(operation) };
     0
 }
@@ -283,14 +282,14 @@ unsafe extern "C" fn create_context(context: *mut *mut Context) -> c_int {
         return INVALID_PARAM;
     }
     let made = Box::into_raw(Box::new(Context { functions: &CONTEXT, stream: ptr::null_mut() }));
-    // SAFETY: not NULL, so the caller's place for a context.
+    // SAFETY: not NULL, so a valid pointer of the caller.
     unsafe { *context = made };
     0
 }
 
 #[unsafe(export_name = "_ZN3atb14DestroyContextEPNS_7ContextE")]
 unsafe extern "C" fn destroy_context(context: *mut Context) -> c_int {
-    // SAFETY: the caller's context, which it gives back.
+    // SAFETY: the caller passes ownership of its context.
     unsafe { context_delete(context) };
     0
 }
@@ -298,7 +297,7 @@ unsafe extern "C" fn destroy_context(context: *mut Context) -> c_int {
 #[unsafe(export_name = "_ZN3atb5Utils13GetTensorSizeERKNS_6TensorE")]
 unsafe extern "C" fn tensor_size(tensor: &Tensor) -> u64 {
     let Process::Machine(emulator, _) = process::current("atb::Utils::GetTensorSize") else { return 0 };
-    // SAFETY: takes any number.
+    // SAFETY: the function accepts any number.
     let element = unsafe { dropin::aclDataTypeSize(emulator, tensor.description.dtype) }.unwrap_or(0);
     tensor.dims().iter().fold(element as u64, |bytes, &dim| bytes.saturating_mul(u64::try_from(dim).unwrap_or(0)))
 }
@@ -307,7 +306,7 @@ unsafe extern "C" fn operation_destroy(_: *mut Operation) {}
 
 unsafe extern "C" fn operation_delete(operation: *mut Operation) {
     if !operation.is_null() {
-        // SAFETY: made by `create` as a box, and given back once.
+        // SAFETY: `create` made the box, and it is released once.
         drop(unsafe { Box::from_raw(operation) });
     }
 }
@@ -320,7 +319,7 @@ unsafe extern "C" fn operation_name(operation: *const Operation) -> CppString {
         OperationKind::Accumulate { .. } => c"LinearOperation",
     };
     let len = name.count_bytes();
-    // SAFETY: a string; C++ frees the copy, as it does not lie in the `std::string` itself.
+    // SAFETY: a C string. C++ frees the copy, because it is not stored inline in the `std::string`.
     let start = unsafe { libc::strdup(name.as_ptr()) };
     CppString { start, len, capacity: len, unused: 0 }
 }
@@ -351,7 +350,7 @@ unsafe extern "C" fn operation_setup(
         let kind = unsafe { (*operation).kind };
         // SAFETY: C++ passes a reference to the tensors.
         let pack = unsafe { &*pack };
-        // `torch_npu` passes over what the execution returns, so all is checked here.
+        // `torch_npu` ignores the result of the execution, so all checks are made here.
         let scratch = match kind {
             OperationKind::Rotary => rotary_shapes(pack)?.iter().map(|shape| shape.x.bytes).max().unwrap_or(0),
             OperationKind::ReshapeAndCache => {
@@ -398,7 +397,7 @@ unsafe extern "C" fn context_destroy(_: *mut Context) {}
 
 unsafe extern "C" fn context_delete(context: *mut Context) {
     if !context.is_null() {
-        // SAFETY: made by `create_context` as a box, and given back once.
+        // SAFETY: `create_context` made the box, and it is released once.
         drop(unsafe { Box::from_raw(context) });
     }
 }
@@ -414,7 +413,7 @@ unsafe extern "C" fn context_stream(context: *const Context) -> aclrtStream {
     unsafe { (*context).stream }
 }
 
-/// There are no tilings to copy.
+/// Does nothing: there are no tilings to copy.
 extern "C" fn context_nothing() -> c_int {
     0
 }

@@ -1,8 +1,7 @@
-//! The exported C functions: all that CANN's libraries export, as `exports.txt` lists it. One for each function that
-//! `ascend_tp_sys` declares passes the call to this process's machine, one for each other name refuses.
+//! The exported C functions: everything that CANN's libraries export, as listed in `exports.txt`.
+//! Functions declared by `ascend_tp_sys` call the machine of this process; all others refuse.
 //!
-//! Input: calls from C. Output: what the machine returns. Invariants: the only symbols this library exports are those of
-//! CANN; nothing unwinds into C (the table's functions do not, and nothing here panics). Does not: hold state.
+//! Invariants: this library exports only symbols of CANN. Nothing unwinds into C.
 #![expect(unsafe_code, reason = "functions called from C")]
 
 use std::ffi::{c_char, c_void};
@@ -15,25 +14,25 @@ use ascend_tp_sys::*;
 use crate::failure::{self, Answer, NoAnswer};
 use crate::process::{self, Process};
 
-/// An exported function.
+/// An exported function of the drop-in library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Export {
-    /// The library of CANN that has it.
+    /// The CANN library that contains the function.
     pub library: Library,
-    /// Its C name.
+    /// Name of the C function.
     pub name: &'static str,
-    /// What a call of it meets.
+    /// Coverage of the function by the emulator.
     pub answer: Coverage,
 }
 
-/// What a call of an exported function meets.
+/// Coverage of an exported function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Coverage {
-    /// It does what CANN's does.
+    /// The function behaves as in CANN.
     Modelled,
-    /// It is refused as CANN refuses it on the cards that are modelled.
+    /// The function is refused, as CANN refuses it on the modelled cards.
     Elsewhere,
-    /// It says its name and returns "not supported".
+    /// The function reports its name and returns "not supported".
     Refused,
 }
 
@@ -47,7 +46,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// Every function this library exports, ordered by library and name.
+/// Returns every exported function, ordered by library and name.
 #[must_use]
 pub fn exports() -> Vec<Export> {
     let declared = ascend_tp_emulator::coverage().into_iter();
@@ -64,7 +63,8 @@ pub fn exports() -> Vec<Export> {
     all
 }
 
-/// Refuses a call of a function that no table has: as the machine refuses, if there is one. Gives what it returns.
+/// Refuses a call of a function that the table does not contain, through the machine if there is
+/// one. Returns the value for the caller.
 #[cold]
 pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
     match process::current(name) {
@@ -76,10 +76,11 @@ pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
     }
 }
 
-/// A parameter breaks a rule of the operator, as its library says of a chip it does not run on.
+/// Code for a parameter that breaks a rule of the operator, which the library returns on
+/// unsupported chips.
 const INVALID: i32 = 161_002;
 
-/// Refuses an operator that CANN runs on another chip alone.
+/// Refuses an operator that CANN supports on another chip only.
 #[cold]
 fn refuse_elsewhere(name: &'static str, chip: &str) -> i32 {
     match process::current(name) {
@@ -93,7 +94,7 @@ fn refuse_elsewhere(name: &'static str, chip: &str) -> i32 {
     }
 }
 
-/// What a function returns in a process without a machine.
+/// Returns the value of a function in a process without a machine.
 #[cold]
 fn without_machine<R: Answer>(name: &str, library: Library) -> R {
     R::none(name, library, NoAnswer::NoMachine)
@@ -166,7 +167,7 @@ macro_rules! define_exports {
 
 for_each_symbol!(define_exports);
 
-/// Spellings of before CANN 8 that `libnnopbase.so` still exports.
+/// Spellings from before CANN 8 that `libnnopbase.so` still exports.
 macro_rules! define_older_spellings {
     ($( $old:ident = $new:ident($($arg:ident: $ty:ty),*); )*) => {
         $(
@@ -201,8 +202,9 @@ define_older_spellings! {
         addr: *mut c_void);
 }
 
-/// Defines functions that refuse, by what they return. They take no arguments: in the C calling conventions of the supported
-/// processors the caller passes and removes them, so a function may leave any number unread.
+/// Defines functions that refuse, by return type. They declare no arguments. In the C calling
+/// conventions of the supported processors the caller passes and removes the arguments, so a
+/// function can leave them unread.
 macro_rules! refuse {
     ($library:ident status { $($name:ident)* }) => { $(
         #[unsafe(no_mangle)]
@@ -252,9 +254,9 @@ mod tests {
         assert_eq!((here, elsewhere), (vec![Coverage::Modelled], vec![Coverage::Elsewhere]));
         assert_eq!(aclnnStridedSliceGetWorkspaceSize(), INVALID);
         let Process::Machine(_, table) = process::current("a test") else { panic!("a process with a machine") };
-        // SAFETY: no argument; the text lives until the thread's next call that fails.
+        // SAFETY: no arguments; the text is valid until the next failing call of the thread.
         let text = unsafe { (table.aclGetRecentErrMsg)() };
-        // SAFETY: it ends with a zero.
+        // SAFETY: the text is NUL-terminated.
         let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy();
         assert!(text.contains("CANN runs this operator on Ascend 950 alone"), "{text}");
     }

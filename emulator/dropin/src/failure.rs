@@ -1,7 +1,5 @@
-//! What an exported function returns when no machine answers it.
-//!
-//! Input: the function's name, its library, and why there is no answer. Output: the documented code of that library, or
-//! NULL or 0 from a function that returns a value. Does not: say anything; the machine does.
+//! Return values of exported functions without a machine: the documented error code of the library,
+//! or NULL or 0 from functions that return a value.
 
 use ascend_tp_sys::{
     ACL_ERROR_FEATURE_UNSUPPORTED, ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, HcclResult, Library,
@@ -9,19 +7,20 @@ use ascend_tp_sys::{
 
 use crate::process;
 
-/// aclnn has no code of its own for this: "an interface of the runtime below failed" (`ACLNN_ERR_RUNTIME_ERROR`).
+/// Code of aclnn for a failed runtime call (`ACLNN_ERR_RUNTIME_ERROR`); aclnn has no more specific
+/// code.
 const ACLNN_RUNTIME_ERROR: i32 = 361_001;
 
-/// Why a call has no answer.
+/// Reason why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// The function exists and does nothing here.
+    /// The function exists but is not supported.
     NotSupported,
-    /// This process has no machine: its environment asks for an impossible one, or it may not have one.
+    /// This process has no machine: its environment is invalid, or the process must not have one.
     NoMachine,
 }
 
-/// The code of a function that returns a status.
+/// Returns the code of a function that returns a status.
 pub(crate) fn status(name: &str, library: Library, why: NoAnswer) -> i32 {
     match (library, why) {
         (Library::AscendCl, NoAnswer::NotSupported) if name.starts_with("aclrt") => ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
@@ -33,9 +32,9 @@ pub(crate) fn status(name: &str, library: Library, why: NoAnswer) -> i32 {
     }
 }
 
-/// A type some C function returns.
+/// A return type of C functions.
 pub(crate) trait Answer {
-    /// What a call without an answer returns.
+    /// Returns the value of a call without an answer.
     fn none(name: &str, library: Library, why: NoAnswer) -> Self;
 }
 
@@ -67,7 +66,7 @@ impl Answer for () {
 }
 
 impl<T> Answer for *const T {
-    /// The functions that explain an error explain why there is no machine.
+    /// Functions that explain errors return the reason why there is no machine.
     fn none(name: &str, _: Library, why: NoAnswer) -> Self {
         match (name, why) {
             ("aclGetRecentErrMsg" | "HcclGetErrorString", NoAnswer::NoMachine) => {

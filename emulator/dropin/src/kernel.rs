@@ -1,7 +1,6 @@
-//! The functions of `include/ascend_emulator.h`: host functions of C programs in the place of compiled kernels.
-//!
-//! Input: functions of the program, launches. Output: the machine's kernels. Invariant: a failure of a launch is said by a
-//! number and kept on its stream, as the header says. Does not: know more of kernels than `KernelCall` does.
+//! Functions of `include/ascend_emulator.h`: host functions of C programs that replace compiled
+//! kernels. A failing kernel returns a number, and its stream stores the failure, as the header
+//! documents.
 #![expect(unsafe_code, reason = "functions called from C, and functions of C")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -12,7 +11,7 @@ use ascend_tp_sys::{ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM};
 
 use crate::process::{self, Process};
 
-/// The names, which no library of CANN has.
+/// Names of these functions, which no CANN library contains.
 pub const OWN: &[&str] = &[
     "ascend_emulator_register_kernel",
     "ascend_emulator_call_blocks",
@@ -28,7 +27,8 @@ type KernelCallback = unsafe extern "C" fn(call: *const KernelCall<'_>, user: *m
 /// An argument for the program's function.
 struct User(*mut c_void);
 
-// SAFETY: the library only passes the pointer on; the header says that the function runs on other threads.
+// SAFETY: the library only passes the pointer on. The header states that the function runs on other
+// threads.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
@@ -51,7 +51,7 @@ unsafe extern "C" fn ascend_emulator_register_kernel(
         let told = name.clone();
         emulator.register_kernel(name, move |call| {
             let user: &User = &user;
-            // SAFETY: the program registered this function to be called so.
+            // SAFETY: the program registered this function for such calls.
             match unsafe { kernel(call, user.0) } {
                 0 => Ok(()),
                 other => Err(format!("kernel {told} returned {other}")),
@@ -63,13 +63,13 @@ unsafe extern "C" fn ascend_emulator_register_kernel(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ascend_emulator_call_blocks(call: *const KernelCall<'_>) -> u32 {
-    // SAFETY: the C caller passes what its kernel was given, or NULL.
+    // SAFETY: the C caller passes the argument of its kernel, or NULL.
     unsafe { call.as_ref() }.map_or(0, KernelCall::blocks)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ascend_emulator_call_params(call: *const KernelCall<'_>) -> usize {
-    // SAFETY: the C caller passes what its kernel was given, or NULL.
+    // SAFETY: the C caller passes the argument of its kernel, or NULL.
     unsafe { call.as_ref() }.map_or(0, KernelCall::params)
 }
 
@@ -80,10 +80,10 @@ unsafe extern "C" fn ascend_emulator_call_param(
     into: *mut c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: the C caller passes what its kernel was given, or NULL.
+    // SAFETY: the C caller passes the argument of its kernel, or NULL.
     let param = unsafe { call.as_ref() }.and_then(|call| call.bytes(index).ok());
     let Some(param) = param.filter(|param| param.len() == bytes && !into.is_null()) else { return -1 };
-    // SAFETY: the C caller passes room for `bytes` bytes.
+    // SAFETY: the C caller passes a buffer of `bytes` bytes.
     unsafe { slice::from_raw_parts_mut(into.cast::<u8>(), bytes) }.copy_from_slice(param);
     0
 }
@@ -99,9 +99,9 @@ unsafe extern "C" fn ascend_emulator_call_read(
     if into.is_null() {
         return -1;
     }
-    // SAFETY: the C caller passes what its kernel was given.
+    // SAFETY: the C caller passes the argument of its kernel.
     let memory = unsafe { memory(call, index, offset, bytes) };
-    // SAFETY: the C caller passes room for `bytes` bytes.
+    // SAFETY: the C caller passes a buffer of `bytes` bytes.
     let into = unsafe { slice::from_raw_parts_mut(into.cast::<u8>(), bytes) };
     status(memory.is_some_and(|memory| memory.read(offset, into).is_ok()))
 }
@@ -117,17 +117,17 @@ unsafe extern "C" fn ascend_emulator_call_write(
     if from.is_null() {
         return -1;
     }
-    // SAFETY: the C caller passes what its kernel was given.
+    // SAFETY: the C caller passes the argument of its kernel.
     let memory = unsafe { memory(call, index, offset, bytes) };
     // SAFETY: the C caller passes `bytes` bytes.
     let from = unsafe { slice::from_raw_parts(from.cast::<u8>(), bytes) };
     status(memory.is_some_and(|memory| memory.write(offset, from).is_ok()))
 }
 
-/// The memory a parameter points to, to the end of what is asked for.
+/// Returns the memory that a parameter points to, up to the end of the requested range.
 ///
 /// # Safety
-/// `call` is NULL or what the program's kernel was given.
+/// `call` is NULL or the argument of the program's kernel.
 unsafe fn memory(call: *const KernelCall<'_>, index: usize, offset: usize, bytes: usize) -> Option<KernelMemory> {
     // SAFETY: the caller upholds this contract.
     let call = unsafe { call.as_ref() }?;

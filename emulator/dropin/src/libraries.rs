@@ -1,15 +1,16 @@
-//! The folder of libraries a program is pointed at.
+//! The folder of drop-in libraries.
 //!
-//! Input: a folder, and the shared library of this crate. Output: that library and, beside it, one small file for each
-//! name CANN's libraries have: with its own SONAME, defining the names that library owns, and a *filter* (`DT_FILTER`) of
-//! the shared library, so that the dynamic linker resolves each of those names there. A program may link them, load one
-//! or several by any path, lazily or at once: it always gets the functions of the one shared library.
+//! The folder contains the shared library of this crate and one small file per CANN library name.
+//! Each file has its own SONAME and defines the names of its library. It is a *filter*
+//! (`DT_FILTER`) of the shared library, so the dynamic linker resolves the names there. Programs
+//! may link or load any of the files, lazily or not, and always call the one shared library.
 //!
-//! Beside them, in `include`, the header of what only the emulator offers, and in `python` CANN's package `acl` for Python (pyACL),
-//! which is a list of functions and calls the libraries beside it.
+//! The folder `include` contains the header for functions of the emulator only. The folder `python`
+//! contains the package `acl` (pyACL), which calls the libraries.
 //!
-//! Invariants: the names a file defines are those of [`exports`] for its library, and [`OWN`] for AscendCL's; a file that is being replaced
-//! stays whole for who has it open. Needs the C linker driver `cc` that rustc needs too. Does not: install anything.
+//! Invariants: a file defines the names of [`exports`] for its library; the files of AscendCL also
+//! define [`OWN`]. Replacing a file does not affect processes that use the old one. The linker
+//! driver `cc`, which rustc also needs, must be installed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,15 +23,15 @@ use crate::{OWN, exports};
 
 /// File name and SONAME of the shared library.
 const REAL: &str = "libascend_tp_emulator_dropin.so";
-/// Files that are written as they are: where in the folder, and what. The header is what a C program can ask of the emulator and of no
-/// CANN, the package is CANN's `acl` for Python.
+/// Files written unchanged, with their paths in the folder: the header of the emulator's own
+/// functions, and CANN's Python package `acl`.
 const TEXTS: [(&str, &str); 3] = [
     ("include/ascend_emulator.h", include_str!("../include/ascend_emulator.h")),
     ("python/acl/__init__.py", include_str!("../python/acl/__init__.py")),
     ("python/acl/functions.txt", include_str!("../python/acl/functions.txt")),
 ];
 
-/// A file to write: its name, whose functions it has, and the library it needs beside the shared one.
+/// A file to write: its name, the library with its functions, and an additional required library.
 struct LibraryFile {
     name: &'static str,
     owns: Option<Library>,
@@ -41,16 +42,17 @@ const fn part(name: &'static str, owns: Option<Library>, needs: Option<&'static 
     LibraryFile { name, owns, needs }
 }
 
-/// Since CANN 8.5 the runtime and the communicators have a library of their own, with the same functions, and operators one for
-/// each of their repositories, any of which programs look an operator up in. The last ones programs name on their link
-/// line or open, and find there nothing that only they have. In this order: a part needs earlier ones.
+/// All library files; a file may need earlier ones. Since CANN 8.5 the runtime and communicators
+/// have separate libraries with the same functions, and operators have one library per repository.
+/// Programs look up operators in any of them. Programs also link or open the last libraries, but
+/// use no functions that only these contain.
 const PARTS: [LibraryFile; 25] = [
     part("ascendcl", Some(Library::AscendCl), None),
     part("acl_rt", Some(Library::AscendCl), None),
     part("hccl", Some(Library::Hccl), None),
     part("hcomm", Some(Library::Hccl), None),
     part("nnopbase", Some(Library::NnopBase), None),
-    // Programs look functions of libnnopbase up through the handle of libopapi.
+    // Programs look up functions of libnnopbase through the handle of libopapi.
     part("opapi", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_math", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_nn", Some(Library::OpApi), Some("nnopbase")),
@@ -58,7 +60,7 @@ const PARTS: [LibraryFile; 25] = [
     part("opapi_transformer", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_oam", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_legacy", Some(Library::OpApi), Some("nnopbase")),
-    // What C++ programs call of ATB is named there too, and defined with the rest of AscendCL's.
+    // Names of ATB for C++ programs are also resolved here and defined with AscendCL's.
     part("atb", Some(Library::AscendCl), None),
     part("acl_op_compiler", None, None),
     part("fmk_parser", None, None),
@@ -74,41 +76,42 @@ const PARTS: [LibraryFile; 25] = [
     part("c_sec", None, None),
 ];
 
-/// Why the libraries could not be written.
+/// Reason why the libraries could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The files below need another system.
+    /// The libraries do not exist for this system.
     #[error("the drop-in libraries are for Linux with glibc on x86_64 or aarch64, this is {found}")]
     System {
-        /// What this is.
+        /// Name of this system.
         found: String,
     },
     /// A file could not be written, copied or read.
     #[error("{}: {source}", .path.display())]
     File {
-        /// The file that could not be written.
+        /// The file that could not be accessed.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The linker could not be run.
+    /// The linker could not be started.
     #[error("cannot run the C linker driver `cc`, which rustc needs too: {0}")]
     NoLinker(#[source] io::Error),
-    /// The linker refused.
+    /// The linker returned an error.
     #[error("`cc` could not make lib{library}.so: {said}")]
     Linker {
-        /// The library without `lib` and `.so`.
+        /// Name of the library without `lib` and `.so`.
         library: &'static str,
-        /// What it printed.
+        /// Error output of the linker.
         said: String,
     },
 }
 
-/// The shared library of this crate as cargo built it together with the running program (a test or `write-libraries`).
+/// Returns the shared library that cargo built together with the running program (a test or
+/// `write-libraries`).
 ///
 /// # Errors
-/// It is in none of the places where cargo puts it.
+/// The library is not in the places where cargo stores it.
 pub fn real_library() -> Result<PathBuf, WriteError> {
     let program =
         env::current_exe().map_err(|source| WriteError::File { path: PathBuf::from("this program"), source })?;
@@ -123,10 +126,10 @@ pub fn real_library() -> Result<PathBuf, WriteError> {
     })
 }
 
-/// Writes the folder of libraries; gives the paths of the files.
+/// Writes the folder of libraries and returns the paths of the files.
 ///
 /// # Errors
-/// The system has no such libraries, a file cannot be written, or the linker fails.
+/// The system is not supported, a file cannot be written, or the linker fails.
 pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, WriteError> {
     let trap = trap()?;
     let at = |path: &Path| {
@@ -147,7 +150,7 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
     let exports = exports();
     for part in &PARTS {
         let names = exports.iter().filter(|export| Some(export.library) == part.owns).map(|export| export.name);
-        // Where programs that link AscendCL find them.
+        // Programs that link AscendCL find these functions there.
         let own: &[&str] = if part.owns == Some(Library::AscendCl) { OWN } else { &[] };
         let names = names.chain(own.iter().copied());
         let source = fresh(&format!("{}.s", part.name));
@@ -168,7 +171,8 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
     Ok(written)
 }
 
-/// An instruction that is none, for a dynamic linker that does not know filters: the program ends at the call.
+/// Returns an illegal instruction, so that a call fails if the dynamic linker does not support
+/// filters.
 fn trap() -> Result<&'static str, WriteError> {
     match env::consts::ARCH {
         _ if !cfg!(all(target_os = "linux", target_env = "gnu")) => {
@@ -180,7 +184,7 @@ fn trap() -> Result<&'static str, WriteError> {
     }
 }
 
-/// Global functions of these names at one place.
+/// Returns assembly code that defines global functions of these names at one address.
 fn assembly<'a>(names: impl Iterator<Item = &'a str>, trap: &str) -> String {
     let mut text = String::from(".text\n");
     for name in names {
@@ -196,7 +200,7 @@ fn link(part: &LibraryFile, folder: &Path, source: &Path, object: &Path) -> Resu
     command.args(["-shared", "-nostdlib", "-o"]).arg(object).args(["-x", "assembler"]).arg(source).args(["-x", "none"]);
     command.arg(format!("-Wl,-soname,lib{}.so", part.name));
     command.arg(format!("-Wl,--filter={REAL}"));
-    // The files are found by each other wherever the folder is moved.
+    // The files find each other even if the folder is moved.
     command.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
     if let Some(needed) = part.needs {
         command.arg("-L").arg(folder).arg("-Wl,--no-as-needed").arg(format!("-l{needed}"));

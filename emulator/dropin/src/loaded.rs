@@ -1,12 +1,11 @@
-//! Whether a toolkit's libraries are loaded in this process. Input: the dynamic linker's list of loaded objects. Output:
-//! the path of a library of CANN that is not the emulator's. Invariant: nothing is loaded by asking. Does not: see what
-//! is loaded after the first call.
+//! Detection of CANN's own libraries in this process, from the dynamic linker's list. The check
+//! loads nothing. Libraries loaded after the first call are not detected.
 #![expect(unsafe_code, reason = "asks the dynamic linker")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;
 
-/// A library of CANN, and a function that each release of it has.
+/// A CANN library, and a function that every release of the library contains.
 const LIBRARIES: [(&str, &CStr); 6] = [
     ("libascendcl.so", c"aclrtSetDevice"),
     ("libacl_rt.so", c"aclrtSetDevice"),
@@ -16,10 +15,11 @@ const LIBRARIES: [(&str, &CStr); 6] = [
     ("libopapi.so", c"aclnnAdd"),
 ];
 
-/// The path of a loaded library of CANN whose functions are not this library's.
+/// Returns the path of a loaded CANN library that does not resolve to this library.
 pub(crate) fn foreign_library() -> Option<String> {
     let mut paths: Vec<CString> = Vec::new();
-    // SAFETY: `note` gets the pointer to `paths` given here, which is alive and not used otherwise during the call.
+    // SAFETY: `note` receives the pointer to `paths`, which is alive and not used otherwise during
+    // the call.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut paths).cast()) };
     let own = object_of(foreign_library as *const c_void)?;
     let foreign = |path: &CString| {
@@ -31,9 +31,10 @@ pub(crate) fn foreign_library() -> Option<String> {
     paths.iter().find_map(foreign)
 }
 
-/// Notes the path of one loaded object.
+/// Stores the path of one loaded object.
 unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker passes the pointer given to `dl_iterate_phdr`, which is that of a `Vec<CString>`.
+    // SAFETY: the dynamic linker passes the pointer given to `dl_iterate_phdr`, which points to a
+    // `Vec<CString>`.
     let paths = unsafe { &mut *paths.cast::<Vec<CString>>() };
     // SAFETY: the dynamic linker passes a valid description.
     let name = unsafe { (*info).dlpi_name };
@@ -44,7 +45,7 @@ unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c
     0
 }
 
-/// Where a call of `function` through the library at `path`, which is loaded, would go.
+/// Returns the address of `function` in the loaded library at `path`.
 fn function_of(path: &CStr, function: &CStr) -> Option<*const c_void> {
     // SAFETY: `path` is a C string; with RTLD_NOLOAD nothing is loaded and no initialiser runs.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
@@ -53,12 +54,12 @@ fn function_of(path: &CStr, function: &CStr) -> Option<*const c_void> {
     }
     // SAFETY: a live handle and a C string.
     let address = unsafe { libc::dlsym(handle, function.as_ptr()) };
-    // SAFETY: gives back the reference that dlopen took; the library stays loaded by whoever loaded it.
+    // SAFETY: releases the reference of dlopen; the original owner keeps the library loaded.
     unsafe { libc::dlclose(handle) };
     (!address.is_null()).then_some(address.cast_const())
 }
 
-/// The base address of the object an address lies in.
+/// Returns the base address of the object that contains an address.
 fn object_of(address: *const c_void) -> Option<usize> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -66,7 +67,7 @@ fn object_of(address: *const c_void) -> Option<usize> {
         dli_sname: std::ptr::null(),
         dli_saddr: std::ptr::null_mut(),
     };
-    // SAFETY: `info` is a live place for the answer; any address may be asked for.
+    // SAFETY: `info` is a live variable; any address may be passed.
     let found = unsafe { libc::dladdr(address, &raw mut info) };
     (found != 0).then(|| info.dli_fbase.addr())
 }

@@ -1,5 +1,5 @@
-//! Writes the drop-in libraries of the emulator into a folder. Input: the folder. Output: the libraries, and their paths
-//! on standard output. Does not: build the shared library; cargo does so before it runs this.
+//! Writes the drop-in libraries of the emulator to a folder and prints their paths. Cargo must have
+//! built the shared library before.
 
 use std::path::Path;
 

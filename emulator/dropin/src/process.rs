@@ -1,8 +1,8 @@
-//! The one machine of this process.
+//! The machine of this process.
 //!
-//! Input: the first call, and the environment. Output: the machine's table, or why there is none. Invariants: whoever
-//! calls first builds it, everyone else gets the same; it lives as long as the process; a forked child never touches its
-//! parent's machine, whose threads it does not have. Does not: know what the functions do.
+//! Invariants: the first call builds the machine, and every caller gets the same machine. It lives
+//! as long as the process. A forked child never uses its parent's machine, because it does not have
+//! the machine's threads.
 #![expect(unsafe_code, reason = "one machine for callers that carry no state, and hooks of the C library")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -14,26 +14,26 @@ use ascend_tp_emulator::{Config, Emulator, Table, fork};
 
 use crate::{loaded, notice};
 
-/// What answers the calls of this process.
+/// The machine of a process, or the reason why there is none.
 #[derive(Debug)]
 pub(crate) enum Process {
-    /// A machine, and its functions.
+    /// A machine and its functions.
     Machine(Emulator, Arc<Table>),
-    /// None, and why.
+    /// The reason why there is no machine.
     Refusing(CString),
 }
 
-/// Built once and then never changed nor freed; a forked child starts again from NULL.
+/// Set once, then never changed or freed; a forked child starts again with NULL.
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
-/// Some call has made this process a user of the runtime.
+/// True after a call that makes this process a user of the runtime.
 static IN_USE: AtomicBool = AtomicBool::new(false);
-/// This process was forked from one that was a user of the runtime.
+/// True if this process was forked from a user of the runtime.
 static FORKED_IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// A process that ends well although strict mode has found something ends with this code instead.
+/// Exit code of a successful process with reports of strict mode.
 const EXIT_CODE_OF_REPORTS: c_int = 66;
 
-/// What answers the call of `name`.
+/// Returns the machine that answers the call of `name`.
 pub(crate) fn current(name: &'static str) -> &'static Process {
     let process = match get() {
         Some(process) => process,
@@ -45,7 +45,7 @@ pub(crate) fn current(name: &'static str) -> &'static Process {
     process
 }
 
-/// Why this process has no machine; None if it has one.
+/// Returns the reason why this process has no machine; `None` if it has one.
 pub(crate) fn refusal() -> Option<&'static CStr> {
     match get()? {
         Process::Refusing(why) => Some(why),
@@ -55,16 +55,19 @@ pub(crate) fn refusal() -> Option<&'static CStr> {
 
 fn get() -> Option<&'static Process> {
     let process = CURRENT.load(Ordering::Acquire);
-    // SAFETY: a pointer in CURRENT is NULL or came from `Box::into_raw` and is never freed; the box is never changed.
+    // SAFETY: a pointer in CURRENT is NULL or came from `Box::into_raw`. The box is never freed or
+    // changed.
     unsafe { process.as_ref() }
 }
 
-/// Calls after which a fork is no longer harmless: those that make the process known to a card.
+/// Returns true for calls that make the process known to a card. A fork after such a call is
+/// unsafe.
 fn makes_user(name: &str) -> bool {
     matches!(name, "aclInit" | "aclrtSetDevice" | "aclrtCreateContext")
 }
 
-/// Builds the machine, unless another thread is faster. No lock is held, since a child forked meanwhile would inherit it.
+/// Builds the machine, unless another thread is faster. A lock would be inherited by a forked
+/// child, so none is held.
 #[cold]
 fn build() -> &'static Process {
     let made = match machine() {
@@ -78,11 +81,11 @@ fn build() -> &'static Process {
     match CURRENT.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             introduce();
-            // SAFETY: this pointer has just gone into CURRENT, so it is never freed.
+            // SAFETY: this pointer was just stored in CURRENT, so it is never freed.
             unsafe { &*made }
         }
         Err(first) => {
-            // SAFETY: the box was made above and nobody else has seen it.
+            // SAFETY: the box was made above and was not shared.
             drop(unsafe { Box::from_raw(made) });
             // SAFETY: a pointer in CURRENT that is not NULL is never freed.
             unsafe { &*first }
@@ -90,7 +93,7 @@ fn build() -> &'static Process {
     }
 }
 
-/// The machine the environment asks for.
+/// Builds the machine that the environment requests.
 fn machine() -> Result<Emulator, String> {
     if FORKED_IN_USE.load(Ordering::Relaxed) {
         return Err(
@@ -110,17 +113,17 @@ fn machine() -> Result<Emulator, String> {
     Emulator::new(config).map_err(|error| format!("no machine as the environment asks for: {error}"))
 }
 
-/// Says what a person should know at the start, and asks to be called at fork and at the end.
+/// Prints the messages for the start, and registers hooks for fork and exit.
 fn introduce() {
     if let Some(why) = refusal() {
         notice::say(&why.to_string_lossy());
     }
     static HOOKED: AtomicBool = AtomicBool::new(false);
-    // A child inherits the hooks.
+    // A forked child inherits the hooks.
     if !HOOKED.swap(true, Ordering::Relaxed) {
         // SAFETY: functions without arguments that live as long as this library, which is never unloaded.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
-        // SAFETY: as above; `at_exit` has the signature `on_exit` asks for.
+        // SAFETY: as above; `at_exit` has the required signature.
         unsafe { on_exit(at_exit, ptr::null_mut()) };
     }
 }
@@ -133,7 +136,8 @@ extern "C" fn in_parent() {
     fork::after_fork_in_parent();
 }
 
-/// The parent's machine is left alone: its locks may be held by threads this process does not have.
+/// Leaves the parent's machine alone, because threads that do not exist in the child may hold its
+/// locks.
 extern "C" fn in_child() {
     fork::after_fork_in_child();
     if IN_USE.swap(false, Ordering::Relaxed) {
@@ -143,27 +147,27 @@ extern "C" fn in_child() {
 }
 
 unsafe extern "C" {
-    /// As `atexit`, with the status the process is about to return (glibc).
+    /// Like `atexit`, with the exit status of the process (glibc).
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// The process ends in order; one that strict mode has reports on does not end well.
+/// Handles a normal exit and changes the exit code if strict mode has reports.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let Some(Process::Machine(emulator, _)) = get() else { return };
-    // Peers shall not take this end for a death.
+    // Peers must not treat this exit as a crash.
     emulator.say_farewell();
     let reports = emulator.reports();
     if reports.is_empty() {
         return;
     }
-    // Each was told when it was found.
+    // Each report was printed when it was found.
     let count = reports.len();
     notice::say(&format!("strict mode has {count} {}", if count == 1 { "report" } else { "reports" }));
     if status == 0 {
-        // SAFETY: writes out what the program has printed and is still buffered; NULL means all streams.
+        // SAFETY: flushes the buffered output of the program; NULL means all streams.
         unsafe { libc::fflush(ptr::null_mut()) };
-        // SAFETY: ends the process; the functions registered with atexit before this library's first call do not run,
-        // which is the price of another exit code (as with the sanitizers).
+        // SAFETY: ends the process. Functions registered with atexit before this library's first
+        // call do not run, which is the price of another exit code (as with sanitizers).
         unsafe { libc::_exit(EXIT_CODE_OF_REPORTS) };
     }
 }

@@ -1,4 +1,5 @@
-//! The functions of ATB as C++ calls them: by mangled names and tables of functions, over the layouts of ATB's headers.
+//! Tests of the ATB functions as C++ calls them: mangled names, virtual function tables, and the
+//! layouts of ATB's headers.
 #![expect(unsafe_code, reason = "loads a library and calls functions of C++ objects")]
 
 use std::ffi::c_void;
@@ -54,7 +55,7 @@ fn tensors(given: &[Tensor]) -> Tensors {
     Tensors { capacity: 64, len: given.len(), inline, heap: ptr::null() }
 }
 
-/// The library, a stream, and an ATB context on it.
+/// The library, a stream, and an ATB context on the stream.
 struct Card {
     library: Library,
     stream: *mut c_void,
@@ -68,11 +69,12 @@ impl Card {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the libraries");
         write_libraries(folder.path(), &real_library().expect("cargo built the shared library")).expect("written");
-        // SAFETY: the drop-in library has no constructors that ask for anything.
+        // SAFETY: the drop-in library has no constructors with requirements.
         let library = unsafe { Library::new(folder.path().join("libatb.so")) }.expect("libatb.so opens");
         let mut card = Self { library, stream: ptr::null_mut(), context: ptr::null_mut(), _folder: folder };
         let init = card.function::<unsafe extern "C" fn(*const c_void) -> Code>("aclInit");
-        // SAFETY: as AscendCL declares it. Tests of one process share its machine, so the code may say that it is not the first.
+        // SAFETY: as AscendCL declares it. Tests of one process share a machine, so the call may
+        // return "repeated".
         let _ = unsafe { init(ptr::null()) };
         // SAFETY: as AscendCL declares it.
         assert_eq!(unsafe { card.function::<unsafe extern "C" fn(i32) -> Code>("aclrtSetDevice")(0) }, 0);
@@ -84,7 +86,7 @@ impl Card {
         // SAFETY: as ATB declares it.
         assert_eq!(unsafe { create(&raw mut card.context) }, 0);
         let set = virtual_function::<unsafe extern "C" fn(*mut c_void, *mut c_void) -> Code>(card.context, 2);
-        // SAFETY: `SetExecuteStream` stands behind the two destructors.
+        // SAFETY: `SetExecuteStream` follows the two destructors.
         assert_eq!(unsafe { set(card.context, card.stream) }, 0);
         card
     }
@@ -94,7 +96,7 @@ impl Card {
         *unsafe { self.library.get::<F>(name.as_bytes()) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Device memory with these bytes.
+    /// Creates device memory with these bytes.
     fn tensor(&self, dtype: i32, dims: &[i64], bytes: &[u8]) -> Tensor {
         let mut device = ptr::null_mut();
         let malloc = self.function::<unsafe extern "C" fn(*mut *mut c_void, usize, i32) -> Code>("aclrtMalloc");
@@ -119,7 +121,7 @@ impl Card {
         bytes
     }
 
-    /// An operation of a parameter; the code if it is refused.
+    /// Creates an operation from a parameter, or returns the code of the refusal.
     fn operation<P>(&self, mangled: &str, param: &P) -> Result<*mut c_void, Code> {
         type Create<P> = unsafe extern "C" fn(*const P, *mut *mut c_void) -> Code;
         let name = format!("_ZN3atb15CreateOperationINS_5infer{mangled}EEEiRKT_PPNS_9OperationE");
@@ -131,7 +133,8 @@ impl Card {
         }
     }
 
-    /// Both phases, and the end of the stream; the code of the first phase if it refuses.
+    /// Runs both phases and waits for the stream. Returns the code of the first phase if it
+    /// refuses.
     fn run(&self, operation: *mut c_void, inputs: &[Tensor], outputs: &[Tensor]) -> Result<(), Code> {
         type Setup = unsafe extern "C" fn(*mut c_void, *const Pack, *mut u64, *mut c_void) -> Code;
         type Execute = unsafe extern "C" fn(*mut c_void, *const Pack, *mut c_void, u64, *mut c_void) -> Code;
@@ -154,18 +157,18 @@ impl Card {
     }
 }
 
-/// A virtual function of a C++ object, by its place.
+/// Returns a virtual function of a C++ object by index.
 fn virtual_function<F: Copy>(object: *mut c_void, place: usize) -> F {
     assert_eq!(size_of::<F>(), size_of::<usize>());
     // SAFETY: the first word of an object with virtual functions points to their addresses.
     let functions = unsafe { object.cast::<*const usize>().read() };
-    // SAFETY: the caller names a place that the class has.
+    // SAFETY: the caller passes a valid index for the class.
     let function = unsafe { functions.add(place) };
-    // SAFETY: an address of a function whose type the caller names.
+    // SAFETY: the address of a function of the type that the caller names.
     unsafe { function.cast::<F>().read() }
 }
 
-/// Halves of small whole numbers: 1 is 0x3C00, and each doubling adds 0x0400.
+/// Returns the half of a small whole number: 1 is 0x3C00, and each doubling adds 0x0400.
 fn half(value: i32) -> u16 {
     let magnitude = value.unsigned_abs();
     if magnitude == 0 {
@@ -180,13 +183,13 @@ fn halves(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|&value| half(value).to_ne_bytes()).collect()
 }
 
-/// Halves without the sign of zeros, which whole numbers do not have.
+/// Replaces negative zeros, which whole numbers do not have.
 fn unsigned_zeros(bytes: &[u8]) -> Vec<u8> {
     let halves = bytes.chunks_exact(2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
     halves.flat_map(|half| if half == 0x8000 { [0; 2] } else { half.to_ne_bytes() }).collect()
 }
 
-/// Small numbers that depend on their place.
+/// Returns small numbers that depend on their index.
 fn numbers(count: usize, seed: i32) -> Vec<i32> {
     (0..count as i32).map(|i| (i * 7 + seed * 5).rem_euclid(17) - 8).collect()
 }
@@ -258,7 +261,7 @@ fn tokens_go_to_their_slots() {
 
 #[test]
 fn a_product_is_added_in_single_precision() {
-    /// `LinearParam`: which factors are transposed, no bias, the output's type, and that the sum goes on.
+    /// `LinearParam`: transposed factors, no bias, output type, and accumulation.
     #[repr(C)]
     struct Linear {
         transpose: [bool; 2],
@@ -277,7 +280,7 @@ fn a_product_is_added_in_single_precision() {
             sum[at] + (0..inner).map(|k| x[row * inner + k] * weight[k * columns + column]).sum::<i32>()
         })
         .collect();
-    // What lies in memory is the transposed matrix where the operation transposes it.
+    // Memory contains the transposed matrix if the operation transposes it.
     let matrix = |values: &[i32], rows: usize, columns: usize, transpose: bool| {
         let turned: Vec<i32> = (0..values.len()).map(|i| values[i % rows * columns + i / rows]).collect();
         let (dims, values) = if transpose { ([columns, rows], &turned[..]) } else { ([rows, columns], values) };

@@ -1,4 +1,4 @@
-//! What docs/EMULATOR.md says of the drop-in libraries is what they export and obey.
+//! Checks that docs/EMULATOR.md matches the exports and settings of the drop-in libraries.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ const START: &str =
     "<!-- drop-in: written by `UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator-dropin --test document` -->\n";
 const END: &str = "<!-- end of drop-in -->";
 
-/// The part of the page that follows from the code.
+/// Returns the part of the page that follows from the code.
 fn expected() -> String {
     let mut text = String::from("\n| `ASCEND_EMULATOR` | |\n|---|---|\n");
     for word in WORDS {

@@ -1,4 +1,5 @@
-//! The written libraries as a linker and a loader see them: names, needs, and one machine behind all of them.
+//! Tests of the written libraries with a linker and a loader: names, dependencies, and one machine
+//! for all libraries.
 #![expect(unsafe_code, reason = "loads libraries and calls C functions")]
 
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use object::elf;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
 
-/// The folder of libraries, written once a run.
+/// Returns the folder of libraries, written once per run.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = FOLDER.get_or_init(|| {
@@ -23,7 +24,7 @@ fn folder() -> &'static Path {
     made.path()
 }
 
-/// What the dynamic section of a library says, and the names it defines.
+/// Dynamic section of a library, and the names it defines.
 #[derive(Debug)]
 struct Shared {
     soname: Vec<String>,
@@ -132,7 +133,7 @@ fn what_tiers_of_real_programs_call_is_exported() {
     ] {
         assert!(all.contains(name), "{name}");
     }
-    // Inline in its header, so no library has it.
+    // The function is inline in its header, so no library contains it.
     assert!(!all.contains("HcclCommConfigInit"));
 }
 
@@ -146,11 +147,11 @@ fn a_table_loads_from_the_folder_and_every_optional_function_is_there() {
     assert_eq!((code, count), (0, 8));
 }
 
-/// A function of a library opened by `path`.
+/// Returns a function of a library opened by `path`.
 fn function<F: Copy>(path: &Path, name: &str) -> (libloading::Library, F) {
-    // SAFETY: a library of this project, whose initialisers do nothing.
+    // SAFETY: a library of this project; its initialisers do nothing.
     let library = unsafe { libloading::Library::new(path) }.unwrap_or_else(|error| panic!("{error}"));
-    // SAFETY: callers give the type of the C declaration.
+    // SAFETY: callers pass the type of the C declaration.
     let found = *unsafe { library.get::<F>(name) }.unwrap_or_else(|error| panic!("{error}"));
     (library, found)
 }
@@ -163,7 +164,7 @@ fn every_library_and_every_copy_of_the_folder_leads_to_one_machine() {
     let copy = tempfile::tempdir().expect("a folder");
     for entry in fs::read_dir(folder()).expect("readable") {
         let path = entry.expect("readable").path();
-        // The headers stay.
+        // The headers are not copied.
         if path.is_dir() {
             continue;
         }
@@ -179,7 +180,7 @@ fn every_library_and_every_copy_of_the_folder_leads_to_one_machine() {
     let (_runtime, init) = function::<Init>(&copy.path().join("libacl_rt.so"), "aclInit");
     // SAFETY: NULL means no configuration.
     assert_eq!(unsafe { init(std::ptr::null()) }, 0);
-    // SAFETY: has no conditions.
+    // SAFETY: this function has no conditions.
     assert_eq!(unsafe { set(5) }, 0);
     for path in &others {
         let (_library, get) = function::<GetDevice>(path, "aclrtGetDevice");
@@ -194,11 +195,11 @@ fn functions_that_no_table_has_are_answered() {
     type Convert = unsafe extern "C" fn(f32) -> u16;
     type Plan = unsafe extern "C" fn(*const u8, *const u8, *mut u8, i8, *mut u64, *mut *mut u8) -> i32;
     let (_acl, convert) = function::<Convert>(&folder().join("libascendcl.so"), "aclFloatToFloat16");
-    // SAFETY: has no conditions.
+    // SAFETY: this function has no conditions.
     assert_eq!(unsafe { convert(1.0) }, 0x3c00);
     let (_operators, plan) = function::<Plan>(&folder().join("libopapi.so"), "aclnnMmGetWorkspaceSize");
     let (null, mut size, mut executor) = (std::ptr::null_mut(), 0, std::ptr::null_mut());
-    // SAFETY: tensors that are NULL are refused before anything is read.
+    // SAFETY: the function refuses NULL tensors before it reads anything.
     let code = unsafe { plan(null, null, null, 0, &raw mut size, &raw mut executor) };
     assert_eq!(code, 161_001, "ACLNN_ERR_PARAM_NULLPTR, from the operator's row");
 }

@@ -1,4 +1,5 @@
-//! CANN's package `acl` for Python: its list of functions is CANN's, and a program of its samples' shape runs on the libraries.
+//! Tests of CANN's Python package `acl`: its functions match CANN's list, and a program like CANN's
+//! samples runs on the libraries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +10,7 @@ use ascend_tp_sys::{Library, for_each_symbol};
 
 const FUNCTIONS: &str = include_str!("../python/acl/functions.txt");
 
-/// The types of the parameters of each function that `sys` declares, as the compiler has them.
+/// Collects the parameter types of each function that `sys` declares.
 macro_rules! declared {
     (
         required { $( [$library:ident] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty; )* }
@@ -31,7 +32,8 @@ macro_rules! declared {
     };
 }
 
-/// Whether a parameter of the list can be passed as one of C: its width, and whether it is written through.
+/// Returns true if a parameter of the list can be passed as a C parameter: equal width and equal
+/// direction.
 fn fits(parameter: &str, c: &str) -> bool {
     let (kind, name) = parameter.split_once(' ').expect("a type and a name");
     let target = c.strip_prefix("*mut ");
@@ -72,7 +74,7 @@ fn the_functions_of_the_list_are_those_of_cann() {
             wrong.push(format!("{symbol} is not exported"));
         }
         let parameters: Vec<&str> = parameters.split(", ").filter(|parameter| !parameter.is_empty()).collect();
-        // What is refused is declared nowhere: its arguments are not read.
+        // Refused functions have no declaration, because their arguments are not read.
         let Some(types) = declared.get(symbol) else { continue };
         let all = types.iter().zip(&parameters).all(|(c, parameter)| fits(parameter, &c.replace("* ", "*")));
         if types.len() != parameters.len() || !all {
@@ -98,7 +100,7 @@ fn a_program_of_the_samples_shape_runs() {
         let said = String::from_utf8_lossy(&ended.stderr);
         let told = String::from_utf8_lossy(&ended.stdout);
         assert!(told.ends_with("pyacl: as it should be\n"), "`{mode}`: {told}{said}");
-        // Misuse on purpose is what strict mode reports.
+        // Strict mode reports the intentional misuse.
         let expected = if mode.is_empty() { 0 } else { 66 };
         assert_eq!(ended.status.code(), Some(expected), "`{mode}`: {said}");
     }

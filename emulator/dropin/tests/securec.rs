@@ -1,11 +1,11 @@
-//! `strcpy_s` and `vsnprintf_s`, from a C program that links the libraries.
+//! Tests of `strcpy_s` and `vsnprintf_s` with a C program that links the libraries.
 
 use std::fs;
 use std::process::Command;
 
 use ascend_tp_emulator_dropin::{real_library, write_libraries};
 
-/// Ends with the line of the first thing that is not so. The marks behind the room must stay.
+/// Returns the line of the first failed check. The marker bytes after the buffer must not change.
 const PROGRAM: &str = r#"
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,5 @@
-//! The C functions as the storm calls them: through the table, with the code and the message of what fails.
-//!
-//! Input: a table. Output: results. Does not: decide which codes are right (see `rank`, `probe`).
+//! The C functions for the storm: calls through the table that return the code and message of a
+//! failure.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -19,7 +18,6 @@ use ascend_tp_sys::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) call: &'static str,
-    /// What it returned.
     pub(crate) code: i64,
     /// The recent message of the thread.
     pub(crate) message: String,
@@ -31,12 +29,11 @@ impl fmt::Display for Failed {
     }
 }
 
-/// What calls give.
 pub(crate) type Outcome<T = ()> = Result<T, Failed>;
 
-/// A status of any of the libraries.
+/// A status type of one of the libraries.
 pub(crate) trait Status {
-    /// As a number; 0 is success.
+    /// Returns the status as a number; 0 is success.
     fn number(self) -> i64;
 }
 
@@ -52,19 +49,19 @@ impl Status for HcclResult {
     }
 }
 
-/// Calls a function of the table; its failure is a [`Failed`].
+/// Calls a function of the table; a failure is a [`Failed`].
 macro_rules! call {
     ($api:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $api.table.$name;
-        // SAFETY: handles and addresses are those the table gave out, places are valid for the call, and asynchronous work
-        // is waited for before what it uses goes.
+        // SAFETY: handles and addresses come from the table, pointers are valid during the call,
+        // and asynchronous work is awaited before its memory is freed.
         let status = unsafe { function($($arg),*) };
         $api.outcome(stringify!($name), status)
     }};
 }
 pub(crate) use call;
 
-/// As [`call!`], of a function that is younger than the oldest supported CANN.
+/// Like [`call!`], for functions newer than the oldest supported CANN.
 macro_rules! young {
     ($api:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         match $api.table.$name {
@@ -76,13 +73,13 @@ macro_rules! young {
 }
 pub(crate) use young;
 
-/// The functions of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) table: Arc<Table>,
 }
 
-/// How an event is made: by `aclrtCreateEvent`, `aclrtCreateEventWithFlag` or `aclrtCreateEventExWithFlag`.
+/// Function that creates an event: `aclrtCreateEvent`, `aclrtCreateEventWithFlag` or
+/// `aclrtCreateEventExWithFlag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventCreation {
     Plain,
@@ -94,11 +91,10 @@ impl EventCreation {
     pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::WithFlag, Self::ExWithFlag];
 }
 
-/// `ACL_EVENT_SYNC`: an event that streams wait for.
+/// `ACL_EVENT_SYNC`: an event for which streams wait.
 const SYNC: u32 = 1;
 
 impl Api {
-    /// The functions of a table.
     #[must_use]
     pub(crate) fn new(table: Arc<Table>) -> Self {
         Self { table }
@@ -109,10 +105,10 @@ impl Api {
         if code == 0 { Ok(()) } else { Err(Failed { call, code, message: self.message() }) }
     }
 
-    /// The recent message of this thread.
+    /// Returns the recent message of this thread.
     fn message(&self) -> String {
         let function = self.table.aclGetRecentErrMsg;
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes no arguments.
         let text = unsafe { function() };
         if text.is_null() {
             return String::new();
@@ -147,7 +143,7 @@ impl Api {
         call!(self, aclrtSynchronizeStreamWithTimeout(stream, limit.as_millis() as i32))
     }
 
-    /// Whether all that is on a stream has ended.
+    /// Returns true if all work of a stream has ended.
     pub(crate) fn is_complete(&self, stream: aclrtStream) -> Outcome<bool> {
         let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
         call!(self, aclrtStreamQuery(stream, &raw mut status))?;
@@ -187,7 +183,7 @@ impl Api {
         call!(self, aclrtMalloc(&raw mut address, bytes as usize, policy)).map(|()| address)
     }
 
-    /// The host waits until the bytes are there.
+    /// Copies to the device and waits for the copy.
     pub(crate) fn upload(&self, to: *mut c_void, bytes: &[u8]) -> Outcome {
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpy(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind))
@@ -204,24 +200,25 @@ impl Api {
         call!(self, aclrtMemsetAsync(at, bytes as usize, i32::from(value), bytes as usize, stream))
     }
 
-    /// From pageable memory, which has been read when this returns.
+    /// Copies asynchronously from pageable memory, which was read when the call returns.
     pub(crate) fn load(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> Outcome {
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpyAsync(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind, stream))
     }
 
-    /// From page-locked memory, which is given back; it must live until the stream has been waited for.
+    /// Copies from page-locked memory and returns that memory. It must live until the stream has
+    /// been awaited.
     pub(crate) fn load_pinned(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> Outcome<*mut c_void> {
         let mut host = null_mut();
         call!(self, aclrtMallocHost(&raw mut host, bytes.len()))?;
-        // SAFETY: page-locked memory of this length that nobody else has.
+        // SAFETY: newly allocated page-locked memory of this length.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.cast::<u8>(), bytes.len()) };
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpyAsync(to, bytes.len(), host, bytes.len(), kind, stream))?;
         Ok(host)
     }
 
-    /// A contiguous tensor in device memory.
+    /// Creates a contiguous tensor in device memory.
     fn tensor(&self, element: aclDataType, at: *mut c_void, dims: &[u64]) -> *mut aclTensor {
         let dims: Vec<i64> = dims.iter().map(|dim| dim.cast_signed()).collect();
         let mut strides = vec![1_i64; dims.len()];
@@ -237,7 +234,7 @@ impl Api {
         tensors.iter().try_for_each(|tensor| call!(self, aclDestroyTensor(*tensor)))
     }
 
-    /// y += x in int32.
+    /// Computes y += x in int32.
     pub(crate) fn add(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
         let of = |at| self.tensor(aclDataType::ACL_INT32, at, &[count]);
         let (x, y) = (of(x), of(y));
@@ -250,13 +247,13 @@ impl Api {
         self.destroy(&[x, y])
     }
 
-    /// y += x in int32, by the copy engine.
+    /// Computes y += x in int32 with the copy engine.
     pub(crate) fn reduce_async(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
         let (kind, element) = (aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM, aclDataType::ACL_INT32);
         young!(self, aclrtReduceAsync(y, x, 4 * count, kind, element, stream, null_mut()))
     }
 
-    /// y = x, from int32 to int64.
+    /// Converts x from int32 to y in int64.
     pub(crate) fn cast(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
         let from = self.tensor(aclDataType::ACL_INT32, x, &[count]);
         let to = self.tensor(aclDataType::ACL_INT64, y, &[count]);
@@ -266,7 +263,7 @@ impl Api {
         self.destroy(&[from, to])
     }
 
-    /// z = x times y in fp32.
+    /// Computes z = x times y in fp32.
     pub(crate) fn matmul(&self, [x, y, z]: [*mut c_void; 3], [m, k, n]: [u64; 3], stream: aclrtStream) -> Outcome {
         let of = |at, dims: [u64; 2]| self.tensor(aclDataType::ACL_FLOAT, at, &dims);
         let (x, y, z) = (of(x, [m, k]), of(y, [k, n]), of(z, [m, n]));
@@ -275,7 +272,7 @@ impl Api {
         self.destroy(&[x, y, z])
     }
 
-    /// Both phases of an operator that needs no workspace.
+    /// Runs both phases of an operator without workspace.
     fn run(
         &self,
         plan: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> Outcome,
@@ -295,7 +292,7 @@ impl Api {
         Ok(())
     }
 
-    /// The kernel of this name, loaded on the current card.
+    /// Loads the kernel of this name on the current card.
     pub(crate) fn kernel(&self, name: &CStr) -> Outcome<aclrtFuncHandle> {
         let path = std::env::current_exe().ok().and_then(|path| CString::new(path.display().to_string()).ok());
         let (path, mut binary, mut function) = (path.unwrap_or_default(), null_mut(), null_mut());
@@ -320,7 +317,8 @@ impl Api {
         Ok(comm)
     }
 
-    /// A communicator of some ranks of another; `number` tells those of one parent apart.
+    /// Creates a communicator of some ranks of `parent`; `number` distinguishes communicators with
+    /// the same parent.
     pub(crate) fn sub_comm(
         &self,
         mut parent: HcclComm,
@@ -328,7 +326,7 @@ impl Api {
         number: u64,
         member: usize,
     ) -> Outcome<HcclComm> {
-        // SAFETY: a C structure of numbers and characters, for which zeros are values.
+        // SAFETY: a C structure of numbers and characters, for which zeros are valid.
         let mut config: HcclCommConfig = unsafe { std::mem::zeroed() };
         let header = (size_of::<HcclCommConfig>() as u64).to_le_bytes().into_iter();
         let header = header.chain(0xf0f0_f0f0_u32.to_le_bytes()).chain(1_u32.to_le_bytes());
@@ -343,17 +341,17 @@ impl Api {
         Ok(comm)
     }
 
-    /// Exports memory to whoever has the key.
+    /// Exports memory to every process that has the key.
     pub(crate) fn export(&self, at: *mut c_void, bytes: u64) -> Outcome<String> {
         let mut key = [0 as c_char; 65];
-        // 1: no list of processes that may import it.
+        // Flag 1: no list of importing processes.
         young!(self, aclrtIpcMemGetExportKey(at, bytes as usize, key.as_mut_ptr(), key.len(), 1))?;
         Ok(key.iter().take_while(|byte| **byte != 0).flat_map(|byte| byte.to_ne_bytes()).map(char::from).collect())
     }
 
     pub(crate) fn import(&self, key: &str) -> Outcome<*mut c_void> {
         let (key, mut address) = (CString::new(key).unwrap_or_default(), null_mut());
-        // 1: the card may be another one.
+        // Flag 1: the card may differ.
         young!(self, aclrtIpcMemImportByKey(&raw mut address, key.as_ptr(), 1)).map(|()| address)
     }
 

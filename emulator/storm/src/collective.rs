@@ -1,12 +1,11 @@
-//! Collectives as the storm knows them: who reads and writes how much, and what everybody has afterwards.
+//! Collectives of the storm: the sizes of their buffers and their results.
 //!
-//! Input: a [`Call`], the number of members, the bytes each reads. Output: sizes, counts, and the bytes each member receives.
-//! Invariant: written down from HCCL's documents, sharing nothing with the emulator. Does not: call HCCL (see `rank`).
+//! The rules are written from HCCL's documentation and share no code with the emulator.
 
 use crate::element::{Element, Reduction, fold};
 use crate::random::scramble;
 
-/// What a collective does.
+/// Kind of collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     AllReduce(Reduction),
@@ -30,37 +29,35 @@ pub(crate) enum Kind {
 /// One collective, as all members call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// What it does.
     pub(crate) kind: Kind,
-    /// With which type.
     pub(crate) element: Element,
-    /// Elements: of a buffer, or of the block of a member.
+    /// Number of elements of a buffer or of a member's block.
     pub(crate) count: u64,
-    /// The root or the sender, taken modulo the number of members.
+    /// The root or the sender, modulo the number of members.
     pub(crate) root: u32,
-    /// The receive buffer is the send buffer, or one is the own block of the other.
+    /// True if the buffers are equal, or one is the own block of the other.
     pub(crate) in_place: bool,
-    /// Names the uneven counts and what float reductions add.
+    /// Seed of the uneven counts and of the inputs of float reductions.
     pub(crate) salt: u64,
 }
 
-/// Bytes at an offset within a receive buffer.
+/// Bytes at an offset in a receive buffer.
 pub(crate) type Piece = (u64, Vec<u8>);
 
 impl Call {
-    /// The root of `world` members.
+    /// Returns the root among `world` members.
     #[must_use]
     pub(crate) const fn root(&self, world: usize) -> usize {
         self.root as usize % world
     }
 
-    /// The receiver of a transfer.
+    /// Returns the receiver of a transfer.
     #[must_use]
     pub(crate) const fn receiver(&self, world: usize) -> usize {
         (self.root(world) + 1 + self.salt as usize % (world - 1)) % world
     }
 
-    /// Whether a member calls it at all.
+    /// Returns true if a member makes the call.
     #[must_use]
     pub(crate) const fn is_called_by(&self, world: usize, member: usize) -> bool {
         match self.kind {
@@ -69,7 +66,6 @@ impl Call {
         }
     }
 
-    /// How it reduces.
     #[must_use]
     pub(crate) const fn reduction(&self) -> Option<Reduction> {
         match self.kind {
@@ -80,13 +76,13 @@ impl Call {
         }
     }
 
-    /// Whether its inputs must be small whole numbers, which are loaded first.
+    /// Returns true if the inputs must be small whole numbers, which are loaded first.
     #[must_use]
     pub(crate) const fn needs_small(&self) -> bool {
         self.reduction().is_some() && self.element.rounds()
     }
 
-    /// (displacement, count) of each member's block, with gaps between them.
+    /// Returns (displacement, count) of each member's block, with gaps between the blocks.
     #[must_use]
     pub(crate) fn blocks(&self, world: usize) -> Vec<(u64, u64)> {
         let mut end = self.salt % 3;
@@ -99,13 +95,14 @@ impl Call {
         (0..world as u64).map(block).collect()
     }
 
-    /// Elements that go from one member to another in an uneven all-to-all.
+    /// Returns the number of elements from one member to another in an uneven all-to-all.
     #[must_use]
     pub(crate) fn cell(&self, from: usize, to: usize) -> u64 {
         scramble(self.salt ^ (from as u64) << 8 ^ (to as u64) << 32) % (self.count + 1)
     }
 
-    /// (displacement, count) of what a member sends to each, or receives from each, in an uneven all-to-all.
+    /// Returns (displacement, count) of a member's blocks to or from each member in an uneven
+    /// all-to-all.
     #[must_use]
     pub(crate) fn row(&self, world: usize, member: usize, is_send: bool) -> Vec<(u64, u64)> {
         let gap = u64::from(self.kind == Kind::AllToAllV);
@@ -119,7 +116,7 @@ impl Call {
         (0..world).map(block).collect()
     }
 
-    /// Elements a member's send buffer has; 0 when it has none.
+    /// Returns the number of elements in a member's send buffer; 0 if it has none.
     #[must_use]
     pub(crate) fn sends(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
@@ -135,7 +132,7 @@ impl Call {
         }
     }
 
-    /// Elements a member's receive buffer has; 0 when it has none.
+    /// Returns the number of elements in a member's receive buffer; 0 if it has none.
     #[must_use]
     pub(crate) fn receives(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
@@ -152,7 +149,8 @@ impl Call {
         }
     }
 
-    /// In place: the elements by which (send, receive) buffers of a member lie behind the common buffer.
+    /// Returns the offsets, in elements, of a member's send and receive buffers in the common
+    /// buffer of an in-place call.
     #[must_use]
     pub(crate) const fn in_place_shift(&self, member: usize) -> (u64, u64) {
         match self.kind {
@@ -162,13 +160,13 @@ impl Call {
         }
     }
 
-    /// Whether it may run in place.
+    /// Returns true if the collective can run in place.
     #[must_use]
     pub(crate) const fn may_be_in_place(&self) -> bool {
         matches!(self.kind, Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) | Kind::AllGather)
     }
 
-    /// What each member receives, given what each sends.
+    /// Returns the data that each member receives, given the data that each sends.
     #[must_use]
     pub(crate) fn results(&self, sent: &[Vec<u8>]) -> Vec<Vec<Piece>> {
         let (world, size) = (sent.len(), self.element.bytes());
@@ -231,7 +229,7 @@ impl Call {
     }
 }
 
-/// The end of the last block.
+/// Returns the end of the last block.
 fn extent(blocks: &[(u64, u64)]) -> u64 {
     blocks.iter().map(|(at, count)| at + count).max().unwrap_or(0)
 }

@@ -1,14 +1,14 @@
-//! Element types as HCCL names them, small whole numbers in each, and what a reduction makes of them.
+//! Element types of HCCL, small whole numbers of each type, and reductions.
 //!
-//! Input: types, numbers, bytes of several ranks. Output: bytes. Invariants: integers wrap; numbers handed to a reduction of
-//! floats are whole and small, so that every order of adding gives the same bits. Does not: know where the bytes lie.
+//! Integers wrap. Inputs of float reductions are small whole numbers, so every order of additions
+//! gives the same bits.
 
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 use half::{bf16, f16};
 
 use crate::random::scramble;
 
-/// A type that HCCL moves.
+/// An element type that HCCL transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     I8,
@@ -25,7 +25,7 @@ pub(crate) enum Element {
     Bf16,
 }
 
-/// How elements are reduced.
+/// Reduction of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
@@ -35,7 +35,7 @@ pub(crate) enum Reduction {
 }
 
 impl Element {
-    /// All of them.
+    /// All element types.
     pub(crate) const MOVED: &[Self] = &[
         Self::I8,
         Self::I16,
@@ -50,14 +50,14 @@ impl Element {
         Self::F64,
         Self::Bf16,
     ];
-    /// Those that sum, max and min are offered for; the first five also for blocks of different sizes.
+    /// Types that support sum, max and min.
     pub(crate) const REDUCED: &[Self] = &[Self::I8, Self::I16, Self::I32, Self::F16, Self::F32, Self::Bf16, Self::I64];
-    /// How many of `REDUCED` reduce-scatter takes for blocks of different sizes.
+    /// Number of types in `REDUCED` that reduce-scatter supports with uneven blocks.
     pub(crate) const REDUCED_UNEVENLY: usize = 6;
-    /// Those that products are offered for.
+    /// Types that support products.
     pub(crate) const MULTIPLIED: &[Self] = &[Self::I8, Self::I32, Self::I64, Self::F16, Self::F32];
 
-    /// Bytes of one.
+    /// Returns the size of one element.
     #[must_use]
     pub(crate) const fn bytes(self) -> u64 {
         match self {
@@ -68,13 +68,13 @@ impl Element {
         }
     }
 
-    /// Whether sums of it round, so that only small whole numbers may be summed.
+    /// Returns true if sums of this type round, so that only small whole numbers may be summed.
     #[must_use]
     pub(crate) const fn rounds(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64 | Self::Bf16)
     }
 
-    /// HCCL's number of it.
+    /// Returns HCCL's constant for the type.
     #[must_use]
     pub(crate) const fn hccl(self) -> HcclDataType {
         match self {
@@ -93,7 +93,8 @@ impl Element {
         }
     }
 
-    /// `count` small whole numbers that `salt` names: -2, -1, 1 or 2, of which products of eight are exact everywhere.
+    /// Returns `count` small whole numbers selected by `salt`: -2, -1, 1 or 2. Products of eight of
+    /// these are exact in every type.
     #[must_use]
     pub(crate) fn small(self, salt: u64, count: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity((count * self.bytes()) as usize);
@@ -119,7 +120,7 @@ impl Element {
 }
 
 impl Reduction {
-    /// HCCL's number of it.
+    /// Returns HCCL's constant for the reduction.
     #[must_use]
     pub(crate) const fn hccl(self) -> HcclReduceOp {
         match self {
@@ -131,7 +132,7 @@ impl Reduction {
     }
 }
 
-/// Folds `from` into `into`, element by element.
+/// Reduces `from` into `into`, element by element.
 pub(crate) fn fold(into: &mut [u8], from: &[u8], element: Element, reduction: Reduction) {
     macro_rules! whole {
         ($type:ty) => {

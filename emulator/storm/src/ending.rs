@@ -1,7 +1,8 @@
-//! How a program ends other than in order: a process leaves, quits or is killed, and the others hear of it.
+//! Endings other than a normal end: a process leaves, quits or is killed, and the other processes
+//! notice.
 //!
-//! Input: a rank that has done its steps. Output: findings; a survivor goes on to its own end. Does not: kill (the supervisor
-//! does, when all survivors say that they have queued).
+//! Survivors continue to their own end. The supervisor kills a process after all survivors have
+//! enqueued their work.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::process::heard;
 use crate::program::Ending;
 use crate::rank::Rank;
 
-/// The note under which the victim says that it is ready, or has gone.
+/// Name of the note with which the victim reports that it is ready or gone.
 const GONE: &str = "gone";
 
 fn sum(rank: &Rank<'_>, buffer: *mut c_void, comm: HcclComm, stream: aclrtStream) -> Outcome {
@@ -22,7 +23,7 @@ fn sum(rank: &Rank<'_>, buffer: *mut c_void, comm: HcclComm, stream: aclrtStream
     call!(rank.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))
 }
 
-/// Ends a rank of `process` as the program says.
+/// Ends a rank of `process` as the program specifies.
 pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     let program = &rank.world.program;
     let (victim, queued) = match program.ending {
@@ -52,7 +53,8 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
         rank.world.wait(&format!("{GONE}-{victim}"));
     }
     let (since, limit) = (Instant::now(), Duration::from_secs(60));
-    // Nothing says when the end of a process is noticed: with nothing queued the rank calls until it is.
+    // The time of detection is not defined. Without queued work the rank makes calls until one
+    // fails.
     let outcome: Outcome = rank.bounded("hearing of the end of another process", limit, || {
         loop {
             if queued == 0 {
@@ -82,13 +84,13 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     if let Some(what) = what {
         rank.world.finding("gone", &format!("rank {} {:?}: {what}", rank.number, program.ending));
     }
-    // What is left of the communicator may say again why it is broken.
+    // The broken communicator may return its failure again.
     let _ = call!(rank.api, HcclCommDestroy(comm));
     call!(rank.api, aclrtDestroyStreamForce(stream))?;
     call!(rank.api, aclrtFree(buffer))
 }
 
-/// The end of a rank of the process that goes.
+/// Ends a rank of the process that goes.
 fn be_gone(rank: &Rank<'_>, comm: HcclComm) -> Outcome {
     let program = &rank.world.program;
     let (victims, survivors): (Vec<u32>, Vec<u32>) = (0..program.world()).partition(|other| {

@@ -1,8 +1,8 @@
-//! A program from a seed.
+//! Generation of a program from a seed.
 //!
-//! Input: a seed. Output: a `Program`. Invariants: the same seed, the same program; every call of it is legal on an Atlas A2,
-//! as the emulator's tables of operators and collectives say, and in strict mode free of anything that strict mode reports.
-//! Does not: order streams (see `order`), or know what is right (see `oracle`).
+//! Invariants: the same seed gives the same program. Every call is legal on an Atlas A2, according
+//! to the emulator's tables of operators and collectives. In strict mode nothing in the program
+//! causes a report.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,26 +13,26 @@ use crate::probe::{Probe, StreamBlocker, Waiting};
 use crate::program::{BufferPlace, Ending, Operator, Program, Setup, Step, home_stream, note_comm};
 use crate::random::{Random, scramble};
 
-/// What a program is mostly about.
+/// Main subject of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// Bytes of all kinds of work, of up to 16 MiB.
+    /// Data of all kinds of work, up to 16 MiB.
     Bytes,
-    /// The same, smaller, in strict mode.
+    /// Smaller data of all kinds of work, in strict mode.
     Strict,
-    /// What ends waits: limits, aborts, destroyed streams, failures.
+    /// Ends of waits: time limits, aborts, destroyed streams, failures.
     Waits,
-    /// A rank that does not call.
+    /// A rank that does not call a collective.
     Absent,
-    /// A process that leaves, quits or dies.
+    /// A process that leaves, quits or is killed.
     Gone,
 }
 
 impl Flavour {
-    /// All of them.
+    /// Lists all flavours.
     pub const ALL: [Self; 5] = [Self::Bytes, Self::Strict, Self::Waits, Self::Absent, Self::Gone];
 
-    /// That of a seed.
+    /// Returns the flavour of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         match scramble(seed ^ 0xf1a4) % 100 {
@@ -51,14 +51,14 @@ struct Generator {
     setup: Setup,
     world: u32,
     steps: Vec<Step>,
-    /// All communicators there were, and those there are.
+    /// All communicators ever created; the next field lists the existing ones.
     comms: BTreeMap<u32, Vec<u32>>,
     live: Vec<u32>,
-    /// Those that were cut from another, from which HCCL cuts no further.
+    /// Sub-communicators. HCCL does not split them further.
     subs: Vec<u32>,
 }
 
-/// The program of a seed.
+/// Returns the program of a seed.
 #[must_use]
 pub(crate) fn program(seed: u64) -> Program {
     let flavour = Flavour::of(seed);
@@ -84,7 +84,7 @@ fn setup(random: &mut Random, flavour: Flavour) -> Setup {
     };
     let mut processes = vec![Vec::new(); count as usize];
     for rank in 0..world {
-        // Each process has a rank; the others are dealt out.
+        // Each process has at least one rank; the remaining ranks are distributed randomly.
         let process = if rank < count { u64::from(rank) } else { random.below(u64::from(count)) };
         processes[process as usize].push(rank);
     }
@@ -117,7 +117,7 @@ impl Generator {
             Flavour::Waits => self.random.within(2, 8),
             Flavour::Absent | Flavour::Gone => self.random.within(1, 6),
         };
-        // Mostly all ranks meet at once, and use what they made before anything else can have happened.
+        // Usually all ranks join one communicator first and use it before anything else happens.
         if self.random.chance(90) {
             self.join((0..self.world).collect(), None);
         }
@@ -166,13 +166,13 @@ impl Generator {
         self.random.below(u64::from(self.setup.streams)) as u8
     }
 
-    /// A number of bytes up to `most`, of all magnitudes.
+    /// Returns a number of bytes up to `most`, over all magnitudes.
     fn bytes(&mut self, most: u64) -> u64 {
         let magnitude = self.random.within(3, u64::from(most.max(16).ilog2()));
         self.random.within(1, (2_u64 << magnitude).min(most.max(1)))
     }
 
-    /// A place of `bytes`, aligned to `align`; most lie where many others do.
+    /// Returns an aligned place of `bytes` bytes; most places overlap many others.
     fn place(&mut self, bytes: u64, align: u64) -> BufferPlace {
         let pool = self.random.below(u64::from(self.setup.pools)) as u8;
         let room = self.setup.pool_bytes.saturating_sub(bytes);
@@ -181,7 +181,7 @@ impl Generator {
         BufferPlace { pool, offset }
     }
 
-    /// Two places that share no byte.
+    /// Returns two places without common bytes.
     fn places(&mut self, bytes: [u64; 2], align: u64) -> [BufferPlace; 2] {
         let apart = |a: BufferPlace, b: BufferPlace| {
             a.pool != b.pool || a.offset + bytes[0] <= b.offset || b.offset + bytes[1] <= a.offset
@@ -247,7 +247,7 @@ impl Generator {
                 let mut dim = || self.random.pick(&[1, 3, 8, 17, 40]);
                 let dims = [dim(), dim(), dim()];
                 let [m, k, n] = dims;
-                // Both inputs lie together.
+                // Both inputs are adjacent.
                 (Operator::Matmul { dims }, [4 * (m * k + k * n) + 8, 4 * m * n])
             }
         };
@@ -259,7 +259,7 @@ impl Generator {
         Step::Compute { rank, stream, operator, from: [from, other], to }
     }
 
-    /// Makes or destroys a communicator.
+    /// Creates or destroys a communicator.
     fn change_comms(&mut self) {
         if self.live.len() > 3 || (!self.live.is_empty() && self.random.chance(30)) {
             let at = self.random.below(self.live.len() as u64) as usize;
@@ -273,7 +273,7 @@ impl Generator {
         let ranks: Vec<u32> = match self.random.below(4) {
             0 => among,
             1 => among.into_iter().filter(|rank| of_process.contains(rank)).collect(),
-            // The ranks of a sub-communicator stand in the order of its parent's.
+            // The ranks of a sub-communicator keep the order of the parent.
             2 if parent.is_none() => among.into_iter().rev().collect(),
             _ => among.into_iter().filter(|_| self.random.chance(60)).collect(),
         };
@@ -300,7 +300,7 @@ impl Generator {
         }
     }
 
-    /// Collectives and hosts that wait for them in turn.
+    /// Adds alternating collectives and host waits.
     fn rounds(&mut self) {
         let Some(comm) = self.a_comm() else { return };
         let most = if self.flavour == Flavour::Strict { 12 } else { 4 };
@@ -371,7 +371,7 @@ impl Generator {
             Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) => self.random.pick(Element::REDUCED),
             _ => self.random.pick(Element::MOVED),
         };
-        // A third of an allocation, in as many blocks as there may be; gaps take some more.
+        // A third of an allocation, divided by the maximum number of blocks; gaps take some more.
         let most = (self.setup.pool_bytes / 3).min(16 << 20);
         let is_whole =
             matches!(kind, Kind::AllReduce(_) | Kind::Reduce(_) | Kind::Broadcast | Kind::SendRecv | Kind::Batch);
@@ -379,14 +379,14 @@ impl Generator {
         let room = (most / blocks / element.bytes()).saturating_sub(4).max(1);
         let count = match self.random.below(10) {
             0 => self.random.below(4),
-            // The largest there is room for, more often than a draw by magnitude would give.
+            // Chooses the maximum size more often than a draw by magnitude.
             1..4 if self.flavour == Flavour::Bytes => room,
             _ => (self.bytes(room * element.bytes()) / element.bytes()).min(room),
         };
         let (root, salt) = (self.random.below(8) as u32, self.random.any());
         let call = Call { kind, element, count, root, in_place: false, salt };
         let in_place = call.may_be_in_place() && self.random.chance(30);
-        // Products of a float that is already a product are not small any more, so floats are loaded each time.
+        // The product of float products is not small, so floats are loaded again each time.
         Call { in_place, ..call }
     }
 
@@ -400,7 +400,7 @@ impl Generator {
         if !is_strict && self.world > 1 && self.random.chance(18) {
             return self.push(Step::Stall { ranks: vec![rank, (rank + 1) % self.world] });
         }
-        // A strict machine gives ranks of other processes all their time before it lets a limit be over.
+        // A strict machine lets ranks of other processes run before a time limit ends.
         let kinds = match (is_strict, self.setup.processes.len()) {
             (true, 1) => 3,
             (true, _) => 2,

@@ -1,15 +1,18 @@
-//! The storm: random programs over the C ABI of CANN, run on the emulator and checked.
+//! The storm: random programs for the C ABI of CANN, run on the emulator and checked.
 //!
-//! A *program* is a function of its seed: up to eight ranks as threads and processes, and steps that they do on streams,
-//! memory and communicators. What is checked: the bytes of all buffers against an oracle that computes them on the host, the
-//! codes that are determined, that every wait ends within its limit and every death is heard of, and that strict mode reports
-//! nothing of a legal program.
+//! A *program* follows from its seed: up to eight ranks as threads and processes, with steps on
+//! streams, memory and communicators. The checks are:
 //!
-//! Order of the parts: `program` (what there is to do), `generate` (a program of a seed), `order` (what makes it free of
-//! races), `oracle` with `collective` and `element` (what every byte must be), `rank` with `calls`, `probe` and `ending` (doing
-//! it), `process`, `supervise`, `shrink`, `storm`.
+//! - the contents of all buffers, against an oracle that computes them on the host,
+//! - the codes that are determined,
+//! - that every wait ends within its limit and every process death is noticed,
+//! - that strict mode reports nothing for a legal program.
 //!
-//! Does not: use anything of the emulator but its public face, so that one storm runs over all versions of it.
+//! Modules: `program` (steps), `generate` (program of a seed), `order` (race freedom), `oracle`
+//! with `collective` and `element` (expected bytes), `rank` with `calls`, `probe` and `ending`
+//! (execution), `process`, `supervise`, `shrink`, `storm`.
+//!
+//! The storm uses only the public interface of the emulator, so it runs with all versions.
 #![expect(missing_docs, reason = "this crate is published to nobody; its fields are named by what they are")]
 
 mod calls;

@@ -1,7 +1,8 @@
-//! `storm`: runs random programs over the emulator, or is a process of one.
+//! `storm`: runs random programs on the emulator, or is one process of such a program.
 //!
-//! Input: arguments (see [`USAGE`]). Output: failing programs with how to run them again, and one line at the end on standard
-//! output; 1 if anything was found. Does not: build anything; `cargo xtask storm` does.
+//! See [`USAGE`] for the arguments. The output lists failing programs with the command to repeat
+//! them, and a summary line. The exit code is 1 if anything was found. `cargo xtask storm` builds
+//! the binary.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -25,7 +26,6 @@ const USAGE: &str = "usage: storm [--minutes N] [--programs N] [--seed S] [--shr
   --program SEED     one program, as a failure prints it; --ranks and --steps are what is left of it, --in-order its ending
   --times N          run it up to N times (1; 0: show it)";
 
-/// What the arguments say.
 #[derive(Default)]
 struct Arguments {
     minutes: Option<u64>,
@@ -123,7 +123,7 @@ fn again(storm: &Storm, supervisor: &Supervisor, cut: &Excerpt, times: u64) -> R
     Ok(tally)
 }
 
-/// What a program does.
+/// Prints the steps of a program.
 fn show_program(cut: &Excerpt) {
     for line in cut.lines() {
         say(&format!("  {line}"));
@@ -148,6 +148,6 @@ fn show(failure: &Failure, since: Instant) {
 }
 
 fn say(line: &str) {
-    // Whoever closed the pipe does not want to read on.
+    // The reader has closed the pipe.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,7 +1,7 @@
-//! What every byte must be: the steps of a program, one after the other, on the host.
+//! Expected contents of memory: the steps of a program, executed sequentially on the host.
 //!
-//! Input: a [`Program`]. Output: for each read of it, the bytes and who wrote them last. Invariant: shares no code with the
-//! emulator. Does not: know streams, processes or transports; a program is free of races, so they cannot matter.
+//! The output gives the bytes and the last writer for each read. The oracle shares no code with the
+//! emulator. Streams, processes and transports are irrelevant, because a program has no races.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::order::{ROW_GAP, buffers};
 use crate::program::{BufferPlace, Operator, Program, Step, note_comm};
 use crate::random::scramble;
 
-/// Bytes that one hash stands for.
+/// Number of bytes per hash.
 pub(crate) const BLOCK_BYTES: usize = 1 << 14;
 
-/// What a rank must find when it reads.
+/// Expected result of a read.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) rank: u32,
-    /// The step that reads; beyond the last step, one for each allocation at the end.
+    /// The reading step. Numbers after the last step stand for the final read of each allocation.
     pub(crate) step: usize,
-    /// Hashes of its blocks.
+    /// Hash of each block.
     pub(crate) hashes: Vec<u64>,
-    /// The step that wrote last in each block.
+    /// The last step that wrote to each block.
     pub(crate) writers: Vec<Option<usize>>,
 }
 
-/// The bytes that `salt` names.
+/// Returns the bytes selected by `salt`.
 #[must_use]
 pub(crate) fn noise(salt: u64, bytes: u64) -> Vec<u8> {
     let words = (0..bytes.div_ceil(8)).flat_map(|word| scramble(salt ^ word.rotate_left(32)).to_le_bytes());
@@ -34,19 +34,19 @@ pub(crate) fn noise(salt: u64, bytes: u64) -> Vec<u8> {
     noise
 }
 
-/// Names what an allocation holds at first.
+/// Returns the salt of the initial content of an allocation.
 #[must_use]
 pub(crate) const fn first_salt(seed: u64, rank: u32, pool: u8) -> u64 {
     scramble(seed ^ (rank as u64) << 8 ^ pool as u64)
 }
 
-/// Names what a rank loads for an operator or a collective of small numbers.
+/// Returns the salt of a rank's input for an operator or collective of small numbers.
 #[must_use]
 pub(crate) const fn small_salt(seed: u64, step: usize, rank: u32, input: u8) -> u64 {
     scramble(seed ^ (step as u64) << 20 ^ (rank as u64) << 4 ^ input as u64)
 }
 
-/// One hash for each block.
+/// Returns one hash per block.
 #[must_use]
 pub(crate) fn hashes(bytes: &[u8]) -> Vec<u64> {
     let hash = |block: &[u8]| {
@@ -94,7 +94,7 @@ impl OracleMemory {
     }
 }
 
-/// What each read of a program must give.
+/// Returns the expected result of each read of a program.
 #[must_use]
 pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
     let setup = &program.setup;

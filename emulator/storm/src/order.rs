@@ -1,19 +1,19 @@
-//! Which streams must have been waited for before bytes may be touched: what makes every program free of races.
+//! Waits between streams that make every program free of races.
 //!
-//! Input: the touches of a rank's steps, in their order. Output: before each step, the streams that its stream, or the host,
-//! has to wait for. Invariants: two touches of a byte, one of them a write, are always ordered; nothing is ordered without
-//! need, so that as much as possible runs at once. Does not: say how a stream waits (see `rank`).
+//! Input: the touches of a rank's steps, in order. Output: the streams for which a step's stream or
+//! the host must wait. Two touches of a byte are always ordered if one of them is a write. Nothing
+//! is ordered without need, so as much as possible runs concurrently.
 
 use std::collections::BTreeMap;
 
 use crate::program::{BufferPlace, Operator, Program, Step, home_stream};
 
-/// Bytes that a step touches on a stream, or by the host.
+/// Bytes that a step accesses, on a stream or by the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Touch {
     pub(crate) at: BufferPlace,
     pub(crate) bytes: u64,
-    /// Whether they are changed.
+    /// True if the bytes are written.
     pub(crate) writes: bool,
 }
 
@@ -26,10 +26,10 @@ impl Touch {
     }
 }
 
-/// Bytes between rows of the destination of a copy of rows.
+/// Bytes between the rows of the destination of a 2-D copy.
 pub(crate) const ROW_GAP: u64 = 64;
 
-/// What `step` makes `rank` touch, and on which stream; None is the host.
+/// Returns the touches of `rank` in `step`, with their stream; `None` is the host.
 #[must_use]
 pub(crate) fn touches(
     program: &Program,
@@ -84,7 +84,7 @@ pub(crate) fn touches(
     }
 }
 
-/// Where a member sends from and receives.
+/// Returns the places of a member's send and receive buffers.
 #[must_use]
 pub(crate) fn buffers(
     call: &crate::collective::Call,
@@ -100,7 +100,7 @@ pub(crate) fn buffers(
     (send.plus(of_send * size), send.plus(of_recv * size))
 }
 
-/// For each stream, how much of what is enqueued on it has been waited for.
+/// For each stream, the number of enqueued entries that have been awaited.
 type OrderClock = Vec<u64>;
 
 #[derive(Debug)]
@@ -110,20 +110,19 @@ struct PastTouch {
     touch: Touch,
 }
 
-/// What is known about the order of a rank's streams.
+/// Known order of a rank's streams.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// How much is enqueued on each stream.
+    /// Number of entries enqueued on each stream.
     enqueued: OrderClock,
-    /// What the end of each stream comes after.
+    /// Entries that happen before the end of each stream.
     streams: Vec<OrderClock>,
-    /// What the host comes after.
+    /// Entries that happen before the host's next action.
     host: OrderClock,
     past: Vec<PastTouch>,
 }
 
 impl Order {
-    /// Nothing is enqueued yet.
     #[must_use]
     pub(crate) fn new(streams: u8) -> Self {
         let clock = vec![0; usize::from(streams)];
@@ -135,7 +134,7 @@ impl Order {
         }
     }
 
-    /// The streams that `on` has to wait for before it may touch all this.
+    /// Returns the streams for which `on` must wait before it accesses these bytes.
     #[must_use]
     pub(crate) fn needed(&self, on: Option<u8>, touches: &[Touch]) -> Vec<u8> {
         let knows = |past: &PastTouch| {
@@ -150,7 +149,7 @@ impl Order {
         needed
     }
 
-    /// `on` has waited for all that is on `stream` now.
+    /// Records that `on` has waited for all work of `stream`.
     pub(crate) fn waited(&mut self, on: Option<u8>, stream: u8) {
         let of = usize::from(stream);
         let mut known = self.streams[of].clone();
@@ -166,7 +165,7 @@ impl Order {
         }
     }
 
-    /// Something is enqueued that touches this, after what has been waited for.
+    /// Records an enqueued entry with these touches, ordered after all awaited work.
     pub(crate) fn enqueue(&mut self, stream: u8, touches: &[Touch]) {
         let of = usize::from(stream);
         let host = self.host.clone();
@@ -199,7 +198,7 @@ mod tests {
         order.waited(Some(1), 0);
         assert_eq!(order.needed(Some(1), &read(99, 10)), [0; 0]);
         order.enqueue(1, &read(99, 10));
-        // Stream 2 learns of stream 0 by way of stream 1.
+        // Stream 2 is ordered after stream 0 through stream 1.
         assert_eq!(order.needed(Some(2), &write(0, 100)), [0, 1]);
         order.waited(Some(2), 1);
         assert_eq!(order.needed(Some(2), &write(0, 100)), [0; 0]);

@@ -1,8 +1,8 @@
-//! What a rank tries by itself: how waits end, what failures do, what an event reads as. Each probe makes what it needs, and
-//! says whether it went as CANN documents it.
+//! Probes: behaviour that one rank can test alone, such as the end of waits, effects of failures,
+//! and states of events.
 //!
-//! Input: a rank between two steps. Output: nothing, or what went otherwise. Invariant: leaves the rank's memory and streams as
-//! they were. Does not: touch what other steps use.
+//! Each probe creates its own objects, compares the behaviour with CANN's documentation, and leaves
+//! the rank's memory and streams unchanged.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::time::{Duration, Instant};
@@ -13,70 +13,70 @@ use ascend_tp_sys::{aclError, aclrtStream, c_void};
 use crate::calls::{EventCreation, Failed, Outcome, call, young};
 use crate::rank::Rank;
 
-/// What a stream is held by.
+/// The object that blocks a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamBlocker {
-    /// A notify nobody records.
+    /// A notify that is never recorded.
     Notify,
-    /// An event whose stream is held.
+    /// An event on a blocked stream.
     Event,
-    /// A value nobody writes.
+    /// A value that is never written.
     Value,
 }
 
-/// How the host waits for a limit to pass.
+/// Method with which the host waits for a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// By `aclrtSynchronizeStream`, which returns when it has passed.
+    /// `aclrtSynchronizeStream`, which returns after the limit.
     Synchronizes,
-    /// By `aclrtStreamQuery`, again and again.
+    /// Repeated calls of `aclrtStreamQuery`.
     PollsStream,
-    /// By `aclrtQueryEventStatus` of an event recorded behind the wait.
+    /// `aclrtQueryEventStatus` of an event recorded after the wait.
     PollsEvent,
-    /// By sleeping; it asks once when the limit is over.
+    /// Sleep, followed by one query after the limit.
     Sleeps,
 }
 
 impl Waiting {
-    /// All of them.
+    /// Lists all methods.
     pub(crate) const ALL: [Self; 4] = [Self::Synchronizes, Self::PollsStream, Self::PollsEvent, Self::Sleeps];
 }
 
-/// One thing to try.
+/// A test of one behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// What an event reads as that was never recorded.
+    /// State of an event that was never recorded.
     Unrecorded,
-    /// A stream that waits is aborted.
+    /// Abort of a waiting stream.
     Abort {
-        /// For what it waits.
+        /// The object for which the stream waits.
         held: StreamBlocker,
     },
-    /// A stream that waits for a notify is destroyed by force; the notify is another's then.
+    /// Forced destruction of a stream that waits for a notify, which another stream then uses.
     ForcedDestroy,
-    /// A stream goes on after a failure.
+    /// Continuation of a stream after a failure.
     ContinueAfterFailure,
-    /// No stream of the context goes on after a failure.
+    /// Stop of all streams of the context after a failure.
     StopAfterFailure,
-    /// A wait ends at its limit.
+    /// End of a wait at its time limit.
     Limit {
-        /// For what it waits.
+        /// The object for which the stream waits.
         held: StreamBlocker,
-        /// Milliseconds of work that stands before the wait.
+        /// Duration of the work before the wait, in milliseconds.
         work_ms: u64,
-        /// How the host waits.
+        /// Method with which the host waits.
         waiting: Waiting,
     },
 }
 
-/// What everything may take beyond its limit on a loaded machine.
+/// Tolerance beyond a time limit on a loaded machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
-/// The limit of waits that shall run into it, in seconds.
+/// Time limit of waits that are meant to reach it, in seconds.
 const LIMIT_S: u32 = 2;
-/// Bytes that show which work has run.
+/// Size of the memory that shows which work has run.
 const SCRATCH_BYTES: u64 = 4096;
 
-/// Why a probe did not go as documented.
+/// Reason why a probe failed.
 pub(crate) type Finding = Result<(), String>;
 
 impl From<Failed> for String {
@@ -85,7 +85,7 @@ impl From<Failed> for String {
     }
 }
 
-/// Says what a call should have returned.
+/// Compares the result of a call with the expected codes.
 fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
     let code = found.as_ref().map_or_else(|failed| failed.code, |()| 0);
     if codes.iter().any(|expected| i64::from(*expected) == code) {
@@ -96,7 +96,7 @@ fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
 }
 
 impl Probe {
-    /// What findings of it are called.
+    /// Returns the name used in findings.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -137,7 +137,7 @@ fn unrecorded(rank: &Rank<'_>) -> Finding {
     Ok(())
 }
 
-/// Holds a stream for ever, or until a limit.
+/// Blocks a stream forever or until a limit.
 struct Hold {
     notify: *mut c_void,
     event: *mut c_void,
@@ -159,13 +159,13 @@ impl Hold {
                 call!(api, aclrtRecordEvent(event, helper))?;
                 young!(api, aclrtStreamWaitEventWithFlag(stream, event, limit_s, 0))?;
             }
-            // 1: equal.
+            // Condition 1: equal.
             StreamBlocker::Value => young!(api, aclrtValueWait(value, 1, 1, stream))?,
         }
         Ok(Self { notify, event, helper, value })
     }
 
-    /// After the stream has gone; a notify that nobody waits for any more must still release the helper.
+    /// Cleans up after the stream has ended. The notify must still release the helper stream.
     fn end(self, rank: &Rank<'_>, held: StreamBlocker) -> Outcome {
         let api = rank.api;
         if held == StreamBlocker::Event {
@@ -244,7 +244,7 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     let (notify, other) = (api.create_notify()?, api.create_notify()?);
     let scratch = api.malloc(SCRATCH_BYTES)?;
     api.upload(scratch, &[0; SCRATCH_BYTES as usize])?;
-    // 1: ACL_STOP_ON_FAILURE.
+    // Mode 1: `ACL_STOP_ON_FAILURE`.
     call!(api, aclrtSetStreamFailureMode(first, 1))?;
     young!(api, aclrtWaitAndResetNotify(other, second, 0))?;
     young!(api, aclrtWaitAndResetNotify(notify, first, 1))?;
@@ -284,7 +284,8 @@ fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waitin
     hold.end(rank, held).map_err(String::from)
 }
 
-/// Waits for what is queued on a stream to run into its limit: not before the earliest time for that, nor much later.
+/// Waits until the queued work reaches its time limit, not before the earliest possible time and
+/// not much later.
 pub(crate) fn until_limit(
     rank: &Rank<'_>,
     stream: aclrtStream,

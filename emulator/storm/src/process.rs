@@ -1,8 +1,9 @@
-//! One process of a program: its machine, a thread for each of its ranks, and what it tells the supervisor.
+//! One process of a program: its machine, a thread per rank, and its messages to the supervisor.
 //!
-//! Input: the program, which of its processes this is, notes of the others on standard input. Output: lines on standard
-//! output: `note NAME TEXT`, `read RANK STEP HASHES`, `finding KIND TEXT`, `heard RANK`, `done`. Invariant: a wait that takes
-//! longer than it may is told, and ends the process. Does not: judge what was read (see `supervise`).
+//! - Input: the program, the index of the process, and notes of other processes on standard input.
+//! - Output: lines on standard output: `note NAME TEXT`, `read RANK STEP HASHES`, `finding KIND
+//!   TEXT`, `heard RANK`, `done`.
+//! - Invariant: a wait beyond its limit is reported and ends the process.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -20,12 +21,12 @@ use crate::program::{Ending, Program};
 use crate::rank::{Rank, fatal};
 use crate::shrink::Excerpt;
 
-/// The kernel that takes time: as many milliseconds as it is launched on cores.
+/// A kernel that runs for as many milliseconds as it is launched on cores.
 pub(crate) const KERNEL: &CStr = c"storm_work";
-/// How a process ends that cannot go on.
+/// Exit code of a process that cannot continue.
 const BROKEN: i32 = 3;
 
-/// What all threads of a process share.
+/// State shared by all threads of a process.
 pub(crate) struct World {
     pub(crate) program: Program,
     notes: Mutex<BTreeMap<String, String>>,
@@ -39,16 +40,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells the supervisor a line.
+/// Sends a line to the supervisor.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A supervisor that is gone takes its processes along.
+    // A process ends together with its supervisor.
     if writeln!(out, "{}", line.replace('\n', " ")).and_then(|()| out.flush()).is_err() {
         std::process::exit(BROKEN);
     }
 }
 
-/// While it lives, time runs.
+/// A running time limit, which ends when the value is dropped.
 pub(crate) struct Watched<'a> {
     world: &'a World,
     number: u64,
@@ -61,7 +62,7 @@ impl Drop for Watched<'_> {
 }
 
 impl World {
-    /// Tells all processes something under a name.
+    /// Sends a text to all processes under a name.
     pub(crate) fn post(&self, name: &str, text: &str) {
         say(&format!("note {name} {text}"));
         self.note(name, text);
@@ -72,7 +73,7 @@ impl World {
         self.noted.notify_all();
     }
 
-    /// What some process told under a name, once it has.
+    /// Waits for a text under a name and returns it.
     pub(crate) fn wait(&self, name: &str) -> String {
         let mut notes = locked(&self.notes);
         loop {
@@ -83,13 +84,13 @@ impl World {
         }
     }
 
-    /// Something went otherwise than it should.
+    /// Reports a finding.
     pub(crate) fn finding(&self, kind: &str, what: &str) {
         self.has_findings.store(true, Ordering::Relaxed);
         say(&format!("finding {kind} {what}"));
     }
 
-    /// A rank has read.
+    /// Reports the hashes of bytes that a rank has read.
     pub(crate) fn read(&self, rank: u32, step: usize, hashes: &[u64]) {
         let mut line = format!("read {rank} {step}");
         for hash in hashes {
@@ -99,7 +100,8 @@ impl World {
         say(&line);
     }
 
-    /// Ends the process with a finding unless what this gives is dropped in time. In strict mode there is no time.
+    /// Ends the process with a finding unless the returned value is dropped in time. Strict mode
+    /// has no real time, so its limit is 100 times longer.
     pub(crate) fn watch(&self, what: String, limit: Duration) -> Watched<'_> {
         let mut watched = locked(&self.watched);
         let number = watched.last_key_value().map_or(0, |(number, _)| number + 1);
@@ -108,7 +110,8 @@ impl World {
         Watched { world: self, number }
     }
 
-    /// Whether there are reports of strict mode, which are findings. Whoever breaks off leaves things behind, which are none.
+    /// Reports the findings of strict mode. A rank that stopped early leaves objects behind, which
+    /// do not count.
     fn tell_reports(&self) -> bool {
         let reports = self.machine.get().map(Emulator::reports).unwrap_or_default();
         let is_judged = !reports.is_empty() && !self.has_findings.load(Ordering::Relaxed);
@@ -128,7 +131,7 @@ impl World {
     }
 }
 
-/// Is process `index` of what is left of a program.
+/// Runs process `index` of a shortened program.
 ///
 /// # Errors
 /// The machine cannot be built.
@@ -147,12 +150,13 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
     let listener = Arc::clone(&world);
     std::thread::Builder::new().name("notes".into()).spawn(move || listen(&listener))?;
     let watcher = Arc::clone(&world);
-    // Strict mode gives a thread that is older than the machine and never calls no turn.
+    // Strict mode does not wait for a thread that is older than the machine and never makes calls.
     std::thread::Builder::new().name("watch".into()).spawn(move || {
         loop {
             std::thread::sleep(Duration::from_millis(50));
             watcher.look_at_the_watch();
-            // What strict mode has ended goes on in one process and waits for ever in the others.
+            // After strict mode resolves a deadlock, one process continues, but the others may wait
+            // forever.
             if watcher.tell_reports() {
                 std::process::exit(BROKEN);
             }
@@ -177,12 +181,13 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
         world.finding("code", &failed.to_string());
         return Ok(ExitCode::from(BROKEN as u8));
     }
-    // The first rank is the thread that began: so a process of one rank has no other thread that calls, as most programs.
+    // The first rank runs on the initial thread, so a process with one rank has no other calling
+    // thread, like most programs.
     std::thread::scope(|scope| {
         let (first, others) = setup.processes[index].split_first()?;
         for rank in others.iter().copied() {
             let (world, api) = (&*world, &api);
-            // The system refuses a thread only when nothing works any more.
+            // Thread creation fails only if the system is exhausted.
             let thread = std::thread::Builder::new().name(format!("rank-{rank}"));
             if let Err(error) = thread.spawn_scoped(scope, move || of_rank(world, api, rank, index as u32)) {
                 world.finding("code", &format!("no thread for rank {rank}: {error}"));
@@ -201,7 +206,7 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Hands on what other processes tell.
+/// Forwards the messages of other processes.
 fn listen(world: &World) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
@@ -210,11 +215,11 @@ fn listen(world: &World) {
             world.note(name, text);
         }
     }
-    // Nobody listens any more.
+    // The supervisor has closed the pipe.
     std::process::exit(BROKEN);
 }
 
-/// Is one rank, to the end of the program.
+/// Runs one rank to the end of the program.
 fn of_rank(world: &World, api: &Api, number: u32, process: u32) {
     let mut place = "at its start".to_owned();
     let outcome = Rank::new(world, api, number).and_then(|mut rank| {
@@ -230,7 +235,7 @@ fn of_rank(world: &World, api: &Api, number: u32, process: u32) {
     }
 }
 
-/// Tells the supervisor that a rank has heard of what happened to another process.
+/// Reports that a rank noticed the end of another process.
 pub(crate) fn heard(rank: u32) {
     say(&format!("heard {rank}"));
 }

@@ -1,9 +1,8 @@
-//! A program: who takes part, what they do step by step, and how it ends.
+//! A program: its ranks, their steps, and its ending.
 //!
-//! Input: made by `generate`, cut by `shrink`. Output: data that the oracle computes and the ranks run. Invariants: steps stand
-//! in one order for all ranks, and each rank does its own in that order, so nothing can wait in a circle; what orders the
-//! bytes of different streams is not part of a program but follows from it (see `order`), so that every sub-list of the
-//! steps of a program is a program.
+//! `generate` creates programs and `shrink` shortens them. All ranks execute their steps in one
+//! common order, so no circular wait occurs. The order between streams is not part of the program
+//! but follows from it (see `order`). Every sub-list of the steps is therefore a program.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +12,21 @@ use crate::probe::Probe;
 /// A place in the memory of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BufferPlace {
-    /// Which of its allocations.
+    /// Index of the allocation.
     pub(crate) pool: u8,
-    /// Bytes from the start of it.
+    /// Offset within the allocation, in bytes.
     pub(crate) offset: u64,
 }
 
 impl BufferPlace {
-    /// The place `bytes` further on.
+    /// Returns the place `bytes` further on.
     #[must_use]
     pub(crate) const fn plus(self, bytes: u64) -> Self {
         Self { pool: self.pool, offset: self.offset + bytes }
     }
 }
 
-/// What an operator computes, all of it on one stream.
+/// An operator on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
     /// `aclnnInplaceAdd` of int32.
@@ -43,67 +42,68 @@ pub(crate) enum Operator {
     },
 }
 
-/// One step; `rank` does it, or all ranks of a communicator.
+/// A step of one rank or of all ranks of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// `aclrtMemsetAsync` of `bytes` bytes to `value`.
     Fill {
         rank: u32,
-        /// On which of its streams.
+        /// Index of the rank's stream.
         stream: u8,
         at: BufferPlace,
         bytes: u64,
         value: u8,
     },
-    /// `aclrtMemcpyAsync` of bytes that `salt` names from the host.
+    /// `aclrtMemcpyAsync` of bytes selected by `salt`, from the host.
     Load {
         rank: u32,
-        /// On which of its streams.
+        /// Index of the rank's stream.
         stream: u8,
         at: BufferPlace,
         bytes: u64,
-        /// Names the bytes.
+        /// Seed of the bytes.
         salt: u64,
-        /// From page-locked memory, so that the call returns before the bytes are read.
+        /// True for page-locked memory, with which the call returns before the bytes are read.
         is_pinned: bool,
     },
-    /// `aclrtMemcpyAsync` or, of several rows, `aclrtMemcpy2dAsync` on the card.
+    /// `aclrtMemcpyAsync` on the card, or `aclrtMemcpy2dAsync` for several rows.
     Copy {
         rank: u32,
-        /// On which of its streams.
+        /// Index of the rank's stream.
         stream: u8,
         from: BufferPlace,
         to: BufferPlace,
-        /// Bytes of a row; rows of the source lie `width` apart, those of the destination `width + 64`.
+        /// Bytes per row. The row pitch is `width` in the source and `width + 64` in the
+        /// destination.
         width: u64,
         rows: u64,
     },
     Compute {
         rank: u32,
-        /// On which of its streams.
+        /// Index of the rank's stream.
         stream: u8,
         operator: Operator,
         from: [BufferPlace; 2],
         to: BufferPlace,
     },
-    /// The host reads bytes back, which are compared.
+    /// The host reads bytes back and compares them.
     Read { rank: u32, at: BufferPlace, bytes: u64 },
-    /// The host waits for a stream, in one of several ways.
+    /// The host waits for a stream, with one of several methods.
     Wait {
         rank: u32,
-        /// For which of its streams.
+        /// Index of the rank's stream.
         stream: u8,
-        /// Picks the way.
+        /// Selects the method.
         way: u8,
     },
-    /// A stream is destroyed in order and another made in its place.
+    /// A stream is destroyed normally and replaced by a new one.
     Renew { rank: u32, stream: u8 },
-    /// Ranks make a communicator.
+    /// Ranks create a communicator.
     Join {
         comm: u32,
-        /// Its ranks, in order.
+        /// Ranks in order.
         ranks: Vec<u32>,
-        /// Made by `HcclCreateSubCommConfig` of this one; else by a root info.
+        /// Parent for `HcclCreateSubCommConfig`; `None` uses a root info.
         parent: Option<u32>,
     },
     /// The ranks of a communicator destroy it.
@@ -111,52 +111,56 @@ pub(crate) enum Step {
     /// All members of a communicator call a collective.
     Collective {
         comm: u32,
-        /// What they call.
+        /// The collective that the members call.
         call: Call,
-        /// Where they send from.
+        /// Place of the send buffer.
         send: BufferPlace,
-        /// Where they receive.
+        /// Place of the receive buffer.
         recv: BufferPlace,
-        /// How often in a row.
+        /// Number of consecutive calls.
         times: u32,
     },
-    /// An allocation is exported by key while work on it may run; another rank reads it through the key.
+    /// An allocation is exported by key while work on it may run, and another rank reads it through
+    /// the key.
     Share {
         rank: u32,
         at: BufferPlace,
-        /// How many bytes.
+        /// Size of the exported range.
         bytes: u64,
         reader: Option<u32>,
     },
-    /// A rank tries something that needs no other rank and says itself whether it went as documented.
+    /// A rank runs a probe, which needs no other rank.
     Probe { rank: u32, probe: Probe },
-    /// The first asynchronous collective on a fresh buffer while the first of two ranks has work running elsewhere.
+    /// The first asynchronous collective on a new buffer, while the first of two ranks runs other
+    /// work.
     Stall { ranks: Vec<u32> },
-    /// Members of a fresh communicator wait for one that does not call, until HCCL's limit.
+    /// Members of a new communicator wait until HCCL's limit for a member that does not call.
     Absent {
-        /// Its ranks; the last does not call.
+        /// Ranks of the communicator; the last does not call.
         ranks: Vec<u32>,
-        /// Milliseconds of work that stands before the collective.
+        /// Duration of the work before the collective, in milliseconds.
         work_ms: u64,
-        /// How the hosts wait.
+        /// Method with which the hosts wait.
         waiting: crate::probe::Waiting,
     },
 }
 
-/// How a program ends.
+/// End of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// All ranks end in order.
+    /// All ranks end normally.
     InOrder,
-    /// A process destroys its communicators and ends; the others call it afterwards.
+    /// A process destroys its communicators and ends; the other processes use the communicators
+    /// afterwards.
     Leaves { process: u32 },
     /// A process ends without destroying its communicators.
     Quits { process: u32 },
-    /// A process is killed while the others have so many collectives queued that it does not come to.
+    /// A process is killed while the other processes have this many collectives queued that it
+    /// never executes.
     Dies {
         process: u32,
         queued: u32,
-        /// It has called them too, behind a wait that does not end.
+        /// True if the victim also calls them, after an endless wait.
         has_called: bool,
     },
 }
@@ -164,21 +168,21 @@ pub(crate) enum Ending {
 /// Processes, their machines and the memory of their ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// The ranks of each process, rank 0 in the first.
+    /// Ranks of each process; the first process contains rank 0.
     pub(crate) processes: Vec<Vec<u32>>,
-    /// Data goes by TCP.
+    /// True if data is transferred by TCP.
     pub(crate) by_tcp: bool,
-    /// Strict mode with this seed; else parallel mode.
+    /// Seed of strict mode; `None` is parallel mode.
     pub(crate) strict: Option<u64>,
-    /// Threads that load the cores meanwhile.
+    /// Number of threads that load the cores meanwhile.
     pub(crate) busy: u32,
-    /// Threads of each machine.
+    /// Threads per machine.
     pub(crate) threads: usize,
-    /// Streams of each rank.
+    /// Streams per rank.
     pub(crate) streams: u8,
-    /// Allocations of each rank.
+    /// Allocations per rank.
     pub(crate) pools: u8,
-    /// Bytes of each.
+    /// Bytes per allocation.
     pub(crate) pool_bytes: u64,
     /// `HCCL_EXEC_TIMEOUT` in seconds.
     pub(crate) exec_limit_s: u64,
@@ -187,16 +191,13 @@ pub(crate) struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) seed: u64,
-    /// Who takes part.
     pub(crate) setup: Setup,
-    /// What they do.
     pub(crate) steps: Vec<Step>,
-    /// How it ends.
     pub(crate) ending: Ending,
 }
 
 impl Step {
-    /// The ranks that do it, given the communicators there are.
+    /// Returns the ranks that execute the step, given the existing communicators.
     #[must_use]
     pub(crate) fn ranks(&self, comms: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
         match self {
@@ -216,13 +217,13 @@ impl Step {
 }
 
 impl Program {
-    /// Number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub(crate) fn world(&self) -> u32 {
         self.setup.processes.iter().map(|ranks| ranks.len() as u32).sum()
     }
 
-    /// Steps, each counted for every rank that does it.
+    /// Returns the number of steps, each counted once per executing rank.
     #[must_use]
     pub(crate) fn size(&self) -> u64 {
         let mut comms = BTreeMap::new();
@@ -234,7 +235,8 @@ impl Program {
         size
     }
 
-    /// The program with only the ranks below `world` and only the steps at `keep` that still make sense.
+    /// Returns the program with only the ranks below `world` and the steps in `keep` that remain
+    /// valid.
     #[must_use]
     pub(crate) fn cut(&self, world: u32, keep: &[usize]) -> Self {
         let mut cut = self.clone();
@@ -249,7 +251,7 @@ impl Program {
             let makes_sense = match &mut step {
                 Step::Join { ranks, parent, .. } => {
                     ranks.retain(|rank| *rank < world);
-                    // A sub-communicator is made from the one it was cut out of, or not at all.
+                    // A sub-communicator needs its parent.
                     !ranks.is_empty() && parent.is_none_or(|parent| comms.contains_key(&parent))
                 }
                 Step::Absent { ranks, .. } | Step::Stall { ranks } => {
@@ -285,14 +287,14 @@ impl Program {
     }
 }
 
-/// Keeps account of the communicators there are.
+/// Updates the existing communicators.
 pub(crate) fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
     if let Step::Join { comm, ranks, .. } = step {
         comms.insert(*comm, ranks.clone());
     }
 }
 
-/// The stream on which a rank calls the collectives of a communicator.
+/// Returns the stream on which a rank calls the collectives of a communicator.
 #[must_use]
 pub(crate) const fn home_stream(comm: u32, rank: u32, streams: u8) -> u8 {
     ((comm + rank / 2) % streams as u32) as u8

@@ -1,12 +1,11 @@
-//! The storm's random numbers: the same on every machine and in every version, because a seed names a program.
-//!
-//! Input: a seed. Output: numbers (splitmix64). Does not: know what they are used for.
+//! Random numbers of the storm (splitmix64). They are equal on every machine and in every version,
+//! because a seed identifies a program.
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
-/// The number that stands at one place of an endless list that `key` names.
+/// Returns the number with index `key` in a fixed random sequence.
 #[must_use]
 pub(crate) const fn scramble(key: u64) -> u64 {
     let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -16,7 +15,7 @@ pub(crate) const fn scramble(key: u64) -> u64 {
 }
 
 impl Random {
-    /// The stream that `seed` names.
+    /// Returns the stream of `seed`.
     #[must_use]
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
@@ -28,22 +27,22 @@ impl Random {
         drawn
     }
 
-    /// A number below `end`; 0 when there is none.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.any()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number from `first` to `last`.
+    /// Returns a number from `first` to `last`.
     pub(crate) fn within(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
-    /// True in `percent` of 100 draws.
+    /// Returns true with a probability of `percent` in 100.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }

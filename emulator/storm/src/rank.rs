@@ -1,8 +1,7 @@
-//! One rank of a program, on a thread of its own.
+//! One rank of a program, on its own thread.
 //!
-//! Input: the program and the machine of its process. Output: what it read, and what went wrong. Invariants: it does its
-//! steps in their order; bytes are touched only after everything that `order` says has been waited for, in a way that the
-//! seed picks. Does not: know what is right (see `oracle`).
+//! The rank executes its steps in order. Bytes are accessed only after all waits required by
+//! `order`; the seed selects the method of each wait.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::collections::BTreeMap;
@@ -23,9 +22,9 @@ use crate::process::{KERNEL, World};
 use crate::program::{BufferPlace, Operator, Program, Step, home_stream, note_comm};
 use crate::random::scramble;
 
-/// Values that streams can wait for: each is used once.
+/// Number of values for which streams can wait; each is used once.
 const VALUES: u64 = 4096;
-/// A limit that nothing runs into, in seconds.
+/// Time limit that is never reached, in seconds.
 const NEVER_S: u32 = 600;
 
 pub(crate) struct Rank<'a> {
@@ -49,7 +48,7 @@ pub(crate) struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    /// A rank with its context, streams and memory.
+    /// Creates a rank with its context, streams and memory.
     pub(crate) fn new(world: &'a World, api: &'a Api, number: u32) -> Outcome<Self> {
         let setup = &world.program.setup;
         let context = api.create_context(number.cast_signed())?;
@@ -90,7 +89,7 @@ impl<'a> Rank<'a> {
         &self.world.program
     }
 
-    /// The step it is at, for messages.
+    /// Describes the current step for messages.
     pub(crate) fn place(&self) -> String {
         let step = self.program().steps.get(self.step);
         step.map_or_else(|| "at its end".to_owned(), |step| format!("at step {} {step:?}", self.step))
@@ -104,7 +103,7 @@ impl<'a> Rank<'a> {
         self.streams[usize::from(stream)]
     }
 
-    /// Does all its steps, and reads all of its memory back at the end.
+    /// Executes all steps, then reads all memory back.
     pub(crate) fn run(&mut self) -> Outcome {
         let program = self.program();
         for (number, step) in program.steps.iter().enumerate() {
@@ -113,7 +112,8 @@ impl<'a> Rank<'a> {
             if step.ranks(&self.members).contains(&self.number) {
                 self.act(step)?;
             } else if let Step::Absent { ranks, .. } = step {
-                // Whoever went on would run into the same limit while the others wait for theirs.
+                // A rank that continued would reach the same limit while the other ranks still wait
+                // for theirs.
                 self.await_limits(ranks);
             }
         }
@@ -189,7 +189,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Lets `on`, or the host, wait for whatever conflicts with these touches.
+    /// Makes `on`, or the host, wait for all streams that conflict with these touches.
     fn order_after(&mut self, on: Option<u8>, touched: &[Touch]) -> Outcome {
         for stream in self.order.needed(on, touched) {
             let way = scramble(self.program().seed ^ (self.step as u64) << 16 ^ u64::from(stream) << 8) % 8;
@@ -204,7 +204,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// One stream waits for all that is on another.
+    /// Makes one stream wait for all work of another.
     fn hand_over(&mut self, from: u8, to: u8, way: u64) -> Outcome {
         let (from, to) = (self.stream(from), self.stream(to));
         match way {
@@ -230,16 +230,17 @@ impl<'a> Rank<'a> {
                 self.used_values += 1;
                 let number = self.used_values;
                 young!(self.api, aclrtValueWrite(value, number, 0, from))?;
-                // 1: equal.
+                // Condition 1: equal.
                 young!(self.api, aclrtValueWait(value, number, 1, to))
             }
         }
     }
 
-    /// The host waits for all that is on a stream.
+    /// Makes the host wait for all work of a stream.
     fn wait(&mut self, number: u8, way: u8) -> Outcome {
         let stream = self.stream(number);
-        // Strict mode has no clock: limits are over when nothing else can happen, and whoever polls always makes something happen.
+        // Strict mode has no clock. A time limit ends only when nothing else can happen, and a
+        // polling thread always has a next step.
         let way = if self.program().setup.strict.is_some() && way == 2 { 3 } else { way };
         match way {
             0 => self.api.synchronize(stream),
@@ -274,7 +275,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Makes a communicator among ranks, whose first gives out the root info.
+    /// Creates a communicator; the first rank distributes the root info.
     pub(crate) fn meet(&self, name: &str, ranks: &[u32]) -> Outcome<HcclComm> {
         let note = format!("root-{name}");
         let member = ranks.iter().position(|rank| *rank == self.number).unwrap_or_default();
@@ -358,13 +359,13 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Calls something that must end in time.
+    /// Makes a call that must end in time.
     pub(crate) fn bounded<T>(&self, what: &str, limit: Duration, body: impl FnOnce() -> T) -> T {
         let _watched = self.world.watch(format!("rank {} {}: {what}", self.number, self.place()), limit);
         body()
     }
 
-    /// Work that takes this long.
+    /// Enqueues work of this duration.
     pub(crate) fn work(&mut self, ms: u64, stream: aclrtStream) -> Outcome {
         if ms == 0 {
             return Ok(());
@@ -373,7 +374,7 @@ impl<'a> Rank<'a> {
             Some(kernel) => kernel,
             None => *self.kernel.insert(self.api.kernel(KERNEL)?),
         };
-        // The kernel takes the number of its cores for the milliseconds it sleeps.
+        // The kernel sleeps for one millisecond per core.
         call!(self.api, aclrtLaunchKernel(kernel, ms as u32, self.values, 8, stream))
     }
 
@@ -416,7 +417,8 @@ impl<'a> Rank<'a> {
         let (element, sum) = (Element::I32.hccl(), crate::element::Reduction::Sum.hccl());
         call!(self.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))?;
         let limit = Duration::from_secs(self.program().setup.exec_limit_s);
-        // The limit of the first to wait ends it for all, who may have begun much later.
+        // The limit of the first waiting rank ends the wait of all ranks, which may have started
+        // much later.
         let earliest = if ranks.len() > 2 { Duration::ZERO } else { limit };
         let codes = [ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT, ascend_tp_sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR];
         if let Err(what) = until_limit(self, stream, work_ms, (earliest, limit), waiting, &codes) {
@@ -429,14 +431,14 @@ impl<'a> Rank<'a> {
         call!(self.api, aclrtFree(buffer))
     }
 
-    /// Waits until all ranks that wait for an absent one, the last, have gone through their limit.
+    /// Waits until all ranks that wait for the absent one, the last, have reached their limit.
     fn await_limits(&self, ranks: &[u32]) {
         for rank in ranks.iter().rev().skip(1) {
             self.world.wait(&format!("late-{}-{rank}", self.step));
         }
     }
 
-    /// Gives back everything.
+    /// Releases all objects.
     pub(crate) fn end(mut self) -> Outcome {
         for stream in 0..self.program().setup.streams {
             self.wait(stream, 0)?;
@@ -465,7 +467,7 @@ impl<'a> Rank<'a> {
         call!(self.api, aclrtDestroyContext(self.context))
     }
 
-    /// How long others may take to hear of what happened.
+    /// Time limit within which other ranks must notice an end.
     pub(crate) const HEARD_WITHIN: Duration = SLACK;
 }
 
@@ -537,7 +539,7 @@ fn invoke(
     }
 }
 
-/// What a rank could not go on after.
+/// Formats a fatal failure of a rank.
 pub(crate) fn fatal(rank: u32, place: &str, failed: &Failed) -> String {
     format!("rank {rank} {place}: {failed}")
 }

@@ -1,34 +1,34 @@
-//! Fewer steps and ranks that still fail.
+//! Shortening of failing programs to fewer steps and ranks.
 //!
-//! Input: a program that failed, a way to run one, a time limit. Output: the least that was found to fail. Invariant: what is
-//! tried is a sub-list of the steps, which is a program too. Does not: find what depends on luck in fewer than a few runs.
+//! Every candidate is a sub-list of the steps and therefore a valid program. Failures that depend
+//! on chance may need several runs.
 
 use std::time::{Duration, Instant};
 
 use crate::generate;
 use crate::program::{Ending, Program};
 
-/// What is left of the program of a seed.
+/// A shortened program of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
     pub seed: u64,
-    /// Ranks that are left, the first ones.
+    /// Number of remaining ranks, starting with rank 0.
     pub world: u32,
-    /// Steps that are left.
+    /// Remaining steps.
     pub keep: Vec<usize>,
-    /// Whether it ends in its own way, or else in order.
+    /// True if the original ending is kept; otherwise the program ends normally.
     pub has_ending: bool,
 }
 
 impl Excerpt {
-    /// The whole program of a seed.
+    /// Returns the whole program of a seed.
     #[must_use]
     pub fn whole(seed: u64) -> Self {
         let program = generate::program(seed);
         Self { seed, world: program.world(), keep: (0..program.steps.len()).collect(), has_ending: true }
     }
 
-    /// What is left.
+    /// Returns the shortened program.
     #[must_use]
     pub(crate) fn program(&self) -> Program {
         let mut program = generate::program(self.seed).cut(self.world, &self.keep);
@@ -38,13 +38,13 @@ impl Excerpt {
         program
     }
 
-    /// Steps, each counted for every rank that does it.
+    /// Returns the number of steps, each counted once per executing rank.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.program().size()
     }
 
-    /// What the program does, a line each step.
+    /// Describes the program with one line per step.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let program = self.program();
@@ -53,7 +53,7 @@ impl Excerpt {
         [format!("{:?}", program.setup)].into_iter().chain(steps).chain(ends).collect()
     }
 
-    /// As arguments of the storm, after which [`Excerpt::parse`] gives it back.
+    /// Returns the arguments of the storm for this program, which [`Excerpt::parse`] reads.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let whole = Self::whole(self.seed);
@@ -68,7 +68,7 @@ impl Excerpt {
         arguments
     }
 
-    /// From what follows `--program`, `--ranks`, `--steps`.
+    /// Parses the values of `--program`, `--ranks`, `--steps`.
     #[must_use]
     pub fn parse(seed: u64, ranks: Option<u32>, steps: Option<&str>, has_ending: bool) -> Self {
         let whole = Self::whole(seed);
@@ -77,7 +77,7 @@ impl Excerpt {
     }
 }
 
-/// Tries to take away steps, then ranks, as long as `fails` and there is time.
+/// Removes steps, then ranks, as long as `fails` returns true and time remains.
 pub fn shrink(cut: &Excerpt, limit: Duration, mut fails: impl FnMut(&Excerpt) -> bool) -> Excerpt {
     let until = Instant::now() + limit;
     let mut least = cut.clone();
@@ -126,7 +126,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// A seed whose program has many steps and ends in order.
+    /// Returns a seed of a program with many steps and a normal end.
     fn seed() -> u64 {
         (0..)
             .find(|seed| Excerpt::whole(*seed).keep.len() > 30 && Excerpt::whole(*seed).world > 3)

@@ -1,6 +1,4 @@
-//! The storm: programs, one after the other, as long as there is time.
-//!
-//! Input: a first seed, a time, a number of programs. Output: what was run and found. Does not: print (see the binary).
+//! The storm: a sequence of programs within a time limit. The binary prints the results.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,53 +9,53 @@ use crate::random::scramble;
 use crate::shrink::{Excerpt, shrink};
 use crate::supervise::{Finding, Supervisor};
 
-/// What of a storm has been run and found.
+/// Summary of a storm.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
     pub programs: u64,
-    /// Their steps, each counted for every rank that does it.
+    /// Number of steps, each counted once per executing rank.
     pub steps: u64,
-    /// Programs with findings.
+    /// Number of programs with findings.
     pub findings: u64,
 }
 
 /// A program that failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// The whole program.
     pub whole: Excerpt,
-    /// The least of it that was found to fail.
+    /// The smallest failing part.
     pub least: Excerpt,
-    /// What the whole found.
+    /// Findings of the whole program.
     pub findings: Vec<Finding>,
 }
 
-/// How much of it.
+/// Limits of a storm.
 #[derive(Debug, Clone)]
 pub struct Storm {
-    /// Names the programs.
+    /// Seed of the programs.
     pub seed: u64,
-    /// No program is begun after this.
+    /// Time after which no program is started.
     pub time: Duration,
-    /// Nor after so many.
+    /// Maximum number of programs.
     pub most: u64,
-    /// How long to shrink a program that failed.
+    /// Time limit for shortening a failing program.
     pub shrink: Duration,
 }
 
-/// The seed of a storm's program; the first is the storm's own.
+/// Returns the seed of one program. The first program uses the seed of the storm.
 const fn program_seed(seed: u64, index: u64) -> u64 {
     if index == 0 { seed } else { scramble(seed.wrapping_add(index)) >> 16 }
 }
 
-/// The kind of finding to look for in fewer steps: wrong bytes before anything that can be seen.
+/// Returns the kind of finding to look for in shorter programs. Wrong bytes have the highest
+/// priority.
 fn gravest(findings: &[Finding]) -> &str {
     let of = |kind: &str| findings.iter().find(|finding| kind.is_empty() || finding.kind == kind);
     ["bytes", "report", "crash", ""].into_iter().find_map(of).map_or("", |finding| &finding.kind)
 }
 
 impl Storm {
-    /// Runs it; `before` and `tell` hear of every program and every failure.
+    /// Runs the storm. `before` is called for every program, `tell` for every failure.
     ///
     /// # Errors
     /// Processes cannot be started.
@@ -83,12 +81,12 @@ impl Storm {
         Ok(tally)
     }
 
-    /// Runs one program; if it fails, looks for less that does.
+    /// Runs one program; if it fails, searches for a smaller failing program.
     ///
     /// # Errors
     /// Processes cannot be started.
     pub fn attempt(&self, supervisor: &Supervisor, whole: &Excerpt) -> Result<Option<Failure>> {
-        /// What depends on luck is tried more than once.
+        /// Failures that depend on chance are tried several times.
         const TRIES: usize = 3;
         let findings = supervisor.run(whole)?;
         if findings.is_empty() {

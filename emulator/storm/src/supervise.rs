@@ -1,7 +1,7 @@
-//! Runs a program: starts its processes, hands on their notes, compares what they read, and ends what hangs.
+//! Supervisor of a program: starts its processes, forwards their notes, compares the bytes they
+//! read, and ends processes that hang.
 //!
-//! Input: a program and how to start a process of it. Output: findings. Invariants: no process outlives the run; a finding says
-//! which step wrote the bytes that differ. Does not: choose programs (see `storm`).
+//! No process outlives the run. A finding names the step that wrote the differing bytes.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -18,28 +18,26 @@ use crate::probe::{Probe, SLACK};
 use crate::program::{Ending, Program, Step};
 use crate::shrink::Excerpt;
 
-/// Something that went otherwise than it should.
+/// A deviation from the expected behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// What kind of thing.
     pub kind: String,
     pub what: String,
 }
 
-/// How to start the processes of programs: this binary again.
+/// Starts the processes of programs with this binary.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
-    /// The binary `storm`.
     pub binary: PathBuf,
 }
 
-/// What comes from a process.
+/// Event of a process.
 enum RankEvent {
     Line(usize, String),
     End(usize),
 }
 
-/// A process of a program; it goes with this.
+/// A process of a program. Dropping the value kills the process.
 struct RankProcess {
     child: Child,
     input: Option<ChildStdin>,
@@ -49,13 +47,13 @@ struct RankProcess {
 
 impl Drop for RankProcess {
     fn drop(&mut self) {
-        // Only a process that is gone already refuses.
+        // Fails only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a run has found so far.
+/// Findings of a run so far.
 struct StormRun<'a> {
     program: &'a Program,
     processes: Vec<RankProcess>,
@@ -66,7 +64,7 @@ struct StormRun<'a> {
 }
 
 impl Supervisor {
-    /// Runs a program, of which `cut` is left, once.
+    /// Runs a shortened program once.
     ///
     /// # Errors
     /// A process cannot be started.
@@ -110,7 +108,7 @@ impl Supervisor {
         let lines = BufReader::new(output.context("no standard output")?).lines();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // Nobody listens when the run is over.
+                // The receiver no longer exists after the run.
                 let _ = sender.send(RankEvent::Line(index, line));
             }
             let _ = sender.send(RankEvent::End(index));
@@ -119,7 +117,7 @@ impl Supervisor {
     }
 }
 
-/// How long a program may take: far more than it does.
+/// Returns the time limit of a program, far above its normal duration.
 fn limit(program: &Program) -> Duration {
     let of_step = |step: &Step| match step {
         Step::Probe { probe: Probe::Limit { .. }, .. } | Step::Absent { .. } => 16,
@@ -137,7 +135,7 @@ impl StormRun<'_> {
         self.findings.push(Finding { kind: kind.to_owned(), what });
     }
 
-    /// Hands on what the processes say, until all have ended or nothing more is to be learnt.
+    /// Forwards messages of the processes until all have ended or no more results can follow.
     fn follow(&mut self, events: &Receiver<RankEvent>) {
         let limit = limit(self.program);
         let mut until = Instant::now() + limit;
@@ -155,7 +153,7 @@ impl StormRun<'_> {
             }
             let broke = self.processes.iter().any(|process| process.has_ended && !process.is_done);
             if broke && self.killed.is_none() && !is_broken {
-                // The others have a moment to say what they know.
+                // The other processes get a moment to report.
                 is_broken = true;
                 until = until.min(Instant::now() + Duration::from_secs(2));
             }
@@ -169,7 +167,7 @@ impl StormRun<'_> {
         }
     }
 
-    /// Survivors of a death must hear of it in time.
+    /// Checks that survivors notice a death in time.
     fn judge_death(&mut self) {
         let Some((victim, since)) = self.killed else { return };
         let survivors = self.program.world() as usize - self.program.setup.processes[victim].len();
@@ -198,7 +196,7 @@ impl StormRun<'_> {
             "note" => {
                 let others = self.processes.iter_mut().enumerate().filter(|(index, _)| *index != from);
                 for input in others.filter_map(|(_, process)| process.input.as_mut()) {
-                    // A process that has ended does not listen.
+                    // A process that has ended does not read.
                     let _ = input.write_all(format!("{line} \n").as_bytes());
                 }
                 if rest.starts_with("die ") && self.killed.is_none() {

@@ -1,6 +1,5 @@
-//! A fixed set of programs that must run without findings: every flavour, most kinds of steps, every ending.
-//!
-//! Does not: look for what is rare; `cargo xtask storm --minutes N` does, with other seeds.
+//! A fixed set of programs that must run without findings: every flavour, most kinds of steps,
+//! every ending. `cargo xtask storm --minutes N` runs other seeds.
 
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use ascend_tp_emulator_storm::generate::Flavour;
 use ascend_tp_emulator_storm::shrink::Excerpt;
 use ascend_tp_emulator_storm::supervise::Supervisor;
 
-/// Runs the programs of these seeds, one after the other.
+/// Runs the programs of these seeds sequentially.
 fn run(flavour: Flavour, seeds: &[u64]) {
     let supervisor = Supervisor { binary: PathBuf::from(env!("CARGO_BIN_EXE_storm")) };
     for seed in seeds.iter().copied() {

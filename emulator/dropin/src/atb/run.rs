@@ -1,7 +1,7 @@
-//! What an operation of ATB asks of aclnn.
+//! Execution of ATB operations with aclnn operators.
 //!
-//! Input: the tensors of a call. Output: whether the operation takes them, and operators on its stream. Invariants: what the
-//! execution would refuse is refused by the shapes before; scratch memory is the caller's workspace. Does not: wait.
+//! The functions for shapes check everything that the execution would refuse. Temporary memory
+//! comes from the caller's workspace.
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -17,7 +17,7 @@ use super::{AtbOutcome, CANN_ERROR, INVALID_TENSOR_DIM, INVALID_WORKSPACE, Pack,
 const HALVES: [aclDataType; 2] = [aclDataType::ACL_FLOAT16, aclDataType::ACL_BF16];
 const FLOATS: [aclDataType; 3] = [aclDataType::ACL_FLOAT, HALVES[0], HALVES[1]];
 
-/// A place of an operation's work: an address, a type and dims, one element behind the other.
+/// A contiguous tensor used by an operation: address, type and dims.
 #[derive(Clone, Copy)]
 struct WorkTensor<'a> {
     address: *mut c_void,
@@ -32,7 +32,7 @@ impl<'a> WorkTensor<'a> {
     }
 }
 
-/// Heads to turn, as the operator sees them.
+/// Heads to rotate, with the shapes that the operator uses.
 pub(super) struct RotaryHeads<'a> {
     pub(super) x: &'a Tensor,
     out: &'a Tensor,
@@ -58,7 +58,7 @@ pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
         if !alike || !FLOATS.contains(&x.description.dtype) || rows != tokens || depth < 2 || width % depth != 0 {
             return Err(wrong());
         }
-        // One head is a layout of its own.
+        // A single head needs its own layout.
         Ok(match width / depth {
             1 => ([1, 1, tokens, depth], [1, 1, tokens, depth]),
             heads => ([1, tokens, heads, depth], [1, tokens, 1, depth]),
@@ -71,7 +71,7 @@ pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
     ])
 }
 
-/// Keys or values to write, a line a token, and the rows of the cache.
+/// Keys or values to write, one row per token, and the rows of the cache.
 pub(super) struct Cached<'a> {
     x: &'a Tensor,
     cache: &'a Tensor,
@@ -106,7 +106,7 @@ pub(super) fn cache_shapes(pack: &Pack) -> AtbOutcome<[Cached<'_>; 2]> {
     ])
 }
 
-/// The factors, the sum and the output of a product that is added.
+/// Returns the factors, the sum and the output of a product with accumulation.
 pub(super) fn product_shapes(pack: &Pack, transpose_x: bool, transpose_weight: bool) -> AtbOutcome<[&Tensor; 4]> {
     let [x, weight, sum] = pack.inputs.get("input")?;
     let [out] = pack.outputs.get("output")?;
@@ -126,7 +126,6 @@ pub(super) fn product_shapes(pack: &Pack, transpose_x: bool, transpose_weight: b
     Err((INVALID_TENSOR_DIM, format!("{text}; found types and dims {found:?}")))
 }
 
-/// One execution of an operation.
 pub(super) struct OperationRun<'a> {
     pub(super) table: &'a Table,
     pub(super) stream: aclrtStream,
@@ -138,16 +137,16 @@ pub(super) struct OperationRun<'a> {
 impl Drop for OperationRun<'_> {
     fn drop(&mut self) {
         for &tensor in &self.made {
-            // SAFETY: made by `tensor`, and destroyed once.
+            // SAFETY: `tensor` created it, and it is destroyed once.
             unsafe { (self.table.aclDestroyTensor)(tensor) };
         }
     }
 }
 
 impl OperationRun<'_> {
-    /// Takes bytes of the workspace.
+    /// Allocates bytes of the workspace.
     fn scratch(&mut self, bytes: u64) -> AtbOutcome<*mut c_void> {
-        // Operators want their parts aligned.
+        // Operators require aligned memory.
         let bytes = bytes.next_multiple_of(512);
         let place = self.workspace;
         if bytes > self.left || place.is_null() {
@@ -165,7 +164,7 @@ impl OperationRun<'_> {
         }
         let (rank, elements) = (place.dims.len() as u64, place.dims.iter().product::<i64>());
         let strides = place.strides.unwrap_or(&strides);
-        // SAFETY: the arrays are as long as their numbers say and are copied by the call.
+        // SAFETY: the arrays have the lengths that are passed, and the call copies them.
         let made = unsafe {
             (self.table.aclCreateTensor)(
                 place.dims.as_ptr(),
@@ -183,7 +182,7 @@ impl OperationRun<'_> {
         made
     }
 
-    /// Runs an operator: `plan` is its first phase.
+    /// Runs an operator; `plan` is its first phase.
     fn operator(
         &mut self,
         name: &str,
@@ -194,16 +193,16 @@ impl OperationRun<'_> {
         passed(name, plan(self.table, &raw mut bytes, &raw mut executor))?;
         let (workspace, left) = (self.workspace, self.left);
         let place = if bytes == 0 { ptr::null_mut() } else { self.scratch(bytes)? };
-        // SAFETY: the executor of the plan just made, its workspace, and the caller's stream.
+        // SAFETY: the executor of the last plan, its workspace, and the caller's stream.
         passed(name, unsafe { run(place, bytes, executor, self.stream) })?;
-        // What the next operator of the stream asks for may lie at the same place.
+        // Later operators of the stream may reuse the same workspace.
         (self.workspace, self.left) = (workspace, left);
         Ok(())
     }
 
     fn copy_back(&self, to: &Tensor, from: *const c_void) -> AtbOutcome {
         let (bytes, kind) = (to.bytes as usize, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE);
-        // SAFETY: places on the card of at least as many bytes, which the call checks.
+        // SAFETY: memory on the card with at least this many bytes, which the call checks.
         let code = unsafe { (self.table.aclrtMemcpyAsync)(to.device, bytes, from, bytes, kind, self.stream) };
         passed("aclrtMemcpyAsync", code)
     }
@@ -219,7 +218,7 @@ impl OperationRun<'_> {
                 self.tensor(WorkTensor { address: turned, ..WorkTensor::of(x, &dims) }),
             ];
             let plan = |table: &Table, bytes, executor| {
-                // SAFETY: tensors of this run, and places of the caller for what is given back.
+                // SAFETY: tensors of this run, and valid pointers for the results.
                 unsafe {
                     (table.aclnnRotaryPositionEmbeddingGetWorkspaceSize)(
                         made[0], made[1], made[2], 0, made[3], bytes, executor,
@@ -239,7 +238,7 @@ impl OperationRun<'_> {
             let index = self.tensor(WorkTensor::of(slots, &[tokens]));
             let source = self.tensor(WorkTensor::of(x, &[tokens, line]));
             let plan = |table: &Table, bytes, executor| {
-                // SAFETY: as for the rotary embedding.
+                // SAFETY: tensors of this run, and valid pointers for the results.
                 unsafe { (table.aclnnInplaceIndexCopyGetWorkspaceSize)(into, 0, index, source, bytes, executor) }
             };
             self.operator("aclnnInplaceIndexCopy", plan, self.table.aclnnInplaceIndexCopy)?;
@@ -247,7 +246,7 @@ impl OperationRun<'_> {
         Ok(())
     }
 
-    /// A factor of the product in f32, seen with its dims swapped if it is transposed.
+    /// Returns a factor of the product in f32, as a view with swapped dims if it is transposed.
     fn factor(&mut self, x: &Tensor, transpose: bool) -> AtbOutcome<*mut aclTensor> {
         let &[rows, columns] = x.dims() else {
             return Err((INVALID_TENSOR_DIM, format!("expected a matrix, found {:?}", x.dims())));
@@ -257,7 +256,7 @@ impl OperationRun<'_> {
         let wide = WorkTensor { address, dtype: aclDataType::ACL_FLOAT, dims: &dims, strides: None };
         let (to, from) = (self.tensor(wide), self.tensor(WorkTensor::of(x, &dims)));
         let plan = |table: &Table, bytes, executor| {
-            // SAFETY: as for the rotary embedding.
+            // SAFETY: tensors of this run, and valid pointers for the results.
             unsafe { (table.aclnnInplaceCopyGetWorkspaceSize)(to, from, bytes, executor) }
         };
         self.operator("aclnnInplaceCopy", plan, self.table.aclnnInplaceCopy)?;
@@ -277,22 +276,22 @@ impl OperationRun<'_> {
         );
         let end = self.tensor(end);
         let mut one = 1f32;
-        // SAFETY: a number of the type that is named, copied by the call.
+        // SAFETY: a number of the given type, which the call copies.
         let one = unsafe { (self.table.aclCreateScalar)((&raw mut one).cast(), aclDataType::ACL_FLOAT) };
         let factor: *const aclScalar = one;
         let plan = |table: &Table, bytes, executor| {
-            // SAFETY: as for the rotary embedding.
+            // SAFETY: tensors of this run, and valid pointers for the results.
             unsafe { (table.aclnnAddmmGetWorkspaceSize)(start, left, right, factor, factor, end, 0, bytes, executor) }
         };
         let ran = self.operator("aclnnAddmm", plan, self.table.aclnnAddmm);
-        // SAFETY: made above, and destroyed once.
+        // SAFETY: created above and destroyed once.
         unsafe { (self.table.aclDestroyScalar)(one) };
         ran?;
         self.copy_back(out, added)
     }
 }
 
-/// Passes on that a function of the table failed, whose message there is already.
+/// Passes on the failure of a function of the table, which has already set the message.
 fn passed(name: &str, code: c_int) -> AtbOutcome {
     if code == ACL_SUCCESS { Ok(()) } else { Err((CANN_ERROR, format!("{name} refused it ({code})"))) }
 }

@@ -1,5 +1,6 @@
-//! Lists what the drop-in libraries export. Input: nothing. Output: on standard output, a line for each function: its library,
-//! its name, and `modelled`, `elsewhere` or `refused`, parted by tabs and ordered by library and name.
+//! Lists the exports of the drop-in libraries on standard output. Each line contains the library,
+//! the name, and `modelled`, `elsewhere` or `refused`, separated by tabs. The lines are ordered by
+//! library and name.
 
 #[expect(clippy::print_stdout, reason = "a command line says what it was asked for")]
 fn main() {
