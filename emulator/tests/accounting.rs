@@ -1,4 +1,5 @@
-//! What counts against a card: buffers of communicators, and the numbers of streams, events and notifies.
+//! Tests of resources that count against a card: buffers of communicators, and the numbers of
+//! streams, events and notifies.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -33,7 +34,7 @@ fn a_communicator_holds_two_buffers_on_each_card_until_it_is_destroyed() {
     cards[0].enter();
     ok(&table, call!(table, aclrtGetMemInfo(kind, std::ptr::from_mut(free_bytes), std::ptr::from_mut(total_bytes))));
     assert_eq!(free, [44 << 20, 64 << 20]);
-    // A second one over the same cards has its own.
+    // A second communicator over the same cards has its own buffers.
     let (_more, others) = world(&table, 2);
     assert_eq!(held(&emulator), [40 * MIB, 40 * MIB]);
     for comm in comms.into_iter().chain(others) {
@@ -57,7 +58,7 @@ fn a_communicator_without_room_is_refused_with_the_numbers() {
 fn a_communicator_can_have_buffers_of_its_own_size_and_a_reset_returns_them() {
     let (emulator, table) = small(64, 40);
     ok(&table, call!(table, aclrtSetDevice(0)));
-    // SAFETY: any bytes are a root info.
+    // SAFETY: any bytes are a valid root info.
     let mut root: HcclRootInfo = unsafe { std::mem::zeroed() };
     hccl_ok(&table, call!(table, HcclGetRootInfo(&raw mut root)));
     let mut reserved = [0; 24];
@@ -88,7 +89,7 @@ fn a_communicator_can_have_buffers_of_its_own_size_and_a_reset_returns_them() {
 fn a_card_has_so_many_streams_and_notifies_and_no_more() {
     let (_emulator, table) = machine(1);
     ok(&table, call!(table, aclrtSetDevice(0)));
-    // The default stream is one of the 1,984.
+    // The default stream counts among the 1,984.
     let mut streams = vec![null_mut(); 1983];
     for stream in &mut streams {
         ok(&table, call!(table, aclrtCreateStream(std::ptr::from_mut(stream))));
@@ -102,10 +103,10 @@ fn a_card_has_so_many_streams_and_notifies_and_no_more() {
     let create = table.aclrtCreateNotify.expect("modelled");
     let mut notify = null_mut();
     for _ in 0..8192 {
-        // SAFETY: a valid place.
+        // SAFETY: a valid pointer.
         ok(&table, unsafe { create(&raw mut notify, 0) });
     }
-    // SAFETY: a valid place.
+    // SAFETY: a valid pointer.
     let code = unsafe { create(&raw mut notify, 0) };
     assert!(refused(&table, code, ACL_ERROR_RT_NO_NOTIFY_RESOURCE).contains("8192"));
 }

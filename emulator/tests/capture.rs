@@ -1,4 +1,5 @@
-//! Captured graphs: replays equal eager work bit for bit, and every misuse is refused with its code and text.
+//! Tests of captured graphs: replays equal eager work bit for bit, and every misuse returns its
+//! code and message.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -26,7 +27,7 @@ const RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_M
 macro_rules! optional {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect(stringify!($name));
-        // SAFETY: the test passes live places and handles of this table.
+        // SAFETY: the test passes valid pointers and handles of this table.
         unsafe { function($($arg),*) }
     }};
 }
@@ -61,7 +62,7 @@ fn execute(table: &Table, graph: aclmdlRI, stream: aclrtStream) {
     ok(table, call!(table, aclmdlRIExecuteAsync(graph, stream)));
 }
 
-/// An event that can be captured.
+/// Creates an event that can be captured.
 fn event(card: &Card<'_>) -> aclrtEvent {
     card.enter();
     let mut event = null_mut();
@@ -98,7 +99,7 @@ fn a_replay_equals_eager_work_and_nothing_runs_before_it() {
     ok(&table, call!(table, aclrtSynchronizeStream(other)));
     card.synchronize();
     assert_eq!(card.download(out, 8), card.download(eager, 8));
-    // Addresses are frozen, contents are not.
+    // A graph stores addresses but not contents.
     ok(&table, call!(table, aclrtMemcpy(x, 8, floats(&[10.0, 20.0]).as_ptr().cast(), 8, H2D)));
     execute(&table, graph, card.stream);
     card.synchronize();
@@ -132,7 +133,7 @@ fn a_second_stream_joins_by_an_event_and_every_replay_runs_both() {
             assert_eq!(card.download(out, 4), floats(&[2.0 * replay as f32]));
         }
     }
-    // The program's streams are free again, and its events unrecorded.
+    // The program's streams are free again, and its events have no record.
     ok(&table, call!(table, aclrtSynchronizeStream(side)));
     ok(&table, call!(table, aclrtSynchronizeEvent(join)));
     ok(&table, call!(table, aclrtDestroyStream(side)));
@@ -235,7 +236,7 @@ fn begin_and_end_take_one_stream_once() {
     assert!(end_refused(&table, side, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED).contains("joined the capture of stream"));
     let text = end_refused(&table, card.stream, ACL_ERROR_RT_STREAM_UNJOINED);
     assert!(text.contains("does not lead back"), "{text}");
-    // A failed end leaves both streams as they were.
+    // A failed end leaves both streams unchanged.
     ok(&table, call!(table, aclrtSynchronizeStream(side)));
     card.synchronize();
 }
@@ -278,7 +279,7 @@ fn unsafe_calls_are_refused_by_mode_and_make_the_capture_worthless() {
             assert!(text.contains("is invalid since: aclrtMem"), "{text}");
         }
     }
-    // The thread's own mode gives leave, and the first answer tells what it was.
+    // The thread's own mode permits the call, and the first exchange returns the previous mode.
     begin(&table, card.stream, GLOBAL);
     let mut mode = RELAXED;
     ok(&table, call!(table, aclmdlRICaptureThreadExchangeMode(&raw mut mode)));
@@ -341,7 +342,7 @@ fn what_would_wait_for_a_captured_stream_is_refused() {
     begin(&table, stream, RELAXED);
     refused(&table, call!(table, aclrtSynchronizeDevice()), ACL_ERROR_RT_STREAM_CAPTURED);
     end(&table, stream);
-    // A copy of pageable memory waits for itself.
+    // A copy of pageable memory blocks.
     begin(&table, stream, GLOBAL);
     let pageable = || call!(table, aclrtMemcpyAsync(host, 8, device, 8, D2H, stream));
     let text = refused(&table, pageable(), ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC);
@@ -358,7 +359,7 @@ fn events_join_captures_only_in_their_own_way() {
     let card = Card::new(&table, 0);
     let (first, second, outside) = (card.stream, card.stream(), card.stream());
     let (inner, eager) = (event(&card), event(&card));
-    // A wait for what no capture has recorded, recorded outside or not at all.
+    // Waits for events without a record in the capture: recorded outside, or never recorded.
     ok(&table, call!(table, aclrtRecordEvent(eager, outside)));
     for foreign in [eager, event(&card)] {
         begin(&table, first, RELAXED);
@@ -371,14 +372,14 @@ fn events_join_captures_only_in_their_own_way() {
     let code = call!(table, aclrtRecordEvent(card.event(), first));
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("aclrtCreateEventExWithFlag"));
     end_refused(&table, first, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
-    // The host, and streams outside, cannot use a captured event.
+    // The host and streams outside cannot use a captured event.
     begin(&table, first, RELAXED);
     ok(&table, call!(table, aclrtRecordEvent(inner, first)));
     let code = call!(table, aclrtRecordEvent(inner, outside));
     assert!(refused(&table, code, ACL_ERROR_RT_EVENT_CAPTURED).contains("is not part of it"));
     refused(&table, call!(table, aclrtSynchronizeEvent(inner)), ACL_ERROR_RT_EVENT_CAPTURED);
     end_refused(&table, first, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
-    // Two captures cannot meet, and the default stream cannot join.
+    // Two captures cannot be joined, and the default stream cannot join a capture.
     begin(&table, first, RELAXED);
     begin(&table, second, RELAXED);
     ok(&table, call!(table, aclrtRecordEvent(inner, first)));
@@ -459,7 +460,7 @@ fn a_task_group_is_replaced_by_operators_of_the_same_kind() {
     assert!(text.contains("gives 0 operators, but 1 were recorded"), "{text}");
 }
 
-/// An event that captured streams take as a word (`ACL_EVENT_EXTERNAL`).
+/// Creates an event that captured streams use as a shared word (`ACL_EVENT_EXTERNAL`).
 fn external(card: &Card<'_>) -> aclrtEvent {
     card.enter();
     let mut event = null_mut();
@@ -467,7 +468,8 @@ fn external(card: &Card<'_>) -> aclrtEvent {
     event
 }
 
-/// As vllm-ascend updates the attention of a graph: each replay waits before the operator until it has been replaced.
+/// Updates the attention of a graph like vllm-ascend: each replay waits before the operator until
+/// the operator has been replaced.
 fn replay_with_updates(emulator: &ascend_tp_emulator::Emulator) {
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
@@ -484,7 +486,7 @@ fn replay_with_updates(emulator: &ascend_tp_emulator::Emulator) {
     ok(&table, call!(table, aclmdlRICaptureTaskGrpEnd(card.stream, &raw mut group)));
     let graph = end(&table, card.stream);
     for step in steps {
-        // The replay comes first and waits.
+        // The replay starts first and waits.
         execute(&table, graph, card.stream);
         ok(&table, call!(table, aclmdlRICaptureTaskUpdateBegin(update, group)));
         add(&card, update, [out, step, out], 1.0, 1).expect("replaces");
@@ -518,7 +520,7 @@ fn an_external_event_is_a_word_that_stays_until_it_is_reset() {
         ok(&table, call!(table, aclrtQueryEventStatus(word, &raw mut status)));
         status.0
     };
-    // Unlike other events it is waited for before it is recorded; one record releases all.
+    // Unlike other events, a wait may precede the record; one record releases all waits.
     ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, word)));
     ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, word)));
     assert_eq!(state(), 0);
@@ -534,7 +536,7 @@ fn an_external_event_is_a_word_that_stays_until_it_is_reset() {
     assert!(code == ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT && text.contains("was not recorded within"), "{text}");
     let code = call!(table, aclrtSynchronizeEvent(word));
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("ACL_EVENT_EXTERNAL"));
-    // Destroyed, it holds nobody.
+    // The destroyed event blocks no stream.
     ok(&table, call!(table, aclrtStreamWaitEvent(side, word)));
     ok(&table, call!(table, aclrtDestroyEvent(word)));
     let code = call!(table, aclrtSynchronizeStream(side));
@@ -620,7 +622,7 @@ fn a_graph_is_written_down_as_a_trace() {
     let text = std::fs::read_to_string(folder.join("graph.json")).expect("written");
     assert!(text.contains("\"name\":\"aclnnAdd\"") && text.contains("\"Mark\":\"layer \\\"0\\\"\""), "{text}");
     std::fs::remove_dir_all(&folder).expect("removed");
-    // SAFETY: as above; the folder is gone.
+    // SAFETY: as above; the folder no longer exists.
     let code = unsafe { print(graph, path.as_ptr(), 0) };
     assert!(refused(&table, code, ascend_tp_sys::ACL_ERROR_RT_FILE_OPEN).contains("cannot write the graph to"));
 }

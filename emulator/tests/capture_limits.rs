@@ -1,4 +1,5 @@
-//! What a card has no room for while it captures, and what no capture takes: the budget of streams, and the rules of releases.
+//! Tests of limits during capture: the number of streams, and calls that a CANN release cannot
+//! capture.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -35,14 +36,14 @@ fn all_reduce(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> HcclResul
     call!(card.table, HcclAllReduce(buffer, buffer, 1, dtype, sum, comm, card.stream))
 }
 
-/// Captures a graph of one collective.
 fn graph_of(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> (aclError, aclmdlRI) {
     begin(card, RELAXED);
     hccl_ok(card.table, all_reduce(card, comm, buffer));
     end(card)
 }
 
-/// As many communicators of one card as there are, and what the next one is told.
+/// Creates up to `most` communicators of one card. Returns their number and the refusal of the next
+/// one.
 fn communicators(engine: CollectiveEngine, most: usize) -> (usize, Option<String>) {
     let emulator = Emulator::new(Config { engine, ..Config::with_cards(1) }).expect("a machine");
     let table = emulator.table();
@@ -60,12 +61,12 @@ fn communicators(engine: CollectiveEngine, most: usize) -> (usize, Option<String
 
 #[test]
 fn communicators_take_streams_when_they_are_made() {
-    // The default stream is one of the 1,984; each communicator takes 40.
+    // The default stream counts among the 1,984. Each communicator takes 40.
     let (made, refusal) = communicators(CollectiveEngine::Streams, 60);
     let refusal = refusal.expect("a card has no streams for 60");
     assert_eq!(made, 1983 / 40, "{refusal}");
     assert!(refusal.contains("too few left for a communicator, which takes 40: 1 are created"), "{refusal}");
-    // Kernels of the vector cores take none.
+    // Vector core kernels need no streams.
     assert_eq!(communicators(CollectiveEngine::VectorCores, 60), (60, None));
 }
 
@@ -82,7 +83,8 @@ fn a_built_graph_takes_what_a_captured_one_does() {
         add(&card, *stream, [buffer, buffer, buffer], 1.0, 1).expect("recorded");
     }
     ok(&table, optional!(table, aclmdlRIEndTask(graph, bound[0])));
-    // Beside the default stream, the card's own and the two that are bound, all but one.
+    // All streams but one, in addition to the default stream, the card's own stream and the two
+    // bound streams.
     let mut streams: Vec<_> = (5..1984).map(|_| card.stream()).collect();
     let code = optional!(table, aclmdlRIBuildEnd(graph, null_mut()));
     let refusal = refused(&table, code, ACL_ERROR_RT_NO_STREAM_RESOURCE);
@@ -105,14 +107,15 @@ fn graphs_and_communicators_take_of_a_cards_streams() {
             (code, _) => break refused(&table, code, ACL_ERROR_RT_NO_STREAM_RESOURCE),
         }
     };
-    // Each graph keeps one stream, and two for its communicator; the communicator has 40, the program the rest.
+    // Each graph uses one stream, and two more for its communicator. The communicator uses 40, and
+    // the program the rest.
     let own = 1984 - 40 - 3 * graphs.len();
     assert!((2..2 + 3).contains(&own), "{} graphs", graphs.len());
     let expected =
         format!("are created, 40 are those of 1 communicators, {} those of {} graphs", 3 * graphs.len(), graphs.len());
     assert!(refused_with.contains("card 0") && refused_with.contains(&expected), "{refused_with}");
     assert!(refused_with.contains("capture fewer sizes"), "{refused_with}");
-    // What goes makes room, and a graph without a collective takes one.
+    // A destroyed graph releases its streams. A graph without a collective takes one.
     ok(&table, call!(table, aclmdlRIDestroy(graphs.pop().expect("some"))));
     let mut small = Vec::new();
     let refused_with = loop {

@@ -1,4 +1,5 @@
-//! Every collective, in every type, reduction, world and size, against what it should give.
+//! Tests of every collective with every type, reduction, number of ranks and size, against the
+//! expected result.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -8,15 +9,15 @@ use crate::common::*;
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table};
 
 const WORLDS: std::ops::RangeInclusive<usize> = 1..=9;
-/// Empty, one, primes; and more than one tile of any type.
+/// Empty, one, primes, and more than one tile of any type.
 const SIZES: [usize; 5] = [0, 1, 17, 251, 33_023];
 
-/// Rank r's element i: small enough to be exact in every type, uneven over ranks and places.
+/// Returns element i of rank r: exact in every type, and different across ranks and indices.
 fn value(rank: usize, i: usize) -> i64 {
     ((i * 7 + rank * 3) % 11) as i64 - 5
 }
 
-/// Factors of products: -1, 1 and 2.
+/// Returns factors of products: -1, 1 and 2.
 fn factor(rank: usize, i: usize) -> i64 {
     [1, -1, 2, 1, 1][(i + rank) % 5]
 }
@@ -48,7 +49,7 @@ fn is_offered(op: HcclReduceOp, dtype: HcclDataType) -> bool {
     op != HcclReduceOp::HCCL_REDUCE_PROD || !lacks_prod
 }
 
-/// A world whose buffers are given back after each case.
+/// A communicator with buffers that are freed after each case.
 struct World<'a> {
     table: &'a Table,
     cards: Vec<Card<'a>>,
@@ -72,7 +73,7 @@ impl<'a> World<'a> {
         address
     }
 
-    /// Enqueues a call on every rank, waits for all, and compares what each rank received.
+    /// Enqueues a call on every rank, waits for all ranks, and compares the received data.
     fn check(
         &self,
         what: &str,
@@ -148,7 +149,7 @@ fn reduce_scatter_even_and_uneven() {
                     |rank, card, comm| {
                         let bytes = encode(dtype, (0..n * size).map(|i| contribution(op, rank, i)));
                         let send = world.upload(rank, &bytes);
-                        // Odd ranks receive into their own block of what they send.
+                        // Odd ranks receive into their own block of the send buffer.
                         let own = send.wrapping_byte_add(rank * bytes.len() / n);
                         let recv = if rank % 2 == 1 { own } else { world.upload(rank, &vec![0; bytes.len() / n]) };
                         let count = size as u64;
@@ -160,7 +161,8 @@ fn reduce_scatter_even_and_uneven() {
                 if !is_v {
                     continue;
                 }
-                // Rank r gets r + size elements (rank 0 none when size is 0), with a gap of one between blocks.
+                // Rank r receives r + size elements (rank 0 none if size is 0), with a gap of one
+                // between blocks.
                 let counts: Vec<u64> = (0..n).map(|rank| (rank + size) as u64).collect();
                 let displs: Vec<u64> = (0..n).map(|rank| counts[..rank].iter().sum::<u64>() + rank as u64).collect();
                 let total = (displs[n - 1] + counts[n - 1]) as usize;
@@ -200,7 +202,7 @@ fn all_gather_even_and_uneven() {
                 |rank, card, comm| {
                     let own = encode(dtype, (0..size).map(|i| value(rank, i)));
                     let recv = world.upload(rank, &vec![0; own.len() * n]);
-                    // Odd ranks send from their own block of what they receive.
+                    // Odd ranks send from their own block of the receive buffer.
                     let place = recv.wrapping_byte_add(rank * own.len());
                     let send = if rank % 2 == 1 { place } else { world.upload(rank, &own) };
                     if rank % 2 == 1 {
@@ -261,7 +263,7 @@ fn broadcast_and_scatter() {
     }
 }
 
-/// What rank `from` sends to rank `to`: element i of that block.
+/// Returns element i of the block from rank `from` to rank `to`.
 fn addressed(from: usize, to: usize, i: usize) -> i64 {
     ((from * 31 + to * 7 + i) % 100) as i64
 }
@@ -348,7 +350,8 @@ fn send_and_receive_around_a_ring_and_batches() {
             let bytes = |rank| encode(dtype, (0..size).map(|i| value(rank, i)));
             let before = |rank: usize| (rank + n - 1) % n;
             if n > 1 {
-                // Even ranks send first; with an odd number the last one receives from an even one first.
+                // Even ranks send first. With an odd number of ranks, the last one first receives
+                // from an even rank.
                 world.check(
                     "ring",
                     |rank, card, comm| {
@@ -388,7 +391,7 @@ fn send_and_receive_around_a_ring_and_batches() {
     }
 }
 
-/// Runs `body(rank)` on one thread per rank of a communicator made from a root info.
+/// Runs `body(rank)` on one thread per rank of a communicator created from a root info.
 fn rank_threads(table: &Table, n: usize, body: impl Fn(usize, &Card<'_>, HcclComm) + Sync) {
     let root = Card::new(table, 0);
     let mut info = HcclRootInfo { internal: [0; 4108] };
@@ -462,7 +465,7 @@ fn sub_communicators_reduce_within_their_ranks() {
         let mut ranks = [(rank % 2) as u32, (rank % 2) as u32 + 2];
         let (mut parent, mut sub) = (comm, null_mut());
         let mut config = ascend_tp_sys::HcclCommConfig {
-            // size 300, magic, version 5.
+            // Size 300, magic number, version 5.
             reserved: header(300, 5),
             hcclBufferSize: 1,
             // SAFETY: every field is a number or an array of numbers.
@@ -508,7 +511,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
             .iter()
             .enumerate()
             .map(|(rank, card)| {
-                // Values whose sum depends on the order of the ranks.
+                // The sum of these values depends on the order of the ranks.
                 let values = (0..count).map(|i| ((i * 37 + rank * 101) % 1009) as f32 * 1e-3_f32 + 1e4);
                 card.upload(&values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>())
             })

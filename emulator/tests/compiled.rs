@@ -1,6 +1,7 @@
-//! Kernels in Ascend C, compiled for this host, run behind the C ABI: arguments, findings, order, races, time.
+//! Tests of Ascend C kernels compiled for this host and launched through the C ABI: arguments,
+//! findings, order, races, time.
 //!
-//! Without a C++ compiler that takes the model's types nothing runs, and standard error says so.
+//! The tests are skipped, with a message on stderr, if no C++ compiler supports the required types.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CString, c_void};
@@ -19,7 +20,7 @@ use ascend_tp_sys::{
 use crate::common::strict::{strict, texts};
 use crate::common::{Card, call, machine, ok, refused};
 
-/// Kernels that break a rule each, beside the one of kernels/examples.
+/// Kernels that each break a rule, in addition to the kernel of kernels/examples.
 const FAULTY: &str = r#"
 #include "kernel_operator.h"
 using namespace AscendC;
@@ -55,13 +56,13 @@ extern "C" __global__ __aicore__ void increment(GM_ADDR x) {
 }
 "#;
 
-/// The library of `add_custom` and the faulty kernels; None without a compiler.
+/// Builds the library of `add_custom` and the faulty kernels; `None` without a compiler.
 #[expect(clippy::print_stderr, reason = "says what did not run")]
 fn library() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let compiler = Compiler::find().map_err(|why| eprintln!("skipped the compiled kernels: {why}")).ok()?;
-        // Not a temporary folder, which nobody would remove at the end; a name with a space is a name.
+        // A temporary folder would not be removed at the end. The name contains a space on purpose.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled kernels");
         std::fs::create_dir_all(&folder).expect("a folder");
         let faulty = folder.join("faulty kernels.cpp");
@@ -86,7 +87,7 @@ fn function(table: &Table, path: &Path, name: &str) -> aclrtFuncHandle {
     function
 }
 
-/// What launching with these arguments returns.
+/// Returns the code of a launch with these arguments.
 fn launch(
     table: &Table,
     kernel: aclrtFuncHandle,
@@ -112,7 +113,7 @@ fn halves(values: impl Iterator<Item = f32>) -> Vec<u8> {
     values.flat_map(|value| half::f16::from_f32(value).to_le_bytes()).collect()
 }
 
-/// Every launch that ran.
+/// Records every launch that ran.
 fn watched(emulator: &Emulator) -> Arc<Mutex<Vec<KernelRun>>> {
     let runs: Arc<Mutex<Vec<KernelRun>>> = Arc::default();
     let kept = Arc::clone(&runs);
@@ -122,7 +123,7 @@ fn watched(emulator: &Emulator) -> Arc<Mutex<Vec<KernelRun>>> {
 
 const COUNT: usize = 16 * 8 * 40;
 
-/// x, y and room for z on a card.
+/// Allocates x, y and z on a card.
 fn operands(card: &Card<'_>) -> [*mut c_void; 3] {
     let x = card.upload(&halves((0..COUNT).map(|at| (at % 100) as f32)));
     let y = card.upload(&halves((0..COUNT).map(|at| (at % 7) as f32 * 0.5)));
@@ -174,7 +175,7 @@ fn what_does_not_fit_a_kernel_is_refused_before_it_runs() {
     assert!(text.contains("no kernel \"add\", it has [\"add_custom\", \"waits\", \"increment\"]"), "{text}");
 }
 
-/// Sources are compiled side by side; of several that are refused the first is named.
+/// Sources are compiled in parallel. If several are refused, the first one is reported.
 #[test]
 fn of_several_sources_the_first_that_is_refused_is_named() {
     let Some(_) = library() else { return };

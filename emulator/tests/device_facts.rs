@@ -1,4 +1,4 @@
-//! What a device and the installed CANN say of themselves through the C ABI.
+//! Tests of properties of devices and of the installed CANN that the C ABI returns.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, c_char};
@@ -12,11 +12,12 @@ use ascend_tp_sys::{
     aclrtUtilizationInfo,
 };
 
-/// Calls a function of the table that is younger than the oldest supported CANN.
+/// Calls a function of the table newer than the oldest supported CANN.
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: the test passes live places and handles of this table, or arguments the function must refuse.
+        // SAFETY: the test passes valid pointers and handles of this table, or arguments that the
+        // function must refuse.
         unsafe { function($($arg),*) }
     }};
 }
@@ -100,7 +101,7 @@ fn versions_attributes_and_compatibility() {
 
     let (mut list, mut count) = (std::ptr::null(), 0);
     ok(&table, call!(table, aclGetCannAttributeList(&raw mut list, &raw mut count)));
-    // SAFETY: the library gave an array of this length.
+    // SAFETY: the library returned an array of this length.
     let list = unsafe { std::slice::from_raw_parts(list, count) };
     for (attribute, expected) in [
         (aclCannAttr::ACL_CANN_ATTR_INF_NAN, 1),
@@ -122,7 +123,7 @@ fn versions_attributes_and_compatibility() {
 fn pages_of_a_cards_memory_are_those_of_the_host() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
-    // SAFETY: numbers.
+    // SAFETY: a structure of numbers, for which zeros are valid.
     let mut found: aclrtPtrAttributes = unsafe { std::mem::zeroed() };
     ok(&table, call!(table, aclrtPointerGetAttributes(card.malloc(64), &raw mut found)));
     assert_eq!((found.location.id, found.pageSize as usize), (0, rustix::param::page_size()));
@@ -133,13 +134,13 @@ fn a_card_is_busy_while_work_is_under_way_and_tells_when_it_failed() {
     let (_emulator, table) = machine(1);
     ok(&table, call!(table, aclrtSetDevice(0)));
     let busy = || {
-        // SAFETY: numbers and a pointer.
+        // SAFETY: a structure of numbers and a pointer, for which zeros are valid.
         let mut info: aclrtUtilizationInfo = unsafe { std::mem::zeroed() };
         ok(&table, call!(table, aclrtGetDeviceUtilizationRate(0, &raw mut info)));
         (info.cubeUtilization, info.memoryUtilization)
     };
     let error = || {
-        // SAFETY: numbers and pointers.
+        // SAFETY: a structure of numbers and pointers, for which zeros are valid.
         let mut info: aclrtErrorInfo = unsafe { std::mem::zeroed() };
         ok(&table, young!(table, aclrtGetErrorVerbose(0, &raw mut info)));
         info.errorType
@@ -150,7 +151,7 @@ fn a_card_is_busy_while_work_is_under_way_and_tells_when_it_failed() {
     ok(&table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, stream, 0)));
     assert_eq!(busy().0, 100);
-    // Its streams that wait fail.
+    // Streams that wait for the destroyed notify fail.
     ok(&table, young!(table, aclrtDestroyNotify(notify)));
     assert_ne!(call!(table, aclrtSynchronizeStream(stream)), 0);
     assert_eq!((busy().0, error()), (0, aclrtErrorType::ACL_RT_ERROR_OTHERS));

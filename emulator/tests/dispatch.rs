@@ -1,5 +1,5 @@
-//! Tokens that go to the cards of their experts and come back: where each row comes from by the definition, what is refused and what
-//! strict mode sees.
+//! Tests of the operators that send tokens to the cards of their experts and back: the origin of
+//! each row, refusals, and reports of strict mode.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, CString, c_void};
@@ -12,7 +12,7 @@ use crate::common::operators::{group_name, tensor};
 use crate::common::strict::{on_threads, texts};
 use crate::common::{Card, call, encode, message, ok, world};
 
-/// How tokens are dealt: cards, experts, tokens of each card, choices and width.
+/// Distribution of tokens: cards, experts, tokens per card, choices and width.
 #[derive(Clone, Debug)]
 struct Deal {
     cards: i64,
@@ -22,7 +22,7 @@ struct Deal {
     width: i64,
     is_first: bool,
     is_quantised: bool,
-    /// Which choices take part; of each card.
+    /// Selects the choices that take part.
     mask: Option<fn(i64, i64, i64) -> bool>,
 }
 
@@ -39,7 +39,7 @@ impl Deal {
         self.cards * self.most() * self.local().min(self.choices) + 3
     }
 
-    /// The expert of a choice: each token's differ.
+    /// Returns the expert of a choice. The choices of a token have different experts.
     fn expert(&self, card: i64, token: i64, choice: i64) -> i64 {
         (card * 5 + token * 3 + choice * (1 + token % 2)) % self.experts
     }
@@ -48,12 +48,13 @@ impl Deal {
         self.mask.is_none_or(|mask| mask(card, token, choice))
     }
 
-    /// Small whole numbers, of which the first of a token is its largest, 127: quantised, they are themselves.
+    /// Returns small whole numbers. The first number of a token is the maximum, 127, so
+    /// quantisation does not change the values.
     fn value(card: i64, token: i64, at: i64) -> i64 {
         if at == 0 { 127 } else { (card * 31 + token * 17 + at * 7) % 61 - 30 }
     }
 
-    /// Card, token and choice of the rows of a card, in order.
+    /// Returns card, token and choice of the rows on a card, in order.
     fn rows_of(&self, card: i64) -> Vec<[i64; 3]> {
         let mut rows = Vec::new();
         for expert in card * self.local()..(card + 1) * self.local() {
@@ -70,10 +71,11 @@ impl Deal {
     }
 }
 
-/// A call of a drop-in function.
+/// Calls a drop-in function.
 macro_rules! given {
     ($name:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: live tensors of this machine, C strings, places for what comes back, and what a first phase gave.
+        // SAFETY: live tensors of this machine, C strings, valid pointers for results, and results
+        // of a first phase.
         unsafe { dropin::$name($($arg),*) }
     };
 }
@@ -83,7 +85,7 @@ const FLOAT: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const WHOLE: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
 const BYTE: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT8;
 
-/// A card's side of a dispatch and of what comes behind.
+/// One card's objects for a dispatch and its combine.
 struct Side<'a> {
     emulator: &'a Emulator,
     card: &'a Card<'a>,
@@ -98,7 +100,7 @@ struct Side<'a> {
     scales: *mut c_void,
 }
 
-// SAFETY: handles and addresses of a machine, which checks them; they may be used from any thread.
+// SAFETY: the machine checks handles and addresses, which may be used from any thread.
 unsafe impl Send for Side<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Side<'_> {}
@@ -142,7 +144,7 @@ impl<'a> Side<'a> {
         self.tensor(aclDataType::ACL_INT32, self.assist, &[count])
     }
 
-    /// Runs what a first phase has planned; the error has the status and the message.
+    /// Runs a planned operator; the error contains the status and the message.
     fn run(
         &self,
         first: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> Option<i32>,
@@ -197,7 +199,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Brings back `made`, FLOAT16 rows as many as a dispatch has; gives where the sums come.
+    /// Combines `made`, the FLOAT16 rows of a dispatch, and returns the address of the sums.
     fn combine(&self, of: &Deal, made: *mut c_void) -> Result<*mut c_void, String> {
         let own = of.tokens[self.rank as usize];
         let x = self.tensor(aclDataType::ACL_FLOAT16, made, &[of.rows(), of.width]);
@@ -236,7 +238,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What the tokens of an expert are multiplied by, and a choice in the sum.
+/// Returns the factor of an expert for a token, and the weight of a choice in the sum.
 fn factor(token: i64, choice: i64) -> i64 {
     1 + (token + choice) % 2
 }
@@ -262,7 +264,8 @@ fn whole_numbers(bytes: &[u8], size: usize) -> Vec<i64> {
     bytes.chunks_exact(size).map(number).collect()
 }
 
-/// Sends and brings back, on cards of a chip, and compares each number with the definition.
+/// Sends tokens to the experts and back on cards of a chip, and compares each number with the
+/// definition.
 fn round_trip(soc: Soc, of: &Deal) {
     let (emulator, table) = on(soc, of.cards as usize);
     let (cards, comms) = world(&table, of.cards as usize);
@@ -344,7 +347,7 @@ fn the_first_version_has_the_same_rows_and_sums() {
     round_trip(Soc::Ascend910_9391, &Deal { is_first: true, ..deal(&[2, 1, 2, 2, 2, 1, 2, 2], 16, 4, 7168) });
 }
 
-/// What rank 0 of an Atlas A2 is told of a dispatch.
+/// Returns the message with which rank 0 of an Atlas A2 refuses a dispatch.
 fn refusal(of: &Deal, group: Option<&CStr>) -> String {
     let (emulator, table) = on(Soc::Ascend910B3, of.cards as usize);
     let (cards, comms) = world(&table, of.cards as usize);
@@ -379,7 +382,7 @@ fn a_row_that_does_not_come_back_fails_the_stream() {
     let mut sides: Vec<Side<'_>> =
         (0..).zip(&cards).zip(comms).map(|((rank, card), comm)| Side::new(&emulator, card, comm, rank, &of)).collect();
     for side in &mut sides {
-        // Ends of no row at all, on both cards.
+        // No card receives a row.
         side.ends = side.card.upload(&encode(WHOLE, [0; 6]));
     }
     let made: Vec<*mut c_void> =

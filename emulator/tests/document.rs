@@ -1,4 +1,4 @@
-//! The tables in docs/EMULATOR.md that come from code are what the code says.
+//! Checks that the generated tables in docs/EMULATOR.md match the code.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ const COMMAND: &str = "`UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator documen
 
 /// Compares the part of the document between the marks of `name` with `expected`, or writes it.
 fn check(name: &str, expected: &str) {
-    // One at a time: each test may rewrite the whole file.
+    // Runs one test at a time, because each may rewrite the whole file.
     static DOCUMENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = DOCUMENT.lock().unwrap();
     let (start, end) = (format!("<!-- {name}: written by {COMMAND} -->\n"), format!("<!-- end of {name} -->"));

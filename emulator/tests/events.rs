@@ -1,4 +1,4 @@
-//! Events: what their records order, when they are complete, the time they keep.
+//! Tests of events: the order given by records, completion, and times.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -34,7 +34,7 @@ fn events_order_streams_and_threads() {
     ok(&table, call!(table, aclrtMemcpyAsync(seen, 8, target, 8, D2D, second)));
     assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY);
     assert!(refused(&table, call!(table, aclrtSynchronizeEventWithTimeout(event, 3)), 507_047).contains("not done"));
-    // A later record does not move the wait above, and is what queries mean from now on.
+    // A later record does not affect the wait above, but later queries refer to it.
     let third = card.stream();
     let other_gate = Arc::new(Gate::default());
     other_gate.enqueue(&table, third);

@@ -1,4 +1,5 @@
-//! Faults strike where they say, end as errors that name them, and leave right data beneath when they are lifted.
+//! Tests of injected faults: they strike at the specified event, produce errors that name them, and
+//! leave correct data after they are lifted.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -19,7 +20,8 @@ const COUNT: usize = 64;
 const LOST: i32 = 507_010;
 const REMOTE: i32 = 507_057;
 
-/// A machine with a card a rank and one for who starts them; ranks give up on one that never comes after two seconds.
+/// Creates a machine with a card per rank and one more for the test. Ranks wait at most two seconds
+/// for an absent rank.
 fn emulator(world: usize) -> Emulator {
     let limit = Duration::from_secs(2);
     let config =
@@ -29,7 +31,7 @@ fn emulator(world: usize) -> Emulator {
     emulator
 }
 
-/// The first call of a rank that failed.
+/// The first failed call of a rank.
 #[derive(Debug)]
 struct Failed {
     call: &'static str,
@@ -37,7 +39,7 @@ struct Failed {
     text: String,
 }
 
-/// One rank of a small program, and what it must give back when it ends.
+/// One rank of a small program, with the objects to release.
 struct Rank<'a> {
     table: &'a Table,
     rank: u32,
@@ -105,7 +107,7 @@ impl<'a> Rank<'a> {
         Ok(out)
     }
 
-    /// Gives everything back, whatever still can be.
+    /// Releases all objects, ignoring failures.
     fn end(&mut self) {
         call!(self.table, aclrtSetCurrentContext(self.context));
         if !self.comm.is_null() {
@@ -124,7 +126,7 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// Runs the program on every rank, a thread each.
+/// Runs the program on one thread per rank.
 fn run(table: &Table, world: u32) -> Vec<Result<Vec<u8>, Failed>> {
     let keeper = Card::new(table, world.cast_signed());
     let mut root = HcclRootInfo { internal: [0; 4108] };
@@ -148,13 +150,13 @@ fn run(table: &Table, world: u32) -> Vec<Result<Vec<u8>, Failed>> {
     outcomes
 }
 
-/// What every rank receives.
+/// Returns the expected result of every rank.
 fn expected(world: u32) -> Vec<u8> {
     let sum = |i: i64| i64::from(world) * i * 10 + i64::from(world * (world - 1) / 2);
     encode(FP32, (0..world).flat_map(|_| (0..COUNT as i64).map(sum)))
 }
 
-/// Nothing strikes any more: the program gives what it should, and leaves the cards empty.
+/// Checks that without faults the program returns the expected result and leaves the cards empty.
 fn assert_right(emulator: &Emulator, world: u32) {
     let table = emulator.table();
     for (rank, outcome) in run(&table, world).into_iter().enumerate() {
@@ -190,7 +192,7 @@ fn a_call_fails_with_the_code_asked_for_and_is_not_made() {
     assert_eq!(refused(&table, second, 507_015), "aclrtMemcpy: injected fault: code 507015 at event 2");
     assert_eq!(card.download(buffer, 8), [1; 8], "the call that failed did nothing; the third works again");
     assert_eq!(fault.lift(), 1);
-    // A code of AscendCL is said in the numbering of the function's library.
+    // A code of AscendCL is translated to the numbering of the function's library.
     let fault = emulator.inject(Fault::Error { calls: Calls::nth(1).of("HcclCommInitAll"), code: REMOTE });
     let fault = fault.expect("possible");
     let mut comm = null_mut();
@@ -260,7 +262,7 @@ fn a_link_that_is_down_fails_what_crosses_it() {
             "rank {rank}: {failed:?}"
         );
     }
-    // Cards 0 and 1 do not need it.
+    // Cards 0 and 1 do not use the link.
     for outcome in run(&table, 2) {
         assert!(outcome.expect("right") == expected(2));
     }
@@ -289,7 +291,8 @@ fn a_flipped_bit_is_wrong_data_without_a_checksum_and_an_error_with_one() {
     assert_right(&emulator, 2);
 }
 
-/// A card is lost at any of its calls: its rank ends with that, its peers end too and learn whom they lost.
+/// A card may be lost at any call. Its rank fails, and its peers fail with an error that names the
+/// lost rank.
 #[test]
 fn a_rank_may_die_at_any_call() {
     const WORLD: u32 = 4;
@@ -297,8 +300,9 @@ fn a_rank_may_die_at_any_call() {
     let table = emulator.table();
     assert_right(&emulator, WORLD);
     for dying in 0..WORLD {
-        // Until a run outlives the last of its calls. A rank that dies before the second has returned never meets its
-        // peers, which wait for it as long as they may: one rank shows that.
+        // The loop ends when a run has fewer calls. A rank that dies before its second call returns
+        // never joins its peers, which then wait until their limit. One rank is enough to test
+        // this.
         let first = if dying == 0 { 1 } else { 3 };
         for at in first.. {
             let fault = Fault::CardLost { calls: Calls::nth(at).on(dying) };
@@ -327,7 +331,7 @@ fn a_rank_may_die_at_any_call() {
     }
 }
 
-/// The other half of `a_process_may_be_killed`: does nothing unless that test started it.
+/// The child side of `a_process_may_be_killed`; does nothing unless that test started it.
 #[test]
 fn a_process_that_is_killed() {
     if std::env::var_os("ASCEND_TEST_KILL").is_none() {

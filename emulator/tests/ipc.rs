@@ -1,4 +1,5 @@
-//! Memory, notifies and events shared by key and by handle, in one process and between two; tasks that fail and who is told.
+//! Tests of memory, notifies and events shared by key and by handle, within one process and between
+//! two, and of callbacks for failed tasks.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, CString, c_char};
@@ -15,16 +16,17 @@ use ascend_tp_sys::{
     aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtNotify, aclrtPhysicalMemProp, aclrtStreamStatus,
 };
 
-/// Calls a function of the table that is younger than the oldest supported CANN.
+/// Calls a function of the table newer than the oldest supported CANN.
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: the test passes live places and handles of this table, or arguments the function must refuse.
+        // SAFETY: the test passes valid pointers and handles of this table, or arguments that the
+        // function must refuse.
         unsafe { function($($arg),*) }
     }};
 }
 
-/// A machine whose cards' memory other processes reach.
+/// Creates a machine with card memory that other processes can access.
 fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     let config = Config { sharing: Sharing::Host, ..Config::with_cards(cards) };
     let emulator = Emulator::new(config).expect("the emulator starts");
@@ -33,7 +35,7 @@ fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// Set in the second process: what it shall do.
+/// Environment variable that selects the task of the second process.
 const PART: &str = "ASCEND_TP_TEST_IPC_PART";
 const MIB: usize = 1 << 20;
 
@@ -71,7 +73,7 @@ fn a_key_gives_the_same_bytes_at_another_address() {
     assert_ne!(seen, part);
     assert_eq!(card.download(seen, 1000), bytes[70_001..71_001]);
     assert_eq!(emulator.usage()[0].used_bytes, used, "shared memory counts once");
-    // Both ways, by work of streams too; what surrounds the part stays as it was.
+    // Transfers in both directions, also by work on streams. Bytes outside the range do not change.
     ok(&table, call!(table, aclrtMemsetAsync(seen, 1000, 3, 10, card.stream)));
     card.synchronize();
     ok(&table, call!(table, aclrtMemcpy(part.wrapping_byte_add(20), 1, [9_u8].as_ptr().cast(), 1, H2D)));
@@ -85,7 +87,7 @@ fn a_key_gives_the_same_bytes_at_another_address() {
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("exported under 1 keys"));
     let code = call!(table, aclrtFree(seen));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("aclrtIpcMemClose"));
-    // The import first, then the export, then nothing is left to close.
+    // The first call closes the import, the second the export, and the third has nothing to close.
     ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
     ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
     let code = young!(table, aclrtIpcMemClose(key.as_ptr()));
@@ -97,7 +99,7 @@ fn a_key_gives_the_same_bytes_at_another_address() {
     refused(&table, code, ACL_ERROR_INVALID_PARAM);
 }
 
-/// The second process, and lines to and from it.
+/// The second process, with lines to and from it.
 struct Second {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -113,7 +115,7 @@ impl Second {
         Self { child, lines }
     }
 
-    /// Says a line, and gives the answer that begins with `answer`.
+    /// Sends a line and returns the answer that begins with `answer`.
     fn ask(&mut self, line: &str, answer: &str) -> String {
         writeln!(self.child.stdin.as_mut().expect("piped"), "{line}").expect("it listens");
         loop {
@@ -142,7 +144,7 @@ fn the_second_process() {
     let mut pid = 0;
     ok(&table, call!(table, aclrtDeviceGetBareTgid(&raw mut pid)));
     let say = |text: String| {
-        // The test harness holds standard output's lock between tests only.
+        // The test harness locks standard output only between tests.
         writeln!(std::io::stdout(), "{text}").expect("someone listens");
     };
     let first = next();
@@ -196,7 +198,7 @@ fn records_and_waits(
     assert_eq!(next(), "record");
     ok(table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
     ok(table, young!(table, aclrtRecordNotify(notify, card.stream)));
-    // Until the first process records the event, this one's stream waits.
+    // This stream waits until the first process records the event.
     ok(table, call!(table, aclrtStreamWaitEvent(card.stream, event)));
     card.synchronize();
     say("RECORDED it".into());
@@ -297,7 +299,7 @@ fn notify_key(table: &Table, notify: aclrtNotify, flags: u64) -> CString {
     unsafe { CStr::from_ptr(key.as_ptr()) }.to_owned()
 }
 
-/// An event for several processes, and its handle as text.
+/// Creates an event for several processes, and its handle as text.
 fn shared_event(table: &Table) -> (aclrtEvent, String) {
     let (mut event, mut handle) = (null_mut(), aclrtIpcEventHandle { reserved: [0; 64] });
     ok(table, call!(table, aclrtCreateEventExWithFlag(&raw mut event, 0x40)));
@@ -326,7 +328,7 @@ fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
     let card = Card::new(&table, 0);
     let (notify, (event, handle)) = (notify(&table), shared_event(&table));
     let key = notify_key(&table, notify, 0);
-    // Held before the second process does anything.
+    // Blocked before the second process does anything.
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, card.stream, 0)));
     ok(&table, call!(table, aclrtRecordEvent(event, card.stream)));
     let mut second = Second::start("signals");
@@ -338,7 +340,8 @@ fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
     let mut status = aclrtStreamStatus(9);
     ok(&table, call!(table, aclrtStreamQuery(card.stream, &raw mut status)));
     assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
-    // Its record lets this stream go on to the event, which its stream waits for.
+    // Its record releases this stream, which then records the event for which the other stream
+    // waits.
     second.ask("record", "RECORDED ");
     card.synchronize();
     ok(&table, call!(table, aclrtSynchronizeEvent(event)));
@@ -353,7 +356,7 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
     let (first, side) = (notify(&table), card.stream());
-    // Set before it is exported, it still is.
+    // The notify was set before the export and stays set.
     ok(&table, young!(table, aclrtRecordNotify(first, card.stream)));
     card.synchronize();
     let key = notify_key(&table, first, 2);
@@ -362,7 +365,7 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     ok(&table, young!(table, aclrtNotifyImportByKey(&raw mut second, key.as_ptr(), 2)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
     ok(&table, call!(table, aclrtSynchronizeStream(side)));
-    // Two streams wait, by either name.
+    // Two streams wait, one by each handle.
     ok(&table, young!(table, aclrtWaitAndResetNotify(first, card.stream, 0)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
     let recording = card.stream();
@@ -370,7 +373,7 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     ok(&table, call!(table, aclrtSynchronizeStream(recording)));
     ok(&table, young!(table, aclrtRecordNotify(first, recording)));
     ok(&table, call!(table, aclrtSynchronizeStream(recording)));
-    // Records do not add up, so the second may have come before the first was taken.
+    // Records do not accumulate, so the second record may have preceded the first wait.
     ok(&table, young!(table, aclrtRecordNotify(first, recording)));
     let limited = card.stream();
     ok(&table, young!(table, aclrtWaitAndResetNotify(first, limited, 1)));
@@ -408,7 +411,7 @@ fn keys_of_words_and_of_memory_are_told_apart_and_one_process_modes_have_none() 
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("order one process"));
 }
 
-/// What the program was told: task, stream, thread, device, code.
+/// Arguments of the callback: task, stream, thread, device, code.
 static TOLD: Mutex<Option<[u32; 5]>> = Mutex::new(None);
 static WAS_TOLD: Condvar = Condvar::new();
 static TELLER: OnceLock<Arc<Table>> = OnceLock::new();
@@ -441,7 +444,7 @@ fn a_program_is_told_of_the_task_that_failed() {
     ok(&table, call!(table, aclrtGetThreadLastTaskId(&raw mut last)));
     ok(&table, call!(table, aclrtStreamGetId(card.stream, &raw mut stream)));
     assert_eq!(last, 2);
-    // Streams that wait for it fail.
+    // Streams that wait for the destroyed notify fail.
     ok(&table, young!(table, aclrtDestroyNotify(notify)));
     let (code, _) = card.outcome();
     let mut told = TOLD.lock().expect("not poisoned");

@@ -1,4 +1,5 @@
-//! Operators that join a product with an exchange: their numbers, what they refuse, how they end and what strict mode sees.
+//! Tests of operators that fuse a product with an exchange: results, refusals, failures and reports
+//! of strict mode.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, c_void};
@@ -18,7 +19,8 @@ fn sizes(world: usize) -> Sizes {
     Sizes { world: world as i64, rows: 24, depth: 256, columns: 40 }
 }
 
-/// Few ones among zeros: products are small whole numbers, exact in 16 bits, and so are their sums over ranks.
+/// Returns a sparse matrix of ones. Products and their sums over ranks are small whole numbers,
+/// exact in 16 bits.
 fn x(rank: i64, row: i64, at: i64) -> i64 {
     i64::from((row * 31 + at * 17 + rank * 7) % 29 == 0) - i64::from((row + at * 5 + rank) % 37 == 0)
 }
@@ -36,7 +38,7 @@ fn product(of: Sizes, rank: i64, left: impl Fn(i64, i64) -> i64, row: i64, colum
     (0..of.depth).map(|at| left(row, at) * w(rank, column, at)).sum()
 }
 
-/// What a rank gets, in whole numbers, row-major.
+/// Returns the expected result of a rank as whole numbers, row-major.
 fn expected(which: Joined, of: Sizes, rank: i64) -> Vec<i64> {
     let summed =
         |row, column| (0..of.world).map(|from| product(of, from, |row, at| x(from, row, at), row, column)).sum();
@@ -52,7 +54,7 @@ fn expected(which: Joined, of: Sizes, rank: i64) -> Vec<i64> {
     }
 }
 
-/// A rank's operands: left side, weights, room for the result and for what lies between.
+/// Allocates a rank's operands: left side, weights, result, and the intermediate buffer.
 fn operands(card: &Card<'_>, dtype: aclDataType, which: Joined, of: Sizes, rank: i64) -> [*mut c_void; 4] {
     let [left, all, result] = which.rows(of);
     let cells = |rows: i64, columns: i64| (0..rows).flat_map(move |row| (0..columns).map(move |at| (row, at)));
@@ -114,7 +116,7 @@ fn a_bias_is_added_on_every_card() {
             halves(F16, rows)
         });
         let _ = weights;
-        // Batched, and weights that are not transposed.
+        // Batched, with weights that are not transposed.
         let left = tensor(&table, F16, *left, &[2, of.rows / 2, of.depth]);
         let (weights, out) = (
             tensor(&table, F16, turned, &[of.depth, of.columns]),
@@ -150,7 +152,7 @@ fn a_bias_is_added_on_every_card() {
     }
 }
 
-/// Why the first phase refuses a call of rank 0 of `cards` cards.
+/// Returns the message with which the first phase refuses a call of rank 0 of `cards` cards.
 fn refusal(cards: usize, which: Joined, of: Sizes, group: Option<&CStr>) -> String {
     let (_emulator, table) = machine(cards);
     let (cards, comms) = world(&table, cards);
@@ -208,7 +210,7 @@ fn sum(table: &Table, card: &Card<'_>, buffer: *mut c_void, count: i64, comm: Hc
     hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, count as u64, fp16, sum, comm, card.stream)));
 }
 
-/// How the stream of rank 0 ends, which makes its call, when rank 1 leaves without one.
+/// Returns the outcome of rank 0's stream if rank 1 leaves without making its call.
 fn abandoned(call: impl Fn(&Table, &Card<'_>, HcclComm, [*mut c_void; 4], Sizes)) -> (i32, String) {
     let (_emulator, table) = machine(2);
     let (cards, comms) = world(&table, 2);
@@ -261,7 +263,7 @@ fn strict_mode_sees_what_joined_calls_touch() {
                 joined(card, &group, (which, of), F16, memory).expect("is taken");
                 let other = card.stream();
                 if disturb && rank == 1 {
-                    // Reads a result that may not be there yet.
+                    // Reads a result that may not be ready yet.
                     ok(&table, call!(table, aclrtMemcpyAsync(memory[3], 64, memory[2], 64, D2D, other)));
                 }
                 card.synchronize();

@@ -1,4 +1,5 @@
-//! Limits of waits: kept whatever stands before the wait, and however the program looks at it.
+//! Tests of time limits of waits: they hold regardless of earlier work and of how the program
+//! checks the stream.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -11,10 +12,10 @@ use ascend_tp_sys::{
     ACL_ERROR_RT_TASK_TIMEOUT, HcclComm, HcclDataType, HcclReduceOp, Table, aclrtEventRecordedStatus, aclrtStreamStatus,
 };
 
-/// A limit that is over when the test is not: something hangs.
+/// Time after which a test counts as hanging.
 const NEVER: Duration = Duration::from_secs(120);
 
-/// Two cards on which collectives wait a second for the last rank.
+/// Creates two cards whose collectives wait one second for the last rank.
 fn impatient() -> (Emulator, Arc<Table>) {
     let config = Config { exec_timeout: Duration::from_secs(1), ..Config::with_cards(2) };
     let emulator = Emulator::new(config).expect("the emulator starts");
@@ -23,14 +24,14 @@ fn impatient() -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// Rank 0 calls a collective that rank 1 never does.
+/// Lets rank 0 call a collective that rank 1 never calls.
 fn call_alone(table: &Table, card: &Card<'_>, comm: HcclComm) {
     let buffer = card.malloc(64);
     let (fp32, sum) = (HcclDataType::HCCL_DATA_TYPE_FP32, HcclReduceOp::HCCL_REDUCE_SUM);
     hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, 16, fp32, sum, comm, card.stream)));
 }
 
-/// Looks until `look` gives a code other than 0.
+/// Repeats `look` until it returns a code other than 0.
 fn poll(look: impl Fn() -> i32) -> i32 {
     let since = Instant::now();
     loop {
@@ -74,7 +75,7 @@ fn who_only_polls_hears_of_it_too() {
         call!(table, aclrtStreamQuery(cards[0].stream, &raw mut status))
     });
     assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT);
-    // What follows on the stream is run all the same: an event behind the failure is reached.
+    // Later work on the stream still runs: an event after the failure is reached.
     let mut reached = aclrtEventRecordedStatus(7);
     let since = Instant::now();
     while reached != aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE {
@@ -89,7 +90,7 @@ fn a_notify_is_waited_for_no_longer_behind_work() {
     let card = Card::new(&table, 0);
     let mut notify = null_mut();
     let (create, wait) = (table.aclrtCreateNotify.expect("modelled"), table.aclrtWaitAndResetNotify.expect("modelled"));
-    // SAFETY: a live place.
+    // SAFETY: a valid pointer.
     ok(&table, unsafe { create(&raw mut notify, 0) });
     let gate = Arc::new(Gate::default());
     gate.enqueue(&table, card.stream);

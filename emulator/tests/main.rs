@@ -1,7 +1,8 @@
-//! The emulator's tests, in one program: linking one for each file takes longer than running them.
+//! The emulator's tests in one program, because linking one per file takes longer than running
+//! them.
 //!
-//! Beside it stand `slots`, which takes every machine a process can have, and `timed`, which looks at the memory of its
-//! process.
+//! Separate programs are `slots`, which uses every machine slot of a process, and `timed`, which
+//! measures the memory of its process.
 
 mod accounting;
 mod capture;

@@ -1,7 +1,9 @@
-//! Every collective, type, reduction, world of 1 to 9, in place and not, at sizes from nothing to 1 MiB and an element
-//! more or less, bit for bit against a closed form; what is only read stays as it was, nothing is written past the end.
+//! Tests of every collective, type and reduction with 1 to 9 ranks, in place and not, at sizes from
+//! 0 to about 1 MiB. Results are compared bit for bit with a closed form. Inputs must not change,
+//! and nothing is written beyond the end.
 //!
-//! The uneven forms with gaps, transfers and batches are in `collectives`, the order of reductions in `rules`.
+//! The uneven forms with gaps, transfers and batches are tested in `collectives`, the order of
+//! reductions in `rules`.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -13,17 +15,17 @@ use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, Table};
 
 const MIB: usize = 1 << 20;
 const BUFFER_BYTES: usize = 2 * MIB;
-/// What lies behind a result and must stay.
+/// Bytes after a result that must not change.
 const GUARD: [u8; 16] = [0xA5; 16];
-/// After so many elements every pattern repeats: 11 for values, 5 for factors.
+/// Number of elements after which every pattern repeats: 11 for values, 5 for factors.
 const PERIOD: usize = 55;
 
-/// Rank r's element j: exact in every type, also summed over nine ranks.
+/// Returns element j of rank r: exact in every type, also summed over nine ranks.
 fn value(rank: usize, j: usize) -> i64 {
     ((j * 7 + rank * 3) % 11) as i64 - 5
 }
 
-/// What it contributes to a product.
+/// Returns the factor of a rank in a product.
 fn factor(rank: usize, j: usize) -> i64 {
     [1, -1, 2, 1, 1][(j + rank) % 5]
 }
@@ -42,19 +44,20 @@ fn reduced(op: HcclReduceOp, world: usize, j: usize) -> i64 {
     }
 }
 
-/// `count` elements of a pattern that repeats after [`PERIOD`] of them.
+/// Returns `count` elements of a pattern that repeats every [`PERIOD`] elements.
 fn pattern(dtype: HcclDataType, count: usize, element: impl Fn(usize) -> i64) -> Vec<u8> {
     let mut bytes = encode(dtype, (0..PERIOD.min(count)).map(element));
     let size = encode(dtype, [0]).len();
     while bytes.len() < count * size {
-        // What is there is a whole number of periods, so it goes on as it began.
+        // The buffer contains a whole number of periods, so copying its start continues the
+        // pattern.
         let more = (count * size - bytes.len()).min(bytes.len());
         bytes.extend_from_within(..more);
     }
     bytes
 }
 
-/// One collective of one size.
+/// One collective with one size.
 struct Case<'a> {
     rule: &'a CollectiveRule,
     dtype: HcclDataType,
@@ -69,7 +72,7 @@ impl Case<'_> {
         functions.contains(&self.rule.function)
     }
 
-    /// Blocks in what a rank sends.
+    /// Returns the number of blocks in a rank's send buffer.
     fn send_blocks(&self) -> usize {
         let cuts = ["HcclReduceScatter", "HcclReduceScatterV", "HcclScatter"];
         let exchanges = ["HcclAlltoAll", "HcclAlltoAllV", "HcclAlltoAllVC"];
@@ -81,7 +84,7 @@ impl Case<'_> {
         pattern(self.dtype, count, |j| contribution(self.op, rank, j))
     }
 
-    /// What a rank receives; None when nothing.
+    /// Returns the data that a rank receives, if any.
     fn received(&self, rank: usize) -> Option<Vec<u8>> {
         let (world, count, dtype) = (self.world, self.count, self.dtype);
         let of_all = |block: &dyn Fn(usize, usize) -> i64| {
@@ -103,7 +106,7 @@ impl Case<'_> {
     }
 }
 
-/// Cards, a communicator and two buffers a rank, used for all cases.
+/// Cards, a communicator and two buffers per rank, reused for all cases.
 struct World<'a> {
     table: &'a Table,
     cards: Vec<Card<'a>>,
@@ -175,7 +178,8 @@ fn every_collective_type_reduction_world_and_size() {
             let reductions = rule.reduces.iter().flat_map(|(op, types)| types.iter().map(|dtype| (*dtype, Some(*op))));
             for (number, (dtype, op)) in plain.chain(reductions).enumerate() {
                 let case = |count| Case { rule, dtype, op, world, count, root: (number + count) % world };
-                // 1 MiB in all on a rank, an element less and one more; which of them, takes turns over the worlds.
+                // 1 MiB in total per rank, one element less, or one more, alternating over the
+                // numbers of ranks.
                 let blocks = if case(1).received(0).is_some_and(|all| all.len() > encode(dtype, [0]).len()) {
                     world
                 } else {

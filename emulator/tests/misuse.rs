@@ -1,7 +1,8 @@
-//! What is wrong with a program is said, word for word: each case is one misuse, its code, its message and what strict
-//! mode reports about it.
+//! Tests of error messages: each case is one misuse with its code, its message and its report of
+//! strict mode.
 //!
-//! `golden/misuse-PART.txt` holds what is expected of a part; `UPDATE_GOLDEN=1` writes it anew. Addresses are written as ADDRESS.
+//! `golden/misuse-PART.txt` contains the expected text; `UPDATE_GOLDEN=1` rewrites it. Addresses
+//! are written as ADDRESS.
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![expect(non_snake_case, reason = "fields of C structures")]
 
@@ -17,12 +18,13 @@ use crate::common::*;
 use ascend_tp_sys::HcclCommConfig;
 use bench::Bench;
 
-/// Name of a misuse, and the program; it gives the code of the call that is wrong.
+/// Name of a misuse, and the program, which returns the code of the wrong call.
 type Case = (&'static str, fn(&Bench<'_>) -> i64);
 
-/// A communicator's configuration as `HcclCommConfigInit` leaves it (version 1: size, magic word, version).
+/// Returns a communicator's configuration as `HcclCommConfigInit` creates it (version 1: size,
+/// magic number, version).
 fn config() -> HcclCommConfig {
-    // SAFETY: a C structure of numbers and characters, for which zeros are values.
+    // SAFETY: a C structure of numbers and characters, for which zeros are valid.
     let mut config: HcclCommConfig = unsafe { std::mem::zeroed() };
     let size = size_of::<HcclCommConfig>() as u64;
     let header: Vec<u8> =
@@ -34,7 +36,7 @@ fn config() -> HcclCommConfig {
     config
 }
 
-/// The text with every address replaced: hexadecimal numbers of six digits and more.
+/// Replaces every address, which is a hexadecimal number of at least six digits.
 fn without_addresses(text: &str) -> String {
     let mut parts = text.split("0x");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -51,7 +53,7 @@ fn without_addresses(text: &str) -> String {
     out
 }
 
-/// What a case gives, as it stands in the golden file.
+/// Returns the result of a case in the form of the golden file.
 fn outcome((name, program): Case) -> String {
     let run = || {
         let emulator = Bench::machine();
@@ -65,7 +67,7 @@ fn outcome((name, program): Case) -> String {
         without_addresses(&text)
     };
     std::thread::scope(|scope| {
-        // Reports name the thread.
+        // Reports contain the name of the thread.
         let thread = std::thread::Builder::new().name("program".into());
         thread.spawn_scoped(scope, run).expect("a thread starts").join().unwrap_or_else(|_| panic!("{name}"))
     })

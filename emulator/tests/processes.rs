@@ -1,7 +1,8 @@
-//! HCCL across processes: each test starts this very binary again, once per process of the world.
+//! Tests of HCCL across processes. Each test starts this binary again, once per process.
 //!
-//! A test function is both sides: the parent, which starts and judges, and, when the environment names a role, one
-//! process of the world. Does not: test what ranks of one process do among themselves (`tests/collectives.rs`).
+//! A test function has two roles: the parent starts the processes and checks the results, and the
+//! environment selects the process role. Collectives within one process are tested in
+//! `tests/collectives.rs`.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 mod failures;

@@ -1,4 +1,5 @@
-//! Marks name what follows them on their stream; profiling sessions are checked for their order.
+//! Tests of marks, which name the following work of their stream, and of the call order of
+//! profiling sessions.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::CString;

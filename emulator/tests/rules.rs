@@ -1,5 +1,5 @@
-//! The table of HCCL's rules is what the functions do: each row's every type, reduction, placement and named rank is
-//! accepted or refused as the row says, and what is refused leaves the communicator as it was.
+//! Tests of the table of HCCL's rules. Every type, reduction, placement and named rank is accepted
+//! or refused as the row states. A refusal leaves the communicator unchanged.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ const OK: HcclResult = HcclResult::HCCL_SUCCESS;
 const PARA: HcclResult = HcclResult::HCCL_E_PARA;
 const NOT_SUPPORT: HcclResult = HcclResult::HCCL_E_NOT_SUPPORT;
 
-/// Two ranks with a buffer each of twice what one block of any type takes, for sending and for receiving.
+/// Two ranks, each with a buffer of twice the size of one block of any type.
 struct Pair<'a> {
     cards: Vec<Card<'a>>,
     comms: Vec<HcclComm>,
@@ -37,7 +37,7 @@ impl<'a> Pair<'a> {
         Args { send: self.send[rank], recv: self.recv[rank], count: COUNT, dtype, op, other: 1 - rank as u32 }
     }
 
-    /// Both ranks make the calls that `rule` asks for; a transfer's other side is its counterpart.
+    /// Makes the calls of both ranks that `rule` requires. A transfer pairs with its counterpart.
     fn call(
         &self,
         rule: &CollectiveRule,
@@ -57,7 +57,7 @@ impl<'a> Pair<'a> {
             invoke(function, &self.cards[rank], self.comms[rank], (rank, 2), change(rank, args))
         };
         let first = make(0, rule.function);
-        // A call that was refused has no counterpart to wait for.
+        // A refused call has no counterpart.
         if first == OK { [first, make(1, counterpart)] } else { [first, first] }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A type and a reduction `rule` accepts.
+/// Returns a type and a reduction that `rule` accepts.
 fn accepted(rule: &CollectiveRule) -> (HcclDataType, HcclReduceOp) {
     match rule.reduces.first() {
         Some((op, types)) => (types[0], *op),
@@ -116,7 +116,7 @@ fn buffers_share_bytes_only_as_the_row_says() {
         let is_of = |names: &[&str]| names.iter().any(|name| rule.function.starts_with(name));
         let send_bytes = if is_of(&["HcclReduceScatter", "HcclScatter", "HcclAlltoAll"]) { 2 * block } else { block };
         let recv_bytes = if is_of(&["HcclAllGather", "HcclAlltoAll"]) { 2 * block } else { block };
-        // Where in one memory the send and the receive buffer begin, for each rank as the root.
+        // Offsets of the send and receive buffers in one allocation, for each rank as the root.
         for (rank, send_at, recv_at) in
             [0, block / 3, block, 2 * block].into_iter().flat_map(|at| [(0, at, 0), (0, 0, at), (1, at, 0), (1, 0, at)])
         {
@@ -176,7 +176,7 @@ fn the_named_rank_is_one_the_row_allows() {
                 continue;
             }
             hccl_ok(&table, code);
-            // Rank 1 makes its side, unless the batch of rank 0 was with itself.
+            // Rank 1 makes its side, unless rank 0 sends to itself.
             if rule.names == Named::Anyone && other == 0 {
                 continue;
             }
@@ -217,7 +217,7 @@ fn addresses_are_aligned_to_the_element_and_counts_of_0_need_none() {
     }
 }
 
-/// Values whose sum shows the order and the precision in which they were added.
+/// The sum of these values shows the order and precision of the additions.
 #[test]
 fn the_order_of_a_sum_is_that_of_the_ranks_whatever_is_asked_for() {
     let (_emulator, table) = machine(4);
@@ -244,7 +244,7 @@ fn the_order_of_a_sum_is_that_of_the_ranks_whatever_is_asked_for() {
             ),
         ] {
             let buffers: Vec<_> = cards.iter().zip(&inputs).map(|(card, bytes)| card.upload(bytes)).collect();
-            // The last rank comes first: arrival changes nothing.
+            // The last rank calls first, because the order of arrival must not matter.
             for rank in (0..4).rev() {
                 let (buffer, comm) = (buffers[rank], comms[rank]);
                 cards[rank].enter();

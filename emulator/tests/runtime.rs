@@ -1,4 +1,4 @@
-//! Devices, contexts, memory, copies, streams, events and callbacks through the table.
+//! Tests of devices, contexts, memory, copies, streams, events and callbacks through the table.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, c_void};
@@ -55,14 +55,14 @@ fn a_second_init_is_harmless_and_counts_since_8_5() {
         assert_eq!(call!(table, aclrtGetLastError(aclrtLastErrLevel(0))), 0);
         let mut left = 9;
         match table.aclFinalizeReference {
-            // SAFETY: `left` is a live place.
+            // SAFETY: `left` is a live variable.
             Some(give_back) => ok(&table, unsafe { give_back(&raw mut left) }),
             None => assert_eq!(cann, CannVersion::V8_1),
         }
         assert_eq!(left, if cann == CannVersion::V8_1 { 9 } else { 1 });
         ok(&table, call!(table, aclrtSetDevice(0)));
         ok(&table, call!(table, aclrtResetDevice(0)));
-        // One call clears all references.
+        // One call releases all references.
         assert_eq!(call!(table, aclInit(std::ptr::null())), 100_002);
         ok(&table, call!(table, aclFinalize()));
         assert!(emulator.reports().is_empty(), "{:?}", emulator.reports());
@@ -99,12 +99,12 @@ fn versions_follow_the_cann_that_is_asked_for() {
         let (mut major, mut minor, mut patch) = (0, 0, -1);
         ok(&table, call!(table, aclrtGetVersion(&raw mut major, &raw mut minor, &raw mut patch)));
         assert_eq!((major, minor, patch), interface);
-        // SAFETY: characters, for which zeros are values.
+        // SAFETY: a structure of characters, for which zeros are valid.
         let mut version: aclCANNPackageVersion = unsafe { std::mem::zeroed() };
         ok(&table, call!(table, aclsysGetCANNVersion(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version)));
         // SAFETY: the library wrote a C string.
         assert_eq!(unsafe { CStr::from_ptr(version.version.as_ptr()) }, name);
-        // What is younger is absent.
+        // Newer functions are absent.
         assert_eq!(table.aclFinalizeReference.is_some(), cann > CannVersion::V8_1);
     }
 }
@@ -112,7 +112,8 @@ fn versions_follow_the_cann_that_is_asked_for() {
 #[test]
 fn who_asks_for_it_is_told_when_streams_and_devices_come_and_go() {
     unsafe extern "C" fn note(stream: *mut c_void, state: aclrtStreamState, told: *mut c_void) {
-        // SAFETY: the test registered this with its list, which lives to the end of it.
+        // SAFETY: the test registered this callback with its list, which lives until the end of the
+        // test.
         let told = unsafe { &*told.cast_const().cast::<Mutex<Vec<(usize, u32)>>>() };
         told.lock().expect("not poisoned").push((stream.addr(), state.0));
     }
@@ -120,7 +121,7 @@ fn who_asks_for_it_is_told_when_streams_and_devices_come_and_go() {
     let told: Mutex<Vec<(usize, u32)>> = Mutex::default();
     let place: *mut c_void = (&raw const told).cast_mut().cast();
     let register = table.aclrtRegStreamStateCallback.expect("modelled");
-    // SAFETY: `told` lives longer than any stream of this test.
+    // SAFETY: `told` outlives every stream of this test.
     let register = |callback| unsafe { register(c"mine".as_ptr(), callback, place) };
     refused(&table, register(None), 107_000);
     ok(&table, register(Some(note)));
@@ -312,7 +313,7 @@ fn a_stream_belongs_to_its_context() {
 fn streams_and_their_limit() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
-    // The context's default stream and the card's own are two.
+    // The context's default stream and the card's own stream count as two.
     let streams: Vec<_> = (2..1984).map(|_| card.stream()).collect();
     let mut one_more = null_mut();
     let full = refused(&table, call!(table, aclrtCreateStream(&raw mut one_more)), 207_008);
@@ -320,7 +321,7 @@ fn streams_and_their_limit() {
     ok(&table, call!(table, aclrtDestroyStream(streams[7])));
     ok(&table, call!(table, aclrtCreateStreamWithConfig(&raw mut one_more, 7, 5)));
     let (mut priority, mut flags, mut id) = (0, 0, 0);
-    // SAFETY: live places and a live stream.
+    // SAFETY: valid pointers and a live stream.
     ok(&table, unsafe { (table.aclrtStreamGetPriority.expect("modelled"))(one_more, &raw mut priority) });
     // SAFETY: as above.
     ok(&table, unsafe { (table.aclrtStreamGetFlags.expect("modelled"))(one_more, &raw mut flags) });
@@ -402,7 +403,7 @@ fn copies_of_every_kind() {
     a.synchronize();
     assert!(a.download(copy, n) == bytes);
 
-    // Between cards only with peer access.
+    // Copies between cards require peer access.
     let remote = b.malloc(n);
     let barred = refused(&table, call!(table, aclrtMemcpy(remote, n, source, n, D2D)), 107_000);
     assert!(barred.contains("src is on card 0, dst on card 1"), "{barred}");
@@ -426,11 +427,10 @@ fn copies_of_every_kind() {
     out.fill(0);
     let into = out.as_mut_ptr().cast();
     let by_pointer = aclrtMemcpyKind::ACL_MEMCPY_DEFAULT;
-    // Pageable memory: done when the call returns.
+    // With pageable memory the copy is done when the call returns.
     ok(&table, call!(table, aclrtMemcpyAsync(into, n, remote, n, by_pointer, b.stream)));
     assert!(out == bytes);
 
-    // Rules.
     let more = refused(&table, call!(table, aclrtMemcpy(copy, 3, source, 4, D2D)), 107_000);
     assert!(more.contains("count is 4 bytes, more than destMax, 3"), "{more}");
     let beyond = refused(&table, call!(table, aclrtMemcpy(copy, n + 1, bytes.as_ptr().cast(), n + 1, H2D)), 107_000);
@@ -457,7 +457,7 @@ fn asynchronous_copies_with_page_locked_memory_wait_their_turn() {
     assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
     let late = refused(&table, call!(table, aclrtSynchronizeStreamWithTimeout(card.stream, 5)), 507_046);
     assert!(late.contains("2 of its entries"), "{late}");
-    // A copy that does not go through the stream does not wait for it.
+    // A copy outside the stream does not wait for the stream.
     ok(&table, call!(table, aclrtMemcpy(device, 4, [9_u8; 4].as_ptr().cast(), 4, H2D)));
     gate.open();
     card.synchronize();
@@ -481,7 +481,7 @@ fn rows_and_fills() {
     ok(&table, call!(table, aclrtMemsetAsync(device, 64, 0, 60, card.stream)));
     card.synchronize();
     let rows: Vec<u8> = (1..=12).collect();
-    // Three rows of 3 of 4 bytes, to a pitch of 16.
+    // Copies three rows of 3 of 4 bytes to a pitch of 16.
     ok(&table, call!(table, aclrtMemcpy2d(device, 16, rows.as_ptr().cast(), 4, 3, 3, H2D)));
     let found = card.download(device, 64);
     assert_eq!(
@@ -560,7 +560,7 @@ fn notifies_hand_over_between_streams() {
     let mut notify = null_mut();
     let record = table.aclrtRecordNotify.expect("modelled");
     let wait = table.aclrtWaitAndResetNotify.expect("modelled");
-    // SAFETY: a live place.
+    // SAFETY: a valid pointer.
     ok(&table, unsafe { (table.aclrtCreateNotify.expect("modelled"))(&raw mut notify, 0) });
     let (source, target) = (card.upload(&[5; 4]), card.upload(&[0; 4]));
     for round in 0..3 {
@@ -573,16 +573,16 @@ fn notifies_hand_over_between_streams() {
         ok(&table, call!(table, aclrtSynchronizeStream(second)));
         assert_eq!(card.download(target, 4), [5; 4], "round {round}");
     }
-    // SAFETY: a live handle, and no stream waits for it.
+    // SAFETY: a live handle without waiting streams.
     ok(&table, unsafe { (table.aclrtDestroyNotify.expect("modelled"))(notify) });
-    // SAFETY: a stale handle must be refused.
+    // SAFETY: the function must refuse a stale handle.
     refused(&table, unsafe { record(notify, first) }, 107_000);
 }
 
 #[test]
 fn callbacks_run_on_the_subscribed_thread() {
     unsafe extern "C" fn count(counter: *mut c_void) {
-        // SAFETY: the test keeps the counter until the stream is done.
+        // SAFETY: the test keeps the counter alive until the stream is done.
         let counter = unsafe { &*counter.cast::<AtomicUsize>() };
         counter.fetch_add(1, Ordering::SeqCst);
     }
@@ -600,7 +600,7 @@ fn callbacks_run_on_the_subscribed_thread() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             card.enter();
-            // SAFETY: has no conditions.
+            // SAFETY: this function has no conditions.
             let thread = unsafe { pthread_self() } as u64;
             refused(&table, call!(table, aclrtProcessReport(1)), 107_012);
             ok(&table, call!(table, aclrtSubscribeReport(thread, card.stream)));
@@ -641,7 +641,8 @@ fn machines_are_apart() {
     let address = a.malloc(64);
     b.enter();
     assert!(refused(&other, call!(other, aclrtFree(address)), 107_000).contains("no allocation of this machine"));
-    // A context of the other machine is not current here: each machine has its own per thread.
+    // A context of the other machine is not current here, because each machine has its own context
+    // per thread.
     a.synchronize();
     b.synchronize();
     assert_eq!(first.usage()[0].used_bytes, 96);

@@ -1,4 +1,5 @@
-//! Streams that are aborted, destroyed or fail while they wait, and what becomes of what others enqueue.
+//! Tests of streams that are aborted, destroyed or fail while they wait, and of work that is
+//! enqueued afterwards.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -8,11 +9,11 @@ use crate::common::{Card, Gate, call, machine, message, ok, refused};
 use ascend_tp_sys::{ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_ABORT, ACL_ERROR_RT_TASK_TIMEOUT};
 use ascend_tp_sys::{Table, aclrtNotify, aclrtStream};
 
-/// Calls a function of the table that is younger than the oldest supported CANN.
+/// Calls a function of the table newer than the oldest supported CANN.
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: the test passes live places and handles of this table.
+        // SAFETY: the test passes valid pointers and handles of this table.
         unsafe { function($($arg),*) }
     }};
 }
@@ -56,7 +57,7 @@ fn an_aborted_stream_waits_for_nothing_any_more() {
         ok(&table, call!(table, aclrtStreamAbort(stream)));
         assert_eq!(outcome(&table, stream), ACL_ERROR_RT_STREAM_ABORT);
     }
-    // What they waited for serves others.
+    // The event and the notify remain usable by other streams.
     let other = card.stream();
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, other, 0)));
     ok(&table, call!(table, aclrtStreamWaitEvent(other, event)));
@@ -66,7 +67,7 @@ fn an_aborted_stream_waits_for_nothing_any_more() {
     card.synchronize();
 }
 
-/// Lets a stream fail: it waits a second for what nobody does.
+/// Makes a stream fail with a wait of one second that is never satisfied.
 fn fail(table: &Table, stream: aclrtStream) {
     let never = notify(table);
     ok(table, young!(table, aclrtWaitAndResetNotify(never, stream, 1)));
@@ -82,7 +83,7 @@ fn what_follows_a_failure_is_run_and_taken() {
     assert_eq!(outcome(&table, card.stream), ACL_ERROR_RT_TASK_TIMEOUT);
     let later = memory.wrapping_byte_add(8);
     ok(&table, call!(table, aclrtMemsetAsync(later, 8, 6, 8, card.stream)));
-    // The stream says what failed on it as often as it is asked.
+    // The stream returns its failure every time.
     assert_eq!(outcome(&table, card.stream), ACL_ERROR_RT_TASK_TIMEOUT);
     assert!(message(&table).contains("was not recorded within the limit"), "{}", message(&table));
     assert_eq!(card.download(memory, 16), [[5; 8], [6; 8]].concat());
@@ -111,7 +112,7 @@ fn stop_on_failure_stops_the_streams_of_the_context() {
     let refusal = call!(table, aclrtMemsetAsync(memory, 8, 9, 8, other));
     assert!(refused(&table, refusal, ACL_ERROR_RT_TASK_TIMEOUT).contains("was not recorded"));
     assert_eq!(card.download(memory, 8), [1; 8]);
-    // Another context of the same card goes on.
+    // Another context of the same card continues.
     apart.enter();
     ok(&table, call!(table, aclrtMemsetAsync(memory, 8, 3, 8, apart.stream)));
     apart.synchronize();

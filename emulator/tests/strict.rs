@@ -1,7 +1,8 @@
-//! Strict mode: the seed alone decides the order; what waits for ever is a report, never a hang.
+//! Tests of strict mode: the seed alone decides the order, and an endless wait causes a report
+//! instead of a hang.
 //!
-//! Input: programs on real threads, with pauses that differ from run to run. Output: traces and reports, compared word
-//! for word. Does not: look for races or misuse of memory.
+//! The programs use real threads with pauses that differ between runs. Traces and reports are
+//! compared exactly.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use crate::common::strict::*;
 use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
 
-/// Runs a program on a thread whose name does not depend on how tests are run.
+/// Runs a program on a thread with a fixed name.
 fn program(body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("program".into());
@@ -38,7 +39,7 @@ fn page_locked_memory_is_read_when_the_copy_runs() {
             // SAFETY: 4 aligned bytes of page-locked memory.
             unsafe { host.write(1) };
             ok(&table, call!(table, aclrtMemcpyAsync(buffer, 4, host.cast(), 4, H2D, card.stream)));
-            // Calls in between give the copy a chance to run before the program changes its mind.
+            // These calls give the copy a chance to run before the program changes the value.
             ok(&table, call!(table, aclrtSetCurrentContext(card.context)));
             // SAFETY: as above.
             unsafe { host.write(2) };
@@ -88,10 +89,11 @@ fn two_streams_that_wait_for_each_other_are_a_cycle() {
         let card = Card::new(&table, 0);
         let (one, two) = (card.stream(), card.stream());
         let (first, second) = (card.event(), card.event());
-        // The records are enqueued before the waits, as they must be, but behind a notify that is recorded after them.
+        // The records are enqueued before the waits, as required, but after a wait for a notify
+        // that is recorded later.
         let mut notify = null_mut();
         let create = table.aclrtCreateNotify.expect("modelled");
-        // SAFETY: a live place.
+        // SAFETY: a valid pointer.
         ok(&table, unsafe { create(&raw mut notify, 0) });
         let (wait, record) =
             (table.aclrtWaitAndResetNotify.expect("modelled"), table.aclrtRecordNotify.expect("modelled"));
@@ -211,7 +213,7 @@ fn time_limits_end_waits_without_a_clock() {
         let (cards, comms) = world(&table, 2);
         let buffer = cards[0].malloc(16);
         all_reduce(&table, &cards[0], buffer, 4, comms[0]);
-        // A minute and ten pass in no time, and in this order.
+        // Limits of one minute and ten minutes end immediately, in this order.
         for timeout in [60_000, 600_000] {
             let code = call!(table, aclrtSynchronizeStreamWithTimeout(cards[0].stream, timeout));
             assert_eq!(code, ascend_tp_sys::ACL_ERROR_RT_STREAM_SYNC_TIMEOUT);
@@ -250,7 +252,7 @@ fn an_event_nobody_has_recorded_orders_nothing() {
     });
 }
 
-/// A function of the program that makes calls of its own.
+/// A function of the program that makes its own calls.
 unsafe extern "C" fn count_cards(seen: *mut c_void) {
     // SAFETY: the test passes a counter that outlives the stream.
     let seen = unsafe { &*seen.cast::<AtomicU64>() };
@@ -292,7 +294,7 @@ fn a_rank_that_waits_outside_the_library_is_named_with_what_it_does() {
             let buffer = card.malloc(16);
             let comm = std::ptr::without_provenance_mut(comms[rank]);
             if rank == 1 {
-                // It means to go on when rank 0 has its sum, for which rank 0 needs it.
+                // Continues only after rank 0 has its sum, which needs this rank.
                 told.lock().expect("one user").recv().expect("rank 0 tells");
                 return;
             }
@@ -336,7 +338,7 @@ fn a_notify_nobody_records_is_named() {
         let card = Card::new(&table, 0);
         let mut notify = null_mut();
         let create = table.aclrtCreateNotify.expect("modelled");
-        // SAFETY: a live place.
+        // SAFETY: a valid pointer.
         ok(&table, unsafe { create(&raw mut notify, 0) });
         let wait = table.aclrtWaitAndResetNotify.expect("modelled");
         // SAFETY: live handles.

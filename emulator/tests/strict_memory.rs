@@ -1,4 +1,5 @@
-//! Memory of strict mode as a program meets it: poison, red zones, freed memory, memory the host cannot reach.
+//! Tests of memory in strict mode: poison, red zones, freed memory, memory that the host cannot
+//! access.
 #![expect(unsafe_code, reason = "tests call C functions and touch memory as a C program does")]
 
 use std::ffi::c_void;
@@ -93,7 +94,7 @@ fn writes_beside_page_locked_memory_are_found_at_the_next_look() {
     let mut host = null_mut();
     ok(&table, call!(table, aclrtMallocHost(&raw mut host, 100)));
     for offset in [100_isize, 103] {
-        // SAFETY: the red zone behind the buffer is mapped, which is how such writes go unnoticed elsewhere.
+        // SAFETY: the red zone after the buffer is mapped; such writes go undetected elsewhere.
         unsafe { host.cast::<u8>().wrapping_offset(offset).write_volatile(7) };
     }
     card.synchronize();
@@ -132,10 +133,10 @@ fn refused_calls_leave_one_report_each() {
     );
 }
 
-/// Which fault the child process makes.
+/// Environment variable that selects the fault of the child process.
 const CHILD: &str = "ASCEND_TEST_FAULT";
 
-/// Touches memory in the way `CHILD` says; does nothing in the process that runs the tests.
+/// Accesses memory as `CHILD` specifies; does nothing in the test process itself.
 #[test]
 fn child() {
     let Ok(fault) = std::env::var(CHILD) else { return };
@@ -145,25 +146,25 @@ fn child() {
     let mut host = null_mut();
     ok(&table, call!(table, aclrtMallocHost(&raw mut host, 64)));
     match fault.as_str() {
-        // SAFETY: none: this process is to die here.
+        // SAFETY: not satisfied on purpose; this process must crash here.
         "read" => assert_eq!(unsafe { address.wrapping_add(16).read_volatile() }, 0),
         "write freed" => {
             ok(&table, call!(table, aclrtFree(address.cast())));
-            // SAFETY: none: this process is to die here.
+            // SAFETY: not satisfied on purpose; this process must crash here.
             unsafe { address.write_volatile(1) };
         }
         "read freed host" => {
             ok(&table, call!(table, aclrtFreeHost(host)));
-            // SAFETY: none: this process is to die here.
+            // SAFETY: not satisfied on purpose; this process must crash here.
             assert_eq!(unsafe { host.cast::<u8>().read_volatile() }, 0);
         }
-        // SAFETY: none: this process is to die here.
+        // SAFETY: not satisfied on purpose; this process must crash here.
         "far behind host" => assert_eq!(unsafe { host.cast::<u8>().wrapping_add(5000).read_volatile() }, 0),
         other => panic!("no fault {other:?}"),
     }
 }
 
-/// The line the child's fault leaves; it dies of a signal.
+/// Returns the line that the child prints for its fault; a signal ends the child.
 fn fault(kind: &str) -> String {
     let program = std::env::current_exe().expect("this test's program");
     let mut command = Command::new(program);
@@ -255,7 +256,7 @@ fn a_stream_destroyed_by_force_under_work_is_named_with_that_work() {
          [1] aclrtMemsetAsync (call 8 on thread {me}, card 0, stream 4); [2] aclrtDestroyStreamForce (call 9 on thread {me}, \
          card 0)"
     );
-    // Some seeds run the work before the call.
+    // With some seeds the work runs before the call.
     assert!(!found.is_empty() && found.len() < 16, "{found:?}");
     assert!(found.iter().all(|text| *text == expected), "{found:?}");
 }
@@ -273,7 +274,7 @@ fn an_event_may_be_destroyed_before_its_records_are_reached() {
         ok(&table, call!(table, aclrtRecordEvent(event, first)));
         ok(&table, call!(table, aclrtStreamWaitEvent(second, event)));
         ok(&table, call!(table, aclrtDestroyEvent(event)));
-        // Ordered by the event that has gone, so no race whatever the seed.
+        // The destroyed event still orders the work, so no seed finds a race.
         ok(&table, call!(table, aclrtMemcpyAsync(target, 8, buffer, 8, D2D, second)));
         ok(&table, call!(table, aclrtSynchronizeStream(second)));
         assert_eq!(card.download(target, 8), [7; 8], "seed {seed}");

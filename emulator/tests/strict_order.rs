@@ -1,7 +1,6 @@
-//! Strict mode: the seed alone decides the order of calls and tasks.
-//!
-//! Input: a program of four ranks on real threads, with pauses that differ from run to run. Output: its trace, the same for
-//! the same seed, whatever other threads of the process do.
+//! Tests of strict mode: the seed alone decides the order of calls and tasks. Four ranks run on
+//! real threads with different pauses in each run. The same seed must give the same trace,
+//! regardless of other threads of the process.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::collections::BTreeSet;
@@ -16,7 +15,7 @@ use crate::common::strict::*;
 use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
 
-/// Keeps a host thread busy for a time no run shares with another.
+/// Keeps a host thread busy for a different time in every run.
 fn linger() {
     static TURN: AtomicU64 = AtomicU64::new(0x1234_5678);
     let turn = TURN.fetch_add(0x9e37_79b9, Ordering::Relaxed);
@@ -31,7 +30,8 @@ fn linger() {
         _ => {}
     }
 }
-/// Four ranks find each other, sum a vector and free what they had; gives the trace and the sums.
+/// Runs four ranks that connect, sum a vector and release their objects. Returns the trace and the
+/// sums.
 fn four_ranks(seed: u64) -> (Vec<String>, Vec<Vec<u8>>) {
     let (emulator, table) = strict(4, seed);
     let card = Card::new(&table, 0);
@@ -63,7 +63,7 @@ fn four_ranks(seed: u64) -> (Vec<String>, Vec<Vec<u8>>) {
     (trace, sums.into_iter().map(|sum| sum.into_inner().expect("no rank panicked")).collect())
 }
 
-/// Shows where two traces part.
+/// Shows the first difference between two traces.
 fn same(found: &[String], expected: &[String], seed: u64) {
     let parts = found.iter().zip(expected).position(|(found, expected)| found != expected);
     let around = |trace: &[String], at: usize| trace[at.saturating_sub(3)..trace.len().min(at + 3)].join("\n");
@@ -73,7 +73,7 @@ fn same(found: &[String], expected: &[String], seed: u64) {
     assert_eq!(found.len(), expected.len(), "seed {seed}");
 }
 
-/// Each of the first seeds gives one order, three times in a row, and most of them one of their own.
+/// Checks that each seed gives one order in three runs, and that most seeds give different orders.
 fn orders_are_the_seeds(seeds: u64) {
     let expected = encode(INT32, (0..100).map(|at| 4 * (4 * at + 6)));
     let mut orders = BTreeSet::new();
@@ -93,8 +93,8 @@ fn the_seed_alone_decides_the_order() {
     orders_are_the_seeds(50);
 }
 
-/// Threads that are none of the program's hold the lock of the C library's memory, of which there is one here: who waits for it comes
-/// back by himself.
+/// Threads outside the program hold the memory allocator lock of the C library, which has only one
+/// arena here. A thread that waits for the lock continues on its own.
 #[test]
 fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
     const ARENAS: &str = "MALLOC_ARENA_MAX";
@@ -110,7 +110,7 @@ fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
         for thread in 0..3_usize {
             let is_over = &is_over;
             scope.spawn(move || {
-                // Of a thread's own memory there are no blocks so large.
+                // Blocks of this size do not come from a thread's own cache.
                 let mut blocks: Vec<Vec<u8>> = vec![Vec::new(); 64];
                 for turn in (thread..).step_by(7) {
                     if is_over.load(Ordering::Relaxed) {
@@ -129,8 +129,8 @@ fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
     });
 }
 
-/// The order of two threads, of which the first waits for a lock before its second call: a thread that is none of the program's holds it
-/// and runs so long.
+/// Returns the order of two threads. The first waits for a lock before its second call. A thread
+/// outside the program holds the lock for the given time.
 fn two_threads_and_a_lock(seed: u64, held: Duration) -> Vec<String> {
     let (lock, is_coming) = (Mutex::new(()), AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
@@ -148,7 +148,7 @@ fn two_threads_and_a_lock(seed: u64, held: Duration) -> Vec<String> {
             }
         });
         told.recv().expect("the lock is taken");
-        // Younger than the thread that has the lock.
+        // Newer than the thread that holds the lock.
         let (emulator, table) = strict(1, seed);
         let card = Card::new(&table, 0);
         on_threads(2, |thread| {
@@ -166,7 +166,8 @@ fn two_threads_and_a_lock(seed: u64, held: Duration) -> Vec<String> {
     })
 }
 
-/// Longer than a lock is waited for where nobody runs who may have it, as where its holder has no core on a busy host.
+/// The lock is held longer than the conductor waits when no thread that could hold it is running,
+/// as on a busy host.
 #[test]
 fn who_waits_for_a_lock_while_another_thread_runs_is_not_passed_by() {
     for seed in 0..6 {

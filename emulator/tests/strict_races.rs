@@ -1,4 +1,4 @@
-//! What strict mode says about work that nothing orders, and that it says nothing about work that is ordered.
+//! Tests of race detection in strict mode: unordered work is reported, ordered work is not.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -12,7 +12,7 @@ use ascend_tp_sys::{
     aclrtStreamStatus,
 };
 
-/// This thread as reports name it.
+/// Returns the name of this thread in reports.
 fn me() -> String {
     std::thread::current().name().expect("test threads have names").to_owned()
 }
@@ -31,7 +31,7 @@ fn fill(table: &Table, into: *mut c_void, bytes: usize, stream: aclrtStream) {
     ok(table, call!(table, aclrtMemsetAsync(into, bytes, 1, bytes, stream)));
 }
 
-/// What `waiting` does next is after what `recording` has done so far.
+/// Orders later work of `waiting` after the work so far of `recording`.
 fn order(table: &Table, event: aclrtEvent, recording: aclrtStream, waiting: aclrtStream) {
     ok(table, call!(table, aclrtRecordEvent(event, recording)));
     ok(table, call!(table, aclrtStreamWaitEvent(waiting, event)));
@@ -149,7 +149,7 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
         copy(&table, into, from, 4096, on);
         order(&table, event, on, next);
     }
-    // Even columns on one stream, odd ones on the other: 16 rows, 8 columns of 32 bytes.
+    // Even columns on one stream, odd columns on the other: 16 rows, 8 columns of 32 bytes.
     order(&table, event, card.stream, other);
     for column in 0..8 {
         let on = if column % 2 == 0 { card.stream } else { other };
@@ -159,7 +159,7 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
     }
     ok(&table, call!(table, aclrtSynchronizeDevice()));
     assert_eq!(texts(&emulator), [""; 0]);
-    // One byte more is the neighbour's.
+    // One byte more overlaps the neighbour.
     ok(&table, call!(table, aclrtMemcpy2dAsync(a, 256, b, 256, 33, 16, D2D, card.stream)));
     let (into, from) = (a.wrapping_byte_add(32), b.wrapping_byte_add(32));
     ok(&table, call!(table, aclrtMemcpy2dAsync(into, 256, from, 256, 32, 16, D2D, other)));
@@ -169,7 +169,7 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
     assert!(found[0].starts_with("race: bytes 32 to 32 of the 4096-byte buffer"), "{}", found[0]);
 }
 
-/// All ranks sum in place on their streams, from one thread.
+/// Sums in place on all ranks, from one thread.
 fn all_reduce(table: &Table, cards: &[Card<'_>], comms: &[*mut c_void], buffers: &[*mut c_void]) {
     for ((card, comm), buffer) in cards.iter().zip(comms).zip(buffers) {
         card.enter();
@@ -193,13 +193,13 @@ fn collectives_order_the_ranks_whose_data_they_receive() {
         fill(&table, *buffer, 64, card.stream);
     }
     all_reduce(&table, &cards, &comms, &buffers);
-    // Rank 0 now reads what rank 1 wrote before the sum.
+    // Rank 0 now reads data that rank 1 wrote before the sum.
     cards[0].enter();
     copy(&table, copied, source, 64, cards[0].stream);
     cards.iter().for_each(Card::synchronize);
     assert_eq!(texts(&emulator), [""; 0]);
 
-    // A broadcast from rank 0 tells rank 0 nothing of rank 1.
+    // A broadcast from rank 0 does not order rank 0 after rank 1.
     cards[1].enter();
     fill(&table, source, 64, cards[1].stream);
     for ((card, comm), buffer) in cards.iter().zip(&comms).zip(&buffers) {
@@ -252,7 +252,8 @@ fn that_one_rank_has_received_does_not_say_that_another_has() {
         }
         all_reduce(&table, &cards, &comms, &buffers);
         cards[waits_for].synchronize();
-        // The host knows of card 1 what was before its call in either case, and its result only if it waited for it.
+        // The host is ordered after the work before card 1's call in both cases, but after its
+        // result only with a wait.
         cards[1].enter();
         copy(&table, copied, before, 64, other);
         copy(&table, sum, buffers[1], 64, other);
@@ -271,7 +272,7 @@ fn that_one_rank_has_received_does_not_say_that_another_has() {
     }
 }
 
-/// The stream of the second access has not begun when all that was before the host's wait is forgotten.
+/// The stream of the second access has not started when history before the host's wait is pruned.
 #[test]
 fn a_wait_of_the_host_orders_nothing_that_was_enqueued_before_it() {
     for (seed, is_enqueued_after) in (0..5).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -305,7 +306,7 @@ fn a_wait_of_the_host_orders_nothing_that_was_enqueued_before_it() {
     }
 }
 
-/// Whether the first has ended when the second is asked for is the seed's choice.
+/// The seed decides whether the first replay has ended before the second is requested.
 #[test]
 fn replays_of_one_graph_on_two_streams_are_in_order() {
     for seed in 0..20 {
@@ -319,7 +320,7 @@ fn replays_of_one_graph_on_two_streams_are_in_order() {
         ok(&table, call!(table, aclmdlRICaptureEnd(card.stream, &raw mut graph)));
         for stream in [card.stream, other] {
             ok(&table, call!(table, aclmdlRIExecuteAsync(graph, stream)));
-            // Calls between which the first replay may end.
+            // The first replay may end during these calls.
             for _ in 0..3 {
                 let _ = card.event();
             }
@@ -373,7 +374,7 @@ fn a_long_program_without_conflicts_stays_clean_while_streams_come_and_go() {
         if round % 3 == 0 {
             card.synchronize();
         }
-        // The next round's stream is new and knows of the copy only through the host.
+        // The next round uses a new stream, which is ordered after the copy only through the host.
         card.synchronize();
     }
     assert_eq!(texts(&emulator), [""; 0]);

@@ -1,4 +1,5 @@
-//! Timed mode: when things happen, that it is the same in every run, and that memory is accounted and never touched.
+//! Tests of timed mode: times of events, equal times in every run, and memory that is accounted but
+//! never used.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 mod common;
@@ -42,7 +43,7 @@ fn ns(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// Square fp32 matrices `a`, `b`, `out` of a card, and a repeatable product of them.
+/// Square fp32 matrices `a`, `b`, `out` on a card, and a repeatable product of them.
 struct Product {
     executor: *mut aclOpExecutor,
     workspace: *mut c_void,
@@ -66,7 +67,6 @@ impl Product {
     }
 }
 
-/// Three fp32 vectors of a card.
 fn vectors(card: &Card<'_>, count: i64) -> [*mut c_void; 3] {
     [(); 3].map(|()| card.malloc(count as usize * 4))
 }
@@ -107,7 +107,7 @@ fn an_operator_takes_what_the_cost_model_says() {
     assert_eq!((spans[0].name, spans[0].bound, spans[0].lane), ("aclnnMatmul", cost.bound.name(), Lane::Cube));
     assert_eq!(spans[0].end_ns - spans[0].start_ns, ns(cost.duration_us));
     assert_eq!((spans[0].flops, spans[0].bytes), (work.flops(), work.bytes()));
-    // The thread goes on when it has noticed the end.
+    // The thread continues when it has noticed the end.
     let wake = ns(Profile::of(Soc::Ascend910B3).coefficients.host.wake_us);
     assert_eq!(emulator.thread_now_ns(), spans[0].end_ns + wake);
     let totals = emulator.totals();
@@ -154,7 +154,8 @@ fn events_order_streams_and_tell_the_time_between() {
     let mut ms = 0.0_f32;
     ok(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, first, last)));
     let between = product.end_ns - product.start_ns;
-    // The stream came to the first record when that was made, and then waited for the call of the product.
+    // The stream reached the first record when it was made, and then waited for the call of the
+    // product.
     let waited = product.start_ns - (product.end_ns - (f64::from(ms) * 1e6).round() as u64).min(product.start_ns);
     assert!(f64::from(ms) * 1e6 >= between as f64 - 1.0, "{ms} ms, {between} ns");
     assert!(waited < 1_000_000, "{waited} ns");
@@ -331,12 +332,14 @@ fn a_captured_graph_costs_its_host_one_call() {
     assert_eq!(replay_host, ns(profile.host_us(HostCall::Replay, 0.0)));
     let node = ns(profile.coefficients.host.replay_node_us);
     assert!(replay_host < eager_host, "{replay_host} and {eager_host} ns");
-    // The least kernel takes longer than a launch, so both wait for the card: a replay from its one call on, and for its nodes.
+    // The shortest kernel takes longer than a launch, so both cases wait for the card. A replay
+    // adds its single call and the cost of its nodes.
     assert!(replay <= replay_host + eager + 100 * node, "{replay} and {eager} ns");
     assert_eq!(replay_kernel, eager_kernel + node);
 }
 
-/// Four ranks, each with products on one stream and reductions on another, ordered by events; twice.
+/// Runs four ranks twice, each with products on one stream and reductions on another, ordered by
+/// events.
 fn ranks_at_work(emulator: &Emulator, table: &Table) -> Vec<LaneSpan> {
     let (cards, comms) = world(table, 4);
     let count = 1_u64 << 16;
@@ -414,7 +417,7 @@ fn with_numbers_the_results_are_those_of_parallel_mode() {
     assert!(results[0][0].iter().any(|byte| *byte != 0));
 }
 
-/// Resident bytes of this process, where the system tells them.
+/// Returns the resident bytes of this process, if the system reports them.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()? * rustix::param::page_size() as u64)
@@ -471,7 +474,7 @@ fn a_thread_pays_for_the_bytes_it_copies() {
     assert!(emulator.timeline().is_empty(), "no stream did it");
 }
 
-/// How long an all-reduce of two cards takes, in nanoseconds.
+/// Returns the duration of an all-reduce of two cards in nanoseconds.
 fn reduction_ns(config: Config, count: u64) -> u64 {
     let (emulator, table) = started(config);
     let (cards, comms) = world(&table, 2);

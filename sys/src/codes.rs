@@ -1,23 +1,21 @@
-//! Names of status codes, for messages.
-//!
-//! Input: a status of AscendCL, aclnn or HCCL. Output: its C name, if this project knows it.
-//! What it does not do: judge a status; a code of a newer CANN simply has no name here.
+//! Names of status codes of AscendCL, aclnn and HCCL, for messages. A code of a newer CANN has no
+//! name here.
 
 use crate::bindings::{HcclResult, aclError, aclnnStatus};
 use crate::names::{ACL_ERRORS, HCCL_RESULTS};
 
-/// The C name of a status of AscendCL, such as `ACL_ERROR_RT_MEMORY_ALLOCATION`.
+/// Returns the C name of an AscendCL status, for example `ACL_ERROR_RT_MEMORY_ALLOCATION`.
 const fn acl_error_name(code: aclError) -> Option<&'static str> {
     name_of(code as i64, ACL_ERRORS)
 }
 
-/// The C name of a status of HCCL, such as `HCCL_E_PARA`.
+/// Returns the C name of an HCCL status, for example `HCCL_E_PARA`.
 #[must_use]
 pub const fn hccl_result_name(result: HcclResult) -> Option<&'static str> {
     name_of(result.0 as i64, HCCL_RESULTS)
 }
 
-/// The name beside `code`.
+/// Returns the name paired with `code`.
 const fn name_of(code: i64, names: &[(i64, &'static str)]) -> Option<&'static str> {
     let mut at = 0;
     while at < names.len() {
@@ -29,10 +27,10 @@ const fn name_of(code: i64, names: &[(i64, &'static str)]) -> Option<&'static st
     None
 }
 
-/// The name the operator documentation gives a status of aclnn, such as `ACLNN_ERR_PARAM_INVALID`.
+/// Returns the documented name of an aclnn status, for example `ACLNN_ERR_PARAM_INVALID`.
 ///
-/// Statuses that aclnn passes on from AscendCL keep their AscendCL name. No header of CANN declares the aclnn codes, so
-/// their values stand here.
+/// Statuses that aclnn passes on from AscendCL keep their AscendCL name. No CANN header declares
+/// the aclnn codes, so the values are written here.
 #[must_use]
 pub const fn aclnn_status_name(status: aclnnStatus) -> Option<&'static str> {
     match status {

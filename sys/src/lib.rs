@@ -1,13 +1,16 @@
-//! The C ABI of CANN: types, constants, one table of function pointers, and the loader that fills it.
+//! Raw bindings of the C ABI of CANN: types, constants, a table of function pointers, and its
+//! loader.
 //!
-//! Input: `include/*.h`, this project's own declarations of AscendCL, HCCL and aclnn, one header a library, of which `cargo
-//! xtask bindings` makes the committed `bindings.rs` (types, constants), `names.rs` (status codes by name) and `symbols.rs`
-//! (functions). Output: those types, [`for_each_symbol!`] (the list of all C functions), [`Table`] (one function pointer for
-//! each this project calls), and [`load`], which fills a table from an installed toolkit.
-//!
-//! Invariants: names and layouts are those of C; each function is declared once, in its header; the functions of
-//! `include/dropin/`, which only the emulator's drop-in libraries answer, are on the list and not in the table; nothing is linked.
-//! What it does not do: no safe interface and no policy; an emulator fills the same [`Table`] with its own functions.
+//! - Input: `include/*.h`, this project's own declarations of AscendCL, HCCL and aclnn, one header
+//!   per library. `cargo xtask bindings` generates the committed `bindings.rs` (types, constants),
+//!   `names.rs` (names of status codes) and `symbols.rs` (functions).
+//! - Output: the types, [`for_each_symbol!`] (the list of all C functions), [`Table`] (function
+//!   pointers), and [`load`], which fills a table from an installed toolkit.
+//! - Invariants: names and layouts match C. Each function is declared once, in its header.
+//!   Functions of `include/dropin/`, which only the emulator's drop-in libraries implement, are in
+//!   the list but not in the table. Nothing is linked.
+//! - Not here: safe interfaces and policy. An emulator fills the same [`Table`] with its own
+//!   functions.
 
 #[rustfmt::skip]
 #[expect(

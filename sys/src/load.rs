@@ -1,11 +1,8 @@
-//! Finds an installed CANN toolkit and fills a [`Table`] from its libraries.
+//! Finds an installed CANN toolkit and fills a [`Table`] from its libraries. The table keeps the
+//! libraries loaded. Errors list all searched places or all missing symbols.
 //!
-//! Input: a folder, or nothing. Output: a [`Table`] that keeps the libraries loaded, or one error that lists every place
-//! looked at, or every symbol a toolkit lacks.
-//!
-//! Invariants: all libraries come from one place; a named folder is the only place looked at; a library without a required
-//! symbol yields no table, and one without an operator a table without it. What it does not do: initialise CANN, or fall back to anything
-//! else.
+//! Invariants: all libraries come from one place. If a folder is given, no other place is searched.
+//! A missing required symbol is an error; a missing operator is not. CANN is not initialised.
 
 use std::error::Error as _;
 use std::ffi::CString;
@@ -18,23 +15,23 @@ use crate::bindings::*;
 use crate::table::{Library, MissingSymbol, Table};
 use crate::{c_char, c_void};
 
-/// Why no [`Table`] could be made.
+/// Reason why no [`Table`] could be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// No place holds the four libraries.
+    /// No place contains the four libraries.
     #[error("no CANN toolkit was found; {HOW_TO}{}", list(.looked_at))]
     NotFound {
-        /// Each place looked at and why it did not do.
+        /// Each searched place and the reason why it was rejected.
         looked_at: Vec<String>,
     },
-    /// The toolkit lacks functions.
+    /// The toolkit lacks required functions.
     #[error("the CANN toolkit in {place} lacks {} of the functions needed; install CANN 8.1 or newer{}",
         .symbols.len(), list(.symbols))]
     MissingSymbols {
-        /// Where the libraries were loaded from.
+        /// Location of the loaded libraries.
         place: String,
-        /// What they lack.
+        /// The functions that are missing.
         symbols: Vec<MissingSymbol>,
     },
 }
@@ -48,11 +45,13 @@ fn list(items: &[impl fmt::Display]) -> String {
 
 /// Loads the libraries of a CANN toolkit and fills a table with their functions.
 ///
-/// `path` is the root of a toolkit or the folder of its libraries, and then the only place looked at. Without it:
-/// `ASCEND_TOOLKIT_HOME`, `ASCEND_HOME_PATH`, the usual folders, and the search path of the dynamic linker, in this order.
+/// `path` is the root of a toolkit or the folder of its libraries; no other place is then searched.
+/// Without `path` the order is: `ASCEND_TOOLKIT_HOME`, `ASCEND_HOME_PATH`, the usual folders, and
+/// the search path of the dynamic linker.
 ///
 /// # Errors
-/// [`LoadError::NotFound`] with every place looked at, or [`LoadError::MissingSymbols`] with every function lacking.
+/// [`LoadError::NotFound`] with every searched place, or [`LoadError::MissingSymbols`] with every
+/// missing function.
 pub fn load(path: Option<&Path>) -> Result<Table, LoadError> {
     let mut looked_at = Vec::new();
     for place in places(path) {
@@ -64,11 +63,11 @@ pub fn load(path: Option<&Path>) -> Result<Table, LoadError> {
     Err(LoadError::NotFound { looked_at })
 }
 
-/// Somewhere the libraries may be.
+/// A possible location of the libraries.
 enum LibraryPlace {
-    /// A root or a folder of libraries, and who named it.
+    /// A toolkit root or library folder, and the variable that names it.
     Folder { root: PathBuf, named_by: &'static str },
-    /// Wherever the dynamic linker looks.
+    /// The search path of the dynamic linker.
     LinkerPath,
 }
 
@@ -89,10 +88,11 @@ fn places(path: Option<&Path>) -> Vec<LibraryPlace> {
     folders.chain([LibraryPlace::LinkerPath]).collect()
 }
 
-/// What names a folder in [`toolkit_folders`] that no variable names.
+/// Origin of folders in [`toolkit_folders`] that no variable names.
 pub const USUAL_FOLDER: &str = "usual folder";
 
-/// The folders in which [`load`] looks for a toolkit, in its order, each with the variable that names it or [`USUAL_FOLDER`].
+/// Returns the folders in which [`load`] searches for a toolkit, in order, each with its variable
+/// or [`USUAL_FOLDER`].
 #[must_use]
 pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {
     let variables = ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"].into_iter().filter_map(|name| {
@@ -109,7 +109,7 @@ pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {
 }
 
 impl LibraryPlace {
-    /// Opens the four libraries here; else why that is not possible.
+    /// Opens the four libraries, or returns the reason why this is impossible.
     fn open(&self) -> Result<Libraries, String> {
         let folder = match self {
             Self::LinkerPath => None,
@@ -132,10 +132,10 @@ impl LibraryPlace {
 
 #[derive(Clone, Copy)]
 enum LibraryRole {
-    /// Must be there.
+    /// Required library.
     Main,
-    /// Holds some of the functions in some releases: since 8.5 the runtime, the communicators and each repository of operators have
-    /// their own library.
+    /// Optional library. Since 8.5 the runtime, the communicators and each repository of operators
+    /// have separate libraries.
     Companion,
 }
 
@@ -143,7 +143,7 @@ fn files_of(library: Library) -> Vec<(&'static str, LibraryRole)> {
     let companions: &[&str] = match library {
         Library::AscendCl => &["libacl_rt.so", "libmsprofiler.so"],
         Library::Hccl => &["libhcomm.so"],
-        // Each repository of operators has its own since 8.5.
+        // Since 8.5 each repository of operators has its own library.
         Library::OpApi => &[
             "libopapi_math.so",
             "libopapi_nn.so",
@@ -158,10 +158,10 @@ fn files_of(library: Library) -> Vec<(&'static str, LibraryRole)> {
     [main].into_iter().chain(companions.iter().map(|file| (*file, LibraryRole::Companion))).collect()
 }
 
-/// The folder under `root`, a toolkit's, that holds `libascendcl.so`.
+/// Returns the folder below the toolkit `root` that contains `libascendcl.so`.
 ///
 /// # Errors
-/// Where it was looked for.
+/// Returns the searched folders.
 pub fn library_folder(root: &Path) -> Result<PathBuf, String> {
     if !root.is_dir() {
         return Err("no such folder".to_owned());
@@ -175,39 +175,41 @@ pub fn library_folder(root: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("no {} here or in {}", Library::AscendCl, folders[..4].join(", ")))
 }
 
-/// The open libraries of one toolkit: what a loaded [`Table`] owns.
+/// The open libraries of one toolkit, which a loaded [`Table`] owns.
 struct Libraries {
     open: Vec<(Library, libloading::Library)>,
 }
 
 #[expect(unsafe_code, reason = "opening a library runs its initialisers")]
 fn open_library(path: &Path) -> Result<libloading::Library, String> {
-    // SAFETY: these are the libraries of CANN, whose initialisers only set up their own state; no other thread of this
-    // project uses them before this call has returned.
+    // SAFETY: these are CANN's libraries. Their initialisers only set up their own state, and no
+    // other thread of this project uses them before this call returns.
     let opened = unsafe { libloading::Library::new(path) };
     opened.map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
 }
 
-/// Looks symbols up and remembers those that are not there.
+/// Looks up symbols and records the missing ones.
 struct Lookup {
     libraries: Libraries,
     missing: Vec<MissingSymbol>,
 }
 
 impl Lookup {
-    /// The function `name` as a pointer of type `F`, which the caller takes from the list in `symbols.rs`.
+    /// Returns the function `name` as a pointer of type `F`, which the caller takes from the list
+    /// in `symbols.rs`.
     #[expect(unsafe_code, reason = "a symbol has the type its header says")]
     fn find<F: Copy>(&self, library: Library, name: &str) -> Option<F> {
         let symbol = CString::new(name).ok()?;
         self.libraries.open.iter().filter(|(of, _)| *of == library).find_map(|(_, handle)| {
-            // SAFETY: `F` is the function-pointer type of the line `name` in `symbols.rs`, which is made from the prototype in
-            // the header; C functions of CANN never change their signature between releases.
+            // SAFETY: `F` is the function pointer type of `name` in `symbols.rs`, which is
+            // generated from the prototype in the header. CANN never changes the signature of a C
+            // function between releases.
             let found = unsafe { handle.get::<F>(symbol.as_bytes_with_nul()) };
             found.ok().map(|function| *function)
         })
     }
 
-    /// As `find`; what is not there is remembered.
+    /// Looks up a function like `find` and records a missing one.
     fn require<F: Copy>(&mut self, library: Library, name: &'static str) -> Option<F> {
         let found = self.find(library, name);
         if found.is_none() {
@@ -225,7 +227,7 @@ macro_rules! define_table_of {
         operators { $( $run:ident, $plan:ident($($op_arg:ident: $op_ty:ty),* $(,)?); )* }
         dropin { $($dropin:tt)* }
     ) => {
-        /// In the place of operators that a library lacks.
+        /// Replacements for missing operators.
         #[expect(non_snake_case, reason = "functions are named as the C functions")]
         mod absent {
             use super::*;
@@ -243,7 +245,8 @@ macro_rules! define_table_of {
             }
         }
 
-        /// Fills a table; first every symbol is looked up, so that one error can name all that are not there.
+        /// Fills a table. All symbols are looked up first, so one error can list every missing
+        /// symbol.
         #[expect(non_snake_case, reason = "variables are named as the C functions")]
         fn table_of(libraries: Libraries, place: String) -> Result<Table, LoadError> {
             let mut lookup = Lookup { libraries, missing: Vec::new() };

@@ -1,10 +1,8 @@
-//! The table of C functions, made from the list in `symbols.rs`.
+//! The table of C functions, generated from [`for_each_symbol!`], with the names of its functions
+//! and of the drop-in functions.
 //!
-//! Input: [`for_each_symbol!`]. Output: [`Table`], and the names of the functions it has and of those it leaves to the drop-in
-//! libraries.
-//!
-//! Invariants: a field is named as its C function; a function younger than CANN 8.1 is an `Option`. What it does not do: call
-//! anything, or decide where the functions come from.
+//! Invariants: a field has the name of its C function. A function newer than CANN 8.1 is an
+//! `Option`. The table does not decide where functions come from.
 
 use std::any::Any;
 use std::fmt;
@@ -14,10 +12,10 @@ use std::sync::Arc;
 use crate::bindings::*;
 use crate::{c_char, c_void};
 
-/// Whatever must stay alive for the functions of a [`Table`] to be callable: the loaded libraries, or an emulator.
+/// Owner of the code behind a [`Table`]: the loaded libraries, or an emulator.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
-/// A library of CANN, as programs link it.
+/// A library of CANN that programs link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
     /// `libascendcl.so`: devices, streams, memory.
@@ -31,10 +29,10 @@ pub enum Library {
 }
 
 impl Library {
-    /// Every library, in the order they are loaded.
+    /// Lists every library, in loading order.
     pub const ALL: [Self; 4] = [Self::AscendCl, Self::Hccl, Self::NnopBase, Self::OpApi];
 
-    /// File name on Linux.
+    /// Returns the file name on Linux.
     #[must_use]
     pub const fn file_name(self) -> &'static str {
         match self {
@@ -52,14 +50,14 @@ impl fmt::Display for Library {
     }
 }
 
-/// A function that a library should have and has not.
+/// A function that is missing in a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingSymbol {
-    /// The name that no library exports.
+    /// Name of the missing function.
     pub name: &'static str,
-    /// The library that should have it.
+    /// The library that should contain the function.
     pub library: Library,
-    /// The first CANN that has it.
+    /// The first CANN version with the function.
     pub since: &'static str,
 }
 
@@ -81,17 +79,18 @@ macro_rules! define_table {
             operators { $( [$dropin_op_since:literal] $dropin_run:ident, $dropin_plan:ident $dropin_op_args:tt; )* }
         }
     ) => {
-        /// One function pointer for each C function this project calls, under its C name.
+        /// One function pointer for each C function that this project calls, under its C name.
         ///
-        /// [`load`](crate::load) fills it from an installed toolkit; an emulator fills it with a struct literal. The
-        /// functions may be called as long as `owner` is alive, so whoever keeps a copied pointer keeps `owner` too.
+        /// [`load`](crate::load) fills the table from an installed toolkit; an emulator fills it
+        /// with a struct literal. The functions may be called only while `owner` is alive, so a
+        /// copied pointer requires a copy of `owner`.
         #[expect(non_snake_case, reason = "fields are named as the C functions")]
         #[derive(Clone)]
         pub struct Table {
             /// Keeps the code behind the pointers loaded.
             pub owner: Owner,
-            /// Operators that the library lacks, by the names of their second phases. A program that calls none of them runs;
-            /// the functions of one return `ACL_ERROR_API_NOT_SUPPORT`.
+            /// Operators that the library lacks, by the names of their second phases. Their
+            /// functions return `ACL_ERROR_API_NOT_SUPPORT`; programs that do not call them work.
             pub missing_operators: Vec<&'static str>,
             $(
                 #[doc = concat!("`", stringify!($name), "(", stringify!($($arg),*), ")`")]
@@ -110,7 +109,7 @@ macro_rules! define_table {
         }
 
         impl Table {
-            /// Every function: its C name, its library, and the CANN that has it first.
+            /// Every function: its C name, its library, and the first CANN version with it.
             pub const SYMBOLS: &[(&str, Library, &str)] = &[
                 $( (stringify!($name), define_table!(@library $library), "8.1"), )*
                 $( (stringify!($young), define_table!(@library $young_library), $since), )*
@@ -120,7 +119,7 @@ macro_rules! define_table {
             /// The operators, by the names of their second phases.
             pub const OPERATORS: &[&str] = &[$( stringify!($run), )*];
 
-            /// Functions younger than CANN 8.1 that the library lacks.
+            /// Returns the functions newer than CANN 8.1 that the library lacks.
             #[must_use]
             pub fn missing_functions(&self) -> Vec<MissingSymbol> {
                 let all = [$( (
@@ -135,8 +134,8 @@ macro_rules! define_table {
             }
         }
 
-        /// As [`Table::SYMBOLS`]: the functions that are declared for the emulator's drop-in libraries and are in no table,
-        /// because this project never calls them.
+        /// Functions declared only for the emulator's drop-in libraries, in the form of
+        /// [`Table::SYMBOLS`]. They are in no table, because this project never calls them.
         pub const DROPIN_SYMBOLS: &[(&str, Library, &str)] = &[
             $( (stringify!($dropin), define_table!(@library $dropin_library), $dropin_since), )*
             $( (stringify!($dropin_plan), Library::OpApi, $dropin_op_since),
@@ -186,7 +185,7 @@ mod tests {
             }
         }
         for (name, _, since) in Table::SYMBOLS {
-            // Both phases of an operator come together.
+            // Both phases of an operator share one version.
             let name = name.strip_suffix("GetWorkspaceSize").unwrap_or(name);
             let in_8_1 = known.get(name).unwrap_or_else(|| panic!("{name} is not in docs/VERSIONS.md"));
             assert_eq!(*since == "8.1", in_8_1.starts_with("yes"), "{name}: since {since}, in 8.1 {in_8_1}");

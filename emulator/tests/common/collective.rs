@@ -1,4 +1,5 @@
-//! One way to call every function of HCCL that moves data, for tests that go through the table of rules.
+//! A uniform call of every HCCL function that transfers data, for tests that iterate over the table
+//! of rules.
 
 use std::ffi::c_void;
 
@@ -6,7 +7,7 @@ use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRe
 
 use super::{Card, call};
 
-/// What a rank passes; `count` elements a rank, everything packed.
+/// Arguments of a rank; `count` elements per rank, contiguous.
 #[derive(Clone, Copy)]
 pub(crate) struct Args {
     pub(crate) send: *mut c_void,
@@ -18,7 +19,6 @@ pub(crate) struct Args {
     pub(crate) other: u32,
 }
 
-/// Calls `function` for rank `rank` of `world`.
 pub(crate) fn invoke(
     function: &str,
     card: &Card<'_>,
@@ -50,7 +50,8 @@ pub(crate) fn invoke(
         }
         "HcclAlltoAllVC" => {
             let function = table.HcclAlltoAllVC.expect("modelled");
-            // SAFETY: live handles, buffers of the sizes asked for, and a matrix of world x world counts.
+            // SAFETY: live handles, buffers of the required sizes, and a matrix of world x world
+            // counts.
             unsafe { function(send, matrix, dtype, recv, dtype, comm, stream) }
         }
         "HcclSend" => call!(table, HcclSend(send, count, dtype, other, comm, stream)),

@@ -1,7 +1,5 @@
-//! What the emulator's tests share: calls through the table, checked results, one rank's card, buffers of bytes.
-//!
-//! Input: a table. Output: typed results; a failed call panics with the library's own message. Does not: assert anything
-//! about the emulator itself.
+//! Common code of the emulator's tests: calls through the table, checked results, a rank's card,
+//! buffers of bytes. A failed call panics with the library's own message.
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 
@@ -19,11 +17,12 @@ use ascend_tp_sys::{
     aclrtMemcpyKind, aclrtStream,
 };
 
-/// Calls a function of a table with arguments that are valid as its declaration demands.
+/// Calls a function of a table with valid arguments.
 macro_rules! call {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name;
-        // SAFETY: the test passes live places and handles of this table, or arguments the function must refuse.
+        // SAFETY: the test passes valid pointers and handles of this table, or arguments that the
+        // function must refuse.
         unsafe { function($($arg),*) }
     }};
 }
@@ -33,7 +32,7 @@ pub(crate) const H2D: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVI
 pub(crate) const D2H: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST;
 pub(crate) const D2D: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE;
 
-/// The recent error message of this thread.
+/// Returns the recent error message of this thread.
 pub(crate) fn message(table: &Table) -> String {
     let text = call!(table, aclGetRecentErrMsg());
     if text.is_null() {
@@ -55,7 +54,7 @@ pub(crate) fn hccl_ok(table: &Table, code: HcclResult) {
     assert_eq!(code, HcclResult::HCCL_SUCCESS, "{}", message(table));
 }
 
-/// The message of a call that must fail with `code`.
+/// Returns the message of a call that must fail with `code`.
 #[track_caller]
 pub(crate) fn refused(table: &Table, found: aclError, code: aclError) -> String {
     let message = message(table);
@@ -63,7 +62,7 @@ pub(crate) fn refused(table: &Table, found: aclError, code: aclError) -> String 
     message
 }
 
-/// The message of an HCCL call that must fail with `code`.
+/// Returns the message of an HCCL call that must fail with `code`.
 #[track_caller]
 pub(crate) fn hccl_refused(table: &Table, found: HcclResult, code: HcclResult) -> String {
     let message = message(table);
@@ -71,7 +70,7 @@ pub(crate) fn hccl_refused(table: &Table, found: HcclResult, code: HcclResult) -
     message
 }
 
-/// A machine with `cards` cards, initialised.
+/// Creates an initialised machine with `cards` cards.
 pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     let emulator = Emulator::new(Config::with_cards(cards)).expect("the emulator starts");
     let table = emulator.table();
@@ -79,7 +78,7 @@ pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// Holds a stream until it is opened: a function that runs on the emulator's own thread.
+/// Blocks a stream until the gate is opened. The function runs on the emulator's own thread.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     is_open: Mutex<bool>,
@@ -89,7 +88,8 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn enqueue(self: &Arc<Self>, table: &Table, stream: *mut c_void) {
         unsafe extern "C" fn wait(gate: *mut c_void) {
-            // SAFETY: `enqueue` handed over one count of this gate, and the function runs once.
+            // SAFETY: `enqueue` passed one reference count of this gate, and the function runs
+            // once.
             let gate = unsafe { Arc::from_raw(gate.cast_const().cast::<Gate>()) };
             let mut is_open = gate.is_open.lock().expect("not poisoned");
             while !*is_open {
@@ -97,9 +97,10 @@ impl Gate {
             }
         }
         let launch = table.aclrtLaunchHostFunc.expect("modelled");
-        // The function may outlive the test's own use: a stream destroyed by force does not wait for it.
+        // The function may outlive the test's use of the gate, because a forcibly destroyed stream
+        // does not wait for it.
         let gate = Arc::into_raw(Arc::clone(self)).cast_mut().cast();
-        // SAFETY: the argument is a count of the gate, which the function takes over.
+        // SAFETY: the argument is a reference count of the gate, which the function takes over.
         ok(table, unsafe { launch(stream, Some(wait), gate) });
     }
 
@@ -109,14 +110,14 @@ impl Gate {
     }
 }
 
-/// One card with its own context and stream, for use from any thread.
+/// One card with its own context and stream, usable from any thread.
 pub(crate) struct Card<'a> {
     pub(crate) table: &'a Table,
     pub(crate) context: aclrtContext,
     pub(crate) stream: aclrtStream,
 }
 
-// SAFETY: the handles are numbers the library checks; they may be used from any thread.
+// SAFETY: the library checks all handles, which may be used from any thread.
 unsafe impl Send for Card<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Card<'_> {}
@@ -142,7 +143,7 @@ impl<'a> Card<'a> {
         address
     }
 
-    /// Device memory with these bytes; one byte when there are none.
+    /// Allocates device memory with these bytes, or one byte if there are none.
     pub(crate) fn upload(&self, bytes: &[u8]) -> *mut c_void {
         let address = self.malloc(bytes.len().max(1));
         let source = bytes.as_ptr().cast();
@@ -176,7 +177,7 @@ impl<'a> Card<'a> {
         ok(self.table, call!(self.table, aclrtSynchronizeStream(self.stream)));
     }
 
-    /// What synchronizing returns.
+    /// Synchronizes the stream and returns code and message.
     pub(crate) fn outcome(&self) -> (aclError, String) {
         self.enter();
         let code = call!(self.table, aclrtSynchronizeStream(self.stream));
@@ -184,7 +185,7 @@ impl<'a> Card<'a> {
     }
 }
 
-/// Cards 0 to n - 1 and a communicator over them.
+/// Creates cards 0 to n - 1 and a communicator over them.
 pub(crate) fn world(table: &Table, n: usize) -> (Vec<Card<'_>>, Vec<HcclComm>) {
     let cards: Vec<Card<'_>> = (0..n).map(|ordinal| Card::new(table, ordinal as i32)).collect();
     let mut devices: Vec<i32> = (0..n as i32).collect();
@@ -193,7 +194,7 @@ pub(crate) fn world(table: &Table, n: usize) -> (Vec<Card<'_>>, Vec<HcclComm>) {
     (cards, comms)
 }
 
-/// Bytes of `values` as elements of an HCCL type; integers wrap, floats are exact for the values tests use.
+/// Encodes `values` as an HCCL type. Integers wrap; floats are exact for the values of the tests.
 pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {
@@ -218,7 +219,7 @@ pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>)
     bytes
 }
 
-/// All types HCCL moves on the Atlas A2.
+/// Types that HCCL transfers on the Atlas A2.
 pub(crate) const MOVED: &[HcclDataType] = &[
     HcclDataType::HCCL_DATA_TYPE_INT8,
     HcclDataType::HCCL_DATA_TYPE_INT16,
@@ -234,7 +235,7 @@ pub(crate) const MOVED: &[HcclDataType] = &[
     HcclDataType::HCCL_DATA_TYPE_BFP16,
 ];
 
-/// All types HCCL reduces on the Atlas A2.
+/// Types that HCCL reduces on the Atlas A2.
 pub(crate) const REDUCED: &[HcclDataType] = &[
     HcclDataType::HCCL_DATA_TYPE_INT8,
     HcclDataType::HCCL_DATA_TYPE_INT16,

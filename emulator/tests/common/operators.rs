@@ -1,4 +1,4 @@
-//! aclnn operators as the tests enqueue them: fp32 tensors by address and dims, both phases in one call.
+//! aclnn operators for the tests: fp32 tensors by address and dims, and both phases in one call.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ use ascend_tp_sys::{
 
 use super::{Card, call, hccl_ok, message};
 
-/// A contiguous tensor of device memory.
+/// Creates a contiguous tensor in device memory.
 pub(crate) fn tensor(table: &Table, dtype: aclDataType, address: *mut c_void, dims: &[i64]) -> *mut aclTensor {
     let mut strides = vec![1_i64; dims.len()];
     for dim in (1..dims.len()).rev() {
@@ -25,21 +25,20 @@ pub(crate) fn tensor(table: &Table, dtype: aclDataType, address: *mut c_void, di
     made
 }
 
-/// An fp32 scalar.
 pub(crate) fn scalar(table: &Table, mut value: f32) -> *mut aclScalar {
     let made = call!(table, aclCreateScalar((&raw mut value).cast(), aclDataType::ACL_FLOAT));
     assert!(!made.is_null(), "{}", message(table));
     made
 }
 
-/// What a planned operator needs to run.
+/// A planned operator.
 pub(crate) struct Planned {
     pub(crate) executor: *mut aclOpExecutor,
     pub(crate) workspace: *mut c_void,
     pub(crate) workspace_bytes: u64,
 }
 
-/// Runs a first phase and allocates the workspace it asks for.
+/// Runs a first phase and allocates the requested workspace.
 pub(crate) fn plan(card: &Card<'_>, first: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> aclnnStatus) -> Planned {
     let (mut bytes, mut executor) = (0_u64, null_mut());
     let status = first(&raw mut bytes, &raw mut executor);
@@ -52,7 +51,7 @@ fn outcome(table: &Table, status: aclnnStatus) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("{status}: {}", message(table))) }
 }
 
-/// out = x + alpha * y, elementwise in fp32, on a stream.
+/// Enqueues out = x + alpha * y, elementwise in fp32.
 pub(crate) fn add(
     card: &Card<'_>,
     stream: aclrtStream,
@@ -69,7 +68,7 @@ pub(crate) fn add(
     outcome(table, call!(table, aclnnAdd(workspace, workspace_bytes, executor, stream)))
 }
 
-/// out = the rows of an fp32 table that int64 indices name, on the card's stream.
+/// Enqueues a lookup of rows of an fp32 table by int64 indices, on the card's stream.
 pub(crate) fn embedding(
     card: &Card<'_>,
     (weight, weight_dims): (*mut c_void, &[i64]),
@@ -86,7 +85,7 @@ pub(crate) fn embedding(
     outcome(table, call!(table, aclnnEmbedding(workspace, workspace_bytes, executor, card.stream)))
 }
 
-/// Which operator joins a product with an exchange.
+/// Operator that fuses a product with an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
     AllReduce,
@@ -94,7 +93,7 @@ pub(crate) enum Joined {
     ReduceScatter,
 }
 
-/// The product of a rank: `rows` of its left side in one call of all `world` ranks, contracted and columns.
+/// Sizes of a rank's product: number of ranks, rows of the left side, contracted dim and columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) world: i64,
@@ -106,7 +105,7 @@ pub(crate) struct Sizes {
 impl Joined {
     pub(crate) const ALL: [Self; 3] = [Self::AllReduce, Self::AllGather, Self::ReduceScatter];
 
-    /// Rows of the left side, of what is multiplied and of the result on one card.
+    /// Returns the rows of the left side, of the product, and of the result on one card.
     pub(crate) const fn rows(self, of: Sizes) -> [i64; 3] {
         match self {
             Self::AllReduce => [of.rows, of.rows, of.rows],
@@ -116,7 +115,6 @@ impl Joined {
     }
 }
 
-/// What `HcclGetCommName` gives.
 pub(crate) fn group_name(table: &Table, comm: HcclComm) -> std::ffi::CString {
     let mut name = [0 as std::ffi::c_char; 128];
     hccl_ok(table, call!(table, HcclGetCommName(comm, name.as_mut_ptr())));
@@ -124,8 +122,9 @@ pub(crate) fn group_name(table: &Table, comm: HcclComm) -> std::ffi::CString {
     unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_owned()
 }
 
-/// Enqueues an operator that joins a product with an exchange: `x [rows,k]`, weights `w [n,k]` read transposed, the result and, of
-/// a gather, all rows of `x`. The error has the status and the message.
+/// Enqueues an operator that fuses a product with an exchange: `x [rows,k]`, weights `w [n,k]` read
+/// transposed, the result and, for a gather, all rows of `x`. The error contains the status and the
+/// message.
 pub(crate) fn joined(
     card: &Card<'_>,
     group: &std::ffi::CStr,
@@ -167,7 +166,7 @@ pub(crate) fn joined(
     outcome(table, status)
 }
 
-/// The same by a product and a collective; `between` takes what is passed from one to the other.
+/// Computes the same with a separate product and collective; `between` is the buffer between them.
 pub(crate) fn apart(
     card: &Card<'_>,
     comm: HcclComm,
@@ -213,7 +212,7 @@ pub(crate) fn apart(
     );
 }
 
-/// `[k,n]` as rows of `[n,k]` show it.
+/// Creates a `[k,n]` view of rows stored as `[n,k]`.
 fn transposed(table: &Table, dtype: aclDataType, address: *mut c_void, [k, n]: [i64; 2]) -> *mut aclTensor {
     let (dims, strides, stored) = ([k, n], [1, k], [n, k]);
     let format = aclFormat::ACL_FORMAT_ND;

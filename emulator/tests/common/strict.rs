@@ -1,6 +1,5 @@
-//! What the tests of strict mode share: a machine with a seed, its reports, a thread a rank.
-//!
-//! Does not: assert anything but that calls succeed.
+//! Common code of the strict mode tests: a machine with a seed, its reports, and one thread per
+//! rank.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use super::{Card, call, hccl_ok, ok};
 pub(crate) const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
 pub(crate) const INT32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
 
-/// An initialised strict machine.
+/// Creates an initialised strict machine.
 pub(crate) fn strict(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
     let config = Config { mode: Mode::Strict { seed }, threads: 2, ..Config::with_cards(cards) };
     let emulator = Emulator::new(config).expect("the emulator starts");
@@ -22,12 +21,12 @@ pub(crate) fn strict(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// The reports so far, word for word.
+/// Returns the text of the reports so far.
 pub(crate) fn texts(emulator: &Emulator) -> Vec<String> {
     emulator.reports().iter().map(Report::to_string).collect()
 }
 
-/// Runs one function per rank, each on a thread of that name.
+/// Runs one function per rank, each on a thread with the rank's name.
 pub(crate) fn on_threads(ranks: usize, rank: impl Fn(usize) + Sync) {
     std::thread::scope(|scope| {
         for number in 0..ranks {

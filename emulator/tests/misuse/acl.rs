@@ -236,5 +236,5 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-// The cases are plain functions, so a bench is all they share.
+// The cases are plain functions and share only the bench.
 const _: fn(&Bench<'_>) -> i64 = CASES[0].1;

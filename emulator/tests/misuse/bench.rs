@@ -1,4 +1,5 @@
-//! What a case of misuse works with: a strict machine of two cards, handles and buffers on each.
+//! Common objects of the misuse cases: a strict machine of two cards, with handles and buffers on
+//! each.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -11,7 +12,7 @@ use ascend_tp_sys::{
 
 use crate::common::*;
 
-/// Whatever a C function returns, as a number.
+/// Return type of a C function, convertible to a number.
 pub(crate) trait Code {
     fn number(self) -> i64;
 }
@@ -28,7 +29,7 @@ impl Code for HcclResult {
     }
 }
 
-/// The number a call returns.
+/// Calls a function and returns its code as a number.
 macro_rules! c {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {
         $crate::misuse::bench::Code::number($crate::common::call!($bench.table, $name($($arg),*)))
@@ -36,17 +37,18 @@ macro_rules! c {
 }
 pub(crate) use c;
 
-/// The number a call of a function that younger toolkits have returns.
+/// Calls a function that older toolkits do not have, and returns its code as a number.
 macro_rules! young {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $bench.table.$name.expect("modelled");
-        // SAFETY: live places and handles of this table, or arguments the function must refuse.
+        // SAFETY: valid pointers and handles of this table, or arguments that the function must
+        // refuse.
         $crate::misuse::bench::Code::number(unsafe { function($($arg),*) })
     }};
 }
 pub(crate) use young;
 
-/// The number the first phase of an operator returns; its executor is kept.
+/// Runs the first phase of an operator, returns its code as a number and stores the executor.
 macro_rules! plan {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let (mut bytes, mut executor) = (0_u64, std::ptr::null_mut());
@@ -65,7 +67,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) cards: [Card<'a>; 2],
     /// 1024 bytes of zeros on each card.
     pub(crate) buffers: [*mut c_void; 2],
-    /// What the last first phase gave.
+    /// Result of the last first phase.
     pub(crate) planned: RefCell<(u64, *mut aclOpExecutor)>,
 }
 
@@ -85,17 +87,16 @@ impl<'a> Bench<'a> {
         Self { table, cards, buffers, planned: RefCell::new((0, null_mut())) }
     }
 
-    /// Card 0's stream.
     pub(crate) fn stream(&self) -> aclrtStream {
         self.cards[0].stream
     }
 
-    /// Card 0's buffer from byte `offset` on.
+    /// Returns the address of byte `offset` in card 0's buffer.
     pub(crate) fn at(&self, offset: usize) -> *mut c_void {
         self.buffers[0].wrapping_byte_add(offset)
     }
 
-    /// A communicator over both cards; card 0 is current afterwards.
+    /// Creates a communicator over both cards and makes card 0 current.
     pub(crate) fn comms(&self) -> [HcclComm; 2] {
         let mut comms = [null_mut(); 2];
         hccl_ok(self.table, call!(self.table, HcclCommInitAll(2, [0, 1].as_mut_ptr(), comms.as_mut_ptr())));
@@ -109,7 +110,7 @@ impl<'a> Bench<'a> {
         event
     }
 
-    /// A contiguous tensor at card 0's buffer.
+    /// Creates a contiguous tensor at card 0's buffer.
     pub(crate) fn tensor(&self, dtype: aclDataType, dims: &[i64]) -> *mut aclTensor {
         self.tensor_at(dtype, dims, &contiguous(dims), dims, self.buffers[0])
     }
@@ -144,7 +145,7 @@ impl<'a> Bench<'a> {
         call!(self.table, aclCreateScalar((&raw mut value).cast(), F32))
     }
 
-    /// The executor of silu over card 0's buffer, planned and not run.
+    /// Plans silu over card 0's buffer without running it.
     pub(crate) fn silu(&self) -> *mut aclOpExecutor {
         let (x, out) = (self.tensor(F32, &[4]), self.tensor_at(F32, &[4], &[1], &[4], self.at(512)));
         assert_eq!(plan!(self, aclnnSiluGetWorkspaceSize(x, out)), 0, "{}", message(self.table));
@@ -152,7 +153,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Strides of a contiguous tensor.
+/// Returns the strides of a contiguous tensor.
 pub(crate) fn contiguous(dims: &[i64]) -> Vec<i64> {
     (0..dims.len()).map(|dim| dims[dim + 1..].iter().product()).collect()
 }

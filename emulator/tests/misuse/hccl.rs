@@ -1,4 +1,4 @@
-//! Misuse of HCCL: communicators, arguments, disagreements, ranks that are missing or gone.
+//! Misuse of HCCL: communicators, arguments, mismatched calls, ranks that are absent or have left.
 
 use std::ptr::null_mut;
 
@@ -22,7 +22,7 @@ fn all_reduce(b: &Bench<'_>, rank: usize, comm: HcclComm, count: u64, dtype: Hcc
     c!(b, HcclAllReduce(buffer, buffer, count, dtype, op, comm, stream))
 }
 
-/// Rank 0 sums 4 fp32; `odd` is what rank 1 does instead.
+/// Rank 0 sums 4 fp32 values, and rank 1 calls `odd` instead.
 fn against(b: &Bench<'_>, odd: impl Fn(HcclComm) -> i64) -> i64 {
     let comms = b.comms();
     assert_eq!(all_reduce(b, 0, comms[0], 4, FP32, SUM), 0);

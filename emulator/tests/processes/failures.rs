@@ -1,4 +1,5 @@
-//! What goes wrong between processes ends every rank with a message that names who, and never hangs.
+//! Tests of failures between processes: every rank ends with a message that names the cause, and no
+//! rank hangs.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use super::script::{self, Rank};
 use super::world::{Process, World, role, say, start};
 use crate::common::*;
 
-/// Far above what it takes; the tests measure from the kill.
+/// Time limit far above the normal duration; the tests measure from the kill.
 const HANG: Duration = Duration::from_secs(20);
 
 fn single(world: &World) -> Rank<'_> {
@@ -18,7 +19,7 @@ fn single(world: &World) -> Rank<'_> {
     Rank { rank: world.ranks[0], card, comm: comms[0] }
 }
 
-/// Kills a process and gives what the others say then.
+/// Kills a process and returns the messages of the other processes.
 fn kill(processes: &mut [Process], victim: usize) -> Vec<String> {
     let since = Instant::now();
     processes[victim].kill();
@@ -55,7 +56,8 @@ fn a_process_that_dies_before_its_call_is_named() {
     }
 }
 
-/// The ranks of a process enter one after the other. One elsewhere that has its communicator knows all of them to be in it.
+/// The ranks of a process join sequentially. A rank of another process that has its communicator
+/// knows that all of them have joined.
 #[test]
 fn a_process_that_ends_with_its_communicator_leaves_no_rank_behind() {
     if let Some(world) = role() {
@@ -79,7 +81,7 @@ fn a_process_that_dies_after_a_collective_fails_the_next_call() {
         let rank = single(&world);
         script::sum(&world.table, &rank, 1000).expect("all ranks call");
         world.pause("done");
-        // The death is noticed at once, but nothing says when.
+        // The death is detected soon, but at no defined time.
         let text = (0..).find_map(|_| script::sum(&world.table, &rank, 1000).err()).expect("the peer is dead");
         say(&format!("failed {text}"));
         return;
@@ -132,7 +134,7 @@ fn ranks_that_do_not_come_are_named_to_all_others() {
     let root = first.next("root ").expect("a root info");
     let mut last = Process::start(test, &[2], 3, Some(&root), &environment);
     let texts = [first.next("failed ").expect("a failure"), last.next("failed ").expect("a failure")];
-    // Whoever starts late misses even its peer.
+    // A process that starts late may miss even its peer.
     for text in texts {
         assert!(text.contains("HCCL_CONNECT_TIMEOUT") && text.contains("have not come"), "{text}");
         assert!(text.contains("ranks [1] of 3") || text.contains("ranks [1, 2] of 3"), "{text}");
@@ -247,7 +249,7 @@ fn a_fault_on_the_way_of_data_is_laid_before_there_is_a_communicator() {
         let rank = single(&world);
         let refused = world.emulator.inject(Fault::LinkDown { at: 1, cards: [0, 1] }).expect_err("too late");
         say(&format!("refused {refused}"));
-        // Others may still be laid, and the communicator works.
+        // Further faults can be injected, and the communicator works.
         let other = world.emulator.inject(Fault::OutOfMemory { at: 1000, card: None }).expect("possible");
         script::sum(&world.table, &rank, 100).expect("all ranks call");
         drop(other);

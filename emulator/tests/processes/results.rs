@@ -1,10 +1,10 @@
-//! A world of processes computes, bit for bit, what one process does.
+//! Checks that several processes compute the same results as one process, bit for bit.
 
 use super::script::{self, Rank};
 use super::world::{SEED, World, role, say, start};
 use crate::common::*;
 
-/// What one process with all ranks computes.
+/// Returns the results of one process with all ranks.
 fn reference(world: u32) -> Vec<String> {
     let (_emulator, table) = machine(world as usize);
     let (cards, comms) = crate::common::world(&table, world as usize);
@@ -30,7 +30,7 @@ fn play(world: &World) {
     }
 }
 
-/// Runs the script in processes and in one, and compares.
+/// Runs the script in several processes and in one, and compares the results.
 fn compare(test: &str, layout: &[&[u32]], transport: &str) {
     if let Some(world) = role() {
         return play(&world);
@@ -93,7 +93,7 @@ fn many_collectives_wait_in_the_queues_of_processes() {
     assert_eq!(found, vec![expected; 4]);
 }
 
-/// Ranks 0, 2 and 3 of four in two processes are cut out twice under one id.
+/// Ranks 0, 2 and 3 of four in two processes form two sub-communicators with one id.
 #[test]
 fn sub_communicators_span_processes() {
     if let Some(world) = role() {
@@ -166,7 +166,8 @@ fn strict_machines_meet_too() {
     assert_eq!(found, expected);
 }
 
-/// Ranks that share a rank table find each other without a root info; `servers[r]` is where the table says rank r is.
+/// Ranks with a common rank table connect without a root info; `servers[r]` is the server of rank r
+/// in the table.
 fn meet_by_table(test: &str, servers: &[&str]) {
     if let Some(world) = role() {
         let card = world.cards().into_iter().next().expect("one card");

@@ -1,7 +1,7 @@
-//! The same collectives for a world in one process and a world in many: what is called, with which numbers.
+//! A fixed list of collectives, for one process or many.
 //!
-//! Input: the ranks of this process with their cards and communicators. Output: a line per rank and collective with a
-//! hash of the result's bytes. Invariant: inputs depend on rank and index alone, and sums of them on the order.
+//! Each rank prints a line per collective with a hash of the result. Inputs depend only on rank and
+//! index. Sums depend on the order of the ranks.
 
 use std::ffi::c_void;
 
@@ -24,7 +24,7 @@ fn size_of(dtype: HcclDataType) -> usize {
     }
 }
 
-/// Numbers of all magnitudes, so that another order of a sum gives other bits.
+/// Returns numbers of all magnitudes, so that the bits of a sum depend on its order.
 fn numbers(dtype: HcclDataType, rank: u32, count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(rank) + 1);
     let mut next = || {
@@ -56,13 +56,13 @@ pub(crate) struct Rank<'a> {
     pub(crate) comm: HcclComm,
 }
 
-/// What a rank hands to a collective: its buffers and the sizes of both.
+/// Buffers of a rank for a collective, with their sizes.
 struct Buffers {
     send: *mut c_void,
     recv: *mut c_void,
 }
 
-/// Counts and displacements with gaps, different for each rank.
+/// Returns counts and displacements with gaps, different for each rank.
 fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
     let counts: Vec<u64> = (0..u64::from(world)).map(|rank| (count as u64 * (rank + 1)) / 2 + rank % 2).collect();
     let mut displacements = Vec::new();
@@ -77,7 +77,7 @@ fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
 /// A collective as one rank calls it.
 type Collective<'a> = dyn Fn(&Rank<'_>, &Buffers) -> HcclResult + 'a;
 
-/// Elements to send, elements to receive, and the call.
+/// Numbers of elements to send and receive, and the call.
 struct Step<'a> {
     name: &'static str,
     send: usize,
@@ -85,7 +85,7 @@ struct Step<'a> {
     call: Box<Collective<'a>>,
 }
 
-/// Those that reduce, and those that gather.
+/// Returns the steps of reductions and gathers.
 fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
     let (n, all) = (count as u64, count * world as usize);
     let last = world - 1;
@@ -140,7 +140,7 @@ fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usiz
             Box::new(move |r, b| {
                 let own = counts_s[r.rank as usize];
                 let (counts, displs) = (counts_s.as_ptr().cast(), displacements_s.as_ptr().cast());
-                // Not offered for int64.
+                // The call does not support int64.
                 let dtype = if dtype == INT64 { HcclDataType::HCCL_DATA_TYPE_INT32 } else { dtype };
                 call!(table, HcclReduceScatterV(b.send, counts, displs, b.recv, own, dtype, SUM, r.comm, r.card.stream))
             }),
@@ -148,7 +148,7 @@ fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usiz
     ]
 }
 
-/// All collectives for one type and size.
+/// Returns all collectives for one type and size.
 fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
     let (n, all) = (count as u64, count * world as usize);
     let last = world - 1;
@@ -222,7 +222,7 @@ fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) ->
     steps
 }
 
-/// A communicator's configuration as `HcclCommConfigInit` of CANN 8.1 writes it.
+/// Returns a communicator's configuration as `HcclCommConfigInit` of CANN 8.1 writes it.
 pub(crate) fn default_config() -> Box<ascend_tp_sys::HcclCommConfig> {
     let mut header = [0_u8; 24];
     header[..8].copy_from_slice(&300_u64.to_le_bytes());
@@ -236,14 +236,14 @@ pub(crate) fn default_config() -> Box<ascend_tp_sys::HcclCommConfig> {
     })
 }
 
-/// Runs everything; a line per rank and collective.
+/// Runs all steps and returns a line per rank and collective.
 pub(crate) fn run(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> {
     let small = [(FP32, 0), (FP32, 1), (FP16, 7), (BF16, 1021), (INT64, 5000)];
     let large = [(FP32, 20_011), (FP16, 100_003), (FP32, 1_100_003)];
     run_sizes(table, ranks, world, &[&small[..], &large[..]].concat())
 }
 
-/// Runs everything for one size.
+/// Runs all steps for one size.
 pub(crate) fn run_short(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> {
     run_sizes(table, ranks, world, &[(BF16, 1021)])
 }
@@ -252,7 +252,7 @@ fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataTy
     let mut lines = Vec::new();
     for (dtype, count) in sizes.iter().copied() {
         for step in steps(table, dtype, count, world) {
-            // One of each kind is enough for what takes several rounds.
+            // One collective of each kind is enough for sizes that take several rounds.
             let is_long = count > 1_000_000;
             if is_long && !["all_reduce sum", "reduce", "ring"].contains(&step.name) {
                 continue;
@@ -283,7 +283,7 @@ fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataTy
     lines
 }
 
-/// Runs collectives over and over until one fails; its message.
+/// Runs collectives until one fails, and returns its message.
 pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut done: impl FnMut()) -> String {
     let steps = steps(table, FP16, 50_021, world);
     let most = steps.iter().map(|step| step.send.max(step.recv)).max().expect("steps");
@@ -304,26 +304,26 @@ pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut don
     }
 }
 
-/// One sum of all ranks' numbers; the message if it fails.
+/// Sums the numbers of all ranks once; returns the message of a failure.
 pub(crate) fn sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
     start_sum(table, rank, count).and_then(|()| end_sum(rank))
 }
 
-/// Makes the call of such a sum.
+/// Makes the call of a sum.
 pub(crate) fn start_sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
     let buffer = rank.card.upload(&numbers(FP32, rank.rank, count));
     let code = call!(table, HcclAllReduce(buffer, buffer, count as u64, FP32, SUM, rank.comm, rank.card.stream));
     if code == HcclResult::HCCL_SUCCESS { Ok(()) } else { Err(message(table)) }
 }
 
-/// Waits for its end.
+/// Waits for the end of a sum.
 pub(crate) fn end_sum(rank: &Rank<'_>) -> Result<(), String> {
     let (code, text) = rank.card.outcome();
     if code == 0 { Ok(()) } else { Err(text) }
 }
 
-/// So many sums of one number a rank, in place, enqueued one after the other before the first is waited for; what the ranks
-/// have at last.
+/// Enqueues `times` in-place sums of one number per rank before the first wait, and returns the
+/// final numbers.
 pub(crate) fn queued_sums(table: &Table, ranks: &[Rank<'_>], times: usize) -> Vec<i64> {
     let number = |rank: &Rank<'_>| rank.card.upload(&(i64::from(rank.rank) + 1).to_le_bytes());
     let buffers: Vec<_> = ranks.iter().map(number).collect();

@@ -1,7 +1,7 @@
-//! Starting a world of processes, and being one of them.
+//! Start of several processes for a test, and the state of one of them.
 //!
-//! Input: a layout (which ranks each process has) and a script's name. Output: what each process printed and how it
-//! ended. Invariant: children end with their parent's test, whatever happens.
+//! The input is a layout (ranks per process) and the name of a test. The output is the text and the
+//! end of each process. Child processes always end with their parent's test.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -15,11 +15,11 @@ use crate::common::*;
 
 const ROLE: &str = "PROCESS_TEST_RANKS";
 const WORLD: &str = "PROCESS_TEST_WORLD";
-/// Strict mode, with this seed.
+/// Environment variable with the seed of strict mode.
 pub(crate) const SEED: &str = "PROCESS_TEST_SEED";
 const ROOT: &str = "PROCESS_TEST_ROOT";
 
-/// A process of the world, seen by the parent. It is killed when this goes.
+/// A child process, as the parent sees it. Dropping the value kills the process.
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -27,7 +27,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts this binary again for one test, as the process of `ranks`.
+    /// Starts this binary for one test, as the process of `ranks`.
     pub(crate) fn start(
         test: &str,
         ranks: &[u32],
@@ -50,28 +50,28 @@ impl Process {
         Self { child, input, lines }
     }
 
-    /// The rest of the next line that starts with `mark`.
+    /// Returns the rest of the next line that contains `mark`.
     pub(crate) fn next(&mut self, mark: &str) -> Option<String> {
         self.lines.by_ref().map_while(Result::ok).find_map(|line| {
-            // The test harness leaves its own text on the first line.
+            // The test harness prints its own text on the first line.
             line.split_once(mark).map(|(_, rest)| rest.trim().to_owned())
         })
     }
 
-    /// All lines to come that start with `mark`.
+    /// Returns all remaining lines that contain `mark`.
     pub(crate) fn rest(&mut self, mark: &str) -> Vec<String> {
         std::iter::from_fn(|| self.next(mark)).collect()
     }
 
-    /// Lets the process pass its next [`World::pause`].
+    /// Lets the process continue after its next [`World::pause`].
     pub(crate) fn resume(&mut self) {
-        // A process that was killed does not listen.
+        // A killed process does not read.
         if let Some(input) = &mut self.input {
             let _ = input.write_all(b"go\n");
         }
     }
 
-    /// Kills it as `kill -9` does.
+    /// Kills the process like `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child");
     }
@@ -92,7 +92,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts the processes of a layout; the first has rank 0 and makes the root info.
+/// Starts the processes of a layout. The first process has rank 0 and creates the root info.
 pub(crate) fn start(test: &str, layout: &[&[u32]], environment: &[(&str, &str)]) -> Vec<Process> {
     let world = layout.iter().map(|ranks| ranks.len() as u32).sum();
     let mut first = Process::start(test, layout[0], world, None, environment);
@@ -102,17 +102,16 @@ pub(crate) fn start(test: &str, layout: &[&[u32]], environment: &[(&str, &str)])
     processes
 }
 
-/// The world, seen by one of its processes.
+/// All processes, as one of them sees them.
 pub(crate) struct World {
     pub(crate) emulator: Emulator,
     pub(crate) table: Arc<Table>,
-    /// Ranks of this process.
     pub(crate) ranks: Vec<u32>,
     pub(crate) size: u32,
     pub(crate) info: Box<HcclRootInfo>,
 }
 
-/// What this process is, when it is not the parent.
+/// Returns the role of this process; `None` for the parent.
 pub(crate) fn role() -> Option<World> {
     let ranks = std::env::var(ROLE).ok()?;
     let ranks: Vec<u32> = ranks.split(',').map(|rank| rank.parse().expect("a rank")).collect();
@@ -144,17 +143,16 @@ pub(crate) fn role() -> Option<World> {
     Some(World { emulator, table, ranks, size, info })
 }
 
-/// Prints a line for the parent.
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A parent that is gone takes its children along.
+    // The child ends together with its parent.
     if writeln!(out, "\n{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
     }
 }
 
 impl World {
-    /// Tells the parent `mark` and waits until it says go.
+    /// Sends `mark` to the parent and waits for its answer.
     pub(crate) fn pause(&self, mark: &str) {
         say(mark);
         let mut line = String::new();
@@ -163,12 +161,12 @@ impl World {
         }
     }
 
-    /// This process's cards.
     pub(crate) fn cards(&self) -> Vec<Card<'_>> {
         self.ranks.iter().map(|rank| Card::new(&self.table, rank.cast_signed())).collect()
     }
 
-    /// Joins the communicator with every rank of this process; the error text of the first that fails.
+    /// Joins the communicator with every rank of this process. Returns the error text of the first
+    /// failure.
     pub(crate) fn join(&self, cards: &[Card<'_>]) -> Result<Vec<HcclComm>, String> {
         let join = |rank: u32, card: &Card<'_>| {
             card.enter();
