@@ -16,7 +16,6 @@ use common::{Card, call, hccl_ok, machine, world};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const RANKS: usize = 8;
-/// Number of all-reduces enqueued before a wait.
 const BATCH: u64 = 50;
 
 fn collectives(criterion: &mut Criterion) {

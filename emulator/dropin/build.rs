@@ -18,7 +18,6 @@ use ascend_tp_sys::{DROPIN_SYMBOLS, Library, Table};
 /// follows.
 const ELSEWHERE: &str = "elsewhere ";
 
-/// A section of `exports.txt`.
 struct ExportSection<'a> {
     library: Library,
     kind: &'a str,

@@ -237,7 +237,6 @@ fn write(path: &Path, text: &str) -> Result<(), CompileError> {
     fs::write(path, text).map_err(|error| file_error(path, error))
 }
 
-/// Returns the text of the file that includes a source in the library.
 fn wrap(source: &Path, entries: &[KernelEntry], exports: bool) -> String {
     let header = if exports { "exports.h" } else { "library.h" };
     let mut text = format!("#include \"{}\"\n#include \"{header}\"\n#include \"stub.h\"\n", source.display());
@@ -258,7 +257,6 @@ fn wrap(source: &Path, entries: &[KernelEntry], exports: bool) -> String {
     text
 }
 
-/// Finds the kernels that a preprocessed source defines.
 fn scan(text: &str) -> Vec<KernelEntry> {
     let mut entries: Vec<KernelEntry> = Vec::new();
     for (at, _) in text.match_indices(MARK) {
@@ -323,7 +321,6 @@ fn last_word(text: &str) -> &str {
     &text[start..]
 }
 
-/// Returns the type of a parameter for callers.
 fn type_of(param: &str) -> String {
     let words = || param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty());
     let shared = words().find(|word| SHARED_TYPES.contains(word));

@@ -170,7 +170,6 @@ impl CannVersion {
         }
     }
 
-    /// Returns the major, minor and patch number.
     pub(crate) const fn numbers(self) -> [i32; 3] {
         match self {
             Self::V8_1 => [8, 1, 0],
@@ -197,7 +196,6 @@ impl CannVersion {
         }
     }
 
-    /// Returns the full version name.
     pub(crate) fn full_name(self) -> String {
         format!("{}.{}", self.name(), self.release())
     }

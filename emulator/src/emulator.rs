@@ -264,7 +264,6 @@ impl Emulator {
         self.owner.machine.say_farewell();
     }
 
-    /// Returns the machine, for calls without a slot.
     pub(crate) fn machine(&self) -> &Machine {
         &self.owner.machine
     }

@@ -172,7 +172,6 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Emulator
     if problems.is_empty() { Ok(config) } else { Err(EmulatorEnvironmentError { problems }) }
 }
 
-/// The settings parsed so far.
 #[derive(Debug, Default)]
 struct RequestedConfig {
     strict: Option<()>,
@@ -263,7 +262,6 @@ impl RequestedConfig {
     }
 }
 
-/// Splits a text into words.
 fn parted(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty())
 }
@@ -276,7 +274,6 @@ fn findings(text: &str) -> Vec<String> {
     findings.filter(|finding| !finding.is_empty()).collect()
 }
 
-/// Sets a value that may be set only once.
 fn once<T>(place: &mut Option<T>, name: &str, value: Option<T>, text: &str) -> Result<(), String> {
     let meaning =
         || WORDS.iter().find(|word| word.form.split('=').next() == Some(name)).map_or("", |word| word.meaning);
@@ -287,7 +284,6 @@ fn once<T>(place: &mut Option<T>, name: &str, value: Option<T>, text: &str) -> R
     Ok(())
 }
 
-/// Parses a number of bytes with its unit.
 fn bytes(text: &str) -> Option<u64> {
     let units = [("KiB", 1_u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
     let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;

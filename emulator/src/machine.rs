@@ -47,7 +47,6 @@ pub(crate) struct Machine {
     config: Config,
     strict: Option<Arc<Strict>>,
     timed: Option<Arc<Timed>>,
-    /// Number of calls so far.
     calls: AtomicU64,
     spoken: MessageLog,
     memory: Memory,
@@ -126,12 +125,10 @@ impl Machine {
         &self.config
     }
 
-    /// Returns the state of strict mode, if active.
     pub(crate) fn strict(&self) -> Option<&Arc<Strict>> {
         self.strict.as_ref()
     }
 
-    /// Returns the state of timed mode, if active.
     pub(crate) fn timed(&self) -> Option<&Arc<Timed>> {
         self.timed.as_ref()
     }
@@ -165,7 +162,6 @@ impl Machine {
         Weak::clone(&self.this)
     }
 
-    /// Returns the key of this machine in thread states.
     pub(crate) fn key(&self) -> MachineKey {
         self.key
     }
@@ -178,7 +174,6 @@ impl Machine {
         &self.memory
     }
 
-    /// Returns the callbacks for state changes of devices and streams.
     pub(crate) fn state_callbacks(&self) -> &StateCallbacks {
         &self.state_callbacks
     }
@@ -187,7 +182,6 @@ impl Machine {
         &self.network
     }
 
-    /// Returns the objects of the operator library.
     pub(crate) fn aclnn(&self) -> &Arc<Objects> {
         &self.aclnn
     }
@@ -262,7 +256,6 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the state unless it is locked already.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -410,7 +403,6 @@ impl Machine {
         }
     }
 
-    /// Executes a task on the calling thread with help of the pool.
     pub(crate) fn compute(&self, name: &'static str, task: &Task) -> Result<(), Failure> {
         self.compute_on(name, task, &self.workers)
     }
@@ -420,7 +412,6 @@ impl Machine {
         outcome.map_err(|failure| named(name, &failure))
     }
 
-    /// Executes a collective on the calling thread with help of the pool.
     pub(crate) fn perform(&self, meeting: &Meeting) -> Result<(), Failure> {
         self.perform_on(meeting, &self.workers)
     }

@@ -16,7 +16,6 @@ use crate::scheduler::wait::Wait;
 use crate::strict::state::StrictState;
 use crate::timed::schedule::Schedule;
 
-/// Scheduling state of a machine.
 #[derive(Debug)]
 pub(crate) struct State {
     /// Key of the machine in thread states.
@@ -25,17 +24,13 @@ pub(crate) struct State {
     pub(crate) runtime: Runtime,
     pub(crate) scheduler: Scheduler,
     pub(crate) hccl: Hccl,
-    /// State of strict mode, if active.
     pub(crate) strict: Option<Box<StrictState>>,
-    /// State of timed mode, if active.
     pub(crate) timed: Option<Box<Schedule>>,
     pub(crate) faults: Arc<Faults>,
-    /// Entries held by a slow or stuck card.
     pub(crate) delays: Delays,
 }
 
 impl State {
-    /// Creates the state of an idle machine.
     pub(crate) fn new(
         key: MachineKey,
         runtime: Runtime,
@@ -68,7 +63,6 @@ impl State {
         self.strict.is_some()
     }
 
-    /// Returns true if a blocked call can continue.
     pub(crate) fn is_over(&self, wait: &Wait) -> bool {
         match wait {
             Wait::Stream { stream, target } => {

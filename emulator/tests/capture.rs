@@ -23,7 +23,6 @@ const GLOBAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MO
 const THREAD_LOCAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
 const RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_RELAXED;
 
-/// Calls an optional function of a table.
 macro_rules! optional {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect(stringify!($name));
@@ -62,7 +61,6 @@ fn execute(table: &Table, graph: aclmdlRI, stream: aclrtStream) {
     ok(table, call!(table, aclmdlRIExecuteAsync(graph, stream)));
 }
 
-/// Creates an event that can be captured.
 fn event(card: &Card<'_>) -> aclrtEvent {
     card.enter();
     let mut event = null_mut();

@@ -17,7 +17,6 @@ fn value(rank: usize, i: usize) -> i64 {
     ((i * 7 + rank * 3) % 11) as i64 - 5
 }
 
-/// Returns factors of products: -1, 1 and 2.
 fn factor(rank: usize, i: usize) -> i64 {
     [1, -1, 2, 1, 1][(i + rank) % 5]
 }
@@ -263,7 +262,6 @@ fn broadcast_and_scatter() {
     }
 }
 
-/// Returns element i of the block from rank `from` to rank `to`.
 fn addressed(from: usize, to: usize, i: usize) -> i64 {
     ((from * 31 + to * 7 + i) % 100) as i64
 }

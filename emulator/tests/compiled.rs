@@ -87,7 +87,6 @@ fn function(table: &Table, path: &Path, name: &str) -> aclrtFuncHandle {
     function
 }
 
-/// Returns the code of a launch with these arguments.
 fn launch(
     table: &Table,
     kernel: aclrtFuncHandle,
@@ -113,7 +112,6 @@ fn halves(values: impl Iterator<Item = f32>) -> Vec<u8> {
     values.flat_map(|value| half::f16::from_f32(value).to_le_bytes()).collect()
 }
 
-/// Records every launch that ran.
 fn watched(emulator: &Emulator) -> Arc<Mutex<Vec<KernelRun>>> {
     let runs: Arc<Mutex<Vec<KernelRun>>> = Arc::default();
     let kept = Arc::clone(&runs);
@@ -123,7 +121,6 @@ fn watched(emulator: &Emulator) -> Arc<Mutex<Vec<KernelRun>>> {
 
 const COUNT: usize = 16 * 8 * 40;
 
-/// Allocates x, y and z on a card.
 fn operands(card: &Card<'_>) -> [*mut c_void; 3] {
     let x = card.upload(&halves((0..COUNT).map(|at| (at % 100) as f32)));
     let y = card.upload(&halves((0..COUNT).map(|at| (at % 7) as f32 * 0.5)));

@@ -54,7 +54,6 @@ impl Deal {
         if at == 0 { 127 } else { (card * 31 + token * 17 + at * 7) % 61 - 30 }
     }
 
-    /// Returns card, token and choice of the rows on a card, in order.
     fn rows_of(&self, card: i64) -> Vec<[i64; 3]> {
         let mut rows = Vec::new();
         for expert in card * self.local()..(card + 1) * self.local() {
@@ -71,7 +70,6 @@ impl Deal {
     }
 }
 
-/// Calls a drop-in function.
 macro_rules! given {
     ($name:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: live tensors of this machine, C strings, valid pointers for results, and results

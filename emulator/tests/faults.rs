@@ -31,7 +31,6 @@ fn emulator(world: usize) -> Emulator {
     emulator
 }
 
-/// The first failed call of a rank.
 #[derive(Debug)]
 struct Failed {
     call: &'static str,
@@ -49,7 +48,6 @@ struct Rank<'a> {
     buffers: Vec<*mut c_void>,
 }
 
-/// Makes a call; a failure ends the rank's program.
 macro_rules! step {
     ($rank:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let code = step!(@code call!($rank.table, $name($($arg),*)));
@@ -107,7 +105,6 @@ impl<'a> Rank<'a> {
         Ok(out)
     }
 
-    /// Releases all objects, ignoring failures.
     fn end(&mut self) {
         call!(self.table, aclrtSetCurrentContext(self.context));
         if !self.comm.is_null() {
@@ -126,7 +123,6 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// Runs the program on one thread per rank.
 fn run(table: &Table, world: u32) -> Vec<Result<Vec<u8>, Failed>> {
     let keeper = Card::new(table, world.cast_signed());
     let mut root = HcclRootInfo { internal: [0; 4108] };
@@ -150,7 +146,6 @@ fn run(table: &Table, world: u32) -> Vec<Result<Vec<u8>, Failed>> {
     outcomes
 }
 
-/// Returns the expected result of every rank.
 fn expected(world: u32) -> Vec<u8> {
     let sum = |i: i64| i64::from(world) * i * 10 + i64::from(world * (world - 1) / 2);
     encode(FP32, (0..world).flat_map(|_| (0..COUNT as i64).map(sum)))

@@ -16,7 +16,6 @@ use ascend_tp_sys::{
     aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtNotify, aclrtPhysicalMemProp, aclrtStreamStatus,
 };
 
-/// Calls a function of the table newer than the oldest supported CANN.
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
@@ -99,7 +98,6 @@ fn a_key_gives_the_same_bytes_at_another_address() {
     refused(&table, code, ACL_ERROR_INVALID_PARAM);
 }
 
-/// The second process, with lines to and from it.
 struct Second {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -299,7 +297,6 @@ fn notify_key(table: &Table, notify: aclrtNotify, flags: u64) -> CString {
     unsafe { CStr::from_ptr(key.as_ptr()) }.to_owned()
 }
 
-/// Creates an event for several processes, and its handle as text.
 fn shared_event(table: &Table) -> (aclrtEvent, String) {
     let (mut event, mut handle) = (null_mut(), aclrtIpcEventHandle { reserved: [0; 64] });
     ok(table, call!(table, aclrtCreateEventExWithFlag(&raw mut event, 0x40)));

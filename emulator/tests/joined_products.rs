@@ -38,7 +38,6 @@ fn product(of: Sizes, rank: i64, left: impl Fn(i64, i64) -> i64, row: i64, colum
     (0..of.depth).map(|at| left(row, at) * w(rank, column, at)).sum()
 }
 
-/// Returns the expected result of a rank as whole numbers, row-major.
 fn expected(which: Joined, of: Sizes, rank: i64) -> Vec<i64> {
     let summed =
         |row, column| (0..of.world).map(|from| product(of, from, |row, at| x(from, row, at), row, column)).sum();
@@ -54,7 +53,6 @@ fn expected(which: Joined, of: Sizes, rank: i64) -> Vec<i64> {
     }
 }
 
-/// Allocates a rank's operands: left side, weights, result, and the intermediate buffer.
 fn operands(card: &Card<'_>, dtype: aclDataType, which: Joined, of: Sizes, rank: i64) -> [*mut c_void; 4] {
     let [left, all, result] = which.rows(of);
     let cells = |rows: i64, columns: i64| (0..rows).flat_map(move |row| (0..columns).map(move |at| (row, at)));

@@ -24,14 +24,12 @@ fn impatient() -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// Lets rank 0 call a collective that rank 1 never calls.
 fn call_alone(table: &Table, card: &Card<'_>, comm: HcclComm) {
     let buffer = card.malloc(64);
     let (fp32, sum) = (HcclDataType::HCCL_DATA_TYPE_FP32, HcclReduceOp::HCCL_REDUCE_SUM);
     hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, 16, fp32, sum, comm, card.stream)));
 }
 
-/// Repeats `look` until it returns a code other than 0.
 fn poll(look: impl Fn() -> i32) -> i32 {
     let since = Instant::now();
     loop {

@@ -25,7 +25,6 @@ fn value(rank: usize, j: usize) -> i64 {
     ((j * 7 + rank * 3) % 11) as i64 - 5
 }
 
-/// Returns the factor of a rank in a product.
 fn factor(rank: usize, j: usize) -> i64 {
     [1, -1, 2, 1, 1][(j + rank) % 5]
 }
@@ -57,7 +56,6 @@ fn pattern(dtype: HcclDataType, count: usize, element: impl Fn(usize) -> i64) ->
     bytes
 }
 
-/// One collective with one size.
 struct Case<'a> {
     rule: &'a CollectiveRule,
     dtype: HcclDataType,
@@ -84,7 +82,6 @@ impl Case<'_> {
         pattern(self.dtype, count, |j| contribution(self.op, rank, j))
     }
 
-    /// Returns the data that a rank receives, if any.
     fn received(&self, rank: usize) -> Option<Vec<u8>> {
         let (world, count, dtype) = (self.world, self.count, self.dtype);
         let of_all = |block: &dyn Fn(usize, usize) -> i64| {
@@ -106,7 +103,6 @@ impl Case<'_> {
     }
 }
 
-/// Cards, a communicator and two buffers per rank, reused for all cases.
 struct World<'a> {
     table: &'a Table,
     cards: Vec<Card<'a>>,

@@ -53,7 +53,6 @@ fn without_addresses(text: &str) -> String {
     out
 }
 
-/// Returns the result of a case in the form of the golden file.
 fn outcome((name, program): Case) -> String {
     let run = || {
         let emulator = Bench::machine();

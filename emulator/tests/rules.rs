@@ -66,7 +66,6 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Returns a type and a reduction that `rule` accepts.
 fn accepted(rule: &CollectiveRule) -> (HcclDataType, HcclReduceOp) {
     match rule.reduces.first() {
         Some((op, types)) => (types[0], *op),

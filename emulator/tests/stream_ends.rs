@@ -9,7 +9,6 @@ use crate::common::{Card, Gate, call, machine, message, ok, refused};
 use ascend_tp_sys::{ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_ABORT, ACL_ERROR_RT_TASK_TIMEOUT};
 use ascend_tp_sys::{Table, aclrtNotify, aclrtStream};
 
-/// Calls a function of the table newer than the oldest supported CANN.
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");

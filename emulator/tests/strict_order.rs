@@ -63,7 +63,6 @@ fn four_ranks(seed: u64) -> (Vec<String>, Vec<Vec<u8>>) {
     (trace, sums.into_iter().map(|sum| sum.into_inner().expect("no rank panicked")).collect())
 }
 
-/// Shows the first difference between two traces.
 fn same(found: &[String], expected: &[String], seed: u64) {
     let parts = found.iter().zip(expected).position(|(found, expected)| found != expected);
     let around = |trace: &[String], at: usize| trace[at.saturating_sub(3)..trace.len().min(at + 3)].join("\n");

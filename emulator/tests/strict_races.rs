@@ -12,7 +12,6 @@ use ascend_tp_sys::{
     aclrtStreamStatus,
 };
 
-/// Returns the name of this thread in reports.
 fn me() -> String {
     std::thread::current().name().expect("test threads have names").to_owned()
 }
@@ -169,7 +168,6 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
     assert!(found[0].starts_with("race: bytes 32 to 32 of the 4096-byte buffer"), "{}", found[0]);
 }
 
-/// Sums in place on all ranks, from one thread.
 fn all_reduce(table: &Table, cards: &[Card<'_>], comms: &[*mut c_void], buffers: &[*mut c_void]) {
     for ((card, comm), buffer) in cards.iter().zip(comms).zip(buffers) {
         card.enter();

@@ -417,7 +417,6 @@ fn with_numbers_the_results_are_those_of_parallel_mode() {
     assert!(results[0][0].iter().any(|byte| *byte != 0));
 }
 
-/// Returns the resident bytes of this process, if the system reports them.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()? * rustix::param::page_size() as u64)
@@ -474,7 +473,6 @@ fn a_thread_pays_for_the_bytes_it_copies() {
     assert!(emulator.timeline().is_empty(), "no stream did it");
 }
 
-/// Returns the duration of an all-reduce of two cards in nanoseconds.
 fn reduction_ns(config: Config, count: u64) -> u64 {
     let (emulator, table) = started(config);
     let (cards, comms) = world(&table, 2);

@@ -11,7 +11,6 @@ use ascend_tp_sys::{
     aclrtStreamStatus,
 };
 
-/// Calls a function of the table newer than the oldest supported CANN.
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");

@@ -299,7 +299,6 @@ pub fn slow_downs(running: &[&[LinkLoad]]) -> Vec<f64> {
     running.iter().map(slowest).collect()
 }
 
-/// Cost of one algorithm for an exchange.
 struct ExchangePath {
     algorithm: Algorithm,
     latency_us: f64,
@@ -316,7 +315,6 @@ impl ExchangePath {
 /// Factor for the size limit of direct copies in an `AllGather`.
 const GATHERED: f64 = 0.5;
 
-/// Inputs of a cost computation.
 struct CostContext<'a> {
     profile: &'a Profile,
     topology: &'a Topology,
@@ -413,7 +411,6 @@ impl CostContext<'_> {
         }
     }
 
-    /// Returns the cost of a copy between two cards over the outermost level between them.
     fn copy(&self, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
         let mut busy_us = vec![0.0; self.topology.levels.len()];

@@ -134,7 +134,6 @@ fn cores_of(profile: &Profile, work: &Work) -> f64 {
     work.tasks.ceil().clamp(1.0, f64::from(profile.soc.vector_cores()))
 }
 
-/// Returns the time of the busiest vector core in microseconds.
 fn vector_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
@@ -149,7 +148,6 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
     (work.tasks / cores).ceil() * (c.row_us + all_us * cores / work.tasks.max(1.0))
 }
 
-/// Returns the time to transfer the bytes of all cores in microseconds.
 fn memory_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {

@@ -188,7 +188,6 @@ pub struct Profile {
     pub coefficients: Coefficients,
 }
 
-/// TOML form of a profile.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileText {
@@ -325,7 +324,6 @@ impl Coefficients {
         table.try_into().unwrap_or_else(|error| panic!("a number in a number's place: {error}"))
     }
 
-    /// Returns the invalid values.
     fn problems(&self, place: &str) -> Vec<Problem> {
         let host = &self.host;
         let at = |name: &str| format!("{place}: coefficients.{name}");

@@ -49,7 +49,6 @@ pub enum Soc {
     Ascend910_9362,
 }
 
-/// Row of the table of chips.
 #[derive(Debug, Clone, Copy)]
 struct SocRow {
     name: &'static str,

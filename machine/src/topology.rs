@@ -68,10 +68,8 @@ pub struct Topology {
     pub levels: Vec<Level>,
 }
 
-/// Number of cards in an Atlas A2 server.
 const SERVER: usize = Soc::Ascend910B3.cards_of_a_server();
 
-/// Built-in topologies with name and text.
 const PRESETS: [(&str, &str); 4] = [
     ("atlas-a2", include_str!("../topologies/atlas-a2.toml")),
     ("atlas-a2-box16", include_str!("../topologies/atlas-a2-box16.toml")),

@@ -282,7 +282,6 @@ impl Work {
         launches.iter().map(Self::of).reduce(Self::with).unwrap_or_else(|| Self::pass(&[]))
     }
 
-    /// Adds the work of another call of the same operator.
     fn with(mut self, other: Self) -> Self {
         self.products.extend(other.products);
         self.vector_operations += other.vector_operations;
@@ -498,7 +497,6 @@ fn found(ratio: f64) -> f64 {
     1.0 - (0..TIMES).fold(1.0, |missing: f64, _| 1.0 - (-missing * ratio).exp())
 }
 
-/// Returns the number of rows along the last dim.
 fn rows(operand: Option<&LaunchOperand>) -> f64 {
     operand.and_then(|operand| operand.dims.split_last()).map_or(1, |(_, outer)| outer.iter().product()) as f64
 }

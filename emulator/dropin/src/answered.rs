@@ -21,7 +21,6 @@ use ascend_tp_sys::{
 use crate::failure::{Answer, NoAnswer};
 use crate::process::{self, Process};
 
-/// Result of a function: nothing, or a code and the reason.
 type AclOutcome = Result<(), (aclError, String)>;
 
 /// Answers a call in a process that has a machine.
@@ -50,7 +49,6 @@ fn passed(code: aclError, name: &str) -> AclOutcome {
 #[unsafe(no_mangle)]
 extern "C" fn aclAppLog() {}
 
-/// True after a dump was started.
 static DUMPING: AtomicBool = AtomicBool::new(false);
 
 fn require_dump() -> AclOutcome {
@@ -160,14 +158,12 @@ unsafe extern "C" fn aclprofStr2Id(message: *const c_char) -> u64 {
     hash & (u64::MAX >> 1)
 }
 
-/// Configuration for `aclrtCreateStreamV2`.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamConfig {
     flag: u32,
     priority: u32,
 }
 
-/// Returns the stream configurations by handle.
 fn configs() -> MutexGuard<'static, BTreeMap<usize, StreamConfig>> {
     static CONFIGS: Mutex<BTreeMap<usize, StreamConfig>> = Mutex::new(BTreeMap::new());
     CONFIGS.lock().unwrap_or_else(PoisonError::into_inner)

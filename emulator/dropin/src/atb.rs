@@ -19,7 +19,6 @@ use self::run::{OperationRun, cache_shapes, product_shapes, rotary_shapes};
 use crate::export;
 use crate::process::{self, Process};
 
-/// Codes of `atb::ErrorType`.
 const INVALID_PARAM: c_int = 1;
 const INTERNAL_ERROR: c_int = 3;
 const INVALID_TENSOR_NUM: c_int = 5;
@@ -62,7 +61,6 @@ struct TensorVector {
     heap: *const Tensor,
 }
 
-/// `atb::VariantPack`: the tensors of one call.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Pack {
@@ -85,7 +83,6 @@ impl TensorVector {
     }
 }
 
-/// Kind of a modelled operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperationKind {
     /// `q, k, cos, sin, lengths → q, k`: rotates the halves of each head.
@@ -177,7 +174,6 @@ static CONTEXT: ContextFunctions = ContextFunctions {
     others: [context_not_modelled; 4],
 };
 
-/// Answers a call in a process that has a machine.
 fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AtbOutcome) -> c_int {
     match process::current(name) {
         Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),

@@ -11,7 +11,6 @@ use crate::process;
 /// code.
 const ACLNN_RUNTIME_ERROR: i32 = 361_001;
 
-/// Reason why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
     /// The function exists but is not supported.
@@ -32,9 +31,7 @@ pub(crate) fn status(name: &str, library: Library, why: NoAnswer) -> i32 {
     }
 }
 
-/// A return type of C functions.
 pub(crate) trait Answer {
-    /// Returns the value of a call without an answer.
     fn none(name: &str, library: Library, why: NoAnswer) -> Self;
 }
 

@@ -21,10 +21,8 @@ pub const OWN: &[&str] = &[
     "ascend_emulator_call_write",
 ];
 
-/// A kernel of a C program.
 type KernelCallback = unsafe extern "C" fn(call: *const KernelCall<'_>, user: *mut c_void) -> c_int;
 
-/// An argument for the program's function.
 struct User(*mut c_void);
 
 // SAFETY: the library only passes the pointer on. The header states that the function runs on other

@@ -31,7 +31,6 @@ pub(crate) fn foreign_library() -> Option<String> {
     paths.iter().find_map(foreign)
 }
 
-/// Stores the path of one loaded object.
 unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker passes the pointer given to `dl_iterate_phdr`, which points to a
     // `Vec<CString>`.
@@ -59,7 +58,6 @@ fn function_of(path: &CStr, function: &CStr) -> Option<*const c_void> {
     (!address.is_null()).then_some(address.cast_const())
 }
 
-/// Returns the base address of the object that contains an address.
 fn object_of(address: *const c_void) -> Option<usize> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),

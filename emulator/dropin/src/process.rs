@@ -14,12 +14,9 @@ use ascend_tp_emulator::{Config, Emulator, Table, fork};
 
 use crate::{loaded, notice};
 
-/// The machine of a process, or the reason why there is none.
 #[derive(Debug)]
 pub(crate) enum Process {
-    /// A machine and its functions.
     Machine(Emulator, Arc<Table>),
-    /// The reason why there is no machine.
     Refusing(CString),
 }
 
@@ -33,7 +30,6 @@ static FORKED_IN_USE: AtomicBool = AtomicBool::new(false);
 /// Exit code of a successful process with reports of strict mode.
 const EXIT_CODE_OF_REPORTS: c_int = 66;
 
-/// Returns the machine that answers the call of `name`.
 pub(crate) fn current(name: &'static str) -> &'static Process {
     let process = match get() {
         Some(process) => process,
@@ -93,7 +89,6 @@ fn build() -> &'static Process {
     }
 }
 
-/// Builds the machine that the environment requests.
 fn machine() -> Result<Emulator, String> {
     if FORKED_IN_USE.load(Ordering::Relaxed) {
         return Err(

@@ -55,7 +55,6 @@ fn tensors(given: &[Tensor]) -> Tensors {
     Tensors { capacity: 64, len: given.len(), inline, heap: ptr::null() }
 }
 
-/// The library, a stream, and an ATB context on the stream.
 struct Card {
     library: Library,
     stream: *mut c_void,
@@ -96,7 +95,6 @@ impl Card {
         *unsafe { self.library.get::<F>(name.as_bytes()) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Creates device memory with these bytes.
     fn tensor(&self, dtype: i32, dims: &[i64], bytes: &[u8]) -> Tensor {
         let mut device = ptr::null_mut();
         let malloc = self.function::<unsafe extern "C" fn(*mut *mut c_void, usize, i32) -> Code>("aclrtMalloc");
@@ -157,7 +155,6 @@ impl Card {
     }
 }
 
-/// Returns a virtual function of a C++ object by index.
 fn virtual_function<F: Copy>(object: *mut c_void, place: usize) -> F {
     assert_eq!(size_of::<F>(), size_of::<usize>());
     // SAFETY: the first word of an object with virtual functions points to their addresses.
@@ -189,7 +186,6 @@ fn unsigned_zeros(bytes: &[u8]) -> Vec<u8> {
     halves.flat_map(|half| if half == 0x8000 { [0; 2] } else { half.to_ne_bytes() }).collect()
 }
 
-/// Returns small numbers that depend on their index.
 fn numbers(count: usize, seed: i32) -> Vec<i32> {
     (0..count as i32).map(|i| (i * 7 + seed * 5).rem_euclid(17) - 8).collect()
 }

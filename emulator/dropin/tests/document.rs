@@ -11,7 +11,6 @@ const START: &str =
     "<!-- drop-in: written by `UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator-dropin --test document` -->\n";
 const END: &str = "<!-- end of drop-in -->";
 
-/// Returns the part of the page that follows from the code.
 fn expected() -> String {
     let mut text = String::from("\n| `ASCEND_EMULATOR` | |\n|---|---|\n");
     for word in WORDS {

@@ -24,7 +24,6 @@ fn folder() -> &'static Path {
     made.path()
 }
 
-/// Dynamic section of a library, and the names it defines.
 #[derive(Debug)]
 struct Shared {
     soname: Vec<String>,
@@ -147,7 +146,6 @@ fn a_table_loads_from_the_folder_and_every_optional_function_is_there() {
     assert_eq!((code, count), (0, 8));
 }
 
-/// Returns a function of a library opened by `path`.
 fn function<F: Copy>(path: &Path, name: &str) -> (libloading::Library, F) {
     // SAFETY: a library of this project; its initialisers do nothing.
     let library = unsafe { libloading::Library::new(path) }.unwrap_or_else(|error| panic!("{error}"));

@@ -30,7 +30,6 @@ impl Machine {
         self.tell_device_state(device_id, DeviceState::SetPost)
     }
 
-    /// Notifies the registered callbacks that the program sets or resets a device.
     fn tell_device_state(&self, device_id: i32, state: DeviceState) -> Result<(), Failure> {
         let card = self.lock().card_of_ordinal(device_id)?;
         self.state_callbacks().tell(CallbackSubject::Devices, card as usize, state as u32);

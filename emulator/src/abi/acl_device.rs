@@ -24,7 +24,6 @@ static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCa
 /// Packages of one CANN installation, which share one version.
 const PACKAGES: [&str; 7] = ["cann", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel"];
 
-/// `ACL_PKG_VERSION_MAX_SIZE`: size of the caller's buffer.
 const VERSION_BYTES: usize = 128;
 
 fn unsupported(what: String) -> Failure {

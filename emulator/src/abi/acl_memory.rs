@@ -28,7 +28,6 @@ use crate::scheduler::pool::Task;
 use crate::scheduler::pool::Without;
 use crate::timed::Cost;
 
-/// The kind of one side of a copy, according to `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopySide {
     Host,

@@ -69,7 +69,6 @@ impl Machine {
         self.state_callbacks().register(CallbackSubject::Streams, name, callback)
     }
 
-    /// Notifies the registered callbacks that the program creates or destroys a stream.
     pub(super) fn tell_stream_state(&self, stream: u64, state: aclrtStreamState) {
         self.state_callbacks().tell(CallbackSubject::Streams, stream as usize, state.0);
     }

@@ -44,7 +44,6 @@ impl Machine {
         ref_count.set("ref_count", left)
     }
 
-    /// Releases references and returns the number that remain.
     fn finalize(&self, give_back: impl FnOnce(&mut u64)) -> Result<u64, Failure> {
         let left = self.update(|state| {
             if state.runtime.initialized == 0 {

@@ -18,7 +18,6 @@ use crate::scheduler::stream_wait::{Compare, ValueWait};
 use crate::timed::Cost;
 
 const VALUE_BYTES: usize = 8;
-/// Elements per tile of a large reduction.
 const TILE_ELEMENTS: usize = 1 << 18;
 
 impl Machine {

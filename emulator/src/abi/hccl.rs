@@ -97,7 +97,6 @@ impl CollectiveCaller<'_> {
         }
     }
 
-    /// Returns the number of elements that a buffer with these blocks must have.
     fn extent(&self, argument: &str, blocks: &Blocks) -> Result<u64, Failure> {
         blocks.extent(self.world).ok_or_else(|| invalid(format!("{argument}: counts and displacements overflow")))
     }
@@ -114,13 +113,11 @@ impl CollectiveCaller<'_> {
         Ok(Blocks::Listed(displs.into_iter().zip(counts).collect()))
     }
 
-    /// Returns true if this rank is the root. Any rank of the communicator can be the root.
     fn check_root(&self, root: u32) -> Result<bool, Failure> {
         self.check_named("root", root)?;
         Ok(root == self.member.rank)
     }
 
-    /// Refuses a rank argument that the rule of the function does not allow.
     fn check_named(&self, argument: &str, named: u32) -> Result<(), Failure> {
         let (world, own) = (self.world, self.member.rank);
         let is_rank = (named as usize) < world;

@@ -21,7 +21,6 @@ const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
 /// Rank id that marks a caller outside the new group.
 const OUTSIDE: u64 = 0xffff_ffff;
 
-/// The fields of a communicator's configuration that the emulator uses.
 #[derive(Debug, Default)]
 struct CommConfig {
     name: Option<String>,
@@ -311,7 +310,6 @@ impl Machine {
         output("config_value", config_value, HcclConfigValue { value })
     }
 
-    /// Charges the memory of a rank's two buffers to its card.
     fn communicator_buffer(&self, card: u32, one_buffer_bytes: Option<u64>) -> Result<Charge, Failure> {
         let one = one_buffer_bytes.unwrap_or(self.config().communicator_buffer_bytes);
         self.memory().charge(card, MemoryShare::Communicator, 2 * one).map_err(|failure| {
@@ -325,7 +323,6 @@ impl Machine {
         })
     }
 
-    /// Returns the number of a communicator handle and the member it names.
     pub(super) fn member(&self, comm: HcclComm) -> Result<(u64, Member), Failure> {
         if comm.is_null() {
             return Err(ptr_failure("comm"));

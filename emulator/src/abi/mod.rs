@@ -284,7 +284,6 @@ macro_rules! define_abi {
             } )*
         }
 
-        /// The functions that C calls. Each has its slot as a constant.
         mod in_slot {
             use super::*;
             $( pub(super) unsafe extern "C" fn $name<const SLOT: usize>($($arg: $ty),*) -> $ret {

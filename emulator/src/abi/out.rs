@@ -60,7 +60,6 @@ impl<T> Out<T> {
     }
 }
 
-/// Conversion of a C argument to the type that a method takes.
 pub(super) trait FromC<C> {
     /// Converts the argument.
     ///

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use crate::base::report::ReportKind;
 use crate::base::site::Site;
 
-/// A refused call or a failed task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// Code in the numbering of the library that raised the failure (see [`code`]).
@@ -104,13 +103,10 @@ pub(crate) mod code {
     pub(crate) const STREAM_CONTEXT: i32 = sys::ACL_ERROR_RT_STREAM_CONTEXT;
     pub(crate) const EVENT_TIMESTAMP_INVALID: i32 = sys::ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID;
     pub(crate) const EVENT_TIMESTAMP_REVERSAL: i32 = sys::ACL_ERROR_RT_EVENT_TIMESTAMP_REVERSAL;
-    /// A stream or thread is already, or not yet, subscribed for callbacks.
     pub(crate) const STREAM_SUBSCRIBE: i32 = sys::ACL_ERROR_RT_STREAM_SUBSCRIBE;
-    /// The calling thread is not subscribed for callbacks.
     pub(crate) const THREAD_SUBSCRIBE: i32 = sys::ACL_ERROR_RT_THREAD_SUBSCRIBE;
     pub(crate) const STREAM_NO_CALLBACK: i32 = sys::ACL_ERROR_RT_STREAM_NO_CB_REG;
     pub(crate) const WAIT_TIMEOUT: i32 = sys::ACL_ERROR_RT_WAIT_TIMEOUT;
-    /// A task on the device took longer than allowed.
     pub(crate) const TASK_TIMEOUT: i32 = sys::ACL_ERROR_RT_TASK_TIMEOUT;
     pub(crate) const STREAM_ABORT: i32 = sys::ACL_ERROR_RT_STREAM_ABORT;
     pub(crate) const FEATURE_NOT_SUPPORTED: i32 = sys::ACL_ERROR_RT_FEATURE_NOT_SUPPORT;
@@ -118,9 +114,7 @@ pub(crate) mod code {
     pub(crate) const NO_EVENT: i32 = sys::ACL_ERROR_RT_NO_EVENT_RESOURCE;
     pub(crate) const NO_STREAM: i32 = sys::ACL_ERROR_RT_NO_STREAM_RESOURCE;
     pub(crate) const NO_NOTIFY: i32 = sys::ACL_ERROR_RT_NO_NOTIFY_RESOURCE;
-    /// A device is profiled already, or a profiling session is still open.
     pub(crate) const PROF_ALREADY_RUN: i32 = sys::ACL_ERROR_PROF_ALREADY_RUN;
-    /// No profiling session is open, or the configuration was not started.
     pub(crate) const PROF_NOT_RUN: i32 = sys::ACL_ERROR_PROF_NOT_RUN;
     /// A captured stream waits for an event its capture has not recorded.
     pub(crate) const CAPTURE_DEPENDENCY: i32 = sys::ACL_ERROR_RT_CAPTURE_DEPENDENCY;
@@ -136,14 +130,12 @@ pub(crate) mod code {
     pub(crate) const CAPTURE_MODE_BLOCK_ASYNC: i32 = sys::ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC;
     pub(crate) const STREAM_CAPTURE_IMPLICIT: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT;
     pub(crate) const STREAM_CAPTURE_CONFLICT: i32 = sys::ACL_ERROR_STREAM_CAPTURE_CONFLICT;
-    /// A task group is begun, ended or updated out of turn.
     pub(crate) const STREAM_TASK_GROUP_STATUS: i32 = sys::ACL_ERROR_STREAM_TASK_GROUP_STATUS;
     /// A stream without a task group enqueues while another stream of the capture records one.
     pub(crate) const STREAM_TASK_GROUP_INTR: i32 = sys::ACL_ERROR_STREAM_TASK_GROUP_INTR;
     pub(crate) const STREAM_CAPTURE_UNMATCHED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED;
     pub(crate) const MODEL_RUNNING: i32 = sys::ACL_ERROR_RT_MODEL_RUNNING;
     pub(crate) const STREAM_CAPTURE_WRONG_THREAD: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD;
-    /// A misuse has invalidated the capture.
     pub(crate) const STREAM_CAPTURE_INVALIDATED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED;
     pub(crate) const STREAM_MODEL: i32 = sys::ACL_ERROR_RT_STREAM_MODEL;
     pub(crate) const MODEL_CONTEXT: i32 = sys::ACL_ERROR_RT_MODEL_CONTEXT;
@@ -151,24 +143,16 @@ pub(crate) mod code {
     pub(crate) const KERNEL_NOT_FOUND: i32 = sys::ACL_ERROR_KERNEL_NOT_FOUND;
     pub(crate) const INVALID_FILE: i32 = sys::ACL_ERROR_INVALID_FILE;
     pub(crate) const FILE_OPEN: i32 = sys::ACL_ERROR_RT_FILE_OPEN;
-    /// A parameter of the process or context has not been set.
     pub(crate) const SYSPARAMOPT_NOT_SET: i32 = sys::ACL_ERROR_RT_SYSPARAMOPT_NOT_SET;
-    /// AscendCL does not offer this.
     pub(crate) const API_NOT_SUPPORT: i32 = sys::ACL_ERROR_API_NOT_SUPPORT;
-    /// AscendCL no longer supports this function.
     pub(crate) const FEATURE_UNSUPPORTED: i32 = sys::ACL_ERROR_FEATURE_UNSUPPORTED;
     /// The generic error of AscendCL.
     pub(crate) const FAILURE: i32 = sys::ACL_ERROR_FAILURE;
     pub(crate) const INTERNAL: i32 = sys::ACL_ERROR_INTERNAL_ERROR;
-    /// The card no longer responds.
     pub(crate) const LOST_HEARTBEAT: i32 = sys::ACL_ERROR_RT_LOST_HEARTBEAT;
-    /// A task on the device did not end in time.
     pub(crate) const AICORE_TIMEOUT: i32 = sys::ACL_ERROR_RT_AICORE_TIMEOUT;
-    /// An operator failed on the device.
     pub(crate) const AICORE_EXCEPTION: i32 = sys::ACL_ERROR_RT_AICORE_EXCEPTION;
-    /// A kernel of the vector cores did not end.
     pub(crate) const VECTOR_CORE_TIMEOUT: i32 = sys::ACL_ERROR_RT_VECTOR_CORE_TIMEOUT;
-    /// A kernel failed on a vector core.
     pub(crate) const VECTOR_CORE_EXCEPTION: i32 = sys::ACL_ERROR_RT_VECTOR_CORE_EXCEPTION;
     pub(crate) const STREAM_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
     pub(crate) const EVENT_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_EVENT_SYNC_TIMEOUT;
@@ -188,15 +172,11 @@ pub(crate) mod code {
     pub(crate) const HCCL_INTERNAL: i32 = sys::HcclResult::HCCL_E_INTERNAL.0 as i32;
     pub(crate) const HCCL_NOT_SUPPORT: i32 = sys::HcclResult::HCCL_E_NOT_SUPPORT.0 as i32;
     pub(crate) const HCCL_TIMEOUT: i32 = sys::HcclResult::HCCL_E_TIMEOUT.0 as i32;
-    /// HCCL: a call of the operating system failed.
     pub(crate) const HCCL_SYSCALL: i32 = sys::HcclResult::HCCL_E_SYSCALL.0 as i32;
     pub(crate) const HCCL_OPEN_FILE: i32 = sys::HcclResult::HCCL_E_OPEN_FILE_FAILURE.0 as i32;
-    /// HCCL: another process cannot be reached.
     pub(crate) const HCCL_TCP_CONNECT: i32 = sys::HcclResult::HCCL_E_TCP_CONNECT.0 as i32;
     pub(crate) const HCCL_NETWORK: i32 = sys::HcclResult::HCCL_E_NETWORK.0 as i32;
-    /// HCCL: the runtime refused the call.
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
-    /// HCCL: a peer left or failed.
     pub(crate) const HCCL_REMOTE: i32 = sys::HcclResult::HCCL_E_REMOTE.0 as i32;
 
     /// Returns the kind of mistake that a code indicates. `None` means that the state of the card,

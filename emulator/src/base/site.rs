@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Origin of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Site {
     /// Sequence number of the call on the machine.
@@ -15,7 +14,6 @@ pub(crate) struct Site {
     pub(crate) card: Option<u32>,
     /// Rank of that card in the first communicator it joined.
     pub(crate) rank: Option<u32>,
-    /// The stream the call works on.
     pub(crate) stream: Option<u64>,
     /// The last mark (`aclprofMarkEx`) on that stream.
     pub(crate) tag: Option<Arc<str>>,

@@ -13,7 +13,6 @@ pub(crate) fn say(line: &str) {
     eprintln!("ascend emulator: {line}");
 }
 
-/// Maximum number of different refusals that are reported.
 const MOST: usize = 1000;
 
 #[derive(Debug)]
@@ -29,7 +28,6 @@ impl MessageLog {
         Self { messages, sites: Mutex::default() }
     }
 
-    /// Reports that `name` returns `code`, once per function and message.
     pub(crate) fn tell(&self, name: &str, code: i32, failure: &Failure) {
         if self.messages == Messages::Quiet || failure.is_answer() || is_own_limit(failure.code) {
             return;

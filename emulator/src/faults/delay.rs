@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use super::fault::Fault;
 
-/// Rules that hold entries, and the entries held now.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     rules: Vec<DelayRule>,
@@ -43,7 +42,6 @@ struct Delayed {
 }
 
 impl Delays {
-    /// Starts to hold entries, if the fault is a delay.
     pub(super) fn begin(&mut self, fault: u64, what: &Fault) {
         let (card, kind) = match what {
             Fault::Slow { card, delay } => (*card, DelayKind::Slow(*delay)),
@@ -53,7 +51,6 @@ impl Delays {
         self.rules.push(DelayRule { fault, card, kind, struck: 0 });
     }
 
-    /// Sets the maximum time for which a stuck entry is held.
     pub(crate) fn set_limit(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
@@ -81,12 +78,10 @@ impl Delays {
         fails
     }
 
-    /// Returns the streams whose delay has ended at `now`.
     pub(super) fn due(&self, now: Instant) -> Vec<u64> {
         let is_due = |delayed: &Delayed| !delayed.released && delayed.until.is_some_and(|until| until <= now);
         self.delayed.iter().filter(|(_, delayed)| is_due(delayed)).map(|(id, _)| *id).collect()
     }
-    /// Returns how often a fault has struck.
     pub(super) fn struck(&self, fault: u64) -> u64 {
         self.rules.iter().filter(|rule| rule.fault == fault).map(|rule| rule.struck).sum()
     }
@@ -127,12 +122,10 @@ impl Delays {
         self.delayed.remove(&stream);
     }
 
-    /// Returns true if the head of this stream's queue is held now.
     pub(crate) fn is_kept(&self, stream: u64) -> bool {
         self.delayed.get(&stream).is_some_and(|delayed| !delayed.released)
     }
 
-    /// Returns the time when the first delay ends.
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.delayed.values().filter(|delayed| !delayed.released).filter_map(|delayed| delayed.until).min()
     }

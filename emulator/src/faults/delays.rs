@@ -7,7 +7,6 @@ use crate::machine::Machine;
 use crate::state::State;
 
 impl State {
-    /// Releases the entries whose delay has ended at `now`.
     pub(crate) fn release_due(&mut self, now: Instant) {
         for stream in self.delays.due(now) {
             if self.delays.release(stream) {

@@ -207,7 +207,6 @@ impl Fault {
         }
     }
 
-    /// Checks that a machine of `cards` cards can have this fault.
     pub(super) fn check(&self, cards: usize) -> Result<(), FaultError> {
         let fault = self.to_string();
         if self.at() == 0 {
@@ -230,7 +229,6 @@ impl Fault {
 }
 
 impl Fault {
-    /// Returns true if the fault affects data transfers between cards.
     pub(crate) fn strikes_transfers(&self) -> bool {
         matches!(self, Self::LinkDown { .. } | Self::BitFlip { .. })
     }

@@ -30,10 +30,8 @@ struct Overlay {
 struct LaidFault {
     id: u64,
     fault: Fault,
-    /// Number of matching events.
     seen: u64,
     struck: u64,
-    /// Cards lost by this fault.
     lost: Vec<u32>,
 }
 
@@ -52,7 +50,6 @@ impl LaidFault {
 const REPORTING: &[&str] =
     &["aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError", "HcclGetErrorString", "HcclGetCommAsyncError"];
 
-/// Effect of a fault on a call.
 pub(super) enum CallFault {
     Error(i32),
     Lose(u32),
@@ -60,7 +57,6 @@ pub(super) enum CallFault {
 }
 
 impl Faults {
-    /// Returns a new fault number.
     pub(super) fn number(&self) -> u64 {
         let mut overlay = self.lock();
         overlay.last_id += 1;
@@ -82,7 +78,6 @@ impl Faults {
         lost
     }
 
-    /// Returns how often a fault has struck.
     pub(super) fn struck(&self, id: u64) -> u64 {
         self.lock().laid.iter().find(|laid| laid.id == id).map_or(0, |laid| laid.struck)
     }
@@ -91,7 +86,6 @@ impl Faults {
         self.armed.load(Ordering::Acquire) > 0
     }
 
-    /// Returns true if an active fault affects transfers between cards.
     pub(crate) fn strike_transfers(&self) -> bool {
         self.lock().laid.iter().any(|laid| laid.fault.strikes_transfers())
     }

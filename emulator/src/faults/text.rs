@@ -44,7 +44,6 @@ impl<'a> FaultFields<'a> {
         self.number(name)?.ok_or_else(|| format!("{name} is missing"))
     }
 
-    /// Takes a field without a value.
     fn word(&mut self, name: &str) -> Result<bool, String> {
         match self.0.remove(name) {
             None => Ok(false),

@@ -44,7 +44,6 @@ impl Bound {
         self.tensor.reach_bytes().max(self.becomes.map_or(0, |fractal| fractal.bytes()))
     }
 
-    /// Returns the accesses of the operator to the tensor in `span`.
     pub(crate) fn access(&self, span: &RawSpan) -> Access {
         let tensor = &self.tensor;
         let mode = if self.is_written { AccessMode::Write } else { AccessMode::Read };
@@ -69,14 +68,12 @@ impl Bound {
     }
 }
 
-/// Lifetime of an executor: one run or any number of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExecutorLife {
     Once,
     Repeatable,
 }
 
-/// A checked call that is ready to be enqueued.
 #[derive(Clone)]
 pub(crate) struct Executor {
     name: &'static str,
@@ -84,9 +81,7 @@ pub(crate) struct Executor {
     kernel: OperatorKernel,
     workspace_bytes: usize,
     life: ExecutorLife,
-    /// Cost of the call in timed mode.
     load: Option<LoadId>,
-    /// Exchange with other cards that is part of the operator.
     joined: Option<Joined>,
     /// Task of the last run, reused by a run with the same memory.
     passed: Passed,
@@ -140,9 +135,7 @@ impl Keeper for Executor {
 pub(crate) enum Counted {
     /// All tensor parameters, in the order of the prototype.
     All,
-    /// Parameters that the operator reads.
     Inputs,
-    /// Parameters that the operator writes.
     Outputs,
 }
 
@@ -184,12 +177,10 @@ impl Executor {
         Self { name, tensors, kernel, workspace_bytes, life, load, joined, passed }
     }
 
-    /// Returns the name of the operator, for example `aclnnAdd`.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the size of the workspace.
     pub(crate) fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
@@ -203,12 +194,10 @@ impl Executor {
         Arc::clone(&self.kernel)
     }
 
-    /// Returns the exchange that is part of the operator.
     pub(crate) fn joined(&self) -> Option<&Joined> {
         self.joined.as_ref()
     }
 
-    /// Returns the cost of the call in timed mode.
     pub(crate) fn load(&self) -> Option<LoadId> {
         self.load
     }
@@ -218,7 +207,6 @@ impl Executor {
         self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
     }
 
-    /// Stores the task of a run for reuse.
     pub(crate) fn pass(&self, place: RunMemory, work: PassedTask) {
         *self.passed.lock() = Some((place, work));
     }
@@ -227,7 +215,6 @@ impl Executor {
         self.life == ExecutorLife::Repeatable
     }
 
-    /// Makes the executor repeatable.
     pub(crate) fn make_repeatable(&mut self) -> Result<(), Failure> {
         let strided = |bound: &Bound| bound.tensor.role != TensorRole::Input && !bound.tensor.is_contiguous();
         if let Some(bound) = self.tensors.iter().find(|bound| strided(bound)) {

@@ -16,12 +16,10 @@ use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScal
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
 
-/// Objects of the operator library of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Objects(RwLock<Live>);
 
 impl Objects {
-    /// Locks the objects for one call.
     pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, Live> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +71,6 @@ pub(crate) struct Live {
     objects: HashMap<usize, Object, BuildHasherDefault<ByNumber>>,
 }
 
-/// Object behind a handle of the aclnn interface.
 #[derive(Debug)]
 pub(crate) enum Object {
     /// Boxed to keep the entries of the table small.
@@ -84,7 +81,6 @@ pub(crate) enum Object {
     Bools(Vec<bool>),
     /// Handles of the members.
     Tensors(Vec<usize>),
-    /// Handles of the members.
     Scalars(Vec<usize>),
     Executor(Arc<Executor>),
 }
@@ -127,7 +123,6 @@ impl Object {
 /// Top byte of a handle. No user-space address has this top byte.
 const HANDLE_TAG: usize = 0xC6 << (usize::BITS - 8);
 
-/// Returns the content of `$object` if it is a `$variant`.
 macro_rules! look_up {
     ($live:expr, $name:expr, $handle:expr, $variant:ident) => {{
         let handle = $handle.addr();
@@ -138,7 +133,6 @@ macro_rules! look_up {
     }};
 }
 
-/// Returns the failure for a handle that names no object of the expected kind.
 pub(crate) fn wrong(name: &str, handle: usize, expected: &str, found: Option<&Object>) -> Failure {
     if handle == 0 {
         return Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given"));
@@ -179,7 +173,6 @@ impl Live {
         }
     }
 
-    /// Marks a tensor as stored in blocks.
     pub(crate) fn block(&mut self, handle: usize, fractal: Fractal) {
         if let Some(Object::Tensor(desc)) = self.objects.get_mut(&handle) {
             let outer = desc.dims.len() - 2;
@@ -234,7 +227,6 @@ impl Live {
         }
     }
 
-    /// Returns the executor if it is repeatable and of this operator.
     fn repeatable(&self, name: &str, handle: *mut aclOpExecutor) -> Option<Arc<Executor>> {
         match self.objects.get(&handle.addr()) {
             Some(Object::Executor(executor)) if executor.is_repeatable() && executor.name() == name => {

@@ -36,7 +36,6 @@ impl Machine {
         if self.strict().is_some() { accesses() } else { Vec::new() }
     }
 
-    /// Records accesses of the calling thread itself.
     pub(crate) fn host_touches(&self, accesses: impl FnOnce() -> Vec<Access>) {
         if self.strict().is_some() {
             let mut state = self.lock();
@@ -47,7 +46,6 @@ impl Machine {
         }
     }
 
-    /// Checks memory that the call at `site` has freed.
     pub(crate) fn check_freed(&self, freed: Option<&Allocation>, site: Option<&Arc<Site>>) {
         let (Some(strict), Some(freed)) = (self.strict(), freed) else { return };
         if let Some(strict) = &mut self.lock().strict {
@@ -67,14 +65,12 @@ impl Machine {
         self.check_idle(state, &format!("event {event}"), in_queue, waiting);
     }
 
-    /// Checks that the running call destroys an idle notify.
     pub(crate) fn check_notify_idle(&self, state: &State, notify: u64) {
         let in_queue = |queued: &Queued| matches!(queued.entry, Entry::NotifyRecord(other) | Entry::NotifyWait(other) if other == notify);
         let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Notify(other) if *other == notify);
         self.check_idle(state, &format!("notify {notify}"), in_queue, waiting);
     }
 
-    /// Checks that the running call destroys an idle stream.
     pub(crate) fn check_stream_idle(&self, state: &State, id: u64) {
         let Some(stream) = state.runtime.streams.get(&id).filter(|stream| !stream.is_idle()) else { return };
         let waiting = || stream.queued().find_map(|queued| queued.site.clone());
@@ -82,7 +78,6 @@ impl Machine {
         self.report_busy(state, &format!("stream {id}"), id, first);
     }
 
-    /// Reports the first entry that uses the object that the running call destroys.
     fn check_idle(
         &self,
         state: &State,

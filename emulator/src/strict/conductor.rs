@@ -52,7 +52,6 @@ struct StrictConductor {
     is_stuck_since: Option<(u64, Instant)>,
 }
 
-/// A step that may happen next.
 enum ConductorStep {
     /// A parked thread makes its call.
     Call { thread: u64, label: Arc<str>, call: &'static str },
@@ -88,7 +87,6 @@ impl StrictConductor {
         }
     }
 
-    /// Takes a step that is possible in this state.
     fn take(&self, machine: &Machine, mut state: MutexGuard<'_, State>, step: ConductorStep) {
         state.scheduler.tick();
         match step {
@@ -235,7 +233,6 @@ fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
     calls.chain(heads).chain((0..state.scheduler.launches.len()).map(ConductorStep::Launch)).collect()
 }
 
-/// A pending time limit.
 enum Timeout {
     /// Time limit of a blocked call.
     Call {

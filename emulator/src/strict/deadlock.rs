@@ -23,7 +23,6 @@ use crate::state::State;
 /// Maximum number of threads per card in a report.
 const NAMED: usize = 4;
 
-/// Reports a deadlock and ends it.
 pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
     if !state.hccl.groups.moving.is_empty() {
         // Processes are transferring data; the transfer will complete or fail.
@@ -40,7 +39,6 @@ pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turns
     }
 }
 
-/// Reports ranks that never join a communicator under construction.
 pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root: u64) {
     let Some((world, absent)) = state.hccl.groups.absent_from(root) else { return };
     let mut text = ReportText::default();
@@ -70,12 +68,10 @@ fn ranks_have_not(ranks: &[u32]) -> String {
     }
 }
 
-/// Returns true if the thread is outside the library.
 fn is_elsewhere(host: &Host) -> bool {
     matches!(host.stand, Stand::Away { .. })
 }
 
-/// Describes the activity of a thread for a report.
 fn describe(host: &Host) -> String {
     let label = &host.label;
     match &host.stand {
@@ -91,7 +87,6 @@ fn describe(host: &Host) -> String {
     }
 }
 
-/// A report under construction.
 #[derive(Default)]
 struct ReportText {
     what: String,
@@ -117,7 +112,6 @@ impl ReportText {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WaitNode {
     Stream(u64),
-    /// A thread, by its index in the view.
     Host(usize),
 }
 
@@ -140,7 +134,6 @@ enum WaitEdge {
     Work,
 }
 
-/// The graph of waits between streams and threads.
 struct WaitGraph<'a> {
     state: &'a State,
     view: &'a TurnstileView,
@@ -160,7 +153,6 @@ impl WaitGraph<'_> {
         self.nodes().find_map(|node| self.search(node, &mut Vec::new(), &mut done))
     }
 
-    /// Searches depth first; `path` leads to `node`.
     fn search(
         &self,
         node: WaitNode,
@@ -269,7 +261,6 @@ impl WaitGraph<'_> {
         self.state.runtime.contexts.get(&context?).map(|context| context.card)
     }
 
-    /// Describes one wait of a cycle.
     fn clause(&self, (from, reason, to): &(WaitNode, WaitEdge, WaitNode), text: &mut ReportText) -> String {
         let (who, record) = match from {
             WaitNode::Stream(id) => {
@@ -324,7 +315,6 @@ impl WaitGraph<'_> {
     }
 }
 
-/// Reports a cycle and fails every stream in it.
 fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[(WaitNode, WaitEdge, WaitNode)]) {
     let mut text = ReportText::default();
     let clauses: Vec<String> = {
@@ -345,7 +335,6 @@ fn break_cycle(state: &mut State, view: &TurnstileView, cycle: &[(WaitNode, Wait
     }
 }
 
-/// Ends the wait of a condemned stream.
 fn release(state: &mut State, stream: u64, failure: &Failure) {
     match state.runtime.streams.get(&stream).and_then(|stream| stream.waits_for.clone()) {
         Some(WaitReason::Record(record)) => {
@@ -401,7 +390,6 @@ fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
     state.fail_meeting(id, &failure);
 }
 
-/// Describes the threads that last used a card.
 fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
     let on_card = |context: Option<u64>| {
         context.and_then(|context| state.runtime.contexts.get(&context)).is_some_and(|context| context.card == card)

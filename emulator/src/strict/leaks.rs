@@ -25,7 +25,6 @@ const NAMED: usize = 3;
 const POOL_BYTES: usize = 2 << 20;
 
 impl State {
-    /// Records the running call as the creator of the object `number`.
     pub(crate) fn note_maker(&mut self, number: u64) {
         let key = self.key;
         if self.strict.is_none() {

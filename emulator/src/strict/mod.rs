@@ -55,12 +55,10 @@ const UNORDERED: [&str; 17] = [
     "HcclGetErrorString",
 ];
 
-/// Returns true if the result of the call does not depend on the order of calls.
 pub(crate) fn is_unordered(call: &str) -> bool {
     UNORDERED.contains(&call)
 }
 
-/// Strict mode of one machine.
 #[derive(Debug)]
 pub(crate) struct Strict {
     seed: u64,
@@ -94,7 +92,6 @@ impl Strict {
         self.seed
     }
 
-    /// Returns the turnstile at which every call stops.
     pub(crate) fn turnstile(&self) -> &Arc<Turnstile> {
         &self.turnstile
     }
@@ -131,17 +128,14 @@ impl Strict {
         }
     }
 
-    /// Returns all reports so far, in order of discovery.
     pub(crate) fn reports(&self) -> Vec<Report> {
         locked(&self.reports).clone()
     }
 
-    /// Adds a step to the trace.
     pub(crate) fn note(&self, actor: Actor, what: What, tag: Option<Arc<str>>) {
         locked(&self.trace).push(actor, what, tag);
     }
 
-    /// Returns the recorded steps, oldest first.
     pub(crate) fn trace(&self) -> Vec<TraceEvent> {
         locked(&self.trace).events()
     }

@@ -29,10 +29,8 @@ use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
 /// Size of a value that streams can wait for (`aclrtValueWait`).
 const VALUE_BYTES: usize = 8;
 
-/// State of the happens-before relation.
 #[derive(Debug)]
 pub(crate) struct HappensBefore {
-    /// Receiver of reports.
     strict: Arc<Strict>,
     /// Point of the host's next call. Entries enqueued at that point share the clock.
     host: Arc<Clock>,
@@ -58,7 +56,6 @@ struct Pending {
     site: Option<Arc<Site>>,
 }
 
-/// An entry that has started and not ended.
 #[derive(Debug)]
 struct UnderWay {
     effect: Effect,
@@ -89,9 +86,7 @@ enum Effect {
 /// Work that a host thread has waited for.
 #[derive(Debug, Clone)]
 pub(crate) enum Waited {
-    /// All entries of a stream.
     Stream(u64),
-    /// A record of an event.
     Record(Arc<EventRecord>),
 }
 
@@ -226,7 +221,6 @@ impl HappensBefore {
         self.touch(stream, &clock, accesses, site.as_ref());
     }
 
-    /// Records the end of the running entry of a stream and its effects.
     pub(crate) fn ended(&mut self, stream: u64) {
         let Some(entry) = self.under_way.remove(&stream) else { return };
         let mut clock = self.streams.remove(&stream).unwrap_or_default();
@@ -252,12 +246,10 @@ impl HappensBefore {
         self.streams.insert(stream, clock);
     }
 
-    /// Removes an entry that will never run.
     pub(crate) fn discarded(&mut self, stream: u64) {
         let _ = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
     }
 
-    /// Removes a stream with all its entries.
     pub(crate) fn stream_removed(&mut self, stream: u64) {
         self.pending.remove(&stream);
         self.under_way.remove(&stream);
@@ -287,7 +279,6 @@ impl HappensBefore {
         }
     }
 
-    /// Records a successful wait of the calling thread.
     pub(crate) fn host_waited(&mut self, waited: &Waited) {
         let clock = match waited {
             Waited::Stream(stream) => self.streams.get(stream).cloned(),
@@ -298,14 +289,12 @@ impl HappensBefore {
         }
     }
 
-    /// Records that the calling thread saw a stream idle.
     pub(crate) fn host_saw_idle(&mut self, stream: u64) {
         if let Some(clock) = self.streams.get(&stream).cloned() {
             self.host_joins(&clock);
         }
     }
 
-    /// Records that the calling thread starts a function enqueued on a stream.
     pub(crate) fn function_began(&mut self, stream: u64) {
         if let Some(clock) = self.streams.get(&stream).cloned() {
             self.host_joins(&clock);
@@ -321,7 +310,6 @@ impl HappensBefore {
         }
     }
 
-    /// Records accesses of the calling thread itself, in the call at `site`.
     pub(crate) fn host_touched(&mut self, accesses: &[Access], site: Option<&Arc<Site>>) {
         let host = Arc::make_mut(&mut self.host);
         host.step(HOST);
@@ -329,7 +317,6 @@ impl HappensBefore {
         self.touch(HOST, &clock, accesses, site);
     }
 
-    /// Checks an allocation that the call at `site` has freed.
     pub(crate) fn freed(&mut self, allocation: &Allocation, site: Option<&Arc<Site>>) {
         let base = allocation.base();
         let is_of_it = |access: &Access| access.span.allocation().is_some_and(|owner| owner.base() == base);

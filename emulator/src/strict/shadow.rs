@@ -12,7 +12,6 @@ use crate::base::site::Site;
 use crate::memory::footprint::Footprint;
 use crate::runtime::stream::AccessMode;
 
-/// An access that has happened.
 #[derive(Debug, Clone)]
 pub(crate) struct Touch {
     /// Accessed bytes, as addresses of the program.
@@ -23,7 +22,6 @@ pub(crate) struct Touch {
     pub(crate) site: Option<Arc<Site>>,
     /// A stream, or [`HOST`].
     pub(crate) actor: u64,
-    /// Step of the actor.
     pub(crate) step: u64,
 }
 
@@ -58,7 +56,6 @@ impl RemovedStreams {
     }
 }
 
-/// The touches of every allocation, by base address.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     touches: BTreeMap<usize, Vec<Touch>>,

@@ -6,7 +6,6 @@ use crate::strict::Strict;
 use crate::strict::makers::Makers;
 use crate::strict::order::HappensBefore;
 
-/// State of strict mode under the machine's lock.
 #[derive(Debug)]
 pub(crate) struct StrictState {
     /// Reports, trace and turnstile, which have their own locks.

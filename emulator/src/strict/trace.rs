@@ -17,7 +17,6 @@ pub struct TraceEvent {
     pub(crate) tag: Option<Arc<str>>,
 }
 
-/// The actor of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Actor {
     Thread(Arc<str>),
@@ -25,12 +24,9 @@ pub(crate) enum Actor {
     Communicator(Arc<str>),
 }
 
-/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A call begins.
     Calls(&'static str),
-    /// A blocked call continues.
     Resumes(&'static str),
     /// A blocked call continues because its time limit ended.
     TimesOut(&'static str),
@@ -89,7 +85,6 @@ impl Trace {
         self.events.push_back(TraceEvent { step: self.steps, actor, what, tag });
     }
 
-    /// Returns the stored steps, oldest first.
     pub(crate) fn events(&self) -> Vec<TraceEvent> {
         self.events.iter().cloned().collect()
     }

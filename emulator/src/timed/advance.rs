@@ -17,7 +17,6 @@ use crate::timed::load::{LoadId, exchanged, product_ns};
 use crate::timed::schedule::{Blocked, MovingCollective, NextEvent, Schedule, WaitEnd};
 
 impl State {
-    /// Returns the virtual time that the cards have reached.
     pub(crate) fn now_ns(&self) -> Option<u64> {
         self.timed.as_ref().map(|schedule| schedule.now_ns)
     }
@@ -101,7 +100,6 @@ impl State {
         }
     }
 
-    /// Ends completed waits.
     fn look_at_blocked(&mut self) {
         let signal = std::mem::take(&mut self.scheduler.has_progressed);
         let Some(schedule) = &mut self.timed else { return };
@@ -123,7 +121,6 @@ impl State {
         }
     }
 
-    /// Returns the end time of a completed wait.
     fn end_of(&self, wait: &Wait) -> u64 {
         let now_ns = self.now_ns().unwrap_or_default();
         match wait {
@@ -143,7 +140,6 @@ impl State {
         self.timed.as_ref().map_or(0, |schedule| schedule.timed.since_epoch(at))
     }
 
-    /// Returns the next event.
     pub(crate) fn next_event(&mut self) -> NextEvent {
         self.offer_ready();
         self.look_at_blocked();
@@ -178,7 +174,6 @@ impl State {
         }
     }
 
-    /// Ends the waits with time limit `ns`.
     pub(crate) fn expire_at(&mut self, ns: u64) {
         self.set_now(ns);
         let Some(schedule) = &mut self.timed else { return };
@@ -318,7 +313,6 @@ impl State {
         }
     }
 
-    /// Starts a collective after all ranks have arrived.
     pub(crate) fn begin_exchange(&mut self, meeting: Box<Meeting>, outcome: Result<(), Failure>) {
         let cards: Vec<u32> = self.cards_of_meeting(&meeting).into_iter().map(|(_, card)| card).collect();
         let Some(schedule) = &mut self.timed else { return };

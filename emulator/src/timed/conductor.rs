@@ -90,7 +90,6 @@ impl TimedConductor {
         Some(Blocked::new(host.thread, wait.clone(), limit_ns))
     }
 
-    /// Executes the work that is ready.
     fn launch<'a>(&self, machine: &'a Machine, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some(launch) = state.next_launch() {
             match launch {

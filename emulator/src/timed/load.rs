@@ -18,12 +18,10 @@ use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
 use crate::memory::copy::Copy;
 use crate::scheduler::ran::Measured;
 
-/// Cost of one entry.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) duration_ns: u64,
     pub(crate) kind: SpanKind,
-    /// Links used by a collective.
     pub(crate) links: Vec<LinkLoad>,
     /// True if the work measures its own cost when the card computes.
     pub(crate) is_counted: bool,
@@ -45,7 +43,6 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// Returns the index of a load.
     pub(crate) fn intern(&mut self, load: Load) -> LoadId {
         let kind = &load.kind;
         let (flops, bytes) = (kind.flops.to_bits(), kind.bytes.to_bits());
@@ -66,7 +63,6 @@ impl Loads {
 pub(crate) type Exchanges = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
 
 impl Timed {
-    /// Returns the load of an operator call.
     pub(crate) fn operator(&self, name: &'static str, work: &Work, timeline: &mut Timeline) -> Load {
         let cost = OperatorCost::of(&self.profile, work);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
@@ -85,7 +81,6 @@ impl Timed {
         Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new(), is_counted: false }
     }
 
-    /// Returns the load of a kernel that counted its own work.
     pub(crate) fn counted(&self, name: &'static str, work: Measured, timeline: &mut Timeline) -> Load {
         let cost = OperatorCost::of_kernel(&self.profile, work.cycles as f64, work.bytes as f64);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
@@ -110,7 +105,7 @@ impl Timed {
         self.load(duration_us, (name, bound, Lane::Copy), (0.0, bytes as f64), timeline)
     }
 
-    /// What the bytes alone of a copy between host and card take, in microseconds.
+    /// Returns the transfer time of a copy between host and card, in microseconds.
     pub(crate) fn transfer_us(&self, bytes: usize) -> f64 {
         self.profile.host_us(HostCall::Copy, bytes as f64) - self.profile.host_us(HostCall::Copy, 0.0)
     }
@@ -123,7 +118,6 @@ impl Timed {
         self.load(pass_us(&self.profile, operands), (name, "memory", Lane::Copy), (0.0, moved), timeline)
     }
 
-    /// Returns the load of a complete collective on `cards`.
     pub(crate) fn exchange(&self, calls: &[&CollectiveCall], cards: &[u32], timeline: &mut Timeline) -> Load {
         let (exchange, bytes) = exchanged(calls);
         let on: Vec<usize> = cards.iter().map(|card| *card as usize).collect();
@@ -143,7 +137,6 @@ impl Timed {
     }
 }
 
-/// Returns a contiguous operand of `bytes` bytes.
 fn passing(bytes: usize, access: Access) -> LaunchOperand {
     LaunchOperand::dense(Element::I8, [bytes], access)
 }

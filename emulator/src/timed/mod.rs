@@ -36,12 +36,10 @@ use crate::runtime::thread;
 use crate::scheduler::turnstile::Turnstile;
 pub use timeline::{Lane, LaneSpan, Recording, Total};
 
-/// Converts microseconds to whole nanoseconds.
 pub(crate) fn nanoseconds(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// Timed mode of one machine.
 #[derive(Debug)]
 pub(crate) struct Timed {
     pub(crate) profile: Profile,
@@ -57,7 +55,6 @@ pub(crate) struct Timed {
     floor_ns: AtomicU64,
 }
 
-/// Cost of work on a stream.
 pub(crate) enum Cost<'a> {
     Copy(&'a Copy),
     /// The copy engine makes these accesses to each of so many bytes.
@@ -84,12 +81,10 @@ impl Timed {
         }
     }
 
-    /// Converts a virtual time to host time.
     pub(crate) fn instant(&self, ns: u64) -> Instant {
         self.epoch + Duration::from_nanos(ns)
     }
 
-    /// Converts a host time to virtual time.
     pub(crate) fn since_epoch(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.epoch).as_nanos() as u64
     }

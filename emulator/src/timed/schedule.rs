@@ -17,7 +17,6 @@ use crate::base::failure::Failure;
 use crate::hccl::meeting::Meeting;
 use crate::scheduler::wait::Wait;
 
-/// A thread blocked in a call.
 #[derive(Debug)]
 pub(crate) struct Blocked {
     pub(super) thread: u64,
@@ -27,7 +26,6 @@ pub(crate) struct Blocked {
     pub(super) over: Option<WaitEnd>,
 }
 
-/// End of a wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitEnd {
     pub(crate) at_ns: u64,
@@ -41,7 +39,6 @@ impl Blocked {
     }
 }
 
-/// A collective that is transferring data.
 #[derive(Debug)]
 pub(super) struct MovingCollective {
     pub(super) meeting: Box<Meeting>,
@@ -57,18 +54,15 @@ pub(super) struct MovingCollective {
     pub(super) pace: f64,
 }
 
-/// The next event of a schedule.
 pub(crate) enum NextEvent {
     /// An event at this time.
     Event(u64),
-    /// The time limit of a thread's wait.
     LimitOver(u64),
     /// A released thread may make a call before any other event.
     Enough,
     None,
 }
 
-/// Virtual time of a machine.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(super) timed: Arc<Timed>,
@@ -119,22 +113,18 @@ impl Schedule {
         }
     }
 
-    /// Returns the virtual time that the cards have reached.
     pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Returns the end of the wait of a released thread.
     pub(crate) fn take_over(&mut self, thread: u64) -> Option<WaitEnd> {
         self.over.remove(&thread)
     }
 
-    /// Records that a stream has reached a point that a thread waits for.
     pub(crate) fn look(&mut self) {
         self.must_look = true;
     }
 
-    /// Records that time limits in queues have changed.
     pub(crate) fn recheck_limits(&mut self) {
         self.expiry_ns = 0;
     }
@@ -164,7 +154,6 @@ impl Schedule {
         self.set_paces();
     }
 
-    /// Removes the running collective that ends at `ns`.
     pub(super) fn take_ended(&mut self, ns: u64) -> Option<MovingCollective> {
         let place = self.under_way.iter().position(|under| under.ends_ns <= ns)?;
         let ended = self.under_way.remove(place);
@@ -196,7 +185,6 @@ impl Schedule {
         self.under_way.iter().map(|under| under.ends_ns).min()
     }
 
-    /// Ends the wait of a blocked thread.
     pub(super) fn let_go(&mut self, place: usize, over: WaitEnd) {
         let blocked = &mut self.blocked[place];
         blocked.over = Some(over);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::base::failure::Failure;
 use crate::timed::timeline::LoadRun;
 
-/// Virtual time of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamTime {
     /// Index of the stream on its card, in order of creation.
@@ -17,7 +16,6 @@ pub(crate) struct StreamTime {
     arrived_ns: u64,
     /// Idle time of the stream before the running entry was issued.
     starved_ns: u64,
-    /// End of the running load.
     pub(super) ends_ns: Option<u64>,
     /// Failure of the running load, returned at its end.
     pub(super) outcome: Option<Failure>,
@@ -42,7 +40,6 @@ impl StreamTime {
         }
     }
 
-    /// Returns the end of the last entry.
     pub(crate) fn at_ns(&self) -> u64 {
         self.at_ns
     }

@@ -117,7 +117,6 @@ pub struct Total {
     pub bytes: f64,
 }
 
-/// Properties of a load without its times.
 #[derive(Debug)]
 pub(crate) struct SpanKind {
     pub(crate) name: &'static str,
@@ -126,11 +125,9 @@ pub(crate) struct SpanKind {
     pub(crate) flops: f64,
     pub(crate) bytes: f64,
     pub(crate) group: Option<Arc<[u32]>>,
-    /// Index of its total.
     pub(crate) total: usize,
 }
 
-/// Place and times of a load.
 #[derive(Debug)]
 pub(crate) struct LoadRun<'a> {
     pub(crate) card: u32,
@@ -144,7 +141,6 @@ pub(crate) struct LoadRun<'a> {
     pub(crate) end_ns: u64,
 }
 
-/// The recorded spans and totals.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) recording: Recording,
@@ -154,7 +150,6 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Returns the index of the total for a name and bound.
     pub(crate) fn place(&mut self, name: &'static str, bound: &'static str, lane: Lane) -> usize {
         let totals = &mut self.totals;
         *self.by_name.entry((name, bound)).or_insert_with(|| {

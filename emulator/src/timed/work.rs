@@ -28,7 +28,6 @@ impl Machine {
         self.config().mode.has_numbers()
     }
 
-    /// Returns the current time of the calling thread.
     pub(crate) fn thread_now(&self) -> Instant {
         match self.timed() {
             Some(timed) => timed.instant(thread::clock(self.key())),
@@ -36,7 +35,6 @@ impl Machine {
         }
     }
 
-    /// Creates an entry from a task and, in timed mode, its load.
     pub(crate) fn work(&self, name: &'static str, cost: &Cost<'_>, without: Without, task: Task) -> Entry {
         let load = self.load_of(name, cost);
         let task = (self.has_numbers() || without == Without::Same).then_some(task);
@@ -62,7 +60,6 @@ impl Machine {
         Some(loads.intern(load))
     }
 
-    /// Returns the load of an operator in timed mode.
     pub(crate) fn operator_load(&self, name: &'static str, work: impl FnOnce() -> Work) -> Option<LoadId> {
         let timed = self.timed()?;
         let work = work();

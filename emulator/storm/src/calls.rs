@@ -14,7 +14,6 @@ use ascend_tp_sys::{
     aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtNotify, aclrtReduceKind, aclrtStream, aclrtStreamStatus,
 };
 
-/// A call that did not return 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) call: &'static str,
@@ -31,9 +30,7 @@ impl fmt::Display for Failed {
 
 pub(crate) type Outcome<T = ()> = Result<T, Failed>;
 
-/// A status type of one of the libraries.
 pub(crate) trait Status {
-    /// Returns the status as a number; 0 is success.
     fn number(self) -> i64;
 }
 
@@ -105,7 +102,6 @@ impl Api {
         if code == 0 { Ok(()) } else { Err(Failed { call, code, message: self.message() }) }
     }
 
-    /// Returns the recent message of this thread.
     fn message(&self) -> String {
         let function = self.table.aclGetRecentErrMsg;
         // SAFETY: the function takes no arguments.
@@ -143,7 +139,6 @@ impl Api {
         call!(self, aclrtSynchronizeStreamWithTimeout(stream, limit.as_millis() as i32))
     }
 
-    /// Returns true if all work of a stream has ended.
     pub(crate) fn is_complete(&self, stream: aclrtStream) -> Outcome<bool> {
         let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
         call!(self, aclrtStreamQuery(stream, &raw mut status))?;
@@ -218,7 +213,6 @@ impl Api {
         Ok(host)
     }
 
-    /// Creates a contiguous tensor in device memory.
     fn tensor(&self, element: aclDataType, at: *mut c_void, dims: &[u64]) -> *mut aclTensor {
         let dims: Vec<i64> = dims.iter().map(|dim| dim.cast_signed()).collect();
         let mut strides = vec![1_i64; dims.len()];
@@ -272,7 +266,6 @@ impl Api {
         self.destroy(&[x, y, z])
     }
 
-    /// Runs both phases of an operator without workspace.
     fn run(
         &self,
         plan: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> Outcome,
@@ -292,7 +285,6 @@ impl Api {
         Ok(())
     }
 
-    /// Loads the kernel of this name on the current card.
     pub(crate) fn kernel(&self, name: &CStr) -> Outcome<aclrtFuncHandle> {
         let path = std::env::current_exe().ok().and_then(|path| CString::new(path.display().to_string()).ok());
         let (path, mut binary, mut function) = (path.unwrap_or_default(), null_mut(), null_mut());

@@ -5,7 +5,6 @@
 use crate::element::{Element, Reduction, fold};
 use crate::random::scramble;
 
-/// Kind of collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     AllReduce(Reduction),
@@ -45,19 +44,16 @@ pub(crate) struct Call {
 pub(crate) type Piece = (u64, Vec<u8>);
 
 impl Call {
-    /// Returns the root among `world` members.
     #[must_use]
     pub(crate) const fn root(&self, world: usize) -> usize {
         self.root as usize % world
     }
 
-    /// Returns the receiver of a transfer.
     #[must_use]
     pub(crate) const fn receiver(&self, world: usize) -> usize {
         (self.root(world) + 1 + self.salt as usize % (world - 1)) % world
     }
 
-    /// Returns true if a member makes the call.
     #[must_use]
     pub(crate) const fn is_called_by(&self, world: usize, member: usize) -> bool {
         match self.kind {
@@ -160,7 +156,6 @@ impl Call {
         }
     }
 
-    /// Returns true if the collective can run in place.
     #[must_use]
     pub(crate) const fn may_be_in_place(&self) -> bool {
         matches!(self.kind, Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) | Kind::AllGather)
@@ -229,7 +224,6 @@ impl Call {
     }
 }
 
-/// Returns the end of the last block.
 fn extent(blocks: &[(u64, u64)]) -> u64 {
     blocks.iter().map(|(at, count)| at + count).max().unwrap_or(0)
 }

@@ -8,7 +8,6 @@ use half::{bf16, f16};
 
 use crate::random::scramble;
 
-/// An element type that HCCL transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     I8,
@@ -25,7 +24,6 @@ pub(crate) enum Element {
     Bf16,
 }
 
-/// Reduction of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
@@ -35,7 +33,6 @@ pub(crate) enum Reduction {
 }
 
 impl Element {
-    /// All element types.
     pub(crate) const MOVED: &[Self] = &[
         Self::I8,
         Self::I16,
@@ -57,7 +54,6 @@ impl Element {
     /// Types that support products.
     pub(crate) const MULTIPLIED: &[Self] = &[Self::I8, Self::I32, Self::I64, Self::F16, Self::F32];
 
-    /// Returns the size of one element.
     #[must_use]
     pub(crate) const fn bytes(self) -> u64 {
         match self {
@@ -74,7 +70,6 @@ impl Element {
         matches!(self, Self::F16 | Self::F32 | Self::F64 | Self::Bf16)
     }
 
-    /// Returns HCCL's constant for the type.
     #[must_use]
     pub(crate) const fn hccl(self) -> HcclDataType {
         match self {
@@ -120,7 +115,6 @@ impl Element {
 }
 
 impl Reduction {
-    /// Returns HCCL's constant for the reduction.
     #[must_use]
     pub(crate) const fn hccl(self) -> HcclReduceOp {
         match self {
@@ -132,7 +126,6 @@ impl Reduction {
     }
 }
 
-/// Reduces `from` into `into`, element by element.
 pub(crate) fn fold(into: &mut [u8], from: &[u8], element: Element, reduction: Reduction) {
     macro_rules! whole {
         ($type:ty) => {

@@ -90,7 +90,6 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     call!(rank.api, aclrtFree(buffer))
 }
 
-/// Ends a rank of the process that goes.
 fn be_gone(rank: &Rank<'_>, comm: HcclComm) -> Outcome {
     let program = &rank.world.program;
     let (victims, survivors): (Vec<u32>, Vec<u32>) = (0..program.world()).partition(|other| {

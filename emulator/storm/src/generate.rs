@@ -58,7 +58,6 @@ struct Generator {
     subs: Vec<u32>,
 }
 
-/// Returns the program of a seed.
 #[must_use]
 pub(crate) fn program(seed: u64) -> Program {
     let flavour = Flavour::of(seed);
@@ -181,7 +180,6 @@ impl Generator {
         BufferPlace { pool, offset }
     }
 
-    /// Returns two places without common bytes.
     fn places(&mut self, bytes: [u64; 2], align: u64) -> [BufferPlace; 2] {
         let apart = |a: BufferPlace, b: BufferPlace| {
             a.pool != b.pool || a.offset + bytes[0] <= b.offset || b.offset + bytes[1] <= a.offset
@@ -259,7 +257,6 @@ impl Generator {
         Step::Compute { rank, stream, operator, from: [from, other], to }
     }
 
-    /// Creates or destroys a communicator.
     fn change_comms(&mut self) {
         if self.live.len() > 3 || (!self.live.is_empty() && self.random.chance(30)) {
             let at = self.random.below(self.live.len() as u64) as usize;

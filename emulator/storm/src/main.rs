@@ -108,7 +108,6 @@ fn main() -> Result<ExitCode> {
     Ok(if tally.findings > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Runs one program until it fails.
 fn again(storm: &Storm, supervisor: &Supervisor, cut: &Excerpt, times: u64) -> Result<Tally> {
     let (mut tally, since) = (Tally::default(), Instant::now());
     for _ in 0..times {
@@ -123,7 +122,6 @@ fn again(storm: &Storm, supervisor: &Supervisor, cut: &Excerpt, times: u64) -> R
     Ok(tally)
 }
 
-/// Prints the steps of a program.
 fn show_program(cut: &Excerpt) {
     for line in cut.lines() {
         say(&format!("  {line}"));

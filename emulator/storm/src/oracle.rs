@@ -10,10 +10,8 @@ use crate::order::{ROW_GAP, buffers};
 use crate::program::{BufferPlace, Operator, Program, Step, note_comm};
 use crate::random::scramble;
 
-/// Number of bytes per hash.
 pub(crate) const BLOCK_BYTES: usize = 1 << 14;
 
-/// Expected result of a read.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) rank: u32,
@@ -46,7 +44,6 @@ pub(crate) const fn small_salt(seed: u64, step: usize, rank: u32, input: u8) -> 
     scramble(seed ^ (step as u64) << 20 ^ (rank as u64) << 4 ^ input as u64)
 }
 
-/// Returns one hash per block.
 #[must_use]
 pub(crate) fn hashes(bytes: &[u8]) -> Vec<u64> {
     let hash = |block: &[u8]| {
@@ -58,7 +55,6 @@ pub(crate) fn hashes(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(BLOCK_BYTES).map(hash).collect()
 }
 
-/// An allocation of a rank.
 struct RankPool {
     bytes: Vec<u8>,
     writers: Vec<Option<usize>>,

@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 
 use crate::program::{BufferPlace, Operator, Program, Step, home_stream};
 
-/// Bytes that a step accesses, on a stream or by the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Touch {
     pub(crate) at: BufferPlace,
     pub(crate) bytes: u64,
-    /// True if the bytes are written.
     pub(crate) writes: bool,
 }
 
@@ -84,7 +82,6 @@ pub(crate) fn touches(
     }
 }
 
-/// Returns the places of a member's send and receive buffers.
 #[must_use]
 pub(crate) fn buffers(
     call: &crate::collective::Call,

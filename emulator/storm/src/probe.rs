@@ -42,7 +42,6 @@ impl Waiting {
     pub(crate) const ALL: [Self; 4] = [Self::Synchronizes, Self::PollsStream, Self::PollsEvent, Self::Sleeps];
 }
 
-/// A test of one behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
     /// State of an event that was never recorded.
@@ -69,14 +68,12 @@ pub(crate) enum Probe {
     },
 }
 
-/// Tolerance beyond a time limit on a loaded machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 /// Time limit of waits that are meant to reach it, in seconds.
 const LIMIT_S: u32 = 2;
 /// Size of the memory that shows which work has run.
 const SCRATCH_BYTES: u64 = 4096;
 
-/// Reason why a probe failed.
 pub(crate) type Finding = Result<(), String>;
 
 impl From<Failed> for String {
@@ -85,7 +82,6 @@ impl From<Failed> for String {
     }
 }
 
-/// Compares the result of a call with the expected codes.
 fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
     let code = found.as_ref().map_or_else(|failed| failed.code, |()| 0);
     if codes.iter().any(|expected| i64::from(*expected) == code) {
@@ -96,7 +92,6 @@ fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
 }
 
 impl Probe {
-    /// Returns the name used in findings.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -26,7 +26,6 @@ pub(crate) const KERNEL: &CStr = c"storm_work";
 /// Exit code of a process that cannot continue.
 const BROKEN: i32 = 3;
 
-/// State shared by all threads of a process.
 pub(crate) struct World {
     pub(crate) program: Program,
     notes: Mutex<BTreeMap<String, String>>,
@@ -40,7 +39,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends a line to the supervisor.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // A process ends together with its supervisor.
@@ -84,7 +82,6 @@ impl World {
         }
     }
 
-    /// Reports a finding.
     pub(crate) fn finding(&self, kind: &str, what: &str) {
         self.has_findings.store(true, Ordering::Relaxed);
         say(&format!("finding {kind} {what}"));
@@ -206,7 +203,6 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Forwards the messages of other processes.
 fn listen(world: &World) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
@@ -219,7 +215,6 @@ fn listen(world: &World) {
     std::process::exit(BROKEN);
 }
 
-/// Runs one rank to the end of the program.
 fn of_rank(world: &World, api: &Api, number: u32, process: u32) {
     let mut place = "at its start".to_owned();
     let outcome = Rank::new(world, api, number).and_then(|mut rank| {

@@ -9,24 +9,19 @@ use std::collections::BTreeMap;
 use crate::collective::Call;
 use crate::probe::Probe;
 
-/// A place in the memory of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BufferPlace {
-    /// Index of the allocation.
     pub(crate) pool: u8,
-    /// Offset within the allocation, in bytes.
     pub(crate) offset: u64,
 }
 
 impl BufferPlace {
-    /// Returns the place `bytes` further on.
     #[must_use]
     pub(crate) const fn plus(self, bytes: u64) -> Self {
         Self { pool: self.pool, offset: self.offset + bytes }
     }
 }
 
-/// An operator on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
     /// `aclnnInplaceAdd` of int32.
@@ -145,7 +140,6 @@ pub(crate) enum Step {
     },
 }
 
-/// End of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// All ranks end normally.
@@ -174,15 +168,10 @@ pub(crate) struct Setup {
     pub(crate) by_tcp: bool,
     /// Seed of strict mode; `None` is parallel mode.
     pub(crate) strict: Option<u64>,
-    /// Number of threads that load the cores meanwhile.
     pub(crate) busy: u32,
-    /// Threads per machine.
     pub(crate) threads: usize,
-    /// Streams per rank.
     pub(crate) streams: u8,
-    /// Allocations per rank.
     pub(crate) pools: u8,
-    /// Bytes per allocation.
     pub(crate) pool_bytes: u64,
     /// `HCCL_EXEC_TIMEOUT` in seconds.
     pub(crate) exec_limit_s: u64,
@@ -217,7 +206,6 @@ impl Step {
 }
 
 impl Program {
-    /// Returns the number of ranks.
     #[must_use]
     pub(crate) fn world(&self) -> u32 {
         self.setup.processes.iter().map(|ranks| ranks.len() as u32).sum()
@@ -287,7 +275,6 @@ impl Program {
     }
 }
 
-/// Updates the existing communicators.
 pub(crate) fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
     if let Step::Join { comm, ranks, .. } = step {
         comms.insert(*comm, ranks.clone());

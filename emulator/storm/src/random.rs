@@ -1,7 +1,6 @@
 //! Random numbers of the storm (splitmix64). They are equal on every machine and in every version,
 //! because a seed identifies a program.
 
-/// A stream of random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -15,7 +14,6 @@ pub(crate) const fn scramble(key: u64) -> u64 {
 }
 
 impl Random {
-    /// Returns the stream of `seed`.
     #[must_use]
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
@@ -32,7 +30,6 @@ impl Random {
         ((u128::from(self.any()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns a number from `first` to `last`.
     pub(crate) fn within(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
@@ -42,7 +39,6 @@ impl Random {
         self.below(100) < percent
     }
 
-    /// Returns one of `choices`.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }

@@ -48,7 +48,6 @@ pub(crate) struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    /// Creates a rank with its context, streams and memory.
     pub(crate) fn new(world: &'a World, api: &'a Api, number: u32) -> Outcome<Self> {
         let setup = &world.program.setup;
         let context = api.create_context(number.cast_signed())?;
@@ -236,7 +235,6 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Makes the host wait for all work of a stream.
     fn wait(&mut self, number: u8, way: u8) -> Outcome {
         let stream = self.stream(number);
         // Strict mode has no clock. A time limit ends only when nothing else can happen, and a
@@ -438,7 +436,6 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Releases all objects.
     pub(crate) fn end(mut self) -> Outcome {
         for stream in 0..self.program().setup.streams {
             self.wait(stream, 0)?;
@@ -471,7 +468,6 @@ impl<'a> Rank<'a> {
     pub(crate) const HEARD_WITHIN: Duration = SLACK;
 }
 
-/// Calls a collective as member `member` of `world`.
 fn invoke(
     api: &Api,
     call: &Call,
@@ -539,7 +535,6 @@ fn invoke(
     }
 }
 
-/// Formats a fatal failure of a rank.
 pub(crate) fn fatal(rank: u32, place: &str, failed: &Failed) -> String {
     format!("rank {rank} {place}: {failed}")
 }

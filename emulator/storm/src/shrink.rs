@@ -28,7 +28,6 @@ impl Excerpt {
         Self { seed, world: program.world(), keep: (0..program.steps.len()).collect(), has_ending: true }
     }
 
-    /// Returns the shortened program.
     #[must_use]
     pub(crate) fn program(&self) -> Program {
         let mut program = generate::program(self.seed).cut(self.world, &self.keep);

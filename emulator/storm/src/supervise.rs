@@ -31,7 +31,6 @@ pub struct Supervisor {
     pub binary: PathBuf,
 }
 
-/// Event of a process.
 enum RankEvent {
     Line(usize, String),
     End(usize),
@@ -53,7 +52,6 @@ impl Drop for RankProcess {
     }
 }
 
-/// Findings of a run so far.
 struct StormRun<'a> {
     program: &'a Program,
     processes: Vec<RankProcess>,

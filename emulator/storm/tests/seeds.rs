@@ -7,7 +7,6 @@ use ascend_tp_emulator_storm::generate::Flavour;
 use ascend_tp_emulator_storm::shrink::Excerpt;
 use ascend_tp_emulator_storm::supervise::Supervisor;
 
-/// Runs the programs of these seeds sequentially.
 fn run(flavour: Flavour, seeds: &[u64]) {
     let supervisor = Supervisor { binary: PathBuf::from(env!("CARGO_BIN_EXE_storm")) };
     for seed in seeds.iter().copied() {

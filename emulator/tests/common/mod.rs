@@ -17,7 +17,6 @@ use ascend_tp_sys::{
     aclrtMemcpyKind, aclrtStream,
 };
 
-/// Calls a function of a table with valid arguments.
 macro_rules! call {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name;
@@ -32,7 +31,6 @@ pub(crate) const H2D: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVI
 pub(crate) const D2H: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST;
 pub(crate) const D2D: aclrtMemcpyKind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE;
 
-/// Returns the recent error message of this thread.
 pub(crate) fn message(table: &Table) -> String {
     let text = call!(table, aclGetRecentErrMsg());
     if text.is_null() {
@@ -42,13 +40,11 @@ pub(crate) fn message(table: &Table) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Panics with the message of a failed AscendCL call.
 #[track_caller]
 pub(crate) fn ok(table: &Table, code: aclError) {
     assert_eq!(code, 0, "{}", message(table));
 }
 
-/// Panics with the message of a failed HCCL call.
 #[track_caller]
 pub(crate) fn hccl_ok(table: &Table, code: HcclResult) {
     assert_eq!(code, HcclResult::HCCL_SUCCESS, "{}", message(table));
@@ -62,7 +58,6 @@ pub(crate) fn refused(table: &Table, found: aclError, code: aclError) -> String 
     message
 }
 
-/// Returns the message of an HCCL call that must fail with `code`.
 #[track_caller]
 pub(crate) fn hccl_refused(table: &Table, found: HcclResult, code: HcclResult) -> String {
     let message = message(table);
@@ -70,7 +65,6 @@ pub(crate) fn hccl_refused(table: &Table, found: HcclResult, code: HcclResult) -
     message
 }
 
-/// Creates an initialised machine with `cards` cards.
 pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     let emulator = Emulator::new(Config::with_cards(cards)).expect("the emulator starts");
     let table = emulator.table();
@@ -130,7 +124,6 @@ impl<'a> Card<'a> {
         Self { table, context, stream }
     }
 
-    /// Makes this card current on the calling thread.
     pub(crate) fn enter(&self) {
         ok(self.table, call!(self.table, aclrtSetCurrentContext(self.context)));
     }
@@ -219,7 +212,6 @@ pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>)
     bytes
 }
 
-/// Types that HCCL transfers on the Atlas A2.
 pub(crate) const MOVED: &[HcclDataType] = &[
     HcclDataType::HCCL_DATA_TYPE_INT8,
     HcclDataType::HCCL_DATA_TYPE_INT16,
@@ -235,7 +227,6 @@ pub(crate) const MOVED: &[HcclDataType] = &[
     HcclDataType::HCCL_DATA_TYPE_BFP16,
 ];
 
-/// Types that HCCL reduces on the Atlas A2.
 pub(crate) const REDUCED: &[HcclDataType] = &[
     HcclDataType::HCCL_DATA_TYPE_INT8,
     HcclDataType::HCCL_DATA_TYPE_INT16,

@@ -10,7 +10,6 @@ use ascend_tp_sys::{
 
 use super::{Card, call, hccl_ok, message};
 
-/// Creates a contiguous tensor in device memory.
 pub(crate) fn tensor(table: &Table, dtype: aclDataType, address: *mut c_void, dims: &[i64]) -> *mut aclTensor {
     let mut strides = vec![1_i64; dims.len()];
     for dim in (1..dims.len()).rev() {
@@ -31,7 +30,6 @@ pub(crate) fn scalar(table: &Table, mut value: f32) -> *mut aclScalar {
     made
 }
 
-/// A planned operator.
 pub(crate) struct Planned {
     pub(crate) executor: *mut aclOpExecutor,
     pub(crate) workspace: *mut c_void,
@@ -51,7 +49,6 @@ fn outcome(table: &Table, status: aclnnStatus) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("{status}: {}", message(table))) }
 }
 
-/// Enqueues out = x + alpha * y, elementwise in fp32.
 pub(crate) fn add(
     card: &Card<'_>,
     stream: aclrtStream,
@@ -85,7 +82,6 @@ pub(crate) fn embedding(
     outcome(table, call!(table, aclnnEmbedding(workspace, workspace_bytes, executor, card.stream)))
 }
 
-/// Operator that fuses a product with an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
     AllReduce,

@@ -12,7 +12,6 @@ use super::{Card, call, hccl_ok, ok};
 pub(crate) const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
 pub(crate) const INT32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
 
-/// Creates an initialised strict machine.
 pub(crate) fn strict(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
     let config = Config { mode: Mode::Strict { seed }, threads: 2, ..Config::with_cards(cards) };
     let emulator = Emulator::new(config).expect("the emulator starts");
@@ -21,7 +20,6 @@ pub(crate) fn strict(cards: usize, seed: u64) -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// Returns the text of the reports so far.
 pub(crate) fn texts(emulator: &Emulator) -> Vec<String> {
     emulator.reports().iter().map(Report::to_string).collect()
 }

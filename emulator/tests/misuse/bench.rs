@@ -12,7 +12,6 @@ use ascend_tp_sys::{
 
 use crate::common::*;
 
-/// Return type of a C function, convertible to a number.
 pub(crate) trait Code {
     fn number(self) -> i64;
 }
@@ -29,7 +28,6 @@ impl Code for HcclResult {
     }
 }
 
-/// Calls a function and returns its code as a number.
 macro_rules! c {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {
         $crate::misuse::bench::Code::number($crate::common::call!($bench.table, $name($($arg),*)))
@@ -37,7 +35,6 @@ macro_rules! c {
 }
 pub(crate) use c;
 
-/// Calls a function that older toolkits do not have, and returns its code as a number.
 macro_rules! young {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $bench.table.$name.expect("modelled");
@@ -61,7 +58,6 @@ pub(crate) use plan;
 
 pub(crate) const F32: aclDataType = aclDataType::ACL_FLOAT;
 
-/// Two cards, each with a context, a stream and a buffer; card 0 is current.
 pub(crate) struct Bench<'a> {
     pub(crate) table: &'a Table,
     pub(crate) cards: [Card<'a>; 2],
@@ -96,7 +92,6 @@ impl<'a> Bench<'a> {
         self.buffers[0].wrapping_byte_add(offset)
     }
 
-    /// Creates a communicator over both cards and makes card 0 current.
     pub(crate) fn comms(&self) -> [HcclComm; 2] {
         let mut comms = [null_mut(); 2];
         hccl_ok(self.table, call!(self.table, HcclCommInitAll(2, [0, 1].as_mut_ptr(), comms.as_mut_ptr())));
@@ -110,7 +105,6 @@ impl<'a> Bench<'a> {
         event
     }
 
-    /// Creates a contiguous tensor at card 0's buffer.
     pub(crate) fn tensor(&self, dtype: aclDataType, dims: &[i64]) -> *mut aclTensor {
         self.tensor_at(dtype, dims, &contiguous(dims), dims, self.buffers[0])
     }
@@ -153,7 +147,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Returns the strides of a contiguous tensor.
 pub(crate) fn contiguous(dims: &[i64]) -> Vec<i64> {
     (0..dims.len()).map(|dim| dims[dim + 1..].iter().product()).collect()
 }

@@ -19,7 +19,6 @@ fn single(world: &World) -> Rank<'_> {
     Rank { rank: world.ranks[0], card, comm: comms[0] }
 }
 
-/// Kills a process and returns the messages of the other processes.
 fn kill(processes: &mut [Process], victim: usize) -> Vec<String> {
     let since = Instant::now();
     processes[victim].kill();

@@ -4,7 +4,6 @@ use super::script::{self, Rank};
 use super::world::{SEED, World, role, say, start};
 use crate::common::*;
 
-/// Returns the results of one process with all ranks.
 fn reference(world: u32) -> Vec<String> {
     let (_emulator, table) = machine(world as usize);
     let (cards, comms) = crate::common::world(&table, world as usize);
@@ -30,7 +29,6 @@ fn play(world: &World) {
     }
 }
 
-/// Runs the script in several processes and in one, and compares the results.
 fn compare(test: &str, layout: &[&[u32]], transport: &str) {
     if let Some(world) = role() {
         return play(&world);

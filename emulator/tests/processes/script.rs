@@ -49,14 +49,12 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A rank of this process.
 pub(crate) struct Rank<'a> {
     pub(crate) rank: u32,
     pub(crate) card: Card<'a>,
     pub(crate) comm: HcclComm,
 }
 
-/// Buffers of a rank for a collective, with their sizes.
 struct Buffers {
     send: *mut c_void,
     recv: *mut c_void,
@@ -74,10 +72,8 @@ fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
     (counts, displacements, end as usize)
 }
 
-/// A collective as one rank calls it.
 type Collective<'a> = dyn Fn(&Rank<'_>, &Buffers) -> HcclResult + 'a;
 
-/// Numbers of elements to send and receive, and the call.
 struct Step<'a> {
     name: &'static str,
     send: usize,
@@ -85,7 +81,6 @@ struct Step<'a> {
     call: Box<Collective<'a>>,
 }
 
-/// Returns the steps of reductions and gathers.
 fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
     let (n, all) = (count as u64, count * world as usize);
     let last = world - 1;
@@ -148,7 +143,6 @@ fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usiz
     ]
 }
 
-/// Returns all collectives for one type and size.
 fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
     let (n, all) = (count as u64, count * world as usize);
     let last = world - 1;
@@ -236,14 +230,12 @@ pub(crate) fn default_config() -> Box<ascend_tp_sys::HcclCommConfig> {
     })
 }
 
-/// Runs all steps and returns a line per rank and collective.
 pub(crate) fn run(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> {
     let small = [(FP32, 0), (FP32, 1), (FP16, 7), (BF16, 1021), (INT64, 5000)];
     let large = [(FP32, 20_011), (FP16, 100_003), (FP32, 1_100_003)];
     run_sizes(table, ranks, world, &[&small[..], &large[..]].concat())
 }
 
-/// Runs all steps for one size.
 pub(crate) fn run_short(table: &Table, ranks: &[Rank<'_>], world: u32) -> Vec<String> {
     run_sizes(table, ranks, world, &[(BF16, 1021)])
 }
@@ -309,14 +301,12 @@ pub(crate) fn sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), St
     start_sum(table, rank, count).and_then(|()| end_sum(rank))
 }
 
-/// Makes the call of a sum.
 pub(crate) fn start_sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
     let buffer = rank.card.upload(&numbers(FP32, rank.rank, count));
     let code = call!(table, HcclAllReduce(buffer, buffer, count as u64, FP32, SUM, rank.comm, rank.card.stream));
     if code == HcclResult::HCCL_SUCCESS { Ok(()) } else { Err(message(table)) }
 }
 
-/// Waits for the end of a sum.
 pub(crate) fn end_sum(rank: &Rank<'_>) -> Result<(), String> {
     let (code, text) = rank.card.outcome();
     if code == 0 { Ok(()) } else { Err(text) }

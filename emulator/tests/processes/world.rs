@@ -15,7 +15,6 @@ use crate::common::*;
 
 const ROLE: &str = "PROCESS_TEST_RANKS";
 const WORLD: &str = "PROCESS_TEST_WORLD";
-/// Environment variable with the seed of strict mode.
 pub(crate) const SEED: &str = "PROCESS_TEST_SEED";
 const ROOT: &str = "PROCESS_TEST_ROOT";
 
@@ -63,7 +62,6 @@ impl Process {
         std::iter::from_fn(|| self.next(mark)).collect()
     }
 
-    /// Lets the process continue after its next [`World::pause`].
     pub(crate) fn resume(&mut self) {
         // A killed process does not read.
         if let Some(input) = &mut self.input {
@@ -71,7 +69,6 @@ impl Process {
         }
     }
 
-    /// Kills the process like `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child");
     }
@@ -102,7 +99,6 @@ pub(crate) fn start(test: &str, layout: &[&[u32]], environment: &[(&str, &str)])
     processes
 }
 
-/// All processes, as one of them sees them.
 pub(crate) struct World {
     pub(crate) emulator: Emulator,
     pub(crate) table: Arc<Table>,

@@ -23,7 +23,6 @@ fn reduced() -> f64 {
 /// Total rate of a card's links in the mesh, one way, in bytes per microsecond.
 const MESH_RATE: f64 = 196_000.0;
 
-/// Returns the rate that copy engines reach.
 fn mesh_rate() -> f64 {
     MESH_RATE * Topology::atlas_a2(1).levels[0].efficiency
 }

@@ -144,7 +144,6 @@ impl Drop for OperationRun<'_> {
 }
 
 impl OperationRun<'_> {
-    /// Allocates bytes of the workspace.
     fn scratch(&mut self, bytes: u64) -> AtbOutcome<*mut c_void> {
         // Operators require aligned memory.
         let bytes = bytes.next_multiple_of(512);

@@ -9,7 +9,6 @@ use ascend_tp_sys::{aclBoolArray, aclDataType, aclIntArray, aclScalar, aclScalar
 use crate::base::failure::{Failure, code};
 use crate::nn::objects::Live;
 
-/// A C argument of a first phase. The variants cover the prototypes of all operators.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::abi) enum CArgument {
     Tensor(*const aclTensor),

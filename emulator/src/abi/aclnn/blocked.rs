@@ -29,7 +29,6 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Adds a tensor that is stored in blocks or will be converted to blocks.
     pub(super) fn keep(&mut self, at: usize, bound: &Bound, span: MemorySpan) {
         let (is_read, is_written) = (bound.tensor.role != TensorRole::Output, bound.is_written);
         let block = |fractal| BlockedTensor { at, span, fractal, is_read, is_written };

@@ -37,7 +37,6 @@ fn runs_on(soc: Soc, exchange: JoinedExchange, cards: usize) -> bool {
 }
 
 impl Machine {
-    /// Returns this card's rank in the group of a call, after the group is checked.
     pub(super) fn joined_member(&self, name: &'static str, joined: &Joined, card: u32) -> Result<Member, Failure> {
         let state = self.lock();
         let (member, group) =
@@ -62,7 +61,6 @@ impl Machine {
         Ok(member)
     }
 
-    /// Runs the second phase of an operator that fuses a product with an exchange.
     pub(super) fn run_joined(
         &self,
         planned: &Executor,

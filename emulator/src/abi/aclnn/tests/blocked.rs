@@ -7,7 +7,6 @@ const F16: aclDataType = aclDataType::ACL_FLOAT16;
 const NZ: aclFormat = aclFormat(29);
 /// Rows and columns of the weight; neither is a multiple of 16.
 const EXTENTS: [usize; 2] = [20, 40];
-/// Dims of the blocked storage of the weight.
 const STORAGE: [i64; 4] = [3, 2, 16, 16];
 
 macro_rules! also {
