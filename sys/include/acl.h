@@ -21,13 +21,13 @@ typedef int aclError;
 typedef uint16_t aclFloat16;
 
 /* Handles. NULL as a stream means the default stream of the current context. */
-/** A device as one thread uses it; threads may share it. */
+/** Context of a device for a thread; threads may share a context. */
 typedef void *aclrtContext;
-/** A queue of work of one device. */
+/** A FIFO queue of work on one device. */
 typedef void *aclrtStream;
-/** A mark in streams. */
+/** An event that streams record and wait for. */
 typedef void *aclrtEvent;
-/** A counting mark between streams, cards and processes. */
+/** A notify between streams, cards and processes. */
 typedef void *aclrtNotify;
 /** A jump target within a stream. */
 typedef void *aclrtLabel;
@@ -35,7 +35,7 @@ typedef void *aclrtLabel;
 typedef void *aclrtLabelList;
 /** Physical device memory without an address. */
 typedef void *aclrtDrvMemHandle;
-/** Work that was captured and can be run again. */
+/** A captured graph that can be replayed. */
 typedef void *aclmdlRI;
 /** A group of captured tasks that can be updated. */
 typedef void *aclrtTaskGrp;
@@ -52,13 +52,13 @@ typedef void *aclrtParamHandle;
 
 /** A host address and its length. */
 typedef struct aclDataBuffer aclDataBuffer;
-/** What is known of an exception; read through accessors. */
+/** Information about an exception; read through accessors. */
 typedef struct aclrtExceptionInfo aclrtExceptionInfo;
 /** Further percentages of use. */
 typedef struct aclrtUtilizationExtendInfo aclrtUtilizationExtendInfo;
 /** Hardware counters of a profile. */
 typedef struct aclprofAicoreEvents aclprofAicoreEvents;
-/** What is profiled. */
+/** Configuration of a profiling session. */
 typedef struct aclprofConfig aclprofConfig;
 
 /** Element types of AscendCL and aclnn. HCCL numbers its types differently. */
@@ -93,7 +93,7 @@ typedef enum aclDataType {
     ACL_FLOAT4_E1M2 = 41,
 } aclDataType;
 
-/** Where the calling program runs. */
+/** Location of the calling program: host or device. */
 typedef enum aclrtRunMode {
     ACL_DEVICE = 0,
     ACL_HOST = 1,
@@ -115,7 +115,7 @@ typedef enum aclDeviceInfo {
     ACL_DEVICE_INFO_L2_SIZE = 2,
 } aclDeviceInfo;
 
-/** Packages whose version can be asked for. */
+/** Packages with a version. */
 typedef enum aclCANNPackageName {
     ACL_PKG_NAME_CANN = 0,
     ACL_PKG_NAME_RUNTIME = 1,
@@ -149,7 +149,7 @@ typedef enum aclrtMemAttr {
     ACL_MEM_P2P_HUGE1G = 17,
 } aclrtMemAttr;
 
-/** What an overflowing float becomes. */
+/** Result of a floating-point overflow. */
 typedef enum aclrtFloatOverflowMode {
     ACL_RT_OVERFLOW_MODE_SATURATION = 0,
     ACL_RT_OVERFLOW_MODE_INFNAN = 1,
@@ -203,7 +203,7 @@ typedef enum aclrtDevAttr {
     ACL_DEV_ATTR_NPU_ARCH = 601,
 } aclrtDevAttr;
 
-/** Cores whose use can be limited. */
+/** Kinds of cores with a usage limit. */
 typedef enum aclrtDevResLimitType {
     ACL_RT_DEV_RES_CUBE_CORE = 0,
     ACL_RT_DEV_RES_VECTOR_CORE = 1,
@@ -232,7 +232,7 @@ typedef enum aclrtCompareDataType {
     ACL_RT_SWITCH_INT64 = 1,
 } aclrtCompareDataType;
 
-/** State of an event; note that complete is 1 here and 0 for a stream. */
+/** State of an event. Note: complete is 1 here, but 0 for a stream. */
 typedef enum aclrtEventRecordedStatus {
     ACL_EVENT_RECORDED_STATUS_NOT_READY = 0,
     ACL_EVENT_RECORDED_STATUS_COMPLETE = 1,
@@ -260,7 +260,7 @@ typedef enum aclrtMemMallocPolicy {
     ACL_MEM_ACCESS_USER_SPACE_READONLY = 1048576,
 } aclrtMemMallocPolicy;
 
-/** Which member of aclrtMallocAttrValue counts. */
+/** Selects the member of aclrtMallocAttrValue. */
 typedef enum aclrtMallocAttrType {
     ACL_RT_MEM_ATTR_RSV = 0,
     ACL_RT_MEM_ATTR_MODULE_ID = 1,
@@ -280,7 +280,7 @@ typedef enum aclrtMemcpyKind {
     ACL_MEMCPY_INTER_DEVICE_TO_DEVICE = 7,
 } aclrtMemcpyKind;
 
-/** Whether memory lies on the host or on a device. */
+/** Location of memory: host or device. */
 typedef enum aclrtMemLocationType {
     ACL_MEM_LOCATION_TYPE_HOST = 0,
     ACL_MEM_LOCATION_TYPE_DEVICE = 1,
@@ -289,7 +289,7 @@ typedef enum aclrtMemLocationType {
     ACL_MEM_LOCATION_TYPE_HOST_NUMA = 4,
 } aclrtMemLocationType;
 
-/** How registered host memory is seen by a device. */
+/** Mapping of registered host memory to a device. */
 typedef enum aclrtHostRegisterType {
     ACL_HOST_REGISTER_MAPPED = 0,
     ACL_HOST_REGISTER_IOMEMORY = 4,
@@ -323,7 +323,7 @@ typedef enum aclrtMemAllocationType {
     ACL_MEM_ALLOCATION_TYPE_PINNED = 0,
 } aclrtMemAllocationType;
 
-/** Which granularity is asked for. */
+/** Kind of allocation granularity. */
 typedef enum aclrtMemGranularityOptions {
     ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
     ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
@@ -337,26 +337,26 @@ typedef enum aclrtMemAccessFlags {
     ACL_RT_MEM_ACCESS_FLAGS_READWRITE = 3,
 } aclrtMemAccessFlags;
 
-/** Kinds of handles by which memory is shared. */
+/** Kinds of handles for shared memory. */
 typedef enum aclrtMemSharedHandleType {
     ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT = 1,
     ACL_MEM_SHARE_HANDLE_TYPE_FABRIC = 2,
 } aclrtMemSharedHandleType;
 
-/** Whether a callback holds its stream. */
+/** Blocking behaviour of a callback. */
 typedef enum aclrtCallbackBlockType {
     ACL_CALLBACK_NO_BLOCK = 0,
     ACL_CALLBACK_BLOCK = 1,
 } aclrtCallbackBlockType;
 
-/** Which calls a capture forbids. */
+/** Calls that a capture forbids. */
 typedef enum aclmdlRICaptureMode {
     ACL_MODEL_RI_CAPTURE_MODE_GLOBAL = 0,
     ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL = 1,
     ACL_MODEL_RI_CAPTURE_MODE_RELAXED = 2,
 } aclmdlRICaptureMode;
 
-/** Whether a stream is being captured. */
+/** Capture status of a stream. */
 typedef enum aclmdlRICaptureStatus {
     ACL_MODEL_RI_CAPTURE_STATUS_NONE = 0,
     ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE = 1,
@@ -375,7 +375,7 @@ typedef enum aclmdlRICondTaskType {
     ACL_MODEL_RI_COND_TYPE_SWITCH = 2,
 } aclmdlRICondTaskType;
 
-/** Which member of aclrtBinaryLoadOptionValue counts. */
+/** Selects the member of aclrtBinaryLoadOptionValue. */
 typedef enum aclrtBinaryLoadOptionType {
     ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD = 1,
     ACL_RT_BINARY_LOAD_OPT_LAZY_MAGIC = 2,
@@ -383,7 +383,7 @@ typedef enum aclrtBinaryLoadOptionType {
     ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE = 3,
 } aclrtBinaryLoadOptionType;
 
-/** Which member of aclrtLaunchKernelAttrValue counts. */
+/** Selects the member of aclrtLaunchKernelAttrValue. */
 typedef enum aclrtLaunchKernelAttrId {
     ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE = 1,
     ACL_RT_LAUNCH_KERNEL_ATTR_LOCAL_MEMORY_SIZE = 2,
@@ -408,7 +408,7 @@ typedef enum aclrtLastErrLevel {
     ACL_RT_THREAD_LEVEL = 0,
 } aclrtLastErrLevel;
 
-/** What failed in a device. */
+/** Kind of error of a device. */
 typedef enum aclrtErrorType {
     ACL_RT_NO_ERROR = 0,
     ACL_RT_ERROR_MEMORY = 1,
@@ -419,7 +419,7 @@ typedef enum aclrtErrorType {
     ACL_RT_ERROR_OTHERS = 65535,
 } aclrtErrorType;
 
-/** What failed in an AI core. */
+/** Kind of error of an AI core. */
 typedef enum aclrtAicoreErrorType {
     ACL_RT_AICORE_ERROR_UNKNOWN = 0,
     ACL_RT_AICORE_ERROR_SW = 1,
@@ -444,14 +444,14 @@ typedef enum aclprofAicoreMetrics {
 typedef void (*aclrtCallback)(void *user_data);
 /** Runs on a thread of the runtime; its stream waits. */
 typedef void (*aclrtHostFunc)(void *args);
-/** Told of a task that failed. */
+/** Callback for a failed task. */
 typedef void (*aclrtExceptionInfoCallback)(aclrtExceptionInfo *info);
-/** State of a stream as a state callback is told it. */
+/** State of a stream in a state callback. */
 typedef enum aclrtStreamState {
     ACL_RT_STREAM_STATE_CREATE_POST = 1,
     ACL_RT_STREAM_STATE_DESTROY_PRE = 2,
 } aclrtStreamState;
-/** Told of streams that come and go. */
+/** Callback for created and destroyed streams. */
 typedef void (*aclrtStreamStateCallback)(aclrtStream stream, aclrtStreamState state, void *args);
 
 /** Version of a package as text. */
@@ -473,7 +473,7 @@ typedef struct aclrtUtilizationInfo {
     aclrtUtilizationExtendInfo *utilizationExtend;
 } aclrtUtilizationInfo;
 
-/** An event as other processes of the host can open it; passed by value. */
+/** Handle of an event for other processes of the host; passed by value. */
 typedef struct aclrtIpcEventHandle {
     char reserved[64];
 } aclrtIpcEventHandle;
@@ -504,7 +504,7 @@ typedef struct aclrtMemLocation {
     aclrtMemLocationType type;
 } aclrtMemLocation;
 
-/** What is known of a pointer. */
+/** Attributes of a pointer. */
 typedef struct aclrtPtrAttributes {
     aclrtMemLocation location;
     uint32_t pageSize;
@@ -635,7 +635,7 @@ typedef struct aclrtLaunchKernelCfg {
     size_t numAttrs;
 } aclrtLaunchKernelCfg;
 
-/** Where in the arguments an address belongs, and the data it shall point to. */
+/** Position of an address in the arguments, and the data it points to. */
 typedef struct aclrtPlaceHolderInfo {
     uint32_t addrOffset;
     uint32_t dataOffset;

@@ -95,7 +95,7 @@ typedef enum HcclSendRecvType {
     HCCL_SEND_RECV_RESERVED = 2,
 } HcclSendRecvType;
 
-/** Where a communicator meets: opaque bytes that its root makes and sends verbatim to all ranks. */
+/** Rendezvous of a communicator: opaque bytes that the root creates and sends unchanged to all ranks. */
 typedef struct HcclRootInfoDef {
     char internal[4108];
 } HcclRootInfo;

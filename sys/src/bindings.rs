@@ -4,13 +4,13 @@
 pub type aclError = ::std::os::raw::c_int;
 /// Bits of an IEEE binary16.
 pub type aclFloat16 = u16;
-/// A device as one thread uses it; threads may share it.
+/// Context of a device for a thread; threads may share a context.
 pub type aclrtContext = *mut ::std::os::raw::c_void;
-/// A queue of work of one device.
+/// A FIFO queue of work on one device.
 pub type aclrtStream = *mut ::std::os::raw::c_void;
-/// A mark in streams.
+/// An event that streams record and wait for.
 pub type aclrtEvent = *mut ::std::os::raw::c_void;
-/// A counting mark between streams, cards and processes.
+/// A notify between streams, cards and processes.
 pub type aclrtNotify = *mut ::std::os::raw::c_void;
 /// A jump target within a stream.
 pub type aclrtLabel = *mut ::std::os::raw::c_void;
@@ -18,7 +18,7 @@ pub type aclrtLabel = *mut ::std::os::raw::c_void;
 pub type aclrtLabelList = *mut ::std::os::raw::c_void;
 /// Physical device memory without an address.
 pub type aclrtDrvMemHandle = *mut ::std::os::raw::c_void;
-/// Work that was captured and can be run again.
+/// A captured graph that can be replayed.
 pub type aclmdlRI = *mut ::std::os::raw::c_void;
 /// A group of captured tasks that can be updated.
 pub type aclrtTaskGrp = *mut ::std::os::raw::c_void;
@@ -40,11 +40,11 @@ pub type aclrtCallback = ::std::option::Option<
 pub type aclrtHostFunc = ::std::option::Option<
     unsafe extern "C" fn(args: *mut ::std::os::raw::c_void),
 >;
-/// Told of a task that failed.
+/// Callback for a failed task.
 pub type aclrtExceptionInfoCallback = ::std::option::Option<
     unsafe extern "C" fn(info: *mut aclrtExceptionInfo),
 >;
-/// Told of streams that come and go.
+/// Callback for created and destroyed streams.
 pub type aclrtStreamStateCallback = ::std::option::Option<
     unsafe extern "C" fn(
         stream: aclrtStream,
@@ -56,7 +56,7 @@ pub type aclrtStreamStateCallback = ::std::option::Option<
 pub type aclmdlRICondTaskParams = tagAclmdlRICondTaskParams;
 /// One rank's end of a communicator.
 pub type HcclComm = *mut ::std::os::raw::c_void;
-/// Where a communicator meets: opaque bytes that its root makes and sends verbatim to all ranks.
+/// Rendezvous of a communicator: opaque bytes that the root creates and sends unchanged to all ranks.
 pub type HcclRootInfo = HcclRootInfoDef;
 /** Settings of a communicator, layout of version 11. `reserved` holds {u64 size, u32 magic, u32 version, u64 0}; the library
  copies the smaller of that size and its own, and takes a field only if the version has it.*/
@@ -71,7 +71,7 @@ pub type aclnnStatus = i32;
 pub struct aclDataBuffer {
     _unused: [u8; 0],
 }
-/// What is known of an exception; read through accessors.
+/// Information about an exception; read through accessors.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclrtExceptionInfo {
@@ -89,7 +89,7 @@ pub struct aclrtUtilizationExtendInfo {
 pub struct aclprofAicoreEvents {
     _unused: [u8; 0],
 }
-/// What is profiled.
+/// Configuration of a profiling session.
 #[repr(C)]
 #[derive(Debug)]
 pub struct aclprofConfig {
@@ -100,7 +100,7 @@ pub struct aclprofConfig {
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclDataType(pub ::std::os::raw::c_int);
 #[repr(transparent)]
-/// Where the calling program runs.
+/// Location of the calling program: host or device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtRunMode(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -112,7 +112,7 @@ pub struct aclCannAttr(pub ::std::os::raw::c_int);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclDeviceInfo(pub ::std::os::raw::c_int);
 #[repr(transparent)]
-/// Packages whose version can be asked for.
+/// Packages with a version.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclCANNPackageName(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -120,7 +120,7 @@ pub struct aclCANNPackageName(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemAttr(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// What an overflowing float becomes.
+/// Result of a floating-point overflow.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtFloatOverflowMode(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -136,7 +136,7 @@ pub struct aclrtDevFeatureType(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtDevAttr(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Cores whose use can be limited.
+/// Kinds of cores with a usage limit.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtDevResLimitType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -152,7 +152,7 @@ pub struct aclrtCondition(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtCompareDataType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// State of an event; note that complete is 1 here and 0 for a stream.
+/// State of an event. Note: complete is 1 here, but 0 for a stream.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtEventRecordedStatus(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -164,7 +164,7 @@ pub struct aclrtEventWaitStatus(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemMallocPolicy(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Which member of aclrtMallocAttrValue counts.
+/// Selects the member of aclrtMallocAttrValue.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMallocAttrType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -172,11 +172,11 @@ pub struct aclrtMallocAttrType(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemcpyKind(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Whether memory lies on the host or on a device.
+/// Location of memory: host or device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemLocationType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// How registered host memory is seen by a device.
+/// Mapping of registered host memory to a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtHostRegisterType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -196,7 +196,7 @@ pub struct aclrtMemHandleType(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemAllocationType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Which granularity is asked for.
+/// Kind of allocation granularity.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemGranularityOptions(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -204,19 +204,19 @@ pub struct aclrtMemGranularityOptions(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemAccessFlags(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Kinds of handles by which memory is shared.
+/// Kinds of handles for shared memory.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtMemSharedHandleType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Whether a callback holds its stream.
+/// Blocking behaviour of a callback.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtCallbackBlockType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Which calls a capture forbids.
+/// Calls that a capture forbids.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclmdlRICaptureMode(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Whether a stream is being captured.
+/// Capture status of a stream.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclmdlRICaptureStatus(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -228,11 +228,11 @@ pub struct aclmdlRICondHandleFlag(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclmdlRICondTaskType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Which member of aclrtBinaryLoadOptionValue counts.
+/// Selects the member of aclrtBinaryLoadOptionValue.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtBinaryLoadOptionType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// Which member of aclrtLaunchKernelAttrValue counts.
+/// Selects the member of aclrtLaunchKernelAttrValue.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtLaunchKernelAttrId(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -244,11 +244,11 @@ pub struct aclrtEngineType(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtLastErrLevel(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// What failed in a device.
+/// Kind of error of a device.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtErrorType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// What failed in an AI core.
+/// Kind of error of an AI core.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtAicoreErrorType(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
@@ -256,7 +256,7 @@ pub struct aclrtAicoreErrorType(pub ::std::os::raw::c_uint);
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclprofAicoreMetrics(pub ::std::os::raw::c_uint);
 #[repr(transparent)]
-/// State of a stream as a state callback is told it.
+/// State of a stream in a state callback.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclrtStreamState(pub ::std::os::raw::c_uint);
 /// Version of a package as text.
@@ -280,7 +280,7 @@ pub struct aclrtUtilizationInfo {
     pub memoryUtilization: i32,
     pub utilizationExtend: *mut aclrtUtilizationExtendInfo,
 }
-/// An event as other processes of the host can open it; passed by value.
+/// Handle of an event for other processes of the host; passed by value.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtIpcEventHandle {
@@ -307,7 +307,7 @@ pub struct aclrtMemLocation {
     pub id: u32,
     pub type_: aclrtMemLocationType,
 }
-/// What is known of a pointer.
+/// Attributes of a pointer.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtPtrAttributes {
@@ -426,7 +426,7 @@ pub struct aclrtLaunchKernelCfg {
     pub attrs: *mut aclrtLaunchKernelAttr,
     pub numAttrs: usize,
 }
-/// Where in the arguments an address belongs, and the data it shall point to.
+/// Position of an address in the arguments, and the data it points to.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct aclrtPlaceHolderInfo {
@@ -478,7 +478,7 @@ pub struct HcclReduceOp(pub ::std::os::raw::c_uint);
 /// Direction of one item of a batch.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct HcclSendRecvType(pub ::std::os::raw::c_uint);
-/// Where a communicator meets: opaque bytes that its root makes and sends verbatim to all ranks.
+/// Rendezvous of a communicator: opaque bytes that the root creates and sends unchanged to all ranks.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct HcclRootInfoDef {
@@ -572,7 +572,7 @@ pub struct aclOpExecutor {
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclFormat(pub ::std::os::raw::c_int);
 #[repr(transparent)]
-/// What operators are compiled with; each value is a text.
+/// Options of the operator compiler; each value is a text.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct aclCompileOpt(pub ::std::os::raw::c_uint);
 #[repr(transparent)]

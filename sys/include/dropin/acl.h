@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/** What operators are compiled with; each value is a text. */
+/** Options of the operator compiler; each value is a text. */
 typedef enum aclCompileOpt {
     ACL_PRECISION_MODE = 0,
     ACL_AICORE_NUM = 1,
