@@ -15,7 +15,7 @@ use ascend_tp_sys::{
 /// Time after which a test counts as hanging.
 const NEVER: Duration = Duration::from_secs(120);
 
-/// Creates two cards whose collectives wait one second for the last rank.
+/// Creates two cards; their collectives wait one second for the last rank.
 fn impatient() -> (Emulator, Arc<Table>) {
     let config = Config { exec_timeout: Duration::from_secs(1), ..Config::with_cards(2) };
     let emulator = Emulator::new(config).expect("the emulator starts");

@@ -215,7 +215,7 @@ impl CollectiveCost {
         }
     }
 
-    /// Returns the links that the exchange occupies. `cards` and the topology must be those of the
+    /// Returns the links that the exchange occupies. `cards` and the topology must match the
     /// cost. In a mesh all pairs are returned, even if only some pairs communicate.
     #[must_use]
     pub fn links(&self, topology: &Topology, cards: &[usize]) -> Vec<LinkLoad> {

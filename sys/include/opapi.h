@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* The two calls of the operator `name` with these arguments of its own. */
+/* The two calls of the operator `name` with these arguments. */
 #define ACLNN_OPERATOR(name, ...)                                                                                       \
     aclnnStatus name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspace_size, aclOpExecutor **executor);                \
     aclnnStatus name(void *workspace, uint64_t workspace_size, aclOpExecutor *executor, aclrtStream stream);
@@ -28,7 +28,7 @@ ACLNN_OPERATOR(aclnnAddmm, const aclTensor *self, const aclTensor *mat1, const a
 ACLNN_OPERATOR(aclnnInplaceBaddbmm, const aclTensor *self_ref, const aclTensor *batch1, const aclTensor *batch2,
     const aclScalar *beta, const aclScalar *alpha, int8_t cube_math_type)
 ACLNN_OPERATOR(aclnnBatchMatMul, const aclTensor *self, const aclTensor *mat2, aclTensor *out, int8_t cube_math_type)
-/* Of two vectors, by the vector cores; out has no dims. */
+/* Dot product of two vectors on the vector cores; out has no dims. */
 ACLNN_OPERATOR(aclnnDot, const aclTensor *self, const aclTensor *tensor, aclTensor *out)
 /* scale: one per column of the product or one for all; pertoken_scale_optional: one per row. transpose_x1, transpose_x2:
  * the matrix is stored with its two dims swapped. */
@@ -39,7 +39,7 @@ ACLNN_OPERATOR(aclnnQuantMatmulV4, const aclTensor *x1, const aclTensor *x2, con
 ACLNN_OPERATOR(aclnnDynamicQuant, const aclTensor *x, const aclTensor *smooth_scales_optional, const aclTensor *y_out,
     const aclTensor *scale_out)
 
-/* Products that exchange beside what they multiply. group: the name of a communicator, of HcclGetCommName; reduce_op: "sum";
+/* Products fused with communication. group: the name of a communicator from HcclGetCommName; reduce_op: "sum";
  * comm_turn: 0; stream_mode: 1. out = all_reduce(x1 @ x2 + bias) */
 ACLNN_OPERATOR(aclnnMatmulAllReduce, const aclTensor *x1, const aclTensor *x2, const aclTensor *bias, const char *group,
     const char *reduce_op, int64_t comm_turn, int64_t stream_mode, const aclTensor *output)

@@ -267,7 +267,7 @@ refuse_operations! {
 
 #[unsafe(export_name = "_ZN3atb16DestroyOperationEPNS_9OperationE")]
 unsafe extern "C" fn destroy_operation(operation: *mut Operation) -> c_int {
-    // SAFETY: the caller passes ownership of its operation.
+    // SAFETY: the caller passes ownership of the operation.
     unsafe { operation_delete(operation) };
     0
 }
@@ -285,7 +285,7 @@ unsafe extern "C" fn create_context(context: *mut *mut Context) -> c_int {
 
 #[unsafe(export_name = "_ZN3atb14DestroyContextEPNS_7ContextE")]
 unsafe extern "C" fn destroy_context(context: *mut Context) -> c_int {
-    // SAFETY: the caller passes ownership of its context.
+    // SAFETY: the caller passes ownership of the context.
     unsafe { context_delete(context) };
     0
 }

@@ -61,13 +61,13 @@ unsafe extern "C" fn ascend_emulator_register_kernel(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ascend_emulator_call_blocks(call: *const KernelCall<'_>) -> u32 {
-    // SAFETY: the C caller passes the argument of its kernel, or NULL.
+    // SAFETY: the C caller passes the argument of a kernel, or NULL.
     unsafe { call.as_ref() }.map_or(0, KernelCall::blocks)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ascend_emulator_call_params(call: *const KernelCall<'_>) -> usize {
-    // SAFETY: the C caller passes the argument of its kernel, or NULL.
+    // SAFETY: the C caller passes the argument of a kernel, or NULL.
     unsafe { call.as_ref() }.map_or(0, KernelCall::params)
 }
 
@@ -78,7 +78,7 @@ unsafe extern "C" fn ascend_emulator_call_param(
     into: *mut c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: the C caller passes the argument of its kernel, or NULL.
+    // SAFETY: the C caller passes the argument of a kernel, or NULL.
     let param = unsafe { call.as_ref() }.and_then(|call| call.bytes(index).ok());
     let Some(param) = param.filter(|param| param.len() == bytes && !into.is_null()) else { return -1 };
     // SAFETY: the C caller passes a buffer of `bytes` bytes.
@@ -97,7 +97,7 @@ unsafe extern "C" fn ascend_emulator_call_read(
     if into.is_null() {
         return -1;
     }
-    // SAFETY: the C caller passes the argument of its kernel.
+    // SAFETY: the C caller passes the argument of a kernel.
     let memory = unsafe { memory(call, index, offset, bytes) };
     // SAFETY: the C caller passes a buffer of `bytes` bytes.
     let into = unsafe { slice::from_raw_parts_mut(into.cast::<u8>(), bytes) };
@@ -115,7 +115,7 @@ unsafe extern "C" fn ascend_emulator_call_write(
     if from.is_null() {
         return -1;
     }
-    // SAFETY: the C caller passes the argument of its kernel.
+    // SAFETY: the C caller passes the argument of a kernel.
     let memory = unsafe { memory(call, index, offset, bytes) };
     // SAFETY: the C caller passes `bytes` bytes.
     let from = unsafe { slice::from_raw_parts(from.cast::<u8>(), bytes) };

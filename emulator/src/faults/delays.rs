@@ -1,4 +1,4 @@
-//! Release of streams whose head was held by a slow or stuck card.
+//! Release of streams that a slow or stuck card held.
 
 use std::time::Instant;
 

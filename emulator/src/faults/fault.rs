@@ -90,7 +90,7 @@ pub enum Fault {
     Stuck {
         /// Number of the entry; 1 is the first.
         at: u64,
-        /// The card whose entry is stuck.
+        /// The card with the stuck entry.
         card: u32,
         /// The watchdog's limit; `None` means the limit of `aclrtSetOpExecuteTimeOut`.
         limit: Option<Duration>,

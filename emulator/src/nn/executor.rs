@@ -87,7 +87,7 @@ pub(crate) struct Executor {
     passed: Passed,
 }
 
-/// The last second phase whose memory was checked, with its task, which keeps the memory mapped.
+/// The last second phase with checked memory, and its task, which keeps the memory mapped.
 #[derive(Default)]
 struct Passed(Mutex<Option<(RunMemory, PassedTask)>>);
 

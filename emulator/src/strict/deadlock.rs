@@ -120,13 +120,13 @@ enum WaitNode {
 enum WaitEdge {
     /// A record that is enqueued on the other stream.
     Record,
-    /// A notify whose record this call enqueued on the other stream.
+    /// A notify; this call enqueued its record on the other stream.
     Notify { notify: u64, site: Option<Arc<Site>> },
-    /// A shared event whose record this call enqueued on the other stream.
+    /// A shared event; this call enqueued its record on the other stream.
     Signal { event: u64, site: Option<Arc<Site>> },
-    /// A rank whose call is enqueued on the other stream.
+    /// A rank; its call is enqueued on the other stream.
     LaterCall { place: String, rank: u32, site: Option<Arc<Site>> },
-    /// A rank whose call the thread has not made.
+    /// A rank; the thread has not made its call.
     NoCall { place: String, rank: u32 },
     /// A function that the thread runs.
     Function,

@@ -43,7 +43,7 @@ impl RemovedStreams {
         self.0.insert(stream, step);
     }
 
-    /// Removes and returns streams whose work happens before all future work.
+    /// Removes and returns streams with all work before all future work.
     pub(crate) fn prune(&mut self, low: &Clock) -> Vec<u64> {
         let past: Vec<u64> = self.0.iter().filter(|(_, step)| low.of(HOST) >= **step).map(|(id, _)| *id).collect();
         self.0.retain(|_, step| low.of(HOST) < *step);

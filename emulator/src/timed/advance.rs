@@ -45,7 +45,7 @@ impl State {
         self.recheck_values();
     }
 
-    /// Stops progress and returns the threads whose waits have ended.
+    /// Stops progress and returns the threads with completed waits.
     pub(crate) fn end_advance(&mut self) -> Vec<u64> {
         let Some(schedule) = &mut self.timed else { return Vec::new() };
         let blocked = std::mem::take(&mut schedule.blocked);

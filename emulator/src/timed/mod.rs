@@ -1,4 +1,4 @@
-//! Timed mode: a machine whose cards, streams, links and threads have virtual time.
+//! Timed mode: a machine with virtual time for cards, streams, links and threads.
 //!
 //! - Input: calls of the C ABI, a [`Profile`] and a [`Topology`].
 //! - Output: a [`Timeline`](timeline::Timeline), and virtual time wherever the ABI returns a time.

@@ -86,7 +86,7 @@ pub(crate) struct Schedule {
     pub(super) must_look: bool,
     /// Earliest time of the next call of a released thread.
     pub(super) horizon_ns: u64,
-    /// Threads whose waits have ended and that have not continued yet.
+    /// Threads with completed waits that have not continued yet.
     pub(super) over: BTreeMap<u64, WaitEnd>,
     /// Earliest time at which a limit in a queue may end.
     pub(super) expiry_ns: u64,

@@ -1,4 +1,4 @@
-//! The timeline of a timed machine: [`LaneSpan`]s in the order in which they were recorded, and a
+//! The timeline of a timed machine: [`LaneSpan`]s in recording order, and a
 //! [`Total`] for each name and bound. Recording never changes the schedule.
 
 use std::collections::HashMap;
