@@ -26,7 +26,7 @@ pub enum Mode {
     /// Simulates virtual time of cards, links and threads from the cost of operators, exchanges and
     /// calls.
     Timed {
-        /// Whether the cards compute results.
+        /// Computation of results by the cards.
         numbers: Numbers,
     },
     /// Checks calls and advances queues, but computes nothing and measures no time. Measures the
@@ -35,7 +35,7 @@ pub enum Mode {
     HostOnly,
 }
 
-/// Whether the cards of a timed machine compute.
+/// Computation of results in timed mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Numbers {

@@ -46,7 +46,7 @@ pub struct Word {
     pub meaning: &'static str,
 }
 
-/// All words of `ASCEND_EMULATOR`.
+/// The words of `ASCEND_EMULATOR`.
 pub const WORDS: &[Word] = &[
     Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
     Word {

@@ -257,16 +257,16 @@ pub enum Link {
     Between {
         /// Topology level of the link.
         level: usize,
-        /// The sending card.
+        /// Number of the sending card.
         from: usize,
-        /// The receiving card.
+        /// Number of the receiving card.
         to: usize,
     },
     /// The port of a card to a switch.
     Port {
         /// Topology level of the port.
         level: usize,
-        /// The sending card.
+        /// Number of the sending card.
         card: usize,
     },
     /// A bus shared by all cards of a unit.
@@ -281,7 +281,7 @@ pub enum Link {
 /// Load of a link while an exchange runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkLoad {
-    /// The loaded link.
+    /// The link that carries the load.
     pub link: Link,
     /// Fraction of the exchange's duration in which the link is busy, at most 1.
     pub busy: f64,

@@ -34,7 +34,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All errors of a text; at least one.
+/// The errors of a text; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

@@ -110,7 +110,7 @@ const fn microseconds(name: &'static str, usual: f64, (low, high): (f64, f64), k
     Meaning { name, unit: "us", usual, low, high, kind }
 }
 
-/// All fitted coefficients. The fields of [`Coefficients`] and [`ExchangeCoefficients`] explain
+/// The fitted coefficients. The fields of [`Coefficients`] and [`ExchangeCoefficients`] explain
 /// them.
 pub const MEANINGS: [Meaning; 26] = [
     part("cube_efficiency", 0.8, 0.4, "products"),

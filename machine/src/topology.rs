@@ -19,7 +19,7 @@ pub enum Fabric {
     FullMesh,
     /// Every card has its full rate to any other card.
     Switch,
-    /// All cards share one rate.
+    /// The cards share one rate.
     Bus,
 }
 

@@ -396,7 +396,7 @@ impl Work {
         self.read_bytes -= weight.bytes() * (1.0 - touched / all.max(1.0));
     }
 
-    /// All groups have the same size.
+    /// The groups have equal sizes.
     fn grouped_sums(&mut self, operands: &[LaunchOperand]) {
         self.vector_operations = 0.0;
         let [x, weight, groups, ..] = operands else { return };

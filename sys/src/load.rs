@@ -132,7 +132,7 @@ impl LibraryPlace {
 
 #[derive(Clone, Copy)]
 enum LibraryRole {
-    /// Required library.
+    /// A library that every toolkit contains.
     Main,
     /// Optional library. Since 8.5 the runtime, the communicators and each repository of operators
     /// have separate libraries.

@@ -42,7 +42,7 @@ const fn part(name: &'static str, owns: Option<Library>, needs: Option<&'static 
     LibraryFile { name, owns, needs }
 }
 
-/// All library files; a file may need earlier ones. Since CANN 8.5 the runtime and communicators
+/// Library files; a file may need earlier ones. Since CANN 8.5 the runtime and communicators
 /// have separate libraries with the same functions, and operators have one library per repository.
 /// Programs look up operators in any of them. Programs also link or open the last libraries, but
 /// use no functions that only these contain.

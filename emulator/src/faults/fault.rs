@@ -34,7 +34,7 @@ impl Calls {
     }
 }
 
-/// Whether transfers carry a checksum that the receiver verifies.
+/// Verification of transferred data by the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
     /// Wrong data arrives unnoticed, as on a link without checksums.
@@ -80,7 +80,7 @@ pub enum Fault {
     },
     /// Every entry of the card's streams starts later.
     Slow {
-        /// The slow card.
+        /// The card that becomes slow.
         card: u32,
         /// Delay of each entry.
         delay: Duration,
@@ -107,11 +107,11 @@ pub enum Fault {
     BitFlip {
         /// Number of the collective; 1 is the first.
         at: u64,
-        /// The receiving card.
+        /// The card that receives the data.
         card: u32,
         /// Seed that selects the bit.
         seed: u64,
-        /// Whether the receiver detects the error.
+        /// Verification of the received data.
         checksum: Checksum,
     },
 }
@@ -152,7 +152,7 @@ pub enum FaultError {
         /// The function name in the text.
         function: String,
     },
-    /// Both ends of a link are the same card.
+    /// A link connects a card to itself.
     #[error("fault {fault}: a link joins two cards, not card {card} to itself")]
     Loop {
         /// Text of the fault.

@@ -133,7 +133,7 @@ impl Keeper for Executor {
 /// The tensors that the index of an address update counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// All tensor parameters, in the order of the prototype.
+    /// Every tensor parameter, in the order of the prototype.
     All,
     Inputs,
     Outputs,

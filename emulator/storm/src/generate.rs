@@ -29,7 +29,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Lists all flavours.
+    /// Lists all flavours of programs.
     pub const ALL: [Self; 5] = [Self::Bytes, Self::Strict, Self::Waits, Self::Absent, Self::Gone];
 
     /// Returns the flavour of a seed.
@@ -51,7 +51,7 @@ struct Generator {
     setup: Setup,
     world: u32,
     steps: Vec<Step>,
-    /// All communicators ever created; the next field lists the existing ones.
+    /// Communicators ever created; the next field lists the existing ones.
     comms: BTreeMap<u32, Vec<u32>>,
     live: Vec<u32>,
     /// Sub-communicators. HCCL does not split them further.

@@ -103,7 +103,7 @@ pub(crate) enum Step {
     },
     /// The ranks of a communicator destroy it.
     Part { comm: u32 },
-    /// All members of a communicator call a collective.
+    /// The members of a communicator call a collective.
     Collective {
         comm: u32,
         /// The collective that the members call.
@@ -142,7 +142,7 @@ pub(crate) enum Step {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// All ranks end normally.
+    /// The ranks end normally.
     InOrder,
     /// A process destroys its communicators and ends; the other processes use the communicators
     /// afterwards.

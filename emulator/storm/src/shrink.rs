@@ -14,7 +14,7 @@ pub struct Excerpt {
     pub seed: u64,
     /// Number of remaining ranks, starting with rank 0.
     pub world: u32,
-    /// Remaining steps.
+    /// Indices of the remaining steps.
     pub keep: Vec<usize>,
     /// True if the original ending is kept; otherwise the program ends normally.
     pub has_ending: bool,
