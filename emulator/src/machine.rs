@@ -60,7 +60,6 @@ pub(crate) struct Machine {
     pub(crate) progress: Condvar,
 }
 
-/// Source that wakes a thread of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
     /// A signal from another thread of this process.
@@ -377,7 +376,6 @@ impl Machine {
         self.launch(&mut self.lock(), function);
     }
 
-    /// Runs work and returns one launch that became ready.
     fn run(&self, launch: Launch, workers: &Workers) -> Option<Launch> {
         match launch {
             Launch::Task { stream, name, task, .. } => {

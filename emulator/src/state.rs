@@ -18,7 +18,6 @@ use crate::timed::schedule::Schedule;
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Key of the machine in thread states.
     pub(crate) key: MachineKey,
     last_number: u64,
     pub(crate) runtime: Runtime,

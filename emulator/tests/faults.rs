@@ -38,7 +38,6 @@ struct Failed {
     text: String,
 }
 
-/// One rank of a small program, with the objects to release.
 struct Rank<'a> {
     table: &'a Table,
     rank: u32,

@@ -22,7 +22,6 @@ const KERNELS: [(&str, OperandsOf); 9] = [
     ("vocab_ce_backward", vocabulary_gradient),
 ];
 
-/// Suffixes of entry functions, by element type.
 const ELEMENTS: [(&str, Element); 4] =
     [("_float", Element::F32), ("_bfloat16", Element::Bf16), ("_half", Element::F16), ("_int32", Element::I32)];
 

@@ -23,7 +23,6 @@ use crate::process::{self, Process};
 
 type AclOutcome = Result<(), (aclError, String)>;
 
-/// Answers a call in a process that has a machine.
 fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AclOutcome) -> aclError {
     match process::current(name) {
         Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),

@@ -181,7 +181,6 @@ fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AtbOutcom
     }
 }
 
-/// Passes a new operation to C++.
 fn create(name: &'static str, kind: AtbOutcome<OperationKind>, operation: *mut *mut Operation) -> c_int {
     answer(name, |_, _| {
         let kind = kind?;
@@ -241,7 +240,6 @@ unsafe extern "C" fn create_linear(param: &Linear, operation: *mut *mut Operatio
     create("atb::CreateOperation<LinearParam>", kind, operation)
 }
 
-/// Defines operations that are refused on creation.
 macro_rules! refuse_operations {
     ($($function:ident = $symbol:literal $name:literal;)*) => { $(
         #[unsafe(export_name = $symbol)]
@@ -409,7 +407,6 @@ unsafe extern "C" fn context_stream(context: *const Context) -> aclrtStream {
     unsafe { (*context).stream }
 }
 
-/// Does nothing: there are no tilings to copy.
 extern "C" fn context_nothing() -> c_int {
     0
 }

@@ -80,7 +80,6 @@ pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
 /// unsupported chips.
 const INVALID: i32 = 161_002;
 
-/// Refuses an operator that CANN supports on another chip only.
 #[cold]
 fn refuse_elsewhere(name: &'static str, chip: &str) -> i32 {
     match process::current(name) {
@@ -94,7 +93,6 @@ fn refuse_elsewhere(name: &'static str, chip: &str) -> i32 {
     }
 }
 
-/// Returns the value of a function in a process without a machine.
 #[cold]
 fn without_machine<R: Answer>(name: &str, library: Library) -> R {
     R::none(name, library, NoAnswer::NoMachine)

@@ -19,7 +19,6 @@ pub(crate) enum NoAnswer {
     NoMachine,
 }
 
-/// Returns the code of a function that returns a status.
 pub(crate) fn status(name: &str, library: Library, why: NoAnswer) -> i32 {
     match (library, why) {
         (Library::AscendCl, NoAnswer::NotSupported) if name.starts_with("aclrt") => ACL_ERROR_RT_FEATURE_NOT_SUPPORT,

@@ -108,7 +108,6 @@ fn machine() -> Result<Emulator, String> {
     Emulator::new(config).map_err(|error| format!("no machine as the environment asks for: {error}"))
 }
 
-/// Prints the messages for the start, and registers hooks for fork and exit.
 fn introduce() {
     if let Some(why) = refusal() {
         notice::say(&why.to_string_lossy());

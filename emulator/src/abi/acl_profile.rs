@@ -69,7 +69,6 @@ impl Machine {
         self.update(|state| state.runtime.profiling.stop(id))
     }
 
-    /// Sets the mark for all tasks enqueued on the stream from now on.
     pub(super) unsafe fn aclprofMarkEx(
         &self,
         msg: *const c_char,

@@ -116,7 +116,6 @@ pub(crate) mod code {
     pub(crate) const NO_NOTIFY: i32 = sys::ACL_ERROR_RT_NO_NOTIFY_RESOURCE;
     pub(crate) const PROF_ALREADY_RUN: i32 = sys::ACL_ERROR_PROF_ALREADY_RUN;
     pub(crate) const PROF_NOT_RUN: i32 = sys::ACL_ERROR_PROF_NOT_RUN;
-    /// A captured stream waits for an event its capture has not recorded.
     pub(crate) const CAPTURE_DEPENDENCY: i32 = sys::ACL_ERROR_RT_CAPTURE_DEPENDENCY;
     /// A stream that joined a capture does not rejoin the captured stream.
     pub(crate) const STREAM_UNJOINED: i32 = sys::ACL_ERROR_RT_STREAM_UNJOINED;
@@ -161,9 +160,7 @@ pub(crate) mod code {
 
     pub(crate) const NULL_POINTER_ACLNN: i32 = 161_001;
     pub(crate) const PARAM_INVALID_ACLNN: i32 = 161_002;
-    /// aclnn: the runtime refused the call.
     pub(crate) const RUNTIME_ACLNN: i32 = 361_001;
-    /// aclnn: a handle inside the library is NULL.
     pub(crate) const INNER_NULL_ACLNN: i32 = 561_103;
 
     pub(crate) const HCCL_PARA: i32 = sys::HcclResult::HCCL_E_PARA.0 as i32;

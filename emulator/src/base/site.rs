@@ -10,7 +10,6 @@ pub(crate) struct Site {
     pub(crate) number: u64,
     pub(crate) call: &'static str,
     pub(crate) thread: Arc<str>,
-    /// Card of the thread's current context.
     pub(crate) card: Option<u32>,
     /// Rank of that card in the first communicator it joined.
     pub(crate) rank: Option<u32>,

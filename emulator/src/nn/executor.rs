@@ -110,7 +110,6 @@ impl Clone for Passed {
 /// Identifies the memory for which a second phase was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunMemory {
-    /// Generation of the machine's memory.
     pub(crate) generation: u64,
     pub(crate) card: u32,
     pub(crate) workspace: usize,

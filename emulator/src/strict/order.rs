@@ -38,7 +38,6 @@ pub(crate) struct HappensBefore {
     streams: BTreeMap<u64, Clock>,
     /// For each queued entry: the point of the call that enqueued it, and its accesses.
     pending: BTreeMap<u64, VecDeque<Pending>>,
-    /// The running entry of each stream.
     under_way: BTreeMap<u64, UnderWay>,
     notifies: BTreeMap<u64, Clock>,
     /// Point of the last write to each value that streams can wait for, by address.
@@ -83,7 +82,6 @@ enum Effect {
     Function,
 }
 
-/// Work that a host thread has waited for.
 #[derive(Debug, Clone)]
 pub(crate) enum Waited {
     Stream(u64),

@@ -11,7 +11,6 @@ pub(crate) struct StrictState {
     /// Reports, trace and turnstile, which have their own locks.
     pub(crate) shared: Arc<Strict>,
     pub(crate) order: HappensBefore,
-    /// The calls that created the existing objects.
     pub(crate) makers: Makers,
 }
 

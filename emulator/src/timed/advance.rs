@@ -258,7 +258,6 @@ impl State {
         self.scheduler.ready.push(id);
     }
 
-    /// Records that a stream has reached work of its card.
     pub(crate) fn start_load(&mut self, id: u64, name: &'static str, task: Option<Task>, load: Option<LoadId>) {
         let Some(schedule) = &self.timed else { return };
         let is_counted = load.is_some_and(|load| schedule.loads.of(load).is_counted) && task.is_some();

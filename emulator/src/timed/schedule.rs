@@ -21,7 +21,6 @@ use crate::scheduler::wait::Wait;
 pub(crate) struct Blocked {
     pub(super) thread: u64,
     pub(super) wait: Wait,
-    /// Time limit of the wait.
     pub(super) limit_ns: Option<u64>,
     pub(super) over: Option<WaitEnd>,
 }
@@ -78,7 +77,6 @@ pub(crate) struct Schedule {
     pub(super) exchanges: Exchanges,
     pub(crate) loads: Loads,
     pub(crate) timeline: Timeline,
-    /// Blocked threads, while the cards advance.
     pub(super) blocked: Vec<Blocked>,
     /// True if a blocked thread waits for something other than a stream.
     pub(super) has_other_waits: bool,

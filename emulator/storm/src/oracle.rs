@@ -17,7 +17,6 @@ pub(crate) struct Expected {
     pub(crate) rank: u32,
     /// The reading step. Numbers after the last step stand for the final read of each allocation.
     pub(crate) step: usize,
-    /// Hash of each block.
     pub(crate) hashes: Vec<u64>,
     /// The last step that wrote to each block.
     pub(crate) writers: Vec<Option<usize>>,
@@ -90,7 +89,6 @@ impl OracleMemory {
     }
 }
 
-/// Returns the expected result of each read of a program.
 #[must_use]
 pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
     let setup = &program.setup;

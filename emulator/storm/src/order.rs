@@ -107,7 +107,6 @@ struct PastTouch {
     touch: Touch,
 }
 
-/// Known order of a rank's streams.
 #[derive(Debug)]
 pub(crate) struct Order {
     /// Number of entries enqueued on each stream.

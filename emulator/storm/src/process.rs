@@ -87,7 +87,6 @@ impl World {
         say(&format!("finding {kind} {what}"));
     }
 
-    /// Reports the hashes of bytes that a rank has read.
     pub(crate) fn read(&self, rank: u32, step: usize, hashes: &[u64]) {
         let mut line = format!("read {rank} {step}");
         for hash in hashes {
@@ -230,7 +229,6 @@ fn of_rank(world: &World, api: &Api, number: u32, process: u32) {
     }
 }
 
-/// Reports that a rank noticed the end of another process.
 pub(crate) fn heard(rank: u32) {
     say(&format!("heard {rank}"));
 }

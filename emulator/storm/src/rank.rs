@@ -88,7 +88,6 @@ impl<'a> Rank<'a> {
         &self.world.program
     }
 
-    /// Describes the current step for messages.
     pub(crate) fn place(&self) -> String {
         let step = self.program().steps.get(self.step);
         step.map_or_else(|| "at its end".to_owned(), |step| format!("at step {} {step:?}", self.step))
@@ -357,13 +356,11 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Makes a call that must end in time.
     pub(crate) fn bounded<T>(&self, what: &str, limit: Duration, body: impl FnOnce() -> T) -> T {
         let _watched = self.world.watch(format!("rank {} {}: {what}", self.number, self.place()), limit);
         body()
     }
 
-    /// Enqueues work of this duration.
     pub(crate) fn work(&mut self, ms: u64, stream: aclrtStream) -> Outcome {
         if ms == 0 {
             return Ok(());

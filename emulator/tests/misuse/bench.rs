@@ -63,7 +63,6 @@ pub(crate) struct Bench<'a> {
     pub(crate) cards: [Card<'a>; 2],
     /// 1024 bytes of zeros on each card.
     pub(crate) buffers: [*mut c_void; 2],
-    /// Result of the last first phase.
     pub(crate) planned: RefCell<(u64, *mut aclOpExecutor)>,
 }
 
@@ -139,7 +138,6 @@ impl<'a> Bench<'a> {
         call!(self.table, aclCreateScalar((&raw mut value).cast(), F32))
     }
 
-    /// Plans silu over card 0's buffer without running it.
     pub(crate) fn silu(&self) -> *mut aclOpExecutor {
         let (x, out) = (self.tensor(F32, &[4]), self.tensor_at(F32, &[4], &[1], &[4], self.at(512)));
         assert_eq!(plan!(self, aclnnSiluGetWorkspaceSize(x, out)), 0, "{}", message(self.table));

@@ -181,7 +181,6 @@ impl OperationRun<'_> {
         made
     }
 
-    /// Runs an operator; `plan` is its first phase.
     fn operator(
         &mut self,
         name: &str,

@@ -9,7 +9,6 @@ use ascend_tp_emulator_operators::view::StridedView;
 
 use crate::nn::executor::Bound;
 
-/// A tensor that is stored in blocks before or after a call.
 #[derive(Clone, Copy, Debug)]
 struct BlockedTensor {
     /// Index of the view of this tensor.
