@@ -40,7 +40,7 @@ ASCEND_EMULATOR_WEAK uint32_t ascend_emulator_call_blocks(const ascend_emulator_
 ASCEND_EMULATOR_WEAK size_t ascend_emulator_call_params(const ascend_emulator_call *call);
 
 /**
- * Copies `bytes` bytes of a parameter: its value, or the data of a placeholder. Returns 0, or -1 if the parameter does
+ * Copies `bytes` bytes of a parameter: its value, or the data behind a place holder. Returns 0, or -1 if the parameter does
  * not exist or has another size.
  */
 ASCEND_EMULATOR_WEAK int ascend_emulator_call_param(

@@ -524,7 +524,7 @@ impl Machine {
         comm: HcclComm,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // Placeholder type; each item has its own type.
+        // An arbitrary type; each item has its own.
         let mut caller = self.caller("HcclBatchSendRecv", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?;
         if item_num == 0 {
             return Err(invalid("item_num is 0; a batch has at least one send or receive".into()));
