@@ -23,7 +23,7 @@ extern "C" {
 /** One launch, valid until the kernel function returns. */
 typedef struct ascend_emulator_call ascend_emulator_call;
 
-/** A kernel. Returns 0 on success; another number fails its stream with ACL_ERROR_RT_AICORE_EXCEPTION and the number. */
+/** A kernel. Returns 0 on success; another number fails the stream with ACL_ERROR_RT_AICORE_EXCEPTION. */
 typedef int (*ascend_emulator_kernel)(const ascend_emulator_call *call, void *user);
 
 /**
@@ -40,8 +40,8 @@ ASCEND_EMULATOR_WEAK uint32_t ascend_emulator_call_blocks(const ascend_emulator_
 ASCEND_EMULATOR_WEAK size_t ascend_emulator_call_params(const ascend_emulator_call *call);
 
 /**
- * Copies `bytes` bytes of a parameter: its value, or the data behind a place holder. Returns 0, or -1 if the parameter does
- * not exist or has another size.
+ * Copies `bytes` bytes of a parameter: its value, or the data behind a place holder. Returns 0, or -1 if the parameter
+ * does not exist or has another size.
  */
 ASCEND_EMULATOR_WEAK int ascend_emulator_call_param(
     const ascend_emulator_call *call, size_t index, void *into, size_t bytes);
