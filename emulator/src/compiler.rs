@@ -33,7 +33,7 @@ pub const HEADERS: [(&str, &str); 12] = [
 /// Environment variable that names the compiler. If it is unset, [`COMPILERS`] are tried.
 const COMPILER_VARIABLE: &str = "CXX";
 
-/// Compilers in the order in which they are tried.
+/// Compilers in the order of the attempts.
 pub const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 
 /// Compiler options. Kernels are C++17. Products and sums are rounded separately, as on a card.

@@ -283,7 +283,7 @@ pub enum Link {
 pub struct LinkLoad {
     /// The link that carries the load.
     pub link: Link,
-    /// Fraction of the exchange's duration in which the link is busy, at most 1.
+    /// Busy time of the link as a fraction of the exchange's duration, at most 1.
     pub busy: f64,
 }
 
@@ -395,7 +395,7 @@ impl CostContext<'_> {
 
     fn staged(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
-        // The half of the exchange in which values are added.
+        // The half of the exchange that adds values.
         let reduced = match exchange {
             Exchange::AllReduce | Exchange::ReduceScatter | Exchange::Reduce => 1.0,
             _ => 0.0,

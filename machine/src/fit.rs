@@ -30,7 +30,7 @@ pub struct Fit {
 }
 
 /// Error, as a logarithm, from which a point loses influence. A wrong measurement must not distort
-/// the others.
+/// other points.
 const OUTLIER: f64 = 0.25;
 
 /// Maximum number of steps of one simplex.

@@ -31,7 +31,7 @@ impl Gemm {
 pub enum WorkKind {
     /// One product, or several products of the same size.
     Product,
-    /// Products in which each row uses the weight of its randomly drawn group.
+    /// Products where each row uses the weight of a randomly drawn group.
     Grouped,
     /// Products over equally large groups of the contracted dim.
     GroupedSums,

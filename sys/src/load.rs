@@ -91,7 +91,7 @@ fn places(path: Option<&Path>) -> Vec<LibraryPlace> {
 /// Origin of folders in [`toolkit_folders`] that no variable names.
 pub const USUAL_FOLDER: &str = "usual folder";
 
-/// Returns the folders in which [`load`] searches for a toolkit, in order, each with its variable
+/// Returns the folders that [`load`] searches for a toolkit, in order, each with its variable
 /// or [`USUAL_FOLDER`].
 #[must_use]
 pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {

@@ -23,7 +23,7 @@ extern "C" {
 /** One launch, valid until the kernel function returns. */
 typedef struct ascend_emulator_call ascend_emulator_call;
 
-/** A kernel. Returns 0 on success; another number fails the stream with ACL_ERROR_RT_AICORE_EXCEPTION. */
+/** A kernel. Returns 0 on success; another number fails the stream; the message names the number. */
 typedef int (*ascend_emulator_kernel)(const ascend_emulator_call *call, void *user);
 
 /**

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use crate::base::failure::{Failure, code};
 
-/// Kind of an object, stored in the top byte of its handle. No user-space address has such a top
+/// Kind of an object, stored in the top byte of the handle. No user-space address has such a top
 /// byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

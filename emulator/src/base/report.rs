@@ -10,7 +10,7 @@ use super::site::Site;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ReportKind {
-    /// Two unordered accesses to the same bytes, at least one of them a write.
+    /// Two unordered accesses to the same bytes, at least one being a write.
     Race,
     /// Use of memory or another object after it was freed or destroyed.
     UseAfterFree,
