@@ -1,20 +1,18 @@
-//! Sizes of dense decoders: grouped-query attention and one feed-forward block a layer.
-//!
-//! Input → output: a configuration, or sizes → [`Decoder`], and its parameters and operations. Invariants: sizes are positive; pure.
+//! Dense decoders: grouped-query attention and one feed-forward block per layer.
 
 use ascend_tp::config::ModelConfig;
 
-/// How a feed-forward block is built.
+/// Structure of a feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeedForward {
-    /// `down(silu(gate(x)) · up(x))`.
+    /// Gated block: `down(silu(gate(x)) · up(x))`.
     Gated,
-    /// `down(gelu(up(x)))`, with one matrix less.
+    /// Plain block: `down(gelu(up(x)))`.
     Plain,
 }
 
 impl FeedForward {
-    /// Weights of a block.
+    /// Returns the number of weight matrices of a block.
     #[must_use]
     pub const fn weights(self) -> usize {
         match self {
@@ -27,43 +25,43 @@ impl FeedForward {
 /// Sizes of a dense decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoder {
-    /// Number of layers.
+    /// Number of decoder layers.
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden: usize,
     /// Number of query heads.
     pub heads: usize,
-    /// Key and value heads; fewer than the tensor axis has cards means copies.
+    /// Number of key and value heads. More cards hold copies.
     pub kv_heads: usize,
-    /// Dims of a head.
+    /// Number of dims per head.
     pub head_dim: usize,
     /// Width of the feed-forward layer.
     pub intermediate: usize,
-    /// How the feed-forward layer is built.
+    /// Structure of the feed-forward layer.
     pub feed_forward: FeedForward,
-    /// Norms of a layer, those of heads aside.
+    /// Norms per layer, without head norms.
     pub norms: usize,
-    /// Whether queries and keys are normed before the rotation.
+    /// Whether queries and keys are normalised before the rotation.
     pub has_head_norms: bool,
     /// Rows of the embedding.
     pub vocabulary: usize,
-    /// Whether the head is the embedding's weight.
+    /// Whether the head uses the embedding's weight.
     pub tied_embeddings: bool,
-    /// Where not every layer sees all tokens before it.
+    /// Sliding window of some layers.
     pub window: Option<Window>,
 }
 
-/// A window some layers see.
+/// Sliding window of some layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
-    /// Tokens it holds.
+    /// Window length in tokens.
     pub tokens: usize,
-    /// Part of the layers that have it.
+    /// Fraction of layers with the window.
     pub share: f64,
 }
 
 impl Decoder {
-    /// The sizes of a configuration.
+    /// Reads the sizes from a configuration.
     #[must_use]
     pub fn of(config: &ModelConfig) -> Self {
         Self {
@@ -82,57 +80,58 @@ impl Decoder {
         }
     }
 
-    /// Width of all queries.
+    /// Returns the width of all queries.
     #[must_use]
     pub const fn query_width(&self) -> usize {
         self.heads * self.head_dim
     }
 
-    /// Width of all keys, and of all values.
+    /// Returns the width of all keys, or of all values.
     #[must_use]
     pub const fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
     }
 
-    /// Parameters of the products of one layer's attention.
+    /// Counts the attention parameters of a layer, without biases.
     #[must_use]
     pub const fn attention_parameters(&self) -> usize {
         self.hidden * (2 * self.query_width() + 2 * self.kv_width())
     }
 
-    /// Parameters of one layer's products.
+    /// Counts the product parameters of a layer.
     #[must_use]
     pub const fn layer_parameters(&self) -> usize {
         self.attention_parameters() + self.hidden * self.feed_forward.weights() * self.intermediate
     }
 
-    /// The same of one of `tp` cards that share a layer. Cards beyond the key heads have a copy of one each.
+    /// Counts the product parameters of a layer on one of `tp` cards. Each card beyond the key
+    /// heads has a copy of one.
     #[must_use]
     pub const fn layer_parameters_on(&self, tp: usize) -> usize {
         let attention = 2 * self.query_width().div_ceil(tp) + 2 * self.kv_heads.div_ceil(tp) * self.head_dim;
         self.hidden * (attention + self.feed_forward.weights() * self.intermediate.div_ceil(tp))
     }
 
-    /// Parameters of the embedding, and of the head.
+    /// Counts the parameters of the embedding or the head.
     #[must_use]
     pub const fn embedding_parameters(&self) -> usize {
         self.vocabulary * self.hidden
     }
 
-    /// Parameters of the embedding and the head together.
+    /// Counts the parameters of embedding and head together.
     #[must_use]
     pub const fn table_parameters(&self) -> usize {
         let tables = if self.tied_embeddings { 1 } else { 2 };
         tables * self.embedding_parameters()
     }
 
-    /// Parameters of all products and of the embedding; norms and biases, below a thousandth of it, are left out.
+    /// Counts the parameters of products and embedding. Norms and biases are below a thousandth.
     #[must_use]
     pub const fn parameters(&self) -> usize {
         self.layers * self.layer_parameters() + self.table_parameters()
     }
 
-    /// Tokens a token sees on average in a sequence of `tokens`.
+    /// Returns how many tokens each token sees on average.
     #[must_use]
     pub fn visible(&self, tokens: usize) -> f64 {
         let all = tokens as f64 / 2.0;
@@ -145,8 +144,8 @@ impl Decoder {
         }
     }
 
-    /// Operations of the products of a forward pass for each token, in sequences of `tokens`. All scores count, hidden ones
-    /// too, as in the published utilisations (KOR, Megatron-LM).
+    /// Returns the operations of a forward pass per token. Masked scores count too, as in published
+    /// utilisations (KOR, Megatron-LM).
     #[must_use]
     pub fn forward_flops_per_token(&self, tokens: usize) -> f64 {
         let products = 2.0 * (self.layers * self.layer_parameters() + self.embedding_parameters()) as f64;

@@ -1,8 +1,8 @@
-//! What plans take of a card's memory, and what a card has.
+//! Card memory that plans need, by kind.
 //!
-//! Input → output: the plans of all programs of one engine → bytes on a rank's card by kind. Invariant: the sum is what the
-//! card hands out for them, to the byte: regions and workspace as `exec` takes them, with what `aclrtMalloc` adds, and the
-//! buffers of every communicator. Does not: know what the library takes of the driver's part.
+//! - Invariant: the sum equals what the runtime allocates, to the byte. It includes the overhead of
+//!   `aclrtMalloc` and the buffers of communicators.
+//! - Not here: memory that the library takes from the driver's share.
 
 use ascend_tp_machine::Profile;
 
@@ -11,11 +11,10 @@ use ascend_tp::exec::{communicators_wanted, regions_wanted};
 use ascend_tp::schedule::launch::largest_workspaces;
 use ascend_tp::schedule::plan::{ALIGNMENT_BYTES, Plan, Region};
 
-/// What each communicator takes of each of its cards: a buffer to send and one to receive, 200 MiB each (`HCCL_BUFFSIZE`
-/// when it is not set; CANN environment variables).
+/// Bytes of each communicator on each card: two buffers of 200 MiB (default `HCCL_BUFFSIZE`).
 pub const COMMUNICATOR_BYTES: Bytes = Bytes(2 * (200 << 20));
 
-/// What card memory is taken for.
+/// Purpose of a card's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
@@ -23,22 +22,22 @@ pub enum MemoryKind {
     Weights,
     /// Keys and values of past tokens.
     KvCache,
-    /// What the host writes before a run.
+    /// Data written by the host before a run.
     Inputs,
-    /// What the host reads after a run.
+    /// Data read by the host after a run.
     Outputs,
-    /// Everything between two steps.
+    /// Values between two steps.
     Arena,
-    /// What operators need while they run.
+    /// Scratch memory of running operators.
     Workspace,
-    /// Buffers of communicators.
+    /// Buffers of all communicators.
     HcclBuffers,
-    /// What the allocator adds: sizes are rounded up to 32 bytes, plus 32 (AscendCL guide, `aclrtMalloc`).
+    /// Allocator overhead: sizes rounded up to 32 bytes, plus 32 (AscendCL guide, `aclrtMalloc`).
     Rounding,
 }
 
 impl MemoryKind {
-    /// Every kind, in the order of tables.
+    /// Every kind, in table order.
     pub const ALL: [Self; 8] = [
         Self::Weights,
         Self::KvCache,
@@ -50,7 +49,7 @@ impl MemoryKind {
         Self::Rounding,
     ];
 
-    /// The name in tables.
+    /// Returns the kind's name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,12 +65,12 @@ impl MemoryKind {
     }
 }
 
-/// Bytes on one card by kind; as JSON, a field for each kind.
+/// Bytes on one card by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CardMemory([u64; MemoryKind::ALL.len()]);
 
 impl CardMemory {
-    /// What a rank takes to run its plans of these programs.
+    /// Returns what a rank needs for its plans of these programs.
     #[must_use]
     pub fn of(programs: &[&[Plan]], rank: usize, communicator: Bytes) -> Self {
         let mut memory = Self::default();
@@ -87,7 +86,6 @@ impl CardMemory {
                 Region::Outputs => MemoryKind::Outputs,
                 Region::Arena => MemoryKind::Arena,
             };
-            // A buffer is never empty.
             allocate(kind, bytes.0.max(ALIGNMENT_BYTES));
         }
         let workspaces = largest_workspaces(programs.iter().map(|plans| &plans[rank]));
@@ -99,7 +97,7 @@ impl CardMemory {
         memory
     }
 
-    /// What the fullest card takes.
+    /// Returns the memory of the fullest card.
     #[must_use]
     pub fn fullest(programs: &[&[Plan]], communicator: Bytes) -> Self {
         let ranks = programs.first().map_or(0, |plans| plans.len());
@@ -107,7 +105,7 @@ impl CardMemory {
         cards.max_by_key(|memory| memory.total().0).unwrap_or_default()
     }
 
-    /// These bytes and `times.0 / times.1` of what came on top of them in `more`.
+    /// Returns `self` plus `times.0 / times.1` of the difference between `more` and `self`.
     #[must_use]
     pub(super) fn along(&self, more: &Self, times: (usize, usize)) -> Self {
         let bytes = |(few, more): (u64, u64)| {
@@ -117,24 +115,24 @@ impl CardMemory {
         Self(std::array::from_fn(|kind| bytes((self.0[kind], more.0[kind]))))
     }
 
-    /// Bytes of a kind.
+    /// Returns the bytes of a kind.
     #[must_use]
     pub const fn bytes(&self, kind: MemoryKind) -> Bytes {
         Bytes(self.0[kind as usize])
     }
 
-    /// Bytes by kind, in the order of tables.
+    /// Lists bytes by kind, in table order.
     pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, Bytes)> + '_ {
         MemoryKind::ALL.into_iter().map(|kind| (kind, self.bytes(kind)))
     }
 
-    /// All of it.
+    /// Sums the bytes of all kinds.
     #[must_use]
     pub fn total(&self) -> Bytes {
         Bytes(self.0.iter().sum())
     }
 
-    /// What is wrong if a card has not so much, with the arithmetic.
+    /// Describes the overflow if a card of this profile is too small.
     #[must_use]
     pub fn problem(&self, place: &str, profile: &Profile) -> Option<Diagnostic> {
         let usable = Bytes(profile.hbm_usable_bytes());

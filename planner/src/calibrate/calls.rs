@@ -1,27 +1,24 @@
-//! The operators that are measured: which, of what sizes, and which coefficients they say.
+//! Operators that calibration measures, with the coefficients they are fitted for.
 //!
-//! Output: calls as plans have them, with the kind whose coefficients they are fitted for. For each coefficient some calls are bound
-//! by it, or by nothing but it and what others say alone.
+//! Each coefficient has calls whose time depends on this coefficient alone, or also on coefficients
+//! that other calls determine.
 
 use ascend_tp::base::{DType, Id, Shape};
 use ascend_tp::call::{BufferId, Call, View};
 
 use crate::validate::Class;
 
-/// A call, and what it is measured for.
 pub(super) struct Timed {
     pub(super) class: Class,
     pub(super) call: Call,
-    /// Buffers that benches take several of in turn, as a model has many: weights, keys and values.
+    /// Buffers that the benchmark allocates several times: weights, keys and values.
     pub(super) kept: &'static [usize],
 }
 
-/// A whole tensor in a buffer of its own.
 fn view(buffer: usize, dtype: DType, sizes: &[usize]) -> View {
     View::contiguous(BufferId::from_index(buffer), dtype, Shape::from(sizes))
 }
 
-/// `[m, k] × [k, n]` with the weight as checkpoints have it, `[n, k]`.
 pub(super) fn product(dtype: DType, [m, k, n]: [usize; 3]) -> Call {
     let (a, b) = (view(0, dtype, &[m, k]), view(1, dtype, &[n, k]).permute(&[1, 0]));
     Call::Matmul { a, b, out: view(2, dtype, &[m, n]) }
@@ -33,7 +30,6 @@ fn quantised([m, k, n]: [usize; 3]) -> Call {
     Call::QuantMatmul { x, w, scale, tokens, out: view(2, DType::BF16, &[m, n]) }
 }
 
-/// `queries` new tokens of each of `batch` sequences over `keys` positions.
 fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2]) -> Call {
     const WIDTH: usize = 128;
     let rows = |buffer, tokens, heads| view(buffer, DType::BF16, &[batch, tokens, heads, WIDTH]);
@@ -49,7 +45,7 @@ fn attention([batch, queries, keys]: [usize; 3], [heads, kv_heads]: [usize; 2]) 
     }
 }
 
-/// The kernel that nothing bounds but what it takes to start.
+/// Returns the call with the shortest time.
 pub(super) fn least() -> Call {
     silu(1, 64)
 }
@@ -68,14 +64,14 @@ fn swiglu(rows: usize, width: usize) -> Call {
     Call::SwiGlu { x: view(0, DType::BF16, &[rows, 2 * width]), out: view(1, DType::BF16, &[rows, width]), dim: 1 }
 }
 
-/// An operation an element: the memory, or the cache, is all that bounds it.
+/// Only memory or cache bandwidth limits this call.
 fn add(elems: usize) -> Call {
     let of = |buffer| view(buffer, DType::BF16, &[elems]);
     Call::Add { a: of(0), b: of(1), out: of(2) }
 }
 
-/// Sizes of products: the least; a few rows of a weight, which the memory bounds; many rows, which the cube or its loads do, or
-/// both in part.
+/// `[m, k, n]`: the smallest; few rows (memory-bound); many rows (bound by the cube units, their
+/// loads, or both).
 const PRODUCTS: [[usize; 3]; 20] = [
     [16, 16, 16],
     [16, 256, 256],
@@ -99,11 +95,10 @@ const PRODUCTS: [[usize; 3]; 20] = [
     [65_536, 512, 64],
 ];
 
-/// Sizes of quantised products.
 const QUANTISED: [[usize; 3]; 5] =
     [[16, 8192, 8192], [256, 4096, 4096], [1024, 4096, 4096], [4096, 4096, 4096], [16_384, 1024, 64]];
 
-/// Batch, queries and keys of attention, and its heads: short, many tasks, long keys of one head and of several, and prompts.
+/// `[batch, queries, keys]` and `[heads, kv_heads]`.
 const ATTENTION: [([usize; 3], [usize; 2]); 17] = [
     ([1, 1, 128], [8, 1]),
     ([4, 1, 256], [8, 1]),
@@ -124,17 +119,14 @@ const ATTENTION: [([usize; 3], [usize; 2]); 17] = [
     ([4, 1024, 1024], [16, 2]),
 ];
 
-/// Rows and widths of vector kernels: of few cores, of all, of many short rows, and of long ones.
 const ROWS: [[usize; 2]; 8] =
     [[1, 64], [4, 128], [16, 64], [40, 64], [400, 128], [4000, 128], [40_000, 128], [4096, 4096]];
 
-/// Elements of what is dealt out in pieces.
 const PIECES: [usize; 7] = [64, 4 * 2048, 16 * 2048, 40 * 2048, 400 * 2048, 1 << 23, 1 << 25];
 
-/// Elements that a pass finds in the cache.
+/// Element counts that fit the cache.
 const CACHED: [usize; 4] = [1 << 21, 1 << 22, 1 << 23, 3 << 22];
 
-/// All of them.
 pub(super) fn all() -> Vec<Timed> {
     let of = |class, kept: &'static [usize], call| Timed { class, call, kept };
     let products = PRODUCTS.into_iter().map(|sizes| of(Class::Products, &[1], product(DType::BF16, sizes)));
@@ -143,7 +135,7 @@ pub(super) fn all() -> Vec<Timed> {
     let pieces = PIECES.into_iter().map(|elems| silu(1, elems));
     let vectors = rows.chain(pieces).map(|call| of(Class::Vectors, &[], call));
     let attention = ATTENTION.into_iter().map(|(sizes, heads)| of(Class::Attention, &[1, 2], attention(sizes, heads)));
-    // The rate of the cache is fitted with attention's, behind what a vector kernel takes.
+    // Cache bandwidth is fitted after the vector coefficients.
     let cached = CACHED.into_iter().map(|elems| of(Class::Attention, &[], add(elems)));
     products.chain(quantised).chain(vectors).chain(attention).chain(cached).collect()
 }

@@ -1,7 +1,6 @@
-//! How long exchanges between cards take.
+//! Measures how long collectives between cards take.
 //!
-//! Input → output: cards → a [`Sample`] for each exchange, size and group, and what a call takes the host. Every rank has a thread; one
-//! exchange that is not timed lets all ranks begin together.
+//! Every rank has a thread. An untimed collective aligns the ranks before each measurement.
 
 use ascend_tp::base::DType;
 use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, ReduceOp, Result, Stream};
@@ -13,30 +12,29 @@ use super::kernels::{Bench, calls_of};
 use super::ranks::on_all_ranks;
 use crate::validate::Sample;
 
-/// Cards of a group.
 const GROUPS: [usize; 3] = [2, 4, 8];
 
-/// Bytes of the whole: for each way that exchanges are done, some that its fixed time bounds and some that links do.
+/// Total bytes. For each algorithm, its fixed time bounds some sizes and the links bound others.
 const BYTES: [usize; 8] = [16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20, 256 << 20];
 
-/// Calls that are timed together for what they take the host.
+/// Calls timed together for the host time of one call.
 const CALLS: usize = 32;
 
-/// What is exchanged; from card to card in a pair alone.
+/// Send/receive is measured for two cards only.
 const EXCHANGES: [Exchange; 5] =
     [Exchange::AllReduce, Exchange::AllGather, Exchange::ReduceScatter, Exchange::AllToAll, Exchange::SendRecv];
 
-/// What a rank found: how long exchanges take, and how long a call takes its thread.
+/// Samples, and the host time of one call in microseconds.
 type RankSamples = (Vec<Sample>, f64);
 
-/// Times all exchanges of all groups there are cards for; without two cards a call takes what the profile says.
+/// Times all collectives of all groups. With one card, the host time is that of the profile.
 pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
     let (mut samples, mut call_us) = (Vec::new(), profile.coefficients.host.collective_us);
     for ranks in GROUPS.into_iter().filter(|ranks| *ranks <= cards.count) {
         let devices = (0..ranks).map(|card| Device::open(cards.cann, card)).collect::<Result<Vec<_>>>()?;
         let ends = Communicator::init_all(&devices)?;
         let is_consequence = |error: &Error| error.kind() == ErrorKind::PeerLost;
-        // What the first rank found stands for all.
+        // The samples of the first rank represent the group.
         let found = on_all_ranks(ends, is_consequence, |end| of_rank(end, cards, profile))?;
         if let Some((first, us)) = found.into_iter().next() {
             samples.extend(first);
@@ -47,7 +45,7 @@ pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<Ra
     Ok((samples, call_us))
 }
 
-/// All exchanges of one rank, in the same order on all.
+/// Runs the same calls in the same order on every rank.
 fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
     let device = end.device();
     let most = BYTES.into_iter().max().unwrap_or(0);
@@ -73,7 +71,6 @@ fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> 
     Ok((samples, call_us))
 }
 
-/// Enqueues an exchange of `whole` tensors or, on the side of it that has them, `parts`.
 fn enqueue(
     end: &Communicator,
     exchange: Exchange,

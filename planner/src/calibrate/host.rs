@@ -1,6 +1,6 @@
-//! How long calls take their thread.
+//! Measures how long calls occupy the host thread.
 //!
-//! Input → output: a card and a clock → [`HostProfile`], but for exchanges, which [`super::exchanges`] times. Each call is timed over many.
+//! Collectives are measured in [`super::exchanges`].
 
 use std::sync::Arc;
 
@@ -14,22 +14,21 @@ use super::kernels::{Bench, Ready};
 use super::{calls, median};
 use crate::points::rounded;
 
-/// Calls that are timed together, and how often that is done; the middle counts.
+/// Calls timed together, and repetitions. The median counts.
 const CALLS: usize = 32;
 const SAMPLES: usize = 5;
 
-/// Bytes of a short and of a long copy.
 const SHORT: usize = 4 << 10;
 const LONG: usize = 64 << 20;
 
-/// Sizes of a product whose end a thread waits for.
+/// Sizes of the product that the host waits for.
 const AWAITED: [usize; 3] = [2048, 2048, 2048];
 
-/// Operators of a graph that is replayed, and replays that are timed together.
+/// Operators of the replayed graph, and replays timed together.
 const NODES: usize = 64;
 const REPLAYS: usize = 4;
 
-/// Microseconds of one of many calls, and what is done once they have been timed.
+/// Returns the median microseconds per call. `settle` runs untimed after each repetition.
 pub(super) fn each_us(
     clock: &Clock,
     calls: usize,
@@ -48,7 +47,7 @@ pub(super) fn each_us(
     Ok(median(samples))
 }
 
-/// What calls take the host of a card; `base` says what one of a collective does.
+/// The collective time is taken from `base`.
 pub(super) fn measure(device: &Arc<Device>, clock: &Clock, base: &HostProfile) -> Result<HostProfile> {
     let mut bench = Bench::new(device)?;
     let call_us = each_us(clock, CALLS, || bench.stream.is_idle().map(drop), || Ok(()))?;
@@ -90,7 +89,8 @@ pub(super) fn measure(device: &Arc<Device>, clock: &Clock, base: &HostProfile) -
     })
 }
 
-/// Microseconds of an operator's first phase, and of the call that has its executor run again and again.
+/// Returns the host time of an operator's first phase and of the call that makes its executor
+/// repeatable.
 fn prepare_us(device: &Arc<Device>, clock: &Clock) -> Result<f64> {
     let call = calls::least();
     let tensor = |view: &View| {
@@ -103,18 +103,18 @@ fn prepare_us(device: &Arc<Device>, clock: &Clock) -> Result<f64> {
         let known = tensors.iter().find(|(known, _)| known.buffer == view.buffer);
         known.map_or_else(|| tensor(view), |(_, tensor)| Ok(tensor.clone()))
     };
-    // To give one up waits for the card, so all are kept.
+    // Dropping a prepared operator waits for the card.
     let mut all: Vec<Prepared> = Vec::with_capacity(CALLS * SAMPLES);
     each_us(clock, CALLS, || prepare(&call, &of, None).map(|prepared| all.push(prepared)), || Ok(()))
 }
 
-/// What a copy to the card takes beside its bytes, and the bytes that it moves in a microsecond.
+/// Returns the fixed time of a copy to the card and its bandwidth.
 fn copies(device: &Arc<Device>, clock: &Clock) -> Result<(f64, f64)> {
     let memory = Buffer::new(device, LONG)?;
     let bytes = vec![0; LONG];
     let write_us = |calls, len: usize| each_us(clock, calls, || memory.write(0, &bytes[..len]), || Ok(()));
     let (short_us, long_us) = (write_us(CALLS, SHORT)?, write_us(1, LONG)?);
-    // A copy waits for the card's work before it begins.
+    // A copy first waits for all work of the card.
     let wait_us = each_us(clock, CALLS, || device.synchronize(), || Ok(()))?;
     let bytes_per_us = (LONG - SHORT) as f64 / (long_us - short_us);
     Ok(((short_us - wait_us - SHORT as f64 / bytes_per_us).max(0.0), bytes_per_us))

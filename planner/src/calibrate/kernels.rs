@@ -1,7 +1,7 @@
-//! How long operators take on a card.
+//! Measures how long operators take on a card.
 //!
-//! Input → output: a card → a [`Sample`] for each call of [`calls`]. A call is prepared as the executor prepares it, on sets of weights
-//! that no cache holds, and enqueued in turn.
+//! Calls are prepared as the executor prepares them, and cycle through sets of weights that no
+//! cache can hold.
 
 use std::sync::Arc;
 
@@ -16,32 +16,30 @@ use super::calls::{self, Timed};
 use super::median;
 use crate::validate::Sample;
 
-/// Bytes of weights in turn: four times the largest cache.
+/// Total bytes of the weight sets: four times the largest cache.
 const OUT_OF_CACHE: usize = 768 << 20;
 
-/// Most sets of them: small ones are small beside the least time of a call.
+/// Maximum number of weight sets. Small weights matter little next to the fixed time of a call.
 const MOST_SETS: usize = 64;
 
-/// What the calls between two events take, about.
+/// Approximate time between two events, in microseconds.
 const QUEUE_US: f64 = 2000.0;
 
-/// Calls between two events; while the card does what comes before them the host enqueues them all.
+/// Minimum and maximum calls between two events. The host enqueues all of them while the card is
+/// busy.
 const CALLS: (f64, f64) = (3.0, 32.0);
 
-/// How often that is done; the middle counts.
 const SAMPLES: usize = 3;
 
-/// Sizes of the product that keeps a card busy meanwhile: some four milliseconds.
+/// The product that keeps the card busy meanwhile, about 4 ms.
 const BUSY: [usize; 3] = [8192, 8192, 8192];
 
-/// A byte that is a small number in every type of numbers, and one that hides no key.
+/// A small number in every numeric type, and a mask byte that hides no key.
 const NUMBER: u8 = 0x3c;
 const SHOWN: u8 = 0;
 
-/// Bytes that are copied to a card at once.
 const BLOCK: usize = 16 << 20;
 
-/// A stream of a card whose work is timed.
 pub(super) struct Bench {
     pub(super) stream: Stream,
     start: Event,
@@ -49,7 +47,7 @@ pub(super) struct Bench {
     busy: Ready,
 }
 
-/// A call that is prepared, once for each set of its weights.
+/// A call prepared for each set of its weights.
 pub(super) struct Ready {
     prepared: Vec<Prepared>,
     workspace: Option<BufferSlice>,
@@ -57,7 +55,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Prepares a call whose buffers `kept` are taken in turn.
+    /// Allocates the buffers in `kept` several times.
     pub(super) fn new(device: &Arc<Device>, call: &Call, kept: &[usize]) -> Result<Self> {
         let views: Vec<&View> = call.reads().into_iter().chain(call.writes()).collect();
         let is_kept = |view: &&&View| kept.contains(&view.buffer.index());
@@ -84,7 +82,6 @@ impl Ready {
         Ok(Self { prepared, workspace, next: 0 })
     }
 
-    /// Enqueues it on the next set of weights.
     pub(super) fn enqueue(&mut self, stream: &Stream) -> Result<()> {
         let next = self.next;
         self.next = (next + 1) % self.prepared.len();
@@ -92,7 +89,6 @@ impl Ready {
     }
 }
 
-/// Memory for a view, with numbers in it.
 fn filled(device: &Arc<Device>, view: &View) -> Result<Buffer> {
     let bytes = view.len_bytes();
     let buffer = Buffer::new(device, bytes)?;
@@ -113,7 +109,7 @@ impl Bench {
         })
     }
 
-    /// Microseconds of each of `calls` of what `enqueue` does, one behind the other; `before` is done first and not timed.
+    /// Returns the time of one of `calls` runs of `enqueue`. `before` is not timed.
     pub(super) fn each_us(
         &mut self,
         calls: usize,
@@ -136,12 +132,10 @@ impl Bench {
     }
 }
 
-/// How many calls that take so long are timed together.
 pub(super) fn calls_of(us: f64) -> usize {
     (QUEUE_US / us).clamp(CALLS.0, CALLS.1) as usize
 }
 
-/// Times all calls.
 pub(super) fn measure(device: &Arc<Device>, profile: &Profile) -> Result<Vec<Sample>> {
     let mut bench = Bench::new(device)?;
     let time = |Timed { class, call, kept }: Timed| {

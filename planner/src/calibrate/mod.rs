@@ -1,11 +1,11 @@
-//! A chip's coefficients, measured on its cards in minutes.
+//! Measures the coefficients of a chip on its cards, in minutes.
 //!
-//! Input → output: cards behind the C ABI, how they are joined and a clock → a [`Profile`] that `plan`, `rehearse` and the emulator
-//! take. Operators and exchanges are enqueued again and again behind work that keeps the card busy while the host runs ahead, between
-//! two events; calls of the host are timed by the clock. What each took is a sample as a measured row is, and is fitted as rows are.
+//! Operators and collectives run repeatedly between two events, behind a long product that lets the
+//! host enqueue ahead. The clock times host calls. Samples are fitted like published measurements.
 //!
-//! Invariants: the same calls on every card, in an order that all ranks share; what no bench says stays as it is in the profile that
-//! was given, and the origin says what was measured. Does not: check results, or measure links (a topology's figures are facts here).
+//! - Invariants: all ranks run the same calls in the same order. Unmeasured coefficients keep the
+//!   values of the given profile, and `origin` lists what was measured.
+//! - Not here: checks of results, or measurements of links.
 
 mod calls;
 mod exchanges;
@@ -27,11 +27,11 @@ use ascend_tp_machine::{Profile, Topology};
 use crate::points::rounded;
 use crate::validate::fit_samples;
 
-/// The failure of a calibration.
+/// Why a calibration failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// Found before anything ran.
+    /// The request was refused before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
     /// A card or its library failed.
@@ -39,23 +39,23 @@ pub enum CalibrateError {
     Device(#[from] device::Error),
 }
 
-/// Cards to measure.
+/// The cards to measure.
 #[derive(Debug)]
 pub struct MeasuredCards<'a> {
-    /// The CANN library that opens them.
+    /// The CANN library that opens the cards.
     pub cann: &'a Arc<Cann>,
-    /// How many: those with the first ordinals, which are their places in the topology.
+    /// Number of cards, counted from ordinal 0. An ordinal is also the index in the topology.
     pub count: usize,
-    /// How they are joined.
+    /// How the cards are connected.
     pub topology: &'a Topology,
-    /// The time of a thread.
+    /// Clock of the host thread.
     pub clock: &'a Clock,
 }
 
-/// Measures cards: `base`, which is of their chip, with all that the benches say in the place of its own.
+/// Returns `base`, a profile of the same chip, with the measured coefficients replaced.
 ///
 /// # Errors
-/// No card, more than there are, or more than the topology joins; or a card fails.
+/// If there is no card, more cards than exist or than the topology connects, or if a card fails.
 pub fn calibrate(cards: &MeasuredCards<'_>, base: &Profile) -> Result<Profile, CalibrateError> {
     check(cards)?;
     let soc = base.soc;
@@ -79,7 +79,6 @@ pub fn calibrate(cards: &MeasuredCards<'_>, base: &Profile) -> Result<Profile, C
     Ok(profile)
 }
 
-/// Everything that is wrong with the number of cards.
 fn check(cards: &MeasuredCards<'_>) -> Result<(), CalibrateError> {
     let mut problems = Diagnostics::new();
     let known = [("of the toolkit", cards.cann.device_count()?), ("of the topology", cards.topology.cards())];
@@ -92,7 +91,6 @@ fn check(cards: &MeasuredCards<'_>) -> Result<(), CalibrateError> {
     Ok(problems.into_result(())?)
 }
 
-/// The middle of some figures.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,15 +1,15 @@
-//! Work of all ranks of a communicator at once.
+//! Work of all ranks of a communicator in parallel.
 
 use std::panic::resume_unwind;
 use std::thread::{ScopedJoinHandle, scope};
 
 use ascend_tp::device::Communicator;
 
-/// Gives every rank of this process a thread; what each found, in the order of `ends`. A rank that fails leaves, so that the others
-/// end.
+/// Runs `body` on one thread per rank and returns the results in the order of `ends`. A failed rank
+/// aborts, so that the other ranks return.
 ///
 /// # Errors
-/// Of those that failed the first whose failure is no consequence of another's.
+/// The first failure that is not a consequence of another.
 pub fn on_all_ranks<T: Send, E: Send>(
     ends: Vec<Communicator>,
     is_consequence: impl Fn(&E) -> bool,
@@ -21,7 +21,7 @@ pub fn on_all_ranks<T: Send, E: Send>(
             scope.spawn(move || {
                 let done = body(&end);
                 if done.is_err() {
-                    // The cause is known; that leaving failed too adds nothing.
+                    // An error of `abort` adds nothing to the cause.
                     let _left = end.abort();
                 }
                 done

@@ -1,4 +1,4 @@
-//! Emulated cards with a clock find their own profile.
+//! Emulated cards must yield their own profile.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ascend_tp_machine::profile::{Coefficients, HostProfile, MEANINGS};
 
 use super::*;
 
-/// Coefficients of which every one is another: what the vendor's own models assume, or what is expected before anything is known.
+/// Returns coefficients that all differ from `of`.
 fn other(of: &Coefficients) -> Coefficients {
     let usual: Vec<(&str, f64)> = MEANINGS.iter().map(|meaning| (meaning.name, meaning.usual)).collect();
     let host = &of.host;
@@ -29,7 +29,7 @@ fn other(of: &Coefficients) -> Coefficients {
     }
 }
 
-/// What emulated cards of `own` say of themselves to somebody who takes them for cards of `base`.
+/// Calibrates cards of `own`, starting from `base`.
 fn found(own: &Profile, base: &Profile, topology: &Topology, count: usize) -> Profile {
     let emulator = Emulator::new(Config {
         soc: own.soc,
@@ -59,12 +59,12 @@ fn values(coefficients: &Coefficients) -> Vec<(&'static str, f64)> {
         ("host.call_us", host.call_us),
         ("host.wake_us", host.wake_us),
     ];
-    // Nothing measures grouped products.
+    // No benchmark measures grouped products.
     let fitted = MEANINGS.iter().filter(|meaning| meaning.kind != "grouped");
     fitted.map(|meaning| (meaning.name, coefficients.get(meaning.name).unwrap())).chain(of_host).collect()
 }
 
-/// Of three chips as they ship, and of one whose every coefficient is another.
+/// Three shipped chips, and one with every coefficient changed.
 #[test]
 fn emulated_cards_find_their_own_profile() {
     let shipped = |soc| Profile::of(soc);
@@ -86,7 +86,6 @@ fn emulated_cards_find_their_own_profile() {
     assert!(all.is_empty(), "{all:#?}");
 }
 
-/// One card says nothing of exchanges, and more cards than there are none.
 #[test]
 fn what_is_not_measured_stays_and_what_is_not_there_is_refused() {
     let (own, topology) = (Profile::of(Soc::Ascend910B4), Topology::preset("atlas-a2").unwrap());

@@ -1,10 +1,10 @@
-//! Which chip and which topology the words of a row's `hardware` column mean.
+//! Maps the `hardware` column of a row to a chip and a topology.
 
 use ascend_tp_machine::Soc;
 
-/// The first whose words are in the column. Where a row does not name the chip: an Atlas 800T A2 has that of the training
-/// points; 24 cores at a rate that is not said are a 910B2's; continuous integration of vLLM-Ascend and users' 910B are taken
-/// as 910B3, dies of an A3 as those of the Atlas 800I A3.
+/// Words, chip and topology; the first match counts. Assumptions for rows without a chip: Atlas
+/// 800T A2 is that of the training points, 24 cores are a 910B2, vLLM-Ascend CI and users' 910B are
+/// a 910B3, A3 dies are those of the Atlas 800I A3.
 const MACHINES: [(&str, Soc, &str); 18] = [
     ("ATLAS_800_A3_560T", Soc::Ascend910_9362, "atlas-a3"),
     ("752T", Soc::Ascend910_9391, "atlas-a3"),
@@ -26,7 +26,6 @@ const MACHINES: [(&str, Soc, &str); 18] = [
     ("Ascend", Soc::Ascend910B3, "atlas-a2"),
 ];
 
-/// The chip and the name of the topology.
 pub(crate) fn machine(hardware: &str) -> Option<(Soc, &'static str)> {
     MACHINES.iter().find(|(words, _, _)| hardware.contains(words)).map(|(_, soc, topology)| (*soc, *topology))
 }

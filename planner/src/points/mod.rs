@@ -1,4 +1,4 @@
-//! Rows of a file of measured points, by the names of its columns, the sizes of the models and the chips they name, and what rows weigh.
+//! Rows of measured points, with their models, chips and weights.
 
 mod hardware;
 mod model;
@@ -9,71 +9,66 @@ pub(crate) use model::Model;
 
 use std::collections::BTreeMap;
 
-/// Correlation of the errors of two rows of a page.
+/// Correlation between errors of rows of one page.
 const CORRELATION: f64 = 0.05;
 
-/// Weight of a row of a page with this many.
+/// Returns the weight of each of `rows` rows of a page.
 pub(crate) fn weight(rows: usize) -> f64 {
     1.0 / (1.0 + CORRELATION * (rows as f64 - 1.0))
 }
 
-/// Four digits of what is fitted to rows: a later one says nothing, and files stay readable.
+/// Rounds a fitted value to four digits; more would not be significant.
 pub(crate) fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// One row: by the name of its column the text of each field.
+/// The fields of a row, by column name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Point(BTreeMap<String, String>);
 
-/// Names of the columns of a text of comma-separated values.
 pub(crate) fn columns(text: &str) -> Vec<String> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     reader.headers().map(|names| names.iter().map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// What is wrong with a text that is no table of comma-separated values.
 pub(crate) fn broken(text: &str) -> Option<String> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     reader.records().find_map(Result::err).map(|error| error.to_string())
 }
 
 impl Point {
-    /// All rows of a text of comma-separated values with a heading, which is not [`broken`].
+    /// Parses CSV text with a header. The text must pass [`broken`].
     pub(crate) fn all(text: &str) -> Vec<Self> {
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         reader.deserialize().map_while(Result::ok).map(Self).collect()
     }
 
-    /// A field; empty where the row has none.
+    /// Returns a field, or `""`.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// A field that is nothing but a number.
     pub(crate) fn number(&self, name: &str) -> Option<f64> {
         self.text(name).trim().parse().ok()
     }
 
-    /// The number behind `key` in a field: 4 behind `dp ` in `1 (world 32, dp 4)`.
+    /// Returns the number after `key` in a field: 4 after `dp ` in `1 (world 32, dp 4)`.
     pub(crate) fn inside(&self, name: &str, key: &str) -> Option<usize> {
         let text = self.text(name);
         let digits: String = text[text.find(key)? + key.len()..].chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()
     }
 
-    /// The number a field begins with.
     pub(crate) fn leading(&self, name: &str) -> Option<usize> {
         leading(self.text(name))
     }
 }
 
-/// The number a text begins with.
 fn leading(text: &str) -> Option<usize> {
     text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
 }
 
-/// Sizes by their names: `M=N=K=64 heads=8 (MHA)` has M, N, K and heads.
+/// Parses `M=N=K=64 heads=8 (MHA)`.
 pub(crate) fn sizes(shape: &str) -> BTreeMap<&str, usize> {
     let mut sizes = BTreeMap::new();
     for word in shape.split([' ', ';', ',', '(', ')']) {
@@ -84,7 +79,7 @@ pub(crate) fn sizes(shape: &str) -> BTreeMap<&str, usize> {
     sizes
 }
 
-/// Sizes without names: `[2,64]`, `2x64` and `2 x 64`.
+/// Parses `[2,64]`, `2x64` and `2 x 64`.
 pub(crate) fn dims(shape: &str) -> Option<Vec<usize>> {
     let inside = shape.trim().trim_start_matches('[').trim_end_matches(']');
     inside.split([',', 'x']).map(|size| size.trim().parse().ok()).collect()

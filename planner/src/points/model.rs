@@ -1,34 +1,31 @@
-//! The sizes of the model a row is of.
+//! Sizes of the model of a row.
 //!
-//! Input → output: a [`Point`] → [`Model`]: what the row's own columns say, and the rest from the configuration that has exactly
-//! its name (`points/models.csv`, from each model's `config.json`). Invariant: nothing is concluded from a part of a name.
+//! The columns of the row come first. Other sizes come from the configuration with exactly the same
+//! name (`points/models.csv`, from `config.json` files).
 
 use super::Point;
 use crate::decoder::{Decoder, FeedForward, Window};
 
-/// Sizes of published configurations; ships.
 const MODELS: &str = include_str!("../../points/models.csv");
 
-/// What a row's model is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
-    /// All of a dense model; what is around the experts of another.
+    /// The dense model, or a mixture without its experts.
     pub(crate) decoder: Decoder,
-    /// Whether the gate's function is GELU, which no kernel computes together with the product.
+    /// Whether the gate uses GELU, which no kernel fuses.
     pub(crate) is_gelu: bool,
-    /// Experts of a layer; 0 of a dense model.
+    /// Experts per layer, 0 if dense.
     pub(crate) experts: usize,
-    /// Width of an expert, where every layer is a mixture of such experts and nothing else.
+    /// Expert width, if every feed-forward layer is a pure mixture.
     pub(crate) expert_width: Option<usize>,
-    /// Experts that each token goes to.
     pub(crate) chosen: Option<usize>,
 }
 
-/// Parts of a name that say how a model was tuned or stored, not what it is.
+/// Name parts that do not identify the model.
 const VARIANTS: [&str; 10] = ["instruct", "chat", "base", "hf", "w8a8", "w4a8", "quarot", "bf16", "fp16", "int8"];
 
-/// What a name is compared by: `Qwen/Qwen3-32B-W8A8` and `Qwen3 32B` both are `qwen332b`; words behind the first are settings
-/// (`Qwen2-7B 32K`).
+/// Returns a normalised name: `Qwen/Qwen3-32B-W8A8` and `Qwen3 32B` give `qwen332b`. Later words
+/// are settings (`Qwen2-7B 32K`).
 fn key(name: &str) -> String {
     let name = name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let first = name.split_whitespace().next().unwrap_or_default();
@@ -36,7 +33,6 @@ fn key(name: &str) -> String {
 }
 
 impl Model {
-    /// The model of a row.
     pub(crate) fn of(point: &Point) -> Result<Self, &'static str> {
         let name = key(point.text("model"));
         let all = Point::all(MODELS);
@@ -83,7 +79,7 @@ impl Model {
         })
     }
 
-    /// Parameters: products, tables and norms. Those of a mixture are known if it has an expert width.
+    /// Counts products, tables and norms. A mixture needs its expert width.
     pub(crate) fn parameters(&self) -> usize {
         let decoder = &self.decoder;
         let norms = 2 * decoder.hidden + if decoder.has_head_norms { 2 * decoder.head_dim } else { 0 };
@@ -95,14 +91,13 @@ impl Model {
         layers + self.expert_parameters() + decoder.table_parameters() + decoder.hidden
     }
 
-    /// Those of all experts.
     pub(crate) fn expert_parameters(&self) -> usize {
         let decoder = &self.decoder;
         let expert = decoder.hidden * decoder.feed_forward.weights() * self.expert_width.unwrap_or(0);
         decoder.layers * self.experts * expert
     }
 
-    /// Bytes of keys and values of one token at 16 bits.
+    /// Returns the KV cache bytes per token at 16 bits.
     pub(crate) const fn cache_bytes_per_token(&self) -> usize {
         2 * 2 * self.decoder.layers * self.decoder.kv_width()
     }

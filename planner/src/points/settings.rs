@@ -1,29 +1,29 @@
-//! Whether a row's own columns say all that a prediction takes.
+//! Checks whether a row gives all that a prediction needs.
 //!
-//! Input → output: a [`Point`] → nothing, or the [`Gap`] it has. Invariants: pure, and blind to what the model can do: no
-//! prediction is tried here, so that a row without a gap that still has none counts against the model.
+//! The checks do not depend on what the model supports. A complete row without a prediction counts
+//! against the model.
 
 use serde::Serialize;
 
 use super::{Model, Point, dims, machine, sizes};
 use crate::workload::Published;
 
-/// Why a row asks nothing of the model.
+/// Why a row is not comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapKind {
-    /// It measures something else, or is no measurement.
+    /// The row measures something else.
     Other,
-    /// A setting that the figure depends on is not given.
+    /// A setting that affects the value is missing.
     Setting,
 }
 
-/// What a row lacks.
+/// A property that a row lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gap {
-    /// Of which kind it is.
+    /// Kind of the gap.
     pub kind: GapKind,
-    /// What it is in words, as `the machine is not named`.
+    /// Description, such as `the machine is not named`.
     pub why: &'static str,
 }
 
@@ -40,7 +40,6 @@ const FIGURE: Gap = setting("the figure is not a number above 0");
 const MACHINE: Gap = setting("the machine is not named");
 const SPLIT: Gap = setting("the split is not given");
 
-/// The first of these that does not hold.
 fn all<const COUNT: usize>(needed: [(bool, Gap); COUNT]) -> Result<(), Gap> {
     needed.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, gap)| Err(gap))
 }
@@ -53,9 +52,9 @@ fn has_machine(point: &Point) -> bool {
     machine(point.text("hardware")).is_some()
 }
 
-/// A row of `operators_measured.csv`.
+/// Checks `operators_measured.csv`.
 pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
-    // Kernels that frameworks call as CANN's own are named after them.
+    // Kernels of frameworks that are named like CANN's.
     const OTHERS: [&str; 12] = [
         "pto",
         "tilelang",
@@ -73,7 +72,6 @@ pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
     let operator = point.text("operator").to_lowercase();
     let (shape, note) = (point.text("shape"), point.text("note"));
     let is_partial = note.contains("few cores") || note.contains("(aic_time)");
-    // An exchange is one of bytes among cards, a kernel one of sizes.
     let is_exchange = point.leading("ranks").unwrap_or(1) > 1
         && ["bytes", "block ", "benchmark maximum"].iter().any(|words| shape.contains(words));
     let is_sized = is_exchange || !sizes(shape).is_empty() || dims(shape).is_some_and(|dims| !dims.contains(&0));
@@ -88,7 +86,7 @@ pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
     ])
 }
 
-/// Sizes of the model: of its layers, or of a configuration that was published with exactly its name.
+/// The sizes are given, or a published configuration has exactly this name.
 fn model(point: &Point) -> Result<(), Gap> {
     let name = point.text("model").rsplit('/').next().unwrap_or_default();
     if Published::of(name).is_some() {
@@ -97,20 +95,21 @@ fn model(point: &Point) -> Result<(), Gap> {
     Model::of(point).map(|_| ()).map_err(setting)
 }
 
-/// A row of the files of inference: one forward step, or serving.
+/// Checks one forward step, or serving.
 pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
     const SPECULATION: [&str; 4] = ["speculative decoding on", "speculative drafting", "EAGLE3", "MTP setting in page"];
     let note = point.text("note");
     let given = |name| point.number(name).is_some_and(|value| value > 0.0);
-    // A time of one token at a context does not depend on where the output ends, one to the first token on no output.
+    // The output length affects neither the time of one token at a context nor the time to the
+    // first token.
     let metric = point.text("metric");
     let is_first = metric.contains("TTFT");
     let is_instant = is_first || matches!(metric, "TPOT" | "decode rate per user");
-    // One pass needs no output; a layer in which the card mostly waits for its host takes what the host takes, whatever the batch.
+    // In a layer that mostly waits for the host, the batch does not matter.
     let is_layer = metric.ends_with("in one layer") || metric.ends_with("of one layer");
     let is_step = is_layer || point.text("output_len") == "one forward step";
     let has_output = given("output_len") || is_instant && point.text("output_len").is_empty();
-    // Of several prompts the first token comes when those before it are done.
+    // With several prompts, first tokens depend on each other.
     let is_alone = point.number("batch") == Some(1.0);
     all([
         (point.text("quality") != "ci-baseline", THRESHOLD),
@@ -130,7 +129,7 @@ pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
     model(point)
 }
 
-/// A row of the files of training.
+/// Checks training rows.
 pub(crate) fn training(point: &Point) -> Result<(), Gap> {
     let note = point.text("note");
     let cards = |name| point.leading(name).is_some_and(|cards| cards > 0);
@@ -150,13 +149,13 @@ pub(crate) fn training(point: &Point) -> Result<(), Gap> {
     model(point)
 }
 
-/// A row of `memory_measured.csv`.
+/// Checks `memory_measured.csv`.
 pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
     let (metric, text) = (point.text("metric"), point.text("setting"));
     let is_offer = matches!(metric, "total HBM" | "free HBM at start") || metric.starts_with("requested (util ");
     let is_training = text.contains("training") || text.contains("tuning") || text.contains("mbs");
     let names = |words: &[&str]| words.iter().any(|words| text.contains(words));
-    // What a server takes for keys and values is what it asks for less the rest, unless their bytes are given.
+    // A server's KV cache gets the requested memory minus the rest.
     let is_cache = metric.contains("in use") || metric.contains("KV cache") && !text.contains("KV ");
     all([
         (has_machine(point), MACHINE),
@@ -183,14 +182,13 @@ pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
 mod tests {
     use super::*;
 
-    /// The row with these columns.
     fn row(columns: &[(&str, &str)]) -> Point {
         let (names, values): (Vec<&str>, Vec<String>) =
             columns.iter().map(|(name, value)| (*name, format!("\"{value}\""))).unzip();
         Point::all(&format!("{}\n{}\n", names.join(","), values.join(",")))[0].clone()
     }
 
-    /// What becomes of a row when some of its columns are others.
+    /// Returns the gap after some columns change.
     fn changed(
         whole: &[(&'static str, &'static str)],
         check: fn(&Point) -> Result<(), Gap>,
@@ -221,7 +219,7 @@ mod tests {
         ];
         let gap = |changes: &[(&'static str, &'static str)]| changed(&WHOLE, inference, changes);
         assert_eq!(gap(&[]), None);
-        // The model has nothing for this stack, which is no fault of the row.
+        // A stack that the model lacks is not a gap.
         assert_eq!(gap(&[("note", "lmdeploy eager")]), None);
         assert_eq!(gap(&[("output_len", "")]), None, "a time of one token");
         assert_eq!(gap(&[("quality", "ci-baseline")]).unwrap().kind, GapKind::Other);
@@ -239,7 +237,6 @@ mod tests {
             assert!(found.kind == GapKind::Setting && found.why.contains(why), "{column}: {found:?}");
         }
         assert!(gap(&[("output_len", ""), ("metric", "output throughput")]).unwrap().why.contains("output"));
-        // Of eight prompts the first token of each depends on when they came.
         assert!(gap(&[("metric", "TTFT")]).unwrap().why.contains("arrive"));
         assert_eq!(gap(&[("metric", "TTFT"), ("batch", "1"), ("output_len", "")]), None);
     }

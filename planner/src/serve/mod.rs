@@ -1,13 +1,12 @@
-//! The best way to serve a model on some cards, and what beat the others.
+//! Finds the best way to serve a model on a set of cards.
 //!
-//! Input → output: a [`ServingRequest`] → every way to split the cards ([`ServingSplit`]): replicas, tensor parallelism over one axis with
-//! key heads on sub-axes or over rows and columns, the residual stream of prefill, single calls or a captured graph, and
-//! where in the topology a replica's cards lie; each compiled to the plans that would run, of some layers, its bytes
-//! counted and its time simulated. Best first; what cannot run comes last, with the constraint that rules it out.
-//!
-//! Invariants: a candidate that does not fit its card or misses a limit is never among the feasible; every reason is a
-//! difference of simulated terms. Does not: serve over pipeline stages, which the runtime does not run, nor batch
-//! continuously: all prompts come together and all sequences end together.
+//! - Output: every [`ServingSplit`] with its memory and time, best first. Splits that cannot run
+//!   come last, with the constraint.
+//! - Search space: replicas, tensor parallelism over one axis or a grid, sharded or replicated key
+//!   heads, residual stream of prefill, launching, and placement in the topology.
+//! - Method: each candidate is compiled with some of its layers and simulated.
+//! - Not here: pipeline stages, which serving does not run, and continuous batching. All prompts
+//!   arrive together and all sequences end together.
 
 mod reason;
 
@@ -27,80 +26,80 @@ use ascend_tp::placement::{Grid, ROWS, Residual};
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::{Plan, Target};
 
-/// Most cards and sequences a search takes: beyond them every rank's plans would take minutes.
+/// Maximum cards and sequences. Compiling more ranks would take minutes.
 const MOST_CARDS: usize = 1024;
 const MOST_SEQUENCES: usize = 1 << 16;
 
-/// Cards of one replica at most. A model cut over more exchanges more than it computes.
+/// Maximum cards of a replica. Beyond it, communication dominates.
 const MOST_TENSOR_PARALLEL: usize = 64;
 
-/// What is wanted.
+/// A model to serve, with its workload and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ServingRequest<'a> {
-    /// The model that is served.
+    /// The model to serve.
     pub config: &'a ModelConfig,
-    /// Element type of activations, and how weights are held.
+    /// Element type of activations and weights.
     pub precision: Precision,
-    /// What its chip can do.
+    /// Profile of the chip.
     pub profile: &'a Profile,
-    /// How the cards are joined.
+    /// How the cards are connected.
     pub topology: &'a Topology,
-    /// Cards there are.
+    /// Number of available cards.
     pub cards: usize,
-    /// Sequences at once.
+    /// Number of concurrent sequences.
     pub batch: usize,
     /// Tokens of each prompt.
     pub input_tokens: usize,
-    /// Tokens generated for each.
+    /// Tokens generated for each sequence.
     pub output_tokens: usize,
-    /// What is best.
+    /// Quantity that the search optimises.
     pub objective: Objective,
-    /// Most time per token, in microseconds.
+    /// Maximum time per token, in microseconds.
     pub max_token_us: Option<f64>,
-    /// What a communicator takes of each of its cards.
+    /// Bytes of a communicator on each card.
     pub communicator: Bytes,
 }
 
-/// What is best.
+/// Quantity that the search optimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Objective {
-    /// The most tokens a second.
+    /// Maximum tokens per second.
     Throughput,
-    /// The least time per token.
+    /// Minimum time per token.
     Latency,
 }
 
-/// Where the cards of a replica lie.
+/// Placement of a replica's cards in the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CardPlacement {
-    /// Side by side.
+    /// Cards with consecutive numbers.
     Packed,
-    /// As far from each other as there are cards.
+    /// Cards as far apart as possible.
     Spread,
 }
 
 /// One way to use the cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServingSplit {
-    /// Cards of a replica.
+    /// Number of cards of a replica.
     pub tensor_parallel: usize,
-    /// Rows of a grid of these, which cut weights along the hidden size; 1: one axis cuts them.
+    /// Grid rows, which shard the hidden size of weights; 1 without a grid.
     pub rows: usize,
-    /// Of the columns, parts that key heads are cut in; the others repeat them.
+    /// Columns that shard key heads. Remaining columns hold copies.
     pub key_parts: usize,
-    /// Copies of the model that serve side by side.
+    /// Number of model replicas.
     pub replicas: usize,
-    /// How the residual stream lies during prefill.
+    /// Placement of the residual stream during prefill.
     pub residual: Residual,
-    /// How the work of decode steps reaches a card.
+    /// How the decode steps are launched.
     pub issue: Launching,
-    /// Where the cards of a replica lie.
+    /// Placement of the cards of a replica.
     pub place: CardPlacement,
 }
 
 impl ServingSplit {
-    /// Its properties, by the names a user gives them.
+    /// Returns the properties as a user writes them.
     #[must_use]
     pub fn properties(&self) -> [(&'static str, String); 7] {
         let place = match self.place {
@@ -118,10 +117,10 @@ impl ServingSplit {
         ]
     }
 
-    /// Whether it has every property of a list such as `tp=8,residual=seq`.
+    /// Returns whether the split has every property of a list such as `tp=8,residual=seq`.
     ///
     /// # Errors
-    /// An entry that is no property.
+    /// If an entry is not a property of a split.
     pub fn matches(&self, wanted: &str) -> Result<bool, Diagnostic> {
         let properties = self.properties();
         let mut all = true;
@@ -140,7 +139,8 @@ impl ServingSplit {
 }
 
 impl fmt::Display for ServingSplit {
-    /// `tp=8 dp=2 residual=seq captured`, with `tp_row=2`, `kv=4` and `spread` where they say something.
+    /// Writes `tp=8 dp=2 residual=seq captured`; `tp_row`, `kv` and `spread` only if not the
+    /// default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tp={}", self.tensor_parallel)?;
         if self.rows > 1 {
@@ -161,53 +161,53 @@ impl fmt::Display for ServingSplit {
     }
 }
 
-/// One way to use the cards, with what it takes.
+/// A split with its memory and time.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// How the cards are used.
     pub split: ServingSplit,
-    /// Sequences of each replica.
+    /// Number of sequences of each replica.
     pub batch: usize,
-    /// Bytes of the fullest card.
+    /// Memory of the fullest card.
     pub memory: CardMemory,
-    /// The prefill of the slowest rank.
+    /// Prefill of the slowest rank.
     pub prefill: Breakdown,
-    /// A decode step of the slowest rank.
+    /// Decode step of the slowest rank.
     pub decode: Breakdown,
-    /// Names of the levels of the topology that a replica exchanges over, innermost first.
+    /// Topology levels that a replica communicates over, innermost first.
     pub levels: Vec<String>,
-    /// Sequences of all replicas and tokens of each.
+    /// Sequences, and generated tokens of each.
     wanted: (usize, usize),
-    /// What rules it out.
+    /// Constraint that the split violates.
     pub constraint: Option<Diagnostic>,
 }
 
 impl Candidate {
-    /// From the prompts to the first token, in microseconds.
+    /// Returns the time to the first token, in microseconds.
     #[must_use]
     pub const fn first_token_us(&self) -> f64 {
         self.prefill.duration_us
     }
 
-    /// From one token of a sequence to the next, in microseconds.
+    /// Returns the time per output token, in microseconds.
     #[must_use]
     pub const fn token_us(&self) -> f64 {
         self.decode.duration_us
     }
 
-    /// From the prompts to the last token, in microseconds.
+    /// Returns the time to the last token, in microseconds.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.first_token_us() + (self.wanted.1 - 1) as f64 * self.token_us()
     }
 
-    /// Tokens generated in a second, by all replicas.
+    /// Returns the tokens per second of all replicas.
     #[must_use]
     pub fn tokens_per_s(&self) -> f64 {
         (self.wanted.0 * self.wanted.1) as f64 / self.total_us() * 1e6
     }
 
-    /// Cards that have nothing to do, of so many.
+    /// Returns the unused cards.
     #[must_use]
     pub const fn idle_cards(&self, cards: usize) -> usize {
         cards - self.split.tensor_parallel * self.split.replicas
@@ -222,20 +222,20 @@ impl Candidate {
     }
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What can run, best first.
+    /// Candidates that can run, best first.
     pub feasible: Vec<Candidate>,
-    /// What cannot, the one that wants the least memory first.
+    /// Candidates that cannot run, least memory first.
     pub refused: Vec<Candidate>,
-    /// Grids that do not beat one axis on as many cards, best first, and behind them those that cannot run; those that beat it are among
-    /// the feasible.
+    /// Grids not faster than one axis, best first, then grids that cannot run. Faster grids are
+    /// feasible candidates.
     pub grids: Vec<Candidate>,
 }
 
 impl Found {
-    /// Of grids that can run, the best.
+    /// Returns the fastest grid that can run.
     #[must_use]
     pub fn best_grid(&self) -> Option<&Candidate> {
         let beaten = || self.grids.first().filter(|best| best.constraint.is_none());
@@ -244,10 +244,10 @@ impl Found {
 }
 
 impl ServingRequest<'_> {
-    /// Everything wrong with the sizes.
+    /// Checks all sizes.
     ///
     /// # Errors
-    /// All of it.
+    /// Every invalid size.
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let positions = self.config.max_positions;
@@ -285,28 +285,28 @@ impl ServingRequest<'_> {
         problems.into_result(())
     }
 
-    /// Tries every split of which something can run.
+    /// Tries every split.
     ///
     /// # Errors
-    /// Sizes that mean nothing; or nothing that fits, with the arithmetic and the nearest settings that fit.
+    /// If a size is invalid or nothing fits. The error suggests settings that fit.
     pub fn search(&self) -> Result<Found, Diagnostics> {
         let found = self.survey()?;
         if found.feasible.is_empty() { Err(self.refusal(&found)) } else { Ok(found) }
     }
 
-    /// Tries every split, also if none can run.
+    /// Tries every split, even if none can run.
     ///
     /// # Errors
-    /// Sizes that mean nothing.
+    /// If a size is invalid.
     pub fn survey(&self) -> Result<Found, Diagnostics> {
         self.check()?;
         self.try_all(None)
     }
 
-    /// Tries one number of cards a replica only, also one that does not divide the cards.
+    /// Tries one replica size, which need not divide the cards.
     ///
     /// # Errors
-    /// Sizes that mean nothing, or more cards a replica than there are.
+    /// If a size is invalid or a replica has too many cards.
     pub fn explore(&self, tensor_parallel: usize) -> Result<Found, Diagnostics> {
         self.check()?;
         let most = self.cards.min(MOST_TENSOR_PARALLEL);
@@ -336,7 +336,7 @@ impl ServingRequest<'_> {
         Ok(found)
     }
 
-    /// Adds the grids that beat all of one axis on as many cards.
+    /// Adds grids that beat one axis on as many cards.
     fn try_grids(&self, sizes: &[usize], found: &mut Found) -> Result<(), Diagnostics> {
         let rank = |candidate: &Candidate| candidate.rank(self.objective);
         let (mut paying, mut beaten) = (Vec::new(), Vec::new());
@@ -361,7 +361,6 @@ impl ServingRequest<'_> {
         Ok(())
     }
 
-    /// All ways to run replicas of `cards` cards that divide so.
     fn on(&self, cards: usize, grid: Grid) -> Result<Vec<Candidate>, Diagnostics> {
         let residuals: &[Residual] = if cards == 1 { &RESIDUALS[..1] } else { &RESIDUALS };
         let all = residuals.iter().map(|residual| self.candidates(cards, grid, *residual));
@@ -382,13 +381,12 @@ impl ServingRequest<'_> {
         }
     }
 
-    /// The same with the residual stream of prefill in one way.
     fn candidates(&self, cards: usize, grid: Grid, residual: Residual) -> Result<Vec<Candidate>, Diagnostics> {
         let replicas = (self.cards / cards).min(self.batch);
         let batch = self.batch.div_ceil(replicas);
         let deployment = self.deployment(cards, grid, batch, residual);
         let mesh = deployment.mesh(self.config)?;
-        // Columns stand before rows, the parts of key heads before their copies.
+        // Columns precede rows, and shards of key heads precede copies.
         let key_parts = mesh.axes().first().filter(|axis| axis.name != ROWS).map_or(1, |axis| axis.size);
         let samples = samples(self.config, deployment)?;
         let memory = memory(&samples, self.config.layers, self.communicator);
@@ -401,10 +399,10 @@ impl ServingRequest<'_> {
             if place == CardPlacement::Spread && *lies == spreads[0] {
                 continue;
             }
-            // A session runs its prefill once, which is no run of a graph.
+            // Prefill runs once and is not captured.
             let prefill = self.times(&samples, |programs| &programs.prefill, on, None, [Launching::Eager])[0];
             let issues = [Launching::Captured, Launching::Eager];
-            // The token in the middle sees itself and those before it.
+            // The middle token attends to itself and all earlier tokens.
             let keys = Some(self.input_tokens + self.output_tokens.div_ceil(2));
             let decodes = self.times(&samples, |programs| &programs.decode, on, keys, issues);
             for (issue, decode) in issues.into_iter().zip(decodes) {
@@ -427,7 +425,7 @@ impl ServingRequest<'_> {
         Ok(candidates)
     }
 
-    /// One run of a program on these cards, issued in each of the ways, with so many keys of each sequence.
+    /// Times a run with `keys` keys per sequence, for each way of launching.
     fn times<const ISSUES: usize>(
         &self,
         samples: &LayerSamples,
@@ -454,7 +452,6 @@ impl ServingRequest<'_> {
         candidate.memory.problem(&place, self.profile).or(slow)
     }
 
-    /// Why nothing can run, and what could.
     fn refusal(&self, found: &Found) -> Diagnostics {
         let Some(nearest) = found.refused.first() else { return Diagnostics::new() };
         let Some(constraint) = &nearest.constraint else { return Diagnostics::new() };
@@ -468,7 +465,7 @@ impl ServingRequest<'_> {
         constraint.clone().help(help).into()
     }
 
-    /// Settings near to what was asked whose bytes fit, each found by compiling it.
+    /// Suggests settings near the request, each compiled to check that it fits.
     fn nearest_that_fit(&self, nearest: &Candidate) -> String {
         let fits = |cards: usize, batch: usize, input: usize, output: usize| {
             let deployment = Deployment {
@@ -507,20 +504,18 @@ impl ServingRequest<'_> {
 
 const RESIDUALS: [Residual; 2] = [Residual::Replicate, Residual::Seq];
 
-/// Columns of a grid that is tried, at least.
 const GRID_COLUMNS: usize = 2;
 
-/// Rows of the grids that are tried on so many cards, for serving and for training. A depth is none of them: its cards do what those of
-/// replicas or copies do, and are no faster (`a_depth_is_no_faster_than_replicas` in the tests of the command line).
+/// Returns row counts of grids to try. A depth works like replicas and is not faster
+/// (`a_depth_is_no_faster_than_replicas` in the tests of the command line).
 pub(crate) fn grid_rows(cards: usize) -> impl Iterator<Item = usize> {
     [2, 4, 8].into_iter().filter(move |rows| cards.is_multiple_of(rows * GRID_COLUMNS))
 }
 
-/// The programs of a model with some of its layers, and with more of them; by number of layers. All layers of a decoder are
-/// alike and so are their steps: bytes and times grow with each by the same, which a test checks against whole models.
+/// Programs with few layers and with more, each with its layer count. Layers are alike, so bytes
+/// and times grow linearly; a test checks this.
 struct LayerSamples((usize, Programs), (usize, Programs));
 
-/// Layers of the two samples.
 const SAMPLED_LAYERS: [usize; 2] = [4, 8];
 
 fn samples(config: &ModelConfig, deployment: Deployment) -> Result<LayerSamples, Diagnostics> {
@@ -528,18 +523,17 @@ fn samples(config: &ModelConfig, deployment: Deployment) -> Result<LayerSamples,
         let config = ModelConfig { layers, ..config.clone() };
         Ok::<_, Diagnostics>((layers, deployment.compile(&config)?))
     };
-    // What has hardly more layers than the samples together is not sampled.
+    // Small models are compiled whole.
     let [few, more] = SAMPLED_LAYERS;
     let (few, more) = if config.layers <= few + more { (config.layers, config.layers) } else { (few, more) };
     Ok(LayerSamples(of(few)?, of(more)?))
 }
 
-/// How often what came from the first sample to the second comes on top of the first.
+/// Returns the fraction of the samples' difference to add to the first.
 fn growth(few: usize, more: usize, layers: usize) -> (usize, usize) {
     if few == more { (0, 1) } else { (layers - few, more - few) }
 }
 
-/// Bytes of the fullest card.
 fn memory(LayerSamples(few, more): &LayerSamples, layers: usize, communicator: Bytes) -> CardMemory {
     let of = |programs: &Programs| CardMemory::fullest(&[&programs.prefill, &programs.decode], communicator);
     of(&few.1).along(&of(&more.1), growth(few.0, more.0, layers))

@@ -1,12 +1,12 @@
-//! Why one candidate beats another: the terms their times are made of, and the one that differs most.
+//! Why one candidate is faster than another.
 
 use super::Candidate;
 use crate::simulate::Breakdown;
 
-/// What a term is, in a sentence, and its share of a program, in microseconds.
+/// Description, and time in microseconds.
 type Term = (&'static str, fn(&Breakdown) -> f64);
 
-/// The terms; together they are the whole duration.
+/// The terms sum to the whole duration.
 const TERMS: [Term; 6] = [
     ("products at the rate of the cube units", |parts| parts.cube_us),
     ("reading weights and caches", |parts| parts.memory_us),
@@ -16,7 +16,7 @@ const TERMS: [Term; 6] = [
     ("the card waiting for its host", |parts| parts.idle_us),
 ];
 
-/// The terms of a program, the longest first.
+/// Returns a program's terms, longest first.
 #[must_use]
 pub fn terms_us(parts: &Breakdown) -> Vec<(&'static str, f64)> {
     let mut terms = TERMS.map(|(name, part_us)| (name, part_us(parts))).to_vec();
@@ -24,7 +24,7 @@ pub fn terms_us(parts: &Breakdown) -> Vec<(&'static str, f64)> {
     terms
 }
 
-/// Why `loser` takes longer than `winner`: the term of prefill or decode that adds most over a whole generation.
+/// Names the term of prefill or decode that adds most to `loser` over a whole generation.
 #[must_use]
 pub fn difference(winner: &Candidate, loser: &Candidate) -> String {
     let steps = (loser.wanted.1 - 1) as f64;
