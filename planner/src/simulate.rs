@@ -1,12 +1,13 @@
-//! When each step of a plan runs, without running it.
+//! Computes when each step of a plan runs, without running it.
 //!
-//! Input → output: the plans of all ranks, the cards they run on and how work is issued → a [`SimulatedRun`]: start and end of every
-//! step on every rank, and what the time goes to. It is the executor's walk on the emulator's clock, in closed form: each
-//! call costs its thread, an entry of a stream starts when the entry before it has ended, it has been issued and what it waits
-//! for is there, and a collective starts when its last rank has arrived.
-//!
-//! Invariants: deterministic; steps of one stream never overlap. Does not: model a first run, in which the card's library
-//! plans nothing anew, nor contention that comes and goes; groups of a plan that share a bus are taken to run together.
+//! - Input: the plans of all ranks, their cards, and how work is launched.
+//! - Output: a [`SimulatedRun`].
+//! - Method: the executor's walk on the emulator's clock. Each call occupies its host thread. A
+//!   stream entry starts after the previous entry, its launch and its awaited events. A collective
+//!   starts when its last rank arrives.
+//! - Invariants: deterministic; steps of one stream never overlap.
+//! - Not here: the preparation in a first run, and varying contention. Groups of a plan that share
+//!   a bus are assumed to run together.
 
 use ascend_tp_machine::collective::slow_downs;
 use ascend_tp_machine::operator::Bound;
@@ -18,53 +19,53 @@ use ascend_tp::exec::{KEY_BLOCK, Launching};
 use ascend_tp::schedule::launch::{exchange, is_repeatable, launch, launch_reading, product};
 use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Plan, Region, StreamKind};
 
-/// Start and end of a step on its stream, in microseconds since the run began.
+/// Start and end in microseconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulatedSpan {
-    /// It begins to run.
+    /// Start time in microseconds.
     pub start_us: f64,
-    /// It has run.
+    /// End time in microseconds.
     pub end_us: f64,
 }
 
-/// What one rank did.
+/// Simulated run of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankRun {
-    /// By step; records and waits have none.
+    /// Span of each step; `None` for records and waits.
     pub spans: Vec<Option<SimulatedSpan>>,
-    /// From the first call to the last output on the host.
+    /// Microseconds from the first call to the last output on the host.
     pub duration_us: f64,
 }
 
-/// What a rank's time goes to, in microseconds. [`Self::kernels_us`] is the sum of the four parts by bound.
+/// Time of one rank by cause, in microseconds. [`Self::kernels_us`] is the sum of the four bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Breakdown {
-    /// From the first call to the last output on the host.
+    /// Microseconds from the first call to the last output on the host.
     pub duration_us: f64,
-    /// Time of operators.
+    /// Time of all operators.
     pub kernels_us: f64,
     /// Operators bound by the cube units.
     pub cube_us: f64,
     /// Operators bound by the vector units.
     pub vector_us: f64,
-    /// Operators bound by memory.
+    /// Operators bound by memory bandwidth.
     pub memory_us: f64,
-    /// Operators as short as a kernel can be.
+    /// Operators bound by the minimum kernel time.
     pub launch_us: f64,
-    /// Collectives, from the arrival of the last rank on, and products that are one call with them.
+    /// Collectives after their last rank arrived, and products fused with them.
     pub collectives_us: f64,
-    /// The part of that in which no operator runs.
+    /// Collective time without a running operator.
     pub exposed_us: f64,
-    /// Neither an operator nor a collective runs: the card waits for its host or for other ranks.
+    /// Time in which the card waits for its host or other ranks.
     pub idle_us: f64,
-    /// How many operators there are.
+    /// Number of executed operators.
     pub kernels: usize,
-    /// How many collectives there are.
+    /// Number of executed collectives.
     pub collectives: usize,
 }
 
 impl Breakdown {
-    /// These times and `times.0 / times.1` of what came on top of them in `more`.
+    /// Returns `self` plus `times.0 / times.1` of the difference between `more` and `self`.
     #[must_use]
     pub(super) fn along(&self, more: &Self, times: (usize, usize)) -> Self {
         let us = |few: f64, more: f64| few + (more - few) * times.0 as f64 / times.1 as f64;
@@ -88,13 +89,12 @@ impl Breakdown {
 /// One run of a program on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulatedRun {
-    /// What each rank does, by rank.
+    /// Run of each rank.
     pub ranks: Vec<RankRun>,
-    /// The slowest rank's.
+    /// Breakdown of the slowest rank.
     pub breakdown: Breakdown,
 }
 
-/// A step with what it costs.
 enum Priced {
     Kernel(OperatorCost, Repeats),
     Exchange { party: usize, exchange: Exchange, bytes: f64, product: Option<ExchangedProduct> },
@@ -102,41 +102,41 @@ enum Priced {
     Wait(usize),
 }
 
-/// What is multiplied in the call of an exchange.
+/// A product fused with a collective.
 struct ExchangedProduct {
     us: f64,
-    /// The exchange has to have been there.
+    /// Whether the product follows the collective.
     is_behind: bool,
 }
 
 impl ExchangedProduct {
-    /// How long a card takes before it arrives at the exchange, and behind it; in a replayed graph each of the two is a node.
+    /// Returns the product's time before and after the collective. In a graph, the product is a
+    /// node too.
     fn around_us(&self, node_us: f64) -> [f64; 2] {
         let us = self.us + node_us;
         if self.is_behind { [0.0, us] } else { [us, 0.0] }
     }
 }
 
-/// Whether a kernel's executor runs again, or each run plans it anew.
+/// Whether each run prepares the kernel again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeats {
     Yes,
     No,
 }
 
-/// The plans of all ranks with what every step costs on its card.
+/// Plans of all ranks, with the cost of every step.
 pub struct Simulator<'a> {
     profile: &'a Profile,
     topology: &'a Topology,
     plans: &'a [Plan],
-    /// By rank: the number of its card in the topology.
+    /// Topology index of each rank's card.
     cards: &'a [usize],
-    /// Some rank exchanges on two streams.
     has_transfers: bool,
     steps: Vec<Vec<Priced>>,
-    /// Ranks that exchange: the groups, then sender and receiver of transfers.
+    /// Ranks of each group, then sender and receiver of each transfer.
     parties: Vec<Vec<usize>>,
-    /// By party: how many times as long its exchanges take for sharing a bus with others.
+    /// Slowdown of each party by a shared bus.
     slow_downs: Vec<f64>,
 }
 
@@ -146,19 +146,18 @@ impl std::fmt::Debug for Simulator<'_> {
     }
 }
 
-/// What exchanges take: by exchange, bytes, what its product takes, and party.
+/// Duration by collective, bytes, product time and party.
 type ExchangeCosts = FxHashMap<(Exchange, u64, u64, usize), f64>;
 
-/// By stream, in microseconds.
 type Ends = [f64; StreamKind::ALL.len()];
 
-/// When a rank's links are busy, in order: a card does one exchange at a time, whichever of its streams it is of. The links are given in
-/// the order in which the walk comes to exchanges, which may not be that of their times: one met later fits into a gap or waits.
+/// Sorted spans with busy links of a rank. A card runs one collective at a time across its streams.
+/// The walk may reach a later collective first, so an earlier gap can be filled.
 #[derive(Default)]
 struct Busy(Vec<SimulatedSpan>);
 
 impl Busy {
-    /// The first moment from `from_us` on at which the links are free for so long.
+    /// Returns the first time from `from_us` with free links for `duration_us`.
     fn free_us(&self, from_us: f64, duration_us: f64) -> f64 {
         let first = self.0.partition_point(|span| span.end_us <= from_us);
         let mut start_us = from_us;
@@ -177,38 +176,37 @@ impl Busy {
     }
 }
 
-/// A collective that ranks arrive at.
 #[derive(Default)]
 struct GroupMeeting {
     arrived: usize,
     latest_us: f64,
     bytes: f64,
-    /// Of an exchange with everyone that is a shift on some cards alone, the former.
+    /// The smaller variant, if ranks differ: some cards may only need a shift.
     exchange: Option<Exchange>,
-    /// The shortest product that is one call with it, if there is one.
+    /// The shortest fused product.
     product_us: Option<f64>,
     end: Option<SimulatedSpan>,
 }
 
-/// Where a rank is.
+/// Progress of a rank.
 struct Walk {
     next: usize,
-    /// When the rank's thread is free.
+    /// When the host thread is free.
     host_us: f64,
-    /// By stream: the end of its last entry.
+    /// End of the last entry by stream.
     ends_us: Ends,
-    /// When each event was reached, by event.
+    /// Time of each recorded event.
     marks_us: Vec<f64>,
-    /// By party: exchanges so far.
+    /// Past collectives by party.
     met: Vec<usize>,
-    /// Whether the exchange at `next` has been issued and its arrival told.
+    /// Whether the collective at `next` already counts this rank.
     waits: bool,
     run: RankRun,
 }
 
 impl<'a> Simulator<'a> {
-    /// Prices every step. Rank `r` runs on card `cards[r]` of the topology. Of each sequence `keys` keys are there for attention; as
-    /// many as there is room for, if that is not said.
+    /// Prices every step. Rank `r` runs on card `cards[r]`. Attention reads `keys` keys per
+    /// sequence, or the whole capacity if `None`.
     #[must_use]
     pub fn new(
         profile: &'a Profile,
@@ -260,7 +258,7 @@ impl<'a> Simulator<'a> {
         Self { profile, topology, plans, cards, has_transfers, steps, parties, slow_downs }
     }
 
-    /// Walks all plans once.
+    /// Simulates one run of all plans.
     #[must_use]
     pub fn run(&self, launching: Launching) -> SimulatedRun {
         let mut walks: Vec<Walk> = self.plans.iter().map(|plan| self.start(plan, launching)).collect();
@@ -288,7 +286,6 @@ impl<'a> Simulator<'a> {
         SimulatedRun { ranks, breakdown }
     }
 
-    /// Time of the host for what launches a step.
     fn launch_us(&self, priced: &Priced) -> f64 {
         match priced {
             Priced::Kernel(_, Repeats::Yes) => self.host_us("aclnnMatmul", 0),
@@ -306,7 +303,7 @@ impl<'a> Simulator<'a> {
         self.profile.host_us(HostCall::of(function), bytes as f64)
     }
 
-    /// A copy that waits for all work of the card first, as `Buffer` makes them.
+    /// Like `Buffer`, first waits for all work of the card.
     fn copy(&self, host_us: f64, ends_us: Ends, bytes: u64) -> f64 {
         let noticed = self.wait(host_us, "aclrtSynchronizeDevice", ends_us.into_iter().fold(0.0, f64::max));
         noticed + self.host_us("aclrtMemcpy", bytes)
@@ -333,7 +330,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Takes the next step; false if it has to wait for other ranks.
+    /// Returns false if the step waits for other ranks.
     fn step(
         &self,
         rank: usize,
@@ -405,10 +402,10 @@ impl<'a> Simulator<'a> {
         true
     }
 
-    /// When an exchange that could begin at `from_us` has the links of all its ranks.
+    /// Returns the first span with free links on all ranks.
     fn when_free(&self, from_us: f64, duration_us: f64, ranks: &[usize], busy: &mut [Busy]) -> SimulatedSpan {
         let mut start_us = from_us;
-        // Exchanges of one stream are one behind the other anyhow.
+        // Collectives of a single stream are in order already.
         if self.has_transfers {
             loop {
                 let next_us =
@@ -432,7 +429,6 @@ impl<'a> Simulator<'a> {
         cost.latency_us + cost.transfer_us * self.slow_downs[party]
     }
 
-    /// Waits for the streams and reads the outputs.
     fn finish(&self, mut walk: Walk, plan: &Plan) -> RankRun {
         for stream in plan.streams() {
             let end_us = walk.ends_us[*stream as usize];
@@ -477,7 +473,7 @@ impl<'a> Simulator<'a> {
     }
 }
 
-/// The time in which both of two rows of spans, each in order and without overlap, have one.
+/// Returns the time that both sorted lists cover.
 fn overlap_us(a: &[SimulatedSpan], b: &[SimulatedSpan]) -> f64 {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     let mut both_us = 0.0;
@@ -492,7 +488,6 @@ fn overlap_us(a: &[SimulatedSpan], b: &[SimulatedSpan]) -> f64 {
     both_us
 }
 
-/// Sender and receiver, if two ranks of the group exchange.
 fn transfer(plan: &Plan, collective: &Collective) -> Option<[usize; 2]> {
     let ranks = &plan.groups[collective.group];
     match collective.kind {
@@ -502,14 +497,14 @@ fn transfer(plan: &Plan, collective: &Collective) -> Option<[usize; 2]> {
     }
 }
 
-/// By party: how much slower its exchanges are when all parties like it exchange at once, as the cards of a mesh do. Only buses
-/// have it: disjoint parties share no link of a mesh and no port of a switch.
+/// Returns the slowdown of each party when all disjoint parties of its size communicate at once.
+/// Only buses are shared; mesh links and switch ports are not.
 fn shared_buses(profile: &Profile, topology: &Topology, groups: &[Vec<usize>], cards: &[usize]) -> Vec<f64> {
     let loads: Vec<_> = groups
         .iter()
         .map(|ranks| {
             let cards: Vec<usize> = ranks.iter().map(|rank| cards[*rank]).collect();
-            // So many bytes that nothing but the links counts.
+            // So many bytes that only links matter.
             CollectiveCost::of(profile, topology, Exchange::AllReduce, 1e15, &cards).links(topology, &cards)
         })
         .collect();

@@ -1,9 +1,10 @@
-//! Why operators of a rank wait for exchanges, and how short a run could be.
+//! Finds exposed collectives and a lower bound of the run time.
 //!
-//! Input → output: a plan and when its steps ran → of each exchange beside which no operator runs all the time, what it began behind and
-//! what waits for it; and [`least_us`], below which no order of the same steps is. Both read what steps touch: two steps of which one
-//! writes what the other touches of a buffer follow each other in any order, those that touch the same bytes of different buffers only
-//! because memory is used again.
+//! - Input: a plan and the spans of its steps.
+//! - Output: each exposed collective with its cause and the operator that waits. [`least_us`]
+//!   bounds every order of the steps.
+//! - Method: steps keep their order if they access the same bytes of one buffer and one writes. If
+//!   the buffers differ, only memory reuse orders them.
 
 use ascend_tp::base::Id;
 use ascend_tp::call::View;
@@ -11,43 +12,43 @@ use ascend_tp::schedule::plan::{Action, Plan, Step, StreamKind};
 
 use super::SimulatedSpan;
 
-/// What an exchange began behind.
+/// Why a collective did not begin earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Limit {
-    /// The links: the exchange before it.
+    /// The links were busy with the previous collective.
     Links,
-    /// What it reads: the step that made it.
+    /// The given step produced the input.
     Made(usize),
-    /// Memory: the step that had the bytes before.
+    /// The given step used the memory before.
     Memory(usize),
-    /// The call that issues it, or another rank.
+    /// The launch or another rank was late.
     Issue,
 }
 
-/// An exchange beside which no operator runs for a time.
+/// A collective that operators do not fully hide.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exposed {
-    /// The step of the plan that exchanges.
+    /// Step of the collective in the plan.
     pub step: usize,
-    /// How long no operator runs, in microseconds.
+    /// Microseconds without a running operator.
     pub us: f64,
-    /// What it began behind.
+    /// Cause of the start time.
     pub limit: Limit,
-    /// The operator that begins when it ends, and whether it needs what is exchanged, else the memory alone; none: another reason
-    /// holds the operators up.
+    /// The operator that begins when the collective ends, and why. `None` if other reasons delay
+    /// operators.
     pub awaited: Option<(usize, Awaited)>,
 }
 
-/// Why an operator waits for an exchange.
+/// Why an operator waits for a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Awaited {
-    /// It touches the same buffer.
+    /// The operator accesses the same buffer.
     Value,
-    /// Its memory is that of another buffer which is exchanged.
+    /// The operator reuses the memory of a communicated buffer.
     Memory,
 }
 
-/// By event: the step that it is recorded behind.
+/// Returns the last step before each event's record, on the same stream.
 fn recorded(plan: &Plan) -> Vec<Option<usize>> {
     let mut last: [Option<usize>; StreamKind::ALL.len()] = Default::default();
     let mut recorded = vec![None; plan.events];
@@ -61,7 +62,7 @@ fn recorded(plan: &Plan) -> Vec<Option<usize>> {
     recorded
 }
 
-/// The steps that a step waits for by events.
+/// Returns the steps awaited by events directly before a step.
 fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<Item = usize> {
     let own = plan.steps[at].stream;
     let before = plan.steps[..at].iter().rev().filter(move |step| step.stream == own);
@@ -72,7 +73,7 @@ fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<
     waits.flatten()
 }
 
-/// Whether two steps touch bytes of one buffer, one of them writing.
+/// Whether two steps access the same bytes and one writes.
 fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
     let overlaps = |x: &View, y: &View| {
         let (x_range, y_range) = (plan.span(x).1, plan.span(y).1);
@@ -83,7 +84,7 @@ fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
     any(&a_writes, &b.reads()) || any(&a_writes, &b_writes) || any(&a.reads(), &b_writes)
 }
 
-/// The exchanges of a rank beside which no operator runs all the time, in the order of the plan. `spans`: by step, when it ran.
+/// Lists exposed collectives in plan order. `spans` is indexed by step.
 #[must_use]
 pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
     let recorded = recorded(plan);
@@ -122,9 +123,8 @@ pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
     found
 }
 
-/// Steps with how long each takes and which follow which in any order.
 struct StepGraph {
-    /// By step; none of records and waits.
+    /// By step; 0 for records and waits.
     us: Vec<f64>,
     is_exchange: Vec<bool>,
     before: Vec<Vec<usize>>,
@@ -147,8 +147,8 @@ impl StepGraph {
         }
     }
 
-    /// By step: the longest row of steps each of which is one of `next` of the one before, itself first. `order`: steps behind all of
-    /// their next.
+    /// Returns the longest chain from each step along `next`. `order` lists each step after its
+    /// `next` steps.
     fn chains(&self, order: impl Iterator<Item = usize>, next: &[Vec<usize>]) -> Vec<f64> {
         let mut chains = vec![0.0; self.us.len()];
         for at in order {
@@ -157,7 +157,7 @@ impl StepGraph {
         chains
     }
 
-    /// How long operators and exchanges take that a step leads to by `next`, each by themselves.
+    /// Returns the total time of operators and of collectives reachable by `next`.
     fn reached(&self, from: usize, next: &[Vec<usize>], seen: &mut [usize]) -> (f64, f64) {
         let (mut operators, mut exchanges) = (0.0, 0.0);
         let mut open = vec![from];
@@ -173,8 +173,9 @@ impl StepGraph {
     }
 }
 
-/// Microseconds that the steps of a rank take in any order, if a card runs one operator and one exchange at a time: before and behind each
-/// exchange all operators that it needs or that need it, or all such exchanges, or the longest chain of both.
+/// Returns a lower bound for any order, with one operator and one collective at a time. On each
+/// side of each collective, the bound is the maximum of all dependent operators, all dependent
+/// collectives, and the longest chain.
 #[must_use]
 pub fn least_us(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> f64 {
     let graph = StepGraph::new(plan, spans);

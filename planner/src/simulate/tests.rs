@@ -1,4 +1,4 @@
-//! The walk against sums made by hand, and what must hold of every run.
+//! Checks the simulation against manual sums and general invariants.
 
 use ascend_tp_machine::Soc;
 
@@ -47,7 +47,7 @@ fn one_captured_card_is_the_sum_of_its_kernels() {
     let copy = |bytes: u64| host.call_us + host.wake_us + profile.host_us(HostCall::Copy, bytes as f64);
     let inputs_us = copy(plan.region_bytes(Region::Inputs).0) + host.replay_us;
     let outputs_us: f64 = plan.outputs.iter().map(|output| copy(plan.buffers[output.buffer].bytes.0)).sum();
-    // The second stream has nothing to wait for: the call, and the waking.
+    // The second stream is empty: only call and wake-up count.
     let expected = inputs_us + kernels_us + host.wake_us + host.call_us + host.wake_us + outputs_us;
     let breakdown = found.breakdown;
     assert!((breakdown.duration_us - expected).abs() < 1e-6, "{breakdown:?} {expected}");
@@ -134,7 +134,7 @@ fn groups_that_share_a_bus_slow_each_other_down() {
     );
 }
 
-/// An order of sums costs; in particular the norm of the gradients, which is a sum over all of them, is no work of one core without it.
+/// With a fixed order of sums, the norm of all gradients runs on one core.
 #[test]
 fn a_step_without_one_order_of_sums_is_the_shorter() {
     let config = ModelConfig { layers: 2, ..ModelConfig::preset("qwen2.5-72b").unwrap() };

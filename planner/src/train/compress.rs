@@ -1,7 +1,6 @@
-//! Whether it pays to sum gradients with fewer bytes.
+//! Time of summing gradients over copies, with and without compression.
 //!
-//! Input → output: a job and a setting with copies → what the sum of the gradients takes once a step, whole and compressed, the passes
-//! of the compression included. Invariant: alone on links and cards, so what hides an exchange hides neither.
+//! Links and cards are otherwise idle, so nothing hides the sum.
 
 use ascend_tp::program::compress::{Compression, Dealt};
 use ascend_tp_machine::launch::Access;
@@ -11,29 +10,29 @@ use super::job::Job;
 use super::setting::JobSplit;
 use super::step::{copies, copies_us};
 
-/// The sum of a card's gradients over the copies of a setting.
+/// One way to sum gradients over the copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summed {
-    /// `None`: whole, f32.
+    /// Compression, or `None` for uncompressed f32.
     pub by: Option<Compression>,
-    /// Whether `train` sums so over as many copies.
+    /// Whether `train` uses this way for as many copies.
     pub is_taken: bool,
     /// Bytes that a card sends.
     pub sent_bytes: f64,
-    /// Of the exchanges, in microseconds.
+    /// Time of collectives, in microseconds.
     pub exchange_us: f64,
-    /// Of the operators that compress and add up, in microseconds.
+    /// Time of compression and addition, in microseconds.
     pub operators_us: f64,
 }
 
 impl Summed {
-    /// The exchange and what compresses for it.
+    /// Returns the total time in microseconds.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.exchange_us + self.operators_us
     }
 
-    /// The whole sum, and each of `ways`; none of a setting without copies.
+    /// Returns the uncompressed sum and each of `ways`; empty without copies.
     #[must_use]
     pub fn all(job: &Job, setting: &JobSplit, ways: &[Compression]) -> Vec<Self> {
         let cards = copies(setting);
@@ -60,8 +59,9 @@ impl Summed {
             Compression::OneBit => {
                 let halves = [Exchange::AllToAll, Exchange::AllGather];
                 let exchange_us = halves.map(|exchange| copies_us(job, setting, exchange, said / 2.0)).iter().sum();
-                // Of all elements: added to what was kept back, their signs packed and unpacked, the magnitudes and their sum, scaled,
-                // subtracted; those of the others' signs unpacked, scaled, and their sum; the same of what comes back, and two copies.
+                // Passes over all elements: add the residual; pack and unpack signs; compute, sum,
+                // scale and subtract magnitudes; unpack, scale and sum other ranks' signs; the same
+                // for the result; two copies.
                 let share = Dealt::new(elems, cards).share() as f64 / elems as f64;
                 (exchange_us, (14.0 + 6.0 * share) * pass_us(job, "aclnnMul", elems))
             }
@@ -76,7 +76,6 @@ impl Summed {
     }
 }
 
-/// An operator that reads two tensors of so many numbers and writes one.
 fn pass_us(job: &Job, operator: &'static str, elems: usize) -> f64 {
     let operand = |access| LaunchOperand::dense(Element::F32, [elems.max(1)], access);
     let launch =

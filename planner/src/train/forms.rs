@@ -1,12 +1,11 @@
-//! Closed forms of training as they were published, and a table that holds each against its published figure.
+//! Published closed forms of training, compared with their published figures.
 //!
-//! Input → output: sizes of a GPT → bytes, operations, seconds; and [`published`], every figure beside what the form
-//! gives. Invariants: nothing here is fitted. Does not: know cards, links or a decoder with shared heads and a gated
-//! feed-forward layer; [`super::memory`] and [`super::layer`] derive those from the layer's tensors and agree with these
-//! where both apply.
+//! Nothing here is fitted. [`super::memory`] and [`super::layer`] derive costs from tensors, and
+//! agree where both apply.
 //!
-//! Sources: SC21 = Narayanan et al., arXiv 2104.04473; KOR = Korthikanti et al., arXiv 2205.05198; ZERO = Rajbhandari et
-//! al., arXiv 1910.02054; DSM = `docs/code-docs/source/memory.rst` of `DeepSpeed`; DO = `dist_optimizer.md` of Megatron-LM.
+//! Sources: SC21 = Narayanan et al., arXiv 2104.04473; KOR = Korthikanti et al., arXiv 2205.05198;
+//! ZERO = Rajbhandari et al., arXiv 1910.02054; DSM = `docs/code-docs/source/memory.rst` of
+//! `DeepSpeed`; DO = `dist_optimizer.md` of Megatron-LM.
 
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::Zero;
@@ -16,63 +15,62 @@ use crate::points::Point;
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// Sizes of a GPT: a dense decoder with a feed-forward layer four times as wide as its residual stream.
+/// Sizes of a GPT with a feed-forward width of four times `hidden`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
     /// Width of the residual stream.
     pub hidden: f64,
-    /// Layers of the model.
+    /// Number of decoder layers.
     pub layers: f64,
-    /// Heads of the attention.
+    /// Number of attention heads.
     pub heads: f64,
-    /// Tokens of a sequence.
+    /// Sequence length in tokens.
     pub sequence: f64,
     /// Rows of the embedding.
     pub vocabulary: f64,
 }
 
-/// What of a layer's activations is kept for the backward pass, and over how many cards it is split; the columns of KOR
-/// Table 2.
+/// Activations kept for the backward pass (columns of KOR Table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Everything, on one card.
+    /// All, on one card.
     Serial,
-    /// Everything; tensor parallel.
+    /// All, tensor parallel.
     Tensor,
-    /// Everything; tensor and sequence parallel.
+    /// All, tensor and sequence parallel.
     Sequence,
-    /// All but what lies between the scores and the attention's output; tensor parallel.
+    /// Without the attention core, tensor parallel.
     TensorSelective,
-    /// The same; tensor and sequence parallel.
+    /// Without the attention core, tensor and sequence parallel.
     SequenceSelective,
-    /// The input of each layer.
+    /// Inputs of layers only.
     Full,
 }
 
 impl Gpt {
-    /// Parameters (SC21 equation 2).
+    /// Counts the parameters (SC21 equation 2).
     #[must_use]
     pub fn parameters(&self) -> f64 {
         let Self { hidden: h, layers: l, sequence: s, vocabulary: v, .. } = *self;
         12.0 * l * h * h * (1.0 + 13.0 / (12.0 * h) + (v + s) / (12.0 * l * h))
     }
 
-    /// Operations a step needs: what a utilisation of the model counts (KOR).
+    /// Counts operations of a step for MFU (KOR).
     #[must_use]
     pub fn model_flops(&self, batch: f64) -> f64 {
         let Self { hidden: h, layers: l, sequence: s, vocabulary: v, .. } = *self;
         72.0 * batch * l * s * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l))
     }
 
-    /// Operations a step does that recomputes the attention's core: what a utilisation of the hardware counts (KOR).
+    /// Counts operations of a step for HFU, with a recomputed attention core (KOR).
     #[must_use]
     pub fn flops_with_selective_recompute(&self, batch: f64) -> f64 {
         let Self { hidden: h, layers: l, sequence: s, vocabulary: v, .. } = *self;
         72.0 * batch * l * s * h * h * (1.0 + s / (3.0 * h) + v / (12.0 * h * l))
     }
 
-    /// Bytes a layer keeps for its backward pass on each of `tp` cards, for `batch` sequences (KOR Table 2): elements of
-    /// two bytes, dropout masks of one, scores stored.
+    /// Returns the bytes that a layer keeps on each of `tp` cards (KOR Table 2): two-byte elements,
+    /// one-byte dropout masks, stored scores.
     #[must_use]
     pub fn activation_bytes(&self, kept: Kept, batch: f64, tp: f64) -> f64 {
         let Self { hidden: h, heads: a, sequence: s, .. } = *self;
@@ -89,41 +87,41 @@ impl Gpt {
             }
     }
 
-    /// Bytes of parameters, gradients and optimizer state of the layers on each card, 18 a parameter (KOR figure 1).
+    /// Returns the state bytes of a card's layers, 18 per parameter (KOR figure 1).
     #[must_use]
     pub fn layer_state_bytes(&self, tp: f64, pp: f64) -> f64 {
         18.0 * 12.0 * self.hidden * self.hidden * self.layers / (tp * pp)
     }
 }
 
-/// How many times one micro-batch's activations of the first stage are alive at once, as a multiple of all layers': 1 for
-/// 1F1B, more when each card has `chunks` parts of the model (KOR section 4.2.3).
+/// Returns the live activations of the first stage, relative to one micro-batch in all layers: 1
+/// for 1F1B, more with `chunks` (KOR section 4.2.3).
 #[must_use]
 pub fn interleaving_factor(pp: f64, chunks: f64) -> f64 {
     if chunks > 1.0 { 1.0 + (pp - 1.0) / (pp * chunks) } else { 1.0 }
 }
 
-/// Bytes of each kind a parameter takes when nothing is split.
+/// State bytes per parameter, unsharded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateBytes {
-    /// The parameter itself.
+    /// Bytes of the parameter.
     pub parameter: f64,
-    /// Its gradient's bytes.
+    /// Bytes of the gradient.
     pub gradient: f64,
-    /// What the optimizer keeps: a copy in 32 bits, and two moments.
+    /// Bytes of the 32-bit copy and two moments.
     pub optimizer: f64,
 }
 
 impl StateBytes {
-    /// Parameters and gradients of 16 bits, 12 bytes for Adam (ZERO).
+    /// 16-bit parameters and gradients, 12 bytes for Adam (ZERO).
     pub const ZERO_PAPER: Self = Self { parameter: 2.0, gradient: 2.0, optimizer: 12.0 };
-    /// Parameters of 16 bits, gradients added up in 32 bits (DO, bf16).
+    /// 16-bit parameters, 32-bit gradients (DO, bf16).
     pub const MEGATRON: Self = Self { parameter: 2.0, gradient: 4.0, optimizer: 12.0 };
 
-    /// Parameters and gradients of 16 bits, with a copy of the gradient in 32 bits for the optimizer (DO, fp16).
+    /// 16-bit parameters and gradients, plus 32-bit gradients for the optimizer (DO, fp16).
     pub const MEGATRON_F16: Self = Self { parameter: 2.0, gradient: 2.0, optimizer: 16.0 };
 
-    /// Bytes a parameter takes on each of `copies` cards.
+    /// Returns the bytes per parameter on each of `copies` cards.
     #[must_use]
     pub fn per_parameter(&self, zero: Zero, copies: f64) -> f64 {
         let split = |bytes: f64, from: Zero| if zero >= from { bytes / copies } else { bytes };
@@ -133,28 +131,28 @@ impl StateBytes {
     }
 }
 
-/// The time of a training run and what it is made of.
+/// Inputs of the training time formula.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainingTime {
-    /// Operations for each parameter and token: [`Self::RECOMPUTED`] or [`Self::KEPT`].
+    /// Operations per parameter and token: [`Self::RECOMPUTED`] or [`Self::KEPT`].
     pub flops_per_parameter: f64,
-    /// Tokens to train on.
+    /// Number of training tokens.
     pub tokens: f64,
-    /// Parameters of the model.
+    /// Number of model parameters.
     pub parameters: f64,
-    /// Cards of the run.
+    /// Number of cards.
     pub cards: f64,
-    /// Operations each card does in a second, counted in the same way.
+    /// Operations per second and card, counted alike.
     pub achieved_flops: f64,
 }
 
 impl TrainingTime {
-    /// 2 in the forward pass, the same again for what is computed again, 4 in the backward pass (SC21 section 5.1).
+    /// 2 forward, 2 recomputed, 4 backward (SC21 section 5.1).
     pub const RECOMPUTED: f64 = 8.0;
-    /// The same where activations are kept.
+    /// 2 forward and 4 backward.
     pub const KEPT: f64 = 6.0;
 
-    /// Days: 8 · tokens · parameters / (cards · achieved FLOP/s) (SC21 equation 4).
+    /// Returns days: 8 · tokens · parameters / (cards · achieved FLOP/s) (SC21 equation 4).
     #[must_use]
     pub fn days(&self) -> f64 {
         const SECONDS_A_DAY: f64 = 86_400.0;
@@ -162,44 +160,44 @@ impl TrainingTime {
     }
 }
 
-/// What of a difference between form and figure is the figure's own.
+/// Allowed difference between form and figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// None: equal when rounded to the digits that were printed.
+    /// Equality when rounded to the printed digits.
     Printed,
-    /// So much, in the figure's unit: inputs were printed rounded.
+    /// Absolute difference, because inputs were printed rounded.
     Within(f64),
 }
 
-/// One published figure beside what the form gives.
+/// A published figure and the result of its form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedFigure {
-    /// The closed form, with its source.
+    /// Closed form and its source.
     pub form: &'static str,
-    /// The model or run it is a figure of.
+    /// Model or run of the figure.
     pub subject: String,
-    /// The figure as it was printed.
+    /// Figure as it was printed.
     pub published: String,
-    /// What the form gives, in the same unit.
+    /// Result of the form in the same unit.
     pub ours: f64,
-    /// What difference there may be.
+    /// Allowed difference between both.
     pub bound: Tolerance,
 }
 
 impl PublishedFigure {
-    /// Digits after the point of the published figure.
+    /// Counts the decimals in `published`.
     #[must_use]
     pub fn decimals(&self) -> usize {
         self.published.split_once('.').map_or(0, |(_, digits)| digits.len())
     }
 
-    /// The form's value less the published.
+    /// Returns `ours` minus the published value.
     #[must_use]
     pub fn difference(&self) -> f64 {
         self.published.parse::<f64>().map_or(f64::NAN, |published| self.ours - published)
     }
 
-    /// Whether the form gives the figure.
+    /// Whether the form matches the figure.
     #[must_use]
     pub fn holds(&self) -> bool {
         match self.bound {
@@ -209,7 +207,7 @@ impl PublishedFigure {
     }
 }
 
-/// Every published figure.
+/// Lists every published figure.
 #[must_use]
 pub fn published() -> Vec<PublishedFigure> {
     let mut rows = Vec::new();
@@ -221,30 +219,29 @@ pub fn published() -> Vec<PublishedFigure> {
     rows
 }
 
-/// The four models of KOR, each with its parallelism and the figures about it: GiB of figure 1; percent of tensor parallel's
-/// activations of figure 7; of table 5, seconds a step with sequence parallel and selective recompute, MFU and HFU in percent. Ships.
+/// Parallelism and figures of four models in KOR: figure 1 (GiB), figure 7 (percent of
+/// tensor-parallel activations), table 5 (seconds per step with sequence parallelism and selective
+/// recomputation, MFU, HFU).
 const KORTHIKANTI: &str = include_str!("../../points/korthikanti.csv");
 
-/// Table 1 of SC21: TFLOP/s of a card, percent of its peak, PFLOP/s of all. Ships.
+/// Table 1 of SC21: TFLOP/s per card, percent of peak, total PFLOP/s.
 const NARAYANAN: &str = include_str!("../../points/narayanan.csv");
 
-/// Figure 1 of ZERO, by stage. Ships.
 const ZERO: &str = include_str!("../../points/zero.csv");
 
-/// A number of a row; of a field that is none, one that no form gives.
+/// NaN matches no form.
 fn number(point: &Point, column: &str) -> f64 {
     point.number(column).unwrap_or(f64::NAN)
 }
 
-/// The model of a row of KOR or SC21, which all have the same sequences and tables.
 fn gpt(point: &Point) -> Gpt {
     let [hidden, layers, heads] = ["hidden", "layers", "heads"].map(|column| number(point, column));
     Gpt { hidden, layers, heads, sequence: 2048.0, vocabulary: 51_200.0 }
 }
 
-/// Cards a layer is split over in all of KOR's settings.
+/// Tensor-parallel size in KOR.
 const KORTHIKANTI_TP: f64 = 8.0;
-/// Operations a second of an A100 at 16 bits.
+/// Peak 16-bit FLOP/s of an A100.
 const A100_FLOPS: f64 = 312e12;
 
 fn row(
@@ -337,7 +334,7 @@ fn states(rows: &mut Vec<PublishedFigure>) {
     rows.push(row("state, GiB (DSM)", "T5-3B over 8, stage 3, 4 largest + 18P/n", "6.09", stage_3, Tolerance::Printed));
 }
 
-/// Idle time of a step as a part of its work, from the simulated schedule, against the published form.
+/// Compares the simulated idle time with the published form.
 fn bubbles(rows: &mut Vec<PublishedFigure>) {
     for (stages, micro_batches) in [(4_usize, 8_usize), (8, 32), (8, 8)] {
         let (p, m) = (stages as f64, micro_batches as f64);

@@ -1,8 +1,6 @@
-//! Whether weights that two axes cut pay: a layer of the programs that `train` runs, on the clock.
+//! Compares one and two tensor axes for one layer of the programs that `train` runs.
 //!
-//! Input → output: a model, a job and a setting → what one more layer takes a micro-batch on the cards of the setting's `tp`, cut along
-//! one axis and along rows and columns. Invariant: both residual streams are tried, and the better one counts. Does not: price a step with
-//! it, whose lists are of other software; nor try depths, whose weights and exchanges are those of copies, which the search has.
+//! The faster residual stream counts. Depths are left out because they work like copies.
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
@@ -14,23 +12,23 @@ use super::layer_on::{LayerCost, cost, layout};
 use super::setting::JobSplit;
 use crate::serve::grid_rows;
 
-/// What a layer takes on so many cards.
+/// Time of a layer on a grid of cards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerOn {
-    /// Cards that share each layer.
+    /// Number of cards that share each layer.
     pub cards: usize,
-    /// Of them, rows; 1: one axis.
+    /// Number of grid rows; 1 without a grid.
     pub rows: usize,
-    /// The better residual stream.
+    /// The faster residual stream.
     pub residual: Residual,
-    /// A layer and micro-batch, in microseconds.
+    /// Microseconds per layer and micro-batch.
     pub layer_us: f64,
-    /// The part of it in which exchanges run and no operator.
+    /// Time with collectives but no operators.
     pub exposed_us: f64,
 }
 
 impl LayerOn {
-    /// The axes of `--mesh`.
+    /// Returns the axes for `--mesh`.
     #[must_use]
     pub fn axes(&self) -> String {
         match self.rows {
@@ -40,11 +38,11 @@ impl LayerOn {
     }
 }
 
-/// One axis first, then every grid, the fastest first; `None` where the setting has no grid: on fewer than four cards, or where
-/// several cards share a sequence.
+/// Lists one axis, then every grid, fastest first. `None` on fewer than four cards, or if cards
+/// share a sequence.
 ///
 /// # Errors
-/// What the compiler refuses.
+/// If the compiler refuses a layout.
 pub fn layers(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<Vec<LayerOn>>, Diagnostics> {
     let rows: Vec<usize> = grid_rows(setting.tp).collect();
     if rows.is_empty() || setting.cp > 1 {

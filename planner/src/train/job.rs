@@ -1,6 +1,4 @@
-//! What is trained, with what software, on how much at once.
-//!
-//! Input → output: a configuration, a batch and cards → [`Job`].
+//! The training job: model, batch, cards and software.
 
 use ascend_tp_machine::{Profile, Soc, Topology};
 
@@ -10,68 +8,68 @@ use crate::decoder::Decoder;
 use ascend_tp::base::DType;
 use ascend_tp::config::ModelConfig;
 
-/// Floating-point operations that the products of one card can do in a second on values of a type.
+/// Returns the peak FLOP/s of a card for an element type.
 #[must_use]
 pub fn peak_flops_per_s(soc: Soc, dtype: DType) -> f64 {
     let share = if dtype == DType::F32 { 0.25 } else { 1.0 };
     soc.cube_flops_per_us() * 1e6 * share
 }
 
-/// How the attention is computed.
+/// Implementation of the attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// In one kernel that keeps no scores.
+    /// A fused kernel that stores no scores.
     Fused,
-    /// Products and a softmax whose scores are kept.
+    /// Separate products and a softmax with stored scores.
     Stored,
 }
 
-/// How what lies between products is computed.
+/// Implementation of the operators between products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elementwise {
-    /// One kernel for the rotation, one for the gated function.
+    /// Fused kernels for the rotation and the gated function.
     Fused,
-    /// One kernel for each addition, product and copy.
+    /// Separate kernels for each operation.
     Separate,
 }
 
-/// How products and the exchanges of tensor parallelism are run.
+/// Implementation of tensor-parallel products and collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorExchange {
-    /// In one kernel that exchanges parts while it multiplies others (MC2).
+    /// Fused kernels that communicate while they multiply (MC2).
     Overlapped,
-    /// One after the other.
+    /// Products and collectives in sequence.
     Exposed,
 }
 
-/// How the gradients of weights are added up over the micro-batches of a step.
+/// Accumulation of weight gradients over micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradientSums {
-    /// The product that gives a gradient adds it to the sum.
+    /// Products accumulate their result.
     Fused,
-    /// A pass over the gradient and the sum.
+    /// Separate passes accumulate gradients.
     Separate,
-    /// Nothing is added up: a step has one micro-batch, whose gradients are the step's.
+    /// A step has one micro-batch.
     Absent,
 }
 
-/// What the training software does.
+/// Behaviour of the training software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Software {
-    /// How attention is computed.
+    /// Implementation of the attention.
     pub attention: Attention,
-    /// How the operators between products are computed, but for the next.
+    /// Operators between products, without the activation.
     pub elementwise: Elementwise,
-    /// How the function of the feed-forward layer is.
+    /// Activation of the feed-forward layer.
     pub activation: Elementwise,
-    /// How exchanges of the tensor axis run.
+    /// Collectives of the tensor axis.
     pub tensor_exchange: TensorExchange,
-    /// How gradients are added up.
+    /// Accumulation of weight gradients.
     pub gradient_sums: GradientSums,
 }
 
 impl Software {
-    /// Everything CANN 8 has a kernel for.
+    /// Uses every fused kernel of CANN 8.
     pub const FUSED: Self = Self {
         attention: Attention::Fused,
         elementwise: Elementwise::Fused,
@@ -81,35 +79,35 @@ impl Software {
     };
 }
 
-/// What is to be trained where.
+/// A model to train, with its cards and software.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The model that is trained.
     pub decoder: Decoder,
-    /// Tokens of a sequence.
+    /// Sequence length in tokens.
     pub sequence: usize,
     /// Sequences of a step.
     pub global_batch: usize,
-    /// Cards of the job.
+    /// Number of cards of the job.
     pub cards: usize,
-    /// What its chip can do.
+    /// Profile of the chip.
     pub profile: Profile,
-    /// What is fitted of training.
+    /// Fitted coefficients of training.
     pub coefficients: TrainCoefficients,
-    /// How the cards are joined.
+    /// How the cards are connected.
     pub topology: Topology,
-    /// What the training software does.
+    /// Behaviour of the training software.
     pub software: Software,
-    /// Bytes of a parameter's state.
+    /// State bytes per parameter.
     pub state: StateBytes,
-    /// Layers of each stage, where they are given.
+    /// Layers of each stage, if given.
     pub stage_layers: Option<Vec<usize>>,
-    /// Layers of each stage that are computed again, where a setting that recomputes does so for some of them only.
+    /// Recomputed layers of each stage, if not all.
     pub recomputed: Option<Vec<usize>>,
 }
 
 impl Job {
-    /// A model as the software trains it that the coefficients are of, states as Megatron-LM keeps them.
+    /// Creates a job with the fitted software and states as in Megatron-LM.
     #[must_use]
     pub fn new(
         config: &ModelConfig,

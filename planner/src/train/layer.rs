@@ -1,8 +1,8 @@
-//! What one layer, the embedding and the head take on a card for one micro-batch.
+//! Time of a layer, the embedding and the head for one micro-batch on one card.
 //!
-//! Input → output: a [`Job`] and a [`JobSplit`] → [`LayerTimes`], in microseconds, by what takes them. Every product and every
-//! pass over a tensor is costed by `ascend-tp-machine`, at the shape it has on the card. Invariants: an exchange is counted
-//! only as far as nothing hides it. Does not: know pipelines, copies or steps.
+//! - Input: a [`Job`] and a [`JobSplit`].
+//! - Output: [`LayerTimes`], priced by `ascend-tp-machine`. Only exposed collective time counts.
+//! - Not here: pipelines, copies and steps.
 
 use ascend_tp::train::Recompute;
 use ascend_tp_machine::collective::{CollectiveCost, Exchange};
@@ -15,36 +15,36 @@ use super::pipeline::StageTimes;
 use super::setting::JobSplit;
 use crate::decoder::FeedForward;
 
-/// Dims of a head at which the softmax of fused attention is hidden behind its products.
+/// Head dims at which products hide the softmax.
 const FULL_HEAD: usize = 128;
-/// Products of the attention's backward pass for two of its forward pass: the scores once more, and four gradients.
+/// Five backward products (scores and four gradients) per two forward products.
 const ATTENTION_BACKWARD: f64 = 2.5;
-/// Passes of a backward pass for one of the forward pass over the same tensors: it reads the gradient as well.
+/// A backward pass also reads the gradient.
 const PASSES_BACKWARD: f64 = 2.0;
 
-/// Microseconds of one pass through something, by what takes them.
+/// Microseconds of a pass by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
-    /// Matrix products, those within attention aside.
+    /// Matrix products outside attention.
     pub products_us: f64,
-    /// Attention, without its projections.
+    /// Attention without its projections.
     pub attention_us: f64,
-    /// Passes over tensors.
+    /// Element-wise passes over tensors.
     pub passes_us: f64,
-    /// What is not hidden of the exchanges among the cards that share a layer.
+    /// Exposed collectives among cards of a layer.
     pub tensor_us: f64,
-    /// The same of the cards that share a sequence.
+    /// Exposed exchanges among cards of a sequence.
     pub context_us: f64,
 }
 
 impl Terms {
-    /// All of it.
+    /// Sums all terms.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.products_us + self.attention_us + self.passes_us + self.tensor_us + self.context_us
     }
 
-    /// `times` of these and one of `other`.
+    /// Returns `self` plus `times` times `other`.
     #[must_use]
     pub fn plus(&self, times: f64, other: &Self) -> Self {
         Self {
@@ -57,21 +57,21 @@ impl Terms {
     }
 }
 
-/// Forward pass, gradients of inputs, gradients of weights, and what is computed again before them.
+/// Times of one layer, by pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayerTimes {
-    /// The forward pass of a layer.
+    /// Forward pass of the layer.
     pub forward: Terms,
-    /// Gradients of inputs.
+    /// Gradients of the inputs.
     pub input_grad: Terms,
-    /// Gradients of weights.
+    /// Gradients of the weights.
     pub weight_grad: Terms,
-    /// What the backward pass computes again.
+    /// Recomputation in the backward pass.
     pub again: Terms,
 }
 
 impl LayerTimes {
-    /// What a pipeline needs to know.
+    /// Converts to times of the pipeline model.
     #[must_use]
     pub fn stage(&self) -> StageTimes {
         StageTimes {
@@ -81,14 +81,14 @@ impl LayerTimes {
         }
     }
 
-    /// All of it.
+    /// Sums all passes.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.stage().total()
     }
 }
 
-/// The times of the parts of a model, for one micro-batch of a setting.
+/// Times of all model parts for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelTimes {
     /// Times of one layer.
@@ -99,14 +99,14 @@ pub struct ModelTimes {
     pub head: LayerTimes,
 }
 
-/// How a group of `count` cards, each `stride` after the one before, lies on the topology.
+/// Returns how `count` cards with distance `stride` spread over the topology.
 #[must_use]
 pub fn spread(job: &Job, stride: usize, count: usize) -> Spread {
     let mut within = 1;
     let mut parts = Vec::with_capacity(job.topology.levels.len());
     for level in &job.topology.levels {
         let here = (level.cards / stride).clamp(1, count);
-        // Whole strides fill a unit, whole units the group; else only counting says how it lies.
+        // Unless strides fill units and units fill the group, the cards are counted.
         let is_whole =
             here == count || (level.cards < stride || level.cards.is_multiple_of(stride)) && count.is_multiple_of(here);
         if !is_whole || !here.is_multiple_of(within) {
@@ -119,7 +119,7 @@ pub fn spread(job: &Job, stride: usize, count: usize) -> Spread {
     Spread::regular(&job.topology, &parts)
 }
 
-/// Microseconds of an exchange among such a group, while all groups like it do the same.
+/// Returns the microseconds of an exchange in such a group, with all similar groups active.
 #[must_use]
 pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, count: usize) -> f64 {
     if count < 2 {
@@ -127,7 +127,7 @@ pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, cou
     }
     let spread = spread(job, stride, count);
     let cost = CollectiveCost::of_spread(&job.profile, &job.topology, exchange, bytes, &spread);
-    // A bus is shared with the other groups of its unit; links of a mesh and ports of a switch are a card's own.
+    // Groups of a unit share its bus, but not mesh links or switch ports.
     let bound = &job.topology.levels[cost.level];
     let sharing = match bound.fabric {
         Fabric::Bus => {
@@ -139,17 +139,16 @@ pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, cou
     cost.latency_us + cost.transfer_us * sharing as f64
 }
 
-/// Costs of operators for one micro-batch of a setting.
 struct OperatorCosts<'a> {
     job: &'a Job,
     setting: &'a JobSplit,
-    /// Tokens of a card.
+    /// Tokens per card.
     tokens: usize,
-    /// How many times as long a product takes in a step as alone.
+    /// Slowdown of products in a step, relative to an idle card.
     slowed: f64,
 }
 
-/// A product `[m, k] × [k, n]` alone on the card.
+/// Returns the time of `[m, k] × [k, n]` on an idle card.
 fn alone_us(job: &Job, m: usize, n: usize, k: usize) -> f64 {
     let launch = Launch {
         operator: "aclnnMatmul",
@@ -162,7 +161,6 @@ fn alone_us(job: &Job, m: usize, n: usize, k: usize) -> f64 {
     OperatorCost::of(&job.profile, &Work::of(&launch)).duration_us
 }
 
-/// How many times as long a large product takes in a step as alone.
 fn slowed(job: &Job) -> f64 {
     const LARGE: usize = 8192;
     let flops = 2.0 * (LARGE * LARGE * LARGE) as f64;
@@ -171,23 +169,20 @@ fn slowed(job: &Job) -> f64 {
 }
 
 impl OperatorCosts<'_> {
-    /// A product `[m, k] × [k, n]`.
     fn product_us(&self, m: usize, n: usize, k: usize) -> f64 {
         alone_us(self.job, m, n, k) * self.slowed
     }
 
-    /// Forward pass, gradient of the input, gradient of the weight of a product `[tokens, k] × [k, n]`.
+    /// Returns the forward, input-gradient and weight-gradient times of `[tokens, k] × [k, n]`.
     fn linear(&self, k: usize, n: usize) -> [f64; 3] {
         let (k, n) = (k.max(1), n.max(1));
         [self.product_us(self.tokens, n, k), self.product_us(self.tokens, k, n), self.product_us(k, n, self.tokens)]
     }
 
-    /// A pass that reads `reads` tensors of `elements` and writes `writes`, of 16 bits.
     fn pass_us(&self, elements: f64, reads: usize, writes: usize) -> f64 {
         self.touch_us(elements, &[Element::Bf16].repeat(reads), &[Element::Bf16].repeat(writes))
     }
 
-    /// A pass over tensors of `elements` of these types.
     fn touch_us(&self, elements: f64, read: &[Element], written: &[Element]) -> f64 {
         let elements = (elements as usize).max(1);
         let operands = |types: &[Element], access| -> Vec<LaunchOperand> {
@@ -197,7 +192,6 @@ impl OperatorCosts<'_> {
         OperatorCost::of(&self.job.profile, &Work::of(&Launch { operator: "aclnnAdd", operands })).duration_us
     }
 
-    /// Adding the gradients of `weights` to their sums of the micro-batches before.
     fn sums_us(&self, weights: usize) -> f64 {
         let sum = if self.job.state.gradient > 2.0 { Element::F32 } else { Element::Bf16 };
         match self.job.software.gradient_sums {
@@ -206,12 +200,11 @@ impl OperatorCosts<'_> {
         }
     }
 
-    /// An exchange of `elements` of 16 bits among the cards that share a layer.
     fn tensor_us(&self, exchange: Exchange, elements: f64) -> f64 {
         exchange_us(self.job, exchange, 2.0 * elements, 1, self.setting.tp)
     }
 
-    /// What is not hidden of the exchange after or before a product.
+    /// Returns the collective time that a product does not hide.
     fn exposed_us(&self, exchange_us: f64, product_us: f64) -> f64 {
         let overlaps = self.job.software.tensor_exchange == TensorExchange::Overlapped
             && self.setting.sequence_parallel
@@ -221,7 +214,7 @@ impl OperatorCosts<'_> {
     }
 }
 
-/// The times of a model's parts.
+/// Returns the times of all parts.
 #[must_use]
 pub fn times(job: &Job, setting: &JobSplit) -> ModelTimes {
     let tokens = (job.sequence * setting.micro_batch).div_ceil(setting.cp);
@@ -232,7 +225,7 @@ pub fn times(job: &Job, setting: &JobSplit) -> ModelTimes {
 fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     let OperatorCosts { job, setting, tokens, .. } = *costs;
     let (decoder, tp) = (&job.decoder, setting.tp);
-    // Cards beyond the key heads have a copy of one each.
+    // Each card beyond the key heads has a copy of one.
     let (query, kv) = (decoder.query_width().div_ceil(tp), decoder.kv_heads.div_ceil(tp) * decoder.head_dim);
     let wide = decoder.intermediate.div_ceil(tp);
     let hidden = decoder.hidden;
@@ -254,18 +247,19 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     let residual_us = 2.0 * costs.pass_us(stream, 2, 1);
     let rotated = count * (query + kv) as f64;
     let inner = count * wide as f64;
-    // The rotation, and the copy that puts heads before tokens; one by one: two products, a sum, a negation, two halves, a copy.
+    // Fused: rotation and transposing copy. Separate: two products, a sum, a negation, two halves,
+    // a copy.
     let rotation =
         costs.pass_us(rotated, 1, 1) * if job.software.elementwise == Elementwise::Fused { 2.0 } else { 7.0 };
     let function = activation_us(costs, inner);
-    // Scaling, mask and softmax in 32 bits over every pair of tokens, seen or not.
+    // Scaling, mask and softmax in 32 bits over all pairs, also masked ones.
     let pairs = count * (decoder.heads.div_ceil(tp) * job.sequence) as f64;
     let scores = if job.software.attention == Attention::Stored { 5.0 * costs.pass_us(pairs, 1, 1) } else { 0.0 };
     let passes_us = decoder.norms as f64 * norm_us + residual_us + rotation + function + scores;
 
     let attention_us = attention_us(costs);
     let whole = count * hidden as f64;
-    // In front of the two products that split columns, behind the two that split rows.
+    // Before column-sharded and after row-sharded products.
     let tensor_us = |kind: usize| -> f64 {
         let product = |index: usize| linears[index][kind];
         if setting.sequence_parallel {
@@ -298,15 +292,15 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     LayerTimes { forward, input_grad, weight_grad, again }
 }
 
-/// What is not hidden of keys and values that go round among the cards that share a sequence, forward and backward: they travel while the
-/// attention works on those that are there.
+/// Returns the exposed ring time of keys and values, forward and backward. Attention runs
+/// meanwhile.
 fn context_us(costs: &OperatorCosts<'_>, (query, kv): (usize, usize), attention_us: f64) -> (f64, f64) {
     let OperatorCosts { job, setting, tokens, .. } = *costs;
     let count = tokens as f64;
     let keys = 2.0 * count * 2.0 * kv as f64 * setting.cp as f64;
     let ring_us = exchange_us(job, Exchange::AllGather, keys, setting.tp, setting.cp);
     let exposed = |ring: f64, attention: f64| (ring - job.coefficients.overlap * attention).max(0.0);
-    // What each round gives is added to what there is, in 32 bits: outputs; and backwards the gradients of queries, keys and values.
+    // Rounds accumulate outputs, or gradients of queries, keys and values, in 32 bits.
     let rounds = (setting.cp - 1) as f64;
     let joined = |elements: f64| rounds * costs.touch_us(elements, &[Element::Bf16, Element::F32], &[Element::F32]);
     (
@@ -315,7 +309,6 @@ fn context_us(costs: &OperatorCosts<'_>, (query, kv): (usize, usize), attention_
     )
 }
 
-/// The function between the two products of a feed-forward, on `inner` values.
 fn activation_us(costs: &OperatorCosts<'_>, inner: f64) -> f64 {
     match (costs.job.software.activation, costs.job.decoder.feed_forward) {
         (Elementwise::Fused, FeedForward::Gated) => costs.pass_us(inner, 2, 1),
@@ -326,7 +319,6 @@ fn activation_us(costs: &OperatorCosts<'_>, inner: f64) -> f64 {
     }
 }
 
-/// Both products of an attention.
 fn attention_us(costs: &OperatorCosts<'_>) -> f64 {
     let OperatorCosts { job, setting, tokens, .. } = *costs;
     let decoder = &job.decoder;
@@ -356,7 +348,7 @@ fn embedding(costs: &OperatorCosts<'_>) -> LayerTimes {
 }
 
 fn head(costs: &OperatorCosts<'_>) -> LayerTimes {
-    /// Maximum, logit of the target and sum of exponentials are each added up over the cards.
+    /// Maximum, target logit and sum of exponentials.
     const REDUCTIONS: f64 = 3.0;
     let decoder = &costs.job.decoder;
     let rows = decoder.vocabulary.div_ceil(costs.setting.tp);
@@ -369,7 +361,7 @@ fn head(costs: &OperatorCosts<'_>) -> LayerTimes {
     };
     let reductions = REDUCTIONS * costs.tensor_us(Exchange::AllReduce, 2.0 * costs.tokens as f64);
     let (loss_us, loss_grad_us) = loss_us(costs, costs.tokens as f64 * rows as f64);
-    // A tied head's gradient goes to the sum of the embedding's.
+    // A tied head's gradient is added to the embedding's.
     let sums_us = costs.sums_us(decoder.hidden * rows);
     LayerTimes {
         forward: Terms { products_us: forward, passes_us: loss_us, tensor_us: gather + reductions, ..Terms::default() },
@@ -379,15 +371,15 @@ fn head(costs: &OperatorCosts<'_>) -> LayerTimes {
     }
 }
 
-/// The loss of so many logits and its gradient, as a vocabulary that is split over cards has it: one operator at a time, in 32 bits.
+/// Returns the loss and gradient times of a sharded vocabulary, with separate 32-bit operators.
 fn loss_us(costs: &OperatorCosts<'_>, logits: f64) -> (f64, f64) {
     const HALF: &[Element] = &[Element::Bf16];
     const FULL: &[Element] = &[Element::F32];
     let sum = |passes: &[(&[Element], &[Element])]| -> f64 {
         passes.iter().map(|(read, written)| costs.touch_us(logits, read, written)).sum()
     };
-    // To 32 bits, the maximum, the difference to it, the exponential, their sum, the quotient.
+    // Conversion, maximum, difference, exponential, sum, quotient.
     let forward = sum(&[(HALF, FULL), (FULL, &[]), (FULL, FULL), (FULL, FULL), (FULL, &[]), (FULL, FULL)]);
-    // The quotients once more less the targets, times the gradient of the loss, to 16 bits.
+    // Subtract targets, multiply by the loss gradient, convert to 16 bits.
     (forward, sum(&[(FULL, FULL), (FULL, FULL), (FULL, HALF)]))
 }

@@ -1,7 +1,6 @@
-//! What one more layer takes a micro-batch of the programs that `train` runs, on the clock.
+//! Simulated time of one more layer in the programs that `train` runs.
 //!
-//! Input → output: a model, a job, a setting and a layout of the cards that share a layer or a sequence → time, and the part of it that is
-//! exposed. Invariant: two programs are compiled, of one layer and of more, and simulated; what they differ by is layers which are alike.
+//! The difference between two layer counts gives the time of a layer.
 
 use ascend_tp::base::{Diagnostics, Kernels};
 use ascend_tp::config::ModelConfig;
@@ -13,19 +12,18 @@ use super::job::Job;
 use super::setting::JobSplit;
 use crate::simulate::Simulator;
 
-/// Layers of the two programs.
 const LAYERS: [usize; 2] = [1, 3];
 
-/// What a layer takes.
+/// Cost of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerCost {
-    /// A layer and micro-batch, in microseconds.
+    /// Microseconds per layer and micro-batch.
     pub layer_us: f64,
-    /// The part of it in which exchanges run and no operator.
+    /// Time with collectives but no operators.
     pub exposed_us: f64,
 }
 
-/// The layout on the cards of one stage and copy of a setting, with micro-batches and what is computed again as it says.
+/// Returns the layout of one stage and copy of a setting.
 #[must_use]
 pub fn layout(setting: &JobSplit) -> Layout {
     Layout {
@@ -37,14 +35,14 @@ pub fn layout(setting: &JobSplit) -> Layout {
     }
 }
 
-/// What a layer takes in a layout, on as many neighbours.
+/// Returns the time of a layer in a layout on neighbouring cards.
 ///
 /// # Errors
-/// What the compiler refuses.
+/// If the compiler refuses the layout.
 pub fn cost(config: &ModelConfig, job: &Job, layout: &Layout) -> Result<LayerCost, Diagnostics> {
     let recipe = Recipe {
         seq: job.sequence,
-        // Of two micro-batches the first moves no weight.
+        // The first of two micro-batches updates no weights.
         global_batch: 2 * layout.micro_batch,
         precision: recipe::TrainingPrecision::Bf16,
         ..Recipe::default()
