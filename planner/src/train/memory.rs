@@ -1,7 +1,8 @@
-//! Bytes of a card in training, by kind.
+//! Card memory of training, by kind and stage.
 //!
-//! Input → output: a [`Job`] and a [`JobSplit`] → [`JobMemory`] of each stage. Invariants: more cards of any kind never need more
-//! bytes a card, the buffers of their communicators aside. Does not: know the cracks between an allocator's blocks.
+//! - Invariant: more cards on any axis never need more bytes per card, apart from communicator
+//!   buffers.
+//! - Not here: fragmentation of the allocator.
 
 use ascend_tp::train::{Recompute, Zero};
 
@@ -10,32 +11,34 @@ use super::setting::JobSplit;
 use crate::decoder::{Decoder, FeedForward};
 use crate::fit_memory::COMMUNICATOR_BYTES;
 
-/// What the toolkit's context, its operators' code and their workspaces take: what a 910B shows when a process has made its
-/// first operators and communicators, less its tensors (`npu-smi` in vllm-ascend issue 1987: about 1 GiB).
+/// Context, operator code and workspaces of the toolkit: memory of a 910B process after its first
+/// operators and communicators, minus its tensors (`npu-smi` in vllm-ascend issue 1987: about 1
+/// GiB).
 const RUNTIME_BYTES: f64 = 1_073_741_824.0;
 
-/// Bytes of one card.
+/// Bytes of one card by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobMemory {
     /// Parameters in 16 bits.
     pub parameters: f64,
     /// Gradients of the card's parameters.
     pub gradients: f64,
-    /// What the optimizer keeps.
+    /// State of the optimizer.
     pub optimizer: f64,
-    /// Activations kept for backward passes, of all micro-batches in flight.
+    /// Activations for backward passes, of all micro-batches in flight.
     pub activations: f64,
-    /// What a layer needs while it works (gathered inputs, gradients of activations, a recomputed or gathered layer), or the
-    /// head (logits and their gradients), whichever is more: they never work at once.
+    /// Temporary memory of a layer (gathered inputs, activation gradients, a recomputed or gathered
+    /// layer) or of the head (logits and their gradients), whichever is larger. Both are never
+    /// needed at once.
     pub working: f64,
-    /// Buffers of communicators.
+    /// Buffers of all communicators.
     pub communicators: f64,
-    /// The toolkit itself.
+    /// Memory of the toolkit itself.
     pub runtime: f64,
 }
 
 impl JobMemory {
-    /// Kinds and bytes.
+    /// Returns each kind with its bytes.
     #[must_use]
     pub const fn kinds(&self) -> [(&'static str, f64); 7] {
         [
@@ -49,14 +52,14 @@ impl JobMemory {
         ]
     }
 
-    /// All of it.
+    /// Sums the bytes of all kinds.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.kinds().into_iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Layers of each part of the model, first to last: as even as can be; what is left over goes to the parts in the middle,
+/// Returns the layers of each model part, as even as possible. Remaining layers go to the middle,
 /// because the first stage keeps the most activations and the last has the head.
 #[must_use]
 pub fn layers_of_parts(job: &Job, setting: &JobSplit) -> Vec<usize> {
@@ -75,22 +78,23 @@ pub fn layers_of_parts(job: &Job, setting: &JobSplit) -> Vec<usize> {
     layers
 }
 
-/// Bytes one layer keeps of one token for its backward pass, on each card: elements of two bytes.
+/// Returns the bytes per token that one layer keeps for the backward pass on each card. Elements
+/// have two bytes.
 ///
-/// | tensor | elements | split over tp |
+/// | tensor | elements | sharded over tp |
 /// |---|---|---|
 /// | inputs of the two norms | 2 h | with sequence parallelism |
 /// | outputs of the two norms (inputs of products) | 2 h | with sequence parallelism |
 /// | queries, keys, values | q + 2 kv | yes |
 /// | output of the attention | q | yes |
-/// | greatest score and sum of exponentials (8 f32 each for a head and token: `aclnnFlashAttentionScore`) | 32 heads | yes |
-/// | stored scores: softmax and its input, 2 f16 a visible and a hidden token | 2 heads × s | yes, if they are kept |
+/// | maximum score and sum of exponentials (8 f32 each per head and token: `aclnnFlashAttentionScore`) | 32 heads | yes |
+/// | stored scores: softmax and its input, 2 f16 per token pair, masked or not | 2 heads × s | yes, if stored |
 /// | gate, up and their product (plain: two) | 3 f | yes |
 fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     let Decoder { hidden, heads, intermediate, feed_forward, .. } = job.decoder;
     let tp = setting.tp as f64;
     let stream = hidden as f64 / if setting.sequence_parallel { tp } else { 1.0 };
-    // Of all cards: those beyond the key heads have a copy of one each.
+    // Summed over all cards: each card beyond the key heads has a copy of one.
     let key_heads = job.decoder.kv_heads.div_ceil(setting.tp) * setting.tp;
     let (query, kv) = (job.decoder.query_width() as f64, (key_heads * job.decoder.head_dim) as f64);
     let statistics = match job.software.attention {
@@ -110,7 +114,7 @@ fn activation_bytes_per_token(job: &Job, setting: &JobSplit) -> f64 {
     }
 }
 
-/// Bytes of a card of each stage.
+/// Returns the memory of one card of each stage.
 #[must_use]
 pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
     let decoder = &job.decoder;
@@ -126,7 +130,7 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
         working += whole_layer;
     }
     if setting.zero == Zero::Weights {
-        // The layer at work and the next, parameters and gradients.
+        // Parameters and gradients of the current and the next layer.
         let layer = decoder.layer_parameters_on(setting.tp) as f64;
         working += 2.0 * (job.state.parameter + job.state.gradient) * layer;
     }
@@ -148,7 +152,7 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
             let layers = own().sum::<usize>() * decoder.layer_parameters_on(setting.tp);
             let parameters = layers as f64 + (tables * decoder.embedding_parameters()) as f64 / tp;
             let alive = setting.schedule.peak_alive(setting.pp, micro_batches, rank) as f64;
-            // 16-bit logits, the same in 32 bits, and their gradient in 32 bits.
+            // Logits in 16 and 32 bits, and their gradient in 32 bits.
             let logits = if is_last { 10.0 * tokens * decoder.vocabulary as f64 / tp } else { 0.0 };
             JobMemory {
                 parameters: split(parameters * job.state.parameter, Zero::Weights),
@@ -163,21 +167,21 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
         .collect()
 }
 
-/// Layers of a part of the model that are not computed again though the setting recomputes.
+/// Counts the layers of a part that a recomputing setting does not recompute.
 pub(super) fn kept_layers(job: &Job, part: usize, layers: usize) -> usize {
     let again = job.recomputed.as_ref().and_then(|layers| layers.get(part)).copied().unwrap_or(layers);
     layers.saturating_sub(again)
 }
 
-/// The fullest stage's.
+/// Returns the memory of the fullest stage.
 #[must_use]
 pub fn fullest(job: &Job, setting: &JobSplit) -> JobMemory {
     let largest = stages(job, setting).into_iter().max_by(|a, b| a.total().total_cmp(&b.total()));
     largest.unwrap_or_default()
 }
 
-/// Communicators a card is in: one for each axis that has more than one card, one for all copies and parts of a sequence
-/// when both are split, and one for all cards.
+/// Counts the communicators of a card: one per axis with several cards, one for all copies and
+/// sequence shards if both exist, and one for all cards.
 fn communicators(setting: &JobSplit) -> usize {
     let axes = [setting.tp, setting.cp, setting.pp, setting.dp];
     let several = axes.into_iter().filter(|cards| *cards > 1).count();
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn a_gpt_keeps_what_the_published_form_says_less_its_masks() {
         let job = job();
-        // KOR counts dropout: two masks of a byte on the stream, and one on the scores.
+        // KOR includes dropout: two one-byte masks on the stream and one on the scores.
         let masks = |tp: f64| 2048.0 * (2.0 * 12_288.0 + 96.0 * 2048.0) / tp;
         let ours = |setting: &JobSplit| 2048.0 * activation_bytes_per_token(&job, setting);
         let sequence = GPT.activation_bytes(Kept::Sequence, 1.0, 8.0) - masks(8.0);
@@ -270,7 +274,7 @@ mod tests {
         assert!((stages[0].activations / expected - 1.0).abs() < 1e-12);
         assert!(stages.windows(2).all(|pair| pair[0].activations > pair[1].activations));
         let state: f64 = stages.iter().map(|stage| stage.parameters + stage.gradients + stage.optimizer).sum();
-        // The last stage has a copy of the tied embedding for its head.
+        // The last stage copies the tied embedding for its head.
         let parameters = (job.decoder.parameters() + job.decoder.embedding_parameters()) as f64 / 8.0;
         assert!((state / (18.0 * parameters) - 1.0).abs() < 1e-12);
     }

@@ -1,26 +1,25 @@
-//! What training a decoder takes: bytes of a card, seconds of a step, days of a run, and the best way to split it.
+//! Predicts memory, step time and duration of training a decoder, and finds the best split.
 //!
-//! Input → output: sizes of a model, a batch, cards and how they are joined → a prediction with its terms, or the best
-//! settings and what beat the others. Invariants: pure; nothing runs and nothing is measured. Does not: train.
+//! Nothing here runs or measures; all functions are pure.
 //!
-//! | module | what |
+//! | module | purpose |
 //! |---|---|
-//! | [`forms`] | published closed forms and the figures they give |
-//! | [`job`] | what is trained, with what software |
-//! | [`setting`] | one way to split it |
-//! | [`coefficients`] | what was fitted of training |
+//! | [`forms`] | published closed forms and their figures |
+//! | [`job`] | model, batch, cards and software |
+//! | [`setting`] | one way to split a job |
+//! | [`coefficients`] | fitted coefficients |
 //! | [`memory`] | bytes of a card |
-//! | [`layer`] | what a layer takes |
-//! | [`pipeline`] | a step of a pipeline, simulated |
-//! | [`step`] | a whole step, by what takes it |
-//! | [`layer_on`] | what a layer takes of the programs that `train` runs |
-//! | [`grid`] | whether weights that two axes cut pay |
-//! | [`ring`] | whether keys and values that go from card to card pay |
-//! | [`compress`] | whether sums of gradients with fewer bytes pay |
-//! | [`search`] | the best settings, and what beat the others |
-//! | [`points`] | measured rows, and what is predicted for them |
-//! | [`unseen`] | coefficients fitted on rows, and rows predicted without their pages |
-//! | [`text`] | tables of forms |
+//! | [`layer`] | time of a layer |
+//! | [`pipeline`] | simulated pipeline step |
+//! | [`step`] | time of a whole step, by cause |
+//! | [`layer_on`] | simulated layer of the programs that `train` runs |
+//! | [`grid`] | one or two tensor axes |
+//! | [`ring`] | gathered keys and values, or a ring |
+//! | [`compress`] | compressed gradient sums |
+//! | [`search`] | the best settings, and why others are slower |
+//! | [`points`] | measured rows and their predictions |
+//! | [`unseen`] | fits, and predictions of held-out pages |
+//! | [`text`] | tables as text |
 
 pub mod coefficients;
 pub mod compress;

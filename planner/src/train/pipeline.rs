@@ -1,43 +1,44 @@
-//! A step of a pipeline, simulated.
+//! Simulates a step of a pipeline.
 //!
-//! Input → output: a [`Pipeline`], the times of each part of the model, and the time from a stage to the next →
-//! a [`Timeline`]. Invariants: a stage does one thing at a time, in the order of its schedule, as soon as what it needs has
-//! arrived; for equal stages the idle times are those of the published forms. Does not: know what takes the time.
+//! - Input: a [`Pipeline`], the times of each model part, and the transfer time between stages.
+//! - Output: a [`Timeline`].
+//! - Invariants: a stage runs one pass at a time, in schedule order, as soon as its inputs arrive.
+//!   For equal stages, idle times equal the published forms.
 
 use ascend_tp::schedule::pipeline::{Pass, Pipeline};
 
-/// Times of one part of the model for one micro-batch, in any unit.
+/// Times of a model part for one micro-batch, in any unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageTimes {
-    /// Forward pass, with what is exposed of its exchanges.
+    /// Forward pass with its exposed collectives.
     pub forward: f64,
-    /// Gradients of the inputs, with what is computed again for them.
+    /// Input gradients, including recomputation.
     pub input_grad: f64,
     /// Gradients of the weights.
     pub weight_grad: f64,
 }
 
 impl StageTimes {
-    /// All of it.
+    /// Sums the three passes.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.forward + self.input_grad + self.weight_grad
     }
 }
 
-/// When things end in one step, in the unit of the [`StageTimes`].
+/// End of a step, in the unit of [`StageTimes`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// When the last stage is done.
+    /// Time at which the last stage ends.
     pub duration: f64,
-    /// When each stage is done.
+    /// Time at which each stage ends.
     pub end: Vec<f64>,
-    /// How long each stage works.
+    /// Working time of each stage.
     pub busy: Vec<f64>,
 }
 
-/// The step of `micro_batches` over `stages`. `times` are those of each part of the model in the model's order, as many as
-/// stages times chunks. `transfer` is the time from a stage to the next.
+/// Simulates `micro_batches` over `stages`. `times` has one entry for each model part in order
+/// (stages times chunks). `transfer` is the time between stages.
 ///
 /// # Panics
 /// If the schedule does not divide the micro-batches, or `times` has another length.
@@ -67,26 +68,26 @@ pub fn simulate(
     Timeline { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
 }
 
-/// Micro-batches for each stage from which on a step is told from shorter ones.
+/// Micro-batches per stage above which `step` extrapolates.
 const STEADY: usize = 16;
-/// Rounds between the two.
+/// Rounds between the two simulated lengths.
 const ROUNDS: usize = 4;
 
-/// The step of any number of micro-batches. Where each stage has one part of the model, and all but the first and the last are
-/// alike, as equal numbers of layers are, a step beyond `STEADY` micro-batches for each stage is told from shorter ones: the
-/// pipeline is full, each round of as many micro-batches as there are stages adds what the simulated ones before it added, and
-/// no less than the busiest stage works. That is within a thousandth of simulating it all, which is done for any other step.
+/// Computes a step with any number of micro-batches. Above `STEADY` micro-batches per stage, a full
+/// pipeline is extrapolated from two shorter ones, but never below the work of the busiest stage.
+/// The error is less than a thousandth. Extrapolation needs one part per stage and equal inner
+/// parts; otherwise the whole step is simulated.
 ///
 /// # Panics
 /// As [`simulate`].
 #[must_use]
 pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> Timeline {
     if stages == 1 {
-        // One stage waits for nobody.
+        // A single stage never waits.
         let busy = micro_batches as f64 * times.iter().map(StageTimes::total).sum::<f64>();
         return Timeline { duration: busy, end: vec![busy], busy: vec![busy] };
     }
-    // The last rounds are like those of the whole step only if they end alike.
+    // Equal remainders give equal last rounds.
     let whole = STEADY * stages + micro_batches % stages;
     let are_alike = times.get(1..times.len() - 1).is_none_or(|inner| inner.windows(2).all(|pair| pair[0] == pair[1]));
     if micro_batches <= whole + stages || schedule.chunks() > 1 || !are_alike {
@@ -94,7 +95,7 @@ pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[St
     }
     let before = simulate(schedule, stages, whole - ROUNDS * stages, times, transfer);
     let last = simulate(schedule, stages, whole, times, transfer);
-    // In units of the rounds between the two: a pattern may take several.
+    // A pattern may span several rounds, so the growth is per `ROUNDS`.
     let rounds = ((micro_batches - whole) / stages) as f64 / ROUNDS as f64;
     let more = |before: &[f64], last: &[f64]| -> Vec<f64> {
         before.iter().zip(last).map(|(before, last)| last + rounds * (last - before)).collect()
@@ -106,7 +107,8 @@ pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[St
     Timeline { duration: reached + missing, end, busy }
 }
 
-/// No step of this schedule is shorter: what the busiest stage works, and the first micro-batch's way to it and back.
+/// Returns a lower bound: the work of the busiest stage, and the path of the first micro-batch to
+/// that stage and back.
 #[must_use]
 pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> f64 {
     let transfer = if stages > 1 { transfer } else { 0.0 };
@@ -114,8 +116,8 @@ pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: 
         let own = times.iter().enumerate().filter(|(part, _)| schedule.stage(stages, *part) == rank);
         own.map(|(_, times)| times.total()).sum()
     };
-    // Before a stage's first pass, all stages before it do theirs; after its last gradients of inputs, all of them do theirs,
-    // while it does what is left of its gradients of weights, if those come later.
+    // Earlier stages run forward before a stage's first pass, and backward after its last input
+    // gradients. Delayed weight gradients fill that time.
     let way = |rank: usize| -> f64 {
         let (before, hops) = (&times[..rank], rank as f64 * transfer);
         let there: f64 = before.iter().map(|part| part.forward).sum();
@@ -125,7 +127,7 @@ pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: 
             Pipeline::ZeroBubbleH1 => {
                 (back + hops - (rank + 1).min(micro_batches) as f64 * times[rank].weight_grad).max(0.0)
             }
-            // What is left of its gradients of weights may take as long.
+            // Remaining weight gradients may take as long.
             Pipeline::ZeroBubbleV => 0.0,
             _ => back + weights + hops,
         };
@@ -162,7 +164,7 @@ mod tests {
                         forms.push((Pipeline::Interleaved { chunks }, full / chunks as f64));
                     }
                 }
-                // With fewer micro-batches than fill the pipeline twice the weights' gradients do not hide it all.
+                // With fewer micro-batches, weight gradients cannot fill all idle time.
                 if rounds > 1 {
                     let own = whole.forward + whole.input_grad - whole.weight_grad;
                     forms.push((Pipeline::ZeroBubbleH1, (p - 1.0) * own));
@@ -183,8 +185,8 @@ mod tests {
         }
     }
 
-    /// What transfers add that no pass hides, with as many micro-batches as fill the pipeline at least twice: the way there and back; in
-    /// 1F1B once more each time the stages have changed all that they hold.
+    /// Transfers add the path through the pipeline and back. In 1F1B, they add it again for each
+    /// exchange of all micro-batches in flight.
     #[test]
     fn transfers_take_as_long_as_the_forms_say() {
         let whole = StageTimes { forward: 12.0, input_grad: 11.0, weight_grad: 9.0 };

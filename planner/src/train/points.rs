@@ -1,8 +1,9 @@
-//! The training rows of the measured points, and what the planner predicts for each.
+//! Predicts the training rows of the measured points.
 //!
-//! Input → output: the text of `train_points_measured.csv` → a [`PointRow`] for every row: measured, predicted, or why it is
-//! left out. Sizes are of the row's columns and the configuration of the model's name, the split of its columns; uneven stages,
-//! which only scripts say, are the table `STAGE_LAYERS`. Invariants: no row has a coefficient of its own. Does not: print.
+//! - Input: the text of `train_points_measured.csv`.
+//! - Output: a [`PointRow`] for every row, predicted or with a reason. Sizes and splits come from
+//!   the columns and the named model's configuration. Uneven stages come from `STAGE_LAYERS`.
+//! - Invariant: no row has its own coefficient.
 
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::{Recompute, Zero};
@@ -16,39 +17,39 @@ use super::step::predict;
 use crate::points::settings::{self, Gap};
 use crate::points::{Model, Point, machine};
 
-/// The chip of an Atlas 900 A2 `PODc` and of the Atlas 800T A2 these rows were measured on: its 53.9 % MFU and its 439 tokens
-/// a second of LLaMA2-70B agree at 354 TFLOP/s.
+/// Chip of the Atlas 900 A2 `PODc` and Atlas 800T A2 rows: 53.9 % MFU and 439 tokens per second of
+/// LLaMA2-70B agree at 354 TFLOP/s.
 pub const CHIP: Soc = Soc::Ascend910B2;
 
-/// A measured row beside what is predicted for it.
+/// A measured row and its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointRow {
-    /// Where it was published.
+    /// Publication of the row.
     pub source: String,
-    /// The model that was trained.
+    /// Name of the trained model.
     pub model: String,
-    /// How it was split.
+    /// Cards and axes of the row.
     pub split: String,
-    /// The unit of the figures.
+    /// Unit of both figures.
     pub unit: String,
-    /// The figure as it was published.
+    /// Figure as it was published.
     pub measured: f64,
-    /// What its settings lack of what a prediction takes.
+    /// Missing setting that a prediction needs.
     pub gap: Option<Gap>,
-    /// What the planner says, or why it does not.
+    /// Prediction, or why it is missing.
     pub outcome: Outcome,
 }
 
-/// What became of a row.
+/// Result of predicting a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The prediction, in the row's unit.
+    /// Prediction in the row's unit.
     Predicted(f64),
-    /// Why there is none.
+    /// Reason for a missing prediction.
     LeftOut(String),
 }
 
-/// Layers of each stage where a script gives them (`num-layer-list`), by a part of the script's path
+/// Layers of each stage from scripts (`num-layer-list`), by part of the script path
 /// (Ascend/MindSpeed-LLM 1.0.RC3; `aeeeeeep/ModelLink` v1.1.0).
 const STAGE_LAYERS: [(&str, &[usize]); 4] = [
     ("llama31_70b", &[17, 20, 22, 21]),
@@ -57,7 +58,7 @@ const STAGE_LAYERS: [(&str, &[usize]); 4] = [
     ("gemma2_27b", &[20, 26]),
 ];
 
-/// Every row of the file's text, in its order, predicted with what ships.
+/// Predicts every row with the shipped coefficients, in file order.
 #[must_use]
 pub fn validate_rows(text: &str) -> Vec<PointRow> {
     let outcome = |point: &Point| match Sample::of(point) {
@@ -67,13 +68,12 @@ pub fn validate_rows(text: &str) -> Vec<PointRow> {
     Point::all(text).iter().map(|point| row(point, outcome(point))).collect()
 }
 
-/// The page of a row: rows of a card of a model name the configuration behind it, those of a long page the line.
+/// Returns the page of a row, without the configuration or line after it.
 pub(super) fn page(point: &Point) -> String {
     let source = point.text("source");
     source.split(['#', '+']).next().unwrap_or(source).trim().to_owned()
 }
 
-/// What a row trains, how, and the figure it has.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     job: Job,
@@ -82,7 +82,6 @@ pub(super) struct Sample {
     pub(super) measured: f64,
 }
 
-/// What a row's figure is.
 #[derive(Clone, Copy, Debug)]
 enum FigureKind {
     Utilisation,
@@ -106,7 +105,6 @@ impl Sample {
         Ok(Self { job, setting, unit, measured })
     }
 
-    /// The figure, in the row's unit.
     pub(super) fn predict(&self, coefficients: TrainCoefficients) -> f64 {
         let job = Job { coefficients, ..self.job.clone() };
         let prediction = predict(&job, &self.setting);
@@ -120,7 +118,6 @@ impl Sample {
     }
 }
 
-/// A row and what became of it.
 pub(super) fn row(point: &Point, outcome: Outcome) -> PointRow {
     let axes = ["tp", "pp", "dp", "cp", "seq", "mbs", "gbs"]
         .map(|name| format!("{name}={}", if point.text(name).is_empty() { "?" } else { point.text(name) }));
@@ -145,7 +142,7 @@ fn is_yes(point: &Point, name: &str) -> bool {
 
 const MIXTURE: &str = "mixture of experts; the planner trains dense decoders";
 
-/// Cards of the four axes: the one of `dp` and `cp` that is not given is what the others leave of all cards.
+/// Returns the four axes. A missing `dp` or `cp` follows from the number of cards.
 fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     const SPLIT: &str = "the split is not given";
     let needed = |name| count(point, name).ok_or(SPLIT);
@@ -162,7 +159,7 @@ fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     if tp * pp * dp * cp == cards { Ok([tp, pp, dp, cp]) } else { Err("the split does not give the cards") }
 }
 
-/// The chip and the topology of a row. One that names no sub-type of a 910B is of [`CHIP`].
+/// Returns chip and topology. A 910B without subtype counts as [`CHIP`].
 fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str> {
     let hardware = point.text("hardware");
     let (soc, name) = machine(hardware).ok_or("unknown machine")?;
@@ -178,11 +175,10 @@ fn is_mindformers(point: &Point) -> bool {
     point.text("source").contains("mindformers")
 }
 
-/// The software of a row on so many stages.
 fn software(point: &Point, model: &Model, pp: usize) -> Software {
     let (script, is_mindformers) = (point.text("script"), is_mindformers(point));
-    // Scripts of the older model classes have no fused rotation and no fused gated function; Bloom's, whose positions are added
-    // to the scores, no fused attention.
+    // Older model classes have no fused rotation and gated function. Bloom adds positions to scores
+    // and has no fused attention.
     let is_fused = is_mindformers || script.contains("mcore");
     let overlaps = is_yes(point, "mc2");
     Software {
@@ -190,14 +186,14 @@ fn software(point: &Point, model: &Model, pp: usize) -> Software {
         elementwise: if is_fused { Elementwise::Fused } else { Elementwise::Separate },
         activation: if is_fused && !model.is_gelu { Elementwise::Fused } else { Elementwise::Separate },
         tensor_exchange: if overlaps { TensorExchange::Overlapped } else { TensorExchange::Exposed },
-        // Scripts for these cards switch the fused sums off (`no-gradient-accumulation-fusion`); graphs of MindSpore have none
-        // but over the micro-batches of a pipeline.
+        // Scripts disable fused sums (`no-gradient-accumulation-fusion`). MindSpore graphs
+        // accumulate only over the micro-batches of a pipeline.
         gradient_sums: if is_mindformers && pp == 1 { GradientSums::Absent } else { GradientSums::Separate },
     }
 }
 
-/// What is split over the copies. `MindSpore`'s parallel optimizer splits what it updates and the 16-bit gradients as they come; without
-/// a pipeline they come once a step.
+/// `MindSpore`'s parallel optimizer also shards 16-bit gradients as they are produced; without a
+/// pipeline, that is once per step.
 fn zero(point: &Point, pp: usize) -> Zero {
     match point.text("dist_opt") {
         "zero2" => Zero::Gradients,
@@ -207,7 +203,6 @@ fn zero(point: &Point, pp: usize) -> Zero {
     }
 }
 
-/// What a row trains, and how it is split.
 fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
     settings::training(point).map_err(|gap| gap.why)?;
     let says = |words: &str| {
@@ -233,7 +228,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         (false, true) => StateBytes::MEGATRON_F16,
         (false, false) => StateBytes::MEGATRON,
     };
-    // `y`, or how many layers of each stage.
+    // The column has `y`, or the recomputed layers of each stage.
     let recomputed: Option<Vec<usize>> = point.text("recompute").split(' ').map(|layers| layers.parse().ok()).collect();
     let recomputes = recomputed.is_some() || is_yes(point, "recompute");
     let setting = JobSplit {
@@ -293,27 +288,25 @@ mod tests {
         validate_rows(&format!("{heading}\n{}\n", fields.join(","))).remove(0).outcome
     }
 
-    /// Tokens a second and card of a row with these fields.
     fn rate(changes: &[(&str, &str)]) -> f64 {
         let Outcome::Predicted(rate) = outcome(changes) else { panic!("{:?}", outcome(changes)) };
         rate
     }
 
-    /// Layers that are computed again are those that the column counts, of each stage.
     #[test]
     fn a_stage_computes_as_many_layers_again_as_its_row_says() {
         let rate = |recompute: &str| rate(&[("recompute", recompute), ("tp", "1"), ("pp", "8"), ("sp", "")]);
         let (none, all) = (rate(""), rate("y"));
         assert!((rate("10 10 10 10 10 10 10 10") / all - 1.0).abs() < 1e-12);
         assert!((rate("0 0 0 0 0 0 0 0") / none - 1.0).abs() < 1e-12);
-        // The others wait for the stage that does.
+        // Other stages wait for the recomputing stage.
         let first = rate("10 0 0 0 0 0 0 0");
         assert!(all < first && first < none, "{all} {first} {none}");
     }
 
     #[test]
     fn a_row_is_what_its_columns_say_and_not_a_part_of_a_name() {
-        // The vocabulary is that of LLaMA-3, four times as large as that of LLaMA.
+        // LLaMA-3 has four times the vocabulary of LLaMA.
         assert!(rate(&[]) < 0.995 * rate(&[("model", "LLaMA-2-70B")]));
         let left_out = |changes: &[(&str, &str)], why: &str| {
             let found = outcome(changes);

@@ -1,7 +1,6 @@
-//! Whether keys and values that go from card to card pay, where several cards share a sequence.
+//! Compares gathered keys and values with `--ring`, if cards share a sequence.
 //!
-//! Input → output: a model, a job and a setting → a layer and micro-batch of the programs that `train` runs, with keys and values
-//! gathered before attention and with `--ring`. Does not: price a step with it; the lists that are searched have other software's ring.
+//! Both variants are programs that `train` runs. The price of a whole step is not computed.
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp::config::ModelConfig;
@@ -13,25 +12,26 @@ use super::job::Job;
 use super::layer_on::{LayerCost, cost, layout};
 use super::setting::JobSplit;
 
-/// Both ways for keys and values.
+/// Costs of both ways to share keys and values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeysOn {
-    /// Cards that share each sequence.
+    /// Number of cards per sequence.
     pub cards: usize,
-    /// Gathered before attention, and kept for gradients.
+    /// Keys and values gathered before attention.
     pub gathered: LayerCost,
-    /// From card to card.
+    /// Keys and values sent around a ring.
     pub ring: LayerCost,
-    /// What the gathered ones of a layer are more than a card's own; kept for gradients, unless they are gathered again.
+    /// Bytes per layer of gathered keys and values from other cards, kept for gradients. 0 if they
+    /// are recomputed.
     pub kept_bytes: f64,
-    /// The columns of the mask, which the ring has once more.
+    /// Bytes of the additional mask columns of the ring.
     pub mask_bytes: f64,
 }
 
-/// What both take; `None` where a card has all of a sequence.
+/// Returns both costs; `None` if each card has whole sequences.
 ///
 /// # Errors
-/// What the compiler refuses.
+/// If the compiler refuses a layout.
 pub fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<KeysOn>, Diagnostics> {
     if setting.cp == 1 {
         return Ok(None);

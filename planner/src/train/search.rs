@@ -1,9 +1,12 @@
-//! The best ways to split a training job, and what beat the others.
+//! Searches the best ways to split a training job.
 //!
-//! Input → output: a [`Job`] → a [`Search`] over every setting that divides; its [`best`](Search::best), and the
-//! [`Verdict`] on any [`SplitChoice`]. Invariants: what does not fit a card is never among the best; the best are found by bound
-//! and simulation, so they are those that simulating everything would give. Does not: split what does not divide evenly,
-//! layers over stages and sequences over copies aside, where the largest part counts.
+//! - Input: a [`Job`].
+//! - Output: a [`Search`] over every split that divides the job, its [`best`](Search::best), and a
+//!   [`Verdict`] on any [`SplitChoice`].
+//! - Invariants: a best setting fits its cards. Pruning by lower bounds gives the same result as
+//!   simulating every setting.
+//! - Not here: uneven splits, except layers over stages and sequences over copies. There the
+//!   largest share counts.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +19,18 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::{Recompute, Zero};
 
-/// Part of what a card offers that settings may fill: the rest is cracks between an allocator's blocks.
+/// Usable fraction of a card's memory. The rest is fragmentation.
 pub const FILLED: f64 = 0.96;
 
-/// Fewest tokens of a sequence on a card.
+/// Minimum tokens of a sequence shard.
 const LEAST_TOKENS: usize = 1024;
 
-/// Sizes of micro-batches that are tried.
 const MICRO_BATCHES: [usize; 4] = [1, 2, 4, 8];
 
-/// Parts of the model on each card that are tried.
+/// Model parts per card to try.
 const CHUNKS: [usize; 7] = [2, 3, 4, 5, 6, 8, 10];
 
-/// A setting that fits, with what no step of it is shorter than.
+/// A setting that fits, with a lower bound of its step.
 #[derive(Clone, Copy, Debug)]
 struct FittingSplit {
     setting: JobSplit,
@@ -36,12 +38,12 @@ struct FittingSplit {
     shortest_us: f64,
 }
 
-/// A setting and what it takes.
+/// A setting and its prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictedSplit {
-    /// How the job is split.
+    /// Split of the job.
     pub setting: JobSplit,
-    /// What it takes.
+    /// Predicted time and memory.
     pub prediction: Prediction,
 }
 
@@ -49,35 +51,35 @@ pub struct PredictedSplit {
 #[derive(Debug)]
 pub struct Search<'a> {
     job: &'a Job,
-    /// Those that fit, the one with the lowest bound first.
+    /// Lowest bound first.
     fitting: Vec<FittingSplit>,
-    /// Those that do not, the smallest first.
+    /// Least memory first.
     too_big: Vec<(JobSplit, JobMemory)>,
     model_times: BTreeMap<TimesKey, ModelTimes>,
 }
 
-/// What the times of a model's parts depend on.
+/// Inputs of the times of model parts.
 type TimesKey = (usize, bool, usize, usize, Recompute);
 
 const fn times_key(setting: &JobSplit) -> TimesKey {
     (setting.tp, setting.sequence_parallel, setting.cp, setting.micro_batch, setting.recompute)
 }
 
-/// Values some of a setting's keys must have: `tp=16`, `pp=4,recompute=none`.
+/// Required values of some keys: `tp=16`, `pp=4,recompute=none`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitChoice(Vec<(String, String)>);
 
 impl SplitChoice {
-    /// One key and its value.
+    /// Creates a choice of one key.
     #[must_use]
     pub fn of(key: &str, value: &str) -> Self {
         Self(vec![(key.to_owned(), value.to_owned())])
     }
 
-    /// The choice a text names; `place` is where the text stands.
+    /// Parses a choice; `place` is named in errors.
     ///
     /// # Errors
-    /// Every part that is no `key=value`, or whose key no setting has.
+    /// Every part that is not `key=value` with a known key.
     pub fn parse(place: &str, text: &str) -> Result<Self, Diagnostics> {
         let keys = JobSplit::KEYS.join(", ");
         let mut problems = Diagnostics::new();
@@ -112,22 +114,22 @@ impl std::fmt::Display for SplitChoice {
     }
 }
 
-/// What became of a choice.
+/// Result of a choice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Its best setting.
+    /// Best setting of the choice.
     Fits(Box<PredictedSplit>),
-    /// It does not fit: the smallest setting, and the bytes of its fullest card.
+    /// Smallest setting, and the memory of its fullest card.
     TooBig(JobSplit, Box<JobMemory>),
-    /// It divides nothing: why.
+    /// Reason why no split has these values.
     Impossible(String),
 }
 
 impl<'a> Search<'a> {
-    /// Every setting of a job.
+    /// Tries every setting of a job.
     ///
     /// # Errors
-    /// Sizes that mean nothing, more cards than the topology joins, or no setting that divides.
+    /// If a size is invalid, the topology has too few cards, or no setting divides the job.
     pub fn new(job: &'a Job) -> Result<Self, Diagnostics> {
         check(job)?;
         let mut search = Self { job, fitting: Vec::new(), too_big: Vec::new(), model_times: BTreeMap::new() };
@@ -164,13 +166,13 @@ impl<'a> Search<'a> {
         self.fitting.push(FittingSplit { setting, memory, shortest_us });
     }
 
-    /// Settings that divide the job.
+    /// Counts the settings that divide the job.
     #[must_use]
     pub const fn considered(&self) -> usize {
         self.fitting.len() + self.too_big.len()
     }
 
-    /// Those that fit.
+    /// Counts the settings that fit.
     #[must_use]
     pub const fn fitting(&self) -> usize {
         self.fitting.len()
@@ -183,13 +185,14 @@ impl<'a> Search<'a> {
         PredictedSplit { setting: *setting, prediction: predict_parts(self.job, setting, &parts, memory) }
     }
 
-    /// The fastest `count` settings that differ in tp, pp or kind of schedule, fastest first.
+    /// Returns the `count` fastest settings with different tp, pp or kind of schedule, fastest
+    /// first.
     #[must_use]
     pub fn best(&self, count: usize) -> Vec<PredictedSplit> {
         self.best_of(count, |_| true)
     }
 
-    /// The fastest setting of those that are wanted, if any of them fits.
+    /// Returns the fastest wanted setting that fits.
     #[must_use]
     pub fn fastest(&self, is_wanted: impl Fn(&JobSplit) -> bool) -> Option<PredictedSplit> {
         self.best_of(1, is_wanted).pop()
@@ -218,7 +221,7 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// What became of a choice.
+    /// Explains the result of a choice.
     #[must_use]
     pub fn why(&self, choice: &SplitChoice) -> Verdict {
         if let Some(found) = self.fastest(|setting| choice.matches(setting)) {
@@ -230,7 +233,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// For every value of a key that the winner does not have, what became of it.
+    /// Explains the result of every other value of each key.
     #[must_use]
     pub fn losers(&self, winner: &JobSplit) -> Vec<(SplitChoice, Verdict)> {
         let mut losers = Vec::new();
@@ -253,20 +256,19 @@ impl<'a> Search<'a> {
         losers
     }
 
-    /// The smallest setting and its bytes, when nothing fits.
+    /// Returns the smallest setting, if nothing fits.
     #[must_use]
     pub fn smallest(&self) -> Option<(JobSplit, JobMemory)> {
         self.too_big.first().copied().filter(|_| self.fitting.is_empty())
     }
 }
 
-/// Bytes of a card a setting may fill.
+/// Returns the bytes that a setting may use on a card.
 #[must_use]
 pub fn usable_bytes(job: &Job) -> f64 {
     job.profile.hbm_usable_bytes() as f64 * FILLED
 }
 
-/// The job's sizes.
 fn check(job: &Job) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     for (place, size) in [("--cards", job.cards), ("--seq", job.sequence), ("--global-batch", job.global_batch)] {
@@ -285,7 +287,7 @@ fn check(job: &Job) -> Result<(), Diagnostics> {
     problems.into_result(())
 }
 
-/// Calls `found` with every setting that divides the job, each in its first order.
+/// Calls `found` with every dividing setting, in one rank order.
 fn settings(job: &Job, mut found: impl FnMut(JobSplit)) {
     let decoder = &job.decoder;
     for tp in divisors(job.cards).filter(|tp| tensor_obstacle(job, *tp).is_none()) {
@@ -327,7 +329,7 @@ fn settings(job: &Job, mut found: impl FnMut(JobSplit)) {
     }
 }
 
-/// Pipelines of a pipeline; one stage needs none, and is 1F1B.
+/// A single stage counts as 1F1B.
 fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Pipeline> {
     if stages == 1 {
         return vec![Pipeline::OneForwardOneBackward];
@@ -339,8 +341,8 @@ fn schedules(layers: usize, stages: usize, micro_batches: usize) -> Vec<Pipeline
     schedules
 }
 
-/// What may be split over copies. Gradients and parameters that are gathered for each micro-batch go with no pipeline, whose
-/// stages would gather them once for each micro-batch in flight.
+/// Sharded gradients and parameters are gathered per micro-batch, so they exclude pipelines, which
+/// would gather for each micro-batch in flight.
 const fn zeros(copies: usize, stages: usize) -> &'static [Zero] {
     match (copies, stages) {
         (1, _) => &[Zero::None],
@@ -349,7 +351,7 @@ const fn zeros(copies: usize, stages: usize) -> &'static [Zero] {
     }
 }
 
-/// Orders of ranks that differ.
+/// Returns the rank orders that differ.
 const fn orders(setting: &JobSplit) -> &'static [RankOrder] {
     if setting.pp > 1 && setting.dp > 1 { &RankOrder::ALL } else { &[RankOrder::DataInside] }
 }
@@ -358,7 +360,7 @@ fn divisors(number: usize) -> impl Iterator<Item = usize> {
     (1..=number.min(1 << 12)).filter(move |divisor| number.is_multiple_of(*divisor))
 }
 
-/// Why a layer cannot be split over so many cards.
+/// Explains why `tp` cards cannot share a layer.
 fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
     let decoder = &job.decoder;
     let unit = job.topology.levels.first().map_or(1, |level| level.cards);
@@ -378,7 +380,7 @@ fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
     }
 }
 
-/// Why a sequence cannot be split over so many cards.
+/// Explains why `cp` cards cannot share a sequence.
 fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
     let tokens = job.sequence / cp;
     if !job.sequence.is_multiple_of(cp * tp) {
@@ -390,7 +392,7 @@ fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
     }
 }
 
-/// Why no setting has the values of a choice.
+/// Explains why no setting has these values.
 fn obstacle(job: &Job, choice: &SplitChoice) -> String {
     let number = |wanted: &str| {
         let found = choice.0.iter().find(|(key, _)| key == wanted);
@@ -430,7 +432,7 @@ fn obstacle(job: &Job, choice: &SplitChoice) -> String {
     )
 }
 
-/// What makes a setting slower than the winner: the terms by which it is, the largest first, in microseconds.
+/// Returns the time differences to the winner by term, largest first, in microseconds.
 #[must_use]
 pub fn slower_by(winner: &Prediction, other: &Prediction) -> Vec<(&'static str, f64)> {
     let mut terms: Vec<(&'static str, f64)> = winner
@@ -471,7 +473,7 @@ mod tests {
 
     #[test]
     fn the_best_divide_and_fit() {
-        // Of 56 cards with 8 a copy, one of the 7 copies has a sequence more than others.
+        // With 56 cards and 8 per copy, some of the 7 copies have one more sequence.
         for (cards, batch) in [(64, 512), (1024, 1024), (65_536, 8192), (56, 512)] {
             let job = job(cards, batch);
             let best = Search::new(&job).unwrap().best(5);

@@ -5,23 +5,23 @@ use std::fmt;
 use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::{Recompute, Zero};
 
-/// What settings that are tried compute again.
 pub(super) const RECOMPUTES: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
 
-/// Which ranks are neighbours, innermost first. Tensor and context parallelism exchange in every layer and stay innermost.
+/// Order of neighbouring ranks, innermost first. Tensor and context axes communicate in every layer
+/// and stay innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RankOrder {
-    /// Copies of a stage are nearer than stages.
+    /// Copies of a stage are closer than stages.
     DataInside,
-    /// Stages of a copy are nearer than copies.
+    /// Stages of a copy are closer than copies.
     StagesInside,
 }
 
 impl RankOrder {
-    /// Both orders there are.
+    /// Both orders of ranks.
     pub const ALL: [Self; 2] = [Self::DataInside, Self::StagesInside];
 
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,34 +34,34 @@ impl RankOrder {
 /// One way to split a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobSplit {
-    /// Cards that share each layer.
+    /// Number of cards per layer.
     pub tp: usize,
-    /// Whether the residual stream between products is split over them along the sequence.
+    /// Whether these cards shard the residual stream along the sequence.
     pub sequence_parallel: bool,
-    /// Cards that share each sequence.
+    /// Number of cards per sequence.
     pub cp: usize,
-    /// Stages of the pipeline.
+    /// Number of pipeline stages.
     pub pp: usize,
-    /// Their order of work.
+    /// Schedule of the pipeline.
     pub schedule: Pipeline,
-    /// Copies of the model.
+    /// Number of model copies.
     pub dp: usize,
-    /// What is split over the copies.
+    /// State sharded over the copies.
     pub zero: Zero,
-    /// What is computed twice.
+    /// Recomputation in the backward pass.
     pub recompute: Recompute,
-    /// Sequences a copy works on at once.
+    /// Sequences per micro-batch and copy.
     pub micro_batch: usize,
-    /// Who is near whom.
+    /// Order of neighbouring ranks.
     pub order: RankOrder,
 }
 
 impl JobSplit {
-    /// The names [`Self::value`] knows, in the order they are printed.
+    /// Keys for [`Self::value`], in print order.
     pub const KEYS: [&'static str; 10] =
         ["tp", "sp", "cp", "pp", "schedule", "dp", "zero", "recompute", "micro", "order"];
 
-    /// One of its values as text.
+    /// Returns the value of a key as text.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<String> {
         Some(match key {
@@ -79,25 +79,25 @@ impl JobSplit {
         })
     }
 
-    /// Whether whole layers are computed again. The planner knows all layers or none: a number of them counts as all.
+    /// Whether whole layers are recomputed. Partial recomputation counts as full.
     #[must_use]
     pub const fn recomputes_layers(&self) -> bool {
         matches!(self.recompute, Recompute::Full | Recompute::Layers(_))
     }
 
-    /// Cards it takes.
+    /// Returns the number of cards.
     #[must_use]
     pub const fn cards(&self) -> usize {
         self.tp * self.cp * self.pp * self.dp
     }
 
-    /// Micro-batches of a step of `global_batch` sequences, on the copies that have the most of them.
+    /// Returns the micro-batches per step of the busiest copies.
     #[must_use]
     pub const fn micro_batches(&self, global_batch: usize) -> usize {
         global_batch.div_ceil(self.dp * self.micro_batch)
     }
 
-    /// Cards from one copy of a stage to the next.
+    /// Returns the rank distance between copies of a stage.
     #[must_use]
     pub const fn data_stride(&self) -> usize {
         match self.order {
@@ -106,7 +106,7 @@ impl JobSplit {
         }
     }
 
-    /// Cards from one stage to the next.
+    /// Returns the rank distance between stages.
     #[must_use]
     pub const fn stage_stride(&self) -> usize {
         match self.order {

@@ -1,7 +1,7 @@
-//! A step of training: its time, by what takes it, and what that means for a run.
+//! Time of a training step by cause, and the resulting throughput.
 //!
-//! Input → output: a [`Job`] and a [`JobSplit`] → a [`Prediction`]. The pipeline is simulated with the times of its parts;
-//! exchanges of gradients and parameters count as far as no computation hides them. Invariants: the terms add up to the step.
+//! The pipeline is simulated. Exchanges of gradients and parameters count only if exposed. The
+//! terms sum to the step.
 
 use ascend_tp::train::Zero;
 use ascend_tp_machine::collective::Exchange;
@@ -15,25 +15,25 @@ use super::memory::{JobMemory, fullest, kept_layers, layers_of_parts};
 use super::pipeline::{StageTimes, shortest, step};
 use super::setting::JobSplit;
 
-/// Everything that takes time in a step of the stage that ends last, in microseconds.
+/// Times of the stage that ends last, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepTerms {
     /// Forward and backward passes.
     pub work: Terms,
-    /// What is computed again.
+    /// Time of recomputation in microseconds.
     pub again_us: f64,
-    /// Waiting for other stages.
+    /// Time waiting for other stages.
     pub bubble_us: f64,
-    /// What is not hidden of the exchanges among copies: gradients, parameters.
+    /// Exposed exchanges of gradients and parameters among copies.
     pub sync_us: f64,
-    /// The optimizer's pass over the card's states.
+    /// Optimizer pass over the card's states.
     pub optimizer_us: f64,
-    /// The host, between steps.
+    /// Host time between two steps.
     pub host_us: f64,
 }
 
 impl StepTerms {
-    /// Names and microseconds, in the order they are printed.
+    /// Returns names and microseconds in print order.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, f64); 10] {
         [
@@ -50,33 +50,33 @@ impl StepTerms {
         ]
     }
 
-    /// All of the step.
+    /// Sums all terms of the step.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.named().into_iter().map(|(_, us)| us).sum()
     }
 }
 
-/// What a setting takes.
+/// Predicted time and memory of a setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// The step, in microseconds.
+    /// Step time in microseconds.
     pub step_us: f64,
-    /// What takes it.
+    /// Step time by cause.
     pub terms: StepTerms,
-    /// Bytes of the fullest card.
+    /// Memory of the fullest card.
     pub memory: JobMemory,
-    /// Tokens a second and card.
+    /// Tokens per second and card.
     pub tokens_per_s_and_card: f64,
-    /// Part of the cards' 16-bit rate that the model needs.
+    /// Fraction of the 16-bit peak that the model needs.
     pub mfu: f64,
-    /// Part of it that the cards do: what is computed twice counts twice.
+    /// Fraction of the peak that the cards compute, including recomputation.
     pub hfu: f64,
 }
 
 impl Prediction {
-    /// The time of a run on so many tokens, as the published form has it: operations of the products with parameters, those
-    /// of layers that are computed again among them.
+    /// Returns the inputs of the published formula for a run of `tokens`. Operations include
+    /// recomputed layers.
     #[must_use]
     pub fn run(&self, job: &Job, setting: &JobSplit, tokens: f64) -> TrainingTime {
         let flops_per_parameter =
@@ -92,21 +92,21 @@ impl Prediction {
     }
 }
 
-/// The times of a setting's parts, before anything is simulated.
+/// Times of a setting's parts before simulation.
 #[derive(Clone, Debug)]
 pub struct StepParts {
-    /// Of the model.
+    /// Times of the model's parts.
     pub model: ModelTimes,
     /// Layers of each part.
     pub layers: Vec<usize>,
     /// Times of each part.
     pub times: Vec<StageTimes>,
-    /// From a stage to the next, in microseconds.
+    /// Transfer time between stages, in microseconds.
     pub transfer_us: f64,
 }
 
 impl StepParts {
-    /// The parts of a setting whose model's times are known.
+    /// Builds the parts from the times of the model.
     #[must_use]
     pub fn new(job: &Job, setting: &JobSplit, model: ModelTimes) -> Self {
         let layers = layers_of_parts(job, setting);
@@ -140,7 +140,7 @@ impl StepParts {
         Self { model, layers, times, transfer_us }
     }
 
-    /// No step of the setting is shorter, in microseconds.
+    /// Returns a lower bound of the step in microseconds.
     #[must_use]
     pub fn shortest_us(&self, job: &Job, setting: &JobSplit) -> f64 {
         let micro_batches = setting.micro_batches(job.global_batch);
@@ -148,7 +148,7 @@ impl StepParts {
     }
 }
 
-/// What is not hidden, in each layer and micro-batch, of gathering parameters and scattering gradients.
+/// Exposed time per layer and micro-batch to gather parameters and scatter gradients.
 #[derive(Clone, Copy, Debug, Default)]
 struct ExposedGathering {
     forward_us: f64,
@@ -159,7 +159,7 @@ fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> ExposedGather
     if setting.zero < Zero::Gradients || copies(setting) < 2 {
         return ExposedGathering::default();
     }
-    // No pipeline goes with this, so embedding and head are shared out over the layers.
+    // These settings have no pipeline, so layers share the cost of embedding and head.
     let decoder = &job.decoder;
     let tables = decoder.parameters() - decoder.layers * decoder.layer_parameters();
     let parameters =
@@ -179,18 +179,18 @@ pub(super) const fn copies(setting: &JobSplit) -> usize {
     setting.dp * setting.cp
 }
 
-/// An exchange among all that hold the same parameters: parts of a sequence, and copies.
+/// Returns the time of an exchange among all cards with the same parameters.
 pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes: f64) -> f64 {
     if setting.cp == 1 || setting.data_stride() == setting.tp * setting.cp {
         let stride = if setting.cp == 1 { setting.data_stride() } else { setting.tp };
         return exchange_us(job, exchange, bytes, stride, copies(setting));
     }
-    // Parts of a sequence lie together, copies apart: first among those, then what is left among these.
+    // Sequence shards are close and copies are distant, so two levels are summed.
     let (inner, outer) = (exchange_us(job, exchange, bytes, setting.tp, setting.cp), setting.data_stride());
     inner + exchange_us(job, exchange, bytes / setting.cp as f64, outer, setting.dp)
 }
 
-/// Whether copies exchange over the links that the cards of a layer use.
+/// Whether copies use the same links as the cards of a layer.
 fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     let outermost = |stride, count: usize| {
         if count < 2 { None } else { spread(job, stride, count).levels().next_back() }
@@ -199,7 +199,7 @@ fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     tensor.is_some() && tensor == outermost(setting.data_stride(), setting.dp)
 }
 
-/// What is not hidden of the exchanges of a stage's gradients and parameters once a step.
+/// Returns the exposed exchanges of a stage's gradients and parameters per step.
 fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64 {
     if copies(setting) < 2 || setting.zero == Zero::Weights {
         return 0.0;
@@ -221,9 +221,9 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
             copies_us(job, setting, Exchange::AllGather, bytes(job.state.parameter)),
         ),
     };
-    // One bucket for each layer: gradients leave while the last micro-batch's backward pass goes on, parameters arrive while
-    // the first one's forward pass does; the last bucket and the first have nothing to hide behind. Where the cards of a layer
-    // use the same links, only the time they leave is there.
+    // Each layer is a bucket. Gradients overlap with the last backward pass, and parameters with
+    // the first forward pass. One bucket of each stays exposed. Shared links are available only
+    // while tensor collectives do not use them.
     let busy = if shares_links(job, setting) { layers as f64 * parts.model.layer.forward.tensor_us } else { 0.0 };
     let forward: f64 = own().map(|(_, times)| times.forward).sum();
     let backward: f64 = own().map(|(_, times)| times.input_grad + times.weight_grad).sum();
@@ -234,7 +234,7 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
     exposed(gradients, backward) + exposed(gathered, forward)
 }
 
-/// Adam over the parameters of a card's share, and clearing and measuring its gradients.
+/// Returns the time of Adam on the card's shard, and of clearing and measuring gradients.
 fn optimizer_us(job: &Job, setting: &JobSplit, memory: &JobMemory) -> f64 {
     let count = |bytes: f64, each: f64| (bytes / each) as usize;
     let states = count(memory.optimizer, job.state.optimizer).max(1);
@@ -255,17 +255,17 @@ fn optimizer_us(job: &Job, setting: &JobSplit, memory: &JobMemory) -> f64 {
         },
     ];
     let work: f64 = passes.iter().map(|pass| OperatorCost::of(&job.profile, &Work::of(pass)).duration_us).sum();
-    // The norm of all gradients is added up over all cards before any step is taken.
+    // All cards sum the gradient norm before the update.
     work + exchange_us(job, Exchange::AllReduce, 4.0, 1, setting.cards())
 }
 
-/// What a setting takes.
+/// Predicts time and memory of a setting.
 #[must_use]
 pub fn predict(job: &Job, setting: &JobSplit) -> Prediction {
     predict_parts(job, setting, &StepParts::new(job, setting, times(job, setting)), &fullest(job, setting))
 }
 
-/// The same when its parts and its memory are known.
+/// Predicts a setting from known parts and memory.
 #[must_use]
 pub fn predict_parts(job: &Job, setting: &JobSplit, parts: &StepParts, memory: &JobMemory) -> Prediction {
     let micro_batches = setting.micro_batches(job.global_batch);
@@ -348,7 +348,7 @@ mod tests {
         order: RankOrder::DataInside,
     };
 
-    /// One setting for each way a step can be made up.
+    /// Covers each way to compose a step.
     fn settings() -> Vec<JobSplit> {
         let single = JobSplit { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
         vec![
@@ -409,7 +409,7 @@ mod tests {
             weights_us(GradientSums::Separate, StateBytes::MEGATRON),
         );
         for part in 0..3 {
-            // Six bytes a weight, or ten.
+            // Six or ten bytes per weight.
             let ratio = (wide[part] - fused[part]) / (narrow[part] - fused[part]);
             assert!(ratio > 1.5 && ratio < 1.7, "{part}: {fused:?} {narrow:?} {wide:?}");
         }
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn what_comes_round_a_ring_is_added_to_what_there_is() {
         let context_us = |cp: usize| {
-            // What goes round links as fast as this hides behind the attention of long sequences.
+            // With such fast links, attention on long sequences hides the ring.
             let mut job = Job { sequence: 65_536, ..job(64) };
             job.topology.levels.iter_mut().for_each(|level| level.bytes_per_us *= 1e6);
             let setting = JobSplit { cp, dp: 8 / cp, pp: 1, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
@@ -452,8 +452,8 @@ mod tests {
 
     #[test]
     fn parameters_cross_the_copies_as_often_as_the_stage_says() {
-        // With links so slow that nothing is hidden, the exchanges are the step: an all-reduce of gradients, or a scatter of
-        // gradients and a gather of parameters, or those for each micro-batch.
+        // Very slow links make the exchanges dominate: an all-reduce of gradients, a scatter and a
+        // gather, or both per micro-batch.
         let mut job = job(64);
         job.coefficients.overlap = 0.0;
         let copies = |zero, micro_batch| {

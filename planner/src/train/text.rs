@@ -1,12 +1,10 @@
-//! Closed forms as a table, and how any table is laid out.
-//!
-//! Input → output: rows → text in columns, which is Markdown as well. Does not: print.
+//! Formats tables as Markdown with aligned columns.
 
 use std::fmt::Write;
 
 use super::forms::PublishedFigure;
 
-/// Every published figure beside what its form gives.
+/// Formats published figures next to the results of their forms.
 #[must_use]
 pub fn forms_table(rows: &[PublishedFigure]) -> String {
     let cells = rows.iter().map(|row| {
@@ -31,7 +29,7 @@ pub fn forms_table(rows: &[PublishedFigure]) -> String {
     format!("{}\n{held} of {} published figures hold.\n", table(heading, "llrrrl", cells), rows.len())
 }
 
-/// A Markdown table whose columns are aligned in plain text too; `sides` has `l` or `r` for each.
+/// Formats a table; `sides` has `l` or `r` for each column.
 #[must_use]
 pub fn table<const COLUMNS: usize>(
     heading: [&str; COLUMNS],

@@ -1,7 +1,6 @@
-//! The coefficients of training, fitted on measured rows, and what each row is predicted without its page.
+//! Fits training coefficients on measured rows and predicts each row without its page.
 //!
-//! Input → output: texts of measured training → [`CrossValidation`]. Invariants: pure; a row's prediction has coefficients that never saw
-//! its page. Does not: know files.
+//! A prediction's coefficients were fitted without any row of its page.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +10,8 @@ use super::coefficients::TrainCoefficients;
 use super::points::{Outcome, PointRow, Sample, page, row};
 use crate::points::{Point, rounded, weight};
 
-/// What is fitted. Starts are what the published models of such clusters assume: two thirds of the peak for products, half of
-/// that for attention, half of an exchange hidden, a tenth of a second a step.
+/// Fitted parameters. They start at assumptions of published models: two thirds of the peak for
+/// products, half of that for attention, half of a collective hidden, 0.1 s per step.
 pub const PARAMETERS: [Parameter; 4] = [
     Parameter { name: "product_efficiency", start: 0.67, low: 0.3, high: 1.0 },
     Parameter { name: "attention_efficiency", start: 0.33, low: 0.1, high: 1.0 },
@@ -20,18 +19,18 @@ pub const PARAMETERS: [Parameter; 4] = [
     Parameter { name: "step_us", start: 100_000.0, low: 5000.0, high: 2_000_000.0 },
 ];
 
-/// Rows predicted without their pages, and what fits them all.
+/// Predictions of held-out rows, and the overall fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossValidation {
-    /// In the order of the texts.
+    /// Rows in the order of the texts.
     pub rows: Vec<PointRow>,
-    /// Fitted on every page.
+    /// Coefficients fitted on every page.
     pub fitted: TrainCoefficients,
-    /// Fitted without each page that has a prediction.
+    /// Coefficients fitted without each predicted page.
     pub without: BTreeMap<String, TrainCoefficients>,
 }
 
-/// The coefficients that fit these samples best, each with the number of rows of its page; the search begins at `begin`.
+/// Fits coefficients to weighted samples, starting at `begin`.
 fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoefficients {
     let ratios = |values: &[f64]| -> Vec<(f64, f64)> {
         let coefficients = TrainCoefficients::from_values(values);
@@ -41,7 +40,7 @@ fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoeffici
     TrainCoefficients::from_values(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
 }
 
-/// Every row of the texts, predicted by coefficients that were fitted without its page.
+/// Predicts every row with coefficients fitted without its page.
 #[must_use]
 pub fn unseen(texts: &[&str]) -> CrossValidation {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
