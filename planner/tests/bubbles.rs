@@ -1,8 +1,8 @@
-//! How long the stages of a pipeline wait on the emulated clock, beside what the order of their passes makes inevitable.
+//! Compares pipeline waits on the emulated clock with the inevitable waits of their pass order.
 //!
-//! A step is rehearsed as it would run: plans, memory, streams, events and exchanges are those of `train`. What is inevitable is the walk
-//! of the same order in which each pass takes what its operators took, each transfer what transfers took, and nothing else holds
-//! anything up; where there is a formula, that is the formula's too.
+//! A step is rehearsed with the plans, memory, streams, events and transfers of `train`. The
+//! inevitable wait comes from a walk of the same order with the measured times of passes and
+//! transfers, or from a formula.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
@@ -30,27 +30,26 @@ const PIPELINES: [Pipeline; 5] = [
     Pipeline::ZeroBubbleV,
 ];
 
-/// Stages and micro-batches.
 const SIZES: [(usize, usize); 3] = [(2, 8), (4, 8), (4, 16)];
 
-/// As much more of the step than is inevitable may stages wait: two percentage points.
+/// Allowed excess of waiting over the inevitable part of a step: two percentage points.
 const MORE: f64 = 0.02;
 
-/// So far apart the planner and the emulator's clock may be.
+/// Allowed relative difference between planner and emulated clock.
 const AGREED: f64 = 0.02;
 
-/// Eight layers that are all of the model: nothing stands at the ends that would make stages unequal.
+/// Eight equal layers, with small ends, so that stages are equal.
 fn model() -> ModelConfig {
     let config = ModelConfig::preset("qwen3-32b").unwrap();
     ModelConfig { layers: 8, vocab_size: 1024, hidden_size: 2560, heads: 32, intermediate_size: 12800, ..config }
 }
 
-/// What stages did in the micro-batches of a step.
+/// Spans of one step.
 struct Seen {
     setting: train::TrainingSetting,
     plans: Vec<Arc<Plan>>,
     spans: Vec<Span>,
-    /// By op of the plans.
+    /// Place of each op in the plans.
     places: Vec<Option<OpPlace>>,
 }
 
@@ -72,7 +71,7 @@ impl Seen {
         self.places.get(op.index()).copied().flatten().filter(|place| place.when != OpPhase::Update)
     }
 
-    /// Operators of passes, in order of rank and time, with where they are.
+    /// Returns the operators of passes by rank and time.
     fn passes(&self) -> impl Iterator<Item = (&Span, OpPlace)> {
         self.spans.iter().filter_map(|span| {
             let step = &self.plans[span.rank].steps[span.step];
@@ -81,8 +80,8 @@ impl Seen {
         })
     }
 
-    /// The part of the time from the first operator to the last in which a stage runs none, the mean of the stages; and how long the
-    /// passes of each part took, of all micro-batches, in nanoseconds.
+    /// Returns the mean idle fraction of the stages between the first and last operator, and the
+    /// total nanoseconds of each part's passes.
     fn bubble(&self) -> (f64, BTreeMap<OpPlace, f64>) {
         let mut times: BTreeMap<OpPlace, f64> = BTreeMap::new();
         let (mut first, mut last) = (u64::MAX, 0);
@@ -94,7 +93,7 @@ impl Seen {
         (1.0 - busy / (last - first) as f64, times)
     }
 
-    /// The same on the planner's clock, with the steps of each rank in the order of its passes, or as they ran.
+    /// Simulates the same step with the planner, in the given step order.
     fn predicted(&self, order: StepOrder) -> Self {
         let train::TrainingSetting { model, recipe, layout, site, .. } = &self.setting;
         let lowered = lower(model, recipe, layout).unwrap();
@@ -114,20 +113,21 @@ impl Seen {
         Self { setting, plans: plans.into_iter().map(Arc::new).collect(), spans, places }
     }
 
-    /// From the first step to the end of the last, of all ranks, in nanoseconds.
+    /// Returns nanoseconds from the first step to the last.
     fn took(&self) -> f64 {
         let first = self.spans.iter().map(|span| span.start_ns).min().unwrap();
         (self.spans.iter().map(|span| span.end_ns).max().unwrap() - first) as f64
     }
 
-    /// Of stages of so many cards: the part of the time that is no bubble in which operators run.
+    /// Returns the fraction of the time outside the inevitable bubble in which operators run, for
+    /// stages with `cards` cards.
     fn busy(&self, cards: usize) -> f64 {
         let (bubble, mut of_stage) = self.bubble();
         of_stage.values_mut().for_each(|ns| *ns /= cards as f64);
         (1.0 - bubble) / (1.0 - self.inevitable(&of_stage))
     }
 
-    /// How long a transfer between two stages takes, in nanoseconds: the shortest, which shared its links with nothing.
+    /// Returns the shortest transfer in nanoseconds, which did not share its links.
     fn transfer(&self) -> f64 {
         let of_passes = self.spans.iter().filter(|span| {
             let step = &self.plans[span.rank].steps[span.step];
@@ -137,7 +137,7 @@ impl Seen {
         of_passes.map(|span| span.end_ns - span.start_ns).min().unwrap() as f64
     }
 
-    /// The bubble of the order itself, with passes and transfers as long as these were.
+    /// Returns the bubble of the order itself, with measured pass and transfer times.
     fn inevitable(&self, times: &BTreeMap<OpPlace, f64>) -> f64 {
         let (stages, count) = (self.setting.layout.stages, self.setting.layout.micro_batches(&self.setting.recipe));
         let of = |part, when| times.get(&OpPlace { part, when }).copied().unwrap_or_default() / count as f64;
@@ -153,7 +153,7 @@ impl Seen {
         1.0 - busy / stages as f64 / end
     }
 
-    /// The longest waits of a stage within its passes, and what each waited for.
+    /// Describes the longest waits between passes, for failure messages.
     fn longest_waits(&self) -> String {
         let mut found: Vec<(u64, String)> = Vec::new();
         for (rank, plan) in self.plans.iter().enumerate() {
@@ -173,7 +173,7 @@ impl Seen {
     }
 }
 
-/// The step behind which a plan records an event.
+/// Describes the step recorded by an event.
 fn recorded_behind(plan: &Plan, event: EventId) -> String {
     let at = plan.steps.iter().position(|step| step.action == Action::Record(event)).unwrap();
     let step = &plan.steps[at];
@@ -190,7 +190,8 @@ fn stages_wait_as_long_as_their_order_makes_them() {
             let context = format!("{pipeline}, {stages} stages, {micro_batches} micro-batches");
             println!("{context}: {:.1} % of the step, {:.1} % inevitable", 100.0 * found, 100.0 * expected);
             assert!((found - expected).abs() <= MORE, "{context}: {found}, not {expected}{}", seen.longest_waits());
-            // With equal stages: all passes of a micro-batch, and the way there and back, of every other stage.
+            // With equal stages: all passes of a micro-batch, and both transfers, for every other
+            // stage.
             if pipeline == Pipeline::GPipe {
                 let (p, m) = (stages as f64, micro_batches as f64);
                 let of_one = times.values().sum::<f64>() / p / m;
@@ -201,10 +202,9 @@ fn stages_wait_as_long_as_their_order_makes_them() {
     }
 }
 
-/// With collectives of its own a stage runs as much of the time as it does without a pipeline, but for the bubble: exchanges between
-/// stages hold none of them up. Orders that send at other times than their stages' passes end did worst here. Operators of other passes
-/// fill some of the waits for collectives, so that a step as it runs is shorter than in the order of its passes. On the planner's clock it
-/// takes as long as on the emulator's.
+/// Transfers between stages do not delay the collectives of a stage. Outside the bubble, a stage is
+/// as busy as without a pipeline. Operators of other passes fill some waits for collectives, so the
+/// real step is shorter than in pass order. Planner and emulator agree on the time.
 #[test]
 fn stages_of_several_cards_wait_no_longer_for_each_other() {
     let layout = Layout { stages: 2, tensor: 2, ..Layout::ONE };

@@ -1,8 +1,8 @@
-//! How far a prediction is usually off.
+//! Typical error of a prediction.
 //!
-//! Input → output: what is predicted and for which chip → an [`ErrorBar`]: the errors of measured rows whose page the coefficients
-//! never saw. A chip that no row names has the coefficients of the others: what one chip differs from the others by comes on
-//! top of what one page does, and is taken to be as large, so that its bar is √2 times as wide.
+//! An [`ErrorBar`] has the errors of held-out measured rows. A chip without rows uses the
+//! coefficients of the others. The difference between chips is assumed to be as large as between
+//! pages, so that bar is √2 times as wide.
 
 use std::fmt;
 
@@ -11,31 +11,31 @@ use serde::Serialize;
 
 use super::Class;
 
-/// Rows, median and 90th percentile of the errors of a class, as `plan --validate` has them; a test holds them to it.
+/// Rows, median and 90th percentile of errors, as in `plan --validate`; checked by a test.
 const ERRORS: [(Class, usize, f64, f64); 3] =
     [(Class::Steps, 11, 0.056, 0.220), (Class::Serving, 49, 0.051, 0.287), (Class::Training, 77, 0.058, 0.172)];
 
-/// Chips that rows name.
+/// Chips with measured rows.
 const MEASURED: [Soc; 5] =
     [Soc::Ascend910B2, Soc::Ascend910B3, Soc::Ascend910B4, Soc::Ascend910_9391, Soc::Ascend910_9362];
 
-/// How far a time is usually off, as a part of it.
+/// Typical relative error of a predicted time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorBar {
-    /// What was measured: the name of a [`Class`].
+    /// Name of the measured [`Class`].
     pub measured: &'static str,
-    /// How many rows say it.
+    /// Number of measured rows.
     pub rows: usize,
-    /// Half of the times are off by less.
+    /// Error bound of half of the times.
     pub half: f64,
-    /// Nine of ten are.
+    /// Error bound of nine in ten times.
     pub nine_of_ten: f64,
-    /// The chip, if no row names it and the bar is wider for that.
+    /// Name of a chip without rows.
     pub unmeasured_chip: Option<&'static str>,
 }
 
 impl ErrorBar {
-    /// That of a class on a chip; a class of single operators has that of steps.
+    /// Returns the bar of a class on a chip. Single operators use that of steps.
     #[must_use]
     pub fn of(class: Class, soc: Soc) -> Self {
         let found = ERRORS.iter().find(|(of, ..)| *of == class).unwrap_or(&ERRORS[0]);

@@ -1,8 +1,7 @@
-//! Coefficients from rows of single operators, and how sure they are.
+//! Fits coefficients to rows of single operators, and estimates their uncertainty.
 //!
-//! Input → output: samples → the coefficients that fit them best, kind by kind, and for every sample what coefficients say that
-//! were fitted without its page. Rows of a page have errors in common (one harness, one card, one release), so that a page
-//! counts less than its rows: n of them as n / (1 + 0.05 (n - 1)), the effective size of samples that correlate by 0.05.
+//! Rows of a page share a harness, a card and a release, so their errors correlate. A page with n
+//! rows counts as n / (1 + 0.05 (n - 1)), the effective size at a correlation of 0.05.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +12,21 @@ use super::Class;
 use super::operators::Sample;
 use crate::points::{rounded, weight};
 
-/// What a fit says of one coefficient.
+/// Fitted value and uncertainty of a coefficient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Confidence {
-    /// Which coefficient it is, with its unit and plausible range.
+    /// Coefficient with unit and plausible range.
     pub meaning: Meaning,
-    /// Its value when no page is left out, in the unit of `meaning`.
+    /// Fitted value on all pages, in the unit of `meaning`.
     pub value: f64,
-    /// Least and largest value when any one page is left out.
+    /// Minimum and maximum of the fits without one page.
     pub range: (f64, f64),
-    /// Pages it was fitted on.
+    /// Number of fitted pages.
     pub pages: usize,
 }
 
 impl Confidence {
-    /// Of every parameter of a kind: its fitted value, and those of the fits without each page. Times end in `_us`, all else is a part.
+    /// Builds an entry per parameter. Names that end in `_us` are times; all others are fractions.
     pub(super) fn all(kind: &'static str, parameters: &[Parameter], fitted: &[f64], without: &[Vec<f64>]) -> Vec<Self> {
         let confidence = |(index, parameter): (usize, &Parameter)| {
             let others = || without.iter().map(|values| values[index]);
@@ -49,17 +48,17 @@ impl Confidence {
     }
 }
 
-/// What was fitted, and what each sample is predicted without its page.
+/// Fit of all samples, and held-out predictions.
 pub(super) struct Calibration {
     pub(super) confidence: Vec<Confidence>,
-    /// In the samples' order, microseconds.
+    /// Microseconds in sample order.
     pub(super) unseen_us: Vec<f64>,
 }
 
-/// The kinds that operators' rows say.
+/// Classes fitted from rows of operators.
 const KINDS: [Class; 5] = [Class::Products, Class::Vectors, Class::Attention, Class::Grouped, Class::Collectives];
 
-/// `base` with the coefficients of one kind fitted on the samples of that kind.
+/// Returns `base` with the coefficients of one class fitted.
 fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficients {
     let meanings: Vec<&Meaning> = MEANINGS.iter().filter(|meaning| meaning.kind == class.name()).collect();
     let parameters: Vec<Parameter> =
@@ -81,7 +80,7 @@ fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficient
     with(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
 }
 
-/// `base` with every kind fitted that has samples.
+/// Returns `base` with every class fitted that has samples.
 pub(crate) fn fit_all(base: &Coefficients, samples: &[Sample]) -> Coefficients {
     KINDS.into_iter().fold(base.clone(), |before, class| {
         let of_class: Vec<&Sample> = samples.iter().filter(|sample| sample.class == class).collect();
@@ -89,7 +88,7 @@ pub(crate) fn fit_all(base: &Coefficients, samples: &[Sample]) -> Coefficients {
     })
 }
 
-/// Fits every kind, on all samples and with each page left out.
+/// Fits every class on all samples and without each page.
 pub(super) fn calibrate(base: &Coefficients, samples: &[Sample]) -> Calibration {
     let coefficients = fit_all(base, samples);
     let before = &coefficients;

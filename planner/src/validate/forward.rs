@@ -1,7 +1,6 @@
-//! One forward step of a measured point, as a workload.
+//! Converts a measured forward step to a workload.
 //!
-//! Input → output: a [`Point`] → the cards and the [`Section`]s of the step. Numbers of sequences are of the whole run and
-//! are shared out over its copies of the model.
+//! A row's batch covers the whole run and is divided by the model copies.
 
 use ascend_tp_machine::{Profile, Topology};
 
@@ -10,24 +9,23 @@ use super::stack::{Cards, Expansion, StepWork};
 use crate::decoder::Decoder;
 use crate::points::{Model, Point, machine};
 
-/// Whether a row is one forward step.
 pub(super) fn is_forward(point: &Point) -> bool {
     point.text("output_len") == "one forward step"
 }
 
-/// The model of a row: one whose layers are alike, or a published one whose are not.
+/// A uniform model, or a published model with different layers.
 pub(super) enum RowModel {
     Dense(Decoder),
     Mixture(Mixture),
     Published(&'static Published),
 }
 
-/// What a pass of a row's model has beside its tokens.
+/// Image and draft tokens of a pass.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Extras {
-    /// Rows and columns of pixels of the image before each prompt.
+    /// Height and width in pixels of the image before each prompt.
     pub(super) image: Option<(usize, usize)>,
-    /// Tokens that are drafted.
+    /// Number of drafted tokens.
     pub(super) drafts: usize,
 }
 
@@ -51,7 +49,7 @@ impl RowModel {
         }
     }
 
-    /// A pass that gives logits of every sequence's new tokens, or of its last where nothing is cached.
+    /// Computes logits of all new tokens, or of each sequence's last token without a cache.
     pub(super) fn forward(
         &self,
         tokens: Tokens,
@@ -68,7 +66,7 @@ impl RowModel {
     }
 }
 
-/// Copies of the model that share the batch: given, or what the cards of a copy leave of all.
+/// Returns the given number of model copies, or derives the number from the cards.
 pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str> {
     let given =
         [("dp", ""), ("tp", "dp "), ("tp", "dp")].into_iter().find_map(|(column, key)| point.inside(column, key));
@@ -82,13 +80,12 @@ pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str
     }
 }
 
-/// Rows and columns of the image that each prompt of a row has beside its text, where its words say so.
+/// Returns the image size of each prompt, if the row states one.
 fn image(point: &Point) -> Option<(usize, usize)> {
     let says = |words: &str| ["source", "input_len", "note"].iter().any(|column| point.text(column).contains(words));
     says("1080p").then_some((1080, 1920))
 }
 
-/// Precision of a row.
 pub(super) fn precision(point: &Point) -> Option<ProductPrecision> {
     let text = point.text("dtype");
     match text {
@@ -100,7 +97,6 @@ pub(super) fn precision(point: &Point) -> Option<ProductPrecision> {
     }
 }
 
-/// The step of a row, or what is missing.
 pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
     let topology = Topology::preset(topology).ok_or("unknown topology")?;
@@ -161,7 +157,7 @@ mod tests {
         assert!(matches!(of("meta/Llama-3-8B"), Ok(RowModel::Dense(dense)) if dense.vocabulary == 128_256));
         let Ok(RowModel::Mixture(mixture)) = of("Qwen/Qwen3-30B-A3B") else { panic!("a mixture") };
         assert_eq!(mixture.experts, Experts { count: 128, chosen: 8, width: 768, shared_width: 0 });
-        // A token's way through 48 layers: all weights of attention and of 8 experts of each, and the head.
+        // One token through 48 layers: all attention weights, 8 experts per layer, and the head.
         let pass = mixture.forward(
             Tokens { batch: 1, query: 1, context: 63 },
             1,

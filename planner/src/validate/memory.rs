@@ -1,8 +1,7 @@
-//! Rows of a card's memory: what a server reports of weights, of keys and values, and of what the card offers.
+//! Predicts rows of card memory as servers report them: weights, KV cache and total memory.
 //!
-//! Input → output: a [`Point`] → the figure in its unit, or what is missing. Servers print units of 2³⁰ bytes as GB. Graphs and what
-//! libraries keep are in no column, so rows of them are left out; of this project's own programs all is counted, see
-//! [`crate::fit_memory`].
+//! Servers print 2³⁰ bytes as GB. No column has graphs and library memory, so such rows are left
+//! out. [`crate::fit_memory`] counts everything for this project's programs.
 
 use ascend_tp_machine::Soc;
 
@@ -14,14 +13,14 @@ use crate::points::{Model, Point, machine, settings};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// What a server's process takes of a card beside tensors and buffers of communicators (0.13 GiB of vllm-ascend PR 8289).
+/// Memory of a server process without tensors and communicator buffers (0.13 GiB in vllm-ascend PR
+/// 8289).
 const CONTEXT_BYTES: f64 = 0.13 * GIB;
 
-/// The most tokens and sequences of a pass of vLLM where a row does not say them (`max_num_batched_tokens`, `max_num_seqs`).
+/// Defaults of vLLM (`max_num_batched_tokens`, `max_num_seqs`).
 const TOKENS: f64 = 2048.0;
 const SEQUENCES: f64 = 256.0;
 
-/// The figure of a row.
 pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
     settings::memory(point).map_err(|gap| gap.why)?;
     let unit = match point.text("unit") {
@@ -58,7 +57,7 @@ pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
     Ok(bytes / unit)
 }
 
-/// The chip of a row that is a whole card.
+/// Returns the chip, unless the row uses a part of a card.
 fn offered(point: &Point) -> Result<Soc, &'static str> {
     let hardware = point.text("hardware");
     if hardware.contains("vNPU") {
@@ -71,8 +70,8 @@ fn tensor(point: &Point) -> Result<usize, &'static str> {
     point.leading("tp").filter(|cards| *cards > 0).ok_or("the split is not given")
 }
 
-/// Weights on one of the cards that share the model: 8-bit ones in the layers alone; experts are spread over the cards of their axis,
-/// or each over those of the tensor axis.
+/// Returns the weight bytes of a card. Only layers have 8-bit weights. Experts are distributed over
+/// their axis, or sharded over the tensor axis.
 fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     let (model, tensor) = (Model::of(point)?, tensor(point)?);
     if model.experts > 0 && model.expert_width.is_none() {
@@ -91,7 +90,7 @@ fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     Ok(each * (layers / tensor as f64 + experts) + 2.0 * tables as f64 / tensor as f64)
 }
 
-/// The largest tensors that a pass has at the same time: a feed-forward layer's, or the logits of all sequences in 16 and in 32 bits.
+/// Returns the larger peak of a feed-forward layer and of all logits in 16 and 32 bits.
 fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
     let (decoder, tensor) = (Model::of(point)?.decoder, tensor(point)? as f64);
     let most = |words, usual| number_behind(point.text("setting"), words).unwrap_or(usual);
@@ -101,7 +100,7 @@ fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
     Ok(layer.max(6.0 * sequences * decoder.vocabulary as f64))
 }
 
-/// What is left for keys and values of the part of a card that a server asks for.
+/// Returns the requested memory minus everything else.
 fn cache_bytes(point: &Point) -> Result<f64, &'static str> {
     let setting = point.text("setting");
     let part = ["gpu-memory-utilization ", "util "].iter().find_map(|words| number_behind(setting, words));
@@ -112,7 +111,6 @@ fn cache_bytes(point: &Point) -> Result<f64, &'static str> {
     if left > 0.0 { Ok(left) } else { Err("the weights leave no room for keys and values") }
 }
 
-/// The number behind some words of a text.
 fn number_behind(text: &str, words: &str) -> Option<f64> {
     let (_, behind) = text.split_once(words)?;
     let digits: String = behind.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
@@ -132,17 +130,17 @@ mod tests {
 
     #[test]
     fn weights_are_those_that_servers_report() {
-        // 27.5376 of vllm-ascend issue 9372.
+        // vllm-ascend issue 9372 reports 27.5376.
         let whole = of("Qwen3-14B", "bf16", "1", "", "weights loaded", "GB").unwrap();
         assert!((whole / 27.5376 - 1.0).abs() < 0.003, "{whole}");
         assert!((of("Qwen3-14B", "bf16", "4", "", "weights", "MiB").unwrap() / (256.0 * whole) - 1.0).abs() < 1e-12);
-        // Sixteen cards have twice the eight key heads.
+        // Sixteen cards hold each of the eight key heads twice.
         let sixteen = of("Qwen3-14B", "bf16", "16", "", "weights", "GiB").unwrap();
         let more = (40 * 2 * 8 * 128 * 5120 * 2) as f64 / f64::from(1 << 30) / 16.0;
         assert!((sixteen - whole / 16.0 - more).abs() < 1e-9, "{sixteen}");
         let narrow = of("Qwen3-14B", "w8a8", "1", "", "weights", "GB").unwrap();
         assert!(narrow > whole / 2.0 && narrow < 0.6 * whole);
-        // 30.5 billion parameters.
+        // The model has 30.5 billion parameters.
         let mixture = of("Qwen3-30B-A3B", "bf16", "4", "", "weights", "GB").unwrap();
         assert!((4.0 * mixture * GIB / 2.0 / 30.53e9 - 1.0).abs() < 1e-3, "{mixture}");
         assert!(of("DeepSeek-V3-671B", "bf16", "16", "", "weights", "GB").unwrap_err().contains("mixture"));
@@ -151,13 +149,13 @@ mod tests {
     #[test]
     fn keys_and_values_fill_what_is_left_for_them() {
         let tokens = |tp| of("Qwen3-32B", "bf16", tp, "KV 4 GiB fixed", "KV cache size", "tokens").unwrap();
-        // 64 layers, 8 heads of 128, keys and values, 2 bytes.
+        // 64 layers, 8 heads of 128 dims, keys and values, 2 bytes.
         assert_eq!(tokens("1"), f64::from(1_u32 << 31) * 2.0 / (64.0 * 8.0 * 128.0 * 2.0 * 2.0));
         assert_eq!((tokens("4"), tokens("16")), (4.0 * tokens("1"), 8.0 * tokens("1")));
     }
 
-    /// A server of a model of 0.6 billion parameters printed 0.22 GiB of activations and 57,403,864,576 bytes for keys and values at 0.9
-    /// of a card of 64 GiB (vllm-ascend PR 8289).
+    /// A server of a 0.6 billion parameter model reported 0.22 GiB of activations and
+    /// 57,403,864,576 bytes of KV cache at 0.9 of 64 GiB (vllm-ascend PR 8289).
     #[test]
     fn what_a_server_leaves_for_keys_is_what_one_reported() {
         let setting = "gpu-memory-utilization 0.9";

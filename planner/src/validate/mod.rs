@@ -1,9 +1,10 @@
-//! Predicted against measured, for every point that ships or is given.
+//! Compares predictions with measurements, for shipped and given points.
 //!
-//! Input → output: texts of measured points → a [`ValidationRow`] a point: its prediction, or why it has none; and by [`Class`] the
-//! median and 90th percentile of the errors. [`calibrate`] turns the question round and fits coefficients to points. Rows that
-//! ship are predicted with what was fitted without their page: nothing else is called an error there. Invariants: pure; no row has a
-//! coefficient of its own, and every row is listed or counted. It does not measure.
+//! - Input: texts of measured points.
+//! - Output: a [`ValidationRow`] per point, and error statistics by [`Class`]. [`calibrate`] fits
+//!   coefficients to points.
+//! - Invariants: errors of shipped rows come from coefficients fitted without their page. No row
+//!   has its own coefficient. Every row is listed or counted.
 
 mod bar;
 mod calibrate;
@@ -35,47 +36,45 @@ pub(crate) use operators::Sample;
 use serving::Serving;
 pub use stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 
-/// Measured inference; ships.
+/// Shipped measurements of inference.
 pub const POINTS: &str = include_str!("../../points/points_measured.csv");
 
-/// Measured operators and exchanges; ships.
+/// Shipped measurements of operators and collectives.
 pub const OPERATORS: &str = include_str!("../../points/operators_measured.csv");
 
-/// All measured inference that ships.
 const INFERENCE: [&str; 2] = [POINTS, include_str!("../../points/points_measured_2.csv")];
 
-/// Measured memory; ships.
 const MEMORY_POINTS: &str = include_str!("../../points/memory_measured.csv");
 
-/// All measured training that ships.
+/// Shipped measurements of training.
 pub const TRAINING: [&str; 2] =
     [include_str!("../../points/train_points_measured.csv"), include_str!("../../points/train_points_measured_2.csv")];
 
-/// What kind of measurement a row is.
+/// Kind of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Products of matrices.
+    /// Products of dense matrices.
     Products,
     /// Kernels of fused attention.
     Attention,
-    /// Products of experts.
+    /// Grouped products of experts.
     Grouped,
     /// Kernels of the vector cores.
     Vectors,
-    /// Exchanges between cards.
+    /// Collectives between several cards.
     Collectives,
     /// One forward step of a model.
     Steps,
-    /// A serving stack in a steady state.
+    /// A serving stack in steady state.
     Serving,
-    /// The throughput of a training job.
+    /// Throughput of a training job.
     Training,
-    /// Bytes of a card's memory.
+    /// Memory of a card, in bytes.
     Memory,
 }
 
 impl Class {
-    /// Every class, in the order they are declared in.
+    /// Every class, in declaration order.
     pub const ALL: [Self; 9] = [
         Self::Products,
         Self::Attention,
@@ -88,7 +87,7 @@ impl Class {
         Self::Memory,
     ];
 
-    /// The name in tables and JSON.
+    /// Returns the name in tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,42 +103,42 @@ impl Class {
         }
     }
 
-    /// Whether rows are of single operators and exchanges, of which there are thousands.
+    /// Whether rows measure single operators or collectives.
     const fn is_single(self) -> bool {
         matches!(self, Self::Products | Self::Attention | Self::Grouped | Self::Vectors | Self::Collectives)
     }
 }
 
-/// One measured point.
+/// One measured point with its prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidationRow {
-    /// What kind of measurement it is.
+    /// Kind of the measurement.
     pub class: Class,
-    /// Where it was published.
+    /// Publication of the figure.
     pub source: String,
-    /// The model that ran, or the operator where one alone was measured.
+    /// Name of the model or operator.
     pub model: String,
     /// Split, batch and lengths, as published.
     pub setting: String,
-    /// The unit of the figures.
+    /// Unit of both figures.
     pub unit: String,
-    /// As published; several figures stand as text.
+    /// Published figure; may be text with several numbers.
     pub measured: String,
-    /// What its settings lack of what a prediction takes, whatever the model can do.
+    /// Setting that the row lacks for any prediction.
     pub gap: Option<Gap>,
-    /// In the same unit, or why there is none.
+    /// Prediction in the same unit, or why it is missing.
     pub predicted: Result<f64, String>,
 }
 
 impl ValidationRow {
-    /// Predicted over measured, less 1.
+    /// Returns predicted / measured - 1.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let measured: f64 = self.measured.trim().parse().ok()?;
         self.predicted.as_ref().ok().map(|predicted| predicted / measured - 1.0)
     }
 
-    /// Why it has no prediction, and who lacks what for one.
+    /// Returns why a prediction is missing, and its origin.
     #[must_use]
     pub fn left_out(&self) -> Option<(MissingFrom, &str)> {
         let why = self.predicted.as_ref().err()?;
@@ -151,59 +150,59 @@ impl ValidationRow {
     }
 }
 
-/// Errors of a class.
+/// Error statistics of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics {
-    /// Rows with a prediction.
+    /// Number of predicted rows.
     pub rows: usize,
-    /// Half of them are within this.
+    /// Error bound of half of the rows.
     pub median: f64,
-    /// Nine of ten are within this.
+    /// Error bound of nine in ten rows.
     pub ninetieth: f64,
-    /// All are within this.
+    /// Largest error of any row.
     pub worst: f64,
 }
 
-/// Measured points beside their predictions.
+/// Measured points with their predictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Validation {
-    /// In the order of the files.
+    /// Rows in file order.
     pub rows: Vec<ValidationRow>,
-    /// The coefficients that were fitted on them; none where the shipped ones predict.
+    /// Coefficients fitted on the rows; empty with shipped coefficients.
     pub coefficients: Vec<Confidence>,
 }
 
-/// What a class comes to, as JSON has it.
+/// Summary of a class, as in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ValidationSummary {
-    /// Rows of the class.
+    /// Number of rows of the class.
     pub rows: usize,
-    /// Those whose settings say all that a prediction takes.
+    /// Number of rows with complete settings.
     pub complete: usize,
-    /// Those of them with a prediction.
+    /// Number of complete rows with a prediction.
     pub predicted: usize,
-    /// Half of their errors are within this.
+    /// Error bound of half of the predictions.
     pub median: Option<f64>,
-    /// Nine of ten are within this.
+    /// Error bound of nine in ten predictions.
     pub p90: Option<f64>,
-    /// The others, by why.
+    /// Rows without a prediction, by reason.
     pub left_out: Vec<UnpredictedRows>,
 }
 
-/// Whose fault it is that a row has no prediction.
+/// Origin of a missing prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingFrom {
-    /// The row measures something else, or is no measurement.
+    /// The row measures something else.
     Measurement,
-    /// The row does not say a setting.
+    /// The row lacks a setting.
     Setting,
-    /// The row says all; the model has nothing for it.
+    /// The row is complete but not modelled.
     Model,
 }
 
 impl MissingFrom {
-    /// The name in tables.
+    /// Returns the name used in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -214,26 +213,26 @@ impl MissingFrom {
     }
 }
 
-/// Rows without a prediction, for one reason.
+/// Rows without a prediction for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct UnpredictedRows {
-    /// Who lacks what.
+    /// Origin of the missing prediction.
     pub lacks: MissingFrom,
-    /// What these rows or the model lack, in words.
+    /// Description of what is missing.
     pub why: String,
-    /// How many rows.
+    /// Number of these rows.
     pub rows: usize,
 }
 
-/// Every class by its name, as JSON has it.
+/// Summaries of all classes, as in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summaries {
-    /// By [`Class::name`], `products` for one.
+    /// Summary by [`Class::name`], such as `products`.
     pub kinds: BTreeMap<&'static str, ValidationSummary>,
 }
 
 impl Validation {
-    /// Predictions for the points that ship.
+    /// Predicts the shipped points.
     #[must_use]
     pub fn shipped() -> Self {
         let (mut rows, mut coefficients) = single(OPERATORS, Fit::EachPageLeftOut);
@@ -247,10 +246,10 @@ impl Validation {
         Self { rows, coefficients }
     }
 
-    /// Predictions, with what ships, for points of one of the files' forms, which its columns tell.
+    /// Predicts points with shipped coefficients. Their columns determine the file format.
     ///
     /// # Errors
-    /// The text is none of them.
+    /// If the text has no known format.
     pub fn of(place: &str, text: &str) -> Result<Self, Problems> {
         if let Some(line) = points::broken(text) {
             let expected = "fields separated by commas, as many as the heading has";
@@ -284,7 +283,7 @@ impl Validation {
         Some(Self { rows: read(text), coefficients: Vec::new() })
     }
 
-    /// Errors of the rows of a class; `None` where no row has a prediction.
+    /// Returns the errors of a class; `None` without predictions.
     #[must_use]
     pub fn statistics(&self, class: Class) -> Option<Statistics> {
         let of_class = self.rows.iter().filter(|row| row.class == class);
@@ -294,7 +293,7 @@ impl Validation {
         Some(Statistics { rows: errors.len(), median: at(0.5)?, ninetieth: at(0.9)?, worst: at(1.0)? })
     }
 
-    /// What a class comes to.
+    /// Summarises the rows of a class.
     #[must_use]
     pub fn summary(&self, class: Class) -> ValidationSummary {
         let rows: Vec<&ValidationRow> = self.rows.iter().filter(|row| row.class == class).collect();
@@ -316,17 +315,16 @@ impl Validation {
         }
     }
 
-    /// What all classes come to.
+    /// Summarises all classes.
     #[must_use]
     pub fn summaries(&self) -> Summaries {
         Summaries { kinds: Class::ALL.into_iter().map(|class| (class.name(), self.summary(class))).collect() }
     }
 }
 
-/// A column that only one form of file has, and how such a file is read.
+/// A column that identifies a file format, and its reader.
 type FileForm = (&'static str, fn(&str) -> Vec<ValidationRow>);
 
-/// What each form of file is known by, and how it is read.
 const FORMS: [FileForm; 4] = [
     ("operator", |text| single(text, Fit::Shipped).0),
     ("output_len", |text| inference(text, &Stack::FITTED)),
@@ -334,15 +332,14 @@ const FORMS: [FileForm; 4] = [
     ("setting", memory_rows),
 ];
 
-/// Whose coefficients predict.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Shipped,
-    /// Fitted anew for every page, on the others.
+    /// Coefficients fitted without the row's page.
     EachPageLeftOut,
 }
 
-/// Rows of operators and exchanges, and what was fitted on them.
+/// Predicts rows of operators and collectives.
 fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
     let shipped = Profile::of(Soc::default()).coefficients;
     let points = Point::all(text);
@@ -378,7 +375,6 @@ fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
     (rows.collect(), confidence)
 }
 
-/// Rows of memory.
 fn memory_rows(text: &str) -> Vec<ValidationRow> {
     let row = |point: &Point| ValidationRow {
         class: Class::Memory,
@@ -409,13 +405,11 @@ fn trained(row: PointRow) -> ValidationRow {
     }
 }
 
-/// Rows of a file of training, predicted with what ships.
 fn training(text: &str) -> Vec<ValidationRow> {
     train::validate_rows(text).into_iter().map(trained).collect()
 }
 
-/// Rows of training that ship, each page with the coefficients that fit the others; and what fits all, with its values when any one
-/// page is left out.
+/// Predicts shipped training rows without their pages, and fits all rows.
 fn training_unseen() -> (Vec<ValidationRow>, Vec<Confidence>) {
     let CrossValidation { rows, fitted, without } = unseen(&TRAINING);
     let values: Vec<Vec<f64>> = without.values().map(|other| other.values().to_vec()).collect();
@@ -423,14 +417,14 @@ fn training_unseen() -> (Vec<ValidationRow>, Vec<Confidence>) {
     (rows.into_iter().map(trained).collect(), confidence)
 }
 
-/// What a row of inference takes a prediction from.
+/// Inputs of a prediction for inference.
 enum Run {
     Step(StepWork),
     Serving(Serving),
 }
 
 impl Run {
-    /// Those of all rows of some files. What one row's note says of how exchanges are run is true of its page.
+    /// A note on how collectives run applies to the whole page.
     fn all(points: &[Point]) -> Vec<Result<Self, &'static str>> {
         let asks = |point: &&Point| point.text("note").contains("AIV");
         let on_cores: BTreeSet<&str> = points.iter().filter(asks).map(|point| point.text("source")).collect();
@@ -454,17 +448,16 @@ impl Run {
     }
 }
 
-/// The stack that fits these rows best, each with its measured figure and its page's number of rows.
+/// Fits a stack to rows with measured figure and weight.
 fn fit_stack(rows: &[(&Run, f64, f64)]) -> Stack {
     let found = fit(&stack::PARAMETERS, |values| {
         let stack = Stack::of(values);
         rows.iter().map(|(run, measured, weight)| (run.predict(&stack) / measured, *weight)).collect()
     });
-    // Four digits, as of the other coefficients.
     Stack::of(&found.values.into_iter().map(points::rounded).collect::<Vec<f64>>())
 }
 
-/// Rows of a file of inference points, predicted with a stack.
+/// Predicts rows of an inference file with a stack.
 #[must_use]
 pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     let points = Point::all(points);
@@ -472,8 +465,7 @@ pub fn inference(points: &str, stack: &Stack) -> Vec<ValidationRow> {
     points.iter().zip(runs).map(|(point, predicted)| row(point, predicted)).collect()
 }
 
-/// Rows of inference of several files, each page with the stack that fits the others; and the stack that fits all, with
-/// its values when any one page is left out.
+/// Predicts inference rows without their pages, and fits all rows.
 fn inference_unseen(texts: &[&str]) -> (Vec<ValidationRow>, Stack, Vec<Confidence>) {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let runs: Vec<Result<Run, &'static str>> = Run::all(&points);
@@ -521,11 +513,11 @@ fn row(point: &Point, predicted: Result<f64, &'static str>) -> ValidationRow {
     }
 }
 
-/// The profile of a chip with the coefficients that fit measured operators and exchanges best. `place` names the text in
-/// problems; coefficients of kinds that it has no rows of stay as they ship.
+/// Fits a chip's coefficients to measured operators and collectives. Other classes keep the shipped
+/// values. `place` names the text in errors.
 ///
 /// # Errors
-/// The text has no row that can be predicted.
+/// If no row can be predicted.
 pub fn calibrate(place: &str, points: &str, soc: Soc) -> Result<Profile, Problems> {
     let found: Vec<Result<Sample, &'static str>> = Point::all(points).iter().map(Sample::of).collect();
     let samples: Vec<Sample> = found.iter().flatten().cloned().collect();

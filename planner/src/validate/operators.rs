@@ -1,7 +1,7 @@
-//! Rows of single operators and exchanges: what was called, on what, and how long it took.
+//! Rows of single operators and collectives.
 //!
-//! Input → output: a [`Point`] with the columns of `operators_measured.csv` → a [`Sample`], or why the row is none; a sample and
-//! coefficients → microseconds. Nothing here knows a source.
+//! A [`Point`] from `operators_measured.csv` becomes a [`Sample`]. Coefficients then give its
+//! microseconds. Sources have no influence.
 
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::profile::Coefficients;
@@ -12,70 +12,68 @@ use ascend_tp_machine::{
 use super::Class;
 use crate::points::{Point, dims, machine, settings, sizes};
 
-/// What was timed.
 #[derive(Debug, Clone)]
 enum MeasuredTask {
-    /// Kernels one after another.
+    /// Kernels that run in sequence.
     Kernels(Vec<Work>),
-    /// Bytes in a group of cards, numbers of a topology.
+    /// Collective, bytes and topology indices of cards.
     Exchange(Exchange, f64, Vec<usize>),
 }
 
-/// One measured operator or exchange.
+/// One measured operator or collective.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(super) class: Class,
-    /// Where it was published; rows of a page share its errors.
+    /// Publication; its rows share errors.
     pub(super) page: String,
     pub(super) soc: Soc,
     topology: Topology,
     task: MeasuredTask,
     timing: PointTiming,
     pub(super) measured_us: f64,
-    /// How much it counts beside a published row that is alone on its page.
+    /// Weight relative to a published row that is alone on its page.
     pub(super) weight: f64,
-    /// What the figure is in the row's unit, times or over microseconds.
+    /// Conversion between figure and microseconds.
     unit: FigureUnit,
 }
 
-/// Where the clock stood.
+/// What the measured time includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PointTiming {
-    /// The profiler's time of the kernel, or the time between events of a replayed graph.
+    /// Kernel time of the profiler, or time between events of a replayed graph.
     Kernel,
-    /// A whole call of a framework's layer: what the framework launches beside counts.
+    /// A framework's layer call with all its kernels.
     Layer,
-    /// Calls of a framework in a row, each issued by the host.
+    /// Consecutive framework calls, each launched by the host.
     Issued,
 }
 
-/// How the row's figure and microseconds go together.
+/// Conversion between a row's figure and microseconds.
 #[derive(Debug, Clone, Copy)]
 enum FigureUnit {
-    /// This many microseconds.
+    /// Microseconds per unit.
     Times(f64),
-    /// This much in one microsecond is the unit.
+    /// Work in the unit, per microsecond.
     Rate(f64),
 }
 
-/// What frameworks add to a kernel's time in microseconds, as far as the rows say: a layer call of fused attention, with the
-/// rows that the cache takes; and the least time between two calls that Python issues one by one. The first goes with the
-/// kernel's own least time, of which only the sum is seen here; the second was measured by itself (`GroundUpScale`, issues
-/// 25 and 31).
+/// Microseconds that frameworks add to kernels: per layer call of fused attention with its cache
+/// writes, and at least between two Python calls. Rows determine the first only as a sum with the
+/// kernel's minimum time. The second was measured separately (`GroundUpScale`, issues 25 and 31).
 const ATTENTION_LAYER_US: f64 = 33.0;
 const ISSUE_US: f64 = 16.0;
 
-/// How many published rows a bench counts as: where it is known how a figure came about, a fifth of a published row's error is left,
-/// and rows count by the square of their errors.
+/// Weight of a bench in published rows. A bench has about a fifth of their error, and weights are
+/// squared.
 const BENCH_WEIGHT: f64 = 25.0;
 
 impl Sample {
-    /// A kernel that a bench timed by itself, which is a page of its own.
+    /// Creates a sample of a benchmarked kernel, with its own page.
     pub(crate) fn kernel(class: Class, soc: Soc, work: Work, us: f64) -> Self {
         Self::timed(class, (soc, Topology::atlas_a2(1)), MeasuredTask::Kernels(vec![work]), us)
     }
 
-    /// An exchange of bytes among cards of a topology that a bench timed.
+    /// Creates a sample of a benchmarked collective.
     pub(crate) fn exchange(
         soc: Soc,
         topology: Topology,
@@ -92,7 +90,6 @@ impl Sample {
         Self { class, page, soc, topology, task, timing, measured_us: us, weight: BENCH_WEIGHT, unit }
     }
 
-    /// Microseconds with these coefficients.
     pub(super) fn predict_us(&self, coefficients: &Coefficients) -> f64 {
         let profile = Profile {
             coefficients: coefficients.clone(),
@@ -113,7 +110,7 @@ impl Sample {
         }
     }
 
-    /// Microseconds in the row's unit.
+    /// Converts microseconds to the row's unit.
     pub(super) fn figure(&self, us: f64) -> f64 {
         match self.unit {
             FigureUnit::Times(factor) => us / factor,
@@ -121,7 +118,6 @@ impl Sample {
         }
     }
 
-    /// What a row measures.
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
         settings::operator(point).map_err(|gap| gap.why)?;
         let operator = point.text("operator").to_lowercase();
@@ -147,7 +143,7 @@ impl Sample {
     }
 }
 
-/// The kind of a row that is left out, as far as its words tell: a kernel of the vector cores otherwise.
+/// Guesses the class of a row that is left out; vector kernels by default.
 pub(super) fn class(point: &Point) -> Class {
     let operator = point.text("operator").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| operator.contains(word));
@@ -175,7 +171,7 @@ fn timing(point: &Point, operator: &str) -> PointTiming {
     }
 }
 
-/// The kind of a row, what it runs, and the operations or bytes a rate counts.
+/// Returns the class, the task, and the operations or bytes that a rate counts.
 fn task(point: &Point, operator: &str) -> Result<(Class, MeasuredTask, f64), &'static str> {
     const NO_SIZES: &str = "the sizes are not given";
     let (shape, element) = (point.text("shape"), element(point.text("dtype")));
@@ -216,7 +212,7 @@ fn task(point: &Point, operator: &str) -> Result<(Class, MeasuredTask, f64), &'s
     let element = element?;
     let mut works = vec![vector(aclnn, element, narrow, &dims)];
     if operator.contains("gemma") {
-        // The weight of this norm is stored less 1, and torch adds that in a kernel of its own.
+        // This norm stores its weight minus 1, and torch adds 1 in a separate kernel.
         works.push(vector("aclnnAdds", element, None, &dims[dims.len() - 1..]));
     }
     kernels(Class::Vectors, works)
@@ -236,7 +232,7 @@ fn element(text: &str) -> Option<Element> {
     ELEMENTS.iter().find(|(name, _)| text.starts_with(name)).map(|(_, element)| *element)
 }
 
-/// How many weights a benchmark takes in turn, so that none is left in the cache: `six weights rotated`.
+/// Counts the weights that a benchmark rotates to avoid cache hits: `six weights rotated`.
 fn copies(note: &str) -> f64 {
     const NUMBERS: [&str; 9] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
     let Some((before, _)) = note.split_once(" weights rotated") else { return 1.0 };
@@ -245,7 +241,7 @@ fn copies(note: &str) -> f64 {
     named.or_else(|| word.parse().ok()).unwrap_or(1.0)
 }
 
-/// Benchmarks call again and again; all chips of rows have a cache of this many bytes.
+/// Benchmarks repeat calls. All chips in rows have this cache size.
 fn repeated(work: Work, copies: f64) -> Work {
     work.repeated(copies, Soc::Ascend910B2.l2_bytes() as f64)
 }
@@ -259,7 +255,7 @@ fn product(element: Element, m: usize, k: usize, n: usize) -> Vec<LaunchOperand>
     ]
 }
 
-/// Queries, keys and values of the names that rows use.
+/// Parses the size names of attention rows.
 fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, element: Element) -> Option<Work> {
     let first = |names: &[&str]| names.iter().find_map(|name| sizes.get(name).copied()).filter(|size| *size > 0);
     let heads = first(&["heads"]).or_else(|| shape.contains("one head").then_some(1))?;
@@ -279,7 +275,7 @@ fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, eleme
     Some(repeated(Work::of(&Launch { operator: "aclnnFusedInferAttentionScoreV2", operands }), 1.0))
 }
 
-/// Sizes of a layer of experts, of which a card has `local`.
+/// Sizes of an expert layer with `local` experts per card.
 struct ExpertLayer {
     tokens: usize,
     hidden: usize,
@@ -289,9 +285,8 @@ struct ExpertLayer {
     local: usize,
 }
 
-/// The kernels of a layer of experts as frameworks run it behind the sort of its rows: both products and the gate between them, with
-/// 8 bits what quantises their rows; and the sum over a token's experts, for which the rows of other cards' experts are
-/// filled with zeros.
+/// Returns the kernels after sorting the rows: both products and the gate, quantisation for 8 bits,
+/// and the sum over each token's experts. Rows of other cards' experts are zeroed first.
 fn experts(element: Element, sizes: &ExpertLayer) -> Vec<Work> {
     let &ExpertLayer { tokens, hidden, inter, all, chosen, local } = sizes;
     let every = tokens * chosen;
@@ -303,7 +298,7 @@ fn experts(element: Element, sizes: &ExpertLayer) -> Vec<Work> {
             LaunchOperand::dense(element, [local, k, n], Access::Read),
             LaunchOperand::dense(Element::Bf16, [rows, n], Access::Write),
         ];
-        // The weights of both products take turns in the cache.
+        // The weights of both products share the cache.
         let turns = weight_bytes / element.bytes((k * n * local) as f64);
         repeated(Work::of(&Launch { operator: "aclnnGroupedMatmulV4", operands }), turns)
     };
@@ -329,7 +324,7 @@ fn experts(element: Element, sizes: &ExpertLayer) -> Vec<Work> {
     works
 }
 
-/// The aclnn operator of a kernel of the vector cores.
+/// Returns the aclnn name of a vector kernel.
 fn vector_operator(operator: &str) -> Option<&'static str> {
     const OPERATORS: [(&str, &str); 10] = [
         ("swiglu", "aclnnSwiGlu"),
@@ -346,7 +341,7 @@ fn vector_operator(operator: &str) -> Option<&'static str> {
     OPERATORS.iter().find(|(word, _)| operator.contains(word)).map(|(_, aclnn)| *aclnn)
 }
 
-/// One pass; `narrow` is the element a quantisation writes, 8 bits otherwise.
+/// `narrow` is the element written by a quantisation, `I8` by default.
 fn vector(operator: &'static str, element: Element, narrow: Option<Element>, dims: &[usize]) -> Work {
     let (last, outer) = dims.split_last().map_or((1, &[][..]), |(last, outer)| (*last, outer));
     let halved: Vec<usize> = outer.iter().copied().chain([(last / 2).max(1)]).collect();
@@ -377,13 +372,13 @@ fn exchange(operator: &str) -> Option<Exchange> {
     EXCHANGES.iter().find(|(word, _)| operator.contains(word)).map(|(_, exchange)| *exchange)
 }
 
-/// Bytes of the whole exchange and the cards it is among. A benchmark's largest size, where it is not said, is 1 GiB.
+/// Returns total bytes and cards. The unspecified maximum size of a benchmark is 1 GiB.
 fn exchanged(point: &Point, exchange: Exchange) -> Option<(f64, Vec<usize>)> {
     const GIB: f64 = 1_073_741_824.0;
     let shape = point.text("shape");
     let ranks = point.leading("ranks").filter(|ranks| *ranks > 1)?;
     if exchange == Exchange::SendRecv {
-        // What a copy takes to issue, of which several are in flight, is not known.
+        // The launch time of several concurrent copies is unknown.
         if !shape.contains("one block") {
             return None;
         }
@@ -394,7 +389,7 @@ fn exchanged(point: &Point, exchange: Exchange) -> Option<(f64, Vec<usize>)> {
     let bytes = match shape.split(['(', ' ', ')']).collect::<Vec<_>>().windows(2).find(|pair| pair[1] == "bytes") {
         Some(pair) => {
             let own: f64 = pair[0].parse().ok()?;
-            // Gathers and scatters state a rank's part.
+            // Gathers and scatters state the shard of a rank.
             let is_part = matches!(exchange, Exchange::AllGather | Exchange::ReduceScatter);
             if is_part { own * ranks as f64 } else { own }
         }

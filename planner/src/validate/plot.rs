@@ -1,22 +1,22 @@
-//! Predicted against measured as a picture: a panel a kind, a point a row.
+//! Plots predicted against measured values as SVG, with one panel per class.
 //!
-//! Input → output: a [`Validation`] → SVG. A panel's title has the median and the 90th percentile of its errors. Both its axes are
-//! logarithmic and the same, in each row's own unit; the line is where predicted is measured, the band is a quarter to both
-//! sides. A point is a stroke without length, so that three thousand take little room. Does not: write files.
+//! A title has the median and 90th percentile of the errors. Both axes are logarithmic, with the
+//! same range, in the unit of each row. The line marks equality and the band ±25 %. Points are
+//! strokes without length, to keep files small.
 
 use std::fmt::Write;
 
 use super::{Class, Validation, ValidationRow};
 
-/// Side of a panel and room around it, in pixels.
+/// Side and margin of a panel in pixels.
 const SIDE: f64 = 200.0;
 const MARGIN: f64 = 44.0;
 const COLUMNS: usize = 3;
-/// Logarithm of the band's edge.
+/// Logarithm of 1.25, the edge of the band.
 const BAND: f64 = 0.096_910_013;
 
 impl Validation {
-    /// The picture of all kinds.
+    /// Draws all classes as SVG.
     #[must_use]
     pub fn svg(&self) -> String {
         let pitch = SIDE + MARGIN;
@@ -77,7 +77,6 @@ impl Validation {
     }
 }
 
-/// Logarithms of measured and predicted.
 fn logarithms(row: &ValidationRow) -> Option<(f64, f64)> {
     let measured: f64 = row.measured.trim().parse().ok()?;
     let predicted = *row.predicted.as_ref().ok()?;
@@ -106,7 +105,7 @@ mod tests {
     fn a_point_is_where_its_row_says() {
         let rows = vec![row("1", Ok(10.0)), row("10", Ok(10.0)), row("5", Err("why".to_owned()))];
         let svg = Validation { rows, coefficients: Vec::new() }.svg();
-        // From left and from top: the first above the line, the second on it; the third has no prediction.
+        // From left and top: one point above the line and one on the line.
         assert!(svg.contains("d=\"M0.0 0.0h0M200.0 0.0h0\""), "{svg}");
         assert_eq!(svg.matches("no row has a prediction").count(), Class::ALL.len() - 1);
     }

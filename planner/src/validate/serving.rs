@@ -1,7 +1,8 @@
-//! Rows of serving stacks: time of an output token, throughput and latency in a steady state.
+//! Rows of serving stacks in steady state: output token time, throughput and latency.
 //!
-//! A batch of B sequences decodes together; as one ends another begins, so that in the time of one sequence's output all B
-//! prompts are computed once. A token's time is that of a decode step at the mean context and B / output prompts.
+//! B sequences decode together, and each finished sequence is replaced. One prefill of all B
+//! prompts falls into the output time of a sequence. A token takes a decode step at the mean
+//! context plus B / output prompts.
 
 use super::super::workload::{ParallelSplit, Tokens};
 use super::forward::{Extras, RowModel, copies, precision};
@@ -9,11 +10,10 @@ use super::stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
 use crate::points::{Point, machine};
 use ascend_tp_machine::{Profile, Topology};
 
-/// A serving run with exact lengths.
 pub(super) struct Serving {
     decode: StepWork,
     prompt: StepWork,
-    /// Sequences of a copy of the model.
+    /// Sequences per model copy.
     batch: usize,
     copies: usize,
     input: usize,
@@ -22,31 +22,30 @@ pub(super) struct Serving {
     figure: ServingFigure,
 }
 
-/// What a row's figure is.
+/// Quantity that a row measures.
 #[derive(Clone, Copy)]
 enum ServingFigure {
-    /// Milliseconds of one token at a context.
+    /// Milliseconds per token at a context.
     Step,
-    /// Tokens a second of one sequence at a context.
+    /// Tokens per second of one sequence at a context.
     StepRate,
-    /// Tokens a second of all sequences at a context.
+    /// Tokens per second of all sequences at a context.
     BatchRate,
-    /// Tokens of prompts a second.
+    /// Prompt tokens per second.
     PromptRate,
-    /// Microseconds of a layer.
+    /// Microseconds per layer.
     Layer,
-    /// Milliseconds from a prompt that is alone to its first token.
+    /// Milliseconds from a single prompt to its first token.
     First,
-    /// Milliseconds of a token, all prompts but the own counted.
+    /// Milliseconds per token, including all other prompts.
     Token,
-    /// Tokens a second.
+    /// Output tokens per second.
     Throughput,
     /// Milliseconds from the prompts to the last token.
     Whole,
 }
 
 impl Serving {
-    /// The run of a row, or why it has none.
     pub(super) fn of(point: &Point, expansion: Expansion) -> Result<Self, &'static str> {
         let note = point.text("note");
         if note.contains("lmdeploy") {
@@ -54,7 +53,7 @@ impl Serving {
         }
         let whole = |name| point.number(name).map(|value| value as usize);
         let metric = point.text("metric");
-        // Of a layer in which the card mostly waits for its host any batch says the same.
+        // A layer that mostly waits for the host takes the same time for any batch.
         let usual = metric.ends_with("one layer").then_some(1);
         let batch = if point.text("batch").starts_with("4 total (2 per instance)") { Some(2) } else { whole("batch") };
         let batch = batch.or(usual).ok_or("the batch is not a number")?;
@@ -62,7 +61,7 @@ impl Serving {
         let output = whole("output_len").unwrap_or(1);
         let model = RowModel::of(point)?;
         let (soc, topology) = machine(point.text("hardware")).ok_or("unknown machine")?;
-        // The host lays out exchanges on an Atlas A2 alone.
+        // Only an Atlas A2 uses exchanges prepared by the host.
         let expansion = if topology == "atlas-a2" { expansion } else { Expansion::Cores };
         let topology = Topology::preset(topology).ok_or("unknown topology")?;
         let tensor = point.leading("tp").ok_or("the split is not given")?;
@@ -85,7 +84,7 @@ impl Serving {
         let cards = Cards { profile: Profile::of(soc), topology, tensor, expert, expansion };
         let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
         let work = |tokens: Tokens| cards.work(&model.forward(tokens, Extras::default(), split, precision));
-        // Prompts of a prefill's rate are one pass, those of a steady state one each.
+        // A prefill rate has all prompts in one pass; a steady state has one each.
         let prompts = if matches!(figure, ServingFigure::PromptRate) { batch } else { 1 };
         Ok(Self {
             decode: work(Tokens { batch, query: 1, context: input + output / 2 }),
@@ -99,10 +98,9 @@ impl Serving {
         })
     }
 
-    /// The figure of the row, in its unit.
     pub(super) fn predict(&self, stack: &Stack) -> f64 {
         let decode_us = self.decode.step_us(self.batch, stack, self.launching);
-        // Prompts have lengths of their own, so that no graph of them is captured.
+        // Prompt lengths vary, so prompts are not captured.
         let launching = if self.launching == StackLaunching::Native { self.launching } else { StackLaunching::Eager };
         let prompt_us = self.prompt.step_us(1, stack, launching);
         let prompts_us = prompt_us * self.batch as f64;

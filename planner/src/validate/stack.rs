@@ -1,37 +1,36 @@
-//! The software that measured points ran under, and what a step takes with it.
+//! Host time of the software stacks that ran the measured points.
 //!
-//! Input → output: [`Section`]s, a profile, a topology → microseconds. Invariants: a step's exchanges and operators run one
-//! after another, as they do on one card. It is not this library's executor, whose host costs are those of the profile.
+//! Operators and collectives of a step run in sequence on a card. This project's own executor is
+//! not modelled here; its host times are in the profile.
 
 use ascend_tp_machine::fit::Parameter;
 use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
 use super::super::workload::{DELTA_CHUNKS, DELTA_TOKEN, ParallelAxis, Section, WorkloadStep, WorkloadTask};
 
-/// A way that software around the kernels gives a card its work.
+/// How a stack launches work on a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StackLaunching {
-    /// Operator by operator from Python.
+    /// Each operator launched from Python.
     Eager,
-    /// From Python, a captured graph from each attention to the next, which is itself issued: what vLLM does where nothing is asked for.
+    /// Captured graphs between attentions, launched from Python: the default of vLLM.
     Pieces,
-    /// A captured graph a pass, from Python.
+    /// One captured graph per pass, launched from Python.
     Captured,
-    /// From C++, where the host stays ahead of the card.
+    /// Launches from C++, ahead of the card.
     Native,
 }
 
-/// Who runs the exchanges of a stack (`HCCL_OP_EXPANSION_MODE`).
+/// What executes collectives (`HCCL_OP_EXPANSION_MODE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expansion {
-    /// Vector cores read each other's memory where parts are small: an Atlas A3's and every stack's that asks for it.
+    /// Vector cores read each other's memory for small sizes: Atlas A3, or on request.
     Cores,
-    /// The host lays out each exchange as copies and signals, which the card's scheduler runs one by one: what an Atlas A2 does
-    /// unless it is asked for the other.
+    /// The host prepares copies and signals for the card's scheduler: default of Atlas A2.
     Host,
 }
 
-/// How each way is known by the words of a row's note; where none is there, in pieces.
+/// Words in notes that identify the launching; pieces by default.
 const WORDS: [(&str, StackLaunching); 6] = [
     ("eager", StackLaunching::Eager),
     ("mode=graph", StackLaunching::Captured),
@@ -42,7 +41,8 @@ const WORDS: [(&str, StackLaunching); 6] = [
 ];
 
 impl Expansion {
-    /// That of a row on an Atlas A2, whose page may ask for cores: nightly runs do in their files, `MindIE` has exchanges of its own there.
+    /// Returns the mode on an Atlas A2. Nightly runs request cores in their files, and `MindIE` has
+    /// its own collectives.
     pub(super) fn of(note: &str, page_asks: bool) -> Self {
         if page_asks || ["MindIE", "mode=graph"].iter().any(|words| note.contains(words)) {
             Self::Cores
@@ -53,43 +53,47 @@ impl Expansion {
 }
 
 impl StackLaunching {
-    /// The way that a row's note says.
     pub(super) fn of(note: &str) -> Self {
         WORDS.iter().find(|(words, _)| note.contains(words)).map_or(Self::Pieces, |(_, launching)| *launching)
     }
 }
 
-/// Host time of the serving stacks that were measured, in microseconds. This library's own is that of the C ABI, in the profile.
+/// Fitted host times of serving stacks, in microseconds. This project's times are in the profile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stack {
-    /// A pass of the model from Python: inputs prepared, graph replayed, tokens sampled and read back.
+    /// Python pass: prepare inputs, replay, sample and read back.
     pub pass_us: f64,
-    /// What a pass from Python takes more where several cards share it: their processes are told of it, and the slowest is waited for.
+    /// Additional pass time for processes of several cards, including the slowest.
     pub workers_us: f64,
-    /// A pass from C++.
+    /// Pass launched from C++.
     pub native_pass_us: f64,
-    /// A pass that drafts a token.
+    /// Pass that drafts a token.
     pub draft_us: f64,
-    /// An operator that Python launches by itself.
+    /// Operator launched from Python.
     pub operator_us: f64,
-    /// An exchange that it launches.
+    /// Collective launched from Python.
     pub exchange_us: f64,
-    /// An attention that Python issues between two captured pieces, and the replay of a piece.
+    /// Attention launched between pieces, and the replay of a piece.
     pub piece_us: f64,
-    /// What the kernels of a prompt's delta rule take for a chunk of a head on one core.
+    /// Prompt kernels of the delta rule, per chunk of a head on one core.
     pub chunk_us: f64,
-    /// What its kernel takes for a new token of a head on one vector core.
+    /// Token kernel of the delta rule, per head on one vector core.
     pub token_us: f64,
-    /// What a batch adds to a step, times the root of its sequences: scheduling, block tables, sampling state, detokenising.
+    /// Scheduling, block tables, sampling state and detokenising, times the square root of the
+    /// sequences.
     pub batch_us: f64,
 }
 
-/// What is fitted of the stacks. A simulator of the vendor's counts on 2 ms a step, and as much is taken for the processes of several
-/// cards. An operator through torch alone takes 16 (`GroundUpScale`, issue 31), one of some thousand in the 110 ms of an eager step of
-/// a 32B model 110 (vllm-ascend, issues 1351 and 171): the start is their geometric mean, twice that for an exchange, which passes two
-/// libraries, and a dozen times that for a piece, which is what stands between two attentions. Kernels of the delta rule that are three
-/// times as fast make a prompt of Qwen3.5 15 % faster (vllm-ascend PR 8872): they take a fifth of it, some 30 us a chunk. A token's
-/// seven passes over a state of 128 by 128 take a core's lanes 1 us at their full rate; the start is ten times that.
+/// Parameters with start values from these sources:
+///
+/// - 2 ms per step in a simulator of the vendor, and as much for several processes.
+/// - 16 us per torch operator (`GroundUpScale`, issue 31) and 110 in an eager step of a 32B model
+///   (vllm-ascend, issues 1351 and 171). The start is their geometric mean, twice that for a
+///   collective through two libraries, and twelve times that for a piece.
+/// - Delta rule kernels that are three times as fast make a Qwen3.5 prompt 15 % faster (vllm-ascend
+///   PR 8872), so they take a fifth, about 30 us per chunk.
+/// - Seven passes of a token over a 128 × 128 state take a core 1 us at full rate; the start is ten
+///   times that.
 pub(super) const PARAMETERS: [Parameter; 10] = [
     Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
     Parameter { name: "workers_us", start: 2000.0, low: 50.0, high: 20_000.0 },
@@ -104,7 +108,7 @@ pub(super) const PARAMETERS: [Parameter; 10] = [
 ];
 
 impl Stack {
-    /// Fitted on the points that ship; `plan --validate` fits it again.
+    /// Coefficients fitted on the shipped points; `plan --validate` refits them.
     pub const FITTED: Self = Self {
         pass_us: 2493.0,
         workers_us: 2867.0,
@@ -118,7 +122,6 @@ impl Stack {
         batch_us: 960.4,
     };
 
-    /// In the order of the parameters.
     pub(super) fn of(values: &[f64]) -> Self {
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
         Self {
@@ -135,7 +138,6 @@ impl Stack {
         }
     }
 
-    /// Host time of a task.
     const fn issue_us(&self, launching: StackLaunching, kind: TimedKind) -> f64 {
         match (launching, kind) {
             (StackLaunching::Captured | StackLaunching::Native, _) | (StackLaunching::Pieces, TimedKind::Operator) => {
@@ -147,7 +149,6 @@ impl Stack {
         }
     }
 
-    /// The values in the order of the parameters.
     pub(super) const fn values(&self) -> [f64; PARAMETERS.len()] {
         [
             self.pass_us,
@@ -164,18 +165,18 @@ impl Stack {
     }
 }
 
-/// The cards of one pass: how many each axis has, and where they stand.
+/// Cards of one pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cards {
-    /// What a card can do.
+    /// Profile of the chip.
     pub profile: Profile,
-    /// How cards are joined.
+    /// How the cards are connected.
     pub topology: Topology,
-    /// Cards of the tensor axis, which are neighbours.
+    /// Neighbouring cards of the tensor axis.
     pub tensor: usize,
-    /// Cards of the expert axis, from the first on.
+    /// Cards of the expert axis, from card 0.
     pub expert: usize,
-    /// Who runs exchanges.
+    /// What executes collectives.
     pub expansion: Expansion,
 }
 
@@ -221,7 +222,7 @@ impl Cards {
         TaskCost { us, chunks, tokens, kind, times: step.times }
     }
 
-    /// What each task of a step takes on the cards.
+    /// Prices every task of a step on these cards.
     #[must_use]
     pub fn work(&self, sections: &[Section]) -> StepWork {
         let part = |section: &Section| StackPart {
@@ -233,25 +234,22 @@ impl Cards {
     }
 }
 
-/// What a stack distinguishes of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimedKind {
     Operator,
     Exchange,
-    /// Attention, or the delta rule in its place: where captured pieces end.
+    /// Attention or delta rule, which ends a captured piece.
     Attention,
 }
 
-/// What a task takes on a card.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct TaskCost {
     us: f64,
-    /// Chunks of a delta rule on the busiest core, which are a stack's own.
+    /// Delta rule chunks on the busiest core.
     chunks: f64,
-    /// New tokens' states of it on the busiest vector core.
+    /// States of new tokens on the busiest vector core.
     tokens: f64,
     kind: TimedKind,
-    /// How often it is done in a row.
     times: usize,
 }
 
@@ -262,27 +260,28 @@ struct StackPart {
     tasks: Vec<TaskCost>,
 }
 
-/// Tasks one after another, each of which the host issues before the card does it: of a host that is done at `h` and a card that is
-/// done at `c`, the host is done with them at `h + host_us` and the card at the later of `c + card_us` and `h + late_us`.
+/// Consecutive tasks that the host launches before the card runs them. If the host is free at `h`
+/// and the card at `c`, the host ends at `h + host_us`. The card ends at the later of `c + card_us`
+/// and `h + late_us`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct IssuedWork {
-    /// What the host takes to issue them.
+    /// Launch time on the host.
     host_us: f64,
-    /// What the card takes for them where it need not wait for the host.
+    /// Time on a card that never waits for the host.
     card_us: f64,
-    /// The longest way from the host's begin to the card's end, over each task that the card may have waited for.
+    /// Longest path from the start of the host to the end of the card, over each task that the card
+    /// may wait for.
     late_us: f64,
 }
 
 impl IssuedWork {
     const NONE: Self = Self { host_us: 0.0, card_us: 0.0, late_us: f64::NEG_INFINITY };
 
-    /// A task that takes the host and the card so long.
     const fn task(host_us: f64, card_us: f64) -> Self {
         Self { host_us, card_us, late_us: host_us + card_us }
     }
 
-    /// These, then `next`.
+    /// Appends `next`.
     fn then(self, next: Self) -> Self {
         Self {
             host_us: self.host_us + next.host_us,
@@ -291,7 +290,7 @@ impl IssuedWork {
         }
     }
 
-    /// These `times` times. The way that waits in the first or in the last time is the longest: between the two it grows evenly.
+    /// Path lengths grow linearly, so the first or the last repetition has the longest wait.
     fn repeated(self, times: usize) -> Self {
         let Some(others) = times.checked_sub(1) else { return Self::NONE };
         let (times, others) = (times as f64, others as f64);
@@ -302,22 +301,21 @@ impl IssuedWork {
         }
     }
 
-    /// When the card is done that begins with the host.
+    /// Returns the end if host and card start together.
     fn end_us(self) -> f64 {
         self.card_us.max(self.late_us)
     }
 }
 
-/// What the cards do in a step, in microseconds.
+/// Priced tasks of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepWork {
     parts: Vec<StackPart>,
-    /// Cards that share it.
     cards: usize,
 }
 
 impl StepWork {
-    /// Microseconds of one step with `sequences` sequences: the model's and what the software around it takes.
+    /// Returns the microseconds of a step, including the software around the model.
     #[must_use]
     pub fn step_us(&self, sequences: usize, stack: &Stack, launching: StackLaunching) -> f64 {
         let pass_us = match launching {
@@ -328,7 +326,7 @@ impl StepWork {
         self.forward_us(stack, launching) + pass_us + stack.batch_us * (sequences as f64).sqrt()
     }
 
-    /// Microseconds of one of its layers, embedding and head shared out over them.
+    /// Returns the microseconds per layer, with embedding and head distributed over the layers.
     #[must_use]
     pub fn layer_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
         let is_layer = |part: &&StackPart| part.tasks.iter().any(|task| task.kind == TimedKind::Attention);
@@ -336,7 +334,7 @@ impl StepWork {
         self.forward_us(stack, launching) / layers.max(1) as f64
     }
 
-    /// Microseconds of the model alone, its drafts among them.
+    /// Returns the microseconds of the model with its drafts.
     #[must_use]
     pub fn forward_us(&self, stack: &Stack, launching: StackLaunching) -> f64 {
         let mut all = IssuedWork::NONE;
@@ -358,7 +356,7 @@ impl StepWork {
 mod tests {
     use super::*;
 
-    /// When a card is done that does tasks of (host, card, times), `repeats` times all of them, one by one.
+    /// Simulates `repeats` times all tasks of (host, card, times) one by one.
     fn walked(tasks: &[(f64, f64, usize)], repeats: usize) -> f64 {
         let (mut host_us, mut card_us) = (0.0_f64, 0.0_f64);
         for _ in 0..repeats {
@@ -378,7 +376,7 @@ mod tests {
             let each = tasks.iter().map(|&(host, card, times)| IssuedWork::task(host, card).repeated(times));
             each.fold(IssuedWork::NONE, IssuedWork::then).repeated(repeats).end_us()
         };
-        // Whole numbers, so that both have the same bits: hosts that are ahead, behind, and each for a part of the tasks.
+        // Integers make the results exact. The host is ahead, behind, or partly both.
         let all: [&[(f64, f64, usize)]; 6] = [
             &[],
             &[(3.0, 5.0, 4)],

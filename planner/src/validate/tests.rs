@@ -1,4 +1,4 @@
-//! What the predictions have to reach.
+//! Requirements for the predictions.
 
 use std::sync::LazyLock;
 
@@ -28,8 +28,8 @@ fn every_shipped_point_is_listed_with_a_prediction_or_a_reason() {
     assert_eq!(rows.iter().filter(|row| row.class == Class::Steps && row.error().is_some()).count(), 11);
 }
 
-/// Rows are complete by their settings alone; of those that are, nine in ten have a prediction, but for serving, where a stack that one
-/// page has cannot be predicted from others, and for vector kernels, most of which no operator here stands for.
+/// Nine in ten complete rows have a prediction. Exceptions are serving stacks of a single page, and
+/// vector kernels, of which few have a model.
 #[test]
 fn nine_in_ten_of_the_complete_rows_are_predicted() {
     let texts = [OPERATORS, MEMORY_POINTS].into_iter().chain(INFERENCE).chain(TRAINING);
@@ -52,10 +52,9 @@ fn nine_in_ten_of_the_complete_rows_are_predicted() {
     }
 }
 
-/// Everything that ships, each row without its page: fitted once for all tests that look at it.
+/// Fitted once for all tests.
 pub(super) static SHIPPED: LazyLock<Validation> = LazyLock::new(Validation::shipped);
 
-/// Errors of rows whose page the coefficients never saw.
 #[test]
 fn rows_of_unseen_pages_are_within_their_bounds() {
     for (class, rows, median, ninetieth) in [
@@ -120,7 +119,8 @@ fn a_step_of_more_sequences_or_slower_software_is_never_faster() {
     assert!(us(1, &slower, StackLaunching::Eager) > us(1, &Stack::FITTED, StackLaunching::Eager));
 }
 
-/// The host of a pass in pieces issues an attention a layer and its exchanges; processes of several cards cost once a pass.
+/// Per layer, the host launches one attention and the collectives. Several processes add time once
+/// per pass.
 #[test]
 fn a_pass_in_pieces_takes_what_its_host_issues() {
     let text = |tp: usize, layers: usize| {
@@ -138,7 +138,7 @@ fn a_pass_in_pieces_takes_what_its_host_issues() {
     assert!(more_us > workers_us && more_us < workers_us + 4.0 * exchange_us, "{more_us}");
 }
 
-/// Without cores that read each other's memory an exchange of a decode step waits for the card's scheduler.
+/// Without cores that read remote memory, a collective waits for the card's scheduler.
 #[test]
 fn exchanges_that_the_host_lays_out_make_a_step_slower() {
     let text = |note: &str| {
@@ -148,15 +148,15 @@ fn exchanges_that_the_host_lays_out_make_a_step_slower() {
         )
     };
     let of = |note: &str| inference(&text(note), &Stack::FITTED)[0].predicted.clone().unwrap();
-    // Two exchanges a layer and one of the embedding take `staged_us` each.
+    // Two exchanges per layer and one for the embedding take `staged_us` each.
     let exchanges = 2.0 * 36.0 + 1.0;
     let staged_us = Profile::of(Soc::Ascend910B3).coefficients.exchange.staged_us;
     let slower_us = 1e3 * (of("aclgraph") - of("HCCL_OP_EXPANSION_MODE=AIV"));
     assert!(slower_us > 0.8 * exchanges * staged_us && slower_us < 1.1 * exchanges * staged_us, "{slower_us}");
 }
 
-/// Rows whose figures a chip's own profile made, as a card on the emulator's clock would, give that profile again: of three
-/// chips as they ship, and of one whose every coefficient is another.
+/// A fit to rows computed from a profile must return the profile, for three shipped chips and one
+/// with changed coefficients.
 #[test]
 fn a_profile_is_found_again_on_what_it_predicts() {
     let shipped = Profile::of(Soc::default()).coefficients;
@@ -181,7 +181,8 @@ fn a_profile_is_found_again_on_what_it_predicts() {
             .iter()
             .enumerate()
             .flat_map(|(index, sample)| {
-                // Thousands say no more than hundreds; few vector kernels were measured, an hour on a card gives hundreds.
+                // A quarter of the thousands of rows is enough. Few vector kernels were measured,
+                // so they are repeated.
                 let times = match sample.class {
                     Class::Products | Class::Attention => usize::from(index % 4 == 0),
                     Class::Vectors => 20,

@@ -1,4 +1,4 @@
-//! A validation as text.
+//! Formats a validation as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ impl fmt::Display for Validation {
     }
 }
 
-/// How many rows say all that a prediction takes, how many of them have one, and their errors.
+/// Writes how many rows are complete and predicted, and their errors.
 fn total(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
     let ValidationSummary { rows, complete, predicted, .. } = validation.summary(class);
     if rows == 0 {
@@ -45,7 +45,7 @@ fn total(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> f
     writeln!(f)
 }
 
-/// Every row with a prediction, and of training those without one.
+/// Writes predicted rows; for training also the others.
 fn each(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
     writeln!(f, "{}", class.name())?;
     writeln!(f, "  {:>10}  {:>10}  {:>7}  unit, model, setting", "measured", "predicted", "error")?;
@@ -68,7 +68,7 @@ fn each(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fm
     left_out(f, validation, class)
 }
 
-/// How many rows of a class have no prediction, by who lacks what.
+/// Writes the number of unpredicted rows by reason.
 fn left_out(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
     for UnpredictedRows { lacks, why, rows } in validation.summary(class).left_out {
         writeln!(f, "  {rows:>10}  left out, {}: {why}", lacks.name())?;
@@ -76,7 +76,6 @@ fn left_out(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -
     Ok(())
 }
 
-/// The errors of each page.
 fn pages(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
     writeln!(f, "{}, by page", class.name())?;
     writeln!(f, "  {:>5}  {:>7}  {:>7}  source", "rows", "median", "p90")?;

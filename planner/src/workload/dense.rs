@@ -1,4 +1,4 @@
-//! Dense decoders: grouped-query attention and one feed-forward block a layer.
+//! Dense decoders: grouped-query attention and one feed-forward block per layer.
 
 use ascend_tp_machine::{Element, Exchange};
 
@@ -11,7 +11,7 @@ use crate::decoder::{Decoder, FeedForward};
 use ascend_tp::placement::Residual;
 
 impl Decoder {
-    /// One layer on one card.
+    /// Returns the steps of one layer on one card.
     #[must_use]
     pub fn layer(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let mut steps = self.attention(tokens, split, precision);
@@ -19,7 +19,7 @@ impl Decoder {
         steps
     }
 
-    /// The attention half of a layer: from the norm to the summed output.
+    /// Returns the attention half, from the norm to the reduced output.
     #[must_use]
     pub fn attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let query = tokens.query.div_ceil(split.context);
@@ -43,8 +43,8 @@ impl Decoder {
         steps
     }
 
-    /// Fused attention; where the sequence is split, keys and values go around the ring of the context axis and each card
-    /// does its even share of the pairs.
+    /// With a context axis, keys and values pass around a ring, and each card computes an equal
+    /// share of the pairs.
     fn attention_core(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
         let attention = Attention {
@@ -60,7 +60,7 @@ impl Decoder {
         if split.context == 1 {
             return vec![attention.step()];
         }
-        // Of s tokens on c cards, dealt out so that all have as many pairs, each of a card's s/c tokens sees s/2 on average.
+        // With s tokens on c balanced cards, each of the s/c tokens of a card sees s/2 on average.
         let shared = Attention {
             positions: tokens.context + (tokens.query + attention.query) / 2,
             sight: SeenPositions::Everything,
@@ -73,7 +73,7 @@ impl Decoder {
         vec![around, shared.step()]
     }
 
-    /// The feed-forward half of a layer.
+    /// Returns the feed-forward half of a layer.
     #[must_use]
     pub fn feed_forward(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
         let rows = tokens.batch * tokens.query.div_ceil(split.context);
@@ -95,20 +95,20 @@ impl Decoder {
         steps
     }
 
-    /// The embedding of all tokens, its rows split over the tensor axis.
+    /// Returns the embedding, sharded by rows over the tensor axis.
     #[must_use]
     pub fn embedding(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let rows = tokens.batch * tokens.query.div_ceil(split.context);
         embedding(rows, self.vocabulary, self.hidden, split)
     }
 
-    /// The last norm and the head for `rows` tokens; the logits are gathered.
+    /// Returns the last norm, the head and the gather of logits for `rows` tokens.
     #[must_use]
     pub fn head(&self, rows: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
         head(rows, self.vocabulary, self.hidden, split)
     }
 
-    /// A whole forward pass that gives logits of `rows` tokens.
+    /// Returns a forward pass with logits of `rows` tokens.
     #[must_use]
     pub fn forward(
         &self,
@@ -125,7 +125,6 @@ impl Decoder {
     }
 }
 
-/// Rows of the residual stream one card holds.
 pub(super) const fn residual_rows(rows: usize, split: ParallelSplit) -> usize {
     match split.residual {
         Residual::Replicate => rows,
@@ -137,12 +136,12 @@ fn exchange(exchange: Exchange, rows: usize, width: usize) -> WorkloadStep {
     WorkloadStep::exchange(exchange, ACTIVATION.bytes((rows * width) as f64), ParallelAxis::Tensor)
 }
 
-/// Before a projection: all tokens on every card.
+/// Gathers all tokens before a projection.
 pub(super) fn gather(rows: usize, width: usize, split: ParallelSplit) -> Option<WorkloadStep> {
     (split.tensor > 1 && split.residual == Residual::Seq).then(|| exchange(Exchange::AllGather, rows, width))
 }
 
-/// After a projection whose sums are spread over the tensor axis.
+/// Sums the partial results of a projection over the tensor axis.
 pub(super) fn reduce(rows: usize, width: usize, split: ParallelSplit) -> Option<WorkloadStep> {
     let kind = match split.residual {
         Residual::Replicate => Exchange::AllReduce,
@@ -151,7 +150,6 @@ pub(super) fn reduce(rows: usize, width: usize, split: ParallelSplit) -> Option<
     (split.tensor > 1).then(|| exchange(kind, rows, width))
 }
 
-/// Rows of a table split over the tensor axis, summed.
 pub(super) fn embedding(rows: usize, vocab: usize, hidden: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
     let lookup = Operands::new()
         .read(ACTIVATION, &[vocab.div_ceil(split.tensor), hidden])
@@ -161,7 +159,6 @@ pub(super) fn embedding(rows: usize, vocab: usize, hidden: usize, split: Paralle
     std::iter::once(lookup).chain(reduce(rows, hidden, split)).collect()
 }
 
-/// The last norm, the head, and the logits on every card.
 pub(super) fn head(rows: usize, vocab: usize, hidden: usize, split: ParallelSplit) -> Vec<WorkloadStep> {
     let mut steps = vec![rms_norm(rows, hidden), matmul(rows, hidden, vocab.div_ceil(split.tensor))];
     if split.tensor > 1 {

@@ -1,4 +1,4 @@
-//! Mixtures of experts: routing, the two exchanges and the experts' products.
+//! Mixtures of experts: routing, both exchanges and the experts' products.
 
 use ascend_tp_machine::{Element, Exchange};
 use serde::Deserialize;
@@ -12,27 +12,27 @@ use crate::decoder::Decoder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experts {
-    /// Experts of a layer.
+    /// Number of experts per layer.
     pub count: usize,
-    /// Experts a token goes to.
+    /// Number of experts per token.
     pub chosen: usize,
     /// Width of one expert.
     pub width: usize,
-    /// Width of the expert every token goes to; 0 if there is none.
+    /// Width of the shared expert; 0 without one.
     pub shared_width: usize,
 }
 
-/// A decoder with a mixture in every layer, and grouped-query attention.
+/// A decoder with grouped-query attention and a mixture in every layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixture {
-    /// All but the feed-forward blocks, whose sizes here mean nothing.
+    /// Decoder sizes, without meaning for its feed-forward blocks.
     pub around: Decoder,
-    /// In the place of those.
+    /// Experts instead of feed-forward blocks.
     pub experts: Experts,
 }
 
 impl Mixture {
-    /// A whole forward pass that gives logits of `rows` tokens.
+    /// Returns a forward pass with logits of `rows` tokens.
     #[must_use]
     pub fn forward(
         &self,
@@ -54,10 +54,11 @@ impl Mixture {
 }
 
 impl Experts {
-    /// The feed-forward block of `rows` tokens of one copy of the attention's cards.
+    /// Returns the feed-forward block of `rows` tokens of one attention group.
     ///
-    /// With expert parallelism each card of the tensor axis sends its part of the tokens; as all copies do the same, a card
-    /// gets as many rows as one sends. Without, each expert's width is split as that of a dense block.
+    /// With expert parallelism, each card of the tensor axis sends its share of the tokens. All
+    /// copies do the same, so a card receives as many rows as it sends. Otherwise the width of each
+    /// expert is sharded as in a dense block.
     pub(super) fn block(
         &self,
         hidden: usize,
@@ -143,7 +144,7 @@ impl Experts {
     }
 }
 
-/// Rows put in the order of their experts, or back.
+/// Sorts rows by expert, or restores their order.
 fn permuted(rows: usize, width: usize, element: Element) -> WorkloadStep {
     Operands::new()
         .read(element, &[rows, width])

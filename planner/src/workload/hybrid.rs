@@ -1,4 +1,5 @@
-//! Decoders that mix gated attention with gated delta rules, a linear attention with a state of fixed size: Qwen3.5.
+//! Decoders with gated attention and gated delta rules, a linear attention with a fixed-size state:
+//! Qwen3.5.
 
 use ascend_tp_machine::Element;
 use serde::Deserialize;
@@ -11,11 +12,11 @@ use super::launches::{
 };
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 
-/// The feed-forward block of every layer.
+/// Feed-forward block of every layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeedForwardBlock {
-    /// Gated, of this width.
+    /// Gated block of this width.
     Dense(usize),
     /// A mixture of experts.
     Experts(Experts),
@@ -27,37 +28,38 @@ pub enum FeedForwardBlock {
 pub struct Hybrid {
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Layers; every fourth has attention, the others a delta rule.
+    /// Number of layers; every fourth has attention.
     pub layers: usize,
     /// Number of query heads.
     pub heads: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: usize,
-    /// Dims of a head.
+    /// Dims of an attention head.
     pub head_dim: usize,
     /// Key heads of the delta rule.
     pub linear_key_heads: usize,
-    /// Value heads of the delta rule; each has a state of `linear_dim` squared.
+    /// Value heads of the delta rule, each with `linear_dim` squared state elements.
     pub linear_value_heads: usize,
-    /// Dims of its heads.
+    /// Dims of a delta rule head.
     pub linear_dim: usize,
-    /// The feed-forward block.
+    /// Feed-forward block of every layer.
     pub block: FeedForwardBlock,
     /// Rows of the embedding.
     pub vocab: usize,
 }
 
-/// Layers from one with attention to the next (`full_attention_interval`).
+/// Distance between attention layers (`full_attention_interval`).
 const INTERVAL: usize = 4;
 
-/// Tokens of a chunk within which the delta rule is computed by products (`chunk_size` of the published kernels).
+/// Tokens per chunk of the delta rule (`chunk_size` of the published kernels).
 const CHUNK: usize = 64;
 
-/// The delta rule of a whole prompt, which stacks compute by kernels of their own: sums of decays, keys with keys, the triangular
-/// solve, its products, states from chunk to chunk, outputs. Its first operand is `[chunks of all heads, CHUNK, dim]`.
+/// Special kernels of the delta rule over a prompt: decay sums, products of keys, triangular solve,
+/// chunk states, outputs. The first operand is `[chunks of all heads, CHUNK, dim]`.
 pub(crate) const DELTA_CHUNKS: &str = "chunk_gated_delta_rule";
 
-/// The delta rule of one new token of each sequence. Its first operand is the states, `[sequences, heads, dim, dim]`.
+/// Delta rule of one new token per sequence. The first operand has the states, `[sequences, heads,
+/// dim, dim]`.
 pub(crate) const DELTA_TOKEN: &str = "recurrent_gated_delta_rule";
 
 impl Hybrid {
@@ -102,9 +104,9 @@ impl Hybrid {
         steps.extend(projection(precision, rows, self.hidden, mixed + width));
         steps.extend([
             matmul(rows, self.hidden, 2 * values),
-            // Four taps a channel and an activation.
+            // Convolution with four taps per channel, and an activation.
             elementwise("aclnnSilu", ACTIVATION, &[rows, mixed], 1),
-            // Decay and step size of each head and token, and the norm of queries and keys.
+            // Decay and step size per head and token, and the norm of queries and keys.
             elementwise("aclnnExp", Element::F32, &[rows, 2 * values], 1),
             rms_norm(rows * 2 * keys, self.linear_dim),
         ]);
@@ -119,7 +121,7 @@ impl Hybrid {
         steps
     }
 
-    /// A whole prompt: the kernels of [`DELTA_CHUNKS`], each over all chunks of all heads.
+    /// Covers all chunks of all heads of a prompt.
     fn chunks(&self, tokens: Tokens, heads: usize) -> Vec<WorkloadStep> {
         let dim = self.linear_dim;
         let all = tokens.batch * heads * tokens.query.div_ceil(CHUNK);
@@ -128,7 +130,7 @@ impl Hybrid {
         vec![rule.write(ACTIVATION, &rows).of(DELTA_CHUNKS)]
     }
 
-    /// A few tokens a sequence, one after another: every one reads and writes the state.
+    /// Processes tokens in sequence; each reads and writes the state.
     fn recurrence(&self, tokens: Tokens, heads: usize) -> Vec<WorkloadStep> {
         let dim = self.linear_dim;
         let state = [tokens.batch, heads, dim, dim];
@@ -156,8 +158,8 @@ impl Hybrid {
         steps
     }
 
-    /// A forward pass that gives logits of every sequence's new tokens, or of its last where nothing is cached, and then
-    /// drafts `drafts` tokens with one layer and the head each.
+    /// Returns a forward pass with logits of all new tokens, or of each last token without a cache.
+    /// Each of `drafts` tokens then takes one layer and the head.
     #[must_use]
     pub fn forward(
         &self,

@@ -1,7 +1,7 @@
-//! Decoders with latent attention (MLA) and mixtures of experts: DeepSeek-V3 and its kin.
+//! Decoders with latent attention (MLA) and mixtures of experts, such as DeepSeek-V3.
 //!
-//! Decoding attends in the latent space: keys and values are the same rows, and every head's queries and outputs are taken
-//! there and back by small products. Prefill makes keys and values of every head.
+//! Decode attends in the latent space, with small products that convert the queries and outputs of
+//! each head. Keys and values are the same rows. Prefill expands keys and values of every head.
 
 use ascend_tp_machine::{Element, Launch};
 use serde::Deserialize;
@@ -21,27 +21,27 @@ pub struct LatentDecoder {
     pub hidden: usize,
     /// Number of layers.
     pub layers: usize,
-    /// The first of them, which have a dense block.
+    /// Number of leading layers with a dense block.
     pub dense_layers: usize,
-    /// Width of that block.
+    /// Width of the dense block.
     pub intermediate: usize,
     /// Number of attention heads.
     pub heads: usize,
-    /// Rank of the queries' projection.
+    /// Rank of the query projection.
     pub query_rank: usize,
-    /// Rank of keys and values, which is what the cache holds.
+    /// Rank of keys and values, as cached.
     pub kv_rank: usize,
-    /// Dims of a head without and with rotation.
+    /// Dims of a head without rotation.
     pub plain_dim: usize,
-    /// Dims with rotation, which all heads' keys share.
+    /// Rotated dims, shared by the keys of all heads.
     pub rotary_dim: usize,
-    /// Dims of a head's values.
+    /// Dims of the values per head.
     pub value_dim: usize,
-    /// The mixture of experts.
+    /// Sizes of the mixture.
     pub experts: Experts,
     /// Rows of the embedding.
     pub vocab: usize,
-    /// Element type of the cache and of the products of attention.
+    /// Element type of the cache and the attention products.
     pub attention: Element,
 }
 
@@ -91,7 +91,7 @@ impl LatentDecoder {
         steps
     }
 
-    /// The values are the keys' first dims, so that they are not read a second time.
+    /// Values are the first dims of the keys, so they are read once.
     fn over_latent(&self, mut step: WorkloadStep) -> WorkloadStep {
         if let WorkloadTask::Launch(Launch { operands, .. }) = &mut step.task {
             for operand in operands.iter_mut().take(3) {
@@ -119,8 +119,8 @@ impl LatentDecoder {
         steps
     }
 
-    /// A forward pass that gives logits of every sequence's new tokens, or of its last where nothing is cached, and then
-    /// drafts `drafts` tokens with one layer and the head each.
+    /// Returns a forward pass with logits of all new tokens, or of each last token without a cache.
+    /// Each of `drafts` tokens then takes one layer and the head.
     #[must_use]
     pub fn forward(
         &self,
@@ -151,7 +151,7 @@ impl LatentDecoder {
     }
 }
 
-/// One small product a head: `[heads, rows, k] × [heads, k, n]`.
+/// One product per head: `[heads, rows, k] × [heads, k, n]`.
 fn by_head(heads: usize, rows: usize, k: usize, n: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[heads, rows, k])

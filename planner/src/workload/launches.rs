@@ -1,18 +1,17 @@
-//! Operators of a list by what they do, each as its C function takes its tensors.
+//! Operators with the operands that their C functions take.
 
 use ascend_tp_machine::launch::{Access, OperandLayout};
 use ascend_tp_machine::{Element, Launch, LaunchOperand};
 
 use super::{ProductPrecision, WorkloadStep};
 
-/// The element type of activations.
 pub(super) const ACTIVATION: Element = Element::Bf16;
 
-/// Side of the mask that the attention operators take instead of a whole one where every token sees its past
-/// (`sparseMode` 2 to 4 of aclnnFusedInferAttentionScore and aclnnFlashAttentionScore).
+/// Side of the compressed causal mask (`sparseMode` 2 to 4 of aclnnFusedInferAttentionScore and
+/// aclnnFlashAttentionScore).
 pub(super) const COMPRESSED_MASK: usize = 2048;
 
-/// Operands of an operator, in the order of its parameters.
+/// Operands in parameter order.
 pub(super) struct Operands(Vec<LaunchOperand>);
 
 impl Operands {
@@ -37,7 +36,7 @@ impl Operands {
         self.with(element, dims, Access::Update)
     }
 
-    /// The last one lies with its last two dims swapped.
+    /// Marks the last operand as stored with its last two dims swapped.
     pub(super) fn transposed(mut self) -> Self {
         if let Some(last) = self.0.last_mut() {
             last.layout = OperandLayout::Transposed;
@@ -50,7 +49,7 @@ impl Operands {
     }
 }
 
-/// `[m, k] × [k, n]` of 16-bit floats; the weight lies as `[n, k]`.
+/// `[m, k] × [k, n]` in 16 bits; the weight is stored as `[n, k]`.
 pub(super) fn matmul(m: usize, k: usize, n: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[m, k])
@@ -60,7 +59,7 @@ pub(super) fn matmul(m: usize, k: usize, n: usize) -> WorkloadStep {
         .of("aclnnMatmul")
 }
 
-/// Activations to 8-bit integers with one scale a token.
+/// Quantises activations to 8 bits with one scale per token.
 pub(super) fn quantise(m: usize, k: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[m, k])
@@ -69,7 +68,7 @@ pub(super) fn quantise(m: usize, k: usize) -> WorkloadStep {
         .of("aclnnDynamicQuant")
 }
 
-/// A projection of `m` tokens from `k` to `n` dims, with what its precision needs before it.
+/// Includes the quantisation that the precision needs.
 pub(super) fn projection(precision: ProductPrecision, m: usize, k: usize, n: usize) -> Vec<WorkloadStep> {
     match precision {
         ProductPrecision::Bits16 => vec![matmul(m, k, n)],
@@ -86,7 +85,7 @@ pub(super) fn projection(precision: ProductPrecision, m: usize, k: usize, n: usi
     }
 }
 
-/// Sum of two streams and its norm, in one pass.
+/// Adds two streams and normalises the sum in one pass.
 pub(super) fn add_rms_norm(tokens: usize, width: usize) -> WorkloadStep {
     let dims = [tokens, width];
     Operands::new()
@@ -99,7 +98,6 @@ pub(super) fn add_rms_norm(tokens: usize, width: usize) -> WorkloadStep {
         .of("aclnnAddRmsNorm")
 }
 
-/// Norm over the last dim.
 pub(super) fn rms_norm(rows: usize, width: usize) -> WorkloadStep {
     Operands::new()
         .read(ACTIVATION, &[rows, width])
@@ -109,7 +107,6 @@ pub(super) fn rms_norm(rows: usize, width: usize) -> WorkloadStep {
         .of("aclnnRmsNorm")
 }
 
-/// Rotates `heads` heads of every token.
 pub(super) fn rotary(batch: usize, query: usize, heads: usize, width: usize) -> WorkloadStep {
     let (x, angles) = ([batch, query, heads, width], [batch, query, 1, width]);
     Operands::new()
@@ -120,7 +117,7 @@ pub(super) fn rotary(batch: usize, query: usize, heads: usize, width: usize) -> 
         .of("aclnnRotaryPositionEmbedding")
 }
 
-/// Writes `rows` rows of `width` elements into a cache of `positions` rows.
+/// Writes `rows` rows into a cache of `positions` rows.
 pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: Element) -> WorkloadStep {
     Operands::new()
         .update(element, &[positions.max(rows), width])
@@ -129,27 +126,25 @@ pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: 
         .of("aclnnInplaceIndexCopy")
 }
 
-/// Sizes of fused attention on one card.
 #[derive(Clone, Copy)]
 pub(super) struct Attention {
     pub(super) batch: usize,
     pub(super) query: usize,
-    /// Key and value positions.
+    /// Number of key and value positions.
     pub(super) positions: usize,
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
     pub(super) key_dim: usize,
     pub(super) value_dim: usize,
-    /// Whether each token sees only its past.
     pub(super) sight: SeenPositions,
 }
 
-/// What a token sees.
+/// Positions that a token attends to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeenPositions {
-    /// All positions before it.
+    /// All given positions, without a mask.
     Everything,
-    /// Itself and what is before it.
+    /// The token itself and earlier positions.
     Past,
 }
 
@@ -168,12 +163,12 @@ impl Attention {
     }
 }
 
-/// One element-wise pass from `read` tensors of these dims to one.
+/// Reads `read` tensors and writes one.
 pub(super) fn elementwise(operator: &'static str, element: Element, dims: &[usize], read: usize) -> WorkloadStep {
     (0..read).fold(Operands::new(), |operands, _| operands.read(element, dims)).write(element, dims).of(operator)
 }
 
-/// `silu(gate) · up` of the two halves of the last dim.
+/// `silu(gate) · up` of the halves of the last dim.
 pub(super) fn swiglu(tokens: usize, width: usize) -> WorkloadStep {
     Operands::new().read(ACTIVATION, &[tokens, 2 * width]).write(ACTIVATION, &[tokens, width]).of("aclnnSwiGlu")
 }

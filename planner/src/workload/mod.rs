@@ -1,11 +1,12 @@
-//! What one card is asked to do in a forward pass, as serving and training stacks for these cards do it: operators and
-//! exchanges in order, with fused projections, fused norms and fused attention.
+//! Operators and collectives of a forward pass on one card, as common serving and training stacks
+//! run them.
 //!
-//! Input → output: the sizes of an architecture, how it is split over cards, tokens and context → [`Section`]s of
-//! [`WorkloadStep`]s. Invariants: pure arithmetic; sizes that do not divide give the largest part, which is the card that is
-//! waited for. It knows no times (see `ascend_tp_machine`), and no programs: what this library itself runs is compiled by
-//! [`ascend_tp::program`] and [`ascend_tp::schedule`]; these lists stand for programs of others, and for searches too wide to
-//! compile every candidate.
+//! - Input: sizes of an architecture, split, tokens and context.
+//! - Output: [`Section`]s of [`WorkloadStep`]s.
+//! - Invariants: pure arithmetic. Uneven sizes use the largest shard, which determines the time.
+//! - Not here: times (see `ascend_tp_machine`) and this project's own programs
+//!   ([`ascend_tp::program`], [`ascend_tp::schedule`]). The lists describe other software, and
+//!   searches that cannot compile every candidate.
 
 mod dense;
 mod experts;
@@ -25,12 +26,12 @@ pub use vision::Vision;
 use ascend_tp::placement::Residual;
 use ascend_tp_machine::{Exchange, Launch};
 
-/// Which cards take part in an exchange: those that differ only in their place on this axis.
+/// Axis of a collective. Its cards differ only on this axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ParallelAxis {
-    /// Those that share each weight.
+    /// Cards that share each weight.
     Tensor,
-    /// Parts of the sequence (ring attention).
+    /// Shards of the sequence (ring attention).
     Context,
     /// Experts of a mixture.
     Expert,
@@ -38,75 +39,75 @@ pub enum ParallelAxis {
     Data,
 }
 
-/// What a card does next.
+/// One task of a card.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkloadTask {
-    /// One operator on this card.
+    /// An operator on this card.
     Launch(Launch),
-    /// One exchange with the other cards of an axis; bytes as [`Exchange`] counts them.
+    /// A collective with the other cards of an axis.
     Exchange {
-        /// What is exchanged.
+        /// Kind of the collective.
         exchange: Exchange,
         /// Bytes, as `exchange` counts them.
         bytes: f64,
-        /// The axis its cards differ on.
+        /// Axis of the participating cards.
         axis: ParallelAxis,
     },
 }
 
-/// A task, some times in a row.
+/// A task and its repetitions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadStep {
-    /// What is done.
+    /// Task of the step.
     pub task: WorkloadTask,
-    /// How often; at least 1.
+    /// Number of repetitions, at least 1.
     pub times: usize,
 }
 
 impl WorkloadStep {
-    /// An operator, once.
+    /// Creates a single operator.
     #[must_use]
     pub const fn launch(launch: Launch) -> Self {
         Self { task: WorkloadTask::Launch(launch), times: 1 }
     }
 
-    /// An exchange, once.
+    /// Creates a single collective.
     #[must_use]
     pub const fn exchange(exchange: Exchange, bytes: f64, axis: ParallelAxis) -> Self {
         Self { task: WorkloadTask::Exchange { exchange, bytes, axis }, times: 1 }
     }
 }
 
-/// Steps that repeat as a whole: all layers of one kind.
+/// Repeated steps, such as all layers of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// Its name in tables.
+    /// Name used in tables.
     pub name: &'static str,
-    /// How often they come in a row.
+    /// Number of repetitions.
     pub repeats: usize,
-    /// What one repetition does.
+    /// Steps of one repetition.
     pub steps: Vec<WorkloadStep>,
 }
 
-/// Tokens of one pass on the cards that share a copy of the model.
+/// Tokens of one pass of a model copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tokens {
     /// Number of sequences.
     pub batch: usize,
-    /// New tokens of each.
+    /// New tokens per sequence.
     pub query: usize,
-    /// Tokens of each that the KV cache already holds.
+    /// Cached tokens per sequence.
     pub context: usize,
 }
 
 impl Tokens {
-    /// New tokens of all sequences.
+    /// Returns the new tokens of all sequences.
     #[must_use]
     pub const fn new_tokens(&self) -> usize {
         self.batch * self.query
     }
 
-    /// Positions each sequence attends to.
+    /// Returns the positions that each sequence attends to.
     #[must_use]
     pub const fn positions(&self) -> usize {
         self.context + self.query
@@ -120,27 +121,27 @@ pub struct ParallelSplit {
     pub tensor: usize,
     /// Cards that share each sequence.
     pub context: usize,
-    /// Cards that share the experts.
+    /// Number of cards that share the experts.
     pub expert: usize,
-    /// The residual stream.
+    /// Placement of the residual stream.
     pub residual: Residual,
 }
 
 impl ParallelSplit {
-    /// Tensor parallelism alone.
+    /// Creates a split with tensor parallelism only.
     #[must_use]
     pub const fn tensor(tensor: usize) -> Self {
         Self { tensor, context: 1, expert: 1, residual: Residual::Replicate }
     }
 }
 
-/// Element types of weights and of the activations they meet in products.
+/// Element types of weights and activations in products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProductPrecision {
-    /// Both 16-bit floats.
+    /// 16-bit weights and activations.
     Bits16,
-    /// Both 8-bit integers; activations quantised for each token before the product.
+    /// 8-bit weights and activations, quantised per token.
     W8A8,
-    /// Experts' weights in 4-bit, the others in 8-bit integers; activations in 8-bit.
+    /// 4-bit expert weights, other weights and activations in 8 bits.
     W4A8,
 }

@@ -1,6 +1,6 @@
-//! Models whose layers are not alike, by their published sizes (`points/architectures.json`, each with its source).
+//! Published sizes of models with different layers (`points/architectures.json`, with sources).
 //!
-//! Input → output: the whole name of a model → its decoder and, if it sees images, its tower. Does not: know one by a part of its name.
+//! Only a whole name identifies a model.
 
 use std::sync::LazyLock;
 
@@ -13,12 +13,12 @@ static PUBLISHED: LazyLock<Vec<Published>> = LazyLock::new(|| {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("points/architectures.json: {error}"))
 });
 
-/// Sizes that a model has been published with.
+/// Published sizes of a model.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
     models: Vec<String>,
-    /// Where the sizes are from.
+    /// Source of the sizes.
     pub source: String,
     decoder: PublishedDecoder,
     vision: Option<Vision>,
@@ -32,14 +32,14 @@ enum PublishedDecoder {
 }
 
 impl Published {
-    /// The model of this name.
+    /// Finds the model with this exact name.
     #[must_use]
     pub fn of(model: &str) -> Option<&'static Self> {
         PUBLISHED.iter().find(|published| published.models.iter().any(|name| name == model))
     }
 
-    /// A forward pass, in which each prompt of a model with a tower has an image of `rows` × `columns` pixels before its text, and then
-    /// `drafts` drafted tokens.
+    /// Returns a forward pass with `drafts` drafted tokens. With a vision tower, an image of `rows`
+    /// × `columns` pixels precedes each prompt.
     #[must_use]
     pub fn forward(
         &self,

@@ -1,4 +1,4 @@
-//! Vision towers: whole attention over the patches of an image, on every card whole.
+//! Vision towers: full attention over image patches, replicated on every card.
 
 use serde::Deserialize;
 
@@ -19,19 +19,19 @@ pub struct Vision {
     pub intermediate: usize,
     /// Side of a patch in pixels.
     pub patch: usize,
-    /// Side of the square of patches that becomes one token.
+    /// Side of the patch square that becomes a token.
     pub merge: usize,
 }
 
 impl Vision {
-    /// Tokens an image of this size becomes: sides are filled up to whole squares of patches.
+    /// Counts the tokens of an image. Sides are padded to whole patch squares.
     #[must_use]
     pub const fn tokens(&self, height: usize, width: usize) -> usize {
         let side = self.patch * self.merge;
         height.div_ceil(side) * width.div_ceil(side)
     }
 
-    /// The tower over `images` images of `tokens` tokens each, and the two products that take them to `out` dims.
+    /// Returns the tower over `images` images of `tokens` tokens, and the projection to `out` dims.
     #[must_use]
     pub fn forward(&self, images: usize, tokens: usize, out: usize) -> Vec<Section> {
         let (patches, merged) = (tokens * self.merge * self.merge, self.hidden * self.merge * self.merge);
