@@ -5,9 +5,9 @@ use ascend_tp::config::ModelConfig;
 /// Structure of a feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FeedForward {
-    /// Gated block: `down(silu(gate(x)) · up(x))`.
+    /// Gated block of three matrices: `down(silu(gate(x)) · up(x))`.
     Gated,
-    /// Plain block: `down(gelu(up(x)))`.
+    /// Plain block of two matrices: `down(gelu(up(x)))`.
     Plain,
 }
 

@@ -46,7 +46,7 @@ pub struct MeasuredCards<'a> {
     pub cann: &'a Arc<Cann>,
     /// Number of cards, counted from ordinal 0. An ordinal is also the index in the topology.
     pub count: usize,
-    /// How the cards are connected.
+    /// Topology that connects the cards.
     pub topology: &'a Topology,
     /// Clock of the host thread.
     pub clock: &'a Clock,

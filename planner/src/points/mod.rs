@@ -68,7 +68,6 @@ fn leading(text: &str) -> Option<usize> {
     text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
 }
 
-/// Parses `M=N=K=64 heads=8 (MHA)`.
 pub(crate) fn sizes(shape: &str) -> BTreeMap<&str, usize> {
     let mut sizes = BTreeMap::new();
     for word in shape.split([' ', ';', ',', '(', ')']) {

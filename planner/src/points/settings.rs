@@ -52,7 +52,7 @@ fn has_machine(point: &Point) -> bool {
     machine(point.text("hardware")).is_some()
 }
 
-/// Checks `operators_measured.csv`.
+/// Checks a row of `operators_measured.csv`.
 pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
     // Kernels of frameworks that are named like CANN's.
     const OTHERS: [&str; 12] = [
@@ -129,7 +129,6 @@ pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
     model(point)
 }
 
-/// Checks training rows.
 pub(crate) fn training(point: &Point) -> Result<(), Gap> {
     let note = point.text("note");
     let cards = |name| point.leading(name).is_some_and(|cards| cards > 0);
@@ -149,7 +148,7 @@ pub(crate) fn training(point: &Point) -> Result<(), Gap> {
     model(point)
 }
 
-/// Checks `memory_measured.csv`.
+/// Checks a row of `memory_measured.csv`.
 pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
     let (metric, text) = (point.text("metric"), point.text("setting"));
     let is_offer = matches!(metric, "total HBM" | "free HBM at start") || metric.starts_with("requested (util ");

@@ -42,7 +42,7 @@ pub struct ServingRequest<'a> {
     pub precision: Precision,
     /// Profile of the chip.
     pub profile: &'a Profile,
-    /// How the cards are connected.
+    /// Topology that connects the cards.
     pub topology: &'a Topology,
     /// Number of available cards.
     pub cards: usize,
@@ -92,7 +92,7 @@ pub struct ServingSplit {
     pub replicas: usize,
     /// Placement of the residual stream during prefill.
     pub residual: Residual,
-    /// How the decode steps are launched.
+    /// Launching of the decode steps.
     pub issue: Launching,
     /// Placement of the cards of a replica.
     pub place: CardPlacement,
@@ -164,7 +164,7 @@ impl fmt::Display for ServingSplit {
 /// A split with its memory and time.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// How the cards are used.
+    /// Split of the cards.
     pub split: ServingSplit,
     /// Number of sequences of each replica.
     pub batch: usize,
@@ -213,7 +213,6 @@ impl Candidate {
         cards - self.split.tensor_parallel * self.split.replicas
     }
 
-    /// Less is better.
     fn rank(&self, objective: Objective) -> f64 {
         match objective {
             Objective::Throughput => self.total_us(),

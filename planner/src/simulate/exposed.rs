@@ -124,7 +124,7 @@ pub fn exposed(plan: &Plan, spans: &[Option<SimulatedSpan>]) -> Vec<Exposed> {
 }
 
 struct StepGraph {
-    /// By step; 0 for records and waits.
+    /// Duration of each step; 0 for records and waits.
     us: Vec<f64>,
     is_exchange: Vec<bool>,
     before: Vec<Vec<usize>>,

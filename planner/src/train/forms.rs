@@ -33,15 +33,15 @@ pub struct Gpt {
 /// Activations kept for the backward pass (columns of KOR Table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// All, on one card.
+    /// Every activation, on one card.
     Serial,
-    /// All, tensor parallel.
+    /// Every activation, tensor parallel.
     Tensor,
-    /// All, tensor and sequence parallel.
+    /// Every activation, tensor and sequence parallel.
     Sequence,
-    /// Without the attention core, tensor parallel.
+    /// Every activation outside the attention core, tensor parallel.
     TensorSelective,
-    /// Without the attention core, tensor and sequence parallel.
+    /// Every activation outside the attention core, tensor and sequence parallel.
     SequenceSelective,
     /// Inputs of layers only.
     Full,
@@ -140,7 +140,7 @@ pub struct TrainingTime {
     pub tokens: f64,
     /// Number of model parameters.
     pub parameters: f64,
-    /// Number of cards.
+    /// Number of cards of the run.
     pub cards: f64,
     /// Operations per second and card, counted alike.
     pub achieved_flops: f64,
@@ -149,7 +149,7 @@ pub struct TrainingTime {
 impl TrainingTime {
     /// 2 forward, 2 recomputed, 4 backward (SC21 section 5.1).
     pub const RECOMPUTED: f64 = 8.0;
-    /// 2 forward and 4 backward.
+    /// 2 operations in the forward pass and 4 in the backward pass.
     pub const KEPT: f64 = 6.0;
 
     /// Returns days: 8 · tokens · parameters / (cards · achieved FLOP/s) (SC21 equation 4).

@@ -94,7 +94,7 @@ pub struct Job {
     pub profile: Profile,
     /// Fitted coefficients of training.
     pub coefficients: TrainCoefficients,
-    /// How the cards are connected.
+    /// Topology that connects the cards.
     pub topology: Topology,
     /// Behaviour of the training software.
     pub software: Software,

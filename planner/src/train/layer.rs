@@ -38,7 +38,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Sums all terms.
+    /// Sums the five terms.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.products_us + self.attention_us + self.passes_us + self.tensor_us + self.context_us
@@ -81,7 +81,7 @@ impl LayerTimes {
         }
     }
 
-    /// Sums all passes.
+    /// Sums the times of all passes.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.stage().total()
@@ -142,7 +142,6 @@ pub fn exchange_us(job: &Job, exchange: Exchange, bytes: f64, stride: usize, cou
 struct OperatorCosts<'a> {
     job: &'a Job,
     setting: &'a JobSplit,
-    /// Tokens per card.
     tokens: usize,
     /// Slowdown of products in a step, relative to an idle card.
     slowed: f64,

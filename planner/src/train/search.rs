@@ -51,9 +51,7 @@ pub struct PredictedSplit {
 #[derive(Debug)]
 pub struct Search<'a> {
     job: &'a Job,
-    /// Lowest bound first.
     fitting: Vec<FittingSplit>,
-    /// Least memory first.
     too_big: Vec<(JobSplit, JobMemory)>,
     model_times: BTreeMap<TimesKey, ModelTimes>,
 }

@@ -18,7 +18,7 @@ pub enum RankOrder {
 }
 
 impl RankOrder {
-    /// Both orders of ranks.
+    /// The two orders of ranks.
     pub const ALL: [Self; 2] = [Self::DataInside, Self::StagesInside];
 
     /// Returns the name used in tables.

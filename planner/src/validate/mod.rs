@@ -131,7 +131,7 @@ pub struct ValidationRow {
 }
 
 impl ValidationRow {
-    /// Returns predicted / measured - 1.
+    /// Returns the relative error, predicted / measured - 1.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let measured: f64 = self.measured.trim().parse().ok()?;
@@ -315,7 +315,7 @@ impl Validation {
         }
     }
 
-    /// Summarises all classes.
+    /// Summarises the rows of each class.
     #[must_use]
     pub fn summaries(&self) -> Summaries {
         Summaries { kinds: Class::ALL.into_iter().map(|class| (class.name(), self.summary(class))).collect() }

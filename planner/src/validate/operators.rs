@@ -37,7 +37,6 @@ pub(crate) struct Sample {
     unit: FigureUnit,
 }
 
-/// What the measured time includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PointTiming {
     /// Kernel time of the profiler, or time between events of a replayed graph.
@@ -51,7 +50,7 @@ enum PointTiming {
 /// Conversion between a row's figure and microseconds.
 #[derive(Debug, Clone, Copy)]
 enum FigureUnit {
-    /// Microseconds per unit.
+    /// Number of microseconds per unit.
     Times(f64),
     /// Work in the unit, per microsecond.
     Rate(f64),

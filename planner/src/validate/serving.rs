@@ -33,7 +33,7 @@ enum ServingFigure {
     BatchRate,
     /// Prompt tokens per second.
     PromptRate,
-    /// Microseconds per layer.
+    /// Microseconds of one decoder layer.
     Layer,
     /// Milliseconds from a single prompt to its first token.
     First,

@@ -8,7 +8,7 @@ use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
 use super::super::workload::{DELTA_CHUNKS, DELTA_TOKEN, ParallelAxis, Section, WorkloadStep, WorkloadTask};
 
-/// How a stack launches work on a card.
+/// A stack's way to launch work on a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StackLaunching {
     /// Each operator launched from Python.
@@ -21,7 +21,7 @@ pub enum StackLaunching {
     Native,
 }
 
-/// What executes collectives (`HCCL_OP_EXPANSION_MODE`).
+/// Executor of collectives (`HCCL_OP_EXPANSION_MODE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expansion {
     /// Vector cores read each other's memory for small sizes: Atlas A3, or on request.
@@ -170,13 +170,13 @@ impl Stack {
 pub struct Cards {
     /// Profile of the chip.
     pub profile: Profile,
-    /// How the cards are connected.
+    /// Topology that connects the cards.
     pub topology: Topology,
     /// Neighbouring cards of the tensor axis.
     pub tensor: usize,
     /// Cards of the expert axis, from card 0.
     pub expert: usize,
-    /// What executes collectives.
+    /// Executor of the collectives.
     pub expansion: Expansion,
 }
 
@@ -281,7 +281,6 @@ impl IssuedWork {
         Self { host_us, card_us, late_us: host_us + card_us }
     }
 
-    /// Appends `next`.
     fn then(self, next: Self) -> Self {
         Self {
             host_us: self.host_us + next.host_us,

@@ -138,7 +138,7 @@ fn a_pass_in_pieces_takes_what_its_host_issues() {
     assert!(more_us > workers_us && more_us < workers_us + 4.0 * exchange_us, "{more_us}");
 }
 
-/// Without cores that read remote memory, a collective waits for the card's scheduler.
+/// On Atlas A2 without AIV mode, a collective waits for the card's scheduler.
 #[test]
 fn exchanges_that_the_host_lays_out_make_a_step_slower() {
     let text = |note: &str| {

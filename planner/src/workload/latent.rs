@@ -19,7 +19,7 @@ use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, Work
 pub struct LatentDecoder {
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Number of layers.
+    /// Number of decoder layers.
     pub layers: usize,
     /// Number of leading layers with a dense block.
     pub dense_layers: usize,

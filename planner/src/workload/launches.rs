@@ -142,7 +142,7 @@ pub(super) struct Attention {
 /// Positions that a token attends to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeenPositions {
-    /// All given positions, without a mask.
+    /// Every given position, without a mask.
     Everything,
     /// The token itself and earlier positions.
     Past,

@@ -83,7 +83,7 @@ impl WorkloadStep {
 pub struct Section {
     /// Name used in tables.
     pub name: &'static str,
-    /// Number of repetitions.
+    /// Number of consecutive repetitions.
     pub repeats: usize,
     /// Steps of one repetition.
     pub steps: Vec<WorkloadStep>,
@@ -92,7 +92,7 @@ pub struct Section {
 /// Tokens of one pass of a model copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tokens {
-    /// Number of sequences.
+    /// Number of sequences in the pass.
     pub batch: usize,
     /// New tokens per sequence.
     pub query: usize,
@@ -114,7 +114,7 @@ impl Tokens {
     }
 }
 
-/// How a model is split over cards.
+/// Split of a model over cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ParallelSplit {
     /// Cards that share each weight.

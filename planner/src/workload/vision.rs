@@ -9,7 +9,7 @@ use super::{Section, WorkloadStep};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vision {
-    /// Number of layers.
+    /// Number of tower layers.
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden: usize,
