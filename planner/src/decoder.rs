@@ -41,11 +41,11 @@ pub struct Decoder {
     pub feed_forward: FeedForward,
     /// Norms per layer, without head norms.
     pub norms: usize,
-    /// Whether queries and keys are normalised before the rotation.
+    /// True if queries and keys are normalised before the rotation.
     pub has_head_norms: bool,
     /// Rows of the embedding.
     pub vocabulary: usize,
-    /// Whether the head uses the embedding's weight.
+    /// True if the head uses the embedding's weight.
     pub tied_embeddings: bool,
     /// Sliding window of some layers.
     pub window: Option<Window>,

@@ -105,7 +105,7 @@ enum Priced {
 /// A product fused with a collective.
 struct ExchangedProduct {
     us: f64,
-    /// Whether the product follows the collective.
+    /// True if the product follows the collective.
     is_behind: bool,
 }
 
@@ -118,7 +118,7 @@ impl ExchangedProduct {
     }
 }
 
-/// Whether each run prepares the kernel again.
+/// True if each run prepares the kernel again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeats {
     Yes,
@@ -199,7 +199,7 @@ struct Walk {
     marks_us: Vec<f64>,
     /// Past collectives by party.
     met: Vec<usize>,
-    /// Whether the collective at `next` already counts this rank.
+    /// True if the collective at `next` already counts this rank.
     waits: bool,
     run: RankRun,
 }

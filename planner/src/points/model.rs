@@ -12,7 +12,7 @@ const MODELS: &str = include_str!("../../points/models.csv");
 pub(crate) struct Model {
     /// The dense model, or a mixture without its experts.
     pub(crate) decoder: Decoder,
-    /// Whether the gate uses GELU, which no kernel fuses.
+    /// True if the gate uses GELU, which no kernel fuses.
     pub(crate) is_gelu: bool,
     /// Experts per layer, 0 if dense.
     pub(crate) experts: usize,

@@ -73,7 +73,7 @@ fn awaited(plan: &Plan, recorded: &[Option<usize>], at: usize) -> impl Iterator<
     waits.flatten()
 }
 
-/// Whether two steps access the same bytes and one writes.
+/// Returns true if two steps access the same bytes and one writes.
 fn shares_buffer(plan: &Plan, a: &Step, b: &Step) -> bool {
     let overlaps = |x: &View, y: &View| {
         let (x_range, y_range) = (plan.span(x).1, plan.span(y).1);

@@ -15,7 +15,7 @@ use super::step::{copies, copies_us};
 pub struct Summed {
     /// Compression, or `None` for uncompressed f32.
     pub by: Option<Compression>,
-    /// Whether `train` uses this way for as many copies.
+    /// True if `train` uses this way for as many copies.
     pub is_taken: bool,
     /// Bytes that a card sends.
     pub sent_bytes: f64,

@@ -197,7 +197,7 @@ impl PublishedFigure {
         self.published.parse::<f64>().map_or(f64::NAN, |published| self.ours - published)
     }
 
-    /// Whether the form matches the figure.
+    /// Returns true if the form matches the figure.
     #[must_use]
     pub fn holds(&self) -> bool {
         match self.bound {

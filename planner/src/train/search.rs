@@ -98,7 +98,7 @@ impl SplitChoice {
         problems.into_result(Self(choices))
     }
 
-    /// Whether a setting has these values.
+    /// Returns true if a setting has these values.
     #[must_use]
     pub fn matches(&self, setting: &JobSplit) -> bool {
         self.0.iter().all(|(key, value)| setting.value(key).as_deref() == Some(value))

@@ -36,7 +36,7 @@ impl RankOrder {
 pub struct JobSplit {
     /// Number of cards per layer.
     pub tp: usize,
-    /// Whether these cards shard the residual stream along the sequence.
+    /// True if these cards shard the residual stream along the sequence.
     pub sequence_parallel: bool,
     /// Number of cards per sequence.
     pub cp: usize,
@@ -79,7 +79,7 @@ impl JobSplit {
         })
     }
 
-    /// Whether whole layers are recomputed. Partial recomputation counts as full.
+    /// Returns true if whole layers are recomputed. Partial recomputation counts as full.
     #[must_use]
     pub const fn recomputes_layers(&self) -> bool {
         matches!(self.recompute, Recompute::Full | Recompute::Layers(_))

@@ -190,7 +190,7 @@ pub(super) fn copies_us(job: &Job, setting: &JobSplit, exchange: Exchange, bytes
     inner + exchange_us(job, exchange, bytes / setting.cp as f64, outer, setting.dp)
 }
 
-/// Whether copies use the same links as the cards of a layer.
+/// Returns true if copies use the same links as the cards of a layer.
 fn shares_links(job: &Job, setting: &JobSplit) -> bool {
     let outermost = |stride, count: usize| {
         if count < 2 { None } else { spread(job, stride, count).levels().next_back() }

@@ -103,7 +103,7 @@ impl Class {
         }
     }
 
-    /// Whether rows measure single operators or collectives.
+    /// Returns true if rows measure single operators or collectives.
     const fn is_single(self) -> bool {
         matches!(self, Self::Products | Self::Attention | Self::Grouped | Self::Vectors | Self::Collectives)
     }
