@@ -56,7 +56,7 @@ pub struct Breakdown {
     pub collectives_us: f64,
     /// Collective time without a running operator.
     pub exposed_us: f64,
-    /// Time in which the card waits for its host or other ranks.
+    /// Time during which the card waits for its host or other ranks.
     pub idle_us: f64,
     /// Number of executed operators.
     pub kernels: usize,
@@ -118,7 +118,7 @@ impl ExchangedProduct {
     }
 }
 
-/// True if each run prepares the kernel again.
+/// Reuse of a kernel's prepared executor in later runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeats {
     Yes,

@@ -1,11 +1,9 @@
-//! Checks the workspace on aarch64 Linux on a machine of another kind: lints all of it there, builds what runs, and runs it
-//! under qemu.
+//! Lints, builds and runs the workspace for aarch64 Linux, under qemu.
 //!
-//! Input: the workspace, its crates as cargo has downloaded them, Debian's packages. Output: `target/aarch64-root`, a folder
-//! with a compiler for aarch64 that is kept for the next run, `target/aarch64`, and a table of what ran.
-//! Invariants: what is mounted is mounted in a name space of the command that needs it, and gone with it; nothing is
-//! downloaded but the packages of the folder; a run that does not end is ended and has failed; what was left out is counted.
-//! Does not: measure speed, which says nothing under qemu.
+//! - Input: the workspace, downloaded crates, Debian packages.
+//! - Output: a reusable root folder `target/aarch64-root`, `target/aarch64`, a table of runs.
+//! - Invariants: mounts end with their command. Only Debian packages are downloaded. A hanging run
+//!   fails. Skipped tests are counted.
 
 use std::env;
 use std::fmt::Write as _;
@@ -20,39 +18,36 @@ use crate::built::{Built, cargo};
 use crate::say;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
-/// The release of Debian whose Rust is new enough.
+/// Debian release with recent enough Rust.
 const SUITE: &str = "sid";
-/// What the folder holds beside what Debian calls essential.
 const PACKAGES: &str = "ca-certificates,rustc,cargo,rust-clippy,libstd-rust-dev:arm64,gcc,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,qemu-user";
-/// Programs of this machine, and the Debian packages that have them.
 const NEEDED: [(&str, &str); 4] =
     [("mmdebstrap", "mmdebstrap"), ("apt-get", "apt"), ("unshare", "util-linux"), ("chroot", "coreutils")];
-/// What a run may take before it is ended.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// As `qemu-aarch64 -cpu` calls them, the two ends of what there is: the plain ARMv8.0 of early servers, and all that qemu knows
-/// but for the scalable vectors, which the kernels do not use.
+/// Extremes of `qemu-aarch64 -cpu`: ARMv8.0 of early servers, and everything except scalable
+/// vectors, which kernels do not use.
 const PROCESSORS: [&str; 2] = ["cortex-a57", "max,sve=off"];
 
-/// Of the tests that run beside the unit tests: the binary, and what the names of those that run begin with.
+/// Test binary next to the unit tests, and the prefix of its tests.
 const SUITE_TESTS: (&str, &str) = ("suite", "abi::");
 
-/// The tests that need the program itself: for them alone cargo builds it. They start it again and again, so none runs here.
+/// Makes cargo build the program. The tests do not run here, because they start it repeatedly.
 const TESTS_OF_THE_PROGRAM: &str = "command";
 
-/// Checkpoints of the repository, with the number of cards that `verify` takes for each.
+/// Checkpoints and the number of cards for `verify`.
 const CHECKPOINTS: [(&str, &str); 3] =
     [("tests/fixtures/qwen3-qknorm", "4"), ("tests/fixtures/qwen-v1-mha", "2"), ("models/kjv-qwen2", "8")];
 
-/// What a run under qemu leaves open. Printed below the table.
+/// Printed below the table.
 const NOT_SHOWN: &str = "\
 not shown: strict mode, which asks /proc what threads wait for and hears of qemu's own calls: tests that need it count as
 skipped. Programs that start themselves again as other processes. Pages of 64 KiB. Orders of memory that x86-64 does not have.
 Speed.";
 
-/// Runs in the folder `$1` with the workspace `$2` at its own path and the crates `$3`. A new `/tmp`, so that nothing meets
-/// what runs outside, and before the workspace, which may lie below it; `cc` is the compiler for aarch64.
-/// The shell stays: `timeout` refuses to be the first process of a name space.
+/// Runs a command in the root `$1`, with workspace `$2` and crates `$3`. The new `/tmp` comes
+/// first, because the workspace may be below it. The shell stays, because `timeout` must not be the
+/// first process of a namespace.
 const ENTER: &str = r#"
 root=$1 workspace=$2 crates=$3
 shift 3
@@ -66,22 +61,18 @@ mount -t proc proc "$root/proc"
 chroot "$root" env --chdir="$workspace" "$@" || exit $?
 "#;
 
-/// The folder and what is mounted into it.
 struct Root {
     folder: PathBuf,
     workspace: PathBuf,
     crates: PathBuf,
 }
 
-/// Tests of one binary.
 struct Tests {
     name: String,
     path: PathBuf,
-    /// What the names of those that run begin with.
     only: &'static str,
 }
 
-/// A line of the table.
 struct TimeRow {
     what: String,
     passed: u32,
@@ -90,10 +81,10 @@ struct TimeRow {
     took: Duration,
 }
 
-/// Builds and runs everything; gives the table.
+/// Builds and runs everything.
 ///
 /// # Errors
-/// Something is missing on this machine, does not build, or failed.
+/// If a tool is missing, or a build or run fails.
 pub(crate) fn check() -> Result<String> {
     let since = Instant::now();
     let root = Root::prepare()?;
@@ -119,7 +110,6 @@ pub(crate) fn check() -> Result<String> {
 }
 
 impl Root {
-    /// The folder, made if it is not there yet.
     fn prepare() -> Result<Self> {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().context("no workspace")?;
         need_tools()?;
@@ -137,7 +127,7 @@ impl Root {
         Ok(Self { folder, workspace, crates })
     }
 
-    /// A command line to run in the folder, with these variables and no others.
+    /// Returns a command in the root with only these variables.
     fn enter(&self, variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]);
@@ -148,7 +138,6 @@ impl Root {
         command
     }
 
-    /// `cargo`, offline, with every warning of the workspace an error.
     fn cargo(&self, words: &[&str]) -> Command {
         let mut command = self.enter(&[
             ("CARGO_NET_OFFLINE", "true"),
@@ -161,7 +150,7 @@ impl Root {
             command.arg(format!("CARGO_BUILD_JOBS={}", jobs.display()));
         }
         command.arg(format!("CARGO_TARGET_DIR={}", self.workspace.join("target/aarch64").display()));
-        // `cc` stands for the compiler for aarch64 where programs run, not where build scripts of this machine do.
+        // Build scripts of the host need the host's `cc`.
         command.args(["PATH=/usr/bin:/bin", "cargo"]).args(words);
         command.args(["--workspace", "--locked", "--target", TARGET]);
         command
@@ -177,11 +166,11 @@ impl Root {
         Ok(())
     }
 
-    /// The command line program, and the tests that run, in order.
     fn build(&self) -> Result<(PathBuf, Vec<Tests>)> {
         say("builds for aarch64");
         let mut command = self.cargo(&["test", "--no-run", "--quiet"]);
-        // The operators' unit tests are a package of their own. Chores are for the machine of who develops, and ask git there.
+        // The operator tests are a separate package. Chores run on the developer's machine and need
+        // git.
         command.args(["--exclude", "ascend-tp-emulator-operators", "--exclude", "xtask"]);
         command.args(["--lib", "--bins", "--test", SUITE_TESTS.0]);
         command.args(["--test", TESTS_OF_THE_PROGRAM]);
@@ -209,7 +198,7 @@ impl Root {
         Ok((program.context("cargo names no program ascend-tp among what it has built")?, tests))
     }
 
-    /// Runs a built program; `words` are parsed by a shell.
+    /// Runs a program with `words`, which a shell parses.
     fn run(&self, processor: &str, program: &Path, words: &str) -> Result<(Output, Duration)> {
         let since = Instant::now();
         let mut command = self.enter(&[("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")]);
@@ -219,7 +208,6 @@ impl Root {
         Ok((command.output().context("cannot run unshare")?, since.elapsed()))
     }
 
-    /// A binary of tests.
     fn test(&self, processor: &str, tests: &Tests) -> Result<TimeRow> {
         let (output, took) = self.run(processor, &tests.path, &format!("--show-output {}", tests.only))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -231,7 +219,7 @@ impl Root {
         Ok(row(processor, &tests.name, (passed, failed, skipped), took))
     }
 
-    /// The command lines of the program: what to call each, its words, and what it must say.
+    /// Returns name, arguments and expected output of each command line.
     fn jobs(&self) -> Result<Vec<(String, String, String)>> {
         let read = |path: &str| {
             let path = self.workspace.join(path);
@@ -267,7 +255,6 @@ impl Root {
     }
 }
 
-/// A line of the table, which is also said at once.
 fn row(processor: &str, what: &str, (passed, failed, skipped): (u32, u32, u32), took: Duration) -> TimeRow {
     let what = format!("{what}; {processor}");
     say(&format!("{what}: {passed} passed, {failed} failed, {skipped} skipped, {} s", took.as_secs()));
@@ -281,12 +268,11 @@ fn ended(output: &Output) -> String {
     }
 }
 
-/// What a binary of tests said of itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct TestCounts {
     passed: u32,
     failed: u32,
-    /// Ignored, or said by the test itself: `skipped NAME: why`.
+    /// Ignored tests, and tests that print `skipped NAME: why`.
     skipped: u32,
 }
 
@@ -309,15 +295,17 @@ impl TestCounts {
                 }
             }
         }
-        // A test that skips what it is about passes for the harness.
+        // The harness counts a test that skips itself as passed.
         counts.passed =
             counts.passed.saturating_sub(text.lines().filter(|line| line.starts_with("skipped ")).count() as u32);
         counts
     }
 }
 
+/// Checks the requirements of the chore.
+///
 /// # Errors
-/// This machine or this user cannot do it.
+/// If a tool, the platform or root access is missing.
 fn need_tools() -> Result<()> {
     if cfg!(not(target_os = "linux")) || cfg!(target_arch = "aarch64") {
         bail!("this chore is for Linux on a machine that is not aarch64; on aarch64 run `cargo test --workspace`");
@@ -342,7 +330,7 @@ fn is_root() -> bool {
     false
 }
 
-/// Makes the folder with a compiler for aarch64, under another name until it is whole.
+/// Uses a temporary name until the folder is complete.
 fn make(folder: &Path) -> Result<()> {
     let partial = folder.with_extension("partial");
     if partial.exists() {
@@ -350,10 +338,9 @@ fn make(folder: &Path) -> Result<()> {
     }
     let mirror = mirror()?;
     say(&format!("makes {} of Debian {SUITE} from {mirror}", folder.display()));
-    // In a name space, so that an end before its time leaves nothing mounted in a folder that is removed the next time.
+    // An aborted run must not leave mounts in a folder that is removed later.
     let mut command = Command::new("unshare");
     command.args(["--mount", "mmdebstrap", "--quiet", "--variant=apt", "--architectures=amd64,arm64"]);
-    // A mirror that stands still is as good as a new one.
     command.arg("--aptopt=Acquire::Check-Valid-Until \"false\"").arg(format!("--include={PACKAGES}"));
     let status = command.arg(SUITE).arg(&partial).arg(&mirror).status().context("cannot run unshare")?;
     if !status.success() {
@@ -362,7 +349,7 @@ fn make(folder: &Path) -> Result<()> {
     fs::rename(&partial, folder).with_context(|| format!("cannot rename {}", partial.display()))
 }
 
-/// The Debian mirror that this machine's apt uses.
+/// Returns the Debian mirror of the host's apt.
 fn mirror() -> Result<String> {
     let mut command = Command::new("apt-get");
     command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
@@ -387,7 +374,6 @@ fn table(rows: &[TimeRow]) -> String {
     };
     for row in rows.iter().chain([&total]) {
         let TimeRow { what, passed, failed, skipped, took } = row;
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "{what:wide$}  {passed:>6}  {failed:>6}  {skipped:>7}  {:>7}", took.as_secs());
     }
     text

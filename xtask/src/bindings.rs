@@ -1,8 +1,7 @@
-//! Makes the generated files of `ascend-tp-sys`, or checks them.
+//! Generates or checks the generated files of `ascend-tp-sys`, from `sys/include` or a toolkit.
 //!
-//! Input: `sys/include`, and the headers of a toolkit if one is named. Output: the files of `generate`. bindgen takes a minute
-//! to build and no other chore needs it, so it is a feature of this package and the chore starts itself again with it.
-//! Invariant: where libclang is not there, checking says so and passes. Does not: install anything.
+//! Building bindgen takes a minute, so it is a feature. The chore restarts itself with this
+//! feature. Without libclang, a check only reports that.
 
 #[cfg(feature = "bindgen")]
 mod generate;
@@ -13,10 +12,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-/// Runs the chore with its words: `--check`, or a toolkit's folder, or nothing.
+/// Runs the chore with `--check`, a toolkit folder, or no argument.
 ///
 /// # Errors
-/// libclang is not there to make the files, or what is committed is not what is made.
+/// If libclang is missing for generation, or committed files differ.
 pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     let is_check = words == ["--check"];
     if words.len() > 1 || words.iter().any(|word| word.starts_with('-') && !is_check) {
@@ -32,7 +31,7 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     }
 }
 
-/// Runs the chore in a build of this package that has bindgen.
+/// Runs the chore in a build with bindgen.
 #[cfg(not(feature = "bindgen"))]
 fn again(words: &[&str]) -> Result<ExitCode> {
     use anyhow::Context as _;

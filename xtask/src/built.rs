@@ -1,6 +1,5 @@
-//! What cargo has built.
-//!
-//! Input: the messages of `cargo build --message-format=json-render-diagnostics`. Output: the programs among what they name.
+//! Executables built by cargo, from the output of `cargo build
+//! --message-format=json-render-diagnostics`.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,12 +7,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// The cargo that runs this chore.
+/// Returns the cargo that runs this chore.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Something that cargo has built and that can be run.
+/// An executable built by cargo.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) name: String,
@@ -23,12 +22,11 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// What can be run of all that cargo's messages, a line of JSON each, say was built.
+    /// Parses the executables from cargo's JSON lines.
     pub(crate) fn all(messages: &[u8]) -> Result<Vec<Self>> {
         String::from_utf8_lossy(messages).lines().filter_map(|line| Self::of(line).transpose()).collect()
     }
 
-    /// What a line of cargo's JSON says was built, if it can be run.
     fn of(line: &str) -> Result<Option<Self>> {
         let message: serde_json::Value = serde_json::from_str(line).context("cargo's messages are no JSON")?;
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);

@@ -1,8 +1,7 @@
-//! Writes the emulator's drop-in libraries into a folder, and packs it.
+//! Writes the drop-in libraries of the emulator to a folder, and optionally packs it.
 //!
-//! Input: the folder, and perhaps an archive. Output: `libascendcl.so` and the other libraries of CANN, in release mode, `set_env.sh`
-//! beside them, and all of it as one file for other machines. The libraries are written by the package
-//! `ascend-tp-emulator-dropin`, which cargo builds first; its shared library is what the folder is about.
+//! The package `ascend-tp-emulator-dropin` writes `libascendcl.so` and CANN's other libraries in
+//! release mode. This chore adds `set_env.sh`.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +9,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Sourced by bash, zsh or sh (there from its own folder), wherever the folder was unpacked.
+/// Script for bash and zsh, and for sh in its own folder, independent of the unpack location.
 const SET_ENV: &str = r#"# Source this file, and programs of this shell run on the emulator's libraries, which lie beside it.
 if [ -n "${BASH_SOURCE:-}" ]; then
     ASCEND_TP_LIBRARIES=$(CDPATH= cd -- "$(dirname -- "$BASH_SOURCE")" && pwd)
@@ -24,7 +23,7 @@ export LD_LIBRARY_PATH="$ASCEND_TP_LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH
 export PYTHONPATH="$ASCEND_TP_LIBRARIES/python${PYTHONPATH:+:$PYTHONPATH}"
 "#;
 
-/// Builds and writes the libraries; says how to use them.
+/// Builds and writes the libraries, and returns usage instructions.
 pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
     let folder = env::current_dir().context("no current folder")?.join(folder);
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -43,7 +42,7 @@ pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
     Ok(said)
 }
 
-/// Packs a folder under its own name.
+/// Packs a folder under its name.
 fn pack(folder: &Path, archive: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
         bail!("{} has no name to pack it under", folder.display());

@@ -1,6 +1,5 @@
-//! Writes the kernels of `kernels/` as a library that the emulator loads.
-//!
-//! Input: the folder. Output: `libascend_tp_kernels_host.so`. The work is done by `ascend-tp kernel build`, which cargo builds first.
+//! Builds `kernels/` as `libascend_tp_kernels_host.so` for the emulator, with `ascend-tp kernel
+//! build`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-/// Builds and writes the library; says how to use it.
 pub(crate) fn write(folder: &str) -> Result<String> {
     let folder = env::current_dir().context("no current folder")?.join(folder);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;

@@ -1,10 +1,9 @@
-//! Kills processes of running commands, and looks how the others end.
+//! Kills processes of running commands and checks how the others end.
 //!
-//! Input: a seed. Output: a line for each kill and one at the end. Each command is launched in each way and hit by each signal,
-//! one of its processes at a moment of its run that the seed draws. Asked of it: every other process ends within two seconds,
-//! with the exit code of a failure and a message that names the rank that was hit, and nothing is left behind, neither
-//! process nor file. Launchers that are not installed are stood for by the variables they set.
-//! Does not: kill before the ranks have met; until then a launcher alone can know that one will not come.
+//! Each command runs in each launch form and receives each signal, at a random process and time.
+//! Every other process must end within two seconds, with a failure code and a message that names
+//! the rank. Nothing may be left over. Missing launchers are replaced by their variables. Kills
+//! before the rendezvous are not tested, because only a launcher can notice them.
 
 mod job;
 pub(crate) mod restarts;
@@ -21,28 +20,26 @@ use crate::built::{Built, cargo};
 use crate::say;
 use job::{CommandJob, End, JobLaunch, JobProcess, RANKS, code, has_mpirun, signal};
 
-/// What the product promises.
+/// Promised maximum delay of every end.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Between two looks: `/proc` tells nobody when it changes.
+/// `/proc` has no notifications, so it is polled.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What is waited for beyond the limit, so that how late a process ends is known.
+/// Additional waiting time to measure late ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Moments that are drawn for one kill until one lies within the run.
+/// Attempts to find a time within the run.
 const DRAWS: u32 = 30;
 
 const SIGNALS: [&str; 4] = ["KILL", "TERM", "INT", "STOP"];
 
-/// A command that is hit.
 struct KilledCommand {
     name: &'static str,
-    /// Its arguments, with `{models}` for the folder of models.
+    /// Arguments; `{models}` is the folder of models.
     words: &'static str,
-    /// The option that says how many cards one process has.
     cards: &'static str,
-    /// From when all ranks are at work, the time in which it is hit, if it runs so long.
+    /// Period for the signal, once all ranks work.
     window: Duration,
 }
 
@@ -74,7 +71,7 @@ const SRUN: &str = "SLURM_JOB_ID={job} SLURM_STEP_ID=0 SLURM_PROCID={rank} SLURM
 const MPIRUN: &str = "OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={size} OMPI_COMM_WORLD_LOCAL_RANK={rank} \
     OMPI_COMM_WORLD_LOCAL_SIZE={size} PMIX_NAMESPACE={job} PMIX_RANK={rank}";
 
-/// How a command is launched, and whether it is the process without a rank that is hit. The last two are of `bench` alone.
+/// The flag selects the process without a rank. The last two forms are for `bench` only.
 const FORMS: [(&str, JobLaunch, bool); 7] = [
     ("one process", JobLaunch::Alone, true),
     ("shell loop", JobLaunch::Each("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={job}"), false),
@@ -95,20 +92,18 @@ struct Case {
     signal: &'static str,
 }
 
-/// What came of a kill.
 struct KillOutcome {
     victim: String,
-    /// From the first process at work to the signal.
+    /// Delay of the signal after all ranks work.
     moment: Duration,
-    /// Until the last of the others had ended, or the process itself if it was alone.
+    /// Delay of the last end after the signal.
     slowest: Duration,
-    /// Of each process whose exit code can be known, in order.
+    /// Known exit codes in process order.
     codes: Vec<String>,
     said: String,
     findings: Vec<String>,
 }
 
-/// Builds the program and kills it; gives the exit code.
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let seed = match options {
         [] => SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
@@ -136,7 +131,6 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The program as users have it.
 fn build() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--release", "--package", "ascend-tp-cli"]);
@@ -149,7 +143,6 @@ fn build() -> Result<PathBuf> {
     Ok(built.context("cargo names no program ascend-tp among what it has built")?.path)
 }
 
-/// Each command in each form with each signal.
 fn cases() -> Result<Vec<Case>> {
     let models =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").canonicalize().context("no folder of models")?;
@@ -175,7 +168,7 @@ fn cases() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Starts the command and hits one of its processes; again if it had come to its end by itself.
+    /// Retries if the command ended before the signal.
     fn run(&self, program: &Path, random: &mut SplitMix) -> Result<KillOutcome> {
         let what = || format!("{} as {}", self.command, self.form);
         for _ in 0..DRAWS {
@@ -197,7 +190,7 @@ impl Case {
         bail!("{}: it ended by itself before each of {DRAWS} moments", what())
     }
 
-    /// Hits a process; nothing if the command was at its end.
+    /// Returns `None` if the command was already finished.
     fn hit(&self, job: &mut CommandJob, victim: usize, moment: Duration) -> Result<Option<KillOutcome>> {
         let id = job.processes[victim].id;
         let mut since = Instant::now();
@@ -205,17 +198,18 @@ impl Case {
         let mut awaited: Vec<usize> = (0..job.processes.len()).collect();
         let is_stopped = self.signal == "STOP";
         if is_stopped && self.is_parent {
-            // Nobody is there to miss it: it ends when it is told to, and goes on.
+            // No other process notices the stop. After SIGTERM and SIGCONT, the process must end.
             signal("TERM", id);
             since = Instant::now();
             signal("CONT", id);
         } else if is_stopped && job.processes.iter().all(|process| process.rank.is_some()) {
-            // Nobody is there to end it but who stopped it.
+            // Only the sender can end the stopped process.
             awaited.retain(|at| *at != victim);
         }
         let is_launched = matches!(self.launch, JobLaunch::Mpirun(_)) && has_mpirun();
         if is_launched && is_stopped {
-            // Where the others had come to their end without it, so does it, and the launcher waits.
+            // After all other ranks ended, the stopped rank must continue, because the launcher
+            // waits.
             let others: Vec<usize> =
                 awaited.iter().copied().filter(|at| is_other_rank(&job.processes[*at], id)).collect();
             job.wait(since, PATIENCE, &others)?;
@@ -231,7 +225,7 @@ impl Case {
         if was_at_its_end(&job.processes, victim) {
             return Ok(None);
         }
-        // How long the launcher takes is its own affair, and that of a rank that only it can end.
+        // The launcher, and a rank that only it can end, are not timed.
         let is_timed = |at: usize| !is_launched || (job.processes[at].rank.is_some() && !(is_stopped && at == victim));
         let rank = job.processes[victim].rank;
         let (mut findings, mut telling) = (Vec::new(), None);
@@ -250,7 +244,7 @@ impl Case {
                 Some(rank) if !names(&said, rank, id) => {
                     findings.push(format!("{who} does not name rank {rank}, process {id}: {said}"));
                 }
-                // One of those that were not hit, or the only one.
+                // Prefers the message of a process that was not hit.
                 hit => telling = telling.filter(|_| hit.is_none()).or(Some(telling_line(&said, hit, id))),
             }
         }
@@ -270,24 +264,22 @@ impl Case {
         process.rank.map_or_else(|| self.form.to_owned(), |rank| format!("rank {rank}"))
     }
 
-    /// The ways in which a process may end.
     const fn asked(&self, is_victim: bool, is_parent: bool) -> &'static [&'static str] {
         match (is_victim, self.signal.as_bytes(), is_parent) {
             (true, b"KILL", _) => &["signal 9"],
             (true, ..) => &["130"],
-            // Open MPI's launcher gives the exit code of the rank that ended first.
+            // Open MPI returns the code of the rank that ended first.
             (false, _, true) if matches!(self.launch, JobLaunch::Mpirun(_)) => &["3", "130", "137"],
             (false, ..) => &["3"],
         }
     }
 }
 
-/// Whether this is a rank, and not that of this number.
 fn is_other_rank(process: &JobProcess, id: u32) -> bool {
     process.rank.is_some() && process.id != id
 }
 
-/// Whether all whose end is known ended well, in spite of what happened to one of them.
+/// Returns true if known processes succeeded despite the signal.
 fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
     let known = processes.iter().enumerate().filter_map(|(at, process)| Some((at, process.end?.status?.success())));
     let (hit, others): (Vec<_>, Vec<_>) = known.partition(|(at, _)| *at == victim);
@@ -295,7 +287,7 @@ fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
     !telling.is_empty() && telling.iter().all(|(_, well)| *well)
 }
 
-/// What is wrong with when a process ended, if anything is.
+/// Describes a late end.
 fn late(end: Option<End>) -> Option<String> {
     match end {
         Some(End { after, .. }) if after <= LIMIT => None,
@@ -304,7 +296,6 @@ fn late(end: Option<End>) -> Option<String> {
     }
 }
 
-/// Whether a message names a rank with its process.
 fn names(said: &str, rank: usize, process: u32) -> bool {
     said.lines().any(|line| line_names(line, rank, process))
 }
@@ -313,7 +304,7 @@ fn line_names(line: &str, rank: usize, process: u32) -> bool {
     line.contains(&format!("rank {rank} (")) && line.contains(&format!("process {process}"))
 }
 
-/// The line that names the rank that was hit, else the last.
+/// Falls back to the last line.
 fn telling_line(said: &str, rank: Option<usize>, process: u32) -> String {
     let naming = said.lines().find(|line| rank.is_some_and(|rank| line_names(line, rank, process)));
     naming.or(said.lines().last()).unwrap_or_default().to_owned()
@@ -328,7 +319,7 @@ fn line(case: &Case, outcome: &KillOutcome) -> String {
     format!("{:8}  {:12}  {hit:12}  {moment:>8}  {slowest:>8}  {codes:20}  {said}", case.command, case.form)
 }
 
-/// Numbers that look random: splitmix64.
+/// The splitmix64 random number generator.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -340,7 +331,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

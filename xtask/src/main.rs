@@ -1,7 +1,4 @@
-//! Chores of the workspace.
-//!
-//! Input: the name of a chore and its options. Output: files of the workspace, or a report on standard error.
-//! What it does not do: anything a build or a test needs; those work from committed files.
+//! Chores of the workspace. Builds and tests do not need them; they use committed files.
 
 mod aarch64;
 mod bindings;
@@ -92,7 +89,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// For what other programs may read.
+/// Writes to standard output, for other programs.
 #[expect(clippy::print_stdout, reason = "a chore says what it was asked for")]
 #[expect(clippy::needless_pass_by_value, reason = "ends a chain of results")]
 fn print(text: String) -> ExitCode {

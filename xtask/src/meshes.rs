@@ -1,14 +1,12 @@
-//! Runs steps of training on random meshes in strict mode, as many as are asked for.
+//! Runs training steps on random meshes in strict mode.
 //!
-//! Input: how many, and the number that names the first. Output: what the test of the same name says, on standard output. The work is
-//! done by that test of the suite, which runs a few by itself.
+//! A test of the suite does the work. Options set the number of runs and the first seed.
 
 use std::env;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Builds and runs the test; gives its exit code.
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let (mut runs, mut seed) = (500_u64, 1_u64);
     for pair in options.chunks(2) {

@@ -1,20 +1,17 @@
-//! Lists the aclnn operators of CANN, and which of them the emulator models.
+//! Lists CANN's two-phase aclnn operators in order, each with `modelled` or `refused`.
 //!
-//! Input: what the drop-in libraries export, as their package says it. Output: a line for each operator, that is for each
-//! function of `libopapi.so` with a first phase: its name, a tab, and `modelled` or `refused`, in order. What CANN has for other
-//! chips alone is refused here, as on theirs. Does not: list functions of that library which stand alone.
+//! Operators that CANN has only for other chips are refused.
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::built::cargo;
 
-/// What the name of an operator's first phase has more than its own.
 const FIRST_PHASE: &str = "GetWorkspaceSize";
 
-/// The lines.
+/// Returns the lines.
 ///
 /// # Errors
-/// The package does not build.
+/// If the package does not build.
 pub(crate) fn list() -> Result<String> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package", "ascend-tp-emulator-dropin", "--bin", "exports"]);
@@ -26,7 +23,7 @@ pub(crate) fn list() -> Result<String> {
     Ok(operators(&exports))
 }
 
-/// Of lines `library<TAB>name<TAB>answer` those of operators, without the library.
+/// Input lines are `library<TAB>name<TAB>answer`.
 fn operators(exports: &str) -> String {
     let functions = exports.lines().filter_map(|line| line.strip_prefix("libopapi.so\t")?.split_once('\t'));
     let mut operators: Vec<String> = functions

@@ -1,14 +1,11 @@
-//! Runs the storm: random programs over the emulator's C ABI.
-//!
-//! Input: its options, which are handed on. Output: what it says, on standard output. The work is done by the package
-//! `ascend-tp-emulator-storm`, which cargo builds first, in release mode.
+//! Runs random programs over the emulator's C ABI, with the package `ascend-tp-emulator-storm` in
+//! release mode.
 
 use std::env;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
-/// Builds and runs the storm; gives its exit code.
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

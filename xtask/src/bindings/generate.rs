@@ -1,10 +1,11 @@
-//! What `ascend-tp-sys` has of the C ABI, made from its headers.
+//! Generates the C ABI of `ascend-tp-sys` from its headers.
 //!
-//! Input: `sys/include`, one header for each library of CANN, and `dropin/` in it with the functions the table has no field
-//! for; types and signatures may come from a toolkit's headers instead. Output, in `sys/src`: `bindings.rs` (types and
-//! constants), `names.rs` (status codes by name) and `symbols.rs` (the list of functions). Invariants: a function's library and
-//! whether the table has it follow from its header; the CANN that has it first is `@since` before it (`since`), else the oldest
-//! that is supported. Needs libclang, which bindgen loads when it runs; nothing else does.
+//! - Input: `sys/include`, one header per CANN library. `dropin/` has functions outside the table.
+//!   A toolkit may provide types and signatures.
+//! - Output in `sys/src`: `bindings.rs` (types, constants), `names.rs` (status codes), `symbols.rs`
+//!   (functions).
+//! - Invariants: the header determines the library and whether the table has a function. `@since`
+//!   gives the first CANN version, by default the oldest supported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,30 +18,24 @@ use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter};
 
 use super::since::marks;
 
-/// The libraries of CANN, by the names of their headers and as the list calls them.
+/// Libraries by header name.
 const LIBRARIES: [&str; 4] = ["acl", "hccl", "nnopbase", "opapi"];
-/// The library of which functions come in pairs: an operator's two phases.
 const OPERATORS: &str = "opapi";
-/// What the name of an operator's first phase ends with.
 const FIRST_PHASE: &str = "GetWorkspaceSize";
-/// The arguments every first phase ends with.
 const FIRST_PHASE_TAIL: &str = "workspace_size: *mut u64, executor: *mut *mut aclOpExecutor";
-/// The arguments of every second phase.
 const SECOND_PHASE: &str =
     "workspace: *mut c_void, workspace_size: u64, executor: *mut aclOpExecutor, stream: aclrtStream";
-/// The oldest CANN that is supported.
+/// Oldest supported CANN version.
 const OLDEST: &str = "8.1";
 
-/// Names of the types, constants and functions of CANN's C ABI.
 const NAMES: &str = "(acl|Hccl).*";
 const CONSTANTS: &str = "(ACL|HCCL|COMM)_.*";
-/// The headers of a toolkit that declare them.
 const TOOLKIT: &str = "#include \"acl/acl.h\"\n#include \"acl/acl_prof.h\"\n#include \"hccl/hccl.h\"\n\
      #include \"aclnn/acl_meta.h\"\n#include \"aclnn/aclnn_base.h\"\n#include \"aclnnop/aclnn_ops.h\"\n";
 
 const MADE_BY: &str = "// Made by `cargo xtask bindings`; do not edit.";
 
-/// Writes the files, with types and signatures of `toolkit` if there is one.
+/// Takes types and signatures from `toolkit` if given.
 pub(crate) fn write(toolkit: Option<&Path>) -> Result<String> {
     let files = generate(toolkit)?;
     for (path, text) in &files {
@@ -50,7 +45,7 @@ pub(crate) fn write(toolkit: Option<&Path>) -> Result<String> {
     Ok(format!("wrote {}", written.join(", ")))
 }
 
-/// Fails if the committed files are not those made from `sys/include`.
+/// Fails if committed files differ.
 pub(crate) fn check() -> Result<String> {
     for (path, generated) in generate(None)? {
         let committed = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -66,7 +61,6 @@ pub(crate) fn check() -> Result<String> {
     Ok("the generated files of sys/src are those made from sys/include".to_owned())
 }
 
-/// The files and their texts.
 fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sys").canonicalize().context("no package sys")?;
     let headers = Header::all(&package.join("include"));
@@ -82,7 +76,7 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         .ignore_functions()
         .parse_callbacks(Box::new(StatusCodesAreSigned))
         .default_enum_style(EnumVariation::NewType { is_bitfield: false, is_global: false })
-        // The crate says once, with a reason, which lints generated code may break.
+        // The crate allows lints for generated code in one place.
         .generate()?
         .to_string()
         .replace("#[allow(clippy::unnecessary_operation, clippy::identity_op)]\n", "");
@@ -111,7 +105,6 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
     Ok(files.map(|(file, text)| (package.join("src").join(file), text.clone())).into())
 }
 
-/// A header of this project.
 struct Header {
     path: PathBuf,
     library: &'static str,
@@ -119,7 +112,6 @@ struct Header {
 }
 
 impl Header {
-    /// Those there are.
     fn all(include: &Path) -> Vec<Self> {
         let folders = [(include.to_owned(), true), (include.join("dropin"), false)];
         let headers = folders.iter().flat_map(|(folder, in_table)| {
@@ -129,8 +121,8 @@ impl Header {
     }
 }
 
-/// What all that is read has in common. `hccl_types.h` of a toolkit is C++ only, so everything is read as C++, and for one
-/// processor, so that the result does not depend on where it is made.
+/// Reads all headers as C++, because a toolkit's `hccl_types.h` is C++ only. The fixed target makes
+/// results machine-independent.
 fn builder() -> Builder {
     bindgen::builder()
         .clang_args(["-x", "c++", "-std=c++14", "--target=x86_64-unknown-linux-gnu"])
@@ -140,18 +132,17 @@ fn builder() -> Builder {
         .raw_line(MADE_BY)
 }
 
-/// What reading this project's headers takes: the few types of C's own headers they use, so that libclang alone is enough.
+/// Adds minimal C headers, so that libclang suffices.
 fn own(builder: Builder) -> Builder {
     builder.clang_args(["-nostdinc", "-I", concat!(env!("CARGO_MANIFEST_DIR"), "/src/bindings/freestanding")])
 }
 
-/// A pattern that only this path matches.
 fn regex_of(path: &Path) -> String {
     let escaped = |c: char| if c.is_alphanumeric() || c == '/' { c.to_string() } else { format!("\\{c}") };
     path.to_string_lossy().chars().map(escaped).collect()
 }
 
-/// Status codes are `int`, also where a header defines them as macros, which bindgen would make `u32`.
+/// Status codes are `int`, but bindgen would make macros `u32`.
 #[derive(Debug)]
 struct StatusCodesAreSigned;
 
@@ -161,19 +152,16 @@ impl ParseCallbacks for StatusCodesAreSigned {
     }
 }
 
-/// A C function as the list has it.
 #[derive(Debug)]
 struct HeaderPrototype {
     name: String,
-    /// The first CANN that has it.
+    /// First CANN version with the function.
     since: String,
-    /// `name: type`, by commas.
+    /// Comma-separated `name: type` list.
     arguments: String,
-    /// Type of what it returns.
     result: String,
 }
 
-/// The functions that `builder` reads, in their order.
 fn functions(builder: Builder) -> Result<Vec<HeaderPrototype>> {
     let code =
         builder.with_codegen_config(CodegenConfig::FUNCTIONS).allowlist_recursively(false).generate()?.to_string();
@@ -205,13 +193,13 @@ impl HeaderPrototype {
         Ok(Self { name: function.sig.ident.to_string(), since, arguments: arguments.join(", "), result })
     }
 
-    /// Its line of the list, without what comes before `fn`.
+    /// Formats the list line from `fn` on.
     fn signature(&self) -> String {
         format!("fn {}({}) -> {};", self.name, self.arguments, self.result)
     }
 }
 
-/// Says of each function which CANN has it first. A mark of an operator is for both of its calls.
+/// A mark applies to both phases of an operator.
 fn mark(functions: &mut [HeaderPrototype], marks: &BTreeMap<&str, &str>) -> Result<()> {
     if let Some(name) = marks.keys().find(|name| functions.iter().all(|function| function.name != **name)) {
         bail!("`@since` stands before {name}, which is no function");
@@ -224,7 +212,7 @@ fn mark(functions: &mut [HeaderPrototype], marks: &BTreeMap<&str, &str>) -> Resu
     Ok(())
 }
 
-/// A type as the list spells it: types of C by their last name, an `int` by its width.
+/// Formats C types by their last name, and `int` by its width.
 fn type_name(of: &syn::Type) -> Result<String> {
     match of {
         syn::Type::Ptr(pointer) => {
@@ -239,7 +227,6 @@ fn type_name(of: &syn::Type) -> Result<String> {
     }
 }
 
-/// The text of `symbols.rs`.
 fn list(sections: &[(Vec<HeaderPrototype>, &Header)]) -> Result<String> {
     let mut seen = BTreeSet::new();
     let mut parts: BTreeMap<&str, String> = BTreeMap::new();
@@ -287,7 +274,6 @@ fn list(sections: &[(Vec<HeaderPrototype>, &Header)]) -> Result<String> {
     .concat())
 }
 
-/// The documentation of the list.
 const LIST_DOC: &str = "\
 /// Calls `$callback!` with the list of all C functions.
 ///
@@ -305,7 +291,6 @@ const LIST_DOC: &str = "\
 /// those of [`core::ffi`]), so the caller needs them in scope.
 ";
 
-/// The text of `names.rs`: the status codes of AscendCL and HCCL among the constants of `types`, by name.
 fn names(types: &str) -> Result<String> {
     let (mut acl, mut hccl) = (String::new(), String::new());
     let value = |constant: &syn::Expr| match constant {
@@ -327,7 +312,7 @@ fn names(types: &str) -> Result<String> {
                     let syn::ImplItem::Const(constant) = item else { continue };
                     let syn::Expr::Call(number) = &constant.expr else { continue };
                     let name = constant.ident.to_string();
-                    // Numbers kept free are no results.
+                    // Reserved numbers are not results.
                     if let Some(value) = number.args.first().and_then(value).filter(|_| !name.ends_with("_RESERVED")) {
                         let _ = writeln!(hccl, "    ({value}, \"{name}\"),");
                     }
@@ -342,17 +327,15 @@ fn names(types: &str) -> Result<String> {
     ))
 }
 
-/// What a function is to an operator.
 enum OperatorPhase {
     None,
-    /// It stands for both phases: `run, plan(arguments);`.
+    /// Stands for both phases of an operator: `run, plan(arguments);`.
     FirstPhase {
         line: String,
     },
     SecondPhase,
 }
 
-/// What `function` is to an operator of a header with these functions.
 fn operator(function: &HeaderPrototype, functions: &[HeaderPrototype], library: &str) -> Result<OperatorPhase> {
     let find = |name: &str| functions.iter().find(|other| other.name == name);
     let name = &function.name;
@@ -367,7 +350,7 @@ fn operator(function: &HeaderPrototype, functions: &[HeaderPrototype], library: 
         });
     };
     let Some(second) = find(run) else { bail!("{name} stands without {run}, its second phase") };
-    // A toolkit's headers spell the names of arguments their way.
+    // Argument names differ in toolkit headers.
     let types = |arguments: &str| {
         arguments.split(", ").map(|each| each.rsplit(": ").next().map(str::to_owned)).collect::<Vec<_>>()
     };

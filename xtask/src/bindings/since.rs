@@ -1,9 +1,9 @@
-//! Which CANN has a function first, as `sys/include` says it.
+//! First CANN version of a function, from `sys/include`.
 
 use std::collections::BTreeMap;
 
-/// By function or operator: the version that the comment on the line before it gives. Versions of libclang differ in which declarations
-/// a comment before a macro belongs to, so it is read from the text.
+/// Returns the marked versions. Versions of libclang disagree on comments before macros, so the
+/// text is parsed.
 pub(super) fn marks(header: &str) -> BTreeMap<&str, &str> {
     let lines = header.lines().zip(header.lines().skip(1));
     let marked = lines.filter_map(|(comment, declared)| {
@@ -31,7 +31,7 @@ mod tests {
         assert_eq!(marks(header), BTreeMap::from([("aclName", "8.5"), ("aclnnCdist", "9.x")]));
     }
 
-    /// Where libclang is not there, nobody else compares the list with the headers.
+    /// The only check of the list on machines without libclang.
     #[test]
     fn the_list_has_the_versions_that_the_headers_say() {
         let sys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sys");

@@ -1,7 +1,5 @@
-//! The figures of the house now and at another commit, side by side.
-//!
-//! Input: a commit. Output: a table in Markdown. Invariant: both columns are counted by this program, whatever the commit's own counts.
-//! Does not: build anything of the commit; where cargo cannot list its packages without a network, that row is missing.
+//! Compares code statistics with another commit. This program counts both columns, and builds
+//! nothing of the commit.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,13 +11,12 @@ use super::source::{self, RustFile};
 use super::{CIRCLES, Items, LIBRARY, LONG_FUNCTION, Uses, circles, lines_by_package, packages};
 use crate::project;
 
-/// The emulator's sources, of which the table says more.
 const EMULATOR: &str = "emulator/src/";
 
-/// The table.
+/// Returns the table.
 ///
 /// # Errors
-/// Git has no such commit or cannot be run, or a file is not Rust.
+/// If git fails or does not know the commit, or a file is not valid Rust.
 pub(crate) fn since(commit: &str) -> Result<String> {
     let root = project::root();
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
@@ -36,7 +33,7 @@ pub(crate) fn since(commit: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Writes the files of a commit to a folder, which git takes for a repository of its own.
+/// Unpacks a commit into a new git repository.
 fn unpack(commit: &str, root: &Path, folder: &Path) -> Result<()> {
     let run = |command: &mut Command| -> Result<()> {
         let name = command.get_program().display().to_string();
@@ -52,7 +49,6 @@ fn unpack(commit: &str, root: &Path, folder: &Path) -> Result<()> {
     run(Command::new("git").args(["init", "--quiet"]).arg(folder))
 }
 
-/// What is counted, and how many there are.
 type HouseFigure = (String, usize);
 
 fn figures(root: &Path) -> Result<Vec<HouseFigure>> {

@@ -1,8 +1,7 @@
-//! Counts the house: how much code there is and where it is not as it should be.
+//! Counts the code and lists places to improve.
 //!
-//! Input: the files git has, `cargo tree`. Output: tables for a person. Invariant: nothing is judged; what is counted is what
-//! is shipped, that is `src/` and `build.rs` of each package without items and files of tests, unless a heading says else.
-//! Does not: expand macros or resolve names, so what macros make is not counted and a word is a use.
+//! Nothing is judged. Unless a heading says otherwise, only shipped code counts: `src/` and
+//! `build.rs` without tests. Macros are not expanded, and any matching word is a use.
 
 pub(crate) mod figures;
 pub(crate) mod source;
@@ -20,19 +19,17 @@ use crate::project::imports::Imports;
 use crate::project::source::{Source, is_word};
 use source::RustFile;
 
-/// Lines above which a function is listed.
+/// Longer functions are listed.
 const LONG_FUNCTION: usize = 70;
-/// Files above which a type's own methods are spread.
+/// Types with methods in more files are listed.
 const SPREAD: usize = 3;
-/// The library, whose public items are counted.
 const LIBRARY: &str = "src/";
-/// Where files that import each other in circles are looked for.
 const CIRCLES: [&str; 3] = ["src/", "emulator/src/", "emulator/operators/src/"];
 
-/// The tables.
+/// Returns the tables.
 ///
 /// # Errors
-/// Git or cargo cannot be run, or a file is not Rust.
+/// If git or cargo fails, or a file is not valid Rust.
 pub(crate) fn count() -> Result<String> {
     let root = project::root();
     let sources = source::read(&root)?;
@@ -55,17 +52,17 @@ pub(crate) fn count() -> Result<String> {
     Ok(text)
 }
 
-/// The circles of each of [`CIRCLES`], largest first.
+/// Import cycles of each of [`CIRCLES`], largest first.
 fn circles(root: &Path) -> Result<[Vec<Vec<String>>; CIRCLES.len()]> {
     let files = project::read(root)?;
     Ok(CIRCLES.map(|folder| Imports::new(&files, folder).circles()))
 }
 
-/// What the library is built from without its features. Nothing is asked of a network: what is not there was never built.
+/// Dependencies without features, queried offline.
 const TREE: [&str; 10] =
     ["tree", "-e", "normal", "--no-default-features", "--locked", "--offline", "--prefix", "none", "-p", "ascend-tp"];
 
-/// The number of packages the library is built from, itself among them.
+/// Includes the library itself.
 fn packages(root: &Path) -> Result<usize> {
     let output = cargo().args(TREE).current_dir(root).output().context("cannot run cargo")?;
     if !output.status.success() {
@@ -76,7 +73,7 @@ fn packages(root: &Path) -> Result<usize> {
     Ok(names.len())
 }
 
-/// Of each package the lines of code, of code of tests, examples and benches, and all lines. The root's is `.`.
+/// Counts lines of shipped code, of other code, and in total. The root package is `.`.
 fn lines_by_package(sources: &[RustFile]) -> BTreeMap<&str, [usize; 3]> {
     let mut packages: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for source in sources {
@@ -89,7 +86,6 @@ fn lines_by_package(sources: &[RustFile]) -> BTreeMap<&str, [usize; 3]> {
     packages
 }
 
-/// Lines by package.
 fn lines(sources: &[RustFile]) -> String {
     let packages = lines_by_package(sources);
     let mut text =
@@ -103,7 +99,6 @@ fn lines(sources: &[RustFile]) -> String {
     text
 }
 
-/// A heading and a line for each entry.
 fn list(heading: &str, entries: &[String]) -> String {
     let mut text = format!("\n{heading}\n");
     for entry in entries {
@@ -112,23 +107,21 @@ fn list(heading: &str, entries: &[String]) -> String {
     text
 }
 
-/// A public item of shipped code.
 struct PublicItem<'a> {
     name: String,
     file: &'a str,
 }
 
-/// Public items that nobody names: no other file of the workspace, tests and examples among them; no code of the documents; and
-/// no public signature of another item in its own file, by which one has a value without naming its type.
+/// Lists public items that other files, documents and public signatures of their file do not name.
 ///
 /// # Errors
-/// Git cannot be run, or a file is not Rust.
+/// If git fails, or a file is not valid Rust.
 pub(crate) fn unused_items(files: &[Source]) -> Result<Vec<String>> {
     let sources = source::read(&project::root())?;
     let items = Items::of(&sources)?;
     let uses = Uses::of(&sources);
     let documents = files.iter().filter(|document| document.path.ends_with(".md"));
-    // Every second piece between marks of code is code.
+    // Odd parts between backticks are code.
     let code = documents.flat_map(|document| document.text.split('`').skip(1).step_by(2));
     let documented: BTreeSet<&str> = code.flat_map(|code| code.split(|c: char| !is_word(c))).collect();
     let unused = items.public.iter().filter(|item| {
@@ -141,13 +134,11 @@ pub(crate) fn unused_items(files: &[Source]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The files that have a word.
 struct Uses<'a> {
     shipped: BTreeMap<String, BTreeSet<&'a str>>,
     whole: BTreeMap<String, BTreeSet<&'a str>>,
 }
 
-/// Who names an item besides its own file.
 #[derive(PartialEq, Eq)]
 enum ItemUse {
     Shipped,
@@ -182,30 +173,24 @@ impl<'a> Uses<'a> {
     }
 }
 
-/// What is declared in shipped code.
 #[derive(Default)]
 struct Items<'a> {
-    /// The file being visited.
     of: Option<&'a RustFile>,
-    /// The modules within it that are open.
     modules: Vec<String>,
-    /// Name of a type: file and module of each declaration.
+    /// Places of each type declaration.
     types: BTreeMap<String, BTreeSet<String>>,
-    /// The same of types that other crates or folders can name.
+    /// Types that other crates or folders can name.
     public_types: BTreeMap<String, BTreeSet<String>>,
-    /// Functions with too many lines: lines, name, file.
+    /// Lines, name and file.
     long: Vec<(usize, String, &'a str)>,
-    /// Public items: types, functions, methods, constants.
     public: Vec<PublicItem<'a>>,
-    /// File and name: the types whose public signatures, or whose traits' methods, have it; functions and constants by their own names.
+    /// Types with the name in public signatures or trait methods. Functions and constants use their
+    /// own name.
     signatures: BTreeMap<(&'a str, String), BTreeSet<String>>,
-    /// Types of the open blocks of methods.
     blocks_of: Vec<String>,
-    /// Whether the innermost of them is of a trait.
     is_in_trait: bool,
-    /// Enums with a variant for a sum over cards.
     all_reduces: usize,
-    /// Package and type: the files with blocks of its own methods, one entry a block.
+    /// Files with inherent impls, one entry per block.
     blocks: BTreeMap<(&'a str, String), Vec<&'a str>>,
 }
 
@@ -224,7 +209,7 @@ impl<'a> Items<'a> {
         self.of.map_or("", |source| &source.path)
     }
 
-    /// Whether who has another item of the file has this one without a name.
+    /// Returns true if another item's public signature has the name.
     fn is_in_signature(&self, item: &PublicItem<'_>) -> bool {
         let owners = self.signatures.get(&(item.file, item.name.clone()));
         owners.is_some_and(|owners| owners.iter().any(|owner| *owner != item.name))
@@ -247,7 +232,8 @@ impl<'a> Items<'a> {
         list(&format!("{} functions of more than {LONG_FUNCTION} lines", entries.len()), &entries)
     }
 
-    /// Of the library's public items how many there are, which stand in no other file, and how many only in those of tests.
+    /// Returns the number of public library items, the unused ones, and the number used in tests
+    /// only.
     fn public_uses(&self, uses: &Uses<'_>) -> (usize, Vec<String>, usize) {
         let (mut unused, mut for_tests, mut count) = (Vec::new(), 0, 0);
         for item in self.public.iter().filter(|item| item.file.starts_with(LIBRARY)) {
@@ -299,7 +285,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Notes what a signature names; in a block of methods its owner is the block's type.
+    /// In an impl block, the owner is the block's type.
     fn sign(&mut self, name: &syn::Ident, names: impl FnOnce(&mut NameCollector)) {
         let mut found = NameCollector::default();
         names(&mut found);
@@ -319,7 +305,6 @@ impl<'a> Items<'a> {
     }
 }
 
-/// The names in a part of a file.
 #[derive(Default)]
 struct NameCollector(BTreeSet<String>);
 
@@ -333,7 +318,6 @@ fn is_public(visibility: &syn::Visibility) -> bool {
     matches!(visibility, syn::Visibility::Public(_))
 }
 
-/// Items that are types and what of each others can see.
 macro_rules! visit_types {
     ($($method:ident $item:ident |$names:ident, $of:ident| $see:expr;)*) => { $(
         fn $method(&mut self, $of: &'ast syn::$item) {
@@ -347,7 +331,6 @@ macro_rules! visit_types {
     )* };
 }
 
-/// Items that are none, with the same.
 macro_rules! visit_values {
     ($($method:ident $item:ident |$names:ident, $of:ident| $see:expr;)*) => { $(
         fn $method(&mut self, $of: &'ast syn::$item) {
@@ -445,13 +428,12 @@ impl<'ast> Visit<'ast> for Items<'_> {
 mod tests {
     use super::*;
 
-    /// Public types that share a name with others, and how many they are. A name that is not here means one thing. Those of one
-    /// module alone are read with it, as `error::Error`; absent parts of a feature have the names of the parts. New names
-    /// do not belong here.
+    /// Allowed duplicates of public type names. Names in single modules are read with the module
+    /// (`error::Error`). Stand-ins for disabled features share names. Do not add entries.
     const SHARED: [(&str, usize); 6] =
         [("ChatTemplate", 2), ("Checkpoint", 2), ("Error", 9), ("Layout", 2), ("Tensor", 3), ("Tokenizer", 2)];
 
-    /// The most packages that the library without its features is built from, itself among them.
+    /// Maximum packages without features, including the library.
     const MOST_PACKAGES: usize = 60;
 
     #[test]

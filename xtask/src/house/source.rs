@@ -1,8 +1,4 @@
-//! The Rust files of the workspace, as tokens: what is shipped, and what is for tests.
-//!
-//! Input: the folder of the workspace. Output: a [`RustFile`] for each `.rs` file that no chore has made. Invariant:
-//! shipped tokens are those outside items that only tests compile, with the places they have in the file. Does not: expand
-//! macros; what they make is not counted.
+//! Tokens of hand-written Rust files, shipped and whole. Macros are not expanded.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,21 +10,18 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::project;
 use crate::project::source::{Doc, without_tests};
 
-/// One file of Rust that is written by hand.
+/// A hand-written Rust file.
 pub(crate) struct RustFile {
-    /// From the root of the workspace, with `/`.
+    /// Path from the workspace root, with `/`.
     pub(crate) path: String,
-    /// Folder of the package that has the file; empty for the root's.
+    /// Package folder; empty for the root.
     pub(crate) package: String,
-    /// The file without items that only tests compile; nothing of a file of tests, examples or benches.
+    /// Tokens without test-only items.
     pub(crate) shipped: TokenStream,
-    /// All of the file.
     pub(crate) whole: TokenStream,
-    /// All lines, comments and blank ones too.
     pub(crate) lines: usize,
 }
 
-/// Every Rust file of the workspace in `root` that is written by hand.
 pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
     let files = project::files(root)?;
     let packages: Vec<&str> = files
@@ -37,7 +30,7 @@ pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
         .map(|folder| folder.trim_end_matches('/'))
         .collect();
     let mut sources = Vec::new();
-    // Cases of compile-fail tests are no Rust that compiles.
+    // Compile-fail cases are not valid Rust.
     let rust = files.iter().filter(|file| file.ends_with(".rs") && !file.contains("/compile_fail/"));
     for path in rust {
         let text = fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))?;
@@ -56,7 +49,7 @@ pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
     Ok(sources)
 }
 
-/// The lines on which there is code: a token that is no doc comment.
+/// Returns the lines with tokens other than doc comments.
 pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
     let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
     let mut lines = BTreeSet::new();
@@ -71,7 +64,7 @@ pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
                 lines.extend([group.span_open().start().line, group.span_close().end().line]);
                 lines.extend(code_lines(&group.stream()));
             }
-            // A string may have many lines.
+            // A string may span lines.
             other => lines.extend(other.span().start().line..=other.span().end().line),
         }
         at += 1;
@@ -79,7 +72,6 @@ pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
     lines
 }
 
-/// How many blocks of unsafe code there are, those in macros too.
 pub(crate) fn unsafe_blocks(tokens: &TokenStream) -> usize {
     let (mut count, mut opens) = (0, false);
     for token in tokens.clone() {
@@ -91,7 +83,7 @@ pub(crate) fn unsafe_blocks(tokens: &TokenStream) -> usize {
     count
 }
 
-/// The identifiers of a file but for those it exports again by `pub use`.
+/// Returns the identifiers, except re-exports by `pub use`.
 pub(crate) fn words(tokens: &TokenStream) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     let (mut is_pub, mut is_export) = (false, false);

@@ -1,8 +1,7 @@
-//! A command that runs as one process or several, and what it leaves behind.
+//! A command with one or several processes.
 //!
-//! Input: how it is launched. Output: its processes once all are at work, when and how each ended, what it said, what is left.
-//! Invariants: it has a folder of its own, where it runs and where its temporary files go; it has no variables but those of
-//! its launcher; nothing of it outlives a [`CommandJob`] that is dropped.
+//! The job has its own folder and only its launcher's variables. Dropping a [`CommandJob`] ends all
+//! its processes.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,63 +17,55 @@ use anyhow::{Context as _, Result, bail};
 
 use super::LOOK;
 
-/// Ranks of a job.
 pub(super) const RANKS: usize = 3;
 
-/// What a job may take until all its ranks are at work.
 const BEGIN: Duration = Duration::from_secs(60);
 
-/// The variable by which processes of a job are known, also those whose parent is gone.
+/// Identifies processes, also after their parent ended.
 const MARK: &str = "ASCEND_TP_KILLS";
 
-/// How the processes of a job come to be.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum JobLaunch {
     Alone,
-    /// One process a card with these variables. `{rank}`, `{size}`, and `{job}`, a port that is free.
+    /// One process per card with these variables; `{job}` is a free port.
     Each(&'static str),
-    /// The launcher of Open MPI; these variables where it is not installed.
+    /// Open MPI's launcher, or these variables without it.
     Mpirun(&'static str),
-    /// `--processes`: the command starts its ranks.
+    /// The `--processes` option: the command starts its ranks.
     Own,
 }
 
-/// A process of a job.
 #[derive(Debug)]
 pub(super) struct JobProcess {
-    /// None of one that is a launcher, or alone.
+    /// `None` for a launcher or a single process.
     pub(super) rank: Option<usize>,
     pub(super) id: u32,
-    /// Which of this process' children it is.
+    /// Index among this program's children.
     child: Option<usize>,
     pub(super) end: Option<End>,
 }
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// Since the signal.
     pub(super) after: Duration,
-    /// None of one that is somebody else's child.
+    /// `None` for a child of another process.
     pub(super) status: Option<ExitStatus>,
 }
 
-/// A command that runs.
 #[derive(Debug)]
 pub(super) struct CommandJob {
     folder: PathBuf,
     mark: String,
-    /// What was in folders that all share.
     before: Vec<PathBuf>,
     children: Vec<Child>,
     pub(super) processes: Vec<JobProcess>,
 }
 
 impl CommandJob {
-    /// Starts a command and waits until all its ranks are at work: they have met, and signals have their handlers.
+    /// Waits until all ranks have met and handle signals.
     ///
     /// # Errors
-    /// It cannot be started, or does not come to that.
+    /// If the command cannot start or a rank does not get that far.
     pub(super) fn start(program: &Path, words: &[OsString], launch: JobLaunch, number: u64) -> Result<Self> {
         let mark = format!("{}-{number}", std::process::id());
         let folder = env::temp_dir().join(format!("kills-{mark}"));
@@ -133,7 +124,7 @@ impl CommandJob {
                 all.extend(ranks_of(self.children[0].id()).into_iter().map(|(rank, id)| (Some(rank), id, None)));
             }
             let expected = usize::from(is_parent) + if has_ranks { RANKS } else { 0 };
-            // What mpirun does with signals is its own affair.
+            // The launcher handles signals in its own way.
             let is_launcher = |rank: Option<usize>| rank.is_none() && matches!(launch, JobLaunch::Mpirun(_));
             let is_at_work = |(rank, id, _): &(Option<usize>, u32, _)| {
                 is_launcher(*rank) || (catches_signals(*id) && (rank.is_none() || has_met(*id)))
@@ -155,10 +146,10 @@ impl CommandJob {
         }
     }
 
-    /// Looks who has ended; times count from `since`.
+    /// Records ended processes.
     ///
     /// # Errors
-    /// The system does not say.
+    /// If the system call fails.
     pub(super) fn look(&mut self, since: Instant) -> Result<()> {
         for process in self.processes.iter_mut().filter(|process| process.end.is_none()) {
             let status = match process.child {
@@ -172,10 +163,10 @@ impl CommandJob {
         Ok(())
     }
 
-    /// Waits until all of these have ended, or for `limit` since `since`.
+    /// Waits until the awaited processes end, or for `limit`.
     ///
     /// # Errors
-    /// As [`CommandJob::look`].
+    /// If [`CommandJob::look`] fails.
     pub(super) fn wait(&mut self, since: Instant, limit: Duration, awaited: &[usize]) -> Result<()> {
         loop {
             self.look(since)?;
@@ -187,7 +178,7 @@ impl CommandJob {
         }
     }
 
-    /// What a process said on standard error; of somebody else's child what its parent passed on.
+    /// Returns standard error of a process or its parent.
     pub(super) fn said(&self, process: &JobProcess) -> String {
         self.said_by(process.child.unwrap_or(0))
     }
@@ -197,7 +188,7 @@ impl CommandJob {
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
-    /// What is left of it after `limit`, once it has ended: processes, and files where it ran and where temporary files are.
+    /// Waits up to `limit` for the processes to end.
     pub(super) fn left(&self, limit: Duration) -> Vec<String> {
         let since = Instant::now();
         let mut processes = self.marked();
@@ -207,7 +198,7 @@ impl CommandJob {
         }
         let mut left: Vec<String> = processes.iter().map(|id| format!("process {id}")).collect();
         left.extend(files(&self.folder.join("runs")));
-        // A user's folder of sockets stays, empty.
+        // The user's socket folder may stay.
         let sockets = format!("ascend-tp-{}", fs::metadata(&self.folder).map_or(0, |own| own.uid()));
         left.extend(files(&self.folder.join("temporary")).into_iter().filter(|path| !path.ends_with(&sockets)));
         let is_new = |path: &PathBuf| {
@@ -218,7 +209,6 @@ impl CommandJob {
         left
     }
 
-    /// Processes of this job that run.
     fn marked(&self) -> Vec<u32> {
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -234,29 +224,26 @@ impl Drop for CommandJob {
         for child in &mut self.children {
             let _status = child.wait();
         }
-        // What cannot be removed is in the way of nobody.
         let _removed = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Sends a signal. One that has ended needs none.
+/// Ended processes are ignored.
 pub(super) fn signal(name: &str, process: u32) {
     let _status = Command::new("kill").args([format!("-{name}"), process.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// `3`, or `SIGKILL` as `signal 9`.
+/// Formats a signal as `signal 9`.
 pub(super) fn code(status: ExitStatus) -> String {
     let signal = status.signal().map(|signal| format!("signal {signal}"));
     status.code().map(|code| code.to_string()).or(signal).unwrap_or_else(|| status.to_string())
 }
 
-/// Whether Open MPI's launcher is installed.
 pub(super) fn has_mpirun() -> bool {
     let folders = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&folders).any(|folder| folder.join("mpirun").is_file())
 }
 
-/// The ranks that a process has started, with their process ids.
 pub(super) fn ranks_of(parent: u32) -> Vec<(usize, u32)> {
     let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
     let rank = |id: u32| ["RANK", "OMPI_COMM_WORLD_RANK"].iter().find_map(|name| variable(id, name)?.parse().ok());
@@ -266,34 +253,32 @@ pub(super) fn ranks_of(parent: u32) -> Vec<(usize, u32)> {
     ranks
 }
 
-/// A variable that a process was started with.
 fn variable(process: u32, name: &str) -> Option<String> {
     let all = fs::read(format!("/proc/{process}/environ")).ok()?;
     let found = all.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
     found.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-/// Whether a process has a handler for SIGINT.
 fn catches_signals(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
 }
 
-/// Whether a rank has met the others: it listens to what they say.
+/// The thread `store news` starts after the rendezvous.
 pub(super) fn has_met(process: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.into_iter().any(|name| name.trim() == "store news")
 }
 
-/// Whether a process is there. One that has ended and was not waited for is not.
+/// Zombies do not count.
 pub(super) fn is_there(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
-/// Every file and folder below a folder; a folder that holds something is not listed itself.
+/// Lists files and empty folders.
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let below = entries.flat_map(|entry| {
@@ -303,7 +288,6 @@ fn files(folder: &Path) -> Vec<String> {
     below.collect()
 }
 
-/// What is in the system's folders for temporary files and for memory that processes share.
 fn shared() -> Vec<PathBuf> {
     let folders = [env::temp_dir(), PathBuf::from("/dev/shm")];
     folders
@@ -313,7 +297,6 @@ fn shared() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a file's name has this number in it.
 fn names_it(name: &str, process: u32) -> bool {
     let id = process.to_string();
     name.split(|c: char| !c.is_ascii_digit()).any(|number| number == id)

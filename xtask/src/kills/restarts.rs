@@ -1,12 +1,11 @@
-//! Kills ranks of a run of training, again and again, and looks whether it comes to the same weights.
+//! Kills ranks of training runs and checks that the final weights stay the same.
 //!
-//! Input: a number of kills and a seed. Output: a line for each kill and each change of cards, and one at the end. Runs of eight
-//! processes lose one of them by SIGKILL at moments that the seed draws, each of what is left of its run, as often as is asked in all:
-//! how long a start takes and how long a step, a run that nobody disturbs tells first, and where a run is, its checkpoints do.
-//! Asked of them: the others end within two seconds, the rank is named, no step is computed again that was saved, and the last
-//! checkpoint is byte for byte that of a run that nobody disturbed. Then a run goes on from eight cards on four, on eight again and on six,
-//! and its curve must be that of eight; with every sum in one order from eight on four and on eight again, and all must be the same bits.
-//! The ranks are started by `train --processes` or by torchrun.
+//! Runs of eight processes lose a rank to SIGKILL at random times of the remaining run. Other ranks
+//! must end within two seconds, messages must name the rank, and no saved step may be computed
+//! again. The last checkpoint must equal that of an undisturbed run in every byte. A run then
+//! continues on eight, four, eight and six cards with the same loss curve. With a fixed order of
+//! sums, eight, four and eight cards must give the same bits. The launcher is `train --processes`
+//! or torchrun.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -24,33 +23,30 @@ use crate::say;
 
 const RANKS: usize = 8;
 
-/// Steps of a run: all of the data.
+/// The steps use all data.
 const STEPS: usize = 40;
 
-/// A run that changes its cards from one part of its steps to the next.
 struct CardsChange {
     name: &'static str,
-    /// That of a run on eight cards that nobody disturbs.
+    /// Name of the undisturbed run.
     whole: &'static str,
     more: &'static str,
     cards: &'static [usize],
-    /// What a loss and, of itself, a norm may differ by.
+    /// Bounds of the loss and, relative, of the norm.
     bounds: (f64, f64),
 }
 
 const CHANGES: [CardsChange; 2] = [
-    // On other cards sums have another order.
+    // Other numbers of cards change the order of sums.
     CardsChange { name: "changing", whole: "whole", more: "", cards: &[8, 4, 8, 6], bounds: (1e-5, 2e-5) },
     CardsChange { name: "exact", whole: "whole-exact", more: "--exact", cards: &[8, 4, 8], bounds: (0.0, 0.0) },
 ];
 
-/// Steps between two checkpoints of a run whose ranks are killed.
+/// Number of steps between checkpoints.
 const EVERY: usize = 2;
 
-/// What waits for a start or an end gives up then.
 const HANG: Duration = Duration::from_secs(300);
 
-/// Runs the chore; gives the exit code.
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let mut kills = 20;
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
@@ -95,35 +91,31 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How a run of eight processes goes on if nobody disturbs it.
 struct StepPace {
-    /// From the start of its ranks to the start of its first step.
+    /// Time until the first step starts.
     start: Duration,
     step: Duration,
 }
 
-/// When a rank is killed.
 #[derive(Debug, PartialEq)]
 struct KillTime {
-    /// Once so many steps are saved …
     saved: usize,
-    /// … so long after that.
+    /// Delay after these steps are saved.
     after: Duration,
 }
 
 impl StepPace {
-    /// A moment of a run that goes on behind `saved` steps: all that is left of it are alike likely.
+    /// Every time in the rest of the run is equally likely.
     fn draw(&self, saved: usize, random: &mut SplitMix) -> KillTime {
         let start = self.start.div_duration_f64(self.step);
         let at = random.share() * (start + (STEPS - saved) as f64);
         let more = (at - start).max(0.0) as usize / EVERY * EVERY;
-        // Before the first checkpoint that is still to come, a moment counts from the start on.
+        // Before the next checkpoint, time counts from the start.
         let after = if more == 0 { at } else { at - start - more as f64 };
         KillTime { saved: saved + more, after: self.step.mul_f64(after) }
     }
 }
 
-/// What starts the ranks, and starts them again.
 #[derive(Clone, Copy)]
 enum JobLauncher {
     Own,
@@ -146,7 +138,6 @@ impl JobLauncher {
     }
 }
 
-/// A program, and where its runs leave what they leave.
 struct Training {
     program: PathBuf,
     folder: PathBuf,
@@ -179,7 +170,6 @@ impl Training {
         fs::read_to_string(self.errors(name)).unwrap_or_default()
     }
 
-    /// A run that nobody disturbs.
     fn whole(&self, name: &str, more: &str) -> Result<()> {
         let status = self.command(name, &format!("--cards {RANKS} {more}"))?.status()?;
         if !status.success() {
@@ -188,7 +178,6 @@ impl Training {
         Ok(())
     }
 
-    /// The command of a run of eight processes that goes on as often as that behind the end of one of them.
     fn restarting(&self, name: &str, restarts: usize) -> Result<Command> {
         let every = format!("--save-every {EVERY}");
         match self.launcher {
@@ -197,20 +186,19 @@ impl Training {
         }
     }
 
-    /// The command of a run whose processes torchrun starts, again as often as that.
     fn under_torchrun(&self, name: &str, ranks: usize, restarts: usize, more: &str) -> Result<Command> {
         let own = self.command(name, &format!("--resume {more}"))?;
         let mut command = Command::new("torchrun");
         command.args(["--standalone", "--no-python", "--monitor-interval=0.1"]);
         command.arg(format!("--nproc-per-node={ranks}")).arg(format!("--max-restarts={restarts}"));
         command.arg(own.get_program()).args(own.get_args());
-        // What it starts is no program of torch.
+        // The processes do not use torch.
         command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.errors(name))?);
         Ok(command)
     }
 
-    /// The command of a run on so many cards that goes on where the newest checkpoint is.
+    /// Continues from the newest checkpoint.
     fn on_cards(&self, name: &str, cards: usize, more: &str) -> Result<Command> {
         let more = format!("--save-every 1 {more}");
         let mut command = match self.launcher {
@@ -221,7 +209,6 @@ impl Training {
         Ok(command)
     }
 
-    /// How fast a run goes that nobody disturbs.
     fn pace(&self) -> Result<StepPace> {
         let name = "paced";
         let mut child = self.restarting(name, 1)?.spawn()?;
@@ -246,7 +233,7 @@ impl Training {
         Ok(StepPace { start: at.saturating_sub(step.mul_f64(saved as f64)), step })
     }
 
-    /// Kills ranks of a run until it ends, or as many as are to be killed; gives how many, and what was found.
+    /// Returns the number of kills and the findings.
     fn kill(&self, run: usize, most: usize, pace: &StepPace, random: &mut SplitMix) -> Result<(usize, Vec<String>)> {
         let mut findings = Vec::new();
         let name = format!("killed-{run}");
@@ -291,7 +278,7 @@ impl Training {
             JobLauncher::Own => said_of(&said, &behind, most),
             JobLauncher::Torchrun => said_under_torchrun(&said, &behind),
         });
-        // One that failed may have no last checkpoint.
+        // A failed run may have no last checkpoint.
         if status && self.last(&name)? != self.last(CHANGES[0].whole)? {
             findings.push("the last checkpoint is not that of a run that nobody disturbed".to_owned());
         }
@@ -299,7 +286,7 @@ impl Training {
         Ok((behind.len(), findings))
     }
 
-    /// Waits for a moment of a run; whether it came before the run's end.
+    /// Returns false if the run ended first.
     fn comes_to(&self, child: &mut Child, name: &str, moment: &KillTime) -> Result<bool> {
         let since = Instant::now();
         let is_there = |child: &mut Child| Ok::<_, std::io::Error>(child.try_wait()?.is_none());
@@ -317,7 +304,6 @@ impl Training {
         Ok(newest(&self.saved(name)) < STEPS && is_there(child)?)
     }
 
-    /// The digests of the files of a run's last checkpoint.
     fn last(&self, name: &str) -> Result<Vec<Value>> {
         digests(&self.saved(name).join(format!("step-{STEPS:08}")))
     }
@@ -337,7 +323,8 @@ impl Training {
                 }
                 std::thread::sleep(LOOK);
             }
-            // By a request that is passed on, or by the end of whoever started them, which processes of torchrun outlive.
+            // SIGTERM reaches the ranks. SIGKILL ends only the parent, and torchrun's ranks would
+            // survive.
             let is_asked = random.below(2) == 0 || matches!(self.launcher, JobLauncher::Torchrun);
             let by = if is_asked { "TERM" } else { "KILL" };
             if !is_last {
@@ -373,7 +360,7 @@ impl Training {
     }
 }
 
-/// The ranks of a start that is none of the one before; none if the run has ended.
+/// `None` if the run ended.
 fn started(child: &mut Child, before: &BTreeMap<usize, u32>) -> Result<Option<BTreeMap<usize, u32>>> {
     let since = Instant::now();
     loop {
@@ -392,7 +379,6 @@ fn started(child: &mut Child, before: &BTreeMap<usize, u32>) -> Result<Option<BT
     }
 }
 
-/// Whether a run has ended well.
 fn ended(child: &mut Child) -> Result<bool> {
     let since = Instant::now();
     loop {
@@ -406,7 +392,7 @@ fn ended(child: &mut Child) -> Result<bool> {
     }
 }
 
-/// What is wrong with what a run said of its restarts, each behind a kill of a rank with its process when so many steps were saved.
+/// Compares messages with kills (rank, process, saved steps).
 fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<String> {
     let mut findings = Vec::new();
     let mut rest = said;
@@ -419,7 +405,7 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
             findings.push(format!("restart {} does not name rank {rank}, process {id}", at + 1));
         }
         rest = after;
-        // One that is killed before it goes on says nothing of it.
+        // A run killed early does not report its step.
         let own = after.split("; restart ").next().unwrap_or_default();
         let step = own.split_once("goes on at step ").and_then(|(_, step)| step.lines().next()?.parse::<usize>().ok());
         if step.is_some_and(|step| step < *saved) {
@@ -429,12 +415,11 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
     findings
 }
 
-/// The same of ranks that torchrun starts again: that they or torchrun name the rank, and that no start behind that goes on before what
-/// was saved then.
+/// Checks that each killed rank is named, and that later starts continue at or after the saved
+/// step.
 fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String> {
     const GOES_ON: &str = "goes on at step ";
     let mut findings = Vec::new();
-    // Where each is named, and how many steps were saved.
     let mut named = Vec::new();
     for (rank, id, saved) in behind {
         let by_others = format!("error: rank {rank} (card {rank}, process {id} on ");
@@ -456,14 +441,12 @@ fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String
     findings
 }
 
-/// The steps of the newest checkpoint that is complete.
 fn newest(folder: &Path) -> usize {
     let names =
         fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.strip_prefix("step-")?.parse().ok()).max().unwrap_or(0)
 }
 
-/// The digests of a checkpoint's files.
 fn digests(checkpoint: &Path) -> Result<Vec<Value>> {
     let text = fs::read(checkpoint.join("index.json")).with_context(|| checkpoint.display().to_string())?;
     let index: Value = serde_json::from_slice(&text)?;
@@ -471,7 +454,6 @@ fn digests(checkpoint: &Path) -> Result<Vec<Value>> {
     Ok(files.iter().map(|file| file["digest"].clone()).collect())
 }
 
-/// Loss and norm by step.
 fn curve(metrics: &Path) -> Result<Vec<(f64, f64)>> {
     let text = fs::read_to_string(metrics).with_context(|| metrics.display().to_string())?;
     let number = |line: &Value, key: &str| line[key].as_f64().with_context(|| format!("a step without {key}"));
@@ -498,7 +480,7 @@ mod tests {
                 let longest = if of_start { pace.start + one_step_more } else { one_step_more };
                 assert!(step && (saved..=STEPS).contains(&moment.saved) && moment.after <= longest, "{moment:?}");
             }
-            // The part of the start and of the steps before the first checkpoint, of all.
+            // Share of draws before the first checkpoint.
             let early = drawn.iter().filter(|moment| moment.saved == saved).count();
             let left = (STEPS - saved) as f64;
             let expected = 1000.0 * (9.0 + left.min(EVERY as f64)) / (9.0 + left);

@@ -1,23 +1,19 @@
-//! Which files of a crate import each other.
-//!
-//! Input: the project's files and a folder of sources. Output: for each file whom it imports, the arrows between folders, and the
-//! circles. An import counts where the item lives: a path through a re-export leads to the file that defines it. Tests import
-//! what they want. Does not: expand macros, or count `mod a;` as an import.
+//! Import graph of a crate. A re-export counts as an import of the defining file. Tests and `mod
+//! a;` do not count, and macros are not expanded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, words};
 
-/// Path of a module from the root of the crate; empty for the root itself.
+/// Module path from the crate root; empty for the root.
 type Module = Vec<String>;
 
-/// The files of a folder by module, and who imports whom.
 pub(crate) struct Imports {
     imports: BTreeMap<Module, BTreeSet<Module>>,
 }
 
 impl Imports {
-    /// Of the files among `sources` below `folder`, which ends in `src/`.
+    /// Collects the imports of files below `folder`, which ends in `src/`.
     pub(crate) fn new(sources: &[Source], folder: &str) -> Self {
         let files: BTreeMap<Module, &Source> =
             sources.iter().filter_map(|source| Some((module(source.path.strip_prefix(folder)?)?, source))).collect();
@@ -40,7 +36,7 @@ impl Imports {
         Self { imports: imports.collect() }
     }
 
-    /// Arrows between folders that `arrows` does not have, each with a file that has it; and arrows of it that no file has.
+    /// Lists forbidden arrows between folders, and unused entries of `arrows`.
     pub(crate) fn wrong_arrows(&self, arrows: &[(&str, &[&str])]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut unused: BTreeSet<(&str, &str)> =
@@ -63,7 +59,7 @@ impl Imports {
         wrong
     }
 
-    /// The sets of files of which each reaches all others by imports, largest first.
+    /// Lists the sets of files that all reach each other.
     pub(crate) fn circles(&self) -> Vec<Vec<String>> {
         let reach: BTreeMap<&Module, BTreeSet<&Module>> =
             self.imports.keys().map(|file| (file, self.reach(file))).collect();
@@ -94,7 +90,7 @@ fn name(module: &Module) -> String {
     if module.is_empty() { "lib".to_owned() } else { module.join("::") }
 }
 
-/// The module that a file is, by its path below the folder; None for files of tests.
+/// Returns the module of a file below the folder; `None` for tests.
 fn module(path: &str) -> Option<Module> {
     let path = path.strip_suffix(".rs")?;
     let mut module: Module = path.split('/').map(str::to_owned).collect();
@@ -107,13 +103,12 @@ fn module(path: &str) -> Option<Module> {
     Some(module)
 }
 
-/// A path in a file, from the root of the crate.
 struct NamedPath {
     names: Vec<String>,
     is_export: bool,
 }
 
-/// Every path of a file that begins with `crate`, `super` or a module below it, outside test code.
+/// Includes paths from `crate`, `super` or a child module.
 fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>) -> Vec<NamedPath> {
     let code = &source.code;
     let below = files.keys().filter(|file| file.len() == module.len() + 1 && file.starts_with(module));
@@ -142,7 +137,7 @@ fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>)
     paths
 }
 
-/// Reads the names of a path and of its groups in braces; gives how many bytes it has.
+/// Returns the number of bytes read.
 fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> usize {
     let skipped = text.len() - text.trim_start().len();
     let rest = &text[skipped..];
@@ -176,7 +171,7 @@ fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>)
     skipped + end + read
 }
 
-/// In how many modules inside the file a byte lies.
+/// Counts the inline modules around a byte.
 fn inline_modules(code: &str, at: usize) -> usize {
     let opens = words(code, "mod").filter(|open| *open < at).filter(|open| {
         let rest = &code[*open..];
@@ -197,7 +192,7 @@ fn inline_modules(code: &str, at: usize) -> usize {
     opens.count()
 }
 
-/// The path from the root of the crate; None if it stays in the file.
+/// `None` if the path stays in the file.
 fn absolute(names: Vec<String>, root: &str, module: &Module, inside: usize) -> Option<Vec<String>> {
     let mut names: Vec<String> = names.into_iter().filter(|name| name != "self").collect();
     match root {
@@ -214,7 +209,7 @@ fn absolute(names: Vec<String>, root: &str, module: &Module, inside: usize) -> O
     }
 }
 
-/// The file that defines what a path names.
+/// Returns the file that defines the named item.
 fn home(
     mut path: Vec<String>,
     files: &BTreeMap<Module, &Source>,

@@ -1,4 +1,4 @@
-//! The project's text files, as rules and counts read them.
+//! Text files of the project, for rules and counts.
 
 pub(crate) mod imports;
 pub(crate) mod source;
@@ -10,22 +10,21 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use source::Source;
 
-/// Made by a program from other files of the project; checked by that program.
+/// Generated files, checked by their generators.
 const GENERATED: [&str; 3] = ["sys/src/bindings.rs", "sys/src/names.rs", "sys/src/symbols.rs"];
 
-/// Folders that are no sources: model files, fixtures.
+/// Model files and fixtures.
 const SKIPPED_FOLDERS: [&str; 2] = ["models/", "tests/fixtures/"];
 const TEXT_EXTENSIONS: [&str; 9] = ["rs", "toml", "md", "h", "hpp", "c", "cpp", "asc", "sh"];
 
-/// The folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every file of the workspace in `root` that git has or would add, in the order of their paths, which are from `root` with `/`.
+/// Lists files below `root` that git has or would add, as sorted paths from `root` with `/`.
 ///
 /// # Errors
-/// Git cannot be run.
+/// If git fails.
 pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listed = Command::new("git").args(arguments).current_dir(root).output().context("cannot run git")?;
@@ -33,17 +32,17 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
         bail!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr).trim());
     }
     let listed = String::from_utf8(listed.stdout).context("git names a file that is not UTF-8")?;
-    // A file that was removed stays listed until git is told; a link to a folder is no file.
+    // Git still lists removed files, and links to folders.
     let mut files: Vec<String> =
         listed.split_terminator('\0').filter(|file| root.join(file).is_file()).map(str::to_owned).collect();
     files.sort();
     Ok(files)
 }
 
-/// Every text file of the workspace in `root`, in the order of their paths.
+/// Reads every text file below `root`, in path order.
 ///
 /// # Errors
-/// Git cannot be run, or a file cannot be read.
+/// If git fails or a file cannot be read.
 pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in files(root)? {

@@ -1,27 +1,27 @@
-//! A text file of the project as the rules see it: its lines, its code without comments and literals, its doc comments, its test code.
+//! A text file with its code and doc comments.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// One text file.
 pub(crate) struct Source {
-    /// Path from the root of the project, with `/`.
+    /// Path from the project root, with `/`.
     pub(crate) path: String,
-    /// The file as it is.
     pub(crate) text: String,
-    /// The text of the same length with comments, strings and characters blanked; empty if this is not Rust.
+    /// Text of equal length without comments and literals; empty if not Rust.
     pub(crate) code: String,
-    /// Its doc comments: the line of each, from 1, and the text; none if this is not Rust.
+    /// Line and text of each doc comment.
     pub(crate) docs: Vec<(usize, String)>,
     line_starts: Vec<usize>,
     test_code: Vec<Range<usize>>,
 }
 
 impl Source {
+    /// Parses a file.
+    ///
     /// # Panics
-    /// A file of Rust is none: its brackets or quotes do not close.
+    /// If a Rust file is not well-formed.
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let tokens: TokenStream = if path.ends_with(".rs") {
             text.parse().unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -49,18 +49,16 @@ impl Source {
         }
     }
 
-    /// Line of a byte, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
         self.line_starts.partition_point(|start| *start <= at)
     }
 
-    /// Whether the byte belongs to code that only tests compile.
+    /// Returns true if the byte is in test-only code.
     pub(crate) fn is_test(&self, at: usize) -> bool {
         self.test_code.iter().any(|range| range.contains(&at))
     }
 }
 
-/// Where `word` stands in `text` as a whole word.
 pub(crate) fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {
         let before = text[..*at].chars().next_back();
@@ -77,7 +75,7 @@ fn is_test_file(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// Copies names, signs and brackets to the places they have in the text. A doc comment is tokens too, but none of them stands there.
+/// Doc comment tokens have no matching text and are skipped.
 fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
     let copy = |code: &mut [u8], place: Range<usize>, token: &str| {
         if text.get(place.clone()) == Some(token) {
@@ -109,11 +107,11 @@ fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
     }
 }
 
-/// The doc comments among tokens, each a run of `#[doc = "…"]`: line, and text.
+/// Joins consecutive `#[doc = "…"]` tokens.
 fn doc_comments(tokens: &TokenStream) -> Vec<(usize, String)> {
     let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
     let mut found: Vec<(usize, String)> = Vec::new();
-    // A file's header and its first item's comment are two, which the number of tokens tells apart.
+    // Token counts separate the file header from the first item's comment.
     let (mut at, mut open) = (0, None);
     while at < tokens.len() {
         if let Some(doc) = Doc::at(&tokens[at..]) {
@@ -132,16 +130,15 @@ fn doc_comments(tokens: &TokenStream) -> Vec<(usize, String)> {
     found
 }
 
-/// One `#[doc = "…"]` or `#![doc = "…"]`, which is what a line of a doc comment is.
+/// A line of a doc comment: `#[doc = "…"]` or `#![doc = "…"]`.
 pub(crate) struct Doc {
     line: usize,
     text: String,
-    /// How many tokens it has: two or three.
     pub(crate) tokens: usize,
 }
 
 impl Doc {
-    /// The one that these tokens begin with.
+    /// Parses the start of the tokens.
     pub(crate) fn at(tokens: &[TokenTree]) -> Option<Self> {
         let (hash, attribute, count) = match tokens {
             [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] => (hash, attribute, 2),
@@ -155,8 +152,7 @@ impl Doc {
     }
 }
 
-/// The tokens outside items that only tests compile. Where those stand, from their attribute to the closing brace or semicolon,
-/// is added to `tests`.
+/// Adds the byte ranges of removed items to `tests`.
 pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) -> TokenStream {
     let mut kept = TokenStream::new();
     let mut rest = tokens.into_iter().peekable();
@@ -166,7 +162,7 @@ pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) 
                 if hash.as_char() == '#' && is_of_tests(attribute) =>
             {
                 let Range { start, mut end } = hash.span().byte_range();
-                // The item ends with its block, or with `;` where braces are part of what it says.
+                // An item with braces in its value ends at `;`.
                 let mut ends_with_block = true;
                 for token in rest.by_ref() {
                     end = token.span().byte_range().end;
@@ -195,7 +191,7 @@ pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) 
     kept
 }
 
-/// Whether an attribute's brackets say `cfg(test)`, or a `cfg` of which `test` is a condition.
+/// Returns true for a `cfg` with the condition `test`.
 fn is_of_tests(attribute: &Group) -> bool {
     let text = attribute.stream().to_string();
     let words: BTreeSet<&str> = text.split(|c: char| !is_word(c)).collect();
