@@ -149,7 +149,7 @@ impl Default for StrictRules {
 pub enum CannVersion {
     /// CANN 8.1.RC1, of spring 2025.
     V8_1,
-    /// CANN 8.5.0, of winter 2025.
+    /// CANN 8.5.0, released in winter 2025.
     V8_5,
     /// CANN 9.0.0, the newest supported version.
     #[default]

@@ -9,7 +9,6 @@ use std::ptr;
 use ascend_tp_emulator_dropin::{real_library, write_libraries};
 use libloading::Library;
 
-/// Codes of `aclDataType`.
 const FLOAT: i32 = 0;
 const INT32: i32 = 3;
 const FLOAT16: i32 = 1;

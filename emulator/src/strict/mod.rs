@@ -65,7 +65,6 @@ pub(crate) struct Strict {
     ignored: Vec<ReportKind>,
     /// Accepted findings, without their numbers.
     known: BTreeSet<String>,
-    /// Notes already printed.
     noted: Mutex<BTreeSet<String>>,
     seed_told: Once,
     turnstile: Arc<Turnstile>,

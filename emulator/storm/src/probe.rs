@@ -38,7 +38,6 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// Lists all methods.
     pub(crate) const ALL: [Self; 4] = [Self::Synchronizes, Self::PollsStream, Self::PollsEvent, Self::Sleeps];
 }
 

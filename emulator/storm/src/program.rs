@@ -88,7 +88,7 @@ pub(crate) enum Step {
         rank: u32,
         /// Index of the rank's stream.
         stream: u8,
-        /// Selects the method.
+        /// Index of the method to wait.
         way: u8,
     },
     /// A stream is destroyed normally and replaced by a new one.
@@ -96,7 +96,7 @@ pub(crate) enum Step {
     /// Ranks create a communicator.
     Join {
         comm: u32,
-        /// Ranks in order.
+        /// World ranks of the members, in communicator order.
         ranks: Vec<u32>,
         /// Parent for `HcclCreateSubCommConfig`; `None` uses a root info.
         parent: Option<u32>,
