@@ -70,7 +70,7 @@ impl MemoryKind {
 pub struct CardMemory([u64; MemoryKind::ALL.len()]);
 
 impl CardMemory {
-    /// Returns what a rank needs for its plans of these programs.
+    /// Returns the memory that a rank needs for the plans of these programs.
     #[must_use]
     pub fn of(programs: &[&[Plan]], rank: usize, communicator: Bytes) -> Self {
         let mut memory = Self::default();

@@ -497,8 +497,8 @@ fn transfer(plan: &Plan, collective: &Collective) -> Option<[usize; 2]> {
     }
 }
 
-/// Returns the slowdown of each party when all disjoint parties of its size communicate at once.
-/// Only buses are shared; mesh links and switch ports are not.
+/// Returns the slowdown of each party when all disjoint parties of the same size communicate at
+/// once. Only buses are shared; mesh links and switch ports are not.
 fn shared_buses(profile: &Profile, topology: &Topology, groups: &[Vec<usize>], cards: &[usize]) -> Vec<f64> {
     let loads: Vec<_> = groups
         .iter()

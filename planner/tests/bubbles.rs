@@ -119,7 +119,7 @@ impl Seen {
         (self.spans.iter().map(|span| span.end_ns).max().unwrap() - first) as f64
     }
 
-    /// Returns the fraction of the time outside the inevitable bubble in which operators run, for
+    /// Returns how much of the time outside the inevitable bubble is filled by operators, for
     /// stages with `cards` cards.
     fn busy(&self, cards: usize) -> f64 {
         let (bubble, mut of_stage) = self.bubble();

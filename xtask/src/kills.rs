@@ -1,4 +1,4 @@
-//! Kills processes of running commands and checks how the others end.
+//! Kills processes of running commands and checks how the remaining processes end.
 //!
 //! Each command runs in each launch form and receives each signal, at a random process and time.
 //! Every other process must end within two seconds, with a failure code and a message that names

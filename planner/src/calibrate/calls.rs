@@ -1,7 +1,7 @@
 //! Operators that calibration measures, with the coefficients they are fitted for.
 //!
-//! Each coefficient has calls whose time depends on this coefficient alone, or also on coefficients
-//! that other calls determine.
+//! For each coefficient, some calls depend on this coefficient alone, or on this coefficient and on
+//! others that are determined by other calls.
 
 use ascend_tp::base::{DType, Id, Shape};
 use ascend_tp::call::{BufferId, Call, View};

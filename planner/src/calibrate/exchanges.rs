@@ -27,7 +27,7 @@ const EXCHANGES: [Exchange; 5] =
 /// Samples, and the host time of one call in microseconds.
 type RankSamples = (Vec<Sample>, f64);
 
-/// Times all collectives of all groups. With one card, the host time is that of the profile.
+/// Times all collectives of all groups. With one card, the host time comes from the profile.
 pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
     let (mut samples, mut call_us) = (Vec::new(), profile.coefficients.host.collective_us);
     for ranks in GROUPS.into_iter().filter(|ranks| *ranks <= cards.count) {

@@ -25,7 +25,7 @@ const MOST_SETS: usize = 64;
 /// Approximate time between two events, in microseconds.
 const QUEUE_US: f64 = 2000.0;
 
-/// Minimum and maximum calls between two events. The host enqueues all of them while the card is
+/// Minimum and maximum calls between two events. The host must enqueue every call while the card is
 /// busy.
 const CALLS: (f64, f64) = (3.0, 32.0);
 
@@ -47,7 +47,7 @@ pub(super) struct Bench {
     busy: Ready,
 }
 
-/// A call prepared for each set of its weights.
+/// A call prepared for each set of weights.
 pub(super) struct Ready {
     prepared: Vec<Prepared>,
     workspace: Option<BufferSlice>,

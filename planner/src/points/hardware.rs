@@ -3,8 +3,8 @@
 use ascend_tp_machine::Soc;
 
 /// Words, chip and topology; the first match counts. Assumptions for rows without a chip: Atlas
-/// 800T A2 is that of the training points, 24 cores are a 910B2, vLLM-Ascend CI and users' 910B are
-/// a 910B3, A3 dies are those of the Atlas 800I A3.
+/// 800T A2 has the chip of the training points, 24 cores are a 910B2, vLLM-Ascend CI and users'
+/// 910B are a 910B3, A3 dies have the chip of the Atlas 800I A3.
 const MACHINES: [(&str, Soc, &str); 18] = [
     ("ATLAS_800_A3_560T", Soc::Ascend910_9362, "atlas-a3"),
     ("752T", Soc::Ascend910_9391, "atlas-a3"),

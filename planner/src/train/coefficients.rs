@@ -1,7 +1,7 @@
 //! Fitted training coefficients of a chip and its software.
 
-/// Costs beyond those of operators and links. Fitted to measured training rows ([`super::unseen`]);
-/// docs/COSTS.md has the errors of held-out rows.
+/// Training costs in addition to operators and links. Fitted to measured training rows
+/// ([`super::unseen`]); docs/COSTS.md has the errors of held-out rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainCoefficients {
     /// Fraction of the cube rate of a large product within a step, where streams share power,

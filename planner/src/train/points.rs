@@ -192,8 +192,8 @@ fn software(point: &Point, model: &Model, pp: usize) -> Software {
     }
 }
 
-/// `MindSpore`'s parallel optimizer also shards 16-bit gradients as they are produced; without a
-/// pipeline, that is once per step.
+/// `MindSpore`'s parallel optimizer also shards each new 16-bit gradient; without a pipeline, that
+/// is once per step.
 fn zero(point: &Point, pp: usize) -> Zero {
     match point.text("dist_opt") {
         "zero2" => Zero::Gradients,

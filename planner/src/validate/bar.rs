@@ -1,8 +1,8 @@
 //! Typical error of a prediction.
 //!
 //! An [`ErrorBar`] has the errors of held-out measured rows. A chip without rows uses the
-//! coefficients of the others. The difference between chips is assumed to be as large as between
-//! pages, so that bar is √2 times as wide.
+//! coefficients of the other chips. The difference between chips is assumed to be as large as
+//! between pages, so that bar is √2 times as wide.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub struct ErrorBar {
 }
 
 impl ErrorBar {
-    /// Returns the bar of a class on a chip. Single operators use that of steps.
+    /// Returns the bar of a class on a chip. Single operators use the bar of steps.
     #[must_use]
     pub fn of(class: Class, soc: Soc) -> Self {
         let found = ERRORS.iter().find(|(of, ..)| *of == class).unwrap_or(&ERRORS[0]);

@@ -29,7 +29,7 @@ fn every_shipped_point_is_listed_with_a_prediction_or_a_reason() {
 }
 
 /// Nine in ten complete rows have a prediction. Exceptions are serving stacks of a single page, and
-/// vector kernels, of which few have a model.
+/// vector kernels, because few of these have a model.
 #[test]
 fn nine_in_ten_of_the_complete_rows_are_predicted() {
     let texts = [OPERATORS, MEMORY_POINTS].into_iter().chain(INFERENCE).chain(TRAINING);

@@ -45,7 +45,7 @@ fn total(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> f
     writeln!(f)
 }
 
-/// Writes predicted rows; for training also the others.
+/// Writes predicted rows; for training also rows without a prediction.
 fn each(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
     writeln!(f, "{}", class.name())?;
     writeln!(f, "  {:>10}  {:>10}  {:>7}  unit, model, setting", "measured", "predicted", "error")?;

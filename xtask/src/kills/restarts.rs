@@ -2,7 +2,7 @@
 //!
 //! Runs of eight processes lose a rank to SIGKILL at random times of the remaining run. Other ranks
 //! must end within two seconds, messages must name the rank, and no saved step may be computed
-//! again. The last checkpoint must equal that of an undisturbed run in every byte. A run then
+//! again. The last checkpoint must have the bytes of an undisturbed run. A run then
 //! continues on eight, four, eight and six cards with the same loss curve. With a fixed order of
 //! sums, eight, four and eight cards must give the same bits. The launcher is `train --processes`
 //! or torchrun.
