@@ -1,5 +1,5 @@
-//! One rank's steps, in program order: each op as calls on this rank's shards, each movement as packing, one collective
-//! and unpacking. Buffers are made here and placed later.
+//! Emits the steps of one rank in program order. An op becomes calls on the local shards; a
+//! movement becomes packing, one collective and unpacking. Buffers have no offsets yet.
 
 mod compressed;
 mod cut;
@@ -29,7 +29,7 @@ use super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor,
 };
 
-/// The plan of one rank, without offsets and events.
+/// Emits the plan of one rank, without offsets and events.
 pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
     let program = &placed.program;
     let plan = Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed));
@@ -46,7 +46,7 @@ pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
     Emitted { plan: emitter.plan, ends, begins: Vec::new(), reserved: Vec::new() }
 }
 
-/// Every group that some op of the program exchanges in, for all ranks alike.
+/// Returns every group that some op exchanges in. The list is the same on all ranks.
 fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut seen: Vec<&[AxisId]> = Vec::new();
@@ -66,7 +66,7 @@ fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
     groups.into_iter().collect()
 }
 
-/// Values one behind the other.
+/// Values that are contiguous in one buffer.
 struct SideParts {
     all: View,
     each: Vec<View>,
@@ -74,38 +74,37 @@ struct SideParts {
 
 struct Emitter<'a> {
     placed: &'a Placed,
-    /// On the program's mesh.
+    /// Rank within the program's mesh.
     rank: usize,
-    /// The rank of all whose number is 0 on the program's mesh: other than 0 on the stages of a pipeline behind the first.
+    /// Global rank of mesh rank 0. Nonzero on later pipeline stages.
     first_rank: usize,
-    /// The note of the program's first op.
+    /// Index of the note of the program's first op.
     first_note: usize,
-    /// The op that is emitted.
+    /// The op that is being emitted.
     now: OpId,
     plan: Plan,
-    /// This rank's part of each value.
+    /// By value: this rank's shard.
     views: Vec<Option<View>>,
-    /// Where a value is to be made, as it is exchanged together with others; by value.
+    /// By value: the part of a fused exchange buffer in which the value must be computed.
     windows: Vec<Option<View>>,
-    /// By collective of several values: its operands and its results, one behind the other.
+    /// By collective of several values: its operands and its results.
     shared: FxHashMap<OpId, [SideParts; 2]>,
-    /// Buffers of padded values, as long as nothing is in them.
+    /// Buffers of padded values that are not zeroed yet.
     not_zeroed: Vec<View>,
-    /// What was made of tensors that are not overwritten since.
+    /// Results derived from tensors that have not been overwritten since.
     known: Vec<Known>,
-    /// What may share a launch.
     joins: Joins,
-    /// Params and states that lie behind others: where.
+    /// Location of params and states that follow another tensor in its buffer.
     behind: FxHashMap<ValueId, (BufferId, usize)>,
-    /// Ops that an earlier one's launch has computed, until they are reached.
+    /// Ops already computed by the launch of an earlier op.
     is_emitted: FxHashSet<OpId>,
-    /// How ops that are still to come are launched, where that is known, by their notes.
+    /// By note: the known launch mode of ops that are not emitted yet.
     launched: FxHashMap<OpId, Launched>,
-    /// Vectors, and the same twice.
+    /// Vectors, and copies that hold each vector twice.
     twice: Vec<(View, View)>,
-    /// Rows of angles for both halves of a head, and those of one half in f32.
+    /// Rotary angles for both halves of a head, and the f32 angles of one half.
     angles: Vec<(View, View)>,
-    /// Columns of masks, and the same dense.
+    /// Columns of masks, and their dense copies.
     columns: Vec<(View, View)>,
 }
 
@@ -134,7 +133,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// A buffer for a value that is given, and how many elements of others lie before it there.
+    /// Returns the buffer of a param, state or input, and its offset there in elements.
     fn place(&mut self, id: ValueId, region: Region, elems: usize) -> (BufferId, usize) {
         if let Some(place) = self.behind.remove(&id) {
             return place;
@@ -192,7 +191,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn view(&self, id: ValueId) -> View {
-        // The program passed `verify`, so an operand has been made.
+        // `verify` ensures that operands are computed before use.
         self.views[id.index()]
             .clone()
             .unwrap_or_else(|| View::contiguous(BufferId::from_index(0), DType::Bool, [0].into()))
@@ -204,8 +203,8 @@ impl<'a> Emitter<'a> {
         Local { view: self.view(id), starts, whole }
     }
 
-    /// Makes room for what is exchanged together, and for what is padded for it, so that nothing is packed: in those of these ops
-    /// that are to be emitted.
+    /// Allocates shared buffers for values that are exchanged together, and for padding, so that
+    /// they need no packing. Considers only the ops that `is_emitted` accepts.
     fn lay_out(&mut self, is_emitted: &dyn Fn(OpId) -> bool) {
         let program = &self.placed.program;
         let several = |op: &Op| op.operands.len() > 1 && op.kind.is_collective() && op.kind.is_movement();
@@ -235,7 +234,7 @@ impl<'a> Emitter<'a> {
             (value.dtype, placed.layouts[*id].local_shape(&placed.mesh, &value.shape, self.rank))
         };
         let locals: Vec<(DType, Shape)> = values.iter().map(local).collect();
-        // What is exchanged together is of one type.
+        // Values that are exchanged together have the same type.
         let dtype = locals[0].0;
         let all = self.temporary(dtype, [locals.iter().map(|(_, shape)| shape.elems()).sum()].into());
         let mut offset = 0;
@@ -247,7 +246,7 @@ impl<'a> Emitter<'a> {
         SideParts { each: locals.into_iter().map(window).collect(), all }
     }
 
-    /// The part of `view`, which shows `whole`, that `part` is along `dim`.
+    /// Returns the shard `part` of `view` along `dim`, where `view` holds `whole`.
     fn shard(&self, view: &View, whole: ValueId, part: ValueId, dim: usize) -> View {
         let Placed { program, mesh, layouts } = self.placed;
         let shape = &program.values[whole].shape;
@@ -256,7 +255,7 @@ impl<'a> Emitter<'a> {
         view.narrow(dim, part.start.saturating_sub(whole.start), part.len())
     }
 
-    /// Fills the buffer of a window with zeros, if that is still to be done.
+    /// Zeroes the buffer of a window if it has not been zeroed yet.
     fn zero_first(&mut self, window: &View) {
         if let Some(at) = self.not_zeroed.iter().position(|all| all.buffer == window.buffer) {
             let into = self.not_zeroed.swap_remove(at);
@@ -275,7 +274,7 @@ impl<'a> Emitter<'a> {
         View::contiguous(buffer, value.dtype, local)
     }
 
-    /// As [`Emitter::new_view`], of what a collective writes: dense.
+    /// Like [`Emitter::new_view`], but always dense, because a collective writes it.
     fn received(&mut self, id: ValueId) -> View {
         if self.windows[id.index()].as_ref().is_some_and(|window| !window.is_contiguous()) {
             self.windows[id.index()] = None;
@@ -288,13 +287,13 @@ impl<'a> Emitter<'a> {
         if !self.is_emitted.remove(&id) && !self.join(id) {
             self.alone(id, op);
         }
-        // What adds a bias to a product leaves nothing of the product itself.
+        // With a fused bias, the product itself has no view.
         let made: SmallVec<[ValueId; 2]> =
             op.results.iter().copied().filter(|result| self.views[result.index()].is_some()).collect();
         made.into_iter().for_each(|result| self.tap(result));
     }
 
-    /// Emits an op by itself.
+    /// Emits an op that shares no launch.
     fn alone(&mut self, id: OpId, op: &Op) {
         match &op.kind {
             Kind::Slice { .. } => self.slice(op),
@@ -351,7 +350,7 @@ impl<'a> Emitter<'a> {
         self.plan.steps.extend(calls.into_iter().map(step));
     }
 
-    /// A copy, unless there is nothing to copy.
+    /// Copies a view, unless it is empty.
     fn copy(&mut self, op: OpId, from: View, into: View) {
         if from.elems() > 0 {
             self.launch(op, [Call::Copy { from, into }]);
@@ -368,8 +367,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Everyone adds its share of everyone's parts, in the order of [`tree`](crate::program::tree), and gathers the others' shares: the
-    /// bytes of a ring. Where few are moved, or there are two, everyone gathers all parts and adds them.
+    /// Sums over the ranks in the order of [`tree`](crate::program::tree). Each rank sums one share
+    /// of all parts, then the ranks gather the shares; this moves the bytes of a ring. For small
+    /// sums or two ranks, every rank gathers all parts and sums them itself.
     fn all_reduce_in_tree(&mut self, op: OpId, axes: &[AxisId], send: View, recv: &View) {
         let (cards, elems, dtype) = (self.placed.mesh.joint_size(axes), send.elems(), send.dtype);
         if cards == 2 || (cards * send.len_bytes()) as u64 <= SMALL_BYTES {
@@ -394,7 +394,7 @@ impl<'a> Emitter<'a> {
         self.add_by_pairs(op, parts, recv);
     }
 
-    /// Adds the rows of `parts`, which are not read again, to a dense result of as many elements.
+    /// Adds the rows of `parts` to a dense result of the same size. May overwrite `parts`.
     fn add_by_pairs(&mut self, op: OpId, parts: View, into: &View) {
         if into.elems() > 0 {
             let flat = View { shape: [into.elems()].into(), strides: smallvec![1], ..into.clone() };
@@ -402,7 +402,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// This rank's place in its group of these axes.
+    /// Returns this rank's index in its group of these axes.
     fn position(&self, axes: &[AxisId]) -> usize {
         let group = self.placed.mesh.group(self.rank, axes);
         group.iter().position(|rank| *rank == self.rank).unwrap_or_default()
@@ -418,12 +418,12 @@ impl<'a> Emitter<'a> {
         self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
     }
 
-    /// The op's note in the plan.
+    /// Returns the index of the op's note in the plan.
     fn noted(&self, op: OpId) -> OpId {
         OpId::from_index(self.first_note + op.index())
     }
 
-    /// The view itself if dense, else a dense copy.
+    /// Returns the view if it is dense, or else a dense copy.
     fn dense(&mut self, op: OpId, view: View) -> View {
         if view.is_contiguous() {
             return view;
@@ -437,8 +437,8 @@ impl<'a> Emitter<'a> {
         View::contiguous(self.plan.buffer(Region::Arena, Bytes::of(shape.elems(), dtype.size_bytes())), dtype, shape)
     }
 
-    /// Along `dim`, for each rank of the group of `axes`, the part of `layout` that it holds, from the start of this
-    /// rank's own range in `around`.
+    /// Returns start and length of each rank's shard under `layout` along `dim`, for the ranks of
+    /// the group of `axes`. Starts are relative to this rank's range under `around`.
     fn parts(
         &self,
         value: ValueId,
@@ -456,14 +456,14 @@ impl<'a> Emitter<'a> {
         mesh.group(self.rank, axes).into_iter().map(part).collect()
     }
 
-    /// No step: a window on what is there.
+    /// Makes the result a view of the operand. Emits no step.
     fn slice(&mut self, op: &Op) {
         let Kind::Slice { dim, .. } = op.kind else { return };
         let view = self.shard(&self.view(op.operands[0]), op.operands[0], op.result(), dim);
         self.views[op.result().index()] = Some(view);
     }
 
-    /// No step, if its operand was made among zeros.
+    /// Pads with zeros. Emits no step if the operand is already part of a zeroed buffer.
     fn pad(&mut self, id: OpId, op: &Op, dim: usize) {
         let into = self.new_view(op.result());
         self.views[op.result().index()] = Some(into.clone());
@@ -527,7 +527,8 @@ impl<'a> Emitter<'a> {
         let row = recv.elems() / recv.shape[dim].max(1);
         let counts: Vec<usize> = parts.iter().map(|(_, len)| len * row).collect();
         let kind = CollectiveKind::AllGather { counts };
-        // Blocks arrive one after the other; that is the result only along the outermost dim that has a size.
+        // Received blocks are concatenated. That is already the result if all outer dims have size
+        // 1.
         if recv.shape[..dim].iter().all(|size| *size == 1) {
             self.exchange(id, axes, kind, send, recv);
             return;
@@ -537,7 +538,8 @@ impl<'a> Emitter<'a> {
         self.blocks(&staged, &recv, dim, &parts, |emitter, block, window| emitter.copy(id, block, window));
     }
 
-    /// For each part of `whole` along `dim`: its block of the flat buffer `staged`, and its window on `whole`.
+    /// Calls `each` for each part of `whole` along `dim`, with its block of the flat buffer
+    /// `staged` and its window on `whole`.
     fn blocks(
         &mut self,
         staged: &View,
@@ -579,7 +581,8 @@ impl<'a> Emitter<'a> {
 
     fn all_to_all(&mut self, id: OpId, op: &Op, axes: &[AxisId], from: usize, to: usize) {
         let (operand, layouts) = (op.operands[0], &self.placed.layouts);
-        // This rank's rows of `to`'s parts go out; everyone's rows of `from` for this rank's part come in.
+        // Sends the parts of `to` of this rank's rows, and receives this rank's part from all rows
+        // of `from`.
         let outgoing = self.parts(operand, &layouts[op.result()], &layouts[operand], axes, to);
         let incoming = self.parts(operand, &layouts[operand], &layouts[op.result()], axes, from);
         let whole = self.view(operand);

@@ -1,9 +1,12 @@
-//! Which ops of a lowered program share a launch, and which params and states lie one behind the other for it.
+//! Finds the ops of a lowered program that can share a launch, and the params and states that must
+//! be contiguous for it.
 //!
-//! Input → output: a lowered program → [`Joins`]: the products of one activation, a sum with the norm behind it, the rotary
-//! embeddings of queries and keys, the two cache writes of a layer. They follow from the program alone: from no rank, no batch
-//! and no length, so that all programs of a model lay its weights and caches out alike. Whether a rank's shards can be taken as
-//! one, `emit::joined` decides where it launches them.
+//! Input: a lowered program. Output: [`Joins`], which covers the products of one activation, a sum
+//! with its norm, the rotary embeddings of queries and keys, and the two cache writes of a layer.
+//!
+//! Invariant: the result depends on the program alone, not on rank, batch or length. All programs
+//! of a model thus lay out weights and caches alike. `emit::joined` decides whether a rank's shards
+//! can be launched as one.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -14,23 +17,23 @@ use crate::program::models::input;
 use crate::program::op::Join;
 use crate::program::{Op, OpId, Program, Role, ValueId};
 
-/// A product, and what adds a bias to it.
+/// A product and the op that adds its bias.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
     pub(super) op: OpId,
     pub(super) bias: Option<OpId>,
 }
 
-/// Ops that may share a launch, where the first of them stands.
+/// Ops that may share a launch, at the position of the first op.
 #[derive(Clone, Debug)]
 pub(super) enum Group {
-    /// Of one activation. `gated`: one op reads the results of both, as one.
+    /// Products of one activation. `gated`: a single op reads both results as one.
     Products { members: Vec<Product>, gated: bool },
-    /// A sum and its norm.
+    /// A sum and the norm of its result.
     Norm([OpId; 2]),
-    /// Of queries and keys.
+    /// Rotary embeddings of queries and keys.
     Rotary([OpId; 2]),
-    /// Of keys and values.
+    /// Cache writes of keys and values.
     CacheRows([OpId; 2]),
 }
 
@@ -45,21 +48,19 @@ impl Group {
     }
 }
 
-/// The groups of a program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joins {
     /// By the first op.
     groups: FxHashMap<OpId, Group>,
-    /// By the first: params or states of one type that lie one behind the other.
+    /// By the first value: params or states of one type that are contiguous in memory.
     beside: FxHashMap<ValueId, Vec<ValueId>>,
-    /// By the op that turns new keys: the writes of these keys and of the values that belong to them.
+    /// By the op that rotates new keys: the cache writes of these keys and of their values.
     turned: FxHashMap<OpId, [OpId; 2]>,
-    /// Kernels that may be launched.
     pub(super) kernels: Kernels,
 }
 
 impl Joins {
-    /// All that may share a launch.
+    /// Finds all joins.
     pub(super) fn of(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = JoinSearch::new(placed);
         search.products();
@@ -72,7 +73,8 @@ impl Joins {
         Self { kernels, ..search.found }
     }
 
-    /// What may share a launch wherever params and states lie: of a program that others share memory with which launch otherwise.
+    /// Finds the joins that do not depend on the layout of params and states, for a program that
+    /// shares memory with programs that launch otherwise.
     pub(super) fn of_any_memory(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = JoinSearch::new(placed);
         search.norms();
@@ -80,14 +82,16 @@ impl Joins {
         Self { kernels, ..search.found }
     }
 
-    /// Those of whose ops `is_alike` holds with their first: what runs at other times or on other cards shares nothing.
+    /// Keeps the groups of which each op satisfies `is_alike` with the first op. Ops of other
+    /// phases or devices share nothing.
     pub(super) fn among(mut self, is_alike: impl Fn(OpId, OpId) -> bool) -> Self {
         self.groups.retain(|first, group| group.ops().into_iter().all(|op| is_alike(*first, op)));
         self.turned.retain(|first, writes| writes.iter().all(|op| is_alike(*first, *op)));
         self
     }
 
-    /// The same launches on params and states that lie as `other` has them. What `other` lays apart is launched apart.
+    /// Returns the same joins with the memory layout of `other`. Values that `other` does not store
+    /// contiguously are launched separately.
     pub(super) fn on_memory_of(mut self, placed: &Placed, other: &Placed) -> Self {
         let stored = |program: &Program| -> Vec<ValueId> {
             [Role::Param, Role::State].into_iter().flat_map(|role| program.with_role(role)).collect()
@@ -104,17 +108,17 @@ impl Joins {
         self
     }
 
-    /// The group whose first op this is.
+    /// Returns the group that starts with this op.
     pub(super) fn at(&self, op: OpId) -> Option<&Group> {
         self.groups.get(&op)
     }
 
-    /// The writes of new keys and values that the launch of this op may do, which turns the keys.
+    /// Returns the cache writes that the launch of this rotary op may also do.
     pub(super) fn turned(&self, rope: OpId) -> Option<[OpId; 2]> {
         self.turned.get(&rope).copied()
     }
 
-    /// The values that lie one behind the other, this one being the first of them.
+    /// Returns the values that are stored contiguously, starting with this value.
     pub(super) fn beside(&self, value: ValueId) -> Option<&[ValueId]> {
         self.beside.get(&value).map(Vec::as_slice)
     }
@@ -129,9 +133,9 @@ struct JoinSearch<'a> {
     program: &'a Program,
     /// By value: the ops that read it.
     readers: Vec<SmallVec<[OpId; 3]>>,
-    /// By value; none for what is given.
+    /// By value. None for params, states and inputs.
     makers: Vec<Option<OpId>>,
-    /// Ops of products and their biases.
+    /// Ops that belong to a group of products.
     taken: FxHashSet<OpId>,
     found: Joins,
 }
@@ -157,7 +161,7 @@ impl<'a> JoinSearch<'a> {
         self.program.values[value].role == role
     }
 
-    /// The op that reads a value, if it is one and nothing else wants it.
+    /// Returns the only reader of a value that is not an output.
     fn only_reader(&self, value: ValueId) -> Option<OpId> {
         let is_output = self.program.outputs.iter().any(|(_, id)| *id == value);
         match self.readers[value.index()].as_slice() {
@@ -166,12 +170,13 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Whether a value is there before an op.
+    /// Returns whether a value is available before an op.
     fn is_before(&self, value: ValueId, op: OpId) -> bool {
         self.makers[value.index()].is_none_or(|maker| maker < op)
     }
 
-    /// The value that movements between cards made this one of: the same whatever the layouts are.
+    /// Follows movements back to the value that they copy. This origin does not depend on the
+    /// layouts.
     fn origin(&self, mut value: ValueId) -> ValueId {
         while let Some(maker) = self.makers[value.index()].map(|maker| &self.program.ops[maker]) {
             let at = maker.results.iter().position(|result| *result == value);
@@ -183,10 +188,11 @@ impl<'a> JoinSearch<'a> {
         value
     }
 
-    /// Weights of the products of one activation lie side by side whether or not this program can launch them as one: one that lays
-    /// activations out otherwise may, on the same weights.
+    /// Stores the weights of the products of one activation contiguously, even if this program
+    /// cannot fuse the products. Another program with other activation layouts may fuse them on the
+    /// same weights.
     fn products(&mut self) {
-        // What has to be alike: the activation, which op, and the types of the weights.
+        // The key: activation, op, and types of the weights.
         let mut places = FxHashMap::default();
         let mut families: Vec<Vec<OpId>> = Vec::new();
         for (id, op) in self.ops(Join::Product) {
@@ -224,7 +230,7 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// The param that is added to each row of a product, behind whatever moves between cards.
+    /// Returns the param that is added to each row of a product, past any movements.
     fn added_row(&self, product: &Op) -> Option<ValueId> {
         let mut made = product.result();
         let mut reader = &self.program.ops[self.only_reader(made)?];
@@ -244,7 +250,7 @@ impl<'a> JoinSearch<'a> {
         fits.then_some(bias)
     }
 
-    /// The op that adds a row of its own to each row of a product, if it stands right behind it.
+    /// Returns the op that adds a bias to a product, if it follows directly.
     fn bias(&self, product: &Op) -> Option<OpId> {
         self.added_row(product)?;
         let made = product.result();
@@ -286,7 +292,8 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Ops and the next ones like them that `fits` says may go with them; what `operand` of the second is there before the first.
+    /// Pairs each op of a kind with the next one that `fits`. The given operand of the second op
+    /// must be available before the first op.
     fn pairs(&self, join: Join, operand: usize, fits: impl Fn(&Op, &Op) -> bool) -> Vec<[OpId; 2]> {
         let mut pairs = Vec::new();
         let mut open: Option<(OpId, &Op)> = None;
@@ -302,7 +309,8 @@ impl<'a> JoinSearch<'a> {
     }
 
     fn rotary(&mut self) {
-        // What nobody else reads can be overwritten, if it is no window on what others read.
+        // A value without other readers can be overwritten, unless it is a view of a value with
+        // other readers.
         let is_own = |op: &Op| {
             let maker = self.makers[op.operands[0].index()].map(|maker| &self.program.ops[maker].kind);
             let is_made = maker.is_some_and(|kind| !kind.is_movement() && kind.row().in_place.is_empty());
@@ -328,7 +336,8 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Cache writes of a layer whose keys nobody else reads once they are turned; the values are there before anything is turned.
+    /// Finds cache writes of a layer whose rotated keys have no other reader. The values must be
+    /// available before the rotation.
     fn turned_rows(&mut self) {
         let rotary: Vec<[OpId; 2]> =
             self.groups_of(|group| if let Group::Rotary(pair) = group { Some(*pair) } else { None });
@@ -339,7 +348,7 @@ impl<'a> JoinSearch<'a> {
             let Some(rope) = self.makers[keys.index()] else { continue };
             let op = &self.program.ops[rope];
             let first = rotary.iter().find(|pair| pair[1] == rope).map_or(rope, |pair| pair[0]);
-            // Rows of angles are the same for both halves of a head, as `models` gives them.
+            // `models` repeats the angles for both halves of a head.
             let is_angle = |at: usize, name: &str| self.program.values[op.operands[at]].name == name;
             let fits = op.kind.row().join == Join::Rotary
                 && self.only_reader(keys) == Some(pair[0])
@@ -352,7 +361,6 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// The ops of groups of a kind, in the order of the program.
     fn groups_of(&self, kind: impl Fn(&Group) -> Option<[OpId; 2]>) -> Vec<[OpId; 2]> {
         let mut found: Vec<[OpId; 2]> = self.found.groups.values().filter_map(kind).collect();
         found.sort_unstable();

@@ -1,8 +1,10 @@
-//! A call of a plan as the cost model takes it.
+//! Converts calls of a plan to launches of the cost model.
 //!
-//! Input → output: a [`Call`] or a [`Collective`] → a [`Launch`], or an [`Exchange`] and its bytes, those that the emulator
-//! makes of the same call when it arrives through the C ABI; and what the call asks of the card besides: its workspace, and
-//! whether its executor can be run again. Invariant: operands stand in the order of the C function.
+//! Input: a [`Call`] or a [`Collective`]. Output: a [`Launch`], or an [`Exchange`] and its bytes.
+//! The emulator derives the same values from the C ABI call. The module also estimates the
+//! workspace of a call and whether its executor is repeatable.
+//!
+//! Invariant: operands have the order of the C function.
 
 use ascend_tp_machine::launch::{Access, OperandLayout};
 use ascend_tp_machine::{Element, Exchange, Launch, LaunchOperand, kernel};
@@ -11,13 +13,13 @@ use crate::base::{Argument, DType};
 use crate::call::{Call, View};
 use crate::schedule::plan::{Collective, CollectiveKind, Plan, StreamKind};
 
-/// What aclnn's library rounds the parts of a workspace up to, in bytes.
+/// Alignment of the parts of a workspace in the aclnn library, in bytes.
 const WORKSPACE_ALIGNMENT_BYTES: usize = 512;
 
-/// What the fused attention operators ask for whatever the shape, in bytes.
+/// Workspace of the fused attention operators for any shape, in bytes.
 const ATTENTION_WORKSPACE_BYTES: usize = 16 << 20;
 
-/// The call of an operator, which reads all keys there is room for.
+/// Returns the launch of a call. Attention reads all keys of the KV cache.
 #[must_use]
 pub fn launch(call: &Call) -> Launch {
     if let Some(launch) = call.kernel_entry().and_then(|entry| kernel::launch(&entry, &numbers(call))) {
@@ -26,13 +28,14 @@ pub fn launch(call: &Call) -> Launch {
     Launch { operator: call.name(), operands: operands(call).map(|(view, access)| operand(view, access)).collect() }
 }
 
-/// As [`launch`], of attention that can be told how many keys of each sequence to read: so many, if there is room.
+/// Like [`launch`], but attention with a known mask reads only `keys` keys of each sequence, at
+/// most the capacity.
 #[must_use]
 pub fn launch_reading(call: &Call, keys: usize) -> Launch {
     let mut launch = launch(call);
     if let Some((_, mask)) = call.key_lengths() {
         let room = mask.shape[3].max(1);
-        // Keys, values and the mask stand behind the queries.
+        // Keys, values and the mask follow the queries.
         for operand in launch.operands.iter_mut().skip(1).filter(|operand| operand.access == Access::Read) {
             operand.distinct = operand.distinct * keys.min(room) / room;
         }
@@ -40,7 +43,7 @@ pub fn launch_reading(call: &Call, keys: usize) -> Launch {
     launch
 }
 
-/// What a collective exchanges, and its bytes.
+/// Returns the kind and the bytes of a collective.
 #[must_use]
 pub fn exchange(collective: &Collective) -> (Exchange, f64) {
     let (exchange, elems) = match &collective.kind {
@@ -48,7 +51,8 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
         CollectiveKind::AllGather { counts } => (Exchange::AllGather, counts.iter().sum()),
         CollectiveKind::ReduceScatter { counts, .. } => (Exchange::ReduceScatter, counts.iter().sum()),
         CollectiveKind::AllToAll { send_counts, .. } => {
-            // Where this is so on all cards, which each one's plan says of itself.
+            // Assumes that the other ranks have the same pattern, because a plan shows only its own
+            // counts.
             let is_shift = send_counts.iter().filter(|count| **count > 0).count() == 1;
             (if is_shift { Exchange::Shift } else { Exchange::AllToAll }, send_counts.iter().sum())
         }
@@ -60,7 +64,7 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
     (exchange, (elems * collective.send.dtype.size_bytes()) as f64)
 }
 
-/// The call of the product that an exchange is one call with; none of an exchange by itself.
+/// Returns the launch of the product that is fused with an exchange, if any.
 #[must_use]
 pub fn product(collective: &Collective) -> Option<Launch> {
     let (a, b, out) = match collective.product.as_deref()? {
@@ -73,8 +77,10 @@ pub fn product(collective: &Collective) -> Option<Launch> {
     Some(launch(&Call::Matmul { a, b: b.clone(), out }))
 }
 
-/// Device memory a call needs beside its operands, in bytes. Only the card's library knows it; this is what the emulator's
-/// asks for: room to make strided operands dense, and what attention keeps between its passes.
+/// Returns the workspace of a call, in bytes.
+///
+/// Only the vendor library has the exact size. This is the size that the emulator requests: space
+/// for dense copies of strided operands, and for intermediate results of attention.
 #[must_use]
 pub fn workspace_bytes(call: &Call) -> usize {
     let reads_transposed = call.group_name().is_some()
@@ -82,11 +88,11 @@ pub fn workspace_bytes(call: &Call) -> usize {
             call,
             Call::Matmul { .. } | Call::Addmm { .. } | Call::AddProduct { .. } | Call::QuantMatmul { .. }
         );
-    // A kernel takes its tensors as they lie.
+    // Kernels take strided tensors directly.
     if call.kernel_entry().is_some() {
         return 0;
     }
-    // The product that is to be scattered lies there.
+    // The workspace holds the product before it is scattered.
     let product = match call {
         Call::MatmulReduceScatter { a, b, .. } => a.shape[0] * b.shape[1] * a.dtype.size_bytes(),
         _ => 0,
@@ -102,7 +108,8 @@ pub fn workspace_bytes(call: &Call) -> usize {
     copied + product + if is_attention { ATTENTION_WORKSPACE_BYTES } else { 0 }
 }
 
-/// By stream: the bytes of the largest workspace that a call of some plans asks for. One serves all of a card's stream.
+/// Returns the largest workspace of some plans for each stream, in bytes. All plans share one
+/// workspace per stream.
 pub fn largest_workspaces<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> [usize; StreamKind::ALL.len()] {
     let mut largest = [0; StreamKind::ALL.len()];
     for step in plans.into_iter().flat_map(|plan| &plan.steps) {
@@ -113,14 +120,13 @@ pub fn largest_workspaces<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> [usi
     largest
 }
 
-/// Whether the library makes an executor for this call that can be run again; if not, each run plans it anew. It cannot
-/// where it copies a result to where it is wanted.
+/// Returns whether the library can create a repeatable executor for a call. Otherwise each run
+/// creates a new executor. The library cannot if it copies a result to a strided output.
 #[must_use]
 pub fn is_repeatable(call: &Call) -> bool {
     operands(call).all(|(view, access)| access == Access::Read || layout(view) == OperandLayout::Dense)
 }
 
-/// The integers among the arguments of a call.
 fn numbers(call: &Call) -> Vec<u64> {
     let number = |argument: Argument<_>| match argument {
         Argument::Int(number) => u64::try_from(number).ok(),
@@ -129,7 +135,8 @@ fn numbers(call: &Call) -> Vec<u64> {
     call.arguments().into_iter().filter_map(number).collect()
 }
 
-/// The tensors of a call in the order of the C function; what an in-place operator writes counts as read too.
+/// Returns the tensors of a call in the order of the C function. Outputs of in-place operators also
+/// count as read.
 fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
     let in_place = ["aclnnInplace", "aclnnApply"].iter().any(|prefix| call.name().starts_with(prefix));
     let tensors = call.arguments().into_iter().flat_map(|argument| match argument {
@@ -281,7 +288,7 @@ mod tests {
                 let entry = call.kernel_entry().unwrap();
                 let found = kernel::launch(&entry, &numbers(call));
                 assert!(found.as_ref().is_some_and(|launch| !launch.operands.is_empty()), "{}", call.name());
-                // A card sees values of four bytes, and not which of them are integers.
+                // The device sees values of four bytes, without their types.
                 let value = |argument: Argument<_>| match argument {
                     Argument::Int(number) => Some(number as u64),
                     Argument::Float(number) => Some(u64::from((number as f32).to_bits())),

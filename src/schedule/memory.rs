@@ -1,5 +1,5 @@
-//! Lifetimes → offsets. Buffers of the arena share bytes when they are never live together; every other region lays its
-//! buffers out one after the other.
+//! Assigns buffer offsets. Arena buffers that are never live at the same time may share bytes. The
+//! buffers of every other region are contiguous.
 
 use std::ops::Range;
 
@@ -8,34 +8,36 @@ use crate::call::BufferId;
 
 use super::plan::{ALIGNMENT_BYTES, Plan, Region, Slot};
 
-/// Steps for which a buffer of the arena keeps its bytes to itself, beyond those that touch it.
+/// A range of steps during which an arena buffer must keep its bytes, in addition to the steps that
+/// touch it.
 #[derive(Clone, Debug)]
 pub(super) struct Reserved {
     pub(super) buffer: BufferId,
     pub(super) steps: Range<usize>,
 }
 
-/// A buffer of one part in so many of the arena, or more, is large.
+/// A buffer is large if it takes at least 1/`LARGE_PART` of the arena.
 const LARGE_PART: u64 = 128;
 
-/// A buffer of the arena: its life in steps, both ends included, and its bytes.
+/// An arena buffer, with its first and last live step and its size.
 struct LiveBuffer {
     id: BufferId,
     life: (usize, usize),
     bytes: u64,
 }
 
-/// The bytes of a plan's arena, of which something is reserved.
+/// Returns the arena size of a plan.
 pub(super) fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> Bytes {
     assign(&mut plan, reserved);
     plan.region_bytes(Region::Arena)
 }
 
-/// Gives every buffer its offset.
+/// Assigns an offset to every buffer.
 ///
-/// A buffer of the arena lives from the first step that touches it or for which it is `reserved` to the last. Buffers are placed in the
-/// order they come to life, each at the lowest offset that is free throughout its life. Where something is reserved, lives cross: then
-/// large buffers are placed before all others, the largest first, if that takes fewer bytes.
+/// An arena buffer lives from the first to the last step that touches or reserves it. Buffers are
+/// placed in the order of their first step, each at the lowest offset that is free for its whole
+/// life. Reserved lifetimes can cross. Then large buffers are also tried first, largest first, and
+/// the smaller arena is kept.
 pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     let mut lives = lifetimes(plan);
     for Reserved { buffer, steps } in reserved {
@@ -64,7 +66,7 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     for id in plan.buffers.ids() {
         let Slot { region, offset, bytes } = &mut plan.buffers[id];
         if *region == Region::Arena && lives[id].is_none() {
-            // Nothing touches it: an empty part of an uneven split.
+            // No step touches it: an empty shard of an uneven split.
             *bytes = Bytes(0);
         }
         if *region != Region::Arena {
@@ -75,13 +77,13 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     }
 }
 
-/// The offset of each buffer, and the bytes that all take. Those of `large` bytes and more come first, the largest of them before the
-/// others; the others in the order given, which is that of their lives.
+/// Returns the offset of each buffer and the total size. Buffers of at least `large` bytes are
+/// placed first, largest first. The others follow in the given order, by first step.
 fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; arena.len()];
     let mut first: Vec<usize> = (0..arena.len()).filter(|at| arena[*at].bytes >= large).collect();
     first.sort_by_key(|at| (std::cmp::Reverse(arena[*at].bytes), *at));
-    // By offset: bytes and life.
+    // Byte range and life, ordered by offset.
     let mut pinned: Vec<(Range<u64>, (usize, usize))> = Vec::new();
     for at in first {
         place(&arena[at], &mut offsets[at], &mut pinned);
@@ -95,7 +97,7 @@ fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     (offsets, end)
 }
 
-/// The lowest offset that none of `others` has while the buffer lives, which then is one of them.
+/// Places a buffer at the lowest offset that is free during its life, and adds it to `others`.
 fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (usize, usize))>) {
     let mut lowest = 0;
     for (range, life) in others.iter() {
@@ -112,7 +114,7 @@ fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (us
     others.insert(at, (lowest..lowest + lived.bytes, lived.life));
 }
 
-/// First and last step that touches each buffer, or behind which a tap shows it.
+/// Returns the first and last step of each buffer. Taps extend the life.
 pub(super) fn lifetimes(plan: &Plan) -> IdVec<BufferId, Option<(usize, usize)>> {
     let mut lives: IdVec<BufferId, Option<(usize, usize)>> = plan.buffers.ids().map(|_| None).collect();
     for (index, step) in plan.steps.iter().enumerate() {
@@ -121,7 +123,7 @@ pub(super) fn lifetimes(plan: &Plan) -> IdVec<BufferId, Option<(usize, usize)>> 
             *life = Some((life.map_or(index, |(first, _)| first), index));
         }
     }
-    // A slice has no step of its own that would keep its operand until it is shown.
+    // A slice has no step that would keep its operand alive until the tap.
     for tap in &plan.taps {
         if let (Some((_, last)), Some(shown)) = (&mut lives[tap.view.buffer], tap.after_steps.checked_sub(1)) {
             *last = shown.max(*last);

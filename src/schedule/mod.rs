@@ -1,12 +1,18 @@
-//! When and where: a lowered program becomes one static [`Plan`] a rank.
+//! Turns a lowered program into one static [`Plan`] per rank.
 //!
-//! Input → output: a lowered [`Placed`] program → for each rank `emit` (local shards, aclnn calls, collectives) →
-//! `with_exchange` (products that are one call with an exchange) →
-//! `overlap` (of training: operators run while data is exchanged) → `memory` (one arena, fixed offsets) → `order` (the events between
-//! streams) → [`verify`]. Invariants:
-//! all ranks have the same collectives in the same order, by construction and checked; no two buffers that are live
-//! together overlap; accesses of several streams to the same bytes are ordered by events. Plans hold no pointers: what
-//! a run gives anew are the contents of the inputs.
+//! Input: a lowered [`Placed`] program. Output: the plans of all ranks. The passes run in this
+//! order:
+//!
+//! - `emit` writes the steps of each rank: aclnn calls on local shards, and collectives.
+//! - `with_exchange` fuses a product with the exchange next to it into one call.
+//! - `overlap` reorders training steps so that operators run during exchanges.
+//! - `memory` assigns fixed offsets in one arena.
+//! - `order` inserts the events between streams.
+//! - [`verify`] checks the result.
+//!
+//! Invariants: all ranks have the same collectives in the same order. Two buffers that are live at
+//! the same time do not overlap. Events order the accesses of different streams to the same bytes.
+//! Plans hold no pointers, so a run changes only the contents of the inputs.
 
 mod emit;
 mod join;
@@ -35,94 +41,103 @@ use join::Joins;
 use memory::Reserved;
 use overlap::Emitted;
 
-/// Whether a product and the exchange beside it may be one call of the card.
+/// Whether a product and the exchange next to it may be fused into one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exchanges {
-    /// Each is a call of its own, as all cards have them.
+    /// Every exchange is a separate call. All devices support this.
     Apart,
-    /// They are one where the operators of an Atlas A2 take them and the cost model has it that this is the faster.
+    /// A product and its exchange are one call where the Atlas A2 operators support it and the cost
+    /// model predicts a gain.
     WithProducts,
 }
 
 impl Exchanges {
-    /// The operators that multiply and exchange.
+    /// Names of the aclnn operators that multiply and exchange.
     pub const OPERATORS: [&str; 3] = ["aclnnMatmulAllReduce", "aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"];
 
-    /// As cards of a chip have them.
+    /// Returns the mode that a chip supports.
     #[must_use]
     pub fn on(chip: Soc) -> Self {
         if chip.series() == "Atlas A2" { Self::WithProducts } else { Self::Apart }
     }
 }
 
-/// What cards have besides what all have: programs call it, so they are compiled for cards that have it.
+/// Features of the devices that a program is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Kernels that are launched in the place of calls that they do the work of. Stages of a pipeline launch none.
+    /// Kernels that replace aclnn calls. Pipeline stages launch none.
     pub kernels: Kernels,
-    /// Whether products may be one call with the exchanges beside them.
+    /// Whether products are fused with exchanges.
     pub exchanges: Exchanges,
 }
 
 impl Target {
-    /// Any cards: programs of it run on all.
+    /// A target without optional features. Its programs run on all devices.
     pub const ANY: Self = Self::with_kernels(Kernels::NONE);
 
-    /// All cards, with these kernels.
+    /// Returns a target with these kernels and without fused exchanges.
     #[must_use]
     pub const fn with_kernels(kernels: Kernels) -> Self {
         Self { kernels, exchanges: Exchanges::Apart }
     }
 
-    /// The same with products and exchanges in calls of their own.
+    /// Returns the same target without fused exchanges.
     #[must_use]
     pub const fn apart(self) -> Self {
         Self::with_kernels(self.kernels)
     }
 
-    /// Cards of a chip, with these kernels.
+    /// Returns the target of a chip with these kernels.
     #[must_use]
     pub fn of(chip: Soc, kernels: Kernels) -> Self {
         Self { kernels, exchanges: Exchanges::on(chip) }
     }
 }
 
-/// Which ops share a launch, where one operator of the card computes several. Numbers are those of ops by themselves, but that a bias and
-/// a gate are rounded with what they are combined with, once.
+/// Which ops share a launch.
+///
+/// Results are bitwise those of separate launches, with one exception: a bias or a gate is rounded
+/// once, together with its product.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Joining<'a> {
-    /// Each op is a launch by itself, or several.
+    /// Every op has its own launches.
     #[default]
     None,
-    /// Those that read params and states one by one, wherever they lie: a sum and its norm, rotary embeddings of queries and keys.
+    /// Only joins that do not depend on where params and states are stored: a sum with its norm,
+    /// and the rotary embeddings of queries and keys.
     InPlace,
-    /// Also the products of one activation and the cache writes of a layer. Their weights and caches lie side by side for it, so all
-    /// programs that share weights are scheduled so, or none.
+    /// Also the products of one activation and the cache writes of a layer. Their weights and
+    /// caches are contiguous in memory, so all programs that share weights must use this mode, or
+    /// none.
     SideBySide,
-    /// As side by side, on weights and caches that lie as this other program of the same model has them.
+    /// As [`SideBySide`](Self::SideBySide), with the weight and cache layout of another program of
+    /// the same model.
     Like(&'a Placed),
 }
 
-/// The order of a rank's steps.
+/// Order of a rank's steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepOrder {
-    /// That of the program, and of a pipeline's passes.
+    /// Program order, or the pass order of a pipeline.
     #[default]
     Program,
-    /// Operators run while data is exchanged, for at most 1/32 more of a card's bytes.
+    /// Operators run during exchanges. This takes at most 1/32 more device memory.
     Overlapped,
 }
 
-/// How a program is scheduled; by default so that it shows the program best: each op by itself, in the program's order, on any cards.
+/// Options of the scheduler. The default keeps each op separate, in program order, for any device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scheduling<'a> {
     /// Which ops share a launch.
     pub joining: Joining<'a>,
-    /// The order of the steps.
+    /// Order of the steps.
     pub order: StepOrder,
-    /// What the cards have. Of overlapped steps with and without what [`Target::exchanges`] joins those count that end first by the cost
-    /// model. In a program's order what is joined takes no less memory than it does apart, so that the programs of a deployment can be
-    /// joined or not.
+    /// Features of the devices.
+    ///
+    /// With [`StepOrder::Overlapped`], the scheduler compares plans with and without fused
+    /// exchanges and keeps those that the cost model predicts to end first. With
+    /// [`StepOrder::Program`], a plan with fused exchanges reserves at least the arena of the plan
+    /// without, so a deployment can mix both.
     pub target: Target,
 }
 
@@ -132,10 +147,10 @@ impl Default for Target {
     }
 }
 
-/// The plans of all ranks.
+/// Returns the plans of all ranks.
 ///
 /// # Errors
-/// What `verify` finds.
+/// Returns the problems that `verify` finds.
 pub fn schedule(lowered: &Placed, how: Scheduling<'_>) -> Result<Vec<Plan>, Diagnostics> {
     let Target { kernels, exchanges } = how.target;
     let joins = match how.joining {
@@ -147,25 +162,25 @@ pub fn schedule(lowered: &Placed, how: Scheduling<'_>) -> Result<Vec<Plan>, Diag
     planned(vec![emitted(lowered, &joins)], how.order, exchanges)
 }
 
-/// What each rank does, of one stage.
 fn emitted(lowered: &Placed, joins: &Joins) -> Vec<Emitted> {
     (0..lowered.mesh.cards()).into_par_iter().map(|rank| emit::emit(lowered, joins, rank)).collect()
 }
 
-/// The plans of all ranks of a pipeline, one of the whole step each: stage after stage, and in a stage as on its mesh. Its steps launch no
-/// kernels.
+/// Returns one plan of the whole step for each rank of a pipeline. Stages follow each other, and
+/// each stage is scheduled on its mesh. Pipeline steps launch no kernels.
 ///
 /// # Errors
-/// Programs that stages cannot share out, or what `verify` finds.
+/// Returns an error if the programs cannot be split into stages, or the problems that `verify`
+/// finds.
 pub fn schedule_stages(step: &StagedStep<'_>, order: StepOrder, target: Target) -> Result<Vec<Plan>, Diagnostics> {
-    // One micro-batch has one order.
+    // One micro-batch has only one order, so times are not needed.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     let ranks = emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?;
     planned(ranks, order, target.exchanges)
 }
 
-/// The plans of all ranks of all stages. A program whose steps keep their order may share memory with others, joined or not, and has no
-/// less of an arena joined than apart.
+/// Schedules the emitted steps of all stages. In program order, a plan with fused exchanges has at
+/// least the arena of the plan without: the program may share memory with others.
 fn planned(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges) -> Result<Vec<Plan>, Diagnostics> {
     let joined = match exchanges {
         Exchanges::Apart => None,
@@ -184,7 +199,7 @@ fn planned(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges)
     Ok(plans)
 }
 
-/// Plans with offsets and events, verified.
+/// Assigns offsets, inserts events and verifies the plans.
 fn finished(plans: Vec<(Plan, Vec<Reserved>)>) -> Result<Vec<Plan>, Diagnostics> {
     let finish = |(mut plan, reserved): (Plan, Vec<Reserved>)| {
         memory::assign(&mut plan, &reserved);
@@ -251,7 +266,7 @@ mod tests {
             };
             let of_one = names(1);
             assert_eq!(of_one, names(64), "{sequence} tokens a sequence");
-            // Keys and values of two layers.
+            // One write each for keys and values, in two layers.
             let writes = of_one.iter().filter(|name| **name == "aclnnInplaceScatterUpdate").count();
             assert_eq!(writes, 2 * 2);
         }
@@ -264,7 +279,8 @@ mod tests {
                 let launched = |step: &&plan::Step| matches!(&step.action, plan::Action::Launch(call) if wanted(call));
                 plan.steps.iter().filter(launched).count()
             };
-            // Two layers: q, k and v of one norm, gate and up of the other; attention's and the hidden layer's outputs.
+            // In each of two layers, q, k and v share one quantised input, gate and up another. The
+            // attention output and the MLP hidden layer have one each.
             assert_eq!(calls(|call| matches!(call, Call::QuantMatmul { .. })), 2 * 7);
             assert_eq!(calls(|call| matches!(call, Call::DynamicQuant { .. })), 2 * 4);
         }

@@ -1,9 +1,12 @@
-//! Which step must wait for which: an event wherever one stream touches bytes that another touched before it, and around a call that
-//! multiplies and exchanges, which takes the cores of the card: operators of another stream run before or behind it.
+//! Inserts the events between streams.
 //!
-//! Streams are FIFO, so one wait orders a step after everything the other stream was given before the record, and after what that
-//! stream had waited for. The pass keeps, for each stream, how far it is ordered after each other, and adds no event that follows from
-//! that: what remains is the transitive reduction.
+//! A step waits for an event if another stream touched the same bytes before. A fused product and
+//! exchange uses the cores of the device, so operators of other streams must run entirely before or
+//! after it.
+//!
+//! Streams are FIFO: one wait orders a step after all earlier steps of the other stream, and after
+//! everything that stream had waited for. The pass tracks how far each stream is ordered after each
+//! other stream, and adds no event that already follows. The result is the transitive reduction.
 
 use std::ops::Range;
 
@@ -15,38 +18,38 @@ use super::plan::{Action, EventId, Plan, Region, Step, StreamKind};
 
 const STREAMS: usize = StreamKind::ALL.len();
 
-/// Bytes that a step touched, in the order of the steps.
+/// Steps and the bytes they touched, in step order.
 type TouchedRanges = Vec<(usize, Range<u64>)>;
 
-/// What one stream did with one region, as far as another stream is not ordered after it.
+/// Accesses of one stream to one region that another stream is not yet ordered after.
 #[derive(Default)]
 struct RegionAccesses {
     reads: TouchedRanges,
     writes: TouchedRanges,
 }
 
-/// By stream: the last of its steps that something is ordered after.
+/// By stream: the last of its steps that precedes a given point.
 type LastOrdered = [Option<usize>; STREAMS];
 
-/// The last step among `past` that touched a byte of `range`. What the asking stream has `seen` is forgotten: it is ordered
-/// after that, and nobody else asks.
+/// Returns the last step in `past` that touched a byte of `range`. Drops the steps up to `seen`,
+/// because the waiting stream is already ordered after them.
 fn last_conflict(past: &mut TouchedRanges, seen: Option<usize>, range: &Range<u64>) -> Option<usize> {
     past.drain(..past.partition_point(|(step, _)| Some(*step) <= seen));
     let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
     past.iter().rev().find(|(_, other)| overlaps(other)).map(|(step, _)| *step)
 }
 
-/// Pairs (step that an event is recorded behind, step that waits for it), in the order of those that wait.
+/// Returns pairs `(step to record after, step that waits)`, in the order of the waiting steps.
 fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     let used = plan.streams();
-    // By asking stream, then by the stream that did something, and region.
+    // By waiting stream, then by accessing stream and region.
     let mut past: [[[RegionAccesses; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
     // By waiting stream.
     let mut seen = [LastOrdered::default(); STREAMS];
-    // By step: what its stream had seen when it ran.
+    // By step: the order known to its stream when the step ran.
     let mut then: Vec<LastOrdered> = Vec::with_capacity(plan.steps.len());
     let mut waits = Vec::new();
-    // By stream: the last operator, and the last that exchanges too.
+    // By stream: the last operator, and the last fused product and exchange.
     let [mut computed, mut joined] = [LastOrdered::default(); 2];
     for (index, step) in plan.steps.iter().enumerate() {
         let own = step.stream as usize;
@@ -68,7 +71,7 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
             }
             after.extend(last.map(|last| (last, other)));
         }
-        // The latest first: it may have waited for the others.
+        // The latest step first: its stream may have waited for the others.
         after.sort_unstable_by(|a, b| b.cmp(a));
         for (last, other) in after {
             if Some(last) > seen[own][other] {
@@ -97,7 +100,7 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     waits
 }
 
-/// Inserts the events. Offsets must be assigned: reuse of bytes is ordered like any other conflict.
+/// Inserts the events. Offsets must be assigned before, because reuse of bytes is a conflict too.
 pub(super) fn insert_events(plan: &mut Plan) {
     let waits = waits(plan);
     let steps = std::mem::take(&mut plan.steps);
@@ -109,7 +112,7 @@ pub(super) fn insert_events(plan: &mut Plan) {
         waits.iter().enumerate().map(|(event, (_, before))| (*before, EventId::from_index(event))).peekable();
     plan.events = waits.len();
     plan.steps = Vec::with_capacity(steps.len() + 2 * plan.events);
-    // By old step: how many steps there are now up to and with it.
+    // By old step: number of new steps up to and including it.
     let mut moved = Vec::with_capacity(steps.len());
     for (index, step) in steps.into_iter().enumerate() {
         let (stream, op) = (step.stream, step.op);

@@ -1,16 +1,26 @@
-//! Operators run while data is exchanged: the order of a rank's steps, and for how long the memory of exchanges is theirs alone.
+//! Reorders a rank's steps so that operators run during exchanges, and reserves the memory of
+//! exchanges for that time.
 //!
-//! Input → output: the plans of all ranks, without offsets and events → the same steps in another order, and what is reserved of each
-//! arena. Streams run in the order of steps, so an operator that waits for an exchange holds up all behind it, and what an exchange
-//! waits for holds up the exchange. By the times of the cost model, what prepares an exchange comes ahead while the links are idle, and
-//! an operator that would wait stands back for those that would not. An exchange then has its memory for the time in which it runs by
-//! those times, so that neither it nor an operator beside it waits for bytes of the other. Stages of a pipeline are put into order
-//! together, each by its own clock and by when the others send what it reads: so an operator of a later pass runs only where its input has
-//! come, and where it would hold up what another stage waits for, it may stand back.
+//! Input: the plans of all ranks, without offsets and events. Output: the same steps in another
+//! order, and the reserved buffers of each arena.
 //!
-//! Invariants: of two steps of a rank that touch the same bytes of a buffer, one of them writing, the first stays the first, so no bit
-//! changes; all ranks of a stage have one order, so also one order of exchanges, and all stages one order of transfers; the arena of a
-//! stage's first card, by whose times all of it are ordered, takes a bounded number of bytes more.
+//! Each stream runs its steps in order, so an operator that waits for an exchange delays all later
+//! operators. The pass simulates the steps with the times of the cost model. While the links are
+//! idle, it runs operators that prepare an exchange first. Operators that would wait are postponed.
+//! An exchange reserves its buffers for its predicted run time, so that neither it nor a concurrent
+//! operator waits for the bytes of the other.
+//!
+//! The stages of a pipeline are ordered together. Each stage has its own clock, and a stage knows
+//! when the other stages send its inputs. An operator of a later pass thus runs only when its input
+//! has arrived, and may be postponed if another stage waits for an earlier pass.
+//!
+//! Invariants:
+//!
+//! - Conflicting steps of a rank keep their order, so results are bitwise the same.
+//! - All ranks of a stage have the same order of steps, and all stages have the same order of
+//!   transfers.
+//! - The arena of the first rank of each stage grows by a bounded number of bytes. Its times
+//!   determine the order of the whole stage.
 
 mod queue;
 
@@ -31,26 +41,30 @@ use super::plan::{Action, Collective, CollectiveKind, Plan, Region, Step, Stream
 use super::with_exchange::{JoinCandidates, left};
 use queue::{Filling, Ordered, StageQueue, UnitCost, UnitKind, live, order};
 
-/// One part in so many of a card's bytes may be spent on what runs ahead and on memory that is reserved.
+/// Steps that run ahead and reserved buffers may take 1/`SPARE_PART` of a device's bytes.
 const SPARE_PART: u64 = 32;
 
-/// Of these bytes so many parts in four are tried: buffers that live at other times may leave gaps between them.
+/// Quarters of the spare bytes that the search may use, in the order tried. Less can be necessary
+/// because of gaps between buffers.
 const SPENT: [u64; 4] = [4, 2, 1, 0];
 
-/// A plan as it is emitted.
+/// A plan without offsets and events.
 #[derive(Clone, Debug)]
 pub(super) struct Emitted {
     pub(super) plan: Plan,
-    /// The steps up to the end of each op that was emitted, as many on all ranks of a stage.
+    /// Number of steps up to the end of each emitted op. The list is equally long on all ranks of a
+    /// stage.
     pub(super) ends: Vec<usize>,
-    /// The steps before each pass of a pipeline, and before what stands behind them.
+    /// Number of steps before each pass of a pipeline, and before the steps after the last pass.
     pub(super) begins: Vec<usize>,
-    /// Of what is exchanged with other stages.
+    /// Reserved buffers of the exchanges with other stages.
     pub(super) reserved: Vec<Reserved>,
 }
 
-/// The plans of all stages, by stage and rank, with products and exchanges in one call where that is faster; none if nowhere. Those
-/// that are given say of each exchange why it stays apart from the product beside it.
+/// Returns the plans of all stages with fused products and exchanges, where that is predicted to be
+/// faster. Returns `None` if nothing is fused.
+///
+/// The notes of the given plans then contain the reason why each exchange is not fused.
 pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitted>>> {
     let find = |stage: &Vec<Emitted>| JoinCandidates::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
     let found: Vec<JoinCandidates> = ranks.iter().map(find).collect();
@@ -66,18 +80,19 @@ pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitte
     Some(joined)
 }
 
-/// What stays together: operators of an op between its exchanges, or one of these. The op's number among those emitted, and its own.
+/// Steps that stay together: one exchange, or the operators of an op between two exchanges. The
+/// pair holds the op's number and the number within the op.
 type Unit = (usize, usize);
 
 impl Emitted {
-    /// Forgets steps that its plan has no more.
+    /// Renumbers steps after the steps in `gone` were removed.
     fn leave_out(&mut self, gone: &[usize]) {
         let places = self.ends.iter_mut().chain(&mut self.begins);
         let places = places.chain(self.reserved.iter_mut().flat_map(|of| [&mut of.steps.start, &mut of.steps.end]));
         places.for_each(|steps| *steps = left(gone, *steps));
     }
 
-    /// The unit of each step. Outputs are behind all ops.
+    /// Returns the unit of each step. Outputs form a last op.
     fn units(&self) -> Vec<Unit> {
         let mut units = Vec::with_capacity(self.plan.steps.len());
         let mut start = 0;
@@ -94,17 +109,17 @@ impl Emitted {
     }
 }
 
-/// The units of ranks that do the same: of all, or of a stage of a pipeline.
+/// The units of ranks that run the same steps: all ranks, or those of a pipeline stage.
 struct StageUnits {
     /// By rank and step: its unit.
     units: Vec<Vec<usize>>,
-    /// By unit: those that have to stand behind it.
+    /// By unit: the units that must come later.
     behind: Vec<Vec<usize>>,
-    /// By unit: on the first rank.
+    /// By unit: its cost on the first rank.
     costs: Vec<UnitCost>,
-    /// Bytes of the first rank's arena in the order of the program.
+    /// Arena size of the first rank in program order, in bytes.
     before: u64,
-    /// As many more it may have.
+    /// Number of additional bytes that the arena may take.
     spare: u64,
 }
 
@@ -123,7 +138,7 @@ impl StageUnits {
             mark(rank, units, ranks.len(), &mut costs);
             order_pairs(&rank.plan, units, &mut behind);
         }
-        // Of the same stages, what is sent first is received first.
+        // Transfers between the same stages are received in the order in which they are sent.
         let mut last: BTreeMap<&[usize], usize> = BTreeMap::new();
         for (unit, cost) in costs.iter().enumerate() {
             let UnitKind::Transfer(among) = &cost.kind else { continue };
@@ -147,22 +162,23 @@ impl StageUnits {
         StageQueue::new(&self.costs, self.behind.clone(), filling, self.spare * spent / SPENT[0])
     }
 
-    /// Whether the arena of the first rank is no larger than it may be.
+    /// Returns whether the arena of the first rank stays within its limit.
     fn fits(&self, first: &Emitted, ordered: &Ordered<'_>, beside: &[OverlapWindow]) -> bool {
         let (plan, reserved) = moved(first.clone(), &self.units[0], ordered, beside);
         arena_bytes(plan, &reserved).0 <= self.before + self.spare
     }
 }
 
-/// Plans with their steps in another order, what is reserved of their arenas, and when all of them have ended, in microseconds.
+/// Reordered plans, their reserved buffers, and the predicted end of all stages in microseconds.
 struct Overlapped {
     plans: Vec<(Plan, Vec<Reserved>)>,
     end_us: f64,
 }
 
-/// The plans of all stages, one behind the other, with their steps in another order, and what is reserved of their arenas. Products and
-/// exchanges are one call in `joined`, if any are, which counts if all stages have ended sooner by it: other operators may hide an
-/// exchange better than the product beside it does.
+/// Returns the reordered plans of all stages, and their reserved buffers.
+///
+/// If `joined` is given, the faster variant is kept: other operators may hide an exchange better
+/// than the fused product.
 pub(super) fn overlap(apart: Vec<Vec<Emitted>>, joined: Option<Vec<Vec<Emitted>>>) -> Vec<(Plan, Vec<Reserved>)> {
     let is_collective = |step: &Step| step.stream == StreamKind::Communication;
     if !apart.iter().flatten().any(|rank| rank.plan.steps.iter().any(is_collective)) {
@@ -175,7 +191,7 @@ pub(super) fn overlap(apart: Vec<Vec<Emitted>>, joined: Option<Vec<Vec<Emitted>>
     }
 }
 
-/// Of the ways to fill the waits of a pipeline's passes the one counts by which all stages have ended first.
+/// Orders the steps with each way to fill waits, and keeps the order that ends first.
 fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let stages: Vec<StageUnits> = ranks.iter().map(|ranks| StageUnits::new(ranks)).collect();
     let ways: &[Filling] = if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
@@ -194,19 +210,20 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     Overlapped { plans, end_us }
 }
 
-/// When all stages have ended in the order of their passes, in microseconds.
+/// Returns the predicted end of all stages in pass order, in microseconds.
 fn in_passes_us(stages: &[StageUnits]) -> f64 {
     let ordered = order(stages.iter().map(|stage| stage.queue(Filling::None, 0)).collect());
     ordered.iter().map(Ordered::end_us).fold(0.0, f64::max)
 }
 
-/// The orders of all stages and what runs beside their exchanges, if their arenas are no larger than they may be.
+/// Returns the orders of all stages and their overlap windows, if the arenas stay within their
+/// limits.
 fn arranged<'a>(
     stages: &'a [StageUnits],
     ranks: &[Vec<Emitted>],
     filling: Filling,
 ) -> Option<Vec<(Ordered<'a>, Vec<OverlapWindow>)>> {
-    // By stage: how much is spent, as a place in the list of what is tried.
+    // By stage: index into `SPENT`.
     let mut tried = vec![0; stages.len()];
     loop {
         let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<_>>>()?;
@@ -230,12 +247,12 @@ fn arranged<'a>(
     }
 }
 
-/// Plans in the order of the program.
+/// Returns the plans in program order.
 pub(super) fn in_order(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
     ranks.into_iter().flatten().map(|rank| (rank.plan, rank.reserved)).collect()
 }
 
-/// Adds the units that have to stand behind each, on one rank.
+/// Adds the later units that conflict with each unit, on one rank.
 fn order_pairs(plan: &Plan, units: &[usize], behind: &mut [Vec<usize>]) {
     for (first, second) in plan.conflicts() {
         let (first, second) = (units[first], units[second]);
@@ -245,7 +262,7 @@ fn order_pairs(plan: &Plan, units: &[usize], behind: &mut [Vec<usize>]) {
     }
 }
 
-/// Says what each unit of a rank is; a stage has so many `ranks`.
+/// Sets pass and kind of each unit. A stage has `ranks` ranks.
 fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, costs: &mut [UnitCost]) {
     for (at, (step, unit)) in plan.steps.iter().zip(units).enumerate() {
         costs[*unit].pass = begins.partition_point(|begin| *begin <= at);
@@ -260,7 +277,7 @@ fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, c
     }
 }
 
-/// Adds how long each unit runs on a rank and what it touches.
+/// Adds the time and the touched buffers of each unit on a rank.
 fn price(plan: &Plan, units: &[usize], costs: &mut [UnitCost]) {
     let profile = Profile::of(CHIP);
     let mut known: FxHashMap<Launch, f64> = FxHashMap::default();
@@ -285,7 +302,7 @@ fn price(plan: &Plan, units: &[usize], costs: &mut [UnitCost]) {
     }
 }
 
-/// The ranks that take part in an exchange; of a transfer first the one that sends.
+/// Returns the ranks that take part in an exchange. For a transfer, the sender is first.
 fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
     let ranks = &plan.groups[exchange.group];
     match exchange.kind {
@@ -295,16 +312,17 @@ fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
     }
 }
 
-/// An exchange has its memory while what stands beside it runs.
+/// The window in which an exchange keeps its buffers, because other steps run concurrently.
 struct OverlapWindow {
-    /// Its place in the order.
+    /// Position of the exchange in the order.
     exchange: usize,
-    /// What it writes is reserved from the first of these places on, what it reads up to the last.
+    /// Positions for which buffers are reserved: written buffers from the start, read buffers up to
+    /// the end.
     places: Range<usize>,
 }
 
 impl Ordered<'_> {
-    /// Of exchanges: what runs beside them, as far as there is memory for it.
+    /// Returns the window of each exchange, as far as the arena allows.
     fn reserved(&self) -> Vec<OverlapWindow> {
         let (mut live, lives) = live(self.order.iter().map(|unit| &self.costs[*unit]));
         let of_kind = |kind: UnitKind| -> Vec<usize> {
@@ -339,14 +357,15 @@ impl Ordered<'_> {
     }
 }
 
-/// A rank's steps in the order of their units, and what is reserved, also for what runs `beside` exchanges.
+/// Reorders the steps of a rank by unit. Also returns the reserved buffers, including those of the
+/// exchange windows.
 fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[OverlapWindow]) -> (Plan, Vec<Reserved>) {
     let Emitted { mut plan, reserved, .. } = rank;
     let mut of_unit: Vec<Vec<usize>> = vec![Vec::new(); ordered.order.len()];
     for (step, unit) in units.iter().enumerate() {
         of_unit[*unit].push(step);
     }
-    // By place: the steps before it.
+    // By position in the order: number of steps before it.
     let mut begins = Vec::with_capacity(ordered.order.len() + 1);
     let mut sequence: Vec<usize> = Vec::with_capacity(plan.steps.len());
     for unit in &ordered.order {
@@ -379,8 +398,8 @@ fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Overla
     (plan, found)
 }
 
-/// A value is there behind the last step that wrote what the tap shows; taps stand in the order of the steps. `places`: by step, its new
-/// place.
+/// Moves each tap to the last step that writes its value, and sorts the taps. `places` holds the
+/// new position of each step.
 fn move_taps(plan: &mut Plan, places: &[usize]) {
     let mut writes: IdVec<BufferId, Vec<(Range<u64>, usize)>> = plan.buffers.ids().map(|_| Vec::new()).collect();
     for (at, step) in plan.steps.iter().enumerate() {
@@ -414,7 +433,8 @@ mod tests {
     use crate::schedule::emit::emit;
     use crate::schedule::join::Joins;
 
-    /// Products in a chain whose weights are stored cut and cast for use; in between a state is read, and then overwritten.
+    /// A chain of products with sharded weights that are cast before use. A state is read and then
+    /// overwritten in the middle.
     fn chain() -> Placed {
         let mut build = Builder::new("chain");
         let mut x = build.input("x", [4096, 1024], DType::BF16);
@@ -440,7 +460,7 @@ mod tests {
         (0..placed.mesh.cards()).map(|rank| emit(placed, &joins, rank)).collect()
     }
 
-    /// Before each product: how many exchanges.
+    /// Returns the number of exchanges before each product.
     fn exchanges_before_products(plan: &Plan) -> Vec<usize> {
         let mut exchanges = 0;
         let mut found = Vec::new();
@@ -462,7 +482,7 @@ mod tests {
         let plans = overlap(vec![emitted(&placed)], None);
         let after = exchanges_before_products(&plans[0].0);
         assert!(after.iter().zip(&before).take(5).all(|(after, before)| after > before), "{after:?}");
-        // What each gather reads is kept for it while steps behind it run.
+        // Each gather keeps its send buffer while later steps run.
         let (plan, reserved) = &plans[0];
         let gathers = plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Exchange(_)));
         let is_kept = |(at, step): &(usize, &Step)| {
@@ -472,7 +492,7 @@ mod tests {
         assert!(gathers.filter(is_kept).count() >= 6, "{reserved:?}");
     }
 
-    /// Of steps that touch the same bytes, one of them writing, the first stays the first, on every rank; and no step is lost.
+    /// Conflicting steps keep their order on every rank, and no step is lost.
     #[test]
     fn steps_that_touch_the_same_bytes_keep_their_order() {
         let placed = chain();
@@ -496,7 +516,6 @@ mod tests {
         }
     }
 
-    /// A tap shows a value behind the step that made it, as before.
     #[test]
     fn taps_stand_behind_what_they_show() {
         let placed = chain();

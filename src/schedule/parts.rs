@@ -1,8 +1,10 @@
-//! Which part of a model each op is of, and layers shared out to parts by predicted time.
+//! Assigns ops to model parts, and distributes layers over the parts by predicted time.
 //!
-//! Input → output: a forward program on a stage's mesh → [`Cut`], as even as whole layers allow; a program, its layers and a cut → by
-//! value, where it is made; the programs of a step → how long its passes take. Invariants: an op that reads nothing but inputs is of no
-//! part, and runs wherever it is read; a movement is of the part that makes what it moves.
+//! Input: a forward program on the mesh of a stage. Output: a balanced [`Cut`], the part of each
+//! value, and the predicted pass times.
+//!
+//! Invariants: an op that reads only inputs belongs to no part and runs wherever its result is
+//! read. A movement belongs to the part that computes its operand.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,26 +21,28 @@ use crate::base::Id;
 use crate::placement::Placed;
 use crate::program::{Op, Program, Role, ValueId};
 
-/// The chip that times are predicted for: which one it is changes them by nearly the same factor in all layers.
+/// The chip whose times are predicted. Another chip changes the times of all layers by nearly the
+/// same factor.
 pub(super) const CHIP: Soc = Soc::Ascend910B3;
 
-/// Layers by part of the model. What stands before the layers is of the first part, what stands behind them of the last.
+/// Assignment of layers to model parts. Ops before the layers belong to the first part, ops after
+/// them to the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// How many parts.
+    /// Number of parts in the model.
     pub parts: usize,
-    /// By layer; ascending.
+    /// The part of each layer, ascending.
     pub of_layer: Vec<usize>,
 }
 
 impl Cut {
-    /// A model in one part.
+    /// Returns the cut of a model with one part.
     #[must_use]
     pub fn whole(layers: usize) -> Self {
         Self { parts: 1, of_layer: vec![0; layers] }
     }
 
-    /// The part of a forward op of a program with these ops by layer.
+    /// Returns the part of a forward op. `layers` holds the op range of each layer.
     fn part(&self, layers: &[Range<usize>], op: usize) -> usize {
         match layers.iter().position(|ops| op < ops.end) {
             Some(layer) if layers[layer].contains(&op) => self.of_layer[layer],
@@ -47,8 +51,10 @@ impl Cut {
         }
     }
 
-    /// The cut whose longest part takes least, by the times of what stands before the layers, of each layer, and of what stands behind
-    /// them; there are as many layers as parts at least. Among equals the earlier parts have more.
+    /// Returns the cut with the shortest longest part. `before` and `behind` are the times of the
+    /// ops before and after the layers.
+    ///
+    /// There must be at least as many layers as parts. On a tie, earlier parts have more layers.
     #[must_use]
     fn balanced(before: f64, layers: &[f64], behind: f64, parts: usize) -> Self {
         let sums: Vec<f64> = std::iter::once(0.0)
@@ -62,7 +68,8 @@ impl Cut {
             let ends = if part == 0 { before } else { 0.0 } + if part + 1 == parts { behind } else { 0.0 };
             sums[ops.end] - sums[ops.start] + ends
         };
-        // By part and number of layers up to its end: the longest part so far, and where the last of them begins.
+        // `best[part][end]`: the longest part if parts `0..=part` hold layers `0..end`, and the
+        // first layer of `part`.
         let mut best = vec![vec![(f64::INFINITY, 0); count + 1]; parts];
         for part in 0..parts {
             for end in part + 1..=count {
@@ -86,9 +93,10 @@ impl Cut {
     }
 }
 
-/// The cut of a model whose forward pass, lowered on the mesh of a stage, is this program; `made` as [`PartMarks::of_forward`]
-/// gives it with each layer a part of its own. Gradients take twice as long as what they are of, wherever it is, so forward
-/// times decide.
+/// Returns the balanced cut of a forward program that is lowered on the mesh of a stage.
+///
+/// `made` comes from [`PartMarks::of_forward`] with one part per layer. Forward times suffice,
+/// because the gradients of an op take about twice its time.
 pub(crate) fn cut(lowered: &Placed, made: &PartMarks, layers: usize, parts: usize) -> Cut {
     let mut times = vec![0.0; layers + 2];
     for (place, us) in pass_times(lowered, &made.places(&lowered.program), &|_, _| 0.0) {
@@ -97,8 +105,8 @@ pub(crate) fn cut(lowered: &Placed, made: &PartMarks, layers: usize, parts: usiz
     Cut::balanced(times[0], &times[1..=layers], times[layers + 1], parts)
 }
 
-/// How long what a card does for a micro-batch takes by the cost model, by where it runs, in microseconds: its operators, and `exchange_us`
-/// of each collective among ranks of the stage.
+/// Returns the predicted device time of one micro-batch by place, in microseconds. `exchange_us`
+/// returns the time of a collective within the stage.
 fn pass_times(
     lowered: &Placed,
     places: &[Option<OpPlace>],
@@ -118,7 +126,8 @@ fn pass_times(
     times
 }
 
-/// How long a collective among these ranks takes, and the product that is one call with it, on servers of eight cards.
+/// Returns the predicted time of a collective and its fused product, on servers of eight cards, in
+/// microseconds.
 pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[usize]) -> f64 {
     let topology = Topology::atlas_a2_of(ranks.iter().max().map_or(1, |last| last + 1));
     let (exchange, bytes) = exchange(collective);
@@ -128,12 +137,12 @@ pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[u
     product_us + alone.beside(product_us).duration_us
 }
 
-/// How long the passes of a micro-batch take, as far as that is known before anything runs, in microseconds.
+/// Predicted times of the passes of a micro-batch, in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// Operators and collectives of a part of the model.
+    /// Time of the operators and collectives of a model part.
     passes_us: BTreeMap<OpPlace, f64>,
-    /// What a part's forward pass makes, to the next.
+    /// Time to send the forward result of a part to the next.
     pub(super) transfer_us: f64,
 }
 
@@ -149,7 +158,7 @@ impl Times {
     }
 }
 
-/// How long passes and transfers of a step take, as the cost model has them.
+/// Predicts the pass and transfer times of a step.
 pub(super) fn times(step: &StagedStep<'_>) -> Times {
     let Some(Staged { placed, places, .. }) = step.programs.first() else { return Times::default() };
     let mut sent_bytes = 0.0;
@@ -168,7 +177,7 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
         }
     }
     let (profile, inner) = (Profile::of(CHIP), placed.mesh.cards());
-    // Servers of eight cards, on which the stages lie one behind the other.
+    // Stages occupy consecutive cards, on servers of eight.
     let topology = Topology::atlas_a2_of(2 * inner);
     let cost =
         |exchange, bytes, cards: &[usize]| CollectiveCost::of(&profile, &topology, exchange, bytes, cards).duration_us;
@@ -176,17 +185,17 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
     Times { passes_us, transfer_us: cost(Exchange::SendRecv, sent_bytes, &[0, inner]) }
 }
 
-/// Where the values of a program are made.
+/// Where the values of a program are computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartMarks {
-    /// By value that an op makes.
+    /// By value. None if no op with a place computes it.
     pub(crate) places: Vec<Option<OpPlace>>,
-    /// By value: the part it is of, also of params and states.
+    /// By value: its part. Params and states have one too.
     pub(crate) parts: Vec<Option<usize>>,
 }
 
 impl PartMarks {
-    /// Of forward ops, the first ones of a program.
+    /// Marks the first `forward` ops of a program.
     pub(crate) fn of_forward(program: &Program, layers: &[Range<usize>], forward: usize, cut: &Cut) -> Self {
         let mut marks = Self::default();
         for (id, op) in program.ops.iter().take(forward) {
@@ -217,14 +226,14 @@ impl PartMarks {
         }
     }
 
-    /// The part of each weight and state, by name.
+    /// Returns the part of each param and state, by name.
     pub(crate) fn homes(&self, program: &Program) -> BTreeMap<String, usize> {
         let kept = program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State));
         kept.filter_map(|(id, value)| Some((value.name.clone(), (*self.parts.get(id.index())?)?))).collect()
     }
 
-    /// By op of a program with movements, in which the values have the ids that they had without: where it runs. A movement runs where
-    /// what it moves is made.
+    /// Returns the place of each op of a program with movements. Values keep the ids that they have
+    /// in the program without movements. A movement runs where its operand is computed.
     pub(crate) fn places(&self, program: &Program) -> Vec<Option<OpPlace>> {
         let mut made = self.places.clone();
         made.resize(program.values.len(), None);
@@ -239,11 +248,12 @@ impl PartMarks {
     }
 }
 
-/// Numbers of a part in [`PartMarks::apart`]: one for what has no place of its own, and one for each [`OpPhase`].
+/// Number of codes per part in [`PartMarks::apart`]: one for ops without a place, and one for each
+/// [`OpPhase`].
 const NUMBERS: usize = 1 + OpPhase::Update as usize + 1;
 
 impl PartMarks {
-    /// By op of a program with movements: numbers that differ where ops are of other parts or run at other times.
+    /// Returns one number per op. The numbers differ between ops of different parts or phases.
     pub(crate) fn apart(&self, program: &Program) -> Vec<usize> {
         let mut parts = self.parts.clone();
         parts.resize(program.values.len(), None);
@@ -254,7 +264,7 @@ impl PartMarks {
             }
             match (place, part) {
                 (Some(OpPlace { part, when }), _) => 1 + NUMBERS * part + 1 + when as usize,
-                // What is moved of a weight has no place of its own.
+                // Movements of a weight have a part but no place.
                 (None, Some(part)) => 1 + NUMBERS * part,
                 (None, None) => 0,
             }
@@ -281,7 +291,6 @@ mod tests {
         assert_eq!(cut(0.1, &[1.0; 7], 0.4, 1), [0; 7]);
     }
 
-    /// No other cut has a shorter longest part.
     #[test]
     fn no_cut_is_more_even() {
         let layers = [3.0, 1.0, 2.0, 2.0, 5.0, 1.0, 1.0];

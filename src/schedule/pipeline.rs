@@ -1,14 +1,18 @@
-//! Pipelines: what each stage does, one thing after the other, and what it sends to whom in between.
+//! Pipeline schedules: the tasks of each stage, and the transfers between stages.
 //!
-//! Input → output: a [`Pipeline`], stages and micro-batches → the [`Task`]s of each stage, when they run if tasks take given
-//! times ([`Pipeline::walk`]), and its [`StageEntry`]s, tasks and transfers in the order in which they are enqueued
-//! ([`Pipeline::entries`]). What is simulated and what is run are this one list. A model is cut into parts, as many as stages
-//! times chunks; part `i` is of stage `i % stages`, in a V of the stages from the last back again ([`Pipeline::stage`]).
+//! Input: a [`Pipeline`], the number of stages and of micro-batches. Output: the [`Task`]s of each
+//! stage, their times for given task durations ([`Pipeline::walk`]), and the [`StageEntry`]s: tasks
+//! and transfers in the order in which they are enqueued ([`Pipeline::entries`]). The simulation
+//! and the runtime use the same list.
 //!
-//! No order of cards deadlocks, though a transfer waits for both ends and a stage does one exchange at a time: the walk gives each
-//! transfer the time at which its task ends, and each stage has its transfers and tasks in the order of these times, however well they
-//! are predicted. So all
-//! stages follow one common order, in which whatever something waits for stands before it.
+//! A model is split into as many parts as stages times chunks. Part `i` belongs to stage `i %
+//! stages`; in ZB-V the second chunk runs from the last stage back to the first
+//! ([`Pipeline::stage`]).
+//!
+//! Invariant: the schedule cannot deadlock, although a transfer waits for both ends and a stage
+//! does one exchange at a time. The walk assigns each transfer the end time of its task, and each
+//! stage sorts transfers and tasks by these times. All stages thus follow one common order, in
+//! which dependencies come first. This holds for any predicted times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,30 +20,32 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The order in which the stages of a pipeline take their micro-batches.
+/// The order in which the stages of a pipeline process micro-batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Pipeline {
     /// All forward passes, then all backward passes.
     GPipe,
-    /// One forward, one backward, as soon as the pipeline is full (`PipeDream-Flush`).
+    /// One forward and one backward pass in turn, once the pipeline is full (`PipeDream-Flush`).
     #[default]
     OneForwardOneBackward,
-    /// The same with several parts of the model on each card (SC21 section 2.2.2): micro-batches in rounds of as many as
-    /// there are stages.
+    /// 1F1B with several model parts per card (SC21, section 2.2.2). Micro-batches run in rounds of
+    /// `stages`.
     Interleaved {
-        /// Parts of the model on each card; at least 2.
+        /// Model parts per card, at least 2.
         chunks: usize,
     },
-    /// The gradients of the weights apart from those of the inputs, and later (zero bubble, ZB-H1): as much memory as 1F1B.
+    /// Zero bubble (ZB-H1): weight gradients are computed apart from and after input gradients.
+    /// Uses as much memory as 1F1B.
     ZeroBubbleH1,
-    /// The same with two parts of the model on each card, the second ones in the opposite order, so that the first stage has the
-    /// loss too (ZB-V; arXiv 2405.15362): as much memory as 1F1B on every stage.
+    /// Zero bubble with two model parts per card, the second in reverse stage order (ZB-V, arXiv
+    /// 2405.15362). The first stage also computes the loss. Uses as much memory as 1F1B on every
+    /// stage.
     ZeroBubbleV,
 }
 
 impl Pipeline {
-    /// Parts of the model on each card.
+    /// Returns the number of model parts on each card.
     #[must_use]
     pub const fn chunks(self) -> usize {
         match self {
@@ -49,7 +55,7 @@ impl Pipeline {
         }
     }
 
-    /// The stage that has a part of the model.
+    /// Returns the stage of a model part.
     #[must_use]
     pub const fn stage(self, stages: usize, part: usize) -> usize {
         match self {
@@ -58,7 +64,7 @@ impl Pipeline {
         }
     }
 
-    /// Which part of the model a task of stage `rank` is of.
+    /// Returns the model part of a task of stage `rank`.
     #[must_use]
     pub const fn part(self, stages: usize, rank: usize, task: Task) -> usize {
         match self {
@@ -67,7 +73,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether it can run `micro_batches` over `stages`.
+    /// Returns whether the schedule supports these numbers of stages and micro-batches.
     #[must_use]
     pub const fn divides(self, stages: usize, micro_batches: usize) -> bool {
         match self {
@@ -76,8 +82,8 @@ impl Pipeline {
         }
     }
 
-    /// Most activations of a chunk and micro-batch that are alive at once on stage `rank`: from its forward pass until the
-    /// last of its gradients.
+    /// Returns the peak number of live activations on stage `rank`. An activation of a chunk and
+    /// micro-batch lives from its forward pass to its last gradient.
     #[must_use]
     pub fn peak_alive(self, stages: usize, micro_batches: usize, rank: usize) -> usize {
         match self {
@@ -88,7 +94,8 @@ impl Pipeline {
             }
             Self::ZeroBubbleH1 => stages.min(micro_batches),
             Self::ZeroBubbleV => {
-                // Beyond twice the stages each task that takes room follows one that gives some back.
+                // With more micro-batches the peak stays the same: each further task that allocates
+                // follows one that frees.
                 let order = tasks(self, stages, micro_batches.min(2 * stages), rank);
                 let alive = order.iter().scan(0_usize, |alive, task| {
                     match task.pass {
@@ -105,21 +112,24 @@ impl Pipeline {
 }
 
 impl Pipeline {
-    /// What each stage does, in order.
+    /// Returns the tasks of each stage, in order.
     ///
     /// # Panics
-    /// The pipeline does not divide the micro-batches; see [`Pipeline::divides`].
+    /// Panics if the pipeline does not support the micro-batches; see [`Pipeline::divides`].
     #[must_use]
     pub fn tasks(self, stages: usize, micro_batches: usize) -> Vec<Vec<Task>> {
         assert!(self.divides(stages, micro_batches), "{self} over {stages} of {micro_batches}");
         (0..stages).map(|rank| tasks(self, stages, micro_batches, rank)).collect()
     }
 
-    /// When each stage does what, by stage: one thing at a time, in its order, as soon as what it needs has arrived. `takes` says
-    /// how long a pass of a part of the model takes, in any unit, `transfer` how long what it made takes to the next part.
+    /// Simulates the stages and returns the timed tasks of each. A stage runs one task at a time,
+    /// in order, as soon as the inputs have arrived.
+    ///
+    /// `takes` returns the duration of a pass of a model part, in any unit. `transfer` is the
+    /// duration of a transfer to the next part.
     ///
     /// # Panics
-    /// As [`Pipeline::tasks`].
+    /// Panics like [`Pipeline::tasks`].
     #[must_use]
     pub fn walk(
         self,
@@ -132,7 +142,7 @@ impl Pipeline {
         let parts = stages * self.chunks();
         let hop =
             |from: usize, to: usize| if self.stage(stages, from) == self.stage(stages, to) { 0.0 } else { transfer };
-        // NaN: not done. By part and micro-batch.
+        // By part and micro-batch. NaN: not done yet.
         let mut forward = vec![f64::NAN; parts * micro_batches];
         let mut backward = forward.clone();
         let mut walked: Vec<Vec<TimedTask>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
@@ -171,11 +181,12 @@ impl Pipeline {
         walked
     }
 
-    /// What each stage enqueues, by stage: its tasks, and transfers between them in the order that all stages share: that in which they
-    /// would be ready if passes and transfers took as long as [`Pipeline::walk`] is told. Whatever the times are, none waits for ever.
+    /// Returns the tasks and transfers that each stage enqueues. All stages share the order of
+    /// transfers, which follows the simulated times of [`Pipeline::walk`]. The order is free of
+    /// deadlocks for any times.
     ///
     /// # Panics
-    /// As [`Pipeline::tasks`].
+    /// Panics like [`Pipeline::tasks`].
     #[must_use]
     pub fn entries(
         self,
@@ -184,7 +195,7 @@ impl Pipeline {
         takes: impl Fn(usize, Pass) -> f64,
         transfer: f64,
     ) -> Vec<Vec<StageEntry>> {
-        // A pass that took no time would be no earlier than what it makes.
+        // A pass of zero duration would have the same key as its result.
         let walked = self.walk(stages, micro_batches, |part, pass| takes(part, pass).max(SHORTEST), transfer.max(0.0));
         let parts = stages * self.chunks();
         let mut all: Vec<Vec<(Key, StageEntry)>> = walked
@@ -219,7 +230,7 @@ impl Pipeline {
     }
 }
 
-/// The shortest pass for [`Pipeline::entries`].
+/// The shortest duration of a pass in [`Pipeline::entries`].
 const SHORTEST: f64 = 1.0;
 
 impl FromStr for Pipeline {
@@ -266,79 +277,80 @@ impl fmt::Display for Pipeline {
     }
 }
 
-/// What is done with a micro-batch in one part of the model.
+/// A pass of a micro-batch through one model part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pass {
-    /// The forward pass.
+    /// The forward pass of a part.
     Forward,
-    /// Gradients of inputs and of weights.
+    /// Gradients of inputs and weights, computed together.
     Backward,
-    /// Gradients of inputs, where those of weights come later.
+    /// Gradients of inputs only. The weight gradients follow later.
     InputGrad,
-    /// Gradients of weights, behind those of inputs.
+    /// Gradients of weights, computed after those of the inputs.
     WeightGrad,
 }
 
-/// One thing a stage does.
+/// A unit of work of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// What is done.
+    /// The pass that is run.
     pub pass: Pass,
-    /// In which of the stage's parts of the model, from 0.
+    /// Index of the model part within the stage.
     pub chunk: u32,
-    /// With which micro-batch, from 0.
+    /// Index of the micro-batch, from 0.
     pub micro_batch: u32,
 }
 
-/// A task, and when it ran.
+/// A task with its simulated times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimedTask {
-    /// What ran then.
+    /// The task that is run.
     pub task: Task,
-    /// When it began.
+    /// Start time of the task.
     pub start: f64,
-    /// When it ended.
+    /// End time of the task.
     pub end: f64,
 }
 
-/// When an entry's turn is, whether it goes back, and of what it is: no two transfers are alike in all of it.
+/// Sort key: time, whether it belongs to a backward pass, and source. Distinct for all transfers.
 type Key = (f64, bool, usize);
 
-/// What a stage enqueues. A transfer is of all that the next part of the model reads of what a task made.
+/// An entry that a stage enqueues. A transfer carries everything that the next model part reads
+/// from the result of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageEntry {
-    /// A task of its own.
+    /// A task of this stage.
     Run(Task),
-    /// What a task of its own made goes to another stage.
+    /// Sends the result of a task of this stage to another stage.
     Send {
-        /// The task that made it.
+        /// The task that computed the result.
         made_by: Task,
-        /// The stage that gets it.
+        /// The stage that receives the result.
         to: usize,
     },
-    /// What a task of another stage made comes here.
+    /// Receives the result of a task of another stage.
     Receive {
-        /// The task, with the chunk of its own stage.
+        /// The task that computed the result, with the chunk index of its own stage.
         made_by: Task,
-        /// The stage that sends it.
+        /// The stage that sends the result.
         from: usize,
     },
 }
 
-/// Forward passes of stage `rank` before its first backward pass (`get_pp_rank_microbatches` of Megatron-LM).
+/// Returns the number of forward passes of stage `rank` before its first backward pass
+/// (`get_pp_rank_microbatches` of Megatron-LM).
 fn warm_up(stages: usize, micro_batches: usize, chunks: usize, rank: usize) -> usize {
     let passes = if chunks > 1 { (stages - rank - 1) * 2 + (chunks - 1) * stages } else { stages - rank - 1 };
     passes.min(micro_batches * chunks)
 }
 
-/// What stage `rank` does, in order.
 fn tasks(pipeline: Pipeline, stages: usize, micro_batches: usize, rank: usize) -> Vec<Task> {
     if pipeline == Pipeline::ZeroBubbleV {
         return tasks_in_v(stages, micro_batches, rank);
     }
     let chunks = pipeline.chunks();
     let total = micro_batches * chunks;
-    // The `index`-th pass: rounds of `stages` micro-batches go through one chunk after the other.
+    // Rounds of `stages` micro-batches go through one chunk after the other.
     let nth = |pass, index: usize| {
         let (chunk, micro_batch) = if chunks == 1 {
             (0, index)
@@ -375,11 +387,14 @@ fn tasks(pipeline: Pipeline, stages: usize, micro_batches: usize, rank: usize) -
     tasks
 }
 
-/// What stage `rank` of a V does. The first micro-batches go down to the last stage and up again until the loss is known; then each
-/// stage has a forward pass and gradients of both its parts in turn, and keeps the gradients of the weights that nobody waits for
-/// until the others have theirs.
+/// Returns the tasks of stage `rank` in ZB-V.
+///
+/// The first micro-batches run down to the last stage and back up until the loss is available. Then
+/// each stage alternates a forward pass and the gradients of both parts. Weight gradients that no
+/// stage waits for are postponed to the end.
 fn tasks_in_v(stages: usize, micro_batches: usize, rank: usize) -> Vec<Task> {
-    // With fewer the pipeline is not full; those beyond are left out below.
+    // The schedule needs `2 * stages - 1` micro-batches to fill the pipeline. Surplus ones are
+    // dropped below.
     let all = micro_batches.max(2 * stages - 1);
     let (behind, first) = (stages - rank, 2 * stages - rank - 1);
     let forward = |chunk: u32| [(Pass::Forward, chunk)];
@@ -423,7 +438,7 @@ mod tests {
         Pipeline::ZeroBubbleV,
     ];
 
-    /// With times that differ by seed, part and pass, none and much for a transfer.
+    /// Task times depend on seed, part and pass; transfer times depend on the seed.
     fn entries(pipeline: Pipeline, stages: usize, micro_batches: usize, seed: usize) -> Vec<Vec<StageEntry>> {
         let takes =
             |part: usize, pass: Pass| ((part + 1) * (pass as usize + 2) * (2 * seed + 1) * 7 % 11) as f64 * 20.0;
@@ -486,7 +501,7 @@ mod tests {
         }
     }
 
-    /// Each exchange takes place when both ends have come to it, and nobody goes on before: all come to their ends.
+    /// If each exchange waits for both ends, all stages still finish.
     #[test]
     fn transfers_meet_whatever_takes_how_long() {
         for pipeline in PIPELINES {
@@ -534,7 +549,7 @@ mod tests {
         }
     }
 
-    /// What a task reads has come before it, and what it made is sent behind it.
+    /// Inputs arrive before a task reads them, and results are sent after it.
     #[test]
     fn a_stage_has_what_it_reads() {
         for pipeline in PIPELINES {

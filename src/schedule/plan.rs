@@ -1,4 +1,4 @@
-//! The plan of one rank: what `exec` walks. Data only.
+//! The plan of one rank, which `exec` runs. This module holds data only.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,40 +12,40 @@ use crate::placement::shard::runs::Runs;
 use crate::program::{OpId, Source, ValueId};
 
 define_id!(
-    /// An event of one rank, between two of its streams.
+    /// An event between two streams of one rank.
     EventId,
     "e"
 );
 define_id!(
-    /// One group of ranks that exchange data; the same on all its ranks.
+    /// A group of ranks that exchange data. The id is the same on all its ranks.
     GroupId,
     "g"
 );
 
-/// Bytes of each buffer's alignment. CANN aligns allocations to 64 and vector units read in blocks of 32; 512 is what
-/// its own allocators use.
+/// Alignment of each buffer, in bytes. CANN aligns allocations to 64 and vector units read blocks
+/// of 32; CANN's own allocators use 512.
 pub const ALIGNMENT_BYTES: u64 = 512;
 
-/// Which memory a buffer is in.
+/// Memory region of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Region {
-    /// Weights: written once.
+    /// Weights, which are written once.
     Weights,
-    /// Kept between runs.
+    /// States that persist between runs.
     States,
-    /// Written by the host before each run.
+    /// Inputs that the host writes before each run.
     Inputs,
-    /// Read by the host after each run.
+    /// Outputs that the host reads after each run.
     Outputs,
-    /// What is made and used within a run.
+    /// Temporaries that live within one run.
     Arena,
 }
 
 impl Region {
-    /// Every region, in the order of texts.
+    /// All regions, in the order of the text form.
     pub const ALL: [Self; 5] = [Self::Weights, Self::States, Self::Inputs, Self::Outputs, Self::Arena];
 
-    /// The name in texts.
+    /// Returns the name in the text form.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,41 +58,42 @@ impl Region {
     }
 }
 
-/// Where a buffer lies.
+/// Location of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The memory it is in.
+    /// The memory region of the buffer.
     pub region: Region,
-    /// First byte in the region.
+    /// Offset of the first byte in the region.
     pub offset: Bytes,
-    /// How many bytes it has from there on.
+    /// Size of the buffer, in bytes.
     pub bytes: Bytes,
 }
 
 impl Slot {
-    /// The bytes of the region.
+    /// Returns the byte range within the region.
     #[must_use]
     pub const fn range(&self) -> Range<u64> {
         self.offset.0..self.offset.0 + self.bytes.0
     }
 }
 
-/// One of a rank's streams.
+/// A stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
-    /// Operators run here.
+    /// Runs the operators.
     Compute,
-    /// Collectives run here.
+    /// Runs the collectives.
     Communication,
-    /// Exchanges between the stages of a pipeline: one waits for another stage, and no collective of its own stage behind it.
+    /// Runs the exchanges between pipeline stages. A transfer that waits for another stage thus
+    /// does not block the collectives of its own stage.
     Transfers,
 }
 
 impl StreamKind {
-    /// Every stream, in the order of texts.
+    /// All streams, in the order of the text form.
     pub const ALL: [Self; 3] = [Self::Compute, Self::Communication, Self::Transfers];
 
-    /// The name in texts.
+    /// Returns the name in the text form.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,27 +104,28 @@ impl StreamKind {
     }
 }
 
-/// A tensor that crosses between host and card: a param, a state, an input or an output.
+/// A tensor that is copied between host and device: a param, a state, an input or an output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Its name in the program.
+    /// Name in the program.
     pub name: String,
-    /// The whole tensor's sizes.
+    /// Shape of the whole tensor.
     pub shape: Shape,
-    /// Type of its elements.
+    /// Type of the elements.
     pub dtype: DType,
-    /// The part of the whole that this rank holds, contiguous in its buffer.
+    /// The shard of this rank, as ranges of the whole tensor. The shard is contiguous in its
+    /// buffer.
     pub ranges: Vec<Range<usize>>,
-    /// The buffer that holds it.
+    /// The buffer that holds the shard.
     pub buffer: BufferId,
-    /// Elements of the buffer before it: those of tensors that calls take as one with it.
+    /// Offset in the buffer, in elements. It is nonzero if calls read several tensors as one.
     pub offset: usize,
-    /// For params: where a checkpoint has the whole.
+    /// For params, the source of the whole tensor in a checkpoint.
     pub source: Option<Source>,
 }
 
 impl Tensor {
-    /// This rank's part of the whole tensor's bytes, row-major.
+    /// Returns this rank's shard of the whole tensor's row-major bytes.
     #[must_use]
     pub fn cut<'a>(&self, whole: &'a [u8]) -> Cow<'a, [u8]> {
         if self.ranges.iter().zip(self.shape.iter()).all(|(range, size)| range.len() == *size) {
@@ -136,29 +138,30 @@ impl Tensor {
     }
 }
 
-/// An exchange between the ranks of a group, or between two of them. Counts are elements.
+/// An exchange between the ranks of a group, or between two of its ranks. Counts are in elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collective {
-    /// What is exchanged, and how.
+    /// The kind of exchange, with its parameters.
     pub kind: CollectiveKind,
     /// The ranks that take part.
     pub group: GroupId,
-    /// What this rank gives; dense. Empty where it receives only.
+    /// Dense data that this rank sends. Empty for a receive.
     pub send: View,
-    /// What this rank gets; dense. Empty where it sends only.
+    /// Dense buffer that this rank receives into. Empty for a send.
     pub recv: View,
-    /// The call that multiplies too, if one does: the product makes `send`, of which nothing stays, or takes what a gather gives.
+    /// The fused product call, if any. For a sum, the product computes `send`, which is not stored.
+    /// For a gather, the product reads the gathered data.
     pub product: Option<Box<Call>>,
 }
 
 impl Collective {
-    /// An exchange by itself.
+    /// Creates an exchange without a product.
     #[must_use]
     pub const fn alone(kind: CollectiveKind, group: GroupId, send: View, recv: View) -> Self {
         Self { kind, group, send, recv, product: None }
     }
 
-    /// The name of what is called, in texts and messages.
+    /// Returns the name of the call, for texts and messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.product.as_ref().map_or(self.kind.name(), |call| call.name())
@@ -181,59 +184,60 @@ impl Collective {
     }
 }
 
-/// Which exchange, with the counts that all ranks of the group agree on.
+/// Kind of an exchange, with the counts that all ranks of the group agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectiveKind {
-    /// Everyone gets the reduction of everyone's `send`.
+    /// Every rank receives the reduction of all `send` buffers.
     AllReduce {
-        /// How the ranks' elements are joined.
+        /// The operation that combines elements.
         reduce: Reduce,
     },
-    /// Everyone gets all `send`s one after the other.
+    /// Every rank receives the concatenation of all `send` buffers.
     AllGather {
-        /// Elements of each rank's `send`.
+        /// Number of elements that each rank sends.
         counts: Vec<usize>,
     },
-    /// Everyone gets its block of the reduction of everyone's `send`.
+    /// Every rank receives its block of the reduction of all `send` buffers.
     ReduceScatter {
-        /// How the ranks' elements are joined.
+        /// The operation that combines elements.
         reduce: Reduce,
-        /// Elements of each rank's block.
+        /// Number of elements in each rank's block.
         counts: Vec<usize>,
     },
-    /// Everyone gives each a block and gets one of each.
+    /// Every rank sends one block to each rank and receives one from each.
     AllToAll {
-        /// Elements given to each rank.
+        /// Number of elements sent to each rank.
         send_counts: Vec<usize>,
-        /// Elements got of each rank.
+        /// Number of elements received from each rank.
         recv_counts: Vec<usize>,
     },
-    /// One rank gets the reduction of everyone's `send`; what the others' `recv` holds is nobody's.
+    /// One rank receives the reduction of all `send` buffers. The `recv` contents of the other
+    /// ranks are undefined.
     Reduce {
-        /// How the ranks' elements are joined.
+        /// The operation that combines elements.
         reduce: Reduce,
-        /// Its place in the group.
+        /// Index of the receiving rank in the group.
         root: usize,
     },
-    /// Everyone gets one rank's `send`, where it lies.
+    /// Every rank receives the `send` buffer of one rank, in place.
     Broadcast {
-        /// Its place in the group.
+        /// Index of the sending rank in the group.
         root: usize,
     },
-    /// One rank gets `send`.
+    /// Sends `send` to one rank.
     Send {
-        /// Its place in the group.
+        /// Index of the receiver in the group.
         to: usize,
     },
-    /// `recv` is what one rank sends.
+    /// Receives `recv` from one rank.
     Receive {
-        /// Its place in the group.
+        /// Index of the sender in the group.
         from: usize,
     },
 }
 
 impl CollectiveKind {
-    /// The name in texts and messages.
+    /// Returns the name for texts and messages.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -248,39 +252,39 @@ impl CollectiveKind {
         }
     }
 
-    /// Whether two ranks of the group exchange, and the others know nothing of it.
+    /// Returns whether only two ranks of the group take part.
     #[must_use]
     pub const fn is_of_two(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Receive { .. })
     }
 }
 
-/// What one step does.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Runs one operator on the compute stream.
+    /// Launches one operator on the compute stream.
     Launch(Box<Call>),
-    /// Runs one collective or transfer on a stream of exchanges, in the call of a product or by itself.
+    /// Runs one collective or transfer, possibly fused with a product.
     Exchange(Box<Collective>),
-    /// Marks what a stream has been given so far.
+    /// Records an event on the stream.
     Record(EventId),
-    /// Holds a stream until a mark is reached.
+    /// Makes the stream wait for an event.
     Wait(EventId),
 }
 
-/// One step, with the op it belongs to. It is small, as passes move many.
+/// One step and the op it belongs to. Steps are small because passes move many of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The stream it is enqueued on.
+    /// The stream that the action is enqueued on.
     pub stream: StreamKind,
-    /// What is enqueued.
+    /// The action that is enqueued.
     pub action: Action,
     /// The op of the lowered program.
     pub op: OpId,
 }
 
 impl Step {
-    /// The operator or kernel that is called, if one is.
+    /// Returns the operator or kernel call, if any.
     #[must_use]
     pub fn call(&self) -> Option<&Call> {
         match &self.action {
@@ -290,7 +294,7 @@ impl Step {
         }
     }
 
-    /// What the step reads.
+    /// Returns the views that the step reads.
     #[must_use]
     pub fn reads(&self) -> Views<'_> {
         match &self.action {
@@ -300,7 +304,7 @@ impl Step {
         }
     }
 
-    /// What the step writes.
+    /// Returns the views that the step writes.
     #[must_use]
     pub fn writes(&self) -> Views<'_> {
         match &self.action {
@@ -311,50 +315,52 @@ impl Step {
     }
 }
 
-/// Where a named value can be seen while the plan runs.
+/// A point of the plan at which a named value is available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tap {
-    /// The value that is watched.
+    /// The value that is shown.
     pub value: ValueId,
-    /// This rank's part, dense or not.
+    /// This rank's shard, dense or strided.
     pub view: View,
-    /// The part of the whole.
+    /// Ranges of the shard in the whole value.
     pub ranges: Vec<Range<usize>>,
-    /// The reduction this rank holds a part of, if any.
+    /// The reduction of which this rank holds a partial result, if any.
     pub partial: Option<Reduce>,
-    /// Whether this rank is the first of those that hold the same: the others repeat it and count no second time.
+    /// Whether this rank is the first of its replicas. The other ranks hold copies that must not be
+    /// counted again.
     pub is_first_replica: bool,
-    /// The value is there once this many steps have run.
+    /// Number of steps after which the value is available.
     pub after_steps: usize,
 }
 
 /// One op of the lowered program, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpNote {
-    /// The op's name.
+    /// Name of the op.
     pub kind: &'static str,
-    /// Its value's name, or that of the value it moves.
+    /// Name of the result, or of the operand that a movement copies.
     pub value: String,
-    /// The decoder layer, where the name tells.
+    /// The decoder layer, if the value's name contains one.
     pub layer: Option<usize>,
-    /// How it is launched.
+    /// How the op is launched.
     pub launch: Launched,
 }
 
-/// What an op shares a launch with.
+/// How an op shares a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Launched {
-    /// No other op.
+    /// The op has its own launches.
     #[default]
     Alone,
-    /// The launch of this op, which stands before it, or behind it if it exchanges.
+    /// The launch of this op also computes it. That op comes earlier, or later if it is an
+    /// exchange.
     With(OpId),
-    /// Nothing, though it might: for this reason.
+    /// The op could share a launch but does not, for this reason.
     Apart(String),
 }
 
 impl fmt::Display for OpNote {
-    /// `layer 3, all_reduce of layers.3.mlp.out`
+    /// Formats as `layer 3, all_reduce of layers.3.mlp.out`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(layer) = self.layer {
             write!(f, "layer {layer}, ")?;
@@ -363,39 +369,39 @@ impl fmt::Display for OpNote {
     }
 }
 
-/// All that one rank does in a run.
+/// Everything that one rank does in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The program's name.
+    /// Name of the program.
     pub name: String,
-    /// The rank the plan is of.
+    /// The rank that runs the plan.
     pub rank: usize,
-    /// How many ranks the mesh has.
+    /// Number of ranks in the mesh.
     pub world: usize,
-    /// Groups that some rank exchanges in: the same list on every rank; ranks ascend.
+    /// All groups that any rank exchanges in, with ascending ranks. The list is the same on every
+    /// rank.
     pub groups: IdVec<GroupId, Vec<usize>>,
-    /// Weights, in the order of the program.
+    /// Weights, in program order.
     pub params: Vec<Tensor>,
-    /// States that stay from run to run.
+    /// States that persist between runs.
     pub states: Vec<Tensor>,
     /// Inputs of each run.
     pub inputs: Vec<Tensor>,
-    /// Outputs; whole on every rank.
+    /// Outputs, which every rank holds in full.
     pub outputs: Vec<Tensor>,
-    /// Where every buffer lies.
+    /// Location of every buffer.
     pub buffers: IdVec<BufferId, Slot>,
-    /// The steps, in the order they are enqueued.
+    /// Steps in the order in which they are enqueued.
     pub steps: Vec<Step>,
-    /// Number of events.
+    /// Number of events used.
     pub events: usize,
-    /// Named values, in order.
+    /// Points at which values are available, in step order.
     pub taps: Vec<Tap>,
-    /// By op of the lowered program.
+    /// Descriptions of the ops, by op of the lowered program.
     pub notes: IdVec<OpId, OpNote>,
 }
 
 impl Plan {
-    /// A plan that does nothing yet.
     pub(super) fn empty(name: String, rank: usize, world: usize, groups: IdVec<GroupId, Vec<usize>>) -> Self {
         Self {
             name,
@@ -414,14 +420,14 @@ impl Plan {
         }
     }
 
-    /// Bytes of a region.
+    /// Returns the size of a region, in bytes.
     #[must_use]
     pub fn region_bytes(&self, region: Region) -> Bytes {
         let slots = self.buffers.values().iter().filter(|slot| slot.region == region);
         Bytes(slots.map(|slot| slot.range().end).max().unwrap_or(0).next_multiple_of(ALIGNMENT_BYTES))
     }
 
-    /// The bytes a view may touch, in its region.
+    /// Returns the byte range that a view may touch, in its region.
     #[must_use]
     pub fn span(&self, view: &View) -> (Region, Range<u64>) {
         let slot = &self.buffers[view.buffer];
@@ -430,13 +436,16 @@ impl Plan {
         (slot.region, start..start + (elems.end - elems.start) as u64 * size)
     }
 
-    /// Pairs of steps that touch the same bytes of a buffer, one of them writing, the earlier step first: what no order of the steps may
-    /// change. In the order of the later steps; a pair may be there several times.
+    /// Returns the pairs of conflicting steps, earlier step first. Two steps conflict if they touch
+    /// the same bytes of a buffer and at least one writes.
+    ///
+    /// No reordering may swap a pair. The pairs are in the order of the later steps, possibly with
+    /// duplicates.
     #[must_use]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
-        /// Bytes that steps touched.
+        /// Byte ranges and the steps that touched them.
         type TouchingSteps = Vec<(Range<u64>, usize)>;
-        // By buffer: what was read and what was written.
+        // By buffer: `[reads, writes]`.
         let mut touched: IdVec<BufferId, [TouchingSteps; 2]> = self.buffers.ids().map(|_| Default::default()).collect();
         let mut found = Vec::new();
         for (at, step) in self.steps.iter().enumerate() {
@@ -456,14 +465,14 @@ impl Plan {
         found
     }
 
-    /// The streams a card needs for it: all have the first two.
+    /// Returns the streams that the plan needs. Every plan needs the first two.
     #[must_use]
     pub fn streams(&self) -> &'static [StreamKind] {
         let has_transfers = self.steps.iter().any(|step| step.stream == StreamKind::Transfers);
         &StreamKind::ALL[..if has_transfers { 3 } else { 2 }]
     }
 
-    /// Where a tensor's elements lie.
+    /// Returns the location of a tensor's shard.
     #[must_use]
     pub fn slot(&self, tensor: &Tensor) -> Slot {
         let Slot { region, offset, .. } = self.buffers[tensor.buffer];
@@ -472,28 +481,29 @@ impl Plan {
         Slot { region, offset: Bytes(offset.0 + (tensor.offset * size) as u64), bytes: Bytes::of(elems, size) }
     }
 
-    /// The mask `[b,1,s,t]` of attention, if it is an input, so that before a run the host knows how many keys are to be read.
+    /// Returns the attention mask `[b,1,s,t]` of a call if it is an input. The host then knows
+    /// before a run how many keys are read.
     #[must_use]
     pub fn known_mask<'a>(&self, call: &'a Call) -> Option<&'a View> {
         let is_input = |mask: &&View| self.buffers[mask.buffer].region == Region::Inputs && mask.is_contiguous();
         call.key_lengths().map(|(_, mask)| mask).filter(is_input)
     }
 
-    /// Makes the arena no smaller than so many bytes.
+    /// Grows the arena to at least `bytes`.
     pub(super) fn hold_arena(&mut self, bytes: Bytes) {
         if self.region_bytes(Region::Arena) < bytes {
-            // Nothing touches it, so it may lie where others do.
+            // No step touches this buffer, so it may overlap others.
             self.buffer(Region::Arena, bytes);
         }
     }
 
-    /// A new buffer, not placed yet.
+    /// Adds a buffer that has no offset yet.
     pub(super) fn buffer(&mut self, region: Region, bytes: Bytes) -> BufferId {
         self.buffers.push(Slot { region, offset: Bytes(0), bytes })
     }
 }
 
-/// Whether no id of `groups` is named twice and each group's ranks ascend below `world`.
+/// Returns whether the groups are distinct and each has ascending ranks below `world`.
 pub(super) fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
     groups.iter().all(|(id, ranks)| {
         ranks.is_sorted_by(|a, b| a < b)

@@ -1,19 +1,23 @@
-//! Sums by way of servers, as a parameter server has them, for a comparison.
+//! Replaces sums by sums through servers, as in a parameter server, for a comparison.
 //!
-//! Input → output: the plans of all ranks → the same, in which a sum goes to one card of its group, the server of what is
-//! summed, and from there back to all. Invariants: sums are dealt over a group in the order of the plan, each to the card that serves the
-//! fewest bytes so far; each takes the memory it had; nothing else changes. What comes back is the sum and not the weight that it moves,
-//! which has as many bytes: all cards move their copies alike. Does not: serve what is no sum, or move weights on the server alone.
+//! Input: the plans of all ranks. Output: the same plans, in which each sum is reduced to one card
+//! of its group, the server, and broadcast from there.
+//!
+//! Invariants: sums are assigned in plan order, each to the card of the group that serves the
+//! fewest bytes so far. Buffers and all other steps stay the same. The server broadcasts the sum
+//! instead of the updated weight, which has as many bytes, because all cards update their copies.
+//!
+//! Not here: exchanges that are no sums, and weight updates on the server alone.
 
 use crate::base::{Diagnostics, Id, Reduce};
 
 use super::plan::{Action, Collective, CollectiveKind, GroupId, Plan, Step};
 use super::verify;
 
-/// The plans with servers in the place of `all_reduce`s that sum.
+/// Returns the plans with a reduce and a broadcast in place of each summing `all_reduce`.
 ///
 /// # Errors
-/// What `verify` finds.
+/// Returns the problems that `verify` finds.
 pub fn served(plans: &[Plan]) -> Result<Vec<Plan>, Diagnostics> {
     let served: Vec<Plan> = plans.iter().map(of_rank).collect();
     verify(&served)?;
@@ -23,7 +27,7 @@ pub fn served(plans: &[Plan]) -> Result<Vec<Plan>, Diagnostics> {
 fn of_rank(plan: &Plan) -> Plan {
     let mut bytes: Vec<Vec<usize>> = plan.groups.values().iter().map(|ranks| vec![0; ranks.len()]).collect();
     let mut steps = Vec::with_capacity(plan.steps.len());
-    // By steps that have run: those that take their place.
+    // `behind[n]`: number of new steps that replace the first `n` steps.
     let mut behind = vec![0];
     for step in &plan.steps {
         match &step.action {
@@ -49,7 +53,7 @@ fn of_rank(plan: &Plan) -> Plan {
     served
 }
 
-/// The card of a group that serves so many more bytes.
+/// Picks the card of a group that has served the fewest bytes, and adds `more`.
 fn server(bytes: &mut [Vec<usize>], group: GroupId, more: usize) -> usize {
     let served = &mut bytes[group.index()];
     let root = (0..served.len()).min_by_key(|at| served[*at]).unwrap_or(0);
@@ -57,8 +61,11 @@ fn server(bytes: &mut [Vec<usize>], group: GroupId, more: usize) -> usize {
     root
 }
 
-/// Bytes that each rank sends in the exchanges of its plan, if every byte takes the way that none has to take twice: of a sum or a gather
-/// over `n` cards, one part in `n` stays; what a server sums comes to it from all others, and goes back to each of them.
+/// Returns the bytes that a rank sends in the exchanges of its plan, for bandwidth-optimal
+/// algorithms.
+///
+/// In a sum or a gather over `n` cards, 1/`n` of the data stays local. A server receives the data
+/// of all other cards and sends the result to each of them.
 #[must_use]
 pub fn sent_bytes(plan: &Plan) -> usize {
     let of_step = |step: &Step| {

@@ -1,7 +1,8 @@
-//! The text form of a plan; `parse(print(p)) == p`.
+//! The text form of a plan. `parse(print(p)) == p`.
 //!
-//! One line a group, buffer, tensor, op, tap and step, in this order. A step names its op, its stream and what it does:
-//! `@4 compute aclnnMatmul a=b3:f32[2,4] b=b1:f32[4,4]/[1,4] out->b5:f32[2,4]`.
+//! The text has one line for each group, buffer, tensor, op, tap and step, in this order. A step
+//! line holds op, stream and action: `@4 compute aclnnMatmul a=b3:f32[2,4] b=b1:f32[4,4]/[1,4]
+//! out->b5:f32[2,4]`.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use super::plan::{
 };
 use crate::call::{BufferId, Call, View};
 
-/// What stands between an exchange and the call of its product.
+/// Separates an exchange from its fused product call.
 const WITH: &str = " with ";
 
 const TENSORS: [&str; 4] = ["param", "state", "input", "output"];
@@ -98,10 +99,10 @@ fn ranges_text(ranges: &[Range<usize>]) -> String {
     format!("[{}]", texts.join(","))
 }
 
-/// Reads the text of a plan.
+/// Parses the text of a plan.
 ///
 /// # Errors
-/// Every line that cannot be read, with its number.
+/// Returns every line that cannot be parsed, with its line number.
 pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut plan = Plan::empty(String::new(), 0, 0, IdVec::new());
@@ -115,7 +116,7 @@ pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
     problems.into_result(plan)
 }
 
-/// Words of a line; a quoted name is one word, without its quotes.
+/// Splits a line into words. A quoted name is one word, without its quotes.
 fn words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -215,7 +216,7 @@ fn tensor([name, buffer, typed, ranges]: [&str; 4], source: &[&str]) -> Option<T
     })
 }
 
-/// What a step does, by the words behind its stream; a call is read from the whole line.
+/// Parses the action of a step. A call is parsed from the whole line.
 fn action(line: &str, what: &[&str]) -> Option<Action> {
     Some(match *what {
         ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
@@ -259,7 +260,7 @@ fn collective(kind: &str, rest: &[&str]) -> Option<CollectiveKind> {
     })
 }
 
-/// The static name of an op; `output` stands for the copies of outputs.
+/// Returns the static name of an op. `output` marks the copies of outputs.
 fn kind_name(name: &str) -> Option<&'static str> {
     if name == "output" { Some("output") } else { Kind::name_of(name) }
 }
@@ -281,7 +282,7 @@ fn parse_ranges(text: &str) -> Option<Vec<Range<usize>>> {
     inner.split(',').filter(|text| !text.is_empty()).map(range).collect()
 }
 
-/// Ids stand in order and have no gaps.
+/// Appends an item, whose id must be the next one.
 fn next<K: Id, V>(items: &mut IdVec<K, V>, id: &str, prefix: &str, item: V) -> Option<()> {
     if number(id, prefix)? != items.len() {
         return None;

@@ -1,13 +1,20 @@
-//! Products that are one call with the exchange beside them: the card exchanges rows while it multiplies others.
+//! Fuses products with the adjacent exchange: the device exchanges some rows while it multiplies
+//! others.
 //!
-//! Input → output: the plans of all ranks, without offsets and events → [`JoinCandidates`]: which products and exchanges are one call
-//! on all ranks of their group, and of the others why not. A sum takes the product that makes what is summed, a gather the first product of
-//! what it gives. They are joined where the operator takes them (ops-transformer, `mc2/*/docs`) and the cost model has it that they hide
-//! more of each other than it costs to do rows in two parts, which read the weights and wait for the links twice: so neither in a decode
-//! step nor in a short prompt.
+//! Input: the plans of all ranks, without offsets and events. Output: [`JoinCandidates`], the pairs
+//! that are fused on all ranks of their group, and the reasons for all others. A sum is fused with
+//! the product that computes its input, a gather with the first product that reads its result.
 //!
-//! Invariants: what is computed, and in which order sums are added, is that of the two calls one behind the other; nothing is moved
-//! across a step that touches what it touches, and no exchange across another; all ranks of a group join the same exchanges.
+//! A pair is fused if the operator supports it (ops-transformer, `mc2/*/docs`) and the cost model
+//! predicts that overlap saves more than it costs. The cost is that rows are processed in two
+//! parts, which read the weights twice and pay the link latency twice. Decode steps and short
+//! prompts are thus not fused.
+//!
+//! Invariants:
+//!
+//! - Results and summation order are those of the two separate calls.
+//! - No step moves across a conflicting step, and no exchange moves across another.
+//! - All ranks of a group fuse the same exchanges.
 
 use std::collections::BTreeMap;
 
@@ -23,47 +30,47 @@ use super::launch::{exchange, product};
 use super::parts::CHIP;
 use super::plan::{Action, Collective, CollectiveKind, GroupId, Launched, Plan, Region, Step};
 
-/// Why a product and its exchange are not one call though that hides more than it costs.
+/// Reason for a pair that pays off but is not fused in the chosen plan.
 const BESIDE_OTHERS: &str = "other operators run beside it, which hides more than one call with its product";
 
-/// A product and its exchange, as one rank has them.
+/// A product and its exchange on one rank.
 #[derive(Debug)]
 struct Pair {
-    /// The step of the product.
+    /// Index of the product's step.
     product: usize,
-    /// The step of the exchange.
+    /// Index of the exchange's step.
     exchange: usize,
-    /// That of the two which becomes the call; the other goes.
+    /// Which of the two steps becomes the fused call. The other is removed.
     stays: usize,
     joined: Collective,
-    /// Rows, what is contracted, and columns.
+    /// `[rows, contracted, columns]` of the product.
     dims: [usize; 3],
 }
 
-/// What is found of one rank's exchanges.
+/// The pairs of one rank.
 #[derive(Debug, Default)]
 struct RankPairs {
     pairs: Vec<Pair>,
-    /// Exchanges that stay apart from the product beside them, and why.
+    /// Exchanges that are not fused, with the reason.
     apart: Vec<(OpId, String)>,
 }
 
 impl RankPairs {
-    /// Whether the product of a pair is in another already.
+    /// Returns whether another pair already uses the same product.
     fn has_product_of(&self, outcome: &Result<Pair, String>) -> bool {
         matches!(outcome, Ok(pair) if self.pairs.iter().any(|known| known.product == pair.product))
     }
 }
 
-/// What may be one call, by rank.
+/// The pairs that can be fused, by rank.
 #[derive(Debug)]
 pub(super) struct JoinCandidates(Vec<RankPairs>);
 
-/// By group and turn of its exchanges.
+/// By group and the index of the exchange within the group.
 type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 
 impl JoinCandidates {
-    /// Of the plans of all ranks, or of those of a stage, in the order of ranks.
+    /// Finds the pairs in the plans of all ranks, or of one stage, in rank order.
     pub(super) fn of(plans: &[&Plan]) -> Self {
         let mut outcomes: Vec<Outcomes> = plans.par_iter().map(|plan| outcomes(plan)).collect();
         let mut found: Vec<RankPairs> = plans.iter().map(|_| RankPairs::default()).collect();
@@ -71,7 +78,7 @@ impl JoinCandidates {
         let place = |rank: usize| rank.checked_sub(plans[0].rank).filter(|at| *at < plans.len());
         for (group, turn) in turns {
             let ranks = &plans[0].groups[group];
-            // Cards of several stages have none.
+            // Skips groups that span several stages.
             let Some(places) = ranks.iter().map(|rank| place(*rank)).collect::<Option<Vec<usize>>>() else { continue };
             let of_all: Vec<_> = places.iter().filter_map(|at| outcomes[*at].remove(&(group, turn))).collect();
             if of_all.len() < ranks.len() {
@@ -86,7 +93,7 @@ impl JoinCandidates {
                 match (&reason, outcome) {
                     (None, Ok(pair)) => found[at].pairs.push(pair),
                     (Some(reason), _) => found[at].apart.push((plans[at].steps[step].op, reason.clone())),
-                    // Ranks agree only where each has a pair.
+                    // Unreachable: ranks agree only if each has a pair.
                     (None, Err(_)) => {}
                 }
             }
@@ -94,12 +101,13 @@ impl JoinCandidates {
         Self(found)
     }
 
-    /// Whether nothing is one call.
+    /// Returns whether no pair can be fused.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|of| of.pairs.is_empty())
     }
 
-    /// Says of every exchange beside a product why both stay apart, of plans in which nothing is joined.
+    /// Notes for every exchange next to a product why both are separate, in plans without fused
+    /// calls.
     pub(super) fn note<'a>(&self, plans: impl IntoIterator<Item = &'a mut Plan>) {
         for (plan, RankPairs { pairs, apart }) in plans.into_iter().zip(&self.0) {
             let hidden = pairs.iter().map(|pair| (plan.steps[pair.exchange].op, BESIDE_OTHERS.to_owned()));
@@ -109,7 +117,8 @@ impl JoinCandidates {
         }
     }
 
-    /// Joins what was found, and says of the rest why not. The answer are the steps of each rank that are gone, ascending.
+    /// Fuses the pairs and notes the reasons for the others. Returns the removed steps of each
+    /// rank, ascending.
     pub(super) fn join<'a>(self, plans: impl IntoIterator<Item = &'a mut Plan>) -> Vec<Vec<usize>> {
         let join_all = |(plan, RankPairs { pairs, apart }): (&mut Plan, RankPairs)| {
             for (op, reason) in apart {
@@ -128,11 +137,11 @@ fn turns(outcomes: &[Outcomes]) -> Vec<(GroupId, usize)> {
     turns
 }
 
-/// Makes the pairs of a rank one call each; the answer are the steps that are gone, ascending.
+/// Fuses the pairs of one rank. Returns the removed steps, ascending.
 fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
     let mut gone: Vec<usize> = pairs.iter().map(|pair| pair.product + pair.exchange - pair.stays).collect();
     gone.sort_unstable();
-    // Of a product that is summed nothing is left.
+    // Buffers of products before the sum, which no longer exist.
     let mut unmade: Vec<BufferId> = Vec::new();
     for Pair { product, exchange, stays, joined, .. } in pairs {
         let [of_product, of_exchange] = [product, exchange].map(|step| plan.steps[step].op);
@@ -162,12 +171,12 @@ fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
     gone
 }
 
-/// How many of the first `steps` steps are left without those that are gone.
+/// Returns how many of the first `steps` steps remain after the removal of `gone`.
 pub(super) fn left(gone: &[usize], steps: usize) -> usize {
     steps - gone.partition_point(|step| *step < steps)
 }
 
-/// What all ranks of a group have to have alike.
+/// Checks that all ranks of a group have a pair with the same sizes.
 fn agree(of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     let mut first = None;
     for (_, outcome) in of_all {
@@ -179,7 +188,8 @@ fn agree(of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the first rank's pair, and so all others, hides more in one call than it costs to multiply and exchange rows in two parts.
+/// Checks that a fused call saves more than it costs, for the first rank of the group. The other
+/// ranks have the same sizes.
 fn pays(profile: &Profile, ranks: &[usize], of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     let Some((_, Ok(pair))) = of_all.first() else { return Ok(()) };
     let Some(product) = product(&pair.joined) else { return Ok(()) };
@@ -190,7 +200,7 @@ fn pays(profile: &Profile, ranks: &[usize], of_all: &[(usize, Result<Pair, Strin
     let apart = CollectiveCost::of(profile, &topology, exchange, bytes, ranks);
     let (latency_us, apart_us) = (apart.latency_us, apart.duration_us);
     let hidden_us = apart_us - apart.beside(product_us).duration_us;
-    // The weights are read for each part.
+    // The weights are read once per part.
     let more_us = latency_us + (2.0 * half_us - product_us).max(0.0);
     if hidden_us >= more_us {
         return Ok(());
@@ -198,7 +208,7 @@ fn pays(profile: &Profile, ranks: &[usize], of_all: &[(usize, Result<Pair, Strin
     Err(format!("one call would hide {hidden_us:.1} us, and rows in two parts take {more_us:.1} us more"))
 }
 
-/// The product of half the rows.
+/// Returns the product with half the rows.
 fn half(mut product: Launch) -> Launch {
     for at in [0, 2] {
         let operand = &mut product.operands[at];
@@ -209,7 +219,6 @@ fn half(mut product: Launch) -> Launch {
     product
 }
 
-/// The steps that touch each buffer.
 fn touching(plan: &Plan) -> IdVec<BufferId, Vec<usize>> {
     let mut touching: IdVec<BufferId, Vec<usize>> = plan.buffers.ids().map(|_| Vec::new()).collect();
     for (at, step) in plan.steps.iter().enumerate() {
@@ -223,7 +232,7 @@ fn touching(plan: &Plan) -> IdVec<BufferId, Vec<usize>> {
     touching
 }
 
-/// Of each exchange of a rank with a product beside it: its step, and the pair or why it is none.
+/// Returns, for each exchange next to a product, its step and the pair or the reason against it.
 fn outcomes(plan: &Plan) -> Outcomes {
     let touching = touching(plan);
     let mut next: BTreeMap<GroupId, usize> = BTreeMap::new();
@@ -240,7 +249,6 @@ fn outcomes(plan: &Plan) -> Outcomes {
     found
 }
 
-/// An exchange of a plan.
 struct ExchangeSite<'a> {
     plan: &'a Plan,
     touching: &'a IdVec<BufferId, Vec<usize>>,
@@ -249,7 +257,8 @@ struct ExchangeSite<'a> {
 }
 
 impl ExchangeSite<'_> {
-    /// The pair of this exchange, or why it is none. None if no product is beside it.
+    /// Returns the pair of this exchange, or the reason why it cannot be fused. Returns `None`
+    /// without an adjacent product.
     fn pair(&self) -> Option<Result<Pair, String>> {
         match &self.exchange.kind {
             CollectiveKind::AllReduce { reduce: Reduce::Sum }
@@ -266,7 +275,8 @@ impl ExchangeSite<'_> {
         }
     }
 
-    /// The matrices of the product that a step is, or why it cannot be one call with an exchange. None if it is none.
+    /// Returns the matrices of the product in `step`, or the reason why it cannot be fused. Returns
+    /// `None` if the step is no product.
     fn beside(&self, step: usize) -> Option<Result<[&View; 3], String>> {
         let Action::Launch(call) = &self.plan.steps[step].action else { return None };
         let refused = |reason: &str| Some(Err(reason.to_owned()));
@@ -284,7 +294,7 @@ impl ExchangeSite<'_> {
         }
     }
 
-    /// Whether a product makes or takes what lies there.
+    /// Returns whether a product touches the buffer.
     fn is_of_product(&self, view: &View) -> bool {
         let is_product = |step: &usize| {
             let call = self.plan.steps[*step].call();
@@ -293,7 +303,7 @@ impl ExchangeSite<'_> {
         self.touching[view.buffer].iter().any(is_product)
     }
 
-    /// A product and the sum over cards of what it makes.
+    /// Pairs a product with the sum of its result.
     fn summed(&self, before: usize, [a, b, out]: [&View; 3]) -> Result<Pair, String> {
         let Collective { kind, group, send, recv, .. } = self.exchange;
         let is_alone = self.touching[send.buffer] == [before, self.at]
@@ -321,7 +331,7 @@ impl ExchangeSite<'_> {
         Ok(Pair { product: before, exchange: self.at, stays: self.at, joined, dims })
     }
 
-    /// A gather and the first product of what it gives.
+    /// Pairs a gather with the first product that reads its result.
     fn gathered(&self, behind: usize, [a, b, out]: [&View; 3]) -> Result<Pair, String> {
         let Collective { kind, send, recv, .. } = self.exchange;
         if !is_all_of(a, recv) {
@@ -342,8 +352,8 @@ impl ExchangeSite<'_> {
         Ok(Pair { product: behind, exchange: self.at, stays, joined, dims })
     }
 
-    /// Where a gather and the product `behind` it, of weights `b`, are one call: at the gather's place, or where the weights are made
-    /// behind it, at the product's.
+    /// Returns the step that becomes the fused call of a gather: the gather, or the product at
+    /// `behind` if the weights `b` are computed between the two.
     fn place_of_gather(&self, behind: usize, out: &View, b: &View) -> Result<usize, String> {
         let between = &self.plan.steps[self.at + 1..behind];
         let writes = |step: &Step, buffer: BufferId| step.writes().into_iter().any(|view| view.buffer == buffer);
@@ -354,7 +364,7 @@ impl ExchangeSite<'_> {
         if between.iter().all(is_free) {
             return Ok(self.at);
         }
-        // Nothing touches what is gathered before the product does; exchanges keep their order.
+        // The product is the first to touch the gathered data. Exchanges must keep their order.
         let can_wait =
             |step: &Step| !matches!(step.action, Action::Exchange(_)) && !writes(step, self.exchange.send.buffer);
         if between.iter().all(can_wait) {
@@ -363,7 +373,7 @@ impl ExchangeSite<'_> {
         Err("between it and its product something else is exchanged, or what it gives is written".to_owned())
     }
 
-    /// Rows, what is contracted and columns of a product, if an operator of the card takes it beside an exchange of the group.
+    /// Returns `[rows, contracted, columns]` if the operator supports the product and the group.
     fn matrices(&self, a: &View, b: &View, out: &View) -> Result<[usize; 3], String> {
         let ranks = &self.plan.groups[self.exchange.group];
         let servers = [ranks.first(), ranks.last()].map(|rank| rank.map(|rank| rank / CHIP.cards_of_a_server()));
@@ -389,7 +399,7 @@ impl ExchangeSite<'_> {
         Ok([m, k, n])
     }
 
-    /// How many rows of `width` elements each card has, if all have as many.
+    /// Returns the number of rows of `width` elements per rank, if it is the same for all.
     fn rows_of_each(&self, counts: &[usize], width: usize) -> Result<usize, String> {
         let rows = counts[0] / width;
         if counts.iter().any(|count| *count != rows * width) || rows == 0 {
@@ -399,14 +409,14 @@ impl ExchangeSite<'_> {
     }
 }
 
-/// Whether two dense views are of the same elements.
+/// Returns whether two views are dense and hold the same elements.
 fn is_all_of(one: &View, other: &View) -> bool {
     (one.buffer, one.offset, one.elems(), one.dtype) == (other.buffer, other.offset, other.elems(), other.dtype)
         && one.is_contiguous()
         && other.is_contiguous()
 }
 
-/// A dense view as a matrix of as many elements.
+/// Returns a dense view as a matrix.
 fn matrix(view: &View, dims: [usize; 2]) -> View {
     View { offset: view.offset, ..View::contiguous(view.buffer, view.dtype, dims.into()) }
 }

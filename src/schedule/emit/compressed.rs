@@ -1,7 +1,8 @@
-//! Sums of which cards say less than all: [`Compression`] as calls and collectives.
+//! Sums with compressed communication: lowers [`Compression`] to calls and collectives.
 //!
-//! Input → output: a card's part of a sum and what it kept back before → the same sum on all cards, and what this card keeps back
-//! now. Invariant: what cards add and decode they do alike, in the order of the cards, so all have the same bits.
+//! Input: a rank's partial sum and its error-feedback residual. Output: the same sum on all ranks,
+//! and the new residual. Invariant: all ranks add and decode in rank order, so their results are
+//! bitwise equal.
 
 use smallvec::smallvec;
 
@@ -12,26 +13,29 @@ use crate::program::{Op, OpId};
 
 use super::{CollectiveKind, Emitter};
 
-/// Places that the kernel leaves empty at most: each core's elements fill whole blocks of 32 bytes.
+/// Largest number of entries that the kernel leaves empty, because the entries of each core fill
+/// whole blocks of 32 bytes.
 const EMPTY_PLACES: usize = (BLOCK - 1) * KERNEL_BLOCKS as usize;
 
-/// Elements of 32 bytes.
+/// Number of elements in 32 bytes.
 const BLOCK: usize = 8;
 
-/// Elements from which on they are chosen by the kernel: empty places are at most an eighth more bytes.
+/// From this count on, the kernel selects the elements. The empty entries add at most 1/8 to the
+/// bytes.
 const LEAST_CHOSEN: usize = 8 * EMPTY_PLACES;
 
-/// Thresholds of a round of [`Call::MagnitudesCounted`], and the rounds that find one exactly.
+/// Thresholds per round of [`Call::MagnitudesCounted`], and the number of rounds that find a
+/// threshold exactly.
 const THRESHOLDS: usize = 8;
 const EXACT_ROUNDS: usize = 10;
 
-/// The operands of a compressed sum on one card, dense.
+/// The dense operands of a compressed sum on one rank.
 struct SumOperands {
-    /// The card's part.
+    /// Partial sum of this rank.
     x: View,
-    /// What it kept back.
+    /// Error-feedback residual.
     kept: View,
-    /// A summand that all cards have.
+    /// A summand that all ranks have in full.
     whole: View,
     out: View,
 }
@@ -62,7 +66,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// What a card would say if it said all: its part, what it kept back, and its share of what all have.
+    /// Computes the uncompressed contribution of a rank: partial sum, residual, and `1/cards` of
+    /// the common summand.
     fn own_part(&mut self, id: OpId, SumOperands { x, kept, whole, .. }: &SumOperands, cards: usize, out: &View) {
         self.launch(
             id,
@@ -82,7 +87,7 @@ impl Emitter<'_> {
             return self.one_bit_by_kernel(id, axes, parts, dealt);
         }
         let share = dealt.share();
-        // By card: what this one has of its share.
+        // By rank: this rank's contribution to that rank's share.
         let mine = self.temporary(DType::F32, [cards, share].into());
         let all = flat(&mine, 0, elems);
         let tail = flat(&mine, elems, cards * share - elems);
@@ -90,7 +95,7 @@ impl Emitter<'_> {
         self.zero(id, tail);
         let (said, decoded) = self.say_signs(id, &mine, dealt, &dealt.row_counts(0..cards));
         let heard = self.exchange_shares(id, axes, said, dealt);
-        // The sum of this card's share, its own part as it is.
+        // Sum of this rank's share. Its own contribution is not compressed.
         let heard = self.hear_signs(id, &heard, dealt);
         let sum = self.temporary(DType::F32, [1, share].into());
         let own_share = |view: &View| flat(view, own * share, share);
@@ -102,7 +107,8 @@ impl Emitter<'_> {
         let (said, _) = self.say_signs(id, &sum, dealt, &dealt.row_counts(own..own + 1));
         let heard = self.gather_shares(id, axes, said, dealt);
         let heard = self.hear_signs(id, &heard, dealt);
-        // Kept back: of others' shares what was not said to them, of its own what was not said of the sum.
+        // The residual: for shares of other ranks, the error of the sent data; for the own share,
+        // the error of the sum.
         let mine = flat(&mine, 0, cards * share);
         self.launch(
             id,
@@ -115,7 +121,7 @@ impl Emitter<'_> {
         self.copy(id, flat(&heard, 0, elems), out.clone());
     }
 
-    /// The same, with the parts of others added before the card's own.
+    /// Like `one_bit`, by kernel. Adds the contributions of the other ranks before its own.
     fn one_bit_by_kernel(&mut self, id: OpId, axes: &[AxisId], parts: &SumOperands, dealt: Dealt) {
         let SumOperands { x, kept, whole, out } = parts;
         let (cards, own) = (self.placed.mesh.joint_size(axes), self.position(axes));
@@ -149,7 +155,8 @@ impl Emitter<'_> {
         self.launch(id, [Call::SignsAdded { records, out: out.clone() }]);
     }
 
-    /// Sends each card what is said of its share; what all say of this card's is heard.
+    /// Sends each rank the data of its share, and returns the data that all ranks sent for this
+    /// rank's share.
     fn exchange_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
         let heard = self.temporary(DType::U8, said.shape.clone());
         let bytes = vec![dealt.share_bytes(); said.shape[0] / dealt.records];
@@ -158,7 +165,7 @@ impl Emitter<'_> {
         heard
     }
 
-    /// Sends all cards what is said of this card's share; what is said of all shares is heard.
+    /// Gathers the data of all shares.
     fn gather_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
         let cards = self.placed.mesh.joint_size(axes);
         let heard = self.temporary(DType::U8, [cards * dealt.records, dealt.record_bytes()].into());
@@ -172,7 +179,8 @@ impl Emitter<'_> {
         heard
     }
 
-    /// What is said of the rows of `shares`, of which `counts` elements are: records, and rows as they will be decoded.
+    /// Encodes the rows of `shares`, which have `counts` valid elements. Returns the records and
+    /// the decoded rows.
     fn say_signs(&mut self, id: OpId, shares: &View, dealt: Dealt, counts: &[usize]) -> (View, View) {
         let count = counts.len();
         let rows = View { shape: [count, dealt.row].into(), strides: smallvec![dealt.row, 1], ..shares.clone() };
@@ -190,7 +198,8 @@ impl Emitter<'_> {
                 Call::ReduceSum { x: magnitudes, out: scales.clone(), dim: 1 },
             ],
         );
-        // Rows of as many elements stand together: full ones, one that lacks some, and empty ones, whose sum is 0.
+        // Rows with equal counts are adjacent: full rows, one partial row, and empty rows with sum
+        // 0.
         let mut first = 0;
         for alike in counts.chunk_by(|a, b| a == b) {
             let mean = scales.narrow(0, first, alike.len());
@@ -208,7 +217,7 @@ impl Emitter<'_> {
         (records, decoded)
     }
 
-    /// The rows that records say.
+    /// Decodes the rows of records.
     fn hear_signs(&mut self, id: OpId, records: &View, dealt: Dealt) -> View {
         let count = records.shape[0];
         let signs = self.temporary(DType::U8, [count, dealt.sign_bytes()].into());
@@ -242,7 +251,7 @@ impl Emitter<'_> {
         let entries = if by_kernel { (count + EMPTY_PLACES).next_multiple_of(BLOCK) } else { count };
         let bytes = entries * Compression::PLACED_BYTES;
         let [said, heard] = [1, cards].map(|cards| self.temporary(DType::U8, [cards * bytes].into()));
-        // Values, and behind them their places.
+        // A record holds the values, then their indices.
         let as_type = |record: &View, dtype: DType, card: usize| {
             let behind = if dtype == DType::I32 { entries } else { 0 };
             View { offset: 2 * entries * card + behind, ..View::contiguous(record.buffer, dtype, [entries].into()) }
@@ -259,7 +268,7 @@ impl Emitter<'_> {
             let index = self.temporary(DType::I64, [entries].into());
             self.launch(id, [Call::Cast { x: as_type(&heard, DType::I32, card), out: index.clone() }]);
             if by_kernel {
-                // An entry that says nothing adds 0 to the first element.
+                // An empty entry adds 0 to the first element.
                 let (low, high) = (Number::Int(0), Number::Int(kept.elems() as i64 - 1));
                 self.launch(id, [Call::Clamp { x: index.clone(), out: index.clone(), low, high }]);
             }
@@ -268,7 +277,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Values and places of the greatest elements, in the order of their magnitudes; the rest is kept back.
+    /// Selects the largest elements by magnitude, in that order. The rest becomes the residual.
     fn chosen_by_calls(&mut self, id: OpId, parts: &SumOperands, cards: usize, [values, places]: [View; 2]) {
         let kept = &parts.kept;
         let [mine, magnitudes] = [(); 2].map(|()| self.temporary(DType::F32, kept.shape.clone()));
@@ -289,7 +298,7 @@ impl Emitter<'_> {
         self.copy(id, mine, kept.clone());
     }
 
-    /// The same elements in the order of their places, by the kernel, with entries that say nothing.
+    /// Selects the same elements by kernel, in index order and with empty entries.
     fn chosen_by_kernel(
         &mut self,
         id: OpId,
@@ -300,7 +309,7 @@ impl Emitter<'_> {
     ) {
         let SumOperands { x, kept, whole, .. } = parts;
         let mine = self.temporary(DType::F32, kept.shape.clone());
-        // What each core counted, and the range that it was counted in.
+        // The counts of each core, and the range that they refer to.
         let rounds = [(); 2].map(|()| self.temporary(DType::I32, [KERNEL_BLOCKS as usize + 1, THRESHOLDS].into()));
         self.launch(
             id,
@@ -324,7 +333,7 @@ impl Emitter<'_> {
         self.launch(id, [Call::MagnitudesChosen { x, kept, round, values, places }]);
     }
 
-    /// Zeros, unless there is nothing to fill.
+    /// Zeroes a view, unless it is empty.
     fn zero(&mut self, id: OpId, into: View) {
         if into.elems() > 0 {
             self.launch(id, [Call::Zero { into }]);
@@ -332,17 +341,17 @@ impl Emitter<'_> {
     }
 }
 
-/// So many elements of a dense view's buffer in a row.
+/// Returns `elems` consecutive elements of a dense view's buffer.
 fn flat(view: &View, offset: usize, elems: usize) -> View {
     View { offset, shape: [elems].into(), strides: smallvec![1], ..view.clone() }
 }
 
-/// The signs in records, a row each.
+/// Returns the sign bits in records, one row each.
 fn signs_of(records: &View, dealt: Dealt) -> View {
     records.narrow(1, 0, dealt.sign_bytes())
 }
 
-/// The mean magnitudes in records, a row each.
+/// Returns the mean magnitudes in records, one row each.
 fn scales_of(records: &View, dealt: Dealt) -> View {
     let words = dealt.record_bytes() / size_of::<f32>();
     View {

@@ -1,4 +1,5 @@
-//! A program of a micro-batch as the stages of a pipeline see it: who reads what, and what goes from one to another.
+//! Analyses the program of a micro-batch for a pipeline: which stages read which values, and which
+//! values are transferred.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -10,27 +11,27 @@ use super::super::join::Joins;
 use super::super::pipeline::Pass;
 use super::stages::{OpPhase, OpPlace, Staged, StagedStep};
 
-/// What one op's result has to do with other stages.
+/// A value that another stage reads.
 pub(super) struct StageTransfer {
     pub(super) value: ValueId,
     pub(super) to: usize,
-    /// It is read behind the micro-batches alone.
+    /// The value is read only after the micro-batches, by the update.
     pub(super) is_late: bool,
 }
 
-/// A program as the stages see it.
+/// A program with its readers and transfers.
 pub(super) struct Cut<'a> {
     pub(super) staged: Staged<'a>,
     pub(super) maker: Vec<Option<OpId>>,
-    /// By value: the stages that read it, and when first.
+    /// By value: the stages that read it, with the first phase.
     pub(super) readers: Vec<SmallVec<[(usize, OpPhase); 2]>>,
     /// By op: its results that other stages read.
     pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
-    /// Ops of a part that run in a pass, in order.
+    /// Ops of each place, in order.
     ops: FxHashMap<OpPlace, Vec<OpId>>,
-    /// What shares a launch: ops of one place.
+    /// Joins between ops of the same place.
     pub(super) joins: Joins,
-    /// The note of its first op in plans.
+    /// Index of the first op's note in plans.
     pub(super) first_note: usize,
 }
 
@@ -85,7 +86,8 @@ impl<'a> Cut<'a> {
         Self { staged, maker, readers, crossings, ops, joins, first_note }
     }
 
-    /// Everything that no pipeline does: weights that two stages read, and values that no transfer of the entries carries.
+    /// Reports everything that a pipeline cannot do: weights that two stages read, and values that
+    /// no entry transfers.
     pub(super) fn check(&self, step: &StagedStep<'_>, problems: &mut Diagnostics) {
         let program = &self.staged.placed.program;
         for (id, value) in program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State)) {
@@ -101,7 +103,8 @@ impl<'a> Cut<'a> {
         for (id, place) in program.ops.ids().zip(self.staged.places) {
             let Some(OpPlace { part, when }) = *place else { continue };
             for crossing in &self.crossings[id.index()] {
-                // What the last part makes going forward, and the first going back, goes nowhere.
+                // Results of the last part are not sent forward, and those of the first part are
+                // not sent back.
                 let next = match when {
                     OpPhase::Forward => (part + 1 < parts).then(|| step.stage(part + 1)),
                     OpPhase::InputGrad => part.checked_sub(1).map(|part| step.stage(part)),
@@ -117,7 +120,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// The ops of a task, in order.
+    /// Returns the ops of a task, in order.
     pub(super) fn of_task(&self, part: usize, pass: Pass) -> Vec<OpId> {
         let of = |when| self.ops.get(&OpPlace { part, when }).cloned().unwrap_or_default();
         match pass {

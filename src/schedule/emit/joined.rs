@@ -1,4 +1,5 @@
-//! Launches that several ops share: of what `join` found, those for which this rank's shards lie as one call takes them.
+//! Emits launches that several ops share. Covers the joins of `join` for which this rank's shards
+//! have the layout that one call needs.
 
 use smallvec::SmallVec;
 
@@ -10,22 +11,22 @@ use crate::program::{Emit, OpId, ValueId};
 use crate::schedule::join::{Group, Product};
 use crate::schedule::plan::{Launched, Region};
 
-/// Of products whose results are read apart, the largest joint result: to read a part as rows of its own may take a copy, which up
-/// to this size is shorter than a launch.
+/// Largest joint result of products that are read separately, in bytes. Reading a part as separate
+/// rows may take a copy, which is shorter than a launch up to this size.
 const LARGEST_JOINT_BYTES: usize = 1 << 20;
 
-/// Products as this rank has them.
+/// Products of one activation on this rank.
 struct JoinedProducts<'a> {
     members: &'a [Product],
-    /// Rows of the activation, `[m,k]`, as it lies.
+    /// The activation `[m,k]`, possibly strided.
     x: View,
-    /// Columns of each product.
+    /// Number of columns of each product.
     widths: Vec<usize>,
     results: Vec<ValueId>,
 }
 
 impl Emitter<'_> {
-    /// Emits the ops that share the launch of this one, which is the first of them. False if this one is to be emitted by itself.
+    /// Emits the group that starts with this op. Returns `false` if the op must be emitted alone.
     pub(super) fn join(&mut self, first: OpId) -> bool {
         if let Some(writes) = self.joins.turned(first)
             && let Ok(rows) = self.turned_rows(first, writes)
@@ -37,7 +38,7 @@ impl Emitter<'_> {
         let (made, other) = match group {
             Group::Products { members, gated } => return self.products(&members, gated),
             Group::Norm([sum, norm]) => (self.add_norm(sum, norm), norm),
-            // Keys that are turned where they are written leave the queries alone.
+            // Keys that are rotated by their cache write do not share a launch with the queries.
             Group::Rotary([_, other]) if self.is_turned(other) => return false,
             Group::Rotary([one, other]) => (self.rotary(one, other), other),
             Group::CacheRows([one, other]) => (self.cache_rows(one, other), other),
@@ -49,14 +50,14 @@ impl Emitter<'_> {
         self.is_emitted.contains(&other)
     }
 
-    /// Notes that an op behind `first` is launched with it.
+    /// Notes that an op shares the launch of `first`.
     fn share(&mut self, first: OpId, other: OpId) {
         let with = self.noted(first);
         self.say_launched(other, Launched::With(with));
         self.is_emitted.insert(other);
     }
 
-    /// Says how an op is launched in its note, or when it gets one.
+    /// Sets the launch mode in the op's note, or saves it until the note exists.
     fn say_launched(&mut self, op: OpId, launched: Launched) {
         let note = self.noted(op);
         if note.index() < self.plan.notes.len() {
@@ -110,7 +111,7 @@ impl Emitter<'_> {
         with_bias
     }
 
-    /// One product with all weights; its results are windows on one buffer.
+    /// Emits one product with all weights. The results are views of one buffer.
     fn as_one(&mut self, joint: &JoinedProducts<'_>, total: usize) -> bool {
         let JoinedProducts { members, x, widths, results } = joint;
         let placed = self.placed;
@@ -142,7 +143,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// A product each, with its bias.
+    /// Emits one call per product, including its bias.
     fn one_by_one(&mut self, joint: &JoinedProducts<'_>) {
         let placed = self.placed;
         for ((product, result), width) in joint.members.iter().zip(&joint.results).zip(&joint.widths) {
@@ -161,7 +162,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The elements of values that lie one behind the other.
+    /// Returns a flat view of values that are contiguous in memory.
     fn one_behind_the_other(&self, values: &[ValueId]) -> Option<View> {
         let flat = |id: &ValueId| {
             let view = self.view(*id);
@@ -203,7 +204,7 @@ impl Emitter<'_> {
             }
             Err(reason) => reason,
         };
-        // Heads of one token lie in one row, and so do the results.
+        // All heads of a single token are in one row, and so are the results.
         let [b, s, .., d] = *q.shape.sizes() else { return Err(refused) };
         let row = |view: &View| view.reshape([b, s, view.elems()]);
         let both = row(&q).zip(row(&k)).filter(|_| b * s == 1 && q.elems() > 0 && k.elems() > 0);
@@ -231,12 +232,12 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether the keys that this op turns are written by the launch that turns them.
+    /// Returns whether the cache write also rotates the keys of this op.
     fn is_turned(&self, rope: OpId) -> bool {
         self.joins.turned(rope).is_some_and(|writes| self.turned_rows(rope, writes).is_ok())
     }
 
-    /// Keys, values, both caches and where each sequence's rows begin, as the kernel takes them.
+    /// Returns keys, values, both caches and the start rows in the form that the kernel takes.
     fn turned_rows(&self, rope: OpId, writes: [OpId; 2]) -> Result<[View; 5], String> {
         let ops = writes.map(|id| &self.placed.program.ops[id]);
         let [keys, values] = [self.placed.program.ops[rope].operands[0], ops[1].operands[1]].map(|id| self.view(id));
@@ -259,7 +260,7 @@ impl Emitter<'_> {
         self.launch(rope, [Call::TurnedRows { keys, values, cos, sin, start, key_cache, value_cache }]);
     }
 
-    /// The angles of one half of a head in f32, a row a token: made once a plan.
+    /// Returns the angles of one half of a head in f32, one row per token. Computed once per plan.
     fn angles(&mut self, op: OpId, of: View) -> View {
         if let Some((_, made)) = self.angles.iter().find(|(known, _)| *known == of) {
             return made.clone();
@@ -271,7 +272,7 @@ impl Emitter<'_> {
         made
     }
 
-    /// A vector twice, one behind the other: made once a plan.
+    /// Returns a vector concatenated with itself. Computed once per plan.
     fn twice(&mut self, op: OpId, of: View) -> View {
         if let Some((_, made)) = self.twice.iter().find(|(known, _)| *known == of) {
             return made.clone();

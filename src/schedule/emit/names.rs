@@ -1,19 +1,19 @@
-//! Names of what a plan of several micro-batches has of each.
+//! Names of inputs and outputs in a plan of several micro-batches.
 
-/// The name of an input or output of a micro-batch in a plan of several.
+/// Returns the name of a micro-batch's input or output in a plan of several micro-batches.
 #[must_use]
 pub fn numbered(micro_batch: usize, name: &str) -> String {
     format!("{micro_batch}.{name}")
 }
 
-/// The name that an input or output has in its micro-batch's own program.
+/// Returns the name of an input or output in the program of its micro-batch.
 #[must_use]
 pub fn unnumbered(name: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     name.split_once('.').filter(|(number, _)| is_number(number)).map_or(name, |(_, name)| name)
 }
 
-/// The micro-batch of such a name.
+/// Returns the micro-batch of a numbered name.
 #[must_use]
 pub fn micro_batch(name: &str) -> Option<usize> {
     name.strip_suffix(unnumbered(name))?.strip_suffix('.')?.parse().ok()

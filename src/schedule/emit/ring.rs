@@ -1,11 +1,20 @@
-//! Attention of each card's queries to the keys and values of all cards that share a sequence, which lie on no card together.
+//! Ring attention: each rank's queries attend to the keys and values of all ranks that share a
+//! sequence. No rank holds all keys.
 //!
-//! Input → output: a card's queries, keys, values and rows of the mask → what its queries see, or the cotangents of all three. In each
-//! round every card gives its keys and values to the card so many behind it while it computes with those of the round before; results of
-//! rounds are joined by what the softmax of each row was. Going back, what a round adds to the cotangents of another card's keys and
-//! values goes to that card, which adds it to its own. Invariants: a card holds the keys and values of two cards at a time beside its
-//! own; all cards have as many rounds, in one order; each begins with its own tokens, of which every row sees one, so that there is
-//! something to join from the first round on.
+//! Input: a rank's queries, keys, values and mask rows. Output: the attention result, or the
+//! gradients of queries, keys and values.
+//!
+//! In round `i`, each rank receives the keys and values of the rank `i` places before it, while it
+//! computes with those of the previous round. The softmax statistics of each row combine the
+//! results of the rounds. In the backward pass, each rank sends the gradients of received keys and
+//! values back to their owner, which adds them to its own.
+//!
+//! Invariants:
+//!
+//! - A rank holds its own keys and values, and those of at most two other ranks.
+//! - All ranks have the same number of rounds, in the same order.
+//! - Round 0 uses the rank's own tokens. Every query attends to at least one of them, so the
+//!   statistics are defined from the start.
 
 use std::ops::Range;
 
@@ -16,39 +25,39 @@ use crate::program::{Op, OpId, ValueId};
 
 use super::{CollectiveKind, Emitter};
 
-/// The cards that share a sequence.
+/// The ranks that share a sequence.
 struct Ring {
-    /// This card's place.
+    /// Index of this rank in the ring.
     own: usize,
-    /// By place: its tokens.
+    /// By index: the tokens of the rank.
     tokens: Vec<Range<usize>>,
 }
 
 impl Ring {
-    /// The card whose keys and values are here in a round.
+    /// Returns the rank whose keys and values this rank has in a round.
     fn seen(&self, round: usize) -> usize {
         (self.own + self.tokens.len() - round) % self.tokens.len()
     }
 
-    /// The card that has this one's keys and values in a round.
+    /// Returns the rank that has this rank's keys and values in a round.
     fn sees(&self, round: usize) -> usize {
         (self.own + round) % self.tokens.len()
     }
 }
 
-/// Keys and values of one card's tokens, or their cotangents.
+/// Keys and values of one rank's tokens, or their gradients.
 #[derive(Clone)]
 struct KeyValuePair {
-    /// One behind the other.
+    /// Both tensors, contiguous.
     all: View,
-    /// The two by themselves, `[b,t,k,d]` each.
+    /// Keys and values separately, `[b,t,k,d]` each.
     each: [View; 2],
 }
 
-/// What queries, `[b,s,n,d]`, see of some keys.
+/// The attention result of queries `[b,s,n,d]` over some of the keys.
 struct PartialAttention {
     out: View,
-    /// `[b,n,s,8]` each: of each row the greatest score and the sum of the exponentials below it.
+    /// `[b,n,s,8]` each: the maximum score of each row, and the sum of exponentials relative to it.
     statistics: [View; 2],
 }
 
@@ -110,7 +119,8 @@ impl Emitter<'_> {
                 let back = self.pair(&own.each[0]);
                 let ways = [(&made, ring.seen(round)), (&back, ring.sees(round))];
                 self.shift(id, axes, ring.tokens.len(), ways);
-                // What comes of this round is added behind the operators of the next.
+                // The gradients that arrive in this round are added after the operators of the next
+                // round.
                 if let Some(come) = coming.replace(back) {
                     self.add_pair(id, &come, [dk, dv]);
                 }
@@ -122,14 +132,14 @@ impl Emitter<'_> {
         }
     }
 
-    /// New dense views for some results.
+    /// Allocates dense views for some results.
     fn new_views(&mut self, results: &[ValueId]) -> Vec<View> {
         let views: Vec<View> = results.iter().map(|result| self.received(*result)).collect();
         results.iter().zip(&views).for_each(|(result, view)| self.views[result.index()] = Some(view.clone()));
         views
     }
 
-    /// The same elements under another shape, dense.
+    /// Returns the same elements in another shape, dense.
     fn shaped(&mut self, id: OpId, view: View, sizes: &[usize]) -> View {
         let shape = Shape::new(sizes.to_vec());
         if let Some(shaped) = view.reshape(shape.clone()).filter(View::is_contiguous) {
@@ -146,7 +156,7 @@ impl Emitter<'_> {
         Ring { own: self.position(axes), tokens: mesh.group(self.rank, axes).into_iter().map(tokens).collect() }
     }
 
-    /// Room for two tensors as `like`.
+    /// Allocates two contiguous tensors like `like`.
     fn pair(&mut self, like: &View) -> KeyValuePair {
         let elems = like.elems();
         let all = self.temporary(like.dtype, [2 * elems].into());
@@ -164,7 +174,8 @@ impl Emitter<'_> {
         pair
     }
 
-    /// The keys and values of a round, if there is one.
+    /// Starts the exchange of a round and returns the keys and values that arrive, or `None` after
+    /// the last round.
     fn arrival(
         &mut self,
         id: OpId,
@@ -184,7 +195,7 @@ impl Emitter<'_> {
         Some(come)
     }
 
-    /// Gives the first to the card at its place, and gets the second of the card at that one's.
+    /// Sends the first pair to the rank next to it, and receives the second pair from its rank.
     fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [(&KeyValuePair, usize); 2]) {
         let counts = |(pair, card): (&KeyValuePair, usize)| {
             let mut counts = vec![0; cards];
@@ -195,7 +206,8 @@ impl Emitter<'_> {
         self.enqueue(id, axes, kind, given.0.all.clone(), got.0.all.clone());
     }
 
-    /// The columns of the mask that are of these tokens, `[b,1,s,t]`: made dense once a plan, for all layers.
+    /// Returns the mask columns of these tokens, `[b,1,s,t]`. The dense copy is made once per plan
+    /// and shared by all layers.
     fn columns(&mut self, id: OpId, op: &Op, tokens: &Range<usize>) -> View {
         let columns = self.view(op.operands[3]).narrow(2, tokens.start, tokens.len());
         let known = self.columns.iter().find(|(of, _)| *of == columns).map(|(_, made)| made.clone());
@@ -218,12 +230,12 @@ impl Emitter<'_> {
         PartialAttention { out, statistics }
     }
 
-    /// What is seen of the keys of both.
+    /// Combines two partial attention results.
     fn join_seen(&mut self, id: OpId, before: &PartialAttention, more: &PartialAttention) -> PartialAttention {
         let &[b, s, heads, d] = before.out.shape.sizes() else { unreachable!("queries have four dims here") };
         let out = self.temporary(before.out.dtype, before.out.shape.clone());
         let statistics = [(); 2].map(|()| self.temporary(DType::F32, before.statistics[0].shape.clone()));
-        // The operator takes the sequence first.
+        // The operator expects the sequence dim first.
         let rows =
             |view: &View| View::contiguous(view.buffer, view.dtype, [b, s, heads * d].into()).permute(&[1, 0, 2]);
         let [max, sum] = statistics.clone().map(Box::new);
@@ -236,7 +248,7 @@ impl Emitter<'_> {
         PartialAttention { out, statistics }
     }
 
-    /// The cotangents that queries, what is known of their rows and the keys of a round give.
+    /// Computes the gradients of one round.
     fn gradients(
         &mut self,
         id: OpId,

@@ -1,10 +1,15 @@
-//! The plans of a pipeline: each rank does its stage's share of all micro-batches of a step.
+//! Emits the plans of a pipeline: each rank runs its stage's part of all micro-batches of a step.
 //!
-//! Input → output: the lowered programs of micro-batches, the part of the model that each op is of, and a [`Pipeline`]'s entries →
-//! for each rank one plan of the whole step. All stages have one mesh; what one makes and another reads goes from each rank to
-//! the one at the same place of that stage's mesh. Invariants: a value goes to a stage once; what is made of inputs or weights
-//! alone is made where it is read; what is behind the micro-batches runs in the order of the program on all stages, so its
-//! transfers, too, have one order.
+//! Input: the lowered programs of micro-batches, the model part of each op, and the entries of a
+//! [`Pipeline`]. Output: one plan of the whole step per rank. All stages have the same mesh. A rank
+//! sends values to the rank at the same position of the other stage's mesh.
+//!
+//! Invariants:
+//!
+//! - A value is sent to a stage at most once.
+//! - Values that depend only on inputs or weights are computed where they are read.
+//! - Ops after the micro-batches run in program order on all stages, so their transfers have one
+//!   order too.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,54 +33,55 @@ use super::cut::{Cut, StageTransfer};
 use super::names::numbered;
 use super::{Emitter, groups};
 
-/// When an op runs, within the micro-batches of its part of the model or behind them.
+/// The phase in which an op runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpPhase {
-    /// In the forward pass.
+    /// The forward pass of a micro-batch.
     Forward,
-    /// For gradients that an earlier part of the model waits for.
+    /// Gradients that an earlier model part waits for.
     InputGrad,
-    /// For gradients that nobody waits for.
+    /// Gradients that no other part waits for.
     WeightGrad,
-    /// Behind all micro-batches.
+    /// Ops after all micro-batches.
     Update,
 }
 
-/// Where an op runs.
+/// The model part and phase in which an op runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpPlace {
-    /// The part of the model.
+    /// Index of the model part.
     pub part: usize,
-    /// When it runs there.
+    /// Phase within that part.
     pub when: OpPhase,
 }
 
-/// The program of a micro-batch, cut into parts of the model.
+/// The program of a micro-batch, split into model parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Staged<'a> {
-    /// Lowered, on the mesh of one stage.
+    /// The lowered program, on the mesh of one stage.
     pub placed: &'a Placed,
-    /// By op. None: it reads inputs and weights alone, and runs wherever something reads what it makes.
+    /// By op. `None`: the op reads only inputs and weights, and runs wherever its result is read.
     pub places: &'a [Option<OpPlace>],
-    /// The program as which it has weights and caches side by side, so that ops can share launches; none: each lies by itself, and
-    /// fewer ops do.
+    /// A program whose layout of weights and caches is used, so that ops can share launches.
+    /// `None`: every tensor has its own buffer, and fewer ops share launches.
     pub like: Option<&'a Placed>,
 }
 
 /// All micro-batches of a step, on the stages of a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedStep<'a> {
-    /// What messages call it.
+    /// Name of the step in messages.
     pub name: &'a str,
-    /// The order of passes.
+    /// Schedule of the passes.
     pub pipeline: Pipeline,
-    /// How many stages.
+    /// Number of pipeline stages.
     pub stages: usize,
     /// Programs with the same weights and states.
     pub programs: &'a [Staged<'a>],
-    /// By name of a weight or state: the part of the model that has it.
+    /// By name of a weight or state: its model part.
     pub homes: &'a BTreeMap<String, usize>,
-    /// By micro-batch: its program. That of the last of them alone may have ops behind the micro-batches.
+    /// By micro-batch: index of its program. Only the last one may have ops after the
+    /// micro-batches.
     pub micro_batches: &'a [usize],
 }
 
@@ -84,17 +90,17 @@ impl StagedStep<'_> {
         self.pipeline.stage(self.stages, part)
     }
 
-    /// The stage that has a weight or state.
+    /// Returns the stage that holds a weight or state.
     pub(super) fn home(&self, name: &str) -> Option<usize> {
         self.homes.get(name).map(|part| self.stage(*part))
     }
 
-    /// What there is of each micro-batch.
+    /// Returns the places of all ops that belong to a micro-batch.
     fn micro_batch_places(&self) -> impl Iterator<Item = &OpPlace> {
         self.programs.iter().flat_map(|staged| staged.places).flatten().filter(|place| place.when != OpPhase::Update)
     }
 
-    /// All that no list of passes has a place for.
+    /// Reports everything that the schedule has no place for.
     fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut need = |what: &str, holds: bool, expected: String, found: String| {
@@ -133,18 +139,18 @@ impl StagedStep<'_> {
         problems.into_result(())
     }
 
-    /// The name of a micro-batch's input or output, if there are several.
+    /// Returns the name of a micro-batch's input or output in the plan.
     fn named(&self, micro_batch: usize, name: &str) -> String {
         if self.micro_batches.len() > 1 { numbered(micro_batch, name) } else { name.to_owned() }
     }
 }
 
-/// The plans of all ranks, stage by stage, without offsets and events, and what is reserved of each one's arena. Transfers are in the
-/// order in which they would be if passes and transfers took as long as `takes` and `transfer_us` say.
+/// Emits the plans of all ranks, by stage, without offsets and events. `takes` and `transfer_us`
+/// predict the times that determine the order of transfers.
 ///
 /// # Errors
-/// Ops that no list of passes has a place for, weights of several stages, values that go to others than the next stage, or
-/// outputs that cannot be summed.
+/// Returns an error for ops without a place in the schedule, weights that several stages read,
+/// values that go to a stage other than the next, and outputs that cannot be summed.
 pub(in super::super) fn emit_stages(
     step: &StagedStep<'_>,
     (takes, transfer_us): (&dyn Fn(usize, Pass) -> f64, f64),
@@ -172,7 +178,7 @@ pub(in super::super) fn emit_stages(
     problems.into_result(())?;
     let mesh = &step.programs[0].placed.mesh;
     let inner = mesh.cards();
-    // Groups of the stages, then those of ranks at the same place of all stages.
+    // The groups within the stages, then the groups of ranks at the same position of all stages.
     let mut all: Vec<Vec<usize>> = Vec::new();
     for ranks in step.programs.iter().flat_map(|staged| groups(staged.placed).values().to_vec()) {
         for stage in 0..step.stages {
@@ -199,28 +205,28 @@ pub(in super::super) fn emit_stages(
     Ok((0..step.stages).into_par_iter().map(of_stage).collect())
 }
 
-/// One rank while its plan is emitted.
+/// State of one rank while its plan is emitted.
 struct StageRank<'a> {
     step: &'a StagedStep<'a>,
     cuts: &'a [Cut<'a>],
     stage: usize,
-    /// The ranks at the same place of all stages.
+    /// The ranks at the same position of all stages.
     column: GroupId,
     plan: Plan,
-    /// The steps up to the end of each op, send and receive.
+    /// Number of steps up to the end of each op, send and receive.
     ends: Vec<usize>,
-    /// By micro-batch; the plan is theirs while they emit.
+    /// By micro-batch. An emitter holds the plan while it emits.
     emitters: Vec<Emitter<'a>>,
-    /// Weights in other types, which all micro-batches share: by name and op.
+    /// Casts of weights that all micro-batches share, by name and op.
     casts: FxHashMap<(&'a str, String), View>,
-    /// Where each task begins in the plan.
+    /// Number of steps before each task.
     begins: Vec<usize>,
-    /// What is exchanged with other stages, and from which task to before which it has its memory to itself.
+    /// Buffers exchanged with other stages, and the tasks for which they are reserved.
     exchanged: Vec<(BufferId, Range<usize>)>,
 }
 
-/// For so many tasks what is received has its memory before it comes, and what is sent keeps it: a transfer neither waits for a pass
-/// that is under way nor is waited for by the next.
+/// Number of tasks for which receive buffers are reserved in advance, and send buffers are kept. A
+/// transfer thus neither waits for the current pass nor delays the next.
 const TASKS_APART: usize = 2;
 
 impl<'a> StageRank<'a> {
@@ -277,7 +283,7 @@ impl<'a> StageRank<'a> {
         self.begins.push(self.plan.steps.len());
         self.update();
         self.outputs();
-        // Values have other places in each micro-batch, and what reads inputs alone is made on several stages.
+        // Taps need one micro-batch, and values that only one stage computes.
         let cut = self.cut(0);
         let is_of_one = self.step.micro_batches.len() == 1;
         let has_place =
@@ -286,7 +292,7 @@ impl<'a> StageRank<'a> {
         Emitted { plan: self.plan, ends: self.ends, begins: self.begins, reserved }
     }
 
-    /// The steps for which what was exchanged so far has its memory to itself.
+    /// Returns the steps for which exchanged buffers are reserved.
     fn reserved(&self) -> Vec<Reserved> {
         let begin = |task: usize| self.begins.get(task).copied().unwrap_or(self.plan.steps.len());
         let reserved = |(buffer, tasks): &(BufferId, Range<usize>)| Reserved {
@@ -300,7 +306,7 @@ impl<'a> StageRank<'a> {
         &self.cuts[self.step.micro_batches[micro_batch]]
     }
 
-    /// Lets a micro-batch's emitter go on with the plan.
+    /// Lets the emitter of a micro-batch extend the plan.
     fn with<T>(&mut self, micro_batch: usize, emit: impl FnOnce(&mut Emitter<'a>) -> T) -> T {
         let emitter = &mut self.emitters[micro_batch];
         std::mem::swap(&mut self.plan, &mut emitter.plan);
@@ -309,7 +315,8 @@ impl<'a> StageRank<'a> {
         done
     }
 
-    /// Takes in weights and states once, and inputs of each micro-batch. What no op of the stage reads is empty here.
+    /// Adds weights and states once, and the inputs of each micro-batch. Tensors that the stage
+    /// does not read are empty.
     fn given(&mut self) {
         let mut kept: BTreeMap<String, (Tensor, View)> = BTreeMap::new();
         for micro_batch in 0..self.emitters.len() {
@@ -353,7 +360,7 @@ impl<'a> StageRank<'a> {
     ) -> (Tensor, View) {
         self.with(micro_batch, |emitter| {
             let mut tensor = Tensor { name, ..emitter.tensor(id, region) };
-            // A number takes no more room than nothing.
+            // A scalar has no dim that could be empty.
             if !is_read && tensor.shape.rank() > 0 {
                 tensor.ranges = vec![0..0; tensor.shape.rank()];
                 tensor.offset = 0;
@@ -386,12 +393,13 @@ impl<'a> StageRank<'a> {
         }
     }
 
-    /// The part of the model that a task of a stage is of.
+    /// Returns the model part of a task of a stage.
     fn part(&self, stage: usize, task: Task) -> usize {
         self.step.pipeline.part(self.step.stages, stage, task)
     }
 
-    /// What a task of stage `from` makes that stage `to` reads in its micro-batches.
+    /// Returns the results of a task of stage `from` that stage `to` reads during the
+    /// micro-batches.
     fn crossing(&self, made_by: Task, from: usize, to: usize) -> Vec<(OpId, ValueId)> {
         let cut = self.cut(made_by.micro_batch as usize);
         let ops = cut.of_task(self.part(from, made_by), made_by.pass);
@@ -403,7 +411,7 @@ impl<'a> StageRank<'a> {
         ops.iter().flat_map(of).collect()
     }
 
-    /// Emits an op, behind those that make what it reads of inputs and weights alone.
+    /// Emits an op, after the ops without a place that compute its operands.
     fn op(&mut self, micro_batch: usize, id: OpId) {
         let cut = self.cut(micro_batch);
         let op = &cut.staged.placed.program.ops[id];
@@ -419,11 +427,11 @@ impl<'a> StageRank<'a> {
         self.ends.push(self.plan.steps.len());
     }
 
-    /// Emits an op whose operands are made.
+    /// Emits an op whose operands are available.
     fn only(&mut self, micro_batch: usize, id: OpId) {
         let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
         let op = &program.ops[id];
-        // A weight changes behind all micro-batches, so all of them read the same cast of it.
+        // Weights change only after all micro-batches, so the micro-batches share casts.
         let origin = &program.values[op.operands[0]];
         let is_shared = matches!(op.kind, Kind::Cast { .. })
             && origin.role == Role::Param
@@ -467,7 +475,7 @@ impl<'a> StageRank<'a> {
         self.exchanged.push((buffer, self.begins.len().saturating_sub(TASKS_APART)..self.begins.len()));
     }
 
-    /// What is behind all micro-batches, in the order of the program.
+    /// Emits the ops after all micro-batches, in program order.
     fn update(&mut self) {
         let last = self.emitters.len() - 1;
         let cut = self.cut(last);
@@ -487,7 +495,8 @@ impl<'a> StageRank<'a> {
         }
     }
 
-    /// Gives all outputs to all ranks: each is 0 where it was not made, so what they sum to is what was. Those of one type share a sum.
+    /// Distributes all outputs to all ranks. A rank contributes 0 for outputs that it does not
+    /// compute, so the sum over the stages is the output. Outputs of one type share a sum.
     fn outputs(&mut self) {
         let of = |micro_batch: usize| {
             let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
@@ -523,7 +532,7 @@ impl<'a> StageRank<'a> {
         &program.values[id]
     }
 
-    /// The outputs of one type, one behind the other in what is summed.
+    /// Sums the outputs of one type in one buffer.
     fn outputs_of(&mut self, op: OpId, dtype: DType, all: &[(usize, &'a String, ValueId)]) {
         let mut elems = 0;
         let mut windows: Vec<(usize, Shape)> = Vec::with_capacity(all.len());
@@ -560,7 +569,7 @@ impl<'a> StageRank<'a> {
         }
     }
 
-    /// Whether the op that makes a value is of this stage.
+    /// Returns whether this stage computes a value.
     fn makes(&self, micro_batch: usize, id: ValueId) -> bool {
         let cut = self.cut(micro_batch);
         let place = cut.maker[id.index()].and_then(|maker| cut.staged.places[maker.index()]);
@@ -573,7 +582,7 @@ impl<'a> StageRank<'a> {
 }
 
 impl Emitter<'_> {
-    /// A transfer, if it is of anything.
+    /// Emits a transfer, unless it is empty.
     fn transfer(&mut self, op: OpId, transfer: Collective) {
         if transfer.send.elems() + transfer.recv.elems() > 0 {
             let action = Action::Exchange(Box::new(transfer));
@@ -582,7 +591,7 @@ impl Emitter<'_> {
     }
 }
 
-/// No element of where a view begins.
+/// Returns an empty view at the start of a view.
 fn nothing(view: &View) -> View {
     View { offset: view.offset, ..View::contiguous(view.buffer, view.dtype, [0].into()) }
 }

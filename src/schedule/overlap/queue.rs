@@ -1,9 +1,11 @@
-//! Which unit runs next, on one stage or on all stages of a pipeline at once.
+//! Chooses the unit that runs next, on one stage or on all stages of a pipeline together.
 //!
-//! Input → output: of each stage what its units cost and which stand behind which → its order of them, and when each runs by it. Each
-//! stage has a clock, and of all stages that one goes on whose next unit runs first: so whatever another stage sends is known when it is
-//! there. Invariants: a transfer takes place as soon as all its stages have come to it, and stands in the orders of all of them where it
-//! did, so that all have their transfers in one common order; stages whose programs have such an order come to their ends.
+//! Input: the costs and dependencies of each stage's units. Output: an order of the units of each
+//! stage, with times. Each stage has a clock; the stage whose next unit starts first advances. The
+//! arrival of data from other stages is thus known in time.
+//!
+//! Invariants: a transfer runs as soon as all its stages have reached it, so all stages have their
+//! transfers in one common order. Stages whose programs have such an order finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,31 +14,31 @@ use smallvec::SmallVec;
 
 use crate::call::BufferId;
 
-/// Units among which the next is looked for.
+/// Number of units that the search considers.
 const WINDOW: usize = 1024;
 
-/// What a unit is.
+/// Kind of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum UnitKind {
     #[default]
     Operators,
-    /// Among cards of a stage.
+    /// A collective between the ranks of a stage.
     Collective,
-    /// Operators that exchange too among cards of a stage, in one call: neither operators nor collectives run beside them.
+    /// A fused product and exchange. Neither operators nor collectives run concurrently.
     Both,
-    /// Among these stages: from the first to the second, or all.
+    /// A transfer from the first stage to the second, or a collective of all these stages.
     Transfer(Vec<usize>),
 }
 
-/// What a unit costs a card.
+/// Cost of a unit on one rank.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnitCost {
-    /// How long it runs.
+    /// Duration in microseconds.
     pub(super) us: f64,
     pub(super) kind: UnitKind,
-    /// The pass of a pipeline that it is of, in their order.
+    /// Index of the pipeline pass.
     pub(super) pass: usize,
-    /// Buffers of the arena that it touches, and their bytes.
+    /// Arena buffers that the unit touches, with their bytes.
     pub(super) touches: Vec<(BufferId, u64)>,
 }
 
@@ -45,45 +47,45 @@ impl UnitCost {
         self.kind == UnitKind::Collective
     }
 
-    /// Whether no operator runs beside it.
+    /// Returns whether the unit occupies the compute cores.
     fn computes(&self) -> bool {
         matches!(self.kind, UnitKind::Operators | UnitKind::Both)
     }
 
-    /// Whether no collective runs beside it.
+    /// Returns whether the unit occupies the links.
     fn exchanges(&self) -> bool {
         matches!(self.kind, UnitKind::Collective | UnitKind::Both)
     }
 }
 
-/// Which operators of later passes run while one waits for an exchange.
+/// Which operators of later passes may run while an earlier pass waits for an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filling {
-    /// Any: cards wait least, and other stages may get later what they wait for.
+    /// Any operator. The card waits least, but other stages may get their inputs later.
     Any,
-    /// Those that end before an earlier pass can go on.
+    /// Operators that end before an earlier pass can continue.
     Fitting,
-    /// None: all run in the order of the program.
+    /// No operator: program order.
     None,
 }
 
-/// Units with an order, and when each runs by it, in microseconds.
+/// Units with their order, and their times in microseconds.
 pub(super) struct Ordered<'a> {
     pub(super) costs: &'a [UnitCost],
     pub(super) order: Vec<usize>,
     pub(super) spans: Vec<(f64, f64)>,
-    /// Bytes of the arena that there may be.
+    /// Limit of the live arena bytes.
     pub(super) most: u64,
 }
 
 impl Ordered<'_> {
-    /// When all have run.
+    /// Returns the end of the last unit.
     pub(super) fn end_us(&self) -> f64 {
         self.spans.iter().map(|(_, end_us)| *end_us).fold(0.0, f64::max)
     }
 }
 
-/// The bytes of the arena that are live at each unit of a sequence, and by buffer the places of the first and the last that touch it.
+/// Returns the live arena bytes at each unit, and the first and last unit that touches each buffer.
 pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a UnitCost>) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
     let mut lives: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
     let mut bytes: FxHashMap<BufferId, u64> = FxHashMap::default();
@@ -108,7 +110,7 @@ pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a UnitCost>) -> (Vec<u64
     (live.collect(), lives)
 }
 
-/// Puts the units of all stages into order.
+/// Orders the units of all stages.
 pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
     let mut next: Vec<Option<(f64, usize)>> = stages.iter().map(StageQueue::next).collect();
     loop {
@@ -124,7 +126,7 @@ pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
     stages.into_iter().map(StageQueue::ordered).collect()
 }
 
-/// Lets the transfer take place that can begin first of those to which all their stages have come with room for it; the answer are its
+/// Runs the earliest transfer that all its stages have reached and have memory for. Returns its
 /// stages.
 fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
     let sides = |among: &[usize]| -> Option<(f64, Vec<usize>)> {
@@ -150,50 +152,51 @@ fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
     Some(among)
 }
 
-/// Units of a stage that are to be put into order.
+/// The units of a stage that are not ordered yet.
 pub(super) struct StageQueue<'a> {
     costs: &'a [UnitCost],
     filling: Filling,
-    /// By unit: those that have to stand behind it.
+    /// By unit: the units that depend on it.
     behind: Vec<Vec<usize>>,
-    /// By unit: how many it still has to stand behind.
+    /// By unit: number of dependencies that have not run.
     unmet: Vec<usize>,
-    /// By unit: when what it stands behind has ended.
+    /// By unit: end of its dependencies.
     ready_us: Vec<f64>,
-    /// By unit: when it runs.
+    /// By unit: start and end.
     spans: Vec<(f64, f64)>,
     is_taken: Vec<bool>,
-    /// Those that are taken.
+    /// Units that have been taken, in order.
     order: Vec<usize>,
-    /// What computes and stands behind nothing, and what exchanges alone.
+    /// Ready units that use the compute cores, and ready collectives.
     operators: BTreeSet<usize>,
     collectives: BTreeSet<usize>,
-    /// Transfers that stand behind nothing: those among the same stages stand behind each other.
+    /// Ready transfers. Transfers between the same stages depend on each other.
     transfers: Vec<usize>,
-    /// Whether a collective waits for an operator and for what takes less time than that, or is one with it.
+    /// By unit: result of [`prepares`].
     prepares: Vec<bool>,
     /// The first unit that is not taken.
     first: usize,
-    /// By unit: bytes of the arena that are live where all run in the order of the program.
+    /// By unit: live arena bytes in program order.
     live: Vec<u64>,
-    /// As many there may be.
+    /// Limit of the live arena bytes.
     most: u64,
-    /// Buffers that a unit which is taken touches.
+    /// Buffers that taken units touch.
     is_live: FxHashSet<BufferId>,
-    /// By unit that is taken: the bytes of buffers that it was the first to touch.
+    /// By taken unit: bytes of the buffers that it touched first.
     holds: Vec<u64>,
-    /// Of those taken ahead of the first that is not: the sum of that.
+    /// Sum of `holds` over the units taken after `first`.
     ahead: u64,
-    /// When what computes and was taken so far has ended.
+    /// End of the taken compute units.
     now_us: f64,
-    /// When what exchanges and was taken so far has ended.
+    /// End of the taken exchanges.
     link_us: f64,
-    /// When the transfers taken so far have ended.
+    /// End of the taken transfers.
     transfers_us: f64,
 }
 
 impl<'a> StageQueue<'a> {
-    /// Units in the order of the program, and so many bytes that may be live beyond those that are in that order.
+    /// Creates a queue of units in program order. `spare` bytes may be live in addition to the peak
+    /// of the program order.
     pub(super) fn new(costs: &'a [UnitCost], behind: Vec<Vec<usize>>, filling: Filling, spare: u64) -> Self {
         let count = costs.len();
         let mut unmet = vec![0; count];
@@ -235,7 +238,7 @@ impl<'a> StageQueue<'a> {
         Ordered { costs: self.costs, order: self.order, spans: self.spans, most: self.most }
     }
 
-    /// The stages of each transfer that stands behind nothing.
+    /// Returns the stages of each ready transfer.
     fn awaited(&self) -> impl Iterator<Item = &[usize]> {
         self.transfers.iter().filter_map(|unit| match &self.costs[*unit].kind {
             UnitKind::Transfer(among) => Some(among.as_slice()),
@@ -243,12 +246,12 @@ impl<'a> StageQueue<'a> {
         })
     }
 
-    /// The transfer among these stages that stands behind nothing.
+    /// Returns the ready transfer between these stages.
     fn awaiting(&self, among: &[usize]) -> Option<usize> {
         self.transfers.iter().copied().zip(self.awaited()).find(|(_, other)| *other == among).map(|(unit, _)| unit)
     }
 
-    /// A unit stands behind nothing any more.
+    /// Marks a unit as ready.
     fn offer(&mut self, unit: usize) {
         match self.costs[unit].kind {
             UnitKind::Operators | UnitKind::Both => _ = self.operators.insert(unit),
@@ -257,7 +260,7 @@ impl<'a> StageQueue<'a> {
         }
     }
 
-    /// Those of some units that there is room for, in the order of the program.
+    /// Returns the units that fit into memory, in program order.
     fn with_room(&self, units: &'_ BTreeSet<usize>) -> impl Iterator<Item = usize> {
         let window = units.range(self.first..(self.first + WINDOW).min(self.costs.len())).copied();
         let most_live = window.scan((self.first, 0), |(seen, most), unit| {
@@ -265,26 +268,27 @@ impl<'a> StageQueue<'a> {
             *seen = unit;
             Some((unit, *most))
         });
-        // What is taken ahead is held until all before it are taken.
+        // A unit taken ahead keeps its memory until all units before it are taken.
         let has_room = |unit: usize, most: u64| most + self.ahead + self.new_bytes(unit) <= self.most;
         most_live.filter(move |(unit, most)| *unit == self.first || has_room(*unit, *most)).map(|(unit, _)| unit)
     }
 
-    /// Whether there is room for a transfer.
+    /// Returns whether a transfer fits into memory.
     fn has_room(&self, unit: usize) -> bool {
         let bytes = self.new_bytes(unit);
         let most_live = || self.live[self.first..=unit].iter().copied().fold(0, u64::max);
         unit == self.first || bytes == 0 || most_live() + self.ahead + bytes <= self.most
     }
 
-    /// What runs next of what stands behind nothing and is no transfer, and when; none: all waits for other stages.
+    /// Returns the next ready unit that is no transfer, with its start. Returns `None` if every
+    /// unit waits for other stages.
     fn next(&self) -> Option<(f64, usize)> {
         let unit = self.choice()?;
         let is_settled = self.costs[unit].is_collective() && self.ready_us[unit] <= self.link_us;
         Some((if is_settled { self.now_us } else { self.free_us(unit).max(self.now_us) }, unit))
     }
 
-    /// When what a unit stands behind has ended, and of one that computes and exchanges the links are free too.
+    /// Returns the time at which a unit can start. A fused unit also waits for the links.
     fn free_us(&self, unit: usize) -> f64 {
         let link_us = if self.costs[unit].kind == UnitKind::Both { self.link_us } else { 0.0 };
         self.ready_us[unit].max(link_us)
@@ -314,7 +318,8 @@ impl<'a> StageQueue<'a> {
         operators().find(is_there).or_else(collective).or_else(soonest)
     }
 
-    /// Whether an earlier pass could go on before an operator ends, and that is not wanted.
+    /// Returns whether the filling mode forbids this operator, because an earlier pass could
+    /// continue before its end.
     fn delays(&self, unit: usize) -> bool {
         let UnitCost { us, pass, .. } = self.costs[unit];
         let end_us = self.free_us(unit).max(self.now_us) + us;
@@ -322,7 +327,7 @@ impl<'a> StageQueue<'a> {
         self.filling == Filling::Fitting && earlier.any(|other| self.ready_us[*other] < end_us)
     }
 
-    /// Bytes that a unit takes of the arena.
+    /// Returns the arena bytes that the unit adds.
     fn new_bytes(&self, unit: usize) -> u64 {
         let touches = self.costs[unit].touches.iter();
         touches.filter(|(buffer, _)| !self.is_live.contains(buffer)).map(|(_, bytes)| bytes).sum()
@@ -362,9 +367,10 @@ impl<'a> StageQueue<'a> {
     }
 }
 
-/// By unit: whether a collective waits for nothing but it and what runs behind it, and they take no longer than the collective.
+/// Returns for each unit whether it prepares a collective: the collective waits only for this unit
+/// and the units after it, and they take no longer than the collective.
 fn prepares(costs: &[UnitCost], behind: &[Vec<usize>]) -> Vec<bool> {
-    // How long the collective takes that a unit leads to, and how long what leads to it.
+    // Time of the collective that a unit leads to, and time of the units on the way.
     let mut leads: Vec<Option<(f64, f64)>> = vec![None; costs.len()];
     for unit in (0..costs.len()).rev() {
         match costs[unit].kind {
@@ -393,7 +399,7 @@ mod tests {
         let kinds = [UnitKind::Operators, UnitKind::Both, UnitKind::Collective, UnitKind::Operators, UnitKind::Both];
         let costs: Vec<UnitCost> =
             kinds.into_iter().zip([10.0, 5.0, 40.0, 3.0, 7.0]).map(|(kind, us)| cost(us, kind)).collect();
-        // The second call waits for the operator before it alone.
+        // The second fused call waits only for the operator before it.
         let behind = vec![vec![1], vec![], vec![], vec![4], vec![]];
         let ordered = order(vec![StageQueue::new(&costs, behind, Filling::Any, 0)]).remove(0);
         let spans = &ordered.spans;
@@ -403,7 +409,7 @@ mod tests {
             let others = (0..costs.len()).filter(|other| *other != both).map(|other| spans[other]);
             assert!(others.into_iter().all(|(from, to)| to <= start || end <= from), "{spans:?}");
         }
-        // The operators run while the collective does, and the calls behind it.
+        // Operators and fused calls run while the collective does.
         assert!(spans[0].1 <= spans[2].1 && spans[3].1 <= spans[2].1, "{spans:?}");
         assert!((ordered.end_us() - 52.0).abs() < 1e-9, "{spans:?}");
     }
