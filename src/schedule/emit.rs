@@ -66,7 +66,6 @@ fn groups(placed: &Placed) -> IdVec<GroupId, Vec<usize>> {
     groups.into_iter().collect()
 }
 
-/// Values that are contiguous in one buffer.
 struct SideParts {
     all: View,
     each: Vec<View>,
@@ -80,10 +79,8 @@ struct Emitter<'a> {
     first_rank: usize,
     /// Index of the note of the program's first op.
     first_note: usize,
-    /// The op that is being emitted.
     now: OpId,
     plan: Plan,
-    /// By value: this rank's shard.
     views: Vec<Option<View>>,
     /// By value: the part of a fused exchange buffer in which the value must be computed.
     windows: Vec<Option<View>>,
@@ -100,11 +97,9 @@ struct Emitter<'a> {
     is_emitted: FxHashSet<OpId>,
     /// By note: the known launch mode of ops that are not emitted yet.
     launched: FxHashMap<OpId, Launched>,
-    /// Vectors, and copies that hold each vector twice.
     twice: Vec<(View, View)>,
     /// Rotary angles for both halves of a head, and the f32 angles of one half.
     angles: Vec<(View, View)>,
-    /// Columns of masks, and their dense copies.
     columns: Vec<(View, View)>,
 }
 
@@ -293,7 +288,6 @@ impl<'a> Emitter<'a> {
         made.into_iter().for_each(|result| self.tap(result));
     }
 
-    /// Emits an op that shares no launch.
     fn alone(&mut self, id: OpId, op: &Op) {
         match &op.kind {
             Kind::Slice { .. } => self.slice(op),
@@ -350,7 +344,6 @@ impl<'a> Emitter<'a> {
         self.plan.steps.extend(calls.into_iter().map(step));
     }
 
-    /// Copies a view, unless it is empty.
     fn copy(&mut self, op: OpId, from: View, into: View) {
         if from.elems() > 0 {
             self.launch(op, [Call::Copy { from, into }]);
@@ -402,7 +395,6 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Returns this rank's index in its group of these axes.
     fn position(&self, axes: &[AxisId]) -> usize {
         let group = self.placed.mesh.group(self.rank, axes);
         group.iter().position(|rank| *rank == self.rank).unwrap_or_default()
@@ -418,12 +410,10 @@ impl<'a> Emitter<'a> {
         self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
     }
 
-    /// Returns the index of the op's note in the plan.
     fn noted(&self, op: OpId) -> OpId {
         OpId::from_index(self.first_note + op.index())
     }
 
-    /// Returns the view if it is dense, or else a dense copy.
     fn dense(&mut self, op: OpId, view: View) -> View {
         if view.is_contiguous() {
             return view;

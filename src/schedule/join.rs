@@ -17,23 +17,18 @@ use crate::program::models::input;
 use crate::program::op::Join;
 use crate::program::{Op, OpId, Program, Role, ValueId};
 
-/// A product and the op that adds its bias.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
     pub(super) op: OpId,
     pub(super) bias: Option<OpId>,
 }
 
-/// Ops that may share a launch, at the position of the first op.
+/// Ops that may share a launch. `gated`: a single op reads the results of both products as one.
 #[derive(Clone, Debug)]
 pub(super) enum Group {
-    /// Products of one activation. `gated`: a single op reads both results as one.
     Products { members: Vec<Product>, gated: bool },
-    /// A sum and the norm of its result.
     Norm([OpId; 2]),
-    /// Rotary embeddings of queries and keys.
     Rotary([OpId; 2]),
-    /// Cache writes of keys and values.
     CacheRows([OpId; 2]),
 }
 
@@ -50,7 +45,6 @@ impl Group {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joins {
-    /// By the first op.
     groups: FxHashMap<OpId, Group>,
     /// By the first value: params or states of one type that are contiguous in memory.
     beside: FxHashMap<ValueId, Vec<ValueId>>,
@@ -60,7 +54,6 @@ pub(super) struct Joins {
 }
 
 impl Joins {
-    /// Finds all joins.
     pub(super) fn of(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = JoinSearch::new(placed);
         search.products();
@@ -108,7 +101,6 @@ impl Joins {
         self
     }
 
-    /// Returns the group that starts with this op.
     pub(super) fn at(&self, op: OpId) -> Option<&Group> {
         self.groups.get(&op)
     }
@@ -118,7 +110,6 @@ impl Joins {
         self.turned.get(&rope).copied()
     }
 
-    /// Returns the values that are stored contiguously, starting with this value.
     pub(super) fn beside(&self, value: ValueId) -> Option<&[ValueId]> {
         self.beside.get(&value).map(Vec::as_slice)
     }
@@ -131,11 +122,8 @@ impl Joins {
 struct JoinSearch<'a> {
     placed: &'a Placed,
     program: &'a Program,
-    /// By value: the ops that read it.
     readers: Vec<SmallVec<[OpId; 3]>>,
-    /// By value. None for params, states and inputs.
     makers: Vec<Option<OpId>>,
-    /// Ops that belong to a group of products.
     taken: FxHashSet<OpId>,
     found: Joins,
 }
@@ -170,7 +158,6 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Returns whether a value is available before an op.
     fn is_before(&self, value: ValueId, op: OpId) -> bool {
         self.makers[value.index()].is_none_or(|maker| maker < op)
     }
@@ -192,7 +179,6 @@ impl<'a> JoinSearch<'a> {
     /// cannot fuse the products. Another program with other activation layouts may fuse them on the
     /// same weights.
     fn products(&mut self) {
-        // The key: activation, op, and types of the weights.
         let mut places = FxHashMap::default();
         let mut families: Vec<Vec<OpId>> = Vec::new();
         for (id, op) in self.ops(Join::Product) {
@@ -250,7 +236,6 @@ impl<'a> JoinSearch<'a> {
         fits.then_some(bias)
     }
 
-    /// Returns the op that adds a bias to a product, if it follows directly.
     fn bias(&self, product: &Op) -> Option<OpId> {
         self.added_row(product)?;
         let made = product.result();

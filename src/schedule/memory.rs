@@ -19,14 +19,12 @@ pub(super) struct Reserved {
 /// A buffer is large if it takes at least 1/`LARGE_PART` of the arena.
 const LARGE_PART: u64 = 128;
 
-/// An arena buffer, with its first and last live step and its size.
 struct LiveBuffer {
     id: BufferId,
     life: (usize, usize),
     bytes: u64,
 }
 
-/// Returns the arena size of a plan.
 pub(super) fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> Bytes {
     assign(&mut plan, reserved);
     plan.region_bytes(Region::Arena)
@@ -83,7 +81,6 @@ fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; arena.len()];
     let mut first: Vec<usize> = (0..arena.len()).filter(|at| arena[*at].bytes >= large).collect();
     first.sort_by_key(|at| (std::cmp::Reverse(arena[*at].bytes), *at));
-    // Byte range and life, ordered by offset.
     let mut pinned: Vec<(Range<u64>, (usize, usize))> = Vec::new();
     for at in first {
         place(&arena[at], &mut offsets[at], &mut pinned);

@@ -199,7 +199,6 @@ fn planned(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges)
     Ok(plans)
 }
 
-/// Assigns offsets, inserts events and verifies the plans.
 fn finished(plans: Vec<(Plan, Vec<Reserved>)>) -> Result<Vec<Plan>, Diagnostics> {
     let finish = |(mut plan, reserved): (Plan, Vec<Reserved>)| {
         memory::assign(&mut plan, &reserved);

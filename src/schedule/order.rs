@@ -18,7 +18,6 @@ use super::plan::{Action, EventId, Plan, Region, Step, StreamKind};
 
 const STREAMS: usize = StreamKind::ALL.len();
 
-/// Steps and the bytes they touched, in step order.
 type TouchedRanges = Vec<(usize, Range<u64>)>;
 
 /// Accesses of one stream to one region that another stream is not yet ordered after.
@@ -42,9 +41,7 @@ fn last_conflict(past: &mut TouchedRanges, seen: Option<usize>, range: &Range<u6
 /// Returns pairs `(step to record after, step that waits)`, in the order of the waiting steps.
 fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     let used = plan.streams();
-    // By waiting stream, then by accessing stream and region.
     let mut past: [[[RegionAccesses; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
-    // By waiting stream.
     let mut seen = [LastOrdered::default(); STREAMS];
     // By step: the order known to its stream when the step ran.
     let mut then: Vec<LastOrdered> = Vec::with_capacity(plan.steps.len());

@@ -48,7 +48,6 @@ const SPARE_PART: u64 = 32;
 /// because of gaps between buffers.
 const SPENT: [u64; 4] = [4, 2, 1, 0];
 
-/// A plan without offsets and events.
 #[derive(Clone, Debug)]
 pub(super) struct Emitted {
     pub(super) plan: Plan,
@@ -92,7 +91,6 @@ impl Emitted {
         places.for_each(|steps| *steps = left(gone, *steps));
     }
 
-    /// Returns the unit of each step. Outputs form a last op.
     fn units(&self) -> Vec<Unit> {
         let mut units = Vec::with_capacity(self.plan.steps.len());
         let mut start = 0;
@@ -115,7 +113,6 @@ struct StageUnits {
     units: Vec<Vec<usize>>,
     /// By unit: the units that must come later.
     behind: Vec<Vec<usize>>,
-    /// By unit: its cost on the first rank.
     costs: Vec<UnitCost>,
     /// Arena size of the first rank in program order, in bytes.
     before: u64,
@@ -210,7 +207,6 @@ fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     Overlapped { plans, end_us }
 }
 
-/// Returns the predicted end of all stages in pass order, in microseconds.
 fn in_passes_us(stages: &[StageUnits]) -> f64 {
     let ordered = order(stages.iter().map(|stage| stage.queue(Filling::None, 0)).collect());
     ordered.iter().map(Ordered::end_us).fold(0.0, f64::max)
@@ -223,7 +219,6 @@ fn arranged<'a>(
     ranks: &[Vec<Emitted>],
     filling: Filling,
 ) -> Option<Vec<(Ordered<'a>, Vec<OverlapWindow>)>> {
-    // By stage: index into `SPENT`.
     let mut tried = vec![0; stages.len()];
     loop {
         let spent = tried.iter().map(|at| SPENT.get(*at).copied()).collect::<Option<Vec<_>>>()?;
@@ -247,7 +242,6 @@ fn arranged<'a>(
     }
 }
 
-/// Returns the plans in program order.
 pub(super) fn in_order(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
     ranks.into_iter().flatten().map(|rank| (rank.plan, rank.reserved)).collect()
 }
@@ -277,7 +271,6 @@ fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, c
     }
 }
 
-/// Adds the time and the touched buffers of each unit on a rank.
 fn price(plan: &Plan, units: &[usize], costs: &mut [UnitCost]) {
     let profile = Profile::of(CHIP);
     let mut known: FxHashMap<Launch, f64> = FxHashMap::default();
@@ -314,7 +307,6 @@ fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
 
 /// The window in which an exchange keeps its buffers, because other steps run concurrently.
 struct OverlapWindow {
-    /// Position of the exchange in the order.
     exchange: usize,
     /// Positions for which buffers are reserved: written buffers from the start, read buffers up to
     /// the end.
@@ -460,7 +452,6 @@ mod tests {
         (0..placed.mesh.cards()).map(|rank| emit(placed, &joins, rank)).collect()
     }
 
-    /// Returns the number of exchanges before each product.
     fn exchanges_before_products(plan: &Plan) -> Vec<usize> {
         let mut exchanges = 0;
         let mut found = Vec::new();

@@ -42,7 +42,6 @@ impl Cut {
         Self { parts: 1, of_layer: vec![0; layers] }
     }
 
-    /// Returns the part of a forward op. `layers` holds the op range of each layer.
     fn part(&self, layers: &[Range<usize>], op: usize) -> usize {
         match layers.iter().position(|ops| op < ops.end) {
             Some(layer) if layers[layer].contains(&op) => self.of_layer[layer],
@@ -137,12 +136,9 @@ pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[u
     product_us + alone.beside(product_us).duration_us
 }
 
-/// Predicted times of the passes of a micro-batch, in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// Time of the operators and collectives of a model part.
     passes_us: BTreeMap<OpPlace, f64>,
-    /// Time to send the forward result of a part to the next.
     pub(super) transfer_us: f64,
 }
 
@@ -158,7 +154,6 @@ impl Times {
     }
 }
 
-/// Predicts the pass and transfer times of a step.
 pub(super) fn times(step: &StagedStep<'_>) -> Times {
     let Some(Staged { placed, places, .. }) = step.programs.first() else { return Times::default() };
     let mut sent_bytes = 0.0;
@@ -185,7 +180,6 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
     Times { passes_us, transfer_us: cost(Exchange::SendRecv, sent_bytes, &[0, inner]) }
 }
 
-/// Where the values of a program are computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartMarks {
     /// By value. None if no op with a place computes it.
@@ -195,7 +189,6 @@ pub(crate) struct PartMarks {
 }
 
 impl PartMarks {
-    /// Marks the first `forward` ops of a program.
     pub(crate) fn of_forward(program: &Program, layers: &[Range<usize>], forward: usize, cut: &Cut) -> Self {
         let mut marks = Self::default();
         for (id, op) in program.ops.iter().take(forward) {
@@ -226,7 +219,6 @@ impl PartMarks {
         }
     }
 
-    /// Returns the part of each param and state, by name.
     pub(crate) fn homes(&self, program: &Program) -> BTreeMap<String, usize> {
         let kept = program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State));
         kept.filter_map(|(id, value)| Some((value.name.clone(), (*self.parts.get(id.index())?)?))).collect()

@@ -438,7 +438,6 @@ mod tests {
         Pipeline::ZeroBubbleV,
     ];
 
-    /// Task times depend on seed, part and pass; transfer times depend on the seed.
     fn entries(pipeline: Pipeline, stages: usize, micro_batches: usize, seed: usize) -> Vec<Vec<StageEntry>> {
         let takes =
             |part: usize, pass: Pass| ((part + 1) * (pass as usize + 2) * (2 * seed + 1) * 7 % 11) as f64 * 20.0;

@@ -443,7 +443,6 @@ impl Plan {
     /// duplicates.
     #[must_use]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
-        /// Byte ranges and the steps that touched them.
         type TouchingSteps = Vec<(Range<u64>, usize)>;
         // By buffer: `[reads, writes]`.
         let mut touched: IdVec<BufferId, [TouchingSteps; 2]> = self.buffers.ids().map(|_| Default::default()).collect();
@@ -489,7 +488,6 @@ impl Plan {
         call.key_lengths().map(|(_, mask)| mask).filter(is_input)
     }
 
-    /// Grows the arena to at least `bytes`.
     pub(super) fn hold_arena(&mut self, bytes: Bytes) {
         if self.region_bytes(Region::Arena) < bytes {
             // No step touches this buffer, so it may overlap others.
@@ -497,7 +495,6 @@ impl Plan {
         }
     }
 
-    /// Adds a buffer that has no offset yet.
     pub(super) fn buffer(&mut self, region: Region, bytes: Bytes) -> BufferId {
         self.buffers.push(Slot { region, offset: Bytes(0), bytes })
     }

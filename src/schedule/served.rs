@@ -53,7 +53,6 @@ fn of_rank(plan: &Plan) -> Plan {
     served
 }
 
-/// Picks the card of a group that has served the fewest bytes, and adds `more`.
 fn server(bytes: &mut [Vec<usize>], group: GroupId, more: usize) -> usize {
     let served = &mut bytes[group.index()];
     let root = (0..served.len()).min_by_key(|at| served[*at]).unwrap_or(0);

@@ -17,7 +17,6 @@ use super::plan::{
 };
 use crate::call::{BufferId, Call, View};
 
-/// Separates an exchange from its fused product call.
 const WITH: &str = " with ";
 
 const TENSORS: [&str; 4] = ["param", "state", "input", "output"];
@@ -282,7 +281,6 @@ fn parse_ranges(text: &str) -> Option<Vec<Range<usize>>> {
     inner.split(',').filter(|text| !text.is_empty()).map(range).collect()
 }
 
-/// Appends an item, whose id must be the next one.
 fn next<K: Id, V>(items: &mut IdVec<K, V>, id: &str, prefix: &str, item: V) -> Option<()> {
     if number(id, prefix)? != items.len() {
         return None;

@@ -33,12 +33,9 @@ use super::plan::{Action, Collective, CollectiveKind, GroupId, Launched, Plan, R
 /// Reason for a pair that pays off but is not fused in the chosen plan.
 const BESIDE_OTHERS: &str = "other operators run beside it, which hides more than one call with its product";
 
-/// A product and its exchange on one rank.
 #[derive(Debug)]
 struct Pair {
-    /// Index of the product's step.
     product: usize,
-    /// Index of the exchange's step.
     exchange: usize,
     /// Which of the two steps becomes the fused call. The other is removed.
     stays: usize,
@@ -47,7 +44,6 @@ struct Pair {
     dims: [usize; 3],
 }
 
-/// The pairs of one rank.
 #[derive(Debug, Default)]
 struct RankPairs {
     pairs: Vec<Pair>,
@@ -56,13 +52,11 @@ struct RankPairs {
 }
 
 impl RankPairs {
-    /// Returns whether another pair already uses the same product.
     fn has_product_of(&self, outcome: &Result<Pair, String>) -> bool {
         matches!(outcome, Ok(pair) if self.pairs.iter().any(|known| known.product == pair.product))
     }
 }
 
-/// The pairs that can be fused, by rank.
 #[derive(Debug)]
 pub(super) struct JoinCandidates(Vec<RankPairs>);
 
@@ -101,7 +95,6 @@ impl JoinCandidates {
         Self(found)
     }
 
-    /// Returns whether no pair can be fused.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|of| of.pairs.is_empty())
     }
@@ -137,7 +130,6 @@ fn turns(outcomes: &[Outcomes]) -> Vec<(GroupId, usize)> {
     turns
 }
 
-/// Fuses the pairs of one rank. Returns the removed steps, ascending.
 fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
     let mut gone: Vec<usize> = pairs.iter().map(|pair| pair.product + pair.exchange - pair.stays).collect();
     gone.sort_unstable();
@@ -176,7 +168,6 @@ pub(super) fn left(gone: &[usize], steps: usize) -> usize {
     steps - gone.partition_point(|step| *step < steps)
 }
 
-/// Checks that all ranks of a group have a pair with the same sizes.
 fn agree(of_all: &[(usize, Result<Pair, String>)]) -> Result<(), String> {
     let mut first = None;
     for (_, outcome) in of_all {
@@ -208,7 +199,6 @@ fn pays(profile: &Profile, ranks: &[usize], of_all: &[(usize, Result<Pair, Strin
     Err(format!("one call would hide {hidden_us:.1} us, and rows in two parts take {more_us:.1} us more"))
 }
 
-/// Returns the product with half the rows.
 fn half(mut product: Launch) -> Launch {
     for at in [0, 2] {
         let operand = &mut product.operands[at];
@@ -294,7 +284,6 @@ impl ExchangeSite<'_> {
         }
     }
 
-    /// Returns whether a product touches the buffer.
     fn is_of_product(&self, view: &View) -> bool {
         let is_product = |step: &usize| {
             let call = self.plan.steps[*step].call();
@@ -303,7 +292,6 @@ impl ExchangeSite<'_> {
         self.touching[view.buffer].iter().any(is_product)
     }
 
-    /// Pairs a product with the sum of its result.
     fn summed(&self, before: usize, [a, b, out]: [&View; 3]) -> Result<Pair, String> {
         let Collective { kind, group, send, recv, .. } = self.exchange;
         let is_alone = self.touching[send.buffer] == [before, self.at]
@@ -399,7 +387,6 @@ impl ExchangeSite<'_> {
         Ok([m, k, n])
     }
 
-    /// Returns the number of rows of `width` elements per rank, if it is the same for all.
     fn rows_of_each(&self, counts: &[usize], width: usize) -> Result<usize, String> {
         let rows = counts[0] / width;
         if counts.iter().any(|count| *count != rows * width) || rows == 0 {
@@ -416,7 +403,6 @@ fn is_all_of(one: &View, other: &View) -> bool {
         && other.is_contiguous()
 }
 
-/// Returns a dense view as a matrix.
 fn matrix(view: &View, dims: [usize; 2]) -> View {
     View { offset: view.offset, ..View::contiguous(view.buffer, view.dtype, dims.into()) }
 }

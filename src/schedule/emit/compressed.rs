@@ -17,7 +17,6 @@ use super::{CollectiveKind, Emitter};
 /// whole blocks of 32 bytes.
 const EMPTY_PLACES: usize = (BLOCK - 1) * KERNEL_BLOCKS as usize;
 
-/// Number of elements in 32 bytes.
 const BLOCK: usize = 8;
 
 /// From this count on, the kernel selects the elements. The empty entries add at most 1/8 to the
@@ -31,7 +30,6 @@ const EXACT_ROUNDS: usize = 10;
 
 /// The dense operands of a compressed sum on one rank.
 struct SumOperands {
-    /// Partial sum of this rank.
     x: View,
     /// Error-feedback residual.
     kept: View,
@@ -165,7 +163,6 @@ impl Emitter<'_> {
         heard
     }
 
-    /// Gathers the data of all shares.
     fn gather_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
         let cards = self.placed.mesh.joint_size(axes);
         let heard = self.temporary(DType::U8, [cards * dealt.records, dealt.record_bytes()].into());
@@ -217,7 +214,6 @@ impl Emitter<'_> {
         (records, decoded)
     }
 
-    /// Decodes the rows of records.
     fn hear_signs(&mut self, id: OpId, records: &View, dealt: Dealt) -> View {
         let count = records.shape[0];
         let signs = self.temporary(DType::U8, [count, dealt.sign_bytes()].into());
@@ -333,7 +329,6 @@ impl Emitter<'_> {
         self.launch(id, [Call::MagnitudesChosen { x, kept, round, values, places }]);
     }
 
-    /// Zeroes a view, unless it is empty.
     fn zero(&mut self, id: OpId, into: View) {
         if into.elems() > 0 {
             self.launch(id, [Call::Zero { into }]);
@@ -341,17 +336,14 @@ impl Emitter<'_> {
     }
 }
 
-/// Returns `elems` consecutive elements of a dense view's buffer.
 fn flat(view: &View, offset: usize, elems: usize) -> View {
     View { offset, shape: [elems].into(), strides: smallvec![1], ..view.clone() }
 }
 
-/// Returns the sign bits in records, one row each.
 fn signs_of(records: &View, dealt: Dealt) -> View {
     records.narrow(1, 0, dealt.sign_bytes())
 }
 
-/// Returns the mean magnitudes in records, one row each.
 fn scales_of(records: &View, dealt: Dealt) -> View {
     let words = dealt.record_bytes() / size_of::<f32>();
     View {

@@ -11,7 +11,6 @@ use super::super::join::Joins;
 use super::super::pipeline::Pass;
 use super::stages::{OpPhase, OpPlace, Staged, StagedStep};
 
-/// A value that another stage reads.
 pub(super) struct StageTransfer {
     pub(super) value: ValueId,
     pub(super) to: usize,
@@ -19,7 +18,6 @@ pub(super) struct StageTransfer {
     pub(super) is_late: bool,
 }
 
-/// A program with its readers and transfers.
 pub(super) struct Cut<'a> {
     pub(super) staged: Staged<'a>,
     pub(super) maker: Vec<Option<OpId>>,
@@ -27,11 +25,9 @@ pub(super) struct Cut<'a> {
     pub(super) readers: Vec<SmallVec<[(usize, OpPhase); 2]>>,
     /// By op: its results that other stages read.
     pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
-    /// Ops of each place, in order.
     ops: FxHashMap<OpPlace, Vec<OpId>>,
     /// Joins between ops of the same place.
     pub(super) joins: Joins,
-    /// Index of the first op's note in plans.
     pub(super) first_note: usize,
 }
 
@@ -120,7 +116,6 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Returns the ops of a task, in order.
     pub(super) fn of_task(&self, part: usize, pass: Pass) -> Vec<OpId> {
         let of = |when| self.ops.get(&OpPlace { part, when }).cloned().unwrap_or_default();
         match pass {

@@ -15,12 +15,10 @@ use crate::schedule::plan::{Launched, Region};
 /// rows may take a copy, which is shorter than a launch up to this size.
 const LARGEST_JOINT_BYTES: usize = 1 << 20;
 
-/// Products of one activation on this rank.
 struct JoinedProducts<'a> {
     members: &'a [Product],
     /// The activation `[m,k]`, possibly strided.
     x: View,
-    /// Number of columns of each product.
     widths: Vec<usize>,
     results: Vec<ValueId>,
 }
@@ -50,7 +48,6 @@ impl Emitter<'_> {
         self.is_emitted.contains(&other)
     }
 
-    /// Notes that an op shares the launch of `first`.
     fn share(&mut self, first: OpId, other: OpId) {
         let with = self.noted(first);
         self.say_launched(other, Launched::With(with));
@@ -67,7 +64,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// Launches the calls that a function of `npu` writes.
     pub(super) fn write_calls(&mut self, op: OpId, write: impl FnOnce(&mut Emit<'_>)) {
         let plan = &mut self.plan;
         let mut allocate = |bytes| plan.buffer(Region::Arena, bytes);
@@ -143,7 +139,6 @@ impl Emitter<'_> {
         true
     }
 
-    /// Emits one call per product, including its bias.
     fn one_by_one(&mut self, joint: &JoinedProducts<'_>) {
         let placed = self.placed;
         for ((product, result), width) in joint.members.iter().zip(&joint.results).zip(&joint.widths) {
@@ -162,7 +157,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// Returns a flat view of values that are contiguous in memory.
     fn one_behind_the_other(&self, values: &[ValueId]) -> Option<View> {
         let flat = |id: &ValueId| {
             let view = self.view(*id);
@@ -232,7 +226,6 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Returns whether the cache write also rotates the keys of this op.
     fn is_turned(&self, rope: OpId) -> bool {
         self.joins.turned(rope).is_some_and(|writes| self.turned_rows(rope, writes).is_ok())
     }

@@ -25,11 +25,8 @@ use crate::program::{Op, OpId, ValueId};
 
 use super::{CollectiveKind, Emitter};
 
-/// The ranks that share a sequence.
 struct Ring {
-    /// Index of this rank in the ring.
     own: usize,
-    /// By index: the tokens of the rank.
     tokens: Vec<Range<usize>>,
 }
 
@@ -48,7 +45,6 @@ impl Ring {
 /// Keys and values of one rank's tokens, or their gradients.
 #[derive(Clone)]
 struct KeyValuePair {
-    /// Both tensors, contiguous.
     all: View,
     /// Keys and values separately, `[b,t,k,d]` each.
     each: [View; 2],
@@ -132,14 +128,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// Allocates dense views for some results.
     fn new_views(&mut self, results: &[ValueId]) -> Vec<View> {
         let views: Vec<View> = results.iter().map(|result| self.received(*result)).collect();
         results.iter().zip(&views).for_each(|(result, view)| self.views[result.index()] = Some(view.clone()));
         views
     }
 
-    /// Returns the same elements in another shape, dense.
     fn shaped(&mut self, id: OpId, view: View, sizes: &[usize]) -> View {
         let shape = Shape::new(sizes.to_vec());
         if let Some(shaped) = view.reshape(shape.clone()).filter(View::is_contiguous) {
@@ -156,7 +150,6 @@ impl Emitter<'_> {
         Ring { own: self.position(axes), tokens: mesh.group(self.rank, axes).into_iter().map(tokens).collect() }
     }
 
-    /// Allocates two contiguous tensors like `like`.
     fn pair(&mut self, like: &View) -> KeyValuePair {
         let elems = like.elems();
         let all = self.temporary(like.dtype, [2 * elems].into());
@@ -230,7 +223,6 @@ impl Emitter<'_> {
         PartialAttention { out, statistics }
     }
 
-    /// Combines two partial attention results.
     fn join_seen(&mut self, id: OpId, before: &PartialAttention, more: &PartialAttention) -> PartialAttention {
         let &[b, s, heads, d] = before.out.shape.sizes() else { unreachable!("queries have four dims here") };
         let out = self.temporary(before.out.dtype, before.out.shape.clone());
@@ -248,7 +240,6 @@ impl Emitter<'_> {
         PartialAttention { out, statistics }
     }
 
-    /// Computes the gradients of one round.
     fn gradients(
         &mut self,
         id: OpId,

@@ -90,12 +90,10 @@ impl StagedStep<'_> {
         self.pipeline.stage(self.stages, part)
     }
 
-    /// Returns the stage that holds a weight or state.
     pub(super) fn home(&self, name: &str) -> Option<usize> {
         self.homes.get(name).map(|part| self.stage(*part))
     }
 
-    /// Returns the places of all ops that belong to a micro-batch.
     fn micro_batch_places(&self) -> impl Iterator<Item = &OpPlace> {
         self.programs.iter().flat_map(|staged| staged.places).flatten().filter(|place| place.when != OpPhase::Update)
     }
@@ -139,7 +137,6 @@ impl StagedStep<'_> {
         problems.into_result(())
     }
 
-    /// Returns the name of a micro-batch's input or output in the plan.
     fn named(&self, micro_batch: usize, name: &str) -> String {
         if self.micro_batches.len() > 1 { numbered(micro_batch, name) } else { name.to_owned() }
     }
@@ -205,7 +202,6 @@ pub(in super::super) fn emit_stages(
     Ok((0..step.stages).into_par_iter().map(of_stage).collect())
 }
 
-/// State of one rank while its plan is emitted.
 struct StageRank<'a> {
     step: &'a StagedStep<'a>,
     cuts: &'a [Cut<'a>],
@@ -219,7 +215,6 @@ struct StageRank<'a> {
     emitters: Vec<Emitter<'a>>,
     /// Casts of weights that all micro-batches share, by name and op.
     casts: FxHashMap<(&'a str, String), View>,
-    /// Number of steps before each task.
     begins: Vec<usize>,
     /// Buffers exchanged with other stages, and the tasks for which they are reserved.
     exchanged: Vec<(BufferId, Range<usize>)>,
@@ -292,7 +287,6 @@ impl<'a> StageRank<'a> {
         Emitted { plan: self.plan, ends: self.ends, begins: self.begins, reserved }
     }
 
-    /// Returns the steps for which exchanged buffers are reserved.
     fn reserved(&self) -> Vec<Reserved> {
         let begin = |task: usize| self.begins.get(task).copied().unwrap_or(self.plan.steps.len());
         let reserved = |(buffer, tasks): &(BufferId, Range<usize>)| Reserved {
@@ -306,7 +300,6 @@ impl<'a> StageRank<'a> {
         &self.cuts[self.step.micro_batches[micro_batch]]
     }
 
-    /// Lets the emitter of a micro-batch extend the plan.
     fn with<T>(&mut self, micro_batch: usize, emit: impl FnOnce(&mut Emitter<'a>) -> T) -> T {
         let emitter = &mut self.emitters[micro_batch];
         std::mem::swap(&mut self.plan, &mut emitter.plan);
@@ -393,7 +386,6 @@ impl<'a> StageRank<'a> {
         }
     }
 
-    /// Returns the model part of a task of a stage.
     fn part(&self, stage: usize, task: Task) -> usize {
         self.step.pipeline.part(self.step.stages, stage, task)
     }
@@ -427,7 +419,6 @@ impl<'a> StageRank<'a> {
         self.ends.push(self.plan.steps.len());
     }
 
-    /// Emits an op whose operands are available.
     fn only(&mut self, micro_batch: usize, id: OpId) {
         let program: &'a Program = &self.cut(micro_batch).staged.placed.program;
         let op = &program.ops[id];
@@ -475,7 +466,6 @@ impl<'a> StageRank<'a> {
         self.exchanged.push((buffer, self.begins.len().saturating_sub(TASKS_APART)..self.begins.len()));
     }
 
-    /// Emits the ops after all micro-batches, in program order.
     fn update(&mut self) {
         let last = self.emitters.len() - 1;
         let cut = self.cut(last);
@@ -532,7 +522,6 @@ impl<'a> StageRank<'a> {
         &program.values[id]
     }
 
-    /// Sums the outputs of one type in one buffer.
     fn outputs_of(&mut self, op: OpId, dtype: DType, all: &[(usize, &'a String, ValueId)]) {
         let mut elems = 0;
         let mut windows: Vec<(usize, Shape)> = Vec::with_capacity(all.len());
@@ -569,7 +558,6 @@ impl<'a> StageRank<'a> {
         }
     }
 
-    /// Returns whether this stage computes a value.
     fn makes(&self, micro_batch: usize, id: ValueId) -> bool {
         let cut = self.cut(micro_batch);
         let place = cut.maker[id.index()].and_then(|maker| cut.staged.places[maker.index()]);
@@ -582,7 +570,6 @@ impl<'a> StageRank<'a> {
 }
 
 impl Emitter<'_> {
-    /// Emits a transfer, unless it is empty.
     fn transfer(&mut self, op: OpId, transfer: Collective) {
         if transfer.send.elems() + transfer.recv.elems() > 0 {
             let action = Action::Exchange(Box::new(transfer));
@@ -591,7 +578,6 @@ impl Emitter<'_> {
     }
 }
 
-/// Returns an empty view at the start of a view.
 fn nothing(view: &View) -> View {
     View { offset: view.offset, ..View::contiguous(view.buffer, view.dtype, [0].into()) }
 }

@@ -17,7 +17,6 @@ use crate::call::BufferId;
 /// Number of units that the search considers.
 const WINDOW: usize = 1024;
 
-/// Kind of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum UnitKind {
     #[default]
@@ -30,15 +29,11 @@ pub(super) enum UnitKind {
     Transfer(Vec<usize>),
 }
 
-/// Cost of a unit on one rank.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnitCost {
-    /// Duration in microseconds.
     pub(super) us: f64,
     pub(super) kind: UnitKind,
-    /// Index of the pipeline pass.
     pub(super) pass: usize,
-    /// Arena buffers that the unit touches, with their bytes.
     pub(super) touches: Vec<(BufferId, u64)>,
 }
 
@@ -79,7 +74,6 @@ pub(super) struct Ordered<'a> {
 }
 
 impl Ordered<'_> {
-    /// Returns the end of the last unit.
     pub(super) fn end_us(&self) -> f64 {
         self.spans.iter().map(|(_, end_us)| *end_us).fold(0.0, f64::max)
     }
@@ -110,7 +104,6 @@ pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a UnitCost>) -> (Vec<u64
     (live.collect(), lives)
 }
 
-/// Orders the units of all stages.
 pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
     let mut next: Vec<Option<(f64, usize)>> = stages.iter().map(StageQueue::next).collect();
     loop {
@@ -152,7 +145,6 @@ fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
     Some(among)
 }
 
-/// The units of a stage that are not ordered yet.
 pub(super) struct StageQueue<'a> {
     costs: &'a [UnitCost],
     filling: Filling,
@@ -160,37 +152,28 @@ pub(super) struct StageQueue<'a> {
     behind: Vec<Vec<usize>>,
     /// By unit: number of dependencies that have not run.
     unmet: Vec<usize>,
-    /// By unit: end of its dependencies.
     ready_us: Vec<f64>,
-    /// By unit: start and end.
     spans: Vec<(f64, f64)>,
     is_taken: Vec<bool>,
-    /// Units that have been taken, in order.
     order: Vec<usize>,
     /// Ready units that use the compute cores, and ready collectives.
     operators: BTreeSet<usize>,
     collectives: BTreeSet<usize>,
     /// Ready transfers. Transfers between the same stages depend on each other.
     transfers: Vec<usize>,
-    /// By unit: result of [`prepares`].
     prepares: Vec<bool>,
-    /// The first unit that is not taken.
     first: usize,
     /// By unit: live arena bytes in program order.
     live: Vec<u64>,
     /// Limit of the live arena bytes.
     most: u64,
-    /// Buffers that taken units touch.
     is_live: FxHashSet<BufferId>,
     /// By taken unit: bytes of the buffers that it touched first.
     holds: Vec<u64>,
     /// Sum of `holds` over the units taken after `first`.
     ahead: u64,
-    /// End of the taken compute units.
     now_us: f64,
-    /// End of the taken exchanges.
     link_us: f64,
-    /// End of the taken transfers.
     transfers_us: f64,
 }
 
@@ -246,12 +229,10 @@ impl<'a> StageQueue<'a> {
         })
     }
 
-    /// Returns the ready transfer between these stages.
     fn awaiting(&self, among: &[usize]) -> Option<usize> {
         self.transfers.iter().copied().zip(self.awaited()).find(|(_, other)| *other == among).map(|(unit, _)| unit)
     }
 
-    /// Marks a unit as ready.
     fn offer(&mut self, unit: usize) {
         match self.costs[unit].kind {
             UnitKind::Operators | UnitKind::Both => _ = self.operators.insert(unit),
@@ -273,7 +254,6 @@ impl<'a> StageQueue<'a> {
         most_live.filter(move |(unit, most)| *unit == self.first || has_room(*unit, *most)).map(|(unit, _)| unit)
     }
 
-    /// Returns whether a transfer fits into memory.
     fn has_room(&self, unit: usize) -> bool {
         let bytes = self.new_bytes(unit);
         let most_live = || self.live[self.first..=unit].iter().copied().fold(0, u64::max);
@@ -327,13 +307,11 @@ impl<'a> StageQueue<'a> {
         self.filling == Filling::Fitting && earlier.any(|other| self.ready_us[*other] < end_us)
     }
 
-    /// Returns the arena bytes that the unit adds.
     fn new_bytes(&self, unit: usize) -> u64 {
         let touches = self.costs[unit].touches.iter();
         touches.filter(|(buffer, _)| !self.is_live.contains(buffer)).map(|(_, bytes)| bytes).sum()
     }
 
-    /// Takes operators or a collective.
     fn take(&mut self, unit: usize) {
         let (costs, ready_us) = (&self.costs[unit], self.ready_us[unit]);
         let held = [(costs.computes(), &mut self.now_us), (costs.exchanges(), &mut self.link_us)];
@@ -399,7 +377,6 @@ mod tests {
         let kinds = [UnitKind::Operators, UnitKind::Both, UnitKind::Collective, UnitKind::Operators, UnitKind::Both];
         let costs: Vec<UnitCost> =
             kinds.into_iter().zip([10.0, 5.0, 40.0, 3.0, 7.0]).map(|(kind, us)| cost(us, kind)).collect();
-        // The second fused call waits only for the operator before it.
         let behind = vec![vec![1], vec![], vec![], vec![4], vec![]];
         let ordered = order(vec![StageQueue::new(&costs, behind, Filling::Any, 0)]).remove(0);
         let spans = &ordered.spans;
@@ -409,7 +386,6 @@ mod tests {
             let others = (0..costs.len()).filter(|other| *other != both).map(|other| spans[other]);
             assert!(others.into_iter().all(|(from, to)| to <= start || end <= from), "{spans:?}");
         }
-        // Operators and fused calls run while the collective does.
         assert!(spans[0].1 <= spans[2].1 && spans[3].1 <= spans[2].1, "{spans:?}");
         assert!((ordered.end_us() - 52.0).abs() < 1e-9, "{spans:?}");
     }
