@@ -1,4 +1,4 @@
-//! Layouts: for each mesh axis, how a value lies on it: sharded along a dim, whole, or partial.
+//! Layouts: on each mesh axis a value is sharded along a dim, replicated, or partial.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,26 +9,26 @@ use crate::base::{AxisId, Dims, Id, Reduce, Remainder, Shape};
 
 use super::mesh::Mesh;
 
-/// How a value lies on the cards. Axes that are not named hold it whole.
+/// The layout of a value. Axes without an entry replicate.
 ///
-/// The axes of a dim cut it one within the other, the first outermost, together into parts of [`Remainder::Balanced`]; they stand in the
-/// mesh's order. An axis occurs once in a layout.
+/// The axes of a dim split it in turn, outermost first, into balanced shards
+/// ([`Remainder::Balanced`]). They are in mesh order, and each axis occurs at most once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// For each dim, the axes that shard it, outermost first.
+    /// By dim: the axes that shard it, outermost first.
     pub dims: SmallVec<[SmallVec<[AxisId; 2]>; 5]>,
-    /// The axes on which each card holds a part of a reduction, in the mesh's order.
+    /// Axes on which each rank holds a partial result, in mesh order.
     pub partial: SmallVec<[(AxisId, Reduce); 2]>,
 }
 
 impl Layout {
-    /// Whole everywhere, for a tensor of `rank` dims.
+    /// Creates a fully replicated layout of `rank` dims.
     #[must_use]
     pub fn replicated(rank: usize) -> Self {
         Self { dims: (0..rank).map(|_| SmallVec::new()).collect(), partial: SmallVec::new() }
     }
 
-    /// The same with `axis` sharding `dim`.
+    /// Adds `axis` to the axes that shard `dim`.
     #[must_use]
     pub fn sharded(mut self, dim: usize, axis: AxisId) -> Self {
         self.dims[dim].push(axis);
@@ -36,7 +36,7 @@ impl Layout {
         self
     }
 
-    /// The same with `axis` sharding `dim`, whatever it did before.
+    /// Shards `dim` on `axis`, and drops any other role of the axis.
     #[must_use]
     pub fn only_along(mut self, dim: usize, axis: AxisId) -> Self {
         self.dims.iter_mut().for_each(|axes| axes.retain(|other| *other != axis));
@@ -44,7 +44,7 @@ impl Layout {
         self.sharded(dim, axis)
     }
 
-    /// The same with `axis` partial.
+    /// Makes the value partial on `axis`.
     #[must_use]
     pub fn with_partial(mut self, axis: AxisId, reduce: Reduce) -> Self {
         self.partial.push((axis, reduce));
@@ -52,37 +52,37 @@ impl Layout {
         self
     }
 
-    /// The dim that an axis shards.
+    /// Returns the dim that an axis shards.
     #[must_use]
     pub fn dim_of(&self, axis: AxisId) -> Option<usize> {
         self.dims.iter().position(|axes| axes.contains(&axis))
     }
 
-    /// The reduction that an axis holds parts of.
+    /// Returns the reduction that is pending on an axis.
     #[must_use]
     pub fn partial_on(&self, axis: AxisId) -> Option<Reduce> {
         self.partial.iter().find(|(found, _)| *found == axis).map(|(_, reduce)| *reduce)
     }
 
-    /// Over how many parts of a reduction the value is dealt: 1 where it is whole.
+    /// Returns the number of partial results, 1 if there is no reduction.
     #[must_use]
     pub fn summands(&self, mesh: &Mesh) -> usize {
         self.partial.iter().map(|(axis, _)| mesh.size(*axis)).product()
     }
 
-    /// Which of them `rank` holds.
+    /// Returns the index of the partial result that `rank` holds.
     #[must_use]
     pub fn summand(&self, mesh: &Mesh, rank: usize) -> usize {
         self.partial.iter().fold(0, |at, (axis, _)| at * mesh.size(*axis) + mesh.coordinate(rank, *axis))
     }
 
-    /// Whether no axis is named.
+    /// Returns whether the value is replicated on all axes.
     #[must_use]
     pub fn is_replicated(&self) -> bool {
         self.partial.is_empty() && self.dims.iter().all(SmallVec::is_empty)
     }
 
-    /// The elements of the whole that `rank` holds, dim by dim.
+    /// Returns the ranges of the shard of `rank`, by dim.
     #[must_use]
     pub fn ranges(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Vec<Range<usize>> {
         self.each_range(mesh, shape, rank).collect()
@@ -98,25 +98,25 @@ impl Layout {
         })
     }
 
-    /// For each dim, the first element of the whole that `rank` holds.
+    /// Returns the first index of the shard of `rank`, by dim.
     #[must_use]
     pub fn starts(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Dims {
         self.each_range(mesh, shape, rank).map(|range| range.start).collect()
     }
 
-    /// Sizes of what `rank` holds.
+    /// Returns the shape of the shard of `rank`.
     #[must_use]
     pub fn local_shape(&self, mesh: &Mesh, shape: &Shape, rank: usize) -> Shape {
         self.each_range(mesh, shape, rank).map(|range| range.len()).collect()
     }
 
-    /// Elements of the fullest card, which is rank 0: no balanced part is larger than the first.
+    /// Returns the elements of the largest shard, which is always that of rank 0.
     #[must_use]
     pub fn largest_local_elems(&self, mesh: &Mesh, shape: &Shape) -> usize {
         self.local_shape(mesh, shape, 0).elems()
     }
 
-    /// The text between the braces: `_,tp,_; sum@dp`.
+    /// Returns the text between the braces, such as `_,tp,_; sum@dp`.
     #[must_use]
     pub fn text(&self, axis_names: &[String]) -> String {
         let name = |axis: &AxisId| axis_names.get(axis.index()).cloned().unwrap_or_else(|| axis.to_string());
@@ -135,10 +135,10 @@ impl Layout {
         text
     }
 
-    /// The inverse of [`Layout::text`], for a tensor of `rank` dims.
+    /// Parses the output of [`Layout::text`].
     ///
     /// # Errors
-    /// A sentence naming the part that is no layout.
+    /// Returns a message that names the invalid part.
     pub fn parse(text: &str, rank: usize, axis_names: &[String]) -> Result<Self, String> {
         let axis = |name: &str| {
             let index = axis_names.iter().position(|known| known == name);
@@ -162,7 +162,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What makes this no layout on a mesh for a tensor of `rank` dims, if anything.
+    /// Returns why the layout is invalid for a mesh and a tensor of `rank` dims, if so.
     #[must_use]
     pub fn problem(&self, mesh: &Mesh, rank: usize) -> Option<String> {
         if self.dims.len() != rank {

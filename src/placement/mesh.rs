@@ -1,58 +1,60 @@
-//! The mesh: cards in a grid with named axes.
+//! The device mesh: cards in a grid with named axes.
 //!
-//! An axis may be cut into sub-axes (`tp` = `tp_kv` × `tp_rep`), which is how key/value heads fewer than the cards are
-//! replicated: they are sharded on `tp_kv` and whole on `tp_rep`. Passes see sub-axes only; texts for people fold a full
-//! set of sub-axes back to the axis' name.
+//! An axis may be split into sub-axes. With fewer key/value heads than cards, `tp` becomes `tp_kv`
+//! × `tp_rep`: heads are sharded on `tp_kv` and replicated on `tp_rep`. Passes use sub-axes only;
+//! user-facing texts name the full axis.
 //!
-//! Two orders are apart: which cards are neighbours (the last axis of a text runs fastest), and which axis cuts a dim first
-//! where several do. They are one, but for axes marked `within`, which cut what all others have cut: moments of a weight that lies
-//! along both dims are cut further over `dp`, whose cards are far apart.
+//! Two orders are independent. The rank order has the last axis of a text fastest. The sharding
+//! order decides which axis splits a dim first. They differ only for axes marked `within`, which
+//! split the shards of all other axes: optimizer moments of a weight are split further over `dp`,
+//! whose cards are far apart.
 
 use std::fmt;
 
 use crate::base::{AxisId, Id};
 
-/// The axis over which weights are cut, where there is one.
+/// The axis over which weights are sharded, if there is only one.
 pub const TENSOR: &str = "tp";
-/// Of two axes over which weights are cut: along heads, the intermediate size or the vocabulary.
+/// With two weight axes, the axis along heads, intermediate size or vocabulary.
 pub const COLUMNS: &str = "tp_col";
-/// … along the hidden size.
+/// With two weight axes, the axis along the hidden size.
 pub const ROWS: &str = "tp_row";
-/// The axis over which the sequences of one batch are dealt among groups that cut weights alike.
+/// The axis that distributes the sequences of a batch over groups with equal weight shards.
 pub const DEPTH: &str = "tp_depth";
 
-/// Tensor parallel over more than one axis: how the cards that serve one batch divide. The others of them are columns.
+/// Multi-axis tensor parallelism: the sizes of the additional axes. The remaining cards form the
+/// columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grid {
-    /// Cards along [`ROWS`].
+    /// Number of cards along [`ROWS`].
     pub rows: usize,
-    /// Cards along [`DEPTH`].
+    /// Number of cards along [`DEPTH`].
     pub depth: usize,
 }
 
 impl Grid {
-    /// One axis for all cards.
+    /// A single axis for all cards.
     pub const LINE: Self = Self { rows: 1, depth: 1 };
 
-    /// Cards for each column.
+    /// Returns the number of cards for each column.
     #[must_use]
     pub const fn cards(self) -> usize {
         self.rows * self.depth
     }
 }
 
-/// One axis, or one sub-axis of an axis.
+/// A mesh axis, or a sub-axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Its own name; unique in the mesh.
+    /// Name, unique in the mesh.
     pub name: String,
-    /// Cards along it.
+    /// Number of cards along the axis.
     pub size: usize,
-    /// The axis it is part of; its own name if it is whole.
+    /// Name of the full axis. Equals `name` if the axis is not split.
     pub of: String,
-    /// From a rank to its neighbour along it.
+    /// Distance between the ranks of neighbours.
     pub stride: usize,
-    /// Whether it cuts what those that are not have cut; they come first.
+    /// Whether the axis splits the shards of all axes without this flag.
     pub within: bool,
 }
 
@@ -62,46 +64,46 @@ impl Axis {
     }
 }
 
-/// Cards in a grid, by axes in the order in which they cut a dim. Rank 0 is the first card.
+/// A grid of cards. Axes are in sharding order, and rank 0 is the first card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     axes: Vec<Axis>,
 }
 
-/// A mesh that cannot be.
+/// An error in the definition of a mesh.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {
-    /// An axis of no card.
+    /// An axis without any card.
     #[error("mesh axis `{0}` has size 0; give each axis at least one card")]
     Empty(String),
-    /// Two axes of one name.
+    /// Two axes with the same name.
     #[error("mesh axis `{0}` is given twice")]
     Twice(String),
-    /// A name that texts cannot carry.
+    /// A name that is no identifier.
     #[error("mesh axis `{0}`: a name is a letter followed by letters, digits and `_`")]
     Name(String),
-    /// Parts of an axis that are not all of it.
+    /// Sub-axes whose product is not the size of the axis.
     #[error("mesh axis `{0}` has {1} cards, its parts {2}")]
     Parts(String, usize, usize),
-    /// More cards than can be counted.
+    /// The number of cards overflows.
     #[error("mesh axis `{0}` makes more cards than can be counted")]
     Large(String),
-    /// A header line that is no mesh.
+    /// A text that is no mesh.
     #[error("`{0}` is no mesh; write `mesh tp=8` or `mesh tp_kv=4 of tp, tp_rep=2 of tp`")]
     Text(String),
 }
 
 impl Mesh {
-    /// A mesh of whole axes, outermost first.
+    /// Creates a mesh of axes, outermost first.
     ///
     /// # Errors
-    /// A size of 0, a name given twice, or a name that is no identifier.
+    /// Returns an error if a size is 0, a name is repeated, or a name is no identifier.
     pub fn new(axes: &[(&str, usize)]) -> Result<Self, MeshError> {
         Self::of_axes(axes.iter().map(|(name, size)| Axis::new(name, *size, name)).collect())
     }
 
-    /// Of axes whose last runs fastest.
+    /// Creates a mesh of axes in rank order, the last one fastest.
     fn of_axes(mut axes: Vec<Axis>) -> Result<Self, MeshError> {
         for (index, axis) in axes.iter().enumerate() {
             let identifier = axis.name.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -125,21 +127,22 @@ impl Mesh {
         Ok(Self { axes })
     }
 
-    /// The axes, the last of which runs fastest.
+    /// Returns the axes in rank order, the last one fastest.
     fn by_stride(&self) -> Vec<Axis> {
         let mut axes = self.axes.clone();
-        // Behind an axis stand those of one card that have its stride.
+        // Axes of size 1 share the stride of the axis before them.
         axes.sort_by_key(|axis| (std::cmp::Reverse(axis.stride), axis.size == 1, !axis.within));
         axes
     }
 
-    /// The mesh `tp` of `cards` for attention with `kv_heads` heads of keys that serve `group` query heads each.
+    /// Creates the mesh `tp` of `cards` for attention with `kv_heads` key heads, which serve
+    /// `group` query heads each.
     ///
-    /// `tp` is cut in two where that leaves the fullest card fewer query heads than cutting by key heads alone; among
-    /// equals one that divides the key heads wins, then the one with the least replication.
+    /// `tp` is split in two if the fullest card then has fewer query heads. On a tie, a split that
+    /// divides the key heads wins, then the one with the least replication.
     ///
     /// # Errors
-    /// `cards` is 0.
+    /// Returns an error if `cards` is 0.
     pub fn tensor_parallel(cards: usize, kv_heads: usize, group: usize) -> Result<Self, MeshError> {
         let heads = |kv: usize| kv_heads.div_ceil(kv) * group.div_ceil(cards / kv);
         let ways = (1..=cards).rev().filter(|kv| cards.is_multiple_of(*kv));
@@ -152,11 +155,12 @@ impl Mesh {
         }
     }
 
-    /// The cards that serve one batch: `columns` as [`Mesh::tensor_parallel`] has them, next to each other the rows of one, and all
-    /// of it once for each place along the depth.
+    /// Creates the mesh of the cards that serve one batch: the columns of
+    /// [`Mesh::tensor_parallel`], with the rows of a column on adjacent ranks. The depth axis
+    /// repeats this grid.
     ///
     /// # Errors
-    /// As [`Mesh::tensor_parallel`].
+    /// Fails like [`Mesh::tensor_parallel`].
     pub fn of_grid(columns: usize, grid: Grid, kv_heads: usize, group: usize) -> Result<Self, MeshError> {
         let line = Self::tensor_parallel(columns, kv_heads, group)?;
         let mesh = match grid.rows {
@@ -174,7 +178,7 @@ impl Mesh {
         if grid.depth == 1 { Ok(mesh) } else { mesh.under(&[(DEPTH, grid.depth)]) }
     }
 
-    /// The same cards, where some axes cut what all others have cut.
+    /// Marks the named axes as `within`: they split the shards of all other axes.
     #[must_use]
     pub fn with_within(mut self, names: &[&str]) -> Self {
         self.axes = self.by_stride();
@@ -185,20 +189,20 @@ impl Mesh {
         self
     }
 
-    /// The same cards once for each coordinate on `outer`, whose axes come first.
+    /// Repeats the mesh for each coordinate of the axes `outer`, which become the outermost.
     ///
     /// # Errors
-    /// As for [`Mesh::new`], of all axes together.
+    /// Fails like [`Mesh::new`], for all axes together.
     pub fn under(self, outer: &[(&str, usize)]) -> Result<Self, MeshError> {
         let mut axes = Self::new(outer)?.axes;
         axes.extend(self.by_stride());
         Self::of_axes(axes)
     }
 
-    /// The mesh with an axis cut into parts, outermost first, whose sizes make its own.
+    /// Splits an axis into sub-axes, outermost first.
     ///
     /// # Errors
-    /// As for [`Mesh::new`], or parts of other sizes.
+    /// Fails like [`Mesh::new`], or if the product of the sizes differs.
     pub fn cut_axis(self, name: &str, parts: &[(&str, usize)]) -> Result<Self, MeshError> {
         let product: usize = parts.iter().map(|(_, size)| size).product();
         let mut axes = Vec::new();
@@ -213,25 +217,26 @@ impl Mesh {
         Self::of_axes(axes)
     }
 
-    /// The axes, in the order in which they cut a dim.
+    /// Returns the axes in sharding order.
     #[must_use]
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// All axis ids, in the order in which they cut a dim.
+    /// Returns all axis ids in sharding order.
     #[must_use]
     pub fn ids(&self) -> Vec<AxisId> {
         (0..self.axes.len()).map(AxisId::from_index).collect()
     }
 
-    /// The names in order of their ids.
+    /// Returns the names in the order of the ids.
     #[must_use]
     pub fn axis_names(&self) -> Vec<String> {
         self.axes.iter().map(|axis| axis.name.clone()).collect()
     }
 
-    /// The (sub-)axes that `name` stands for: one, or all parts of a cut axis. Empty if there is none of that name.
+    /// Returns the axes that a name refers to: one axis, or all its sub-axes. Empty if the name is
+    /// unknown.
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<AxisId> {
         self.ids()
@@ -240,19 +245,19 @@ impl Mesh {
             .collect()
     }
 
-    /// Cards along an axis.
+    /// Returns the number of cards along an axis.
     #[must_use]
     pub fn size(&self, axis: AxisId) -> usize {
         self.axes[axis.index()].size
     }
 
-    /// Cards in the joint group of some axes.
+    /// Returns the number of cards in the joint group of some axes.
     #[must_use]
     pub fn joint_size(&self, axes: &[AxisId]) -> usize {
         axes.iter().map(|axis| self.size(*axis)).product()
     }
 
-    /// How many cards the axes make.
+    /// Returns the number of cards in the mesh.
     #[must_use]
     pub fn cards(&self) -> usize {
         self.axes.iter().map(|axis| axis.size).product()
@@ -262,13 +267,14 @@ impl Mesh {
         self.axes[axis.index()].stride
     }
 
-    /// Where a rank stands on an axis.
+    /// Returns the coordinate of a rank on an axis.
     #[must_use]
     pub fn coordinate(&self, rank: usize, axis: AxisId) -> usize {
         rank / self.stride(axis) % self.size(axis)
     }
 
-    /// The ranks that differ from `rank` on `axes` only, itself included, the last of `axes` fastest.
+    /// Returns the ranks that differ from `rank` only on `axes`, including `rank`. The last of
+    /// `axes` is fastest.
     #[must_use]
     pub fn group(&self, rank: usize, axes: &[AxisId]) -> Vec<usize> {
         let base = axes.iter().fold(rank, |rank, axis| rank - self.coordinate(rank, *axis) * self.stride(*axis));
@@ -278,7 +284,8 @@ impl Mesh {
         })
     }
 
-    /// Names of a set of axes for people: `tp` for all parts of `tp`, else the names joined by `*`.
+    /// Returns user-facing names of some axes: `tp` for all sub-axes of `tp`, otherwise the names
+    /// joined by `*`.
     #[must_use]
     pub fn describe(&self, axes: &[AxisId]) -> String {
         let mut names: Vec<&str> = Vec::new();
@@ -293,10 +300,10 @@ impl Mesh {
         names.join("*")
     }
 
-    /// The mesh of a text such as `mesh tp=8`.
+    /// Parses a text such as `mesh tp=8`.
     ///
     /// # Errors
-    /// A text that is no mesh, or a mesh that cannot be.
+    /// Returns an error for a text or a mesh that is invalid.
     pub fn parse(text: &str) -> Result<Self, MeshError> {
         let bad = || MeshError::Text(text.to_owned());
         let list = text.strip_prefix("mesh ").ok_or_else(bad)?;
@@ -311,7 +318,7 @@ impl Mesh {
 }
 
 impl fmt::Display for Mesh {
-    /// `mesh tp_kv=4 of tp, tp_rep=2 of tp`; the last axis runs fastest.
+    /// Formats as `mesh tp_kv=4 of tp, tp_rep=2 of tp`. The last axis is fastest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("mesh ")?;
         for (index, axis) in self.by_stride().iter().enumerate() {

@@ -1,12 +1,14 @@
-//! Where each value lies: a mesh with named axes, and for every value a layout on it.
+//! Layout choice: assigns each value of a program a layout on a mesh with named axes.
 //!
-//! Input → output: a program, a [`Mesh`] and [`Pins`] → [`Placement`]: each value's layout, and for each op the layouts
-//! it needs its operands in. One pass does it, from the ops' sharding rules alone; column, row, head, vocabulary,
-//! sequence and data parallelism are what comes out, not what goes in. [`shard`] is the arithmetic of cutting a tensor,
-//! for weights and checkpoints alike.
+//! Input: a program, a [`Mesh`] and [`Pins`]. Output: a [`Placement`], the layout of each value and
+//! the operand layouts of each op. One pass derives it from the sharding rules of the ops. Column,
+//! row, head, vocabulary, sequence and data parallelism are results of the pass, not inputs.
+//! [`shard`] computes shards of tensors, for weights and checkpoints alike.
 //!
-//! Invariants: an op's operand layouts and its result's satisfy its rule; a param is never moved unless a pin asks for
-//! it. This module inserts nothing: `collective` does.
+//! Invariants: the layouts of an op satisfy its rule. A param is never resharded unless a pin asks
+//! for it.
+//!
+//! Not here: inserting collectives, which is the task of `collective`.
 
 pub mod layout;
 pub mod mesh;

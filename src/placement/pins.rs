@@ -1,4 +1,4 @@
-//! What the user decides: by name, which way a weight is cut, and how a value lies.
+//! User decisions, by name: how a weight is sharded, and the layout of a value.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,18 +10,19 @@ use super::layout::Layout;
 use super::mesh::{COLUMNS, DEPTH, Mesh, ROWS, TENSOR};
 use super::text::Placed;
 
-/// How the residual stream lies between layers.
+/// Layout of the residual stream between layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Residual {
-    /// Whole on every card: one `all_reduce` after each row-parallel weight.
+    /// Replicated: one `all_reduce` after each row-parallel weight.
     #[default]
     Replicate,
-    /// Sharded along the sequence: a `reduce_scatter` there and an `all_gather` before the next column-parallel weight.
+    /// Sharded along the sequence: a `reduce_scatter` after each row-parallel weight, and an
+    /// `all_gather` before the next column-parallel weight.
     Seq,
 }
 
 impl Residual {
-    /// What options, recipes and reports call it.
+    /// Returns the name in options, recipes and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,21 +32,20 @@ impl Residual {
     }
 }
 
-/// The layout of a value, by names of axes.
 #[derive(Clone, Debug, PartialEq)]
 struct ValuePin {
     dims: Vec<(usize, String)>,
-    /// The axes on which each card holds a part of a sum.
+    /// Axes on which each rank holds a partial sum.
     partial: Vec<String>,
 }
 
-/// Decisions by name. A pattern is a name in which `*` stands for any text; the last pattern that fits wins.
+/// Sharding decisions by name. In a pattern, `*` matches any text. The last matching pattern wins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pins {
     cuts: Patterns<Option<usize>>,
     gathered: Patterns<()>,
     values: Patterns<ValuePin>,
-    /// A dim, and the axis that cuts it.
+    /// A dim, and the axis that shards it.
     along: Patterns<(usize, String)>,
     axis: Option<String>,
     across: Option<String>,
@@ -53,14 +53,14 @@ pub struct Pins {
     dealt: Vec<String>,
 }
 
-/// What was decided under each pattern. A pattern without `*` is looked up and not compared: a program has thousands of
-/// names, and [`Pins::like`] pins as many.
+/// Decisions by pattern. Patterns without `*` are in a hash map, because [`Pins::like`] pins
+/// thousands of names.
 #[derive(Clone, Debug, PartialEq)]
 struct Patterns<T> {
     decided: Vec<(String, T)>,
-    /// The last place of each pattern without `*`.
+    /// Index of the last decision for each pattern without `*`.
     names: FxHashMap<String, usize>,
-    /// Places of the others.
+    /// Indices of the patterns with `*`.
     open: Vec<usize>,
 }
 
@@ -81,13 +81,12 @@ impl<T> Patterns<T> {
         self.decided.push((pattern.to_owned(), decision));
     }
 
-    /// The last pattern that fits a name, with what was decided.
     fn last(&self, name: &str) -> Option<&(String, T)> {
         let open = self.open.iter().rev().copied().find(|place| fits(&self.decided[*place].0, name));
         self.names.get(name).copied().max(open).map(|place| &self.decided[place])
     }
 
-    /// Without patterns that are none of the names.
+    /// Drops patterns without `*` that match none of the names.
     fn among(self, names: &FxHashSet<&str>) -> Self {
         let mut found = Self::default();
         for (pattern, decision) in self.decided {
@@ -98,14 +97,14 @@ impl<T> Patterns<T> {
         found
     }
 
-    /// Patterns without `*`.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.decided.iter().map(|(pattern, _)| pattern.as_str()).filter(|pattern| !pattern.contains('*'))
     }
 }
 
 impl Pins {
-    /// Nothing pinned but the residual stream: each weight's cut is chosen by what it makes the cards exchange.
+    /// Pins only the residual stream. The cut of each weight is chosen by the resulting
+    /// communication.
     #[must_use]
     pub fn auto(residual: Residual) -> Self {
         Self::default().value(
@@ -117,8 +116,8 @@ impl Pins {
         )
     }
 
-    /// The cuts of Megatron-LM: q, k, v, gate, up and head by outputs, attention output and down by inputs, the
-    /// embedding by vocabulary.
+    /// Returns the cuts of Megatron-LM. q, k, v, gate, up and head are cut by outputs, attention
+    /// output and down projection by inputs, and the embedding by vocabulary.
     #[must_use]
     pub fn megatron(residual: Residual) -> Self {
         let mut pins = Self::auto(residual);
@@ -131,35 +130,37 @@ impl Pins {
         pins.split_axis("*.embed_tokens.weight", 0).split_axis("*.wte.weight", 0)
     }
 
-    /// Cuts the weights that fit `pattern` along axis `axis` of their `[out, in]` matrix: 0 cuts the outputs (column
-    /// parallel; an embedding by vocabulary), 1 the inputs (row parallel; an embedding by hidden size).
+    /// Shards the matching weights along an axis of their `[out, in]` matrix. Axis 0 shards the
+    /// outputs (column parallel; an embedding by vocabulary), axis 1 the inputs (row parallel; an
+    /// embedding by hidden size).
     #[must_use]
     pub fn split_axis(mut self, pattern: &str, axis: usize) -> Self {
         self.cuts.push(pattern, Some(axis));
         self
     }
 
-    /// Keeps the weights that fit `pattern` whole on every card.
+    /// Replicates the weights that match `pattern`.
     #[must_use]
     pub fn replicate(mut self, pattern: &str) -> Self {
         self.cuts.push(pattern, None);
         self
     }
 
-    /// Makes the products of the weights that fit `pattern` whole at once, whoever reads them.
+    /// Replicates the products of the matching weights immediately.
     #[must_use]
     pub fn gather_output(mut self, pattern: &str) -> Self {
         self.gathered.push(pattern, ());
         self
     }
 
-    /// Lays the values that fit `pattern` out with these dims sharded on these axes and everything else whole.
+    /// Shards the matching values along these dims, each on an axis. All other axes replicate.
     #[must_use]
     pub fn value(self, pattern: &str, dims: &[(usize, &str)]) -> Self {
         self.partial_value(pattern, dims, &[])
     }
 
-    /// As [`Pins::value`], and on the axes of `partial` each card holds a part of a sum: of a state to which programs add.
+    /// Like [`Pins::value`], with partial sums on the axes of `partial`. For states to which
+    /// programs add.
     #[must_use]
     pub fn partial_value(mut self, pattern: &str, dims: &[(usize, &str)], partial: &[&str]) -> Self {
         let dims = dims.iter().map(|(dim, axis)| (*dim, (*axis).to_owned())).collect();
@@ -168,14 +169,15 @@ impl Pins {
         self
     }
 
-    /// Cuts the results of ops that fit `pattern` along `dim` on an axis, however they lie on others.
+    /// Shards the results of matching ops along `dim` on an axis, with any layout on other axes.
     #[must_use]
     pub fn cut_along(mut self, pattern: &str, dim: usize, axis: &str) -> Self {
         self.along.push(pattern, (dim, axis.to_owned()));
         self
     }
 
-    /// Lays params and states out as another program of the same model has them, so that both share one copy.
+    /// Uses the layouts of another program's params and states, so that both programs share one
+    /// copy.
     #[must_use]
     pub fn like(mut self, other: &Placed) -> Self {
         let names = other.mesh.axis_names();
@@ -188,7 +190,7 @@ impl Pins {
         self
     }
 
-    /// Without what is pinned for single values that a program does not have.
+    /// Drops pins of single values that the program does not have.
     #[must_use]
     pub fn among(mut self, program: &Program) -> Self {
         let names: FxHashSet<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();
@@ -196,10 +198,14 @@ impl Pins {
         self
     }
 
-    /// The cuts of a decoder on a mesh of [`Mesh::of_grid`]: of one axis, [`Pins::auto`]; of two, those of [`Pins::megatron`] on
-    /// [`COLUMNS`], and each matrix also along the hidden size on [`ROWS`]. What lies between two products is cut over both, so that no
-    /// card repeats what another does: heads along `kv_heads` or the `group` of each, as leaves the fullest card fewer, the
-    /// intermediate size and logits. Sequences are dealt over [`DEPTH`].
+    /// Returns the pins of a decoder on a mesh of [`Mesh::of_grid`].
+    ///
+    /// With one axis these are [`Pins::auto`]. With two axes, they are [`Pins::megatron`] on
+    /// [`COLUMNS`], and each matrix is also sharded along the hidden size on [`ROWS`]. Values
+    /// between two products are sharded over both axes, so that no rank repeats work: heads,
+    /// intermediate size and logits. Heads are sharded along `kv_heads` or along the `group` of
+    /// each, whichever leaves fewer heads on the fullest rank. Sequences are distributed over
+    /// [`DEPTH`].
     #[must_use]
     pub fn decoder(program: &Program, mesh: &Mesh, residual: Residual, [kv_heads, group]: [usize; 2]) -> Self {
         let depth = || (!mesh.named(DEPTH).is_empty()).then_some((0, DEPTH));
@@ -219,7 +225,8 @@ impl Pins {
         let [rows] = rows[..] else { return pins };
         pins = pins.on_axis(COLUMNS).across(ROWS);
         let columns: Vec<usize> = mesh.named(COLUMNS).into_iter().map(|axis| mesh.size(axis)).collect();
-        // As columns cut them: key heads first, where there are as many, then the queries of each.
+        // How the columns shard the heads: key heads first if there are enough, then the queries of
+        // each.
         let [of_keys, of_queries] = match columns[..] {
             [one] if one > kv_heads && one <= group => [1, one],
             [keys, queries] => [keys, queries],
@@ -242,72 +249,71 @@ impl Pins {
         pins.cut_along("layers.*.mlp.hidden", 2, ROWS)
     }
 
-    /// Cuts weights on this axis of the mesh. Without this, on `tp`, or on every axis of a mesh that has no `tp`.
+    /// Shards weights on this mesh axis. The default is `tp`, or every axis of a mesh without `tp`.
     #[must_use]
     pub fn on_axis(mut self, axis: &str) -> Self {
         self.axis = Some(axis.to_owned());
         self
     }
 
-    /// On this axis each weight that is cut is cut along the other axis of its matrix too.
+    /// Also shards each sharded weight along the other axis of its matrix, on this mesh axis.
     #[must_use]
     pub fn across(mut self, axis: &str) -> Self {
         self.across = Some(axis.to_owned());
         self
     }
 
-    /// Cuts of params on these axes are for storage alone: each use gathers what it needs, for itself.
+    /// Shards params on these axes for storage only. Each use gathers the param separately.
     #[must_use]
     pub fn stored_on(mut self, axes: &[&str]) -> Self {
         self.storage = axes.iter().map(|axis| (*axis).to_owned()).collect();
         self
     }
 
-    /// Over these axes the work is dealt: no op does as a whole what it can do in parts, also where that exchanges more bytes.
+    /// Distributes the work over these axes: an op never runs whole if it can run sharded, even if
+    /// that exchanges more bytes.
     #[must_use]
     pub fn dealt_on(mut self, axes: &[&str]) -> Self {
         self.dealt = axes.iter().map(|axis| (*axis).to_owned()).collect();
         self
     }
 
-    /// The axes of [`Pins::dealt_on`] that have cards.
+    /// Returns the axes of [`Pins::dealt_on`] with more than one card.
     pub(super) fn dealt_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = self.dealt.iter().flat_map(|axis| mesh.named(axis));
         named.filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
-    /// The axes of [`Pins::stored_on`] that have cards.
+    /// Returns the axes of [`Pins::stored_on`] with more than one card.
     pub(super) fn storage_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = self.storage.iter().flat_map(|axis| mesh.named(axis));
         named.filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
-    /// The axes that weights are cut on.
     pub(super) fn weight_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = mesh.named(self.axis.as_deref().unwrap_or(TENSOR));
         if named.is_empty() && self.axis.is_none() { mesh.ids() } else { named }
     }
 
-    /// The axes of [`Pins::across`] that have cards.
+    /// Returns the axes of [`Pins::across`] with more than one card.
     pub(super) fn across_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = self.across.iter().flat_map(|axis| mesh.named(axis));
         named.filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
-    /// The cut that is pinned for a weight: an axis, or whole.
+    /// Returns the pinned cut of a weight: `Some(None)` is replicated.
     pub(super) fn cut(&self, name: &str) -> Option<Option<usize>> {
         self.cuts.last(name).map(|(_, axis)| *axis)
     }
 
-    /// Whether the products of a weight are to be made whole at once.
     pub(super) fn gathers(&self, name: &str) -> bool {
         self.gathered.last(name).is_some()
     }
 
-    /// The layout that is pinned for a value.
+    /// Returns the pinned layout of a value.
     ///
     /// # Errors
-    /// The pin names an axis or a dim that there is not.
+    /// Returns an error if the pin names an unknown axis or dim.
     pub(super) fn value_pin(&self, name: &str, rank: usize, mesh: &Mesh) -> Result<Option<Layout>, Diagnostic> {
         let Some((pattern, ValuePin { dims, partial })) = self.values.last(name) else {
             return Ok(None);
@@ -318,7 +324,6 @@ impl Pins {
             if axes.is_empty() || *dim >= rank {
                 return Err(no_layout(pattern, rank, mesh, *dim, name, axis));
             }
-            // An axis of one card shards nothing.
             for axis in axes.into_iter().filter(|axis| mesh.size(*axis) > 1) {
                 layout = layout.sharded(*dim, axis);
             }
@@ -332,10 +337,11 @@ impl Pins {
         }
     }
 
-    /// The dim along which a result of `rank` dims is cut, and the axes of more than one card that cut it.
+    /// Returns the dim along which a result is pinned, and the axes of more than one card that
+    /// shard it.
     ///
     /// # Errors
-    /// The pin names an axis or a dim that there is not.
+    /// Returns an error if the pin names an unknown axis or dim.
     pub(super) fn along(
         &self,
         name: &str,
@@ -352,7 +358,7 @@ impl Pins {
         Ok(Some((*dim, axes.into_iter().filter(|axis| mesh.size(*axis) > 1).collect())))
     }
 
-    /// Patterns without `*` that are none of the names: most likely a typing error.
+    /// Returns the patterns without `*` that match no name: probably typing errors.
     pub(super) fn unused<'a>(&'a self, names: &FxHashSet<&str>) -> impl Iterator<Item = &'a str> {
         let patterns = self.cuts.names().chain(self.gathered.names()).chain(self.values.names());
         let patterns = patterns.chain(self.along.names());
@@ -360,14 +366,12 @@ impl Pins {
     }
 }
 
-/// A pin that names what there is not.
 fn no_layout(pattern: &str, rank: usize, mesh: &Mesh, dim: usize, name: &str, axis: &str) -> Diagnostic {
     Diagnostic::new(format!("pin `{pattern}`"), "no such layout")
         .expected(format!("one of {rank} dims on an axis of {mesh}"))
         .found(format!("dim {dim} of `{name}` on `{axis}`"))
 }
 
-/// Whether a name fits a pattern in which `*` stands for any text.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

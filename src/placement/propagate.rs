@@ -1,14 +1,14 @@
-//! The one pass that places a program.
+//! Chooses the layouts of a program in a single pass over its ops.
 //!
-//! It walks the ops once. For each op it tries, axis by axis of the mesh, to lay the axis on a letter of the op's rule
-//! that some operand or the pinned result is already sharded on, to let a partial sum pass, or to keep everything whole;
-//! the choice that makes the cards exchange the fewest bytes wins, then the fewest collectives, then the smallest shards. On
-//! axes over which pins deal the work, what can be computed in parts is, whatever that exchanges.
-//! Params and states that nothing has placed yet take the layout that the chosen rule needs.
+//! For each op, every mesh axis may shard a letter of the op's rule, pass on a partial sum, or
+//! replicate. The candidates are letters on which an operand or the pinned result is already
+//! sharded. The choice with the fewest exchanged bytes wins, then the fewest collectives, then the
+//! smallest shards. On axes that pins distribute work over, an op is sharded whenever possible.
+//! Params and states without a layout take the one that the chosen rule needs.
 //!
-//! A weight of a product, or an embedding, has a choice of its own: cut by outputs or by inputs, over all of their dims
-//! or the outermost alone. What pins leave open is tried by walking on to the next pinned value; an embedding is cut by
-//! vocabulary. Where all that trials see is alike, as in alike layers, they are made once.
+//! A weight may be cut by outputs or by inputs, over all of those dims or only the outermost. If
+//! pins leave the choice open, each cut is tried up to the next pinned value. An embedding is cut
+//! by vocabulary. Equal situations, such as equal layers, are tried only once.
 
 mod choice;
 mod operand;
@@ -31,29 +31,29 @@ use super::mesh::Mesh;
 use super::pins::Pins;
 use super::transition::{Cost, cost};
 
-/// Layouts of a logical program.
+/// The layouts of a logical program.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// The layout each value is made in; by value.
+    /// By value: the layout in which it is computed.
     pub produced: Vec<Layout>,
-    /// The layout each value is handed to its users in: the pinned one, else as produced; by value.
+    /// By value: the layout that its users see, which is the pinned one or the computed one.
     pub stored: Vec<Layout>,
-    /// The layouts each op needs its operands in; by op.
+    /// By op: the layouts that it needs its operands in.
     pub operands: Vec<Vec<Layout>>,
-    /// Why each weight lies as it does, by param.
+    /// By param: the reason for its layout.
     pub reasons: BTreeMap<ValueId, String>,
-    /// Whether each user of a value gets a copy of its own where it needs another layout: of what is cut for storage.
+    /// By value: whether each use makes its own copy in the needed layout. True for params that are
+    /// sharded for storage.
     pub gathered_at_use: Vec<bool>,
 }
 
-/// How many ops a trial of a weight's cut looks ahead at most.
+/// Maximum number of ops that the trial of a weight's cut looks ahead.
 const LOOK_AHEAD: usize = 32;
 
-/// Places a logical program on a mesh.
+/// Chooses the layouts of a logical program on a mesh.
 ///
 /// # Errors
-/// Pins that name what does not exist, and ops whose operands cannot be brought into any layout the op takes; all of
-/// them.
+/// Returns all pins that name something unknown, and all ops without a valid layout.
 pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, Diagnostics> {
     let mut pass = Propagation::new(program, mesh, pins)?;
     let mut problems = Diagnostics::new();
@@ -94,23 +94,23 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
     })
 }
 
-/// What is known while the ops are walked.
+/// Layouts known so far.
 #[derive(Clone)]
 struct KnownLayouts {
-    /// Layout of each value as its users see it.
+    /// By value: the layout that its users see.
     layouts: Vec<Option<Layout>>,
-    /// Copies in other layouts that earlier users needed.
+    /// Copies in other layouts that earlier ops needed.
     copies: FxHashMap<ValueId, SmallVec<[Layout; 1]>>,
 }
 
-/// A weight that an op has a choice about.
+/// A weight with a choice of cuts.
 struct WeightUse {
     param: ValueId,
-    /// The op that multiplies it, or looks it up.
+    /// The op that multiplies the weight or looks it up.
     user: OpId,
-    /// The operand that it is there: the param, or a copy in another type.
+    /// Index of the operand that is the param or its cast.
     operand: usize,
-    /// The dims of axis 0 and 1 of its matrix.
+    /// Dims that form axis 0 and axis 1 of the weight matrix.
     axes: [SmallVec<[usize; 4]>; 2],
 }
 
@@ -119,26 +119,25 @@ struct Propagation<'a> {
     mesh: &'a Mesh,
     pins: &'a Pins,
     rules: Vec<Option<Rule>>,
-    /// By op, alike for those of the same kind and attributes.
+    /// By op: a number for its kind and attributes.
     kinds: Vec<usize>,
-    /// Layouts that pins and roles give before the walk.
+    /// Layouts given by pins and roles.
     given: KnownLayouts,
-    /// Layout that a pin demands of a result.
+    /// By result: the pinned layout.
     pinned: Vec<Option<Layout>>,
-    /// Axes on which a pin demands of a result that they cut a dim, whatever others do.
+    /// By result: a dim and the axes that a pin shards it on.
     along: Vec<Option<(usize, Vec<AxisId>)>>,
-    /// For each value, the dims that some later op must have whole.
+    /// By value: the dims that some later op needs whole.
     whole: Vec<SmallVec<[bool; 5]>>,
     weight_axes: Vec<AxisId>,
-    /// On which weights are cut along the other axis of their matrix.
+    /// Axes that shard weights along the other axis of their matrix.
     across_axes: Vec<AxisId>,
-    /// Along which params are cut for storage alone.
+    /// Axes that shard params for storage only.
     storage_axes: Vec<AxisId>,
-    /// Over which work is dealt.
+    /// Axes that distribute the work.
     dealt_axes: Vec<AxisId>,
-    /// Params, and their copies in another type, if there are such axes; by value.
+    /// By value: whether it is a param, or a cast of one, and there are storage axes.
     gathered_at_use: Vec<bool>,
-    /// By what the trials saw.
     decided: FxHashMap<Situation, (Layout, String)>,
     reasons: BTreeMap<ValueId, String>,
 }
@@ -202,7 +201,7 @@ impl<'a> Propagation<'a> {
         problems.into_result(pass)
     }
 
-    /// Walks back from the ops that need a dim whole.
+    /// Finds dims that must be whole, backward from the ops that need them so.
     fn find_whole_dims(&mut self) {
         let values = self.program.values.values().iter();
         let mut whole: Vec<SmallVec<[bool; 5]>> =
@@ -241,12 +240,13 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// Whether an op makes a param's copy in another type.
+    /// Returns whether an op casts a param.
     fn is_copy_of_param(&self, op: &Op) -> bool {
         op.kind.row().is_copy && self.program.values[op.operands[0]].role == Role::Param
     }
 
-    /// The weight that is decided with an op: one that multiplies it or looks it up, or copies it for such a one.
+    /// Returns the weight whose layout is decided at an op: one that the op multiplies, looks up,
+    /// or casts for such a use.
     fn weight_of(&self, id: OpId) -> Option<WeightUse> {
         let op = &self.program.ops[id];
         if self.is_copy_of_param(op) {
@@ -258,7 +258,7 @@ impl<'a> Propagation<'a> {
         op.operands.iter().rev().filter(|operand| param(operand)).find_map(|operand| self.weight_among(id, *operand))
     }
 
-    /// The weight `value` as `user` reads it.
+    /// Returns the weight `value` as `user` reads it.
     fn weight_among(&self, user: OpId, value: ValueId) -> Option<WeightUse> {
         let (op, rule) = (&self.program.ops[user], self.rules[user.index()].as_ref()?);
         let weights = op.kind.row().weights;
@@ -287,9 +287,9 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// The ways to cut a weight: by axis 0 or 1 of its matrix, as far as pins allow. By inputs, as what it is multiplied
-    /// with lies already; along each axis, over all of its dims, or over the outermost alone, which may leave cards
-    /// without a part but keeps heads together.
+    /// Returns the possible cuts of a weight, as `(axis of its matrix, layout)`. One candidate
+    /// follows the other operand. For each axis, all dims or only the outermost are sharded. The
+    /// latter can leave ranks without elements, but keeps heads together.
     fn cuts(&self, weight: &WeightUse, now: &KnownLayouts) -> SmallVec<[(usize, Layout); 4]> {
         let WeightUse { param, user, ref axes, .. } = *weight;
         let value = &self.program.values[param];
@@ -315,7 +315,7 @@ impl<'a> Propagation<'a> {
             };
             let (all, outermost) = (cut(&dims), cut(&dims[..1]));
             let used = |layout: &Layout| layout.dims.iter().map(SmallVec::len).sum::<usize>();
-            // Fewer axes would only look cheaper.
+            // A layout on fewer axes would look cheaper than it is.
             if outermost != all && used(&outermost) == used(&all) {
                 cuts.push((axis, outermost));
             }
@@ -326,7 +326,7 @@ impl<'a> Propagation<'a> {
         cuts
     }
 
-    /// The weight cut along those of its input dims on which the op's other operand is cut, if there are any.
+    /// Shards the weight along the input dims on which the other operand is sharded, if any.
     fn cut_like_other_operand(&self, weight: &WeightUse, now: &KnownLayouts) -> Option<Layout> {
         let WeightUse { param, user, operand: own, ref axes } = *weight;
         let (op, rule, inputs) = (&self.program.ops[user], self.rules[user.index()].as_ref()?, &axes[1]);
@@ -344,15 +344,15 @@ impl<'a> Propagation<'a> {
         (!layout.is_replicated()).then_some(layout)
     }
 
-    /// Of some dims of a weight those that no later op must have whole, or all if there are none.
+    /// Returns the dims that no later op needs whole, or else all dims.
     fn free(&self, param: ValueId, dims: &[usize]) -> SmallVec<[usize; 4]> {
         let free: SmallVec<[usize; 4]> = dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
         if free.is_empty() { SmallVec::from_slice(dims) } else { free }
     }
 
-    /// A weight that lies so, cut further along some of its dims by these axes. Each axis takes the first dim that still has an
-    /// element for every part. If none of the dims has, the first axis takes the largest, so that some cards hold nothing;
-    /// further axes keep the weight as it is.
+    /// Shards a weight further along `dims` by the axes `by`. Each axis takes the first dim with an
+    /// element for every shard. If there is none, only the first axis takes the largest dim, and
+    /// some ranks hold nothing.
     fn cut(&self, param: ValueId, dims: &[usize], mut layout: Layout, by: &[AxisId]) -> Layout {
         let shape = &self.program.values[param].shape;
         for axis in by.iter().filter(|axis| self.mesh.size(**axis) > 1) {
@@ -368,7 +368,7 @@ impl<'a> Propagation<'a> {
         layout
     }
 
-    /// Cuts the weight of an op that nothing has placed yet.
+    /// Chooses the cut of the op's weight if it has no layout.
     fn decide_weight(&mut self, id: OpId, now: &mut KnownLayouts) {
         let Some(weight) = self.weight_of(id) else { return };
         let param = weight.param;
@@ -385,7 +385,7 @@ impl<'a> Propagation<'a> {
         self.reasons.insert(param, reason);
     }
 
-    /// The best way to cut a weight, and why.
+    /// Returns the best cut of a weight, and the reason.
     fn try_cuts(&self, id: OpId, weight: &WeightUse, now: &KnownLayouts) -> Option<(Layout, String)> {
         const WAYS: [&str; 2] = ["by outputs", "by inputs"];
         let WeightUse { param, user, .. } = *weight;
@@ -427,7 +427,7 @@ impl<'a> Propagation<'a> {
         chosen.map(|(_, layout)| (layout, reason))
     }
 
-    /// What the ops from `id` on cost up to the next result that is pinned.
+    /// Returns the cost of the ops from `id` to the next pinned result.
     fn walk_to_next_pin(&self, id: OpId, now: &mut KnownLayouts) -> Option<Score> {
         let mut total = Score::default();
         let mut due = Cost::default();
@@ -458,7 +458,6 @@ impl<'a> Propagation<'a> {
         Some(Score { cost: total.cost + due, ..total })
     }
 
-    /// Records what a choice places.
     fn accept(&self, id: OpId, choice: &OpChoice, now: &mut KnownLayouts) {
         let op = &self.program.ops[id];
         for (operand, layout) in op.operands.iter().zip(&choice.operands) {
@@ -478,7 +477,7 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// The best way to run one op.
+    /// Returns the cheapest way to run one op.
     fn choose(&self, id: OpId, now: &KnownLayouts) -> Option<OpChoice> {
         let rule = self.rules[id.index()].as_ref()?;
         let candidates: Vec<SmallVec<[AxisRole; 4]>> =
@@ -498,7 +497,7 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// What an axis may do in an op, given where the operands are sharded now.
+    /// Returns the possible roles of an axis in an op, given the known layouts.
     fn candidates(&self, id: OpId, rule: &Rule, axis: AxisId, now: &KnownLayouts) -> SmallVec<[AxisRole; 4]> {
         let op = &self.program.ops[id];
         let mut found: SmallVec<[AxisRole; 4]> = SmallVec::new();
@@ -513,7 +512,7 @@ impl<'a> Propagation<'a> {
         };
         let is_copied = self.is_copy_of_param(op);
         for (operand, factors) in op.operands.iter().zip(&rule.operands) {
-            // What is cut for storage is gathered, however its user runs; a copy in another type before that.
+            // Params sharded for storage are gathered for every use. Casts run before the gather.
             if self.gathered_at_use[operand.index()] && !is_copied && self.storage_axes.contains(&axis) {
                 continue;
             }
@@ -542,13 +541,14 @@ impl<'a> Propagation<'a> {
         };
         match op.kind.row().linear {
             Linear::No => {}
-            // What is written over a part of a sum becomes a part.
+            // An overwrite of a partial sum becomes a partial sum.
             Linear::Jointly if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) => {
                 add(AxisRole::PassAll);
             }
             Linear::Jointly if op.operands.iter().all(is_sum) => add(AxisRole::PassAll),
             Linear::Parts if op.operands.iter().any(is_sum) => {
-                // What is whole becomes a part without an exchange, and the sum waits for its last summand.
+                // A replicated operand becomes partial for free, and the reduction waits for the
+                // last summand.
                 add(AxisRole::PassAll);
                 return found;
             }
@@ -567,8 +567,9 @@ impl<'a> Propagation<'a> {
         found
     }
 
-    /// Over an axis that deals no work keys and values do not go around, as a card more would be a round more: there what is cut along
-    /// tokens is cut along any other dim of the queries that is long enough, heads above all.
+    /// Without distributed work, ring attention costs a round per rank. On such axes, a cut along
+    /// tokens is replaced by a cut along another dim of the queries that is large enough, such as
+    /// heads.
     fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[AxisRole; 4]>) {
         let Some(around) = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis)) else { return };
         let Factor::Letter(tokens) = rule.operands[around.operands[0]][around.dim] else { return };
@@ -586,7 +587,7 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// Layouts of the operands and of what is produced, where each axis does what is said.
+    /// Returns the layouts of operands and results for the given axis roles.
     fn laid(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole]) -> (Vec<Layout>, SmallVec<[Layout; 1]>) {
         let mut operands: Vec<Layout> = rule.operands.iter().map(|dims| Layout::replicated(dims.len())).collect();
         let whole = rule.results[..op.results.len()].iter().map(|dims| Layout::replicated(dims.len()));
@@ -612,7 +613,7 @@ impl<'a> Propagation<'a> {
                 AxisRole::Join => {
                     let count = op.kind.row().in_place.len();
                     let kept = produced.iter_mut().take(count);
-                    // The parts themselves, and what was kept back of them.
+                    // The partial sums and their residuals.
                     operands.iter_mut().take(1 + count).chain(kept).for_each(sum);
                 }
                 AxisRole::PassAll => operands.iter_mut().chain(&mut produced).for_each(sum),
@@ -624,7 +625,7 @@ impl<'a> Propagation<'a> {
     fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[AxisRole], now: &KnownLayouts) -> Option<OpChoice> {
         let op = &self.program.ops[id];
         let (mut operands, produced) = self.laid(op, rule, on_axis);
-        // Parts of a sum pass only where nothing but sums is reduced.
+        // Partial results must all have the same reduction.
         if produced.iter().any(|layout| layout.partial.iter().any(|(_, reduce)| *reduce != layout.partial[0].1)) {
             return None;
         }
@@ -661,7 +662,7 @@ impl<'a> Propagation<'a> {
         Some(OpChoice { operands, produced, stored, paid, due })
     }
 
-    /// On how many axes over which work is dealt an op makes operands whole that it could take in parts.
+    /// Returns the number of work axes on which an op runs whole although it could run sharded.
     fn repeated(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole], now: &KnownLayouts) -> usize {
         let is_in_parts = |axis: AxisId| {
             op.operands.iter().zip(&rule.operands).any(|(operand, factors)| {

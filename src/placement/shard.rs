@@ -1,14 +1,16 @@
-//! A global tensor's part for each rank: the arithmetic of sizes that do not divide, [`split_axis`] and its inverse
-//! [`gather`].
+//! Shards of a tensor for each rank, including sizes that do not divide: [`split_axis`] and its
+//! inverse [`gather`].
 //!
-//! Input → output: a size, a number of parts and a [`Remainder`] give ranges; a [`TensorView`] gives one [`Shard`] a rank.
-//! Invariants: the ranges of [`partition`] follow each other without gap or overlap from 0 to the size, and
-//! `gather(split_axis(x)) == x` for every tensor of rank 1 or more, every axis, every world size and every remainder.
-//! This module knows no mesh, no file and no card: who owns which part, and where the bytes lie, is decided elsewhere. It shares both
-//! halves of a cut with the runtime: layouts, and so weights and checkpoints, have their ranges from [`Remainder::range`] too, balanced,
-//! and all are cut into the runs of `shard/runs.rs`.
+//! Input: a size, a number of parts and a [`Remainder`], or a [`TensorView`]. Output: index ranges,
+//! or one [`Shard`] per rank.
 //!
-//! The dim of the tensor that is cut is called `axis` here, as array libraries call it.
+//! Invariants: the ranges of [`partition`] cover the size without gap or overlap, in order.
+//! `gather(split_axis(x)) == x` for every tensor of rank 1 or more, every axis, world size and
+//! remainder.
+//!
+//! Layouts, weights and checkpoints use the same [`Remainder::range`] and the same `shard/runs.rs`.
+//! This module does not depend on meshes, files or devices. The split dim is called `axis`, as in
+//! array libraries.
 
 pub(crate) mod runs;
 mod view;
@@ -20,52 +22,52 @@ use crate::base::{Diagnostic, Diagnostics, Shape};
 use view::checked_elems;
 pub use view::{Tensor, TensorView, ViewError};
 
-/// A tensor or a size that cannot be split as asked.
+/// A tensor or size that cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitError {
-    /// The tensor has fewer dims.
+    /// The tensor has fewer dims than `axis` requires.
     #[error(
         "split_axis: axis {axis} is out of bounds for rank {rank} (shape {shape}): expected an axis from 0 to {}",
         .rank - 1
     )]
     AxisOutOfBounds {
-        /// The axis asked for.
+        /// The requested axis of the tensor.
         axis: usize,
-        /// Number of dims of the tensor, at least 1.
+        /// Number of dims, at least 1.
         rank: usize,
-        /// The tensor's shape.
+        /// The shape of the tensor.
         shape: Shape,
     },
     /// The tensor has no dims at all.
     #[error("split_axis: axis {axis} is out of bounds for rank 0: a scalar has no axis to split; replicate it")]
     Scalar {
-        /// The axis asked for.
+        /// The requested axis of the tensor.
         axis: usize,
     },
-    /// A tensor is to be split among no ranks.
+    /// The number of ranks is 0.
     #[error("split_axis: world 0 along axis {axis} of rank {rank} (shape {shape}): expected at least 1 rank")]
     ZeroWorld {
-        /// The axis asked for.
+        /// The requested axis of the tensor.
         axis: usize,
         /// Number of dims of the tensor.
         rank: usize,
-        /// The tensor's shape.
+        /// The shape of the tensor.
         shape: Shape,
     },
-    /// A size is to be divided into no parts.
+    /// The number of parts is 0.
     #[error("partition: size {size} cannot be divided into 0 parts: expected at least 1 part")]
     ZeroParts {
         /// The size to divide.
         size: usize,
     },
-    /// There are fewer parts.
+    /// The part index is out of bounds.
     #[error(
         "partition: part {index} of size {size} in {parts} parts does not exist: expected an index from 0 to {}",
         .parts - 1
     )]
     PartOutOfBounds {
-        /// The part asked for.
+        /// The requested index of a part.
         index: usize,
         /// Number of parts, at least 1.
         parts: usize,
@@ -74,42 +76,42 @@ pub enum SplitError {
     },
 }
 
-/// Shards that are not the parts of one tensor.
+/// Shards that do not form a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatherError {
-    /// There are no shards, hence no shape.
+    /// The list of shards is empty.
     #[error("gather: there are no shards to gather along axis {axis}: expected one for each rank, at least 1")]
     NoShards {
-        /// The axis asked for.
+        /// The requested axis of the tensor.
         axis: usize,
     },
-    /// The shards have too few dims.
+    /// The shards have fewer dims than `axis` requires.
     #[error(
         "gather: axis {axis} is out of bounds for rank {rank} (shape {shape} of part 0): \
          expected shards with more than {axis} dims"
     )]
     AxisOutOfBounds {
-        /// The axis asked for.
+        /// The requested axis of the tensor.
         axis: usize,
         /// Number of dims of part 0.
         rank: usize,
-        /// Shape of part 0.
+        /// The shape of part 0.
         shape: Shape,
     },
-    /// Some parts do not have the shape that the split gives them: one problem for each such part.
+    /// Parts with a wrong shape, one problem for each.
     #[error("gather: the parts do not fit together:\n{0}")]
     Parts(Diagnostics),
-    /// The whole has more elements than a machine can count: only views that repeat elements (stride 0) can ask for it.
+    /// The number of elements overflows. This happens only for views with stride 0.
     #[error("gather: a tensor of shape {shape} has more elements than fit in memory")]
     TooLarge {
-        /// Shape of the whole.
+        /// The shape of the whole tensor.
         shape: Shape,
     },
 }
 
-/// The elements of a dim of `size` that each of `parts` parts owns, in order. With [`Remainder::ZeroPadded`] these are
-/// the real elements; [`part_size`] says how long a part is with its zeros.
+/// Returns the index range of each of `parts` parts, in order. The ranges do not include the zeros
+/// of [`Remainder::ZeroPadded`]; see [`part_size`].
 ///
 /// ```
 /// use ascend_tp::placement::shard::{Remainder, partition};
@@ -121,7 +123,8 @@ pub enum GatherError {
 /// ```
 ///
 /// # Errors
-/// [`SplitError::ZeroParts`] if `parts` is 0. More parts than elements are no error: some parts are empty.
+/// Returns [`SplitError::ZeroParts`] if `parts` is 0. With more parts than elements, some parts are
+/// empty.
 pub fn partition(size: usize, parts: usize, remainder: Remainder) -> Result<Vec<Range<usize>>, SplitError> {
     if parts == 0 {
         return Err(SplitError::ZeroParts { size });
@@ -129,36 +132,36 @@ pub fn partition(size: usize, parts: usize, remainder: Remainder) -> Result<Vec<
     Ok((0..parts).map(|index| remainder.range(size, parts, index)).collect())
 }
 
-/// Element `index` of [`partition`], in constant time.
+/// Returns element `index` of [`partition`], in constant time.
 ///
 /// # Errors
-/// [`SplitError::ZeroParts`] if `parts` is 0, [`SplitError::PartOutOfBounds`] if `index` is not below `parts`.
+/// Returns [`SplitError::ZeroParts`] if `parts` is 0, and [`SplitError::PartOutOfBounds`] if
+/// `index` is not below `parts`.
 pub fn part(size: usize, parts: usize, index: usize, remainder: Remainder) -> Result<Range<usize>, SplitError> {
     check_part(size, parts, index)?;
     Ok(remainder.range(size, parts, index))
 }
 
-/// The size of the dim in part `index`'s own tensor: what [`part`] owns, and with [`Remainder::ZeroPadded`] the zeros
-/// behind it.
+/// Returns the size of part `index`, including the zeros of [`Remainder::ZeroPadded`].
 ///
 /// # Errors
-/// As [`part`].
+/// Fails like [`part`].
 pub fn part_size(size: usize, parts: usize, index: usize, remainder: Remainder) -> Result<usize, SplitError> {
     check_part(size, parts, index)?;
     Ok(stored_size(size, parts, index, remainder))
 }
 
-/// One rank's part of a tensor.
+/// The shard of one rank.
 #[derive(Clone, Debug)]
 pub enum Shard<'a, T> {
-    /// A part of the split tensor's own memory, or any tensor that [`gather`] is to read.
+    /// A view of the split tensor, or any tensor for [`gather`].
     View(TensorView<'a, T>),
-    /// A copy of a part that is shorter than the others, with its zeros: [`Remainder::ZeroPadded`] only.
+    /// A copy with zeros at the end. Only from [`Remainder::ZeroPadded`].
     Padded(Tensor<T>),
 }
 
 impl<T> Shard<'_, T> {
-    /// Sizes of this part, with its zeros.
+    /// Returns the shape, including zeros.
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         match self {
@@ -167,7 +170,7 @@ impl<T> Shard<'_, T> {
         }
     }
 
-    /// The part as a view, wherever its elements lie.
+    /// Returns the shard as a view.
     #[must_use]
     pub fn view(&self) -> TensorView<'_, T> {
         match self {
@@ -178,18 +181,18 @@ impl<T> Shard<'_, T> {
 }
 
 impl<T: Clone> Shard<'_, T> {
-    /// The elements in row-major order, with the zeros.
+    /// Copies the elements in row-major order, including zeros.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         self.view().to_vec()
     }
 }
 
-/// Splits a tensor along `axis` among `world` ranks: shard `r` belongs to rank `r`.
+/// Splits a tensor along `axis` among `world` ranks; shard `r` belongs to rank `r`.
 ///
-/// No element is copied, whatever the strides: a shard is a view with another offset and size. The exception is a part
-/// that [`Remainder::ZeroPadded`] must lengthen; it is copied and filled with `T::default()`, the zero of every number
-/// type. With more ranks than elements some shards are empty, and a dim of size 0 gives `world` empty shards.
+/// Shards are views without a copy, for any strides. Only a part that [`Remainder::ZeroPadded`]
+/// extends is copied and padded with `T::default()`. With more ranks than elements, some shards are
+/// empty.
 ///
 /// ```
 /// use ascend_tp::placement::shard::{Remainder, TensorView, gather};
@@ -211,11 +214,12 @@ impl<T: Clone> Shard<'_, T> {
 /// ```
 ///
 /// # Shapes
-/// `view` is `[…, n, …]` with `n` at `axis`; shard `r` is `[…, part_size(n, world, r, remainder), …]`.
+/// `view` is `[…, n, …]` with `n` at `axis`; shard `r` is `[…, part_size(n, world, r, remainder),
+/// …]`.
 ///
 /// # Errors
-/// [`SplitError::AxisOutOfBounds`] if the tensor has no such dim, [`SplitError::Scalar`] if it has none at all,
-/// [`SplitError::ZeroWorld`] if there is no rank.
+/// Returns [`SplitError::AxisOutOfBounds`] if the tensor has no such dim, [`SplitError::Scalar`] if
+/// it has no dims, and [`SplitError::ZeroWorld`] if `world` is 0.
 pub fn split_axis<'a, T: Clone + Default>(
     view: &TensorView<'a, T>,
     axis: usize,
@@ -241,18 +245,19 @@ pub fn split_axis<'a, T: Clone + Default>(
     Ok((0..world).map(shard).collect())
 }
 
-/// Puts the shards of a tensor together again: the inverse of [`split_axis`] with the same `axis` and `remainder` and as
-/// many ranks as there are shards. `original_size` is the size of the whole at `axis`; it tells zeros that
-/// [`Remainder::ZeroPadded`] added, which are dropped unread, from elements.
+/// Concatenates shards: the inverse of [`split_axis`] with the same `axis` and `remainder`, and one
+/// rank per shard. `original_size` is the global size at `axis`; zeros of [`Remainder::ZeroPadded`]
+/// beyond it are dropped.
 ///
-/// Shards may come from anywhere, for example from other ranks: wrap what arrived in [`Shard::View`].
+/// Shards may come from other ranks: wrap received data in [`Shard::View`].
 ///
 /// # Shapes
-/// Shard `r` of `w` is `[…, part_size(original_size, w, r, remainder), …]`, the result is `[…, original_size, …]`.
+/// Shard `r` of `w` is `[…, part_size(original_size, w, r, remainder), …]`, the result is `[…,
+/// original_size, …]`.
 ///
 /// # Errors
-/// [`GatherError::NoShards`] for an empty list, [`GatherError::AxisOutOfBounds`] if part 0 has no such dim,
-/// [`GatherError::Parts`] naming each part whose shape is not the one the split gives it, with both shapes.
+/// Returns [`GatherError::NoShards`] for an empty list, [`GatherError::AxisOutOfBounds`] if part 0
+/// has no such dim, and [`GatherError::Parts`] with all parts of a wrong shape.
 pub fn gather<T: Clone>(
     shards: &[Shard<'_, T>],
     axis: usize,
@@ -309,7 +314,6 @@ const fn check_part(size: usize, parts: usize, index: usize) -> Result<(), Split
     Ok(())
 }
 
-/// The size of [`part_size`], on the same conditions as [`Remainder::range`].
 fn stored_size(size: usize, parts: usize, index: usize, remainder: Remainder) -> usize {
     match remainder {
         Remainder::Last | Remainder::Balanced => remainder.range(size, parts, index).len(),
@@ -317,11 +321,11 @@ fn stored_size(size: usize, parts: usize, index: usize, remainder: Remainder) ->
     }
 }
 
-/// A copy of `real` with zeros behind its elements along `axis`, up to `stored` of them.
+/// Copies `real` and pads it with zeros along `axis` to the size `stored`.
 fn zero_padded<T: Clone + Default>(real: &TensorView<'_, T>, axis: usize, stored: usize) -> Tensor<T> {
     let shape = real.shape().with(axis, stored);
     let mut data = Vec::new();
-    // A tensor without elements may have other dims whose product no integer holds.
+    // The product of the other sizes may overflow if a size is 0.
     if !shape.contains(&0) {
         let row_elems: usize = shape[axis..].iter().product();
         let rows = rows_before(&shape, axis);
@@ -334,7 +338,6 @@ fn zero_padded<T: Clone + Default>(real: &TensorView<'_, T>, axis: usize, stored
     Tensor::from_parts(data, shape)
 }
 
-/// Number of indices of the dims before `axis`.
 fn rows_before(shape: &Shape, axis: usize) -> usize {
     shape[..axis].iter().product()
 }
@@ -345,7 +348,7 @@ mod tests {
 
     const ALL: [Remainder; 3] = [Remainder::Last, Remainder::Balanced, Remainder::ZeroPadded];
 
-    /// The elements that a column of ten gives each rank, zeros included.
+    /// Returns the elements of each rank, including zeros.
     fn split_ten(world: usize, remainder: Remainder) -> Vec<Vec<i32>> {
         let data: Vec<i32> = (1..=10).collect();
         let view = TensorView::contiguous(&data, [10]).expect("ten elements");

@@ -1,4 +1,5 @@
-//! A placed program and its text form: the program's, with the mesh and every value's layout.
+//! A placed program, and its text form: the program text with the mesh and a layout for every
+//! value.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,26 @@ use crate::program::{Program, ValueId};
 use super::layout::Layout;
 use super::mesh::Mesh;
 
-/// A program in which every value has one layout. Used from the insertion of reshards on.
+/// A program in which every value has exactly one layout. The output of reshard insertion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
-    /// Values have the shapes of the whole.
+    /// The program; values have global shapes.
     pub program: Program,
-    /// The mesh it is placed on.
+    /// The mesh of the layouts.
     pub mesh: Mesh,
-    /// How each value lies over the mesh.
+    /// The layout of each value.
     pub layouts: IdVec<ValueId, Layout>,
 }
 
 impl Placed {
-    /// The same values in the same layouts, which no op makes yet.
+    /// Returns the same values and layouts without ops.
     #[must_use]
     pub(crate) fn without_ops(&self) -> Self {
         Self { program: self.program.without_ops(), mesh: self.mesh.clone(), layouts: self.layouts.clone() }
     }
 }
 
-/// The text of a placed program; `parse(print(p)) == p`.
+/// Prints a placed program. `parse(print(p)) == p`.
 #[must_use]
 pub fn print(placed: &Placed) -> String {
     let axis_names = placed.mesh.axis_names();
@@ -37,10 +38,10 @@ pub fn print(placed: &Placed) -> String {
     print_with(&placed.program, &Notes { axis_names, header: vec![placed.mesh.to_string()], layouts })
 }
 
-/// Reads the text of a placed program.
+/// Parses a placed program.
 ///
 /// # Errors
-/// Every line that cannot be read, a missing mesh, and every value without a layout.
+/// Returns all unreadable lines, a missing mesh, and all values without a layout.
 pub fn parse(text: &str) -> Result<Placed, Diagnostics> {
     let mesh_of = |header: &[String]| match header {
         [line] => Mesh::parse(line).map_err(|error| error.to_string()),

@@ -1,8 +1,8 @@
-//! From one layout of a value to another: the steps and what they cost.
+//! Converts one layout of a value to another: the steps and their cost.
 //!
-//! Each step is one collective or one local cut. The loop always takes the step that moves least: local cuts first, so
-//! that what follows is smaller, then `reduce_scatter`, `all_reduce` over the joint group of all axes that need it,
-//! `all_to_all`, and `all_gather` last. Every step names fewer axes that are in the way, so the loop ends.
+//! Each step is a collective or a local slice. The loop takes local slices first, which make the
+//! rest smaller, then `reduce_scatter`, `all_reduce` over all axes that need it, `all_to_all`, and
+//! `all_gather` last. Every step resolves at least one axis, so the loop ends.
 
 use crate::base::{AxisId, Reduce, Shape};
 use crate::program::Kind;
@@ -13,16 +13,17 @@ use super::mesh::Mesh;
 /// One step and the layout after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransitionStep {
-    /// A lowered op.
+    /// The lowered op of the step.
     pub kind: Kind,
-    /// The layout of its result.
+    /// The layout of the result.
     pub layout: Layout,
 }
 
-/// The steps that turn `from` into `to`.
+/// Returns the steps that convert `from` to `to`.
 ///
 /// # Errors
-/// A sentence, if `to` is partial where `from` is a shard, or by another reduction: no collective makes that.
+/// Returns a message if no collective can do it: `to` is partial where `from` is sharded, or by
+/// another reduction.
 pub fn steps(from: &Layout, to: &Layout) -> Result<Vec<TransitionStep>, String> {
     let mut now = from.clone();
     let mut steps = Vec::new();
@@ -34,44 +35,44 @@ pub fn steps(from: &Layout, to: &Layout) -> Result<Vec<TransitionStep>, String> 
     Ok(steps)
 }
 
-/// The cheapest step that brings `now` nearer to `to`.
+/// Returns the cheapest step towards `to`.
 fn next(now: &Layout, to: &Layout) -> Result<Kind, String> {
     let is_whole = |axis: &AxisId| now.dim_of(*axis).is_none() && now.partial_on(*axis).is_none();
-    // 1. Cut locally what is whole here and sharded there.
+    // 1. Slice axes that are replicated now and sharded in `to`.
     for (dim, wanted) in missing(now, to) {
         let axes: Vec<AxisId> = wanted.iter().copied().take_while(is_whole).collect();
         if !axes.is_empty() {
             return Ok(Kind::Slice { axes, dim });
         }
     }
-    // 2. Reduce and scatter what is partial here and sharded there.
+    // 2. Reduce-scatter axes that are partial now and sharded in `to`.
     for (dim, wanted) in missing(now, to) {
         if let Some(reduce) = wanted.first().and_then(|axis| now.partial_on(*axis)) {
             let axes = wanted.iter().copied().take_while(|axis| now.partial_on(*axis) == Some(reduce)).collect();
             return Ok(Kind::ReduceScatter { axes, dim, reduce });
         }
     }
-    // 3. Reduce what is partial here and not there, all axes of one reduction at once.
+    // 3. Reduce axes that are partial only now, all axes of one reduction together.
     let surplus = |(axis, reduce): &&(AxisId, Reduce)| to.partial_on(*axis) != Some(*reduce);
     if let Some((_, reduce)) = now.partial.iter().find(surplus) {
         let axes = now.partial.iter().filter(surplus).filter(|(_, r)| r == reduce).map(|(axis, _)| *axis).collect();
         return Ok(Kind::AllReduce { axes, reduce: *reduce });
     }
-    // 4. Move the innermost axis of one dim to the dim that misses it next.
+    // 4. Move the innermost axis of one dim to the dim that needs it next.
     for (dim, wanted) in missing(now, to) {
         let from = now.dims.iter().position(|axes| axes.last() == wanted.first());
         if let Some(from) = from.filter(|from| surplus_axes(now, to, *from).contains(&wanted[0])) {
             return Ok(Kind::AllToAll { axes: vec![wanted[0]], from, to: dim });
         }
     }
-    // 5. Gather what is sharded here and not so there.
+    // 5. Gather axes that `to` does not shard this way.
     for dim in 0..now.dims.len() {
         let axes = surplus_axes(now, to, dim);
         if !axes.is_empty() {
             return Ok(Kind::AllGather { axes, dim });
         }
     }
-    // 6. Make a sum of what is whole.
+    // 6. Make replicated axes partial.
     let wanted: Vec<AxisId> = to.partial.iter().map(|(axis, _)| *axis).filter(is_whole).collect();
     if !wanted.is_empty() && to.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum) {
         return Ok(Kind::Leader { axes: wanted });
@@ -79,7 +80,7 @@ fn next(now: &Layout, to: &Layout) -> Result<Kind, String> {
     Err(format!("no collective turns {now} into {to}"))
 }
 
-/// For each dim whose present axes are a prefix of the wanted ones, the axes it misses.
+/// Returns the missing axes of each dim whose present axes are a prefix of the wanted ones.
 fn missing<'a>(now: &'a Layout, to: &'a Layout) -> impl Iterator<Item = (usize, &'a [AxisId])> {
     now.dims.iter().zip(&to.dims).enumerate().filter_map(|(dim, (now, to))| {
         let rest = to.strip_prefix(now.as_slice())?;
@@ -87,13 +88,12 @@ fn missing<'a>(now: &'a Layout, to: &'a Layout) -> impl Iterator<Item = (usize, 
     })
 }
 
-/// The axes of a dim beyond what it has in common with the wanted layout.
+/// Returns the axes of a dim after the common prefix with `to`.
 fn surplus_axes(now: &Layout, to: &Layout, dim: usize) -> Vec<AxisId> {
     let common = now.dims[dim].iter().zip(&to.dims[dim]).take_while(|(a, b)| a == b).count();
     now.dims[dim][common..].to_vec()
 }
 
-/// The layout after a step.
 pub(crate) fn apply(layout: &mut Layout, kind: &Kind) {
     let drop_partial = |layout: &mut Layout, axes: &[AxisId]| layout.partial.retain(|(axis, _)| !axes.contains(axis));
     match kind {
@@ -121,14 +121,14 @@ pub(crate) fn apply(layout: &mut Layout, kind: &Kind) {
     }
 }
 
-/// What some steps cost. Ordered: fewer bytes first, then fewer collectives.
+/// Communication cost. Compares bytes first, then collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// Bytes of the value times how often the collectives move it: 2 for `all_reduce`, 1 for `all_gather` and
-    /// `reduce_scatter`, 1 over the group's size for `all_to_all`. Independent of the size of the group otherwise, so that
-    /// using fewer cards never looks cheaper.
+    /// Bytes of the value times a weight: 2 for `all_reduce`, 1 for `all_gather` and
+    /// `reduce_scatter`, 1/group size for `all_to_all`. Otherwise independent of the group size, so
+    /// that using fewer cards never looks cheaper.
     pub moved_bytes: u64,
-    /// Number of collectives.
+    /// Number of collectives that run.
     pub collectives: u32,
 }
 
@@ -143,7 +143,7 @@ impl std::ops::Add for Cost {
     }
 }
 
-/// Elements of the value as a step sees it, sharded on the axes outside its group.
+/// Returns the elements of the value on one rank before it is sharded over `axes`.
 pub(crate) fn seen_elems(layout: &Layout, axes: &[AxisId], mesh: &Mesh, shape: &Shape) -> usize {
     let mut outside = layout.clone();
     for dim in &mut outside.dims {
@@ -152,7 +152,7 @@ pub(crate) fn seen_elems(layout: &Layout, axes: &[AxisId], mesh: &Mesh, shape: &
     outside.largest_local_elems(mesh, shape)
 }
 
-/// What it costs to turn `from` into `to`; `None` if nothing does.
+/// Returns the cost of converting `from` to `to`, or `None` if it is impossible.
 #[must_use]
 pub fn cost(from: &Layout, to: &Layout, mesh: &Mesh, shape: &Shape, size_bytes: usize) -> Option<Cost> {
     if from == to {
@@ -167,7 +167,7 @@ pub fn cost(from: &Layout, to: &Layout, mesh: &Mesh, shape: &Shape, size_bytes: 
     Some(total)
 }
 
-/// What one lowered op costs on a value that has layout `before`: one that it exchanges.
+/// Returns the cost of one lowered op on an operand of layout `before`.
 #[must_use]
 pub fn step_cost(kind: &Kind, before: &Layout, mesh: &Mesh, shape: &Shape, size_bytes: usize) -> Cost {
     let axes = kind.axes();
@@ -178,7 +178,7 @@ pub fn step_cost(kind: &Kind, before: &Layout, mesh: &Mesh, shape: &Shape, size_
     let moved_bytes = match kind {
         Kind::AllReduce { .. } => 2 * bytes,
         Kind::CompressedSum { by, .. } => {
-            // Of `cards` parts each card sends all but its own; the cost counts that too.
+            // A rank sends all shares but its own; the cost counts all.
             let cards = mesh.joint_size(axes);
             (by.wire_bytes(seen_elems(before, axes, mesh, shape), cards) / (cards - 1) * cards) as u64
         }

@@ -1,35 +1,34 @@
-//! How an op may run, and what choices are compared by.
+//! The ways to run an op, and their scores.
 
 use smallvec::SmallVec;
 
 use super::super::layout::Layout;
 use super::super::transition::Cost;
 
-/// How one op runs.
 pub(super) struct OpChoice {
     pub(super) operands: Vec<Layout>,
     pub(super) produced: SmallVec<[Layout; 1]>,
     pub(super) stored: SmallVec<[Layout; 1]>,
-    /// What the op itself makes the cards exchange.
+    /// Cost of the op itself.
     pub(super) paid: Score,
-    /// What its users will have to, because a result is partial.
+    /// Cost for later ops, because a result is partial.
     pub(super) due: Cost,
 }
 
 impl OpChoice {
-    /// What choices are compared by.
     pub(super) fn score(&self) -> Score {
         Score { cost: self.paid.cost + self.due, ..self.paid }
     }
 }
 
-/// Less is better, field by field.
+/// A score; smaller is better, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score {
-    /// Axes over which work is dealt, and on which it is done by all; see [`Pins::dealt_on`](super::super::Pins::dealt_on).
+    /// Number of work axes on which the op runs whole; see
+    /// [`Pins::dealt_on`](super::super::Pins::dealt_on).
     pub(super) repeated: usize,
     pub(super) cost: Cost,
-    /// Elements on the fullest card: of the results, and of params and states placed by this choice.
+    /// Elements on the fullest rank: results, and params and states placed by this choice.
     pub(super) local_elems: usize,
 }
 
@@ -45,17 +44,17 @@ impl std::ops::Add for Score {
     }
 }
 
-/// What one mesh axis does in an op.
+/// The role of a mesh axis in an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AxisRole {
-    /// Every operand is whole on it.
+    /// Replicates all operands.
     Whole,
-    /// It shards the dim of this letter.
+    /// Shards the dims of this letter.
     Letter(u8),
-    /// It carries a partial sum of this operand through.
+    /// Passes on a partial sum of this operand.
     Pass(usize),
-    /// It carries partial sums of all operands through.
+    /// Passes on partial sums of all operands.
     PassAll,
-    /// Operands carry partial sums, which the op joins.
+    /// Operands are partial sums, which the op reduces.
     Join,
 }

@@ -1,4 +1,4 @@
-//! What it takes to have an operand of an op in a layout.
+//! The cost of an operand in a given layout.
 
 use super::super::layout::Layout;
 use super::super::transition::cost;
@@ -7,11 +7,11 @@ use super::{KnownLayouts, Propagation};
 use crate::base::Id;
 use crate::program::{Role, ValueId};
 
-/// Bytes of a param count this many times over, so that moving one is the last resort.
+/// Factor on the bytes of a moved param, which makes it the last resort.
 const PARAM_MOVE_FACTOR: u64 = 1024;
 
 impl Propagation<'_> {
-    /// What it takes to have an operand in a layout; `None` if it cannot be had.
+    /// Returns the cost of an operand in a layout, or `None` if that is impossible.
     pub(super) fn operand_score(
         &self,
         operand: ValueId,
@@ -29,7 +29,7 @@ impl Propagation<'_> {
         if found == layout {
             return Some(Score::default());
         }
-        // What is overwritten is the value itself, no copy of it.
+        // An in-place op must overwrite the value, not a copy.
         if in_place {
             return None;
         }

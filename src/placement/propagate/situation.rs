@@ -1,4 +1,4 @@
-//! What the trials of a weight's cuts see, so that they are made once where it is alike.
+//! The inputs of a cut trial, so that equal situations are tried only once.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -9,7 +9,7 @@ use crate::program::{Kind, OpId, Program, ValueId};
 
 use super::{KnownLayouts, LOOK_AHEAD, Propagation, WeightUse};
 
-/// What was hashed, all of it: equal bytes are equal values.
+/// All hashed bytes. Equal bytes mean equal situations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Situation(Vec<u8>);
 
@@ -23,7 +23,7 @@ impl Hasher for Situation {
     }
 }
 
-/// By op: a number that ops of the same kind and attributes have.
+/// Returns a number per op, equal for ops of the same kind and attributes.
 pub(super) fn kinds(program: &Program) -> Vec<usize> {
     let mut known: Vec<&Kind> = Vec::new();
     let number = |kind| {
@@ -36,8 +36,8 @@ pub(super) fn kinds(program: &Program) -> Vec<usize> {
 }
 
 impl Propagation<'_> {
-    /// All that the trials of a weight's cuts see: the ops from `id` up to the next result that is pinned, and what is known of
-    /// their operands.
+    /// Collects everything that a cut trial depends on: the ops from `id` to the next pinned
+    /// result, and the known layouts of their operands.
     pub(super) fn situation(&self, id: OpId, weight: &WeightUse, now: &KnownLayouts) -> Situation {
         let mut found = Situation::default();
         (&weight.axes, self.kinds[weight.user.index()]).hash(&mut found);

@@ -1,33 +1,32 @@
-//! Where the elements of a part lie in memory: runs of elements that follow each other.
+//! Contiguous runs of a shard's elements in memory.
 //!
-//! Input → output: sizes, strides and the dim from which on elements are contiguous → the first element of each run, in order.
-//! Every cut goes through here: shards of [`split_axis`](super::split_axis), weights on their way from a file to the cards, parts of
-//! a checkpoint on their way to another layout. Invariant: pure arithmetic; a part without elements has no runs, a scalar has one.
+//! Input: sizes, strides, and the dim from which on elements are contiguous. Output: the first
+//! element of each run, in order. All sharding uses this module: [`split_axis`](super::split_axis),
+//! weight loading, and checkpoint resharding.
+//!
+//! Invariants: pure arithmetic. An empty shard has no runs, a scalar has one.
 
 use std::ops::Range;
 
 use crate::base::{Dims, Shape};
 
-/// The first elements, in order, of the runs that a part consists of.
+/// An iterator over the first elements of the runs of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Runs {
-    /// Elements of each run.
     length: usize,
-    /// Sizes of the dims outside a run, which are counted through.
+    /// Sizes of the dims outside a run.
     sizes: Dims,
-    /// By those dims: elements from one index to the next.
+    /// Strides of these dims, in elements.
     strides: Dims,
-    /// The first run's first element.
     first: usize,
-    /// Indices of the next run, `None` after the last.
+    /// Indices of the next run, or `None` after the last.
     next: Option<Dims>,
 }
 
 impl Runs {
-    /// The runs of a tensor of these sizes and strides whose first element is `first`, where the dims from `run_dim` on are
-    /// contiguous.
+    /// Creates the runs of a tensor whose dims from `run_dim` on are contiguous.
     pub(crate) fn new(sizes: &[usize], strides: &[usize], first: usize, run_dim: usize) -> Self {
-        // Of a tensor without elements the other sizes may have a product that no integer holds.
+        // The product of the other sizes may overflow if a size is 0.
         let has_elements = !sizes.contains(&0);
         let next = has_elements.then(|| std::iter::repeat_n(0, run_dim).collect());
         let length = if has_elements { sizes[run_dim..].iter().product() } else { 0 };
@@ -35,9 +34,9 @@ impl Runs {
         Self { length, sizes: sizes.copied().collect(), strides: strides.copied().collect(), first, next }
     }
 
-    /// The runs of a part of a row-major tensor: the elements inside all ranges, one a dim.
+    /// Creates the runs of a shard of a row-major tensor.
     pub(crate) fn of_part(whole: &Shape, ranges: &[Range<usize>]) -> Self {
-        // Inner dims that are taken whole belong to the run, and so does the first one outside of them.
+        // A run consists of the inner dims that the shard has in full, and the next dim outside.
         let is_whole = |dim: &usize| ranges[*dim].len() == whole[*dim];
         let inner = (0..whole.rank()).rev().take_while(is_whole).count();
         let sizes: Dims = ranges.iter().map(ExactSizeIterator::len).collect();
@@ -46,12 +45,12 @@ impl Runs {
         Self::new(&sizes, &strides, first, whole.rank().saturating_sub(inner + 1))
     }
 
-    /// The runs of the elements that two parts of a tensor share, in the memory of either: each part is dense and row-major. None if
-    /// they share nothing.
+    /// Creates the runs of the elements that two shards share, in the memory of each shard. Shards
+    /// are dense and row-major. Returns `None` if they share nothing.
     pub(crate) fn of_shared(from: &[Range<usize>], to: &[Range<usize>]) -> Option<[Self; 2]> {
         let shared = shared(from, to)?;
         let sizes: Dims = shared.iter().map(ExactSizeIterator::len).collect();
-        // Inner dims that all three have whole belong to the run, and so does the first one outside of them.
+        // A run consists of the inner dims that all three have in full, and the next dim outside.
         let is_whole = |dim: &usize| sizes[*dim] == from[*dim].len() && sizes[*dim] == to[*dim].len();
         let inner = (0..sizes.len()).rev().take_while(is_whole).count();
         Some([from, to].map(|part| {
@@ -62,18 +61,18 @@ impl Runs {
         }))
     }
 
-    /// Elements of each run.
+    /// Returns the number of elements in each run.
     pub(crate) const fn length(&self) -> usize {
         self.length
     }
 
-    /// The fewest elements between two runs; none if there is one run at most.
+    /// Returns the smallest gap between two runs, or `None` if there is at most one run.
     pub(crate) fn gap(&self) -> Option<usize> {
         let outer = self.sizes.iter().rposition(|size| *size > 1)?;
         Some(self.strides[outer] - self.length)
     }
 
-    /// From run number `run` on.
+    /// Skips to run number `run`.
     pub(crate) fn from(mut self, mut run: usize) -> Self {
         if let Some(indices) = &mut self.next {
             for (index, size) in indices.iter_mut().zip(&self.sizes).rev() {
@@ -81,12 +80,12 @@ impl Runs {
                 run /= size;
             }
         }
-        // What is left over went round the outermost dim.
+        // A remainder means that `run` is past the end.
         self.next = self.next.filter(|_| run == 0);
         self
     }
 
-    /// The place of the part's element number `element`.
+    /// Returns the position of element number `element` of the shard.
     pub(crate) fn place(&self, element: usize) -> Option<usize> {
         let run = element.checked_div(self.length)?;
         self.clone().from(run).next().map(|start| start + element % self.length)
@@ -106,20 +105,19 @@ impl Iterator for Runs {
             }
             indices[dim] = 0;
         }
-        // Every index went round.
         self.next = None;
         Some(start)
     }
 }
 
-/// The elements inside both parts, if there are any.
+/// Returns the ranges that two shards share, if any.
 pub(crate) fn shared(one: &[Range<usize>], other: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
     let shared: Vec<Range<usize>> =
         one.iter().zip(other).map(|(one, other)| one.start.max(other.start)..one.end.min(other.end)).collect();
     shared.iter().all(|range| range.start < range.end).then_some(shared)
 }
 
-/// How many elements of a part of a row-major tensor lie before an element of the tensor.
+/// Returns the number of elements of a shard that precede an element of the tensor.
 pub(crate) fn elements_before(whole: &Shape, ranges: &[Range<usize>], element: usize) -> usize {
     let strides = whole.strides();
     let (mut rest, mut found) = (element, 0);
@@ -132,7 +130,6 @@ pub(crate) fn elements_before(whole: &Shape, ranges: &[Range<usize>], element: u
             return found;
         }
     }
-    // A scalar has no dim to count in.
     if ranges.is_empty() { element } else { found }
 }
 
@@ -171,7 +168,7 @@ mod tests {
         assert_eq!(Runs::of_shared(&[0..2, 0..2], &[2..4, 0..2]), None);
     }
 
-    /// The elements of a part, numbered in the whole, in the part's order.
+    /// Returns the elements of a shard by their number in the whole tensor, in shard order.
     fn elements(whole: &Shape, part: &[Range<usize>]) -> Vec<usize> {
         let strides = whole.strides();
         let inside = |element: &usize| (0..whole.rank()).all(|d| part[d].contains(&(element / strides[d] % whole[d])));

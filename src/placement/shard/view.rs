@@ -1,8 +1,8 @@
-//! Tensors of any element type in host memory: [`TensorView`] borrows and may be strided, [`Tensor`] owns and is
-//! row-major.
+//! Host tensors of any element type. [`TensorView`] borrows and may be strided; [`Tensor`] owns and
+//! is row-major.
 //!
-//! Input → output: a slice, a shape and strides give a view. Invariants: every index of a view's shape lies in its slice
-//! (checked once, in the constructor), and its number of elements fits `usize`. Views read; nothing here writes.
+//! Invariants, checked in the constructor: every index of a view lies within its slice, and the
+//! number of elements fits `usize`. Views are read-only.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,65 +10,65 @@ use std::ops::Range;
 use super::runs::Runs;
 use crate::base::Shape;
 
-/// Memory and a shape that do not fit each other.
+/// A mismatch between a slice and a shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// A row-major tensor needs another number of elements.
+    /// The slice has another number of elements than the shape.
     #[error("tensor of shape {shape}: expected {expected} elements, found {found}")]
     Length {
-        /// The shape asked for.
+        /// The requested shape of the tensor.
         shape: Shape,
-        /// Elements of that shape.
+        /// Number of elements of the shape.
         expected: usize,
-        /// Elements of the data.
+        /// Number of elements in the slice.
         found: usize,
     },
-    /// The number of elements does not fit `usize`.
+    /// The number of elements overflows `usize`.
     #[error("tensor of shape {shape}: it has more elements than fit in memory")]
     TooLarge {
-        /// The shape asked for.
+        /// The requested shape of the tensor.
         shape: Shape,
     },
-    /// There is not one stride a dim.
+    /// The number of strides is not the number of dims.
     #[error("tensor of shape {shape}: expected {} strides, one a dim, found {strides}", .shape.rank())]
     Strides {
-        /// The shape asked for.
+        /// The requested shape of the tensor.
         shape: Shape,
-        /// Number of strides given.
+        /// Number of strides that were given.
         strides: usize,
     },
-    /// Some element lies behind the end of the data.
+    /// An element lies outside the slice.
     #[error(
         "tensor of shape {shape}, strides {strides:?}, offset {offset}: its last element lies outside the data: \
          expected at least {}, found {len} elements",
         match .last { Some(last) => format!("{} elements", last.saturating_add(1)), None => "more than memory holds".to_owned() }
     )]
     OutOfBounds {
-        /// The shape asked for.
+        /// The requested shape of the tensor.
         shape: Shape,
-        /// Elements from one index of each dim to the next.
+        /// Stride of each dim, in elements.
         strides: Vec<usize>,
-        /// Element of the data at index 0 of every dim.
+        /// Position of index 0, in elements.
         offset: usize,
-        /// Element of the data at the last index of every dim; `None` if no integer holds it.
+        /// Position of the last index, or `None` if it overflows.
         last: Option<usize>,
-        /// Elements of the data.
+        /// Number of elements in the slice.
         len: usize,
     },
-    /// A range that a dim does not have.
+    /// The dim does not have the requested range.
     #[error("tensor of shape {shape}: dim {dim} has no range {}..{}", .range.start, .range.end)]
     Range {
-        /// Shape of the tensor.
+        /// The shape of the tensor.
         shape: Shape,
-        /// The dim to cut.
+        /// The dim to narrow.
         dim: usize,
-        /// The indices asked for.
+        /// The requested range of indices.
         range: Range<usize>,
     },
 }
 
-/// A tensor that borrows its elements: element `[i, j, …]` is `data[offset + i * strides[0] + j * strides[1] + …]`.
+/// A borrowed tensor. Element `[i, j, …]` is `data[offset + i * strides[0] + j * strides[1] + …]`.
 /// A stride of 0 repeats elements.
 pub struct TensorView<'a, T> {
     data: &'a [T],
@@ -78,10 +78,10 @@ pub struct TensorView<'a, T> {
 }
 
 impl<'a, T> TensorView<'a, T> {
-    /// All of `data`, row-major.
+    /// Creates a row-major view of all of `data`.
     ///
     /// # Errors
-    /// [`ViewError::Length`] if `shape` has more or fewer elements than `data`.
+    /// Returns [`ViewError::Length`] if the number of elements differs.
     pub fn contiguous(data: &'a [T], shape: impl Into<Shape>) -> Result<Self, ViewError> {
         let shape = shape.into();
         check_length(&shape, data.len())?;
@@ -89,11 +89,12 @@ impl<'a, T> TensorView<'a, T> {
         Ok(Self { data, shape, strides, offset: 0 })
     }
 
-    /// The elements of `data` that `shape`, `strides` and `offset` (both in elements) choose.
+    /// Creates a view with strides and an offset, in elements.
     ///
     /// # Errors
-    /// [`ViewError::Strides`] if there is not one stride a dim, [`ViewError::OutOfBounds`] if an element lies outside
-    /// `data` (a view without elements has none that could), [`ViewError::TooLarge`] if the elements cannot be counted.
+    /// Returns [`ViewError::Strides`] if the number of strides is not the rank,
+    /// [`ViewError::OutOfBounds`] if an element lies outside `data`, and [`ViewError::TooLarge`] if
+    /// the number of elements overflows. An empty view is never out of bounds.
     pub fn strided(
         data: &'a [T],
         shape: impl Into<Shape>,
@@ -117,32 +118,32 @@ impl<'a, T> TensorView<'a, T> {
         Ok(Self { data, shape, strides, offset })
     }
 
-    /// Sizes of the dims.
+    /// Returns the size of each dim.
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Elements of the data from one index of each dim to the next.
+    /// Returns the stride of each dim, in elements.
     #[must_use]
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
 
-    /// Element of the data at index 0 of every dim.
+    /// Returns the position of index 0, in elements.
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn elems(&self) -> usize {
-        // Checked by the constructors; zero first, since the other sizes alone may overflow.
+        // Zero first, because the product of the other sizes may overflow.
         if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
     }
 
-    /// The element at `index`, or `None` if the index has another rank or lies outside the shape.
+    /// Returns the element at `index`, or `None` if the index has another rank or is out of bounds.
     #[must_use]
     pub fn get(&self, index: &[usize]) -> Option<&'a T> {
         if index.len() != self.shape.rank() || index.iter().zip(self.shape.iter()).any(|(index, size)| index >= size) {
@@ -152,13 +153,13 @@ impl<'a, T> TensorView<'a, T> {
         self.data.get(self.offset + position)
     }
 
-    /// Whether the elements follow each other in memory in row-major order. True of every tensor without elements.
+    /// Returns whether the elements are row-major and contiguous. True for empty tensors.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         self.run_dim() == 0
     }
 
-    /// The elements in row-major order as one slice, if they lie so in memory.
+    /// Returns the row-major elements as one slice, if they are contiguous.
     #[must_use]
     pub fn as_slice(&self) -> Option<&'a [T]> {
         if self.shape.contains(&0) {
@@ -167,15 +168,15 @@ impl<'a, T> TensorView<'a, T> {
         self.is_contiguous().then(|| &self.data[self.offset..][..self.elems()])
     }
 
-    /// The elements in row-major order, as the longest slices that lie in one piece; all have the same length.
+    /// Returns the row-major elements as the longest possible contiguous slices of equal length.
     pub fn runs(&self) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
         self.row_runs(0, 0)
     }
 
-    /// The same tensor with only the indices `range` of dim `dim`.
+    /// Restricts dim `dim` to the indices `range`.
     ///
     /// # Errors
-    /// [`ViewError::Range`] if there is no such dim or it has no such indices.
+    /// Returns [`ViewError::Range`] if the tensor has no such dim or range.
     pub fn narrow(&self, dim: usize, range: Range<usize>) -> Result<Self, ViewError> {
         if self.shape.get(dim).is_none_or(|size| range.start > range.end || range.end > *size) {
             return Err(ViewError::Range { shape: self.shape.clone(), dim, range });
@@ -183,15 +184,16 @@ impl<'a, T> TensorView<'a, T> {
         Ok(self.cut(dim, range))
     }
 
-    /// [`Self::narrow`] for a dim and a range known to exist.
+    /// Like [`Self::narrow`], for a valid dim and range.
     pub(super) fn cut(&self, dim: usize, range: Range<usize>) -> Self {
         let shape = self.shape.with(dim, range.len());
-        // A view without elements keeps its offset: the stride of a dim that is never stepped along may be anything.
+        // The offset of an empty view does not matter, and its strides may overflow.
         let skipped = if shape.contains(&0) { 0 } else { range.start * self.strides[dim] };
         Self { data: self.data, shape, strides: self.strides.clone(), offset: self.offset + skipped }
     }
 
-    /// The runs of one row: the elements of dims `dim..` at index `row`, counted row-major, of the dims before.
+    /// Returns the runs of one row: the elements of dims `dim..` at row-major index `row` of the
+    /// dims before.
     fn row_runs(&self, dim: usize, row: usize) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
         let run_dim = self.run_dim().max(dim);
         let runs = Runs::new(&self.shape, &self.strides, self.offset, run_dim);
@@ -200,14 +202,14 @@ impl<'a, T> TensorView<'a, T> {
         runs.from(row * of_row).take(of_row).map(move |start| &data[start..][..length])
     }
 
-    /// The first dim from which on the elements lie in memory in row-major order; the rank if not even one dim does.
+    /// Returns the first dim from which on the elements are contiguous, or the rank.
     fn run_dim(&self) -> usize {
         if self.shape.contains(&0) {
             return 0;
         }
         let mut step = 1;
         for dim in (0..self.shape.rank()).rev() {
-            // A dim of size 1 is never stepped along, so its stride says nothing.
+            // The stride of a dim of size 1 has no effect.
             if self.shape[dim] != 1 && self.strides[dim] != step {
                 return dim + 1;
             }
@@ -218,7 +220,7 @@ impl<'a, T> TensorView<'a, T> {
 }
 
 impl<T: Clone> TensorView<'_, T> {
-    /// The elements in row-major order.
+    /// Copies the elements in row-major order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         let mut elements = Vec::with_capacity(self.elems());
@@ -226,7 +228,7 @@ impl<T: Clone> TensorView<'_, T> {
         elements
     }
 
-    /// Appends the elements of dims `dim..` at index `row`, counted row-major, of the dims before.
+    /// Appends the elements of dims `dim..` at row-major index `row` of the dims before.
     pub(super) fn append_row(&self, dim: usize, row: usize, out: &mut Vec<T>) {
         for run in self.row_runs(dim, row) {
             out.extend_from_slice(run);
@@ -241,7 +243,7 @@ impl<T> Clone for TensorView<'_, T> {
 }
 
 impl<T> fmt::Debug for TensorView<'_, T> {
-    /// Shape, strides and offset; a weight's elements would drown them.
+    /// Omits the elements, of which a weight has millions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TensorView")
             .field("shape", &self.shape)
@@ -251,7 +253,7 @@ impl<T> fmt::Debug for TensorView<'_, T> {
     }
 }
 
-/// A tensor that owns its elements, in row-major order.
+/// An owned tensor in row-major order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor<T> {
     data: Vec<T>,
@@ -259,49 +261,49 @@ pub struct Tensor<T> {
 }
 
 impl<T> Tensor<T> {
-    /// A tensor of these elements.
+    /// Creates a tensor of row-major elements.
     ///
     /// # Errors
-    /// [`ViewError::Length`] if `shape` has more or fewer elements than `data`.
+    /// Returns [`ViewError::Length`] if the number of elements differs.
     pub fn new(data: Vec<T>, shape: impl Into<Shape>) -> Result<Self, ViewError> {
         let shape = shape.into();
         check_length(&shape, data.len())?;
         Ok(Self { data, shape })
     }
 
-    /// [`Self::new`] where the caller has counted.
+    /// Like [`Self::new`], without the check.
     pub(super) const fn from_parts(data: Vec<T>, shape: Shape) -> Self {
         Self { data, shape }
     }
 
-    /// Sizes of the dims.
+    /// Returns the size of each dim.
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The elements in row-major order.
+    /// Returns the elements in row-major order.
     #[must_use]
     pub fn data(&self) -> &[T] {
         &self.data
     }
 
-    /// The elements in row-major order, without a copy.
+    /// Returns the elements in row-major order, without a copy.
     #[must_use]
     pub fn into_data(self) -> Vec<T> {
         self.data
     }
 
-    /// The tensor as a view.
+    /// Returns a view of the whole tensor.
     #[must_use]
     pub fn view(&self) -> TensorView<'_, T> {
         TensorView { data: &self.data, shape: self.shape.clone(), strides: row_major_strides(&self.shape), offset: 0 }
     }
 }
 
-/// Number of elements of a shape, or `None` if no integer holds it.
+/// Returns the number of elements, or `None` on overflow.
 pub(super) fn checked_elems(shape: &Shape) -> Option<usize> {
-    // Zero first: the other sizes alone may overflow.
+    // Zero first, because the product of the other sizes may overflow.
     if shape.contains(&0) { Some(0) } else { shape.iter().try_fold(1usize, |elems, size| elems.checked_mul(*size)) }
 }
 
@@ -313,7 +315,7 @@ fn check_length(shape: &Shape, found: usize) -> Result<(), ViewError> {
     }
 }
 
-/// Row-major strides; of a tensor without elements, whose strides mean nothing and could overflow, zeros.
+/// Returns row-major strides. An empty tensor has zeros, because its strides could overflow.
 fn row_major_strides(shape: &Shape) -> Vec<usize> {
     if shape.contains(&0) { vec![0; shape.rank()] } else { shape.strides().into_vec() }
 }
@@ -322,7 +324,6 @@ fn row_major_strides(shape: &Shape) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// 0, 1, 2, … as a [3, 4] matrix.
     fn matrix(data: &mut Vec<i32>) -> TensorView<'_, i32> {
         *data = (0..12).collect();
         TensorView::contiguous(data, [3, 4]).expect("twelve elements")
