@@ -1,20 +1,25 @@
-//! Compiles `kernels/*.cpp` for cards where an Ascend C compiler is found; elsewhere the table of kernels is empty.
+//! Compiles `kernels/*.cpp` if an Ascend C compiler is installed. Otherwise the table of kernels is
+//! empty.
 //!
-//! Input: the toolkit that `ASCEND_TOOLKIT_HOME` or `ASCEND_HOME_PATH` names, and `ASCEND_TP_KERNELS`. Output: `kernels.rs` in
-//! `OUT_DIR`, a table of each file's name and the bytes of its object, which `src/device/kernels.rs` includes.
-//! A toolkit without a compiler, or none, is no fault. A compiler that fails is a warning with what it said, and an empty table;
-//! with `ASCEND_TP_KERNELS=require` both are errors, and with `ASCEND_TP_KERNELS=off` no compiler is looked for.
-//! What it does not do: run kernels, or compile them for the host; the tests do that.
+//! Input: the toolkit of `ASCEND_TOOLKIT_HOME` or `ASCEND_HOME_PATH`, and `ASCEND_TP_KERNELS`.
+//! Output: `kernels.rs` in `OUT_DIR`, a table of file names and objects, which
+//! `src/device/kernels.rs` includes.
+//!
+//! A missing toolkit or compiler is not an error. A failed compilation is a warning and leaves the
+//! table empty. With `ASCEND_TP_KERNELS=require` both are errors; with `ASCEND_TP_KERNELS=off` the
+//! build does not look for a compiler.
+//!
+//! Not here: running kernels, or compiling them for the host, which the tests do.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-/// Where a toolkit has its compiler, from its root: CANN 8.x, then 8.5 and newer.
+/// Paths of the compiler in a toolkit: CANN 8.x, then 8.5 and newer.
 const COMPILERS: [&str; 3] = ["compiler/ccec_compiler/bin/bisheng", "tools/ccec_compiler/bin/bisheng", "bin/bisheng"];
 const LINKER: &str = "ld.lld";
 
-/// Where it has the headers of Ascend C, from its root, in both layouts; a folder that is not there is left out.
+/// Header folders of Ascend C in a toolkit, for both layouts. Missing folders are skipped.
 const HEADERS: [&str; 9] = [
     "compiler/tikcpp/tikcfw",
     "compiler/tikcpp/tikcfw/impl",
@@ -27,7 +32,7 @@ const HEADERS: [&str; 9] = [
     "include",
 ];
 
-/// The vector cores of Atlas A2 and A3; the rest is what the toolkit's own build of operators passes.
+/// Options for the vector cores of Atlas A2 and A3, as in the toolkit's own operator build.
 const OPTIONS: [&str; 18] = [
     "-c",
     "-x",
@@ -82,7 +87,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The root of a toolkit and its compiler.
+/// Returns the root of a toolkit and its compiler.
 fn find() -> Option<(PathBuf, PathBuf)> {
     let homes = ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     homes
@@ -94,10 +99,10 @@ fn find() -> Option<(PathBuf, PathBuf)> {
         .find(|(_, compiler)| compiler.is_file())
 }
 
-/// Compiles and links each kernel; none without a compiler.
+/// Compiles and links each kernel. Returns an empty list without a compiler.
 fn build(out: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let Some((root, compiler)) = find() else { return Ok(Vec::new()) };
-    // Without a compiler an edited kernel changes nothing here, and must not have the library built again.
+    // Set only if a compiler exists: otherwise an edited kernel must not trigger a rebuild.
     println!("cargo::rerun-if-changed=kernels");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,5 +1,5 @@
-//! What compiling costs: all passes of both programs of a serving setting, all ranks, over ranks and layers. Cost is to grow no
-//! faster than layers × ranks.
+//! Benchmarks compilation: all passes of both serving programs for all ranks. The time should grow
+//! no faster than layers × ranks.
 
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;

@@ -1,4 +1,4 @@
-//! A card, its memory, and a copy there and back.
+//! Opens a card, allocates memory, and copies data to the card and back.
 //!
 //! `cargo run --example 01_buffer`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -8,7 +8,7 @@ use ascend_tp::device::{Buffer, Device, Stream};
 use ascend_tp::emulator::{Config, Emulator};
 
 fn main() -> anyhow::Result<()> {
-    // Eight cards on this machine's CPU. On a machine with NPUs: `Cann::load(None)?`.
+    // Eight cards on the CPU. On a machine with NPUs, use `Cann::load(None)?`.
     let emulator = Emulator::new(Config::default())?;
     let cann = Cann::new(emulator.table())?;
     println!("{} cards, {}", cann.device_count()?, cann.soc_name().unwrap_or_default());
@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
     b.read(0, &mut bytes)?;
     println!("copied on the card: {}", String::from_utf8_lossy(&bytes));
 
-    // What does not fit is an error with the card's numbers, not an abort.
+    // An allocation that does not fit returns an error with the card's free memory.
     let too_much = Buffer::new(&device, usize::MAX >> 16);
     println!("too much: {}", too_much.err().map(|error| error.to_string()).unwrap_or_default());
     Ok(())

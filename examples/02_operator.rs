@@ -1,4 +1,4 @@
-//! An operator on a stream, and an event that makes another stream wait for it.
+//! Runs an operator on a stream, and lets another stream wait for it with an event.
 //!
 //! `cargo run --example 02_operator`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -23,8 +23,9 @@ fn main() -> anyhow::Result<()> {
     let product = upload(&HostTensor::zeros([2, 2], DType::F32))?;
     let doubled = upload(&HostTensor::zeros([2, 2], DType::F32))?;
 
-    // Arguments are those of the C function: a product in its operands' own precision, a sum with the factor 1. Preparing
-    // checks them with the library; enqueueing only enqueues, as often as wanted.
+    // Arguments are those of the C function: a product in the operands' precision, a sum with
+    // factor 1. Preparing checks them with the library. A prepared operator can be enqueued
+    // repeatedly.
     let multiply = |a: &Tensor, b: &Tensor, out: &Tensor| {
         operator::prepare("aclnnMatmul", [a.into(), b.into(), out.into(), 0_i64.into()])
     };

@@ -1,4 +1,4 @@
-//! Eight ranks, a thread each, add up what they hold.
+//! Sums values over eight ranks, one thread each.
 //!
 //! `cargo run --example 03_collective`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -15,7 +15,7 @@ fn main() -> anyhow::Result<()> {
     let emulator = Emulator::new(Config::with_cards(WORLD))?;
     let cann = Cann::new(emulator.table())?;
     let devices = (0..WORLD).map(|card| Device::open(&cann, card)).collect::<Result<Vec<_>, _>>()?;
-    // One rank makes the token by which the others find it.
+    // One rank creates the token that all ranks join with.
     let root = RootInfo::create(&devices[0])?;
     let sums = std::thread::scope(|scope| {
         let rank = |rank: usize| {

@@ -1,4 +1,4 @@
-//! Cutting a tensor, and putting it together again. Plain arithmetic: no card.
+//! Splits a tensor and gathers it again. Needs no card.
 //!
 //! `cargo run --example 04_split_axis`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

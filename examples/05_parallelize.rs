@@ -1,4 +1,4 @@
-//! A program written for one card, split over six, run, and compared with its meaning on the host.
+//! Splits a single-card program over six cards, runs it, and compares it with the host interpreter.
 //!
 //! `cargo run --example 05_parallelize`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -15,7 +15,7 @@ use ascend_tp::schedule::Target;
 use ascend_tp::{Cann, Engine, Mesh, Pins, collective};
 
 fn main() -> anyhow::Result<()> {
-    // A feed-forward layer. Nothing in it says that there are cards.
+    // A feed-forward layer, written for a single card.
     let mut build = Builder::new("feed-forward");
     let x = build.input("x", [4, 10], DType::F32);
     let gate = build.param("gate", [21, 10], DType::F32);
@@ -27,7 +27,7 @@ fn main() -> anyhow::Result<()> {
     build.output("y", y);
     let program = build.finish()?;
 
-    // Data parallel on one axis, tensor parallel on the other; 21 does not divide by 3 cards' worth of 2, and need not.
+    // Data parallel on one axis, tensor parallel on the other. The sizes need not divide.
     let mesh = Mesh::new(&[("dp", 2), ("tp", 3)])?;
     let pins = Pins::auto(Residual::Replicate).value("x", &[(0, "dp")]);
     let CompiledProgram { split, plans } = compile(&program, &mesh, &pins, Target::ANY)?;

@@ -1,4 +1,4 @@
-//! A checkpoint on eight cards: two requests at once, each sampled in its own way, streamed.
+//! Runs a checkpoint on eight cards: two concurrent requests with different sampling, streamed.
 //!
 //! `cargo run --example 06_generate`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

@@ -1,4 +1,5 @@
-//! Qwen2.5-72B on two to eight emulated cards with a clock: will it fit, and how fast will it be. No weights, no card.
+//! Predicts Qwen2.5-72B on two to eight emulated cards: whether it fits and how fast it is. Needs
+//! no weights and no card.
 //!
 //! `cargo run --release --example 07_rehearse`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -38,7 +39,7 @@ fn main() -> anyhow::Result<()> {
                 let (first_ms, token_ms) = (report.first_token_us / 1e3, report.token_us.mean / 1e3);
                 println!("{cards} cards: first token after {first_ms:.0} ms, then one in {token_ms:.1} ms");
             }
-            // What does not fit is refused before anything runs, with what would.
+            // A model that does not fit is refused before anything runs, with a setting that fits.
             Err(Error::Refused(problems)) => println!("{cards} cards: {problems}"),
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,5 @@
-//! Two sessions over one set of weights, each in a thread of its own: requests come and go, and one is cancelled.
+//! Runs two sessions with shared weights, one thread each. Requests arrive while others run, and
+//! one is cancelled.
 //!
 //! `cargo run --example 08_requests`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

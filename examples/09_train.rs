@@ -1,7 +1,8 @@
-//! A model of your own, trained on four cards: a program, its gradients, an optimizer, a mesh, an engine, steps.
+//! Trains a custom model on four cards: a program, its gradients, an optimizer, a mesh, an engine,
+//! steps.
 //!
-//! A hidden layer learns to add two numbers and to multiply them. Nothing in the program speaks of cards: the batch is pinned
-//! to the axis `dp`, and which card sums which gradient follows.
+//! A hidden layer learns to add and multiply two numbers. The program does not mention cards: the
+//! batch is pinned to the axis `dp`, and the gradient collectives follow.
 //!
 //! `cargo run --example 09_train`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -23,7 +24,7 @@ const BATCH: usize = 62;
 const HIDDEN: usize = 32;
 
 fn main() -> anyhow::Result<()> {
-    // 1. The program of a step: a loss, its gradients, an update of the params.
+    // 1. Build the program of a step: loss, gradients, parameter updates.
     let mut build = Builder::new("mlp");
     let x = build.input("x", [BATCH, 2], DType::F32);
     let target = build.input("target", [BATCH, 2], DType::F32);
@@ -50,7 +51,7 @@ fn main() -> anyhow::Result<()> {
     build.output("norm", norm);
     let program = build.finish()?;
 
-    // 2. Four cards share the batch, 62 rows that four does not divide.
+    // 2. Shard the batch of 62 rows over four cards. The size need not divide.
     let mesh = Mesh::new(&[("dp", 4)])?;
     let pins = ["x", "target"].into_iter().fold(Pins::default(), |pins, name| pins.value(name, &[(0, "dp")]));
     let pins = ["first", "bias", "second"].into_iter().fold(pins, |pins, name| pins.value(name, &[]));
@@ -63,7 +64,7 @@ fn main() -> anyhow::Result<()> {
         shards.parts().try_for_each(|part: &Part<'_>| part.write(0, &numbers(part.tensor().shape.elems())))
     })?;
 
-    // 3. Steps.
+    // 3. Run the steps.
     let mut last = f32::INFINITY;
     for step in 0..400 {
         let point = |row: usize| {

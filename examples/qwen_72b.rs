@@ -1,8 +1,9 @@
-//! Qwen-72B on eight cards.
+//! Runs Qwen-72B on eight cards.
 //!
-//! `cargo run --release --example qwen_72b -- FOLDER [PROMPT]` with the folder of a Qwen-72B, Qwen1.5-72B, Qwen2-72B or
-//! Qwen2.5-72B checkpoint runs it, on the NPUs of this machine if it has a CANN toolkit. Without a folder the plan for
-//! 72B is explained, and the same code runs the small model that this repository ships.
+//! `cargo run --release --example qwen_72b -- FOLDER [PROMPT]` runs a Qwen-72B, Qwen1.5-72B,
+//! Qwen2-72B or Qwen2.5-72B checkpoint, on NPUs if a CANN toolkit is installed. Without a folder,
+//! the example explains the plan for 72B and runs the small model of this repository with the same
+//! code.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::ops::ControlFlow;
@@ -38,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     run(&folder, &prompt)
 }
 
-/// The plan of one decode step. It needs no weights and no card.
+/// Prints the plan of one decode step. Needs no weights and no card.
 fn explain(preset: &str) -> anyhow::Result<()> {
     let Some(config) = ModelConfig::preset(preset) else { anyhow::bail!("no preset {preset}") };
     let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
@@ -61,7 +62,7 @@ fn explain(preset: &str) -> anyhow::Result<()> {
 /// Splits a checkpoint over the cards, loads it and continues a prompt.
 fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
     let model = Model::open(folder)?;
-    // An installed toolkit means NPUs; else eight cards on the CPU, through the same C ABI.
+    // Uses NPUs if a toolkit is installed, otherwise eight emulated cards through the same C ABI.
     let cann = match Cann::load(None) {
         Ok(cann) => cann,
         Err(_) => Cann::new(Emulator::new(Config::default())?.table())?,

@@ -1,7 +1,8 @@
-//! What a card is asked to do: one aclnn operator a [`Call`], on views of buffers.
+//! Calls of aclnn operators on views of buffers.
 //!
-//! Calls are data, known on both sides of the fence: `program::npu` makes them from an op, `schedule` places their buffers, `exec` hands
-//! them to `device`. Each is one entry of `call/table.rs`. A call is legal on a 910B for the element types and shapes it is made with.
+//! A [`Call`] is plain data: `program::npu` creates it from an op, `schedule` places its buffers,
+//! and `exec` passes it to `device`. `call/table.rs` has one entry for each. A call is valid on a
+//! 910B for the types and shapes it is created with.
 
 mod late;
 mod table;
@@ -19,29 +20,29 @@ define_id!(
     "b"
 );
 
-/// A strided window on a buffer; offset and strides in elements.
+/// A strided view of a buffer. Offset and strides are in elements.
 #[derive(Clone, PartialEq, Eq)]
 pub struct View {
     /// The buffer that holds the elements.
     pub buffer: BufferId,
-    /// Where in the buffer its first element lies.
+    /// Position of the first element in the buffer.
     pub offset: usize,
-    /// The type of its elements.
+    /// Type of the elements.
     pub dtype: DType,
-    /// How many elements each dim has.
+    /// Size of each dim.
     pub shape: Shape,
-    /// Distance between neighbours of each dim; 0 repeats.
+    /// Stride of each dim; 0 repeats elements.
     pub strides: Dims,
 }
 
 impl View {
-    /// A whole contiguous tensor at the start of a buffer.
+    /// Creates a dense view at the start of a buffer.
     #[must_use]
     pub fn contiguous(buffer: BufferId, dtype: DType, shape: Shape) -> Self {
         Self { buffer, offset: 0, dtype, strides: shape.strides(), shape }
     }
 
-    /// Whether the elements lie densely in row-major order.
+    /// Returns whether the elements are dense and row-major.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         let dense = self.shape.strides();
@@ -51,19 +52,19 @@ impl View {
             .all(|(size, (found, dense))| *size == 1 || found == dense)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn elems(&self) -> usize {
         self.shape.elems()
     }
 
-    /// Bytes of the elements, each once.
+    /// Returns the size of the elements, in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.elems() * self.dtype.size_bytes()
     }
 
-    /// The smallest range of elements of the buffer that holds the view.
+    /// Returns the smallest range of buffer elements that contains the view.
     #[must_use]
     pub fn span(&self) -> std::ops::Range<usize> {
         if self.elems() == 0 {
@@ -73,7 +74,7 @@ impl View {
         self.offset..self.offset + last + 1
     }
 
-    /// The view's elements, row-major, from the bytes of its [`span`](View::span).
+    /// Copies the elements in row-major order from the bytes of the view's [`span`](View::span).
     #[must_use]
     pub fn gather(&self, span: &[u8]) -> Vec<u8> {
         let size = self.dtype.size_bytes();
@@ -89,7 +90,7 @@ impl View {
         bytes
     }
 
-    /// Elements `start..start + size` of dim `dim`.
+    /// Restricts dim `dim` to the elements `start..start + size`.
     #[must_use]
     pub fn narrow(&self, dim: usize, start: usize, size: usize) -> Self {
         let mut view = self.clone();
@@ -98,7 +99,7 @@ impl View {
         view
     }
 
-    /// Dims in another order.
+    /// Reorders the dims.
     #[must_use]
     pub fn permute(&self, dims: &[usize]) -> Self {
         let mut view = self.clone();
@@ -107,7 +108,7 @@ impl View {
         view
     }
 
-    /// A new dim of size `size` at `dim` that repeats the elements.
+    /// Inserts a dim of size `size` at `dim`, which repeats the elements.
     #[must_use]
     pub fn repeat(&self, dim: usize, size: usize) -> Self {
         let mut view = self.clone();
@@ -118,7 +119,8 @@ impl View {
         view
     }
 
-    /// One view of several that lie side by side: alike but for their last dim, in which each begins where the one before ends.
+    /// Merges adjacent views into one. The views are equal except for the last dim, in which each
+    /// starts where the previous one ends.
     #[must_use]
     pub fn side_by_side(parts: &[Self]) -> Option<Self> {
         let (first, others) = parts.split_first()?;
@@ -143,14 +145,14 @@ impl View {
         dense(first).then(|| Self { shape: first.shape.with(last, width), strides, ..first.clone() })
     }
 
-    /// The same elements under another shape, or `None` where strides do not allow it without a copy.
+    /// Returns a view of another shape, or `None` if that requires a copy.
     #[must_use]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Option<Self> {
         let shape = shape.into();
         if shape.elems() != self.elems() {
             return None;
         }
-        // Merge the view to its longest dense runs, then cut the runs to the new sizes.
+        // Merges dims into dense runs, then splits the runs into the new sizes.
         let mut runs: SmallVec<[(usize, usize); 5]> = SmallVec::new();
         for (size, stride) in self.shape.iter().copied().zip(self.strides.iter().copied()) {
             match runs.last_mut() {
@@ -180,30 +182,29 @@ impl View {
     }
 }
 
-/// The views a step reads or writes, few enough to lie in place.
+/// The views that a step reads or writes. A few are stored inline.
 pub type Views<'a> = SmallVec<[&'a View; 5]>;
 
-/// A tensor of a call, and what the call does with it.
+/// A tensor operand of a call, and its access.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallOperand<'a> {
-    /// The tensor, as a window on a buffer.
+    /// The view of the tensor.
     pub view: &'a View,
-    /// Whether it is read, written, or both.
+    /// Whether the tensor is read, written or both.
     pub access: Access,
 }
 
 impl CallOperand<'_> {
-    /// The same tensor, given as an operand of its own to be read.
+    /// Returns the tensor as a separate input.
     const fn read(self) -> Self {
         Self { access: Access::Read, ..self }
     }
 
-    /// The same tensor, given as a result of its own.
+    /// Returns the tensor as a separate output.
     const fn written(self) -> Self {
         Self { access: Access::Write, ..self }
     }
 
-    /// The factor of the other operand that changes nothing.
     const fn one(self) -> Number {
         Number::one(self.view.dtype)
     }
@@ -216,7 +217,7 @@ impl CallOperand<'_> {
         self.view.shape[dim]
     }
 
-    /// Whether a reduced dim stays, as size 1.
+    /// Returns whether a reduced dim is kept as size 1.
     fn keeps_dims(self, result: Self) -> bool {
         self.view.shape.rank() == result.view.shape.rank()
     }
@@ -228,9 +229,8 @@ impl<'a> From<CallOperand<'a>> for Argument<CallOperand<'a>> {
     }
 }
 
-/// A field of a call.
 trait Field: Sized {
-    /// What stands for it among the arguments of the C function.
+    /// The form among the arguments of the C function.
     type Given<'a>
     where
         Self: 'a;
@@ -241,7 +241,7 @@ trait Field: Sized {
         None
     }
 
-    /// In a form that parses to the same.
+    /// Returns a text that parses to the same value.
     fn text(&self) -> String;
 
     fn parse(text: &str) -> Option<Self>;
@@ -312,14 +312,14 @@ number_fields! {
     Number: Self::to_string, |text: &str| text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Float)).ok();
 }
 
-/// The fields of a call's text: `a=b3:f32[2]`, `out->b4:f32[2]`, `into<->b5:f32[2]`.
+/// Splits a call's text into fields: `a=b3:f32[2]`, `out->b4:f32[2]`, `into<->b5:f32[2]`.
 fn fields(text: &str) -> Vec<(&str, &str)> {
     let field =
         |token| [Access::Update, Access::Write, Access::Read].iter().find_map(|a| str::split_once(token, mark(*a)));
     text.split(' ').filter_map(field).collect()
 }
 
-/// What stands between the name of a field and the field.
+/// Returns the separator between name and value of a field.
 const fn mark(access: Access) -> &'static str {
     match access {
         Access::Read => "=",
@@ -328,7 +328,7 @@ const fn mark(access: Access) -> &'static str {
     }
 }
 
-/// The type of a field, by the word before its name.
+/// Maps the keyword before a field to its type.
 macro_rules! field {
     (read) => { View };
     (write) => { View };
@@ -339,7 +339,7 @@ macro_rules! field {
     (with $type:ty) => { $type };
 }
 
-/// What a call does with a field, by the word before its name.
+/// Maps the keyword before a field to its access.
 fn access(word: &str) -> Access {
     match word {
         "write" | "far_write" => Access::Write,
@@ -348,10 +348,10 @@ fn access(word: &str) -> Access {
     }
 }
 
-/// Defines the calls: variant, name, fields in the order of texts, and the arguments of the C function, of the fields.
+/// Defines the calls: variant, name, fields in text order, and the arguments of the C function.
 ///
-/// A field is a tensor that is read, written or both, or a number (`with`). Where tensors are many they are `far`: kept
-/// outside, so that no other call is as large as all of them.
+/// A field is a tensor that is read, written or updated, or a number (`with`). Calls with many
+/// tensors box them (`far_`), to keep the enum small.
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
@@ -363,13 +363,14 @@ macro_rules! calls {
         pub enum Call { $( $(#[$doc])* $name { $($field: field!($mark $($type)?),)* }, )* }
 
         impl Call {
-            /// The aclnn operator, or the kernel.
+            /// Returns the name of the aclnn operator or the kernel.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self { $( Self::$name { .. } => $aclnn, )* }
             }
 
-            /// The arguments of the C function, but for the last two, which are every operator's.
+            /// Returns the arguments of the C function, except for the last two, which are the same
+            /// for all operators.
             #[must_use]
             pub fn arguments(&self) -> Vec<Argument<CallOperand<'_>>> {
                 match self { $( Self::$name { $($field,)* } => {
@@ -378,7 +379,7 @@ macro_rules! calls {
                 } )* }
             }
 
-            /// Views whose elements are read.
+            /// Returns the views that the call reads.
             #[must_use]
             pub fn reads(&self) -> Views<'_> {
                 let mut views = Views::new();
@@ -388,7 +389,7 @@ macro_rules! calls {
                 views
             }
 
-            /// Views whose elements are written.
+            /// Returns the views that the call writes.
             #[must_use]
             pub fn writes(&self) -> Views<'_> {
                 let mut views = Views::new();
@@ -398,10 +399,10 @@ macro_rules! calls {
                 views
             }
 
-            /// The call of a text; the inverse of its `Display`.
+            /// Parses the output of `Display`.
             ///
             /// # Errors
-            /// A sentence naming an unknown operator, or a field that is missing or no value of its type.
+            /// Returns a message that names an unknown operator, or a missing or invalid field.
             pub fn parse(text: &str) -> Result<Self, String> {
                 fn read<T: Field>(name: &str, key: &str, fields: &[(&str, &str)]) -> Result<T, String> {
                     let value = fields.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);

@@ -1,9 +1,14 @@
-//! One way from a program to the plans of all ranks, and the programs of a deployment.
+//! Compiles programs to plans for all ranks, and builds the programs of a deployment.
 //!
-//! Input → output: a [`Program`] over whole tensors, a mesh and pins → [`CompiledProgram`]; a [`ModelConfig`] and a
-//! [`Deployment`] → the plans of its two [`Programs`], those that `generate` runs and the planner predicts. Invariant: the decode
-//! program lays weights and caches out as the prefill program does, so that both run on the same memory. It knows nothing of training,
-//! whose programs of a step share one layout and are placed before any is scheduled (`train::compile`).
+//! Input: a [`Program`] over global tensors, a mesh and pins. Output: a [`CompiledProgram`]. For a
+//! [`ModelConfig`] and a [`Deployment`], the output is the plans of its two [`Programs`], which
+//! `generate` runs and the planner predicts.
+//!
+//! Invariant: the decode program uses the weight and cache layout of the prefill program, so both
+//! run on the same memory.
+//!
+//! Not here: training, whose programs share one layout and are all placed before scheduling
+//! (`train::compile`).
 
 mod order;
 
@@ -24,75 +29,78 @@ use crate::schedule::{
 
 pub(crate) use order::{check_axes, check_order};
 
-/// What the passes make of a program.
+/// The result of compiling a program.
 #[derive(Clone, Debug)]
 pub struct CompiledProgram {
-    /// The layouts, and the program with its collectives.
+    /// The layouts, and the program with collectives.
     pub split: Parallelized,
-    /// The static plan of each rank, by rank.
+    /// The plan of each rank.
     pub plans: Vec<Plan>,
 }
 
-/// Runs all passes of a program: places it on the mesh, inserts and lowers its collectives, and schedules each rank.
+/// Compiles a program: chooses layouts, inserts and lowers collectives, and schedules all ranks.
 ///
 /// # Errors
-/// What the first pass that finds a problem finds, all of it.
+/// Returns all problems of the first pass that fails.
 pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins, target: Target) -> Result<CompiledProgram, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
     let plans = schedule(&split.lowered, Scheduling { joining: Joining::SideBySide, target, ..Scheduling::default() })?;
     Ok(CompiledProgram { split, plans })
 }
 
-/// Tokens of a sequence, where nobody says how many and the model has room for more.
+/// Default maximum context length, in tokens.
 const DEFAULT_CONTEXT: usize = 4096;
 
-/// How the values of a decoder lie on a mesh of [`Mesh::of_grid`]: [`Pins::decoder`] with the model's heads.
+/// Returns the [`Pins::decoder`] of a model on a mesh of [`Mesh::of_grid`].
 #[must_use]
 pub fn pins(config: &ModelConfig, program: &Program, mesh: &Mesh, residual: Residual) -> Pins {
     Pins::decoder(program, mesh, residual, [config.kv_heads, config.heads_per_kv_head()])
 }
 
-/// How a model is to be run on one group of cards.
+/// How a model runs on one group of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deployment {
-    /// Cards in all.
+    /// Total number of cards.
     pub cards: usize,
-    /// Stages of a pipeline, each of which has some of the layers on as many of the cards: for a model that is too large for cards
-    /// that exchange quickly. A step goes from stage to stage.
+    /// Number of pipeline stages, for models that are too large for cards with fast links. Each
+    /// stage has some of the layers and an equal number of cards.
     pub stages: usize,
-    /// How the cards of a stage divide.
+    /// Mesh sizes within a stage.
     pub grid: Grid,
-    /// What the model computes in, and how weights are held; an element type is one, `DType::BF16.into()`.
+    /// Precision of activations and weights. Convertible from an element type:
+    /// `DType::BF16.into()`.
     pub precision: Precision,
-    /// How the residual stream lies during prefill. A decode step has one token a sequence, so its stream stays whole.
+    /// Layout of the residual stream during prefill. Decode always replicates it, because a step
+    /// has one token per sequence.
     pub residual: Residual,
-    /// Sequences at once.
+    /// Number of sequences in a batch.
     pub batch: usize,
-    /// Tokens of the longest prompt.
+    /// Length of the longest prompt, in tokens.
     pub longest_prompt: usize,
-    /// Tokens of a prompt and its continuation together at most: positions of the KV cache of each sequence.
+    /// Capacity of the KV cache for each sequence, in tokens.
     pub context: usize,
-    /// What the programs give back.
+    /// The outputs of the programs.
     pub head: Head,
-    /// In which order sums are added that cards hold parts of. As trees, the logits of a sequence have the same bits on any number of
-    /// cards and in any batch, and what cannot be so added is refused.
+    /// Order of sums over ranks. With tree order, the logits of a sequence have the same bits for
+    /// any number of cards and any batch. Programs that cannot do so are rejected.
     pub order: SumOrder,
-    /// What the cards have; a pipeline launches no kernels. Programs are compiled for it as it stands; a session takes the kernels of its
-    /// engine, and joins products and exchanges if this says so and its cards can ([`exec::target_of`](crate::exec::target_of)).
+    /// Features of the target cards. Pipelines launch no kernels. A session replaces the kernels by
+    /// those of its engine, and fuses products with exchanges only if its cards can
+    /// ([`exec::target_of`](crate::exec::target_of)).
     pub target: Target,
 }
 
-/// The plans of both programs, by rank.
+/// The plans of the two serving programs, by rank.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// All prompts at once.
+    /// Processes all prompts at once.
     pub prefill: Vec<Plan>,
-    /// One token a sequence.
+    /// Processes one token per sequence.
     pub decode: Vec<Plan>,
 }
 
 impl Programs {
-    /// In the order in which an engine has them: [`PREFILL`](crate::generate::PREFILL), then
+    /// Returns the plans in the order of an engine: [`PREFILL`](crate::generate::PREFILL), then
     /// [`DECODE`](crate::generate::DECODE).
     #[must_use]
     pub fn into_vec(self) -> Vec<Vec<Plan>> {
@@ -100,16 +108,16 @@ impl Programs {
     }
 }
 
-/// A program with its collectives, and which stage has what of it.
+/// A program with collectives, and its division into stages.
 struct LoweredProgram {
     placed: Placed,
-    /// None are set where there is one stage.
+    /// Empty if there is only one stage.
     marks: PartMarks,
 }
 
 impl Deployment {
-    /// One sequence at a time in the model's own type, of prompt and continuation up to 4096 tokens or what the model has room
-    /// for; the logits of the last position come back.
+    /// Creates a deployment of one sequence with the model's own type. The context is 4096 tokens
+    /// or the limit of the model. Outputs are the logits of the last position.
     #[must_use]
     pub fn of(config: &ModelConfig, cards: usize) -> Self {
         let context = config.max_positions.min(DEFAULT_CONTEXT);
@@ -128,26 +136,27 @@ impl Deployment {
         }
     }
 
-    /// The cards of a stage as a mesh, with key heads on a sub-axis where that leaves a card fewer query heads.
+    /// Returns the mesh of a stage. Key heads get a sub-axis if a card then has fewer query heads.
     ///
     /// # Errors
-    /// There are none.
+    /// Returns an error if a stage has no cards.
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let columns = self.cards / (self.stages * self.grid.cards()).max(1);
         Mesh::of_grid(columns, self.grid, config.kv_heads, config.heads_per_kv_head())
             .map_err(|error| Diagnostic::new("cards", error.to_string()).into())
     }
 
-    /// Runs all passes of both programs.
+    /// Compiles both programs.
     ///
     /// # Errors
-    /// What does not fit the model, all of it; then what the first pass that finds a problem finds.
+    /// Returns everything that does not fit the model, or all problems of the first pass that
+    /// fails.
     pub fn compile(&self, config: &ModelConfig) -> Result<Programs, Diagnostics> {
         self.check(config)?;
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        // Decode needs the layouts of prefill, and not its plans: so the one is written while the other is placed, and placed while the
-        // other is scheduled.
+        // Decode needs the layouts of prefill, but not its plans. So decode is built while prefill
+        // is placed, and placed while prefill is scheduled.
         let (prefill, decode) = rayon::join(
             || self.lower(config, &mesh, (self.longest_prompt, AttentionScope::Run), (self.residual, None), &parts),
             || self.decoder(config, (1, AttentionScope::Cache), &parts),
@@ -161,10 +170,10 @@ impl Deployment {
         Ok(Programs { prefill: prompts?, decode: decode? })
     }
 
-    /// The plans of a program that reads prompts of fewer tokens, on the memory of the others.
+    /// Compiles a program for shorter prompts on the memory of the other programs.
     ///
     /// # Errors
-    /// As [`Deployment::compile`].
+    /// Fails like [`Deployment::compile`].
     pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
@@ -175,7 +184,8 @@ impl Deployment {
         self.schedule(&shorter, longest)
     }
 
-    /// A program of so many tokens a sequence, with its collectives; on weights and caches that lie as those of another, if it is given.
+    /// Builds and places a program of `sequence` tokens, optionally with the memory layout of
+    /// another program.
     fn lower(
         &self,
         config: &ModelConfig,
@@ -187,7 +197,7 @@ impl Deployment {
         self.place(config, mesh, self.decoder(config, (sequence, sees), parts)?, (residual, memory_of), parts)
     }
 
-    /// A program and the ops of each layer, with its collectives.
+    /// Places a program, given the ops of each layer.
     fn place(
         &self,
         config: &ModelConfig,
@@ -212,7 +222,7 @@ impl Deployment {
             1 => (parallelize(program, mesh, pins)?.lowered, PartMarks::default()),
             _ => {
                 let marks = PartMarks::of_forward(program, layers, program.ops.len(), parts);
-                // What runs on other stages shares no collective.
+                // Ops of different stages share no collective.
                 (parallelize_apart(program, mesh, pins, |program| marks.apart(program))?.lowered, marks)
             }
         };
@@ -220,8 +230,8 @@ impl Deployment {
         Ok(LoweredProgram { placed, marks })
     }
 
-    /// The plans of all ranks of a program of the model, on memory of its own. The ops of each layer are given; with several stages a tied
-    /// head is a copy of the embedding.
+    /// Compiles any program of the model with its own memory, given the ops of each layer. With
+    /// several stages, a tied head is a copy of the embedding.
     pub(crate) fn compile_program(
         &self,
         config: &ModelConfig,
@@ -255,7 +265,7 @@ impl Deployment {
         schedule_stages(&step, StepOrder::Program, self.target)
     }
 
-    /// Which stage has which layers: all programs of a deployment the same, so that steps of one token take as long on each.
+    /// Assigns the layers to stages. All programs use the assignment that balances decode steps.
     fn parts(&self, config: &ModelConfig, mesh: &Mesh) -> Result<Cut, Diagnostics> {
         if self.stages == 1 {
             return Ok(Cut::whole(config.layers));
@@ -267,8 +277,9 @@ impl Deployment {
         Ok(cut(&lowered, &marks, config.layers, self.stages))
     }
 
-    /// A program of so many tokens a sequence, with the ops of each layer. Prompts begin with the first row of the caches, so their
-    /// attention need not read those. With several parts a tied head is a copy of the embedding.
+    /// Builds a program of `sequence` tokens, and the ops of each layer. Prompts start at the first
+    /// cache row, so their attention need not read the caches. With several stages, a tied head is
+    /// a copy of the embedding.
     fn decoder(
         &self,
         config: &ModelConfig,
@@ -279,7 +290,7 @@ impl Deployment {
         decoder_of_layers(config, run, sees, self.precision, self.head, self.order, parts.parts > 1)
     }
 
-    /// Everything that does not fit the model.
+    /// Reports everything that does not fit the model.
     pub(crate) fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut at_least_one = |name: &str, value: usize| {
@@ -329,7 +340,6 @@ impl Deployment {
         problems.into_result(())
     }
 
-    /// Element types and orders of sums that cannot be.
     fn check_numbers(&self, problems: &mut Diagnostics) {
         let Precision { activations, weights } = self.precision;
         if self.order == SumOrder::Tree {

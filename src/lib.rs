@@ -1,27 +1,29 @@
 //! Tensor-parallel runtime for Ascend NPUs.
 //!
-//! A program is written as if there were one card ([`program`]), split over a mesh of cards ([`parallelize`]), planned
-//! ([`schedule`]; [`compile::compile`] does both) and run ([`Engine`]) through the C ABI of CANN: on NPUs through an installed toolkit
-//! ([`Cann::load`]), or anywhere on the [`emulator`] of the same ABI.
+//! A program is written for a single card ([`program`]), split over a mesh of cards
+//! ([`parallelize`]), scheduled ([`schedule`]; [`compile::compile`] does both) and run ([`Engine`])
+//! through the C ABI of CANN. It runs on NPUs with an installed toolkit ([`Cann::load`]), or
+//! anywhere on the [`emulator`] of the same ABI.
 //!
-//! | you want to | start at |
+//! | task | start at |
 //! |---|---|
-//! | cut a tensor | [`split_axis`] |
-//! | see which collectives a split needs | [`parallelize`], [`collective::exchanges`] |
+//! | shard a tensor | [`split_axis`] |
+//! | see the collectives of a split | [`parallelize`], [`collective::exchanges`] |
 //! | run a checkpoint on several cards | [`generate::Model`], [`generate::Session`] |
-//! | check a split against one card | [`generate::verify`] |
-//! | know what a model would do on cards nobody has yet | the crate `ascend-tp-planner`, `rehearse` |
-//! | find the best split of some cards, and why it is | the crate `ascend-tp-planner` |
-//! | call operators and collectives yourself | [`device`] |
-//! | read the texts that a model is trained on | [`train::data`] |
-//! | keep the tensors of a training run, and load them on any other mesh | [`train::checkpoint`] |
-//! | know how fast all of it is, and how fast it could be | the command `ascend-tp bench` |
+//! | compare a split with one card | [`generate::verify`] |
+//! | predict a model on cards you do not have | the crate `ascend-tp-planner`, `rehearse` |
+//! | find and explain the best split | the crate `ascend-tp-planner` |
+//! | call operators and collectives directly | [`device`] |
+//! | read training texts | [`train::data`] |
+//! | save a training run and load it on another mesh | [`train::checkpoint`] |
+//! | measure and predict performance | the command `ascend-tp bench` |
 //!
-//! Modules stand in the order in which data flows; each imports only those before it.
-//! `base` `call` `config` `program` `placement` `collective` `schedule` `compile` are pure; `device` `world` `timeline`
+//! Modules follow the data flow; each imports only modules before it. `base` `call` `config`
+//! `program` `placement` `collective` `schedule` `compile` are pure; `device` `world` `timeline`
 //! `exec` `weights` `generate` `train` have effects.
 //!
-//! The feature `emulator` (default) brings cards on the CPU, `text` (default) tokenizers and chat templates.
+//! Features: `emulator` (default) adds emulated cards on the CPU; `text` (default) adds tokenizers
+//! and chat templates.
 
 pub mod base;
 pub mod call;

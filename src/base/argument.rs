@@ -1,4 +1,4 @@
-//! What an operator of the library takes, in the order of its C function.
+//! Arguments of library operators, in the order of the C function.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -6,17 +6,17 @@ use std::fmt;
 
 use super::DType;
 
-/// A constant operand, with the type it is passed in.
+/// A constant operand and its C type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// For float tensors; passed as a 32-bit float.
+    /// A 32-bit float, for float tensors.
     Float(f64),
-    /// For integer tensors; passed as a 64-bit integer.
+    /// A 64-bit integer, for integer tensors.
     Int(i64),
 }
 
 impl Number {
-    /// The factor that changes nothing in tensors of that type.
+    /// Returns the factor 1 in the type of a tensor.
     #[must_use]
     pub const fn one(dtype: DType) -> Self {
         if dtype.is_float() { Self::Float(1.0) } else { Self::Int(1) }
@@ -24,7 +24,7 @@ impl Number {
 }
 
 impl fmt::Display for Number {
-    /// A float always prints with a point, an exponent or as infinity, so that an integer is one.
+    /// A float always has a point, an exponent or `inf`, so that it differs from an integer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Float(x) => write!(f, "{x:?}"),
@@ -33,36 +33,36 @@ impl fmt::Display for Number {
     }
 }
 
-/// An argument of a C function that plans an operator; `T` stands for its tensors.
+/// An argument of the C function that creates an operator. `T` is the tensor type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument<T> {
-    /// One tensor, as the caller holds tensors.
+    /// A tensor in the caller's representation.
     Tensor(T),
-    /// Several tensors in one list.
+    /// A list of tensors.
     Tensors(Vec<T>),
     /// A constant operand.
     Scalar(Number),
     /// An array of integers.
     Ints(Vec<i64>),
-    /// A tensor or an array that may be left out.
+    /// An optional tensor or array that is absent.
     Absent,
-    /// An integer attribute.
+    /// An integer attribute of the operator.
     Int(i64),
-    /// A float attribute.
+    /// A float attribute of the operator.
     Float(f64),
-    /// A yes or no.
+    /// A boolean attribute of the operator.
     Bool(bool),
-    /// An element type.
+    /// An element type, as attribute.
     Type(DType),
-    /// A word, such as an order of dims or the name of a communicator.
+    /// A string, such as a layout or the name of a communicator.
     Text(Cow<'static, CStr>),
 }
 
 impl<T> Argument<T> {
-    /// The same argument with each tensor made into another.
+    /// Converts each tensor with `make`.
     ///
     /// # Errors
-    /// The first failure of `make`.
+    /// Returns the first error of `make`.
     pub fn try_map<U, E>(self, mut make: impl FnMut(T) -> Result<U, E>) -> Result<Argument<U>, E> {
         Ok(match self {
             Self::Tensor(tensor) => Argument::Tensor(make(tensor)?),
@@ -109,7 +109,7 @@ impl<T> From<CString> for Argument<T> {
 }
 
 impl<T> From<usize> for Argument<T> {
-    /// A dim, size or count; no shape holds more than `i64::MAX`.
+    /// Converts a dim, size or count. No shape exceeds `i64::MAX`.
     fn from(number: usize) -> Self {
         Self::Int(number as i64)
     }

@@ -1,51 +1,49 @@
-//! Located problems: each says where, what, expected, found and what to do; a pass collects all of its own.
+//! Diagnostics: located problems with expected and found values. A pass collects all its problems.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many problems of one kind, those with the same message, a text shows; of more it gives the count. One wrong number
-/// of layers makes hundreds of tensors wrong.
+/// Maximum number of shown problems with the same message. One wrong number of layers affects
+/// hundreds of tensors.
 const SHOWN: usize = 10;
 
-/// One problem, with its place, what was expected and found, and what to do.
-///
-/// Prints as `place: message: expected …, found …; help`.
+/// One problem. Prints as `place: message: expected …, found …; help`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Where: a file and field, `rank 2: %17 = matmul …`, a tensor's name.
+    /// Location: a file and field, `rank 2: %17 = matmul …`, or a tensor's name.
     pub place: String,
-    /// What is wrong, without the values.
+    /// Description of the problem, without values.
     pub message: String,
-    /// What would have been right.
+    /// The value that was expected.
     pub expected: Option<String>,
-    /// What is there instead.
+    /// The value that was found.
     pub found: Option<String>,
-    /// What the user can do.
+    /// Advice for the user.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// A problem at `place`.
+    /// Creates a problem at `place`.
     #[must_use]
     pub fn new(place: impl Into<String>, message: impl Into<String>) -> Self {
         Self { place: place.into(), message: message.into(), ..Self::default() }
     }
 
-    /// Adds what would have been right.
+    /// Sets the expected value.
     #[must_use]
     pub fn expected(mut self, expected: impl fmt::Display) -> Self {
         self.expected = Some(expected.to_string());
         self
     }
 
-    /// Adds what is there instead.
+    /// Sets the found value.
     #[must_use]
     pub fn found(mut self, found: impl fmt::Display) -> Self {
         self.found = Some(found.to_string());
         self
     }
 
-    /// Adds what the user can do.
+    /// Sets the advice for the user.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
         self.help = Some(help.to_string());
@@ -69,41 +67,41 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All problems of one pass. As an error it prints [`Self::lines`].
+/// All problems of a pass. Its error text is [`Self::lines`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// No problem yet.
+    /// Creates an empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Adds a problem.
+    /// Adds one problem to the list.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.0.push(diagnostic);
     }
 
-    /// Adds all problems of another pass.
+    /// Adds the problems of another pass.
     pub fn append(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The problems in the order they were found.
+    /// Returns the problems in the order in which they were found.
     #[must_use]
     pub fn items(&self) -> &[Diagnostic] {
         &self.0
     }
 
-    /// What is shown to people: one problem a line in the order they were found, of each kind the first ten and then how
-    /// many more there are.
+    /// Returns the lines for the user, one per problem, in order. Of each message, only the first
+    /// ten and the number of the others are shown.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut kinds: BTreeMap<&str, Vec<&Diagnostic>> = BTreeMap::new();
@@ -114,7 +112,7 @@ impl Diagnostics {
         let mut lines = Vec::new();
         for problem in &self.0 {
             let (at, kind) = (seen.entry(&problem.message).or_default(), &kinds[problem.message.as_str()]);
-            // A count of one would take the line that the problem takes.
+            // A single further problem is shown instead of its count.
             if *at < SHOWN || kind.len() == SHOWN + 1 {
                 lines.push(problem.to_string());
             } else if *at == SHOWN {
@@ -126,10 +124,10 @@ impl Diagnostics {
         lines
     }
 
-    /// `value` if nothing is wrong, else these problems.
+    /// Returns `value` if there are no problems.
     ///
     /// # Errors
-    /// The collected problems, if there are any.
+    /// Returns the collected problems, if any.
     pub fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }

@@ -1,4 +1,4 @@
-//! Element types of tensors: their sizes and their names in texts.
+//! Element types of tensors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,23 +12,23 @@ pub enum DType {
     F16,
     /// bfloat16: the upper half of a binary32.
     BF16,
-    /// Signed 32-bit integer.
+    /// Signed 32-bit integer type.
     I32,
-    /// Signed 64-bit integer: token ids, positions.
+    /// Signed 64-bit integer, for token ids and positions.
     I64,
-    /// Signed 8-bit integer: quantised weights and activations.
+    /// Signed 8-bit integer, for quantised weights and activations.
     I8,
-    /// Unsigned 8-bit integer: eight signs, or bytes that are only moved.
+    /// Unsigned 8-bit integer, for packed signs or raw bytes.
     U8,
     /// One byte, 0 or 1.
     Bool,
 }
 
 impl DType {
-    /// Every type, in the order of the enum.
+    /// All types, in the order of the enum.
     pub const ALL: [Self; 8] = [Self::F32, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::Bool];
 
-    /// Bytes of one element.
+    /// Returns the size of one element, in bytes.
     #[must_use]
     pub const fn size_bytes(self) -> usize {
         match self {
@@ -39,13 +39,13 @@ impl DType {
         }
     }
 
-    /// Whether the type holds floating-point numbers.
+    /// Returns whether the type is a floating-point type.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }
 
-    /// The name in program texts and on the command line.
+    /// Returns the name in program texts and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// The text is no element type.
+/// The text does not name an element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no element type; known are f32, f16, bf16, i32, i64, i8, u8, bool")]
 pub struct UnknownDType(pub String);
@@ -80,29 +80,30 @@ impl FromStr for DType {
     }
 }
 
-/// How the weights of linear layers are held and multiplied. Embedding, norms, biases and the head are floats in either.
+/// Representation of the weights of linear layers. Embedding, norms, biases and the head are always
+/// floats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weights {
     /// Floats of the activations' type.
     #[default]
     Float,
-    /// 8-bit integers with one scale an output channel, multiplied with activations that are quantised at run time, one
-    /// scale a token: the `W8A8_DYNAMIC` of vllm-ascend.
+    /// 8-bit integers with one scale per output channel. Activations are quantised at run time with
+    /// one scale per token, like `W8A8_DYNAMIC` of vllm-ascend.
     W8A8,
 }
 
-/// In what a model computes: the element type of activations and KV cache, and how weights are held.
+/// Precision of a model: the type of activations and KV cache, and the weight representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Precision {
-    /// Element type of activations, KV cache and all weights but those of linear layers.
+    /// Element type of activations, KV cache, and all weights outside linear layers.
     pub activations: DType,
-    /// The weights of linear layers.
+    /// Representation of the weights of linear layers.
     pub weights: Weights,
 }
 
 impl Precision {
-    /// Quantised linear layers, for a checkpoint of element type `own`: activations keep it, or are bf16 where it is f32,
-    /// because cards quantise 16-bit floats only.
+    /// Returns quantised linear layers for a checkpoint of type `own`. Activations are f16 if `own`
+    /// is f16, otherwise bf16, because cards quantise 16-bit floats only.
     #[must_use]
     pub const fn w8a8(own: DType) -> Self {
         let activations = match own {
@@ -112,7 +113,7 @@ impl Precision {
         Self { activations, weights: Weights::W8A8 }
     }
 
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.weights {
@@ -129,7 +130,7 @@ impl From<DType> for Precision {
 }
 
 impl fmt::Display for Precision {
-    /// `bf16`, or `w8a8 with bf16 activations`.
+    /// Formats as `bf16` or `w8a8 with bf16 activations`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.weights {
             Weights::Float => write!(f, "{}", self.activations),

@@ -1,4 +1,4 @@
-//! Typed indices and the vectors that only they can index.
+//! Typed indices, and vectors that they index.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,9 +6,9 @@ use std::ops::{Index, IndexMut};
 
 /// A typed index into one [`IdVec`].
 pub trait Id: Copy + Eq + fmt::Debug {
-    /// The id of position `index`.
+    /// Creates the id of position `index`.
     fn from_index(index: usize) -> Self;
-    /// The position in the list that the id belongs to.
+    /// Returns the position in the vector.
     fn index(self) -> usize;
 }
 
@@ -44,12 +44,12 @@ macro_rules! define_id {
 pub(crate) use define_id;
 
 define_id!(
-    /// An axis of a mesh of cards.
+    /// An axis of a device mesh.
     AxisId,
     "axis"
 );
 
-/// A vector that only its own kind of id can index.
+/// A vector indexed by one type of id.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdVec<K, V> {
     items: Vec<V>,
@@ -57,47 +57,47 @@ pub struct IdVec<K, V> {
 }
 
 impl<K: Id, V> IdVec<K, V> {
-    /// An empty vector.
+    /// Creates an empty vector.
     #[must_use]
     pub const fn new() -> Self {
         Self { items: Vec::new(), key: PhantomData }
     }
 
-    /// Appends an item; its id.
+    /// Appends an item and returns its id.
     pub fn push(&mut self, item: V) -> K {
         self.items.push(item);
         K::from_index(self.items.len() - 1)
     }
 
-    /// Number of items.
+    /// Returns the number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the vector is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The item, or `None` if the id is of another vector.
+    /// Returns the item, or `None` if the id is out of bounds.
     #[must_use]
     pub fn get(&self, id: K) -> Option<&V> {
         self.items.get(id.index())
     }
 
-    /// Ids and items in order.
+    /// Iterates over ids and items in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> + ExactSizeIterator {
         self.items.iter().enumerate().map(|(index, item)| (K::from_index(index), item))
     }
 
-    /// All ids in order.
+    /// Iterates over all ids in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = K> + ExactSizeIterator + use<K, V> {
         (0..self.items.len()).map(K::from_index)
     }
 
-    /// The items in order.
+    /// Returns the items in order.
     #[must_use]
     pub fn values(&self) -> &[V] {
         &self.items

@@ -1,10 +1,10 @@
-//! Which kernels of this project cards have.
+//! The set of this project's kernels that a card has.
 
-/// Kernels that programs launch, by their files in `kernels/`: each takes the place of calls of the toolkit.
+/// Kernels that programs launch instead of toolkit calls, by file name in `kernels/`.
 const LAUNCHED: [&str; 6] = ["cache_write", "grad_stats", "ordered_sum", "sign_compress", "topk_threshold", "vocab_ce"];
 
-/// Cores of a launch: the vector cores of the smallest Atlas A2, so that none waits for another's. Results of a core by itself are of so
-/// many.
+/// Number of cores in a launch: the vector cores of the smallest Atlas A2. Kernels that return
+/// results per core return this many.
 pub const KERNEL_BLOCKS: u32 = 40;
 
 /// A set of the kernels that programs launch.
@@ -12,12 +12,13 @@ pub const KERNEL_BLOCKS: u32 = 40;
 pub struct Kernels(u8);
 
 impl Kernels {
-    /// Cards have none: calls of the toolkit take their place.
+    /// No kernels; toolkit calls are used instead.
     pub const NONE: Self = Self(0);
-    /// Cards have all of them.
+    /// All kernels that programs launch.
     pub const ALL: Self = Self((1 << LAUNCHED.len()) - 1);
 
-    /// Those of these names, of their own or of an entry function without its type, that programs launch.
+    /// Returns the known kernels with these names. A name is a file name or an entry function
+    /// without its type.
     #[must_use]
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let is_of = |known: &str, name: &str| {
@@ -27,13 +28,13 @@ impl Kernels {
         Self(names.into_iter().fold(0, |set, name| set | bit(name)))
     }
 
-    /// Whether cards have the kernel of that name, or of that entry function without its type.
+    /// Returns whether the set contains a kernel, by file name or entry function without its type.
     #[must_use]
     pub fn has(self, name: &str) -> bool {
         self.0 & Self::named([name]).0 != 0
     }
 
-    /// Names of the kernels in it.
+    /// Returns the names of the kernels.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         LAUNCHED.into_iter().filter(move |name| self.has(name))
     }

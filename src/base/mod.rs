@@ -1,8 +1,10 @@
-//! Words that every other module uses: data types, shapes and their parts, reductions, typed ids, units, operators' arguments and
-//! located diagnostics.
+//! Basic types of all other modules: element types, shapes, reductions, typed ids, units, operator
+//! arguments and diagnostics.
 //!
-//! Input → output: none; these are values. Invariants: a [`Shape`] never overflows its element count, an id is only
-//! made by the arena that owns it. This module knows nothing of programs, cards or files.
+//! Invariants: the element count of a [`Shape`] never overflows, and only the arena that owns an id
+//! creates it.
+//!
+//! Not here: anything about programs, cards or files.
 
 mod argument;
 mod diagnostic;

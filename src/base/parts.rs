@@ -1,33 +1,35 @@
-//! The arithmetic of sizes that do not divide: the one rule by which shards, weights, checkpoints, layouts and trees of sums are cut.
+//! Division of sizes that do not divide evenly. Shards, weights, checkpoints, layouts and tree sums
+//! all use this rule.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Where the elements go that are left when the number of parts does not divide a size.
+/// How to distribute the remaining elements if the number of parts does not divide a size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Remainder {
-    /// `size / parts` elements each; the last part has the rest as well. 10 in 4 parts: 2, 2, 2, 4.
+    /// `size / parts` elements each; the last part also gets the remainder. 10 in 4 parts: 2, 2, 2,
+    /// 4.
     #[default]
     Last,
-    /// Parts differ by one element at most, and begin where those of any multiple of their number do, so that parts of parts are
-    /// parts of the whole: what every layout is cut by. 10 in 4 parts: 3, 2, 3, 2.
+    /// Parts differ by at most one element. Parts of parts are parts of the whole, so all layouts
+    /// use this mode. 10 in 4 parts: 3, 2, 3, 2.
     Balanced,
-    /// Every part has `ceil(size / parts)` elements; where the tensor ends early, zeros follow.
-    /// 10 in 4 parts: 3, 3, 3, and 1 with two zeros.
+    /// `ceil(size / parts)` elements each, padded with zeros at the end. 10 in 4 parts: 3, 3, 3,
+    /// and 1 with two zeros.
     ZeroPadded,
 }
 
 impl Remainder {
-    /// The elements of a size that part `index` of `parts` owns, without zeros. No step overflows.
+    /// Returns the elements of part `index`, without zeros. Never overflows.
     ///
     /// # Panics
-    /// `parts` is 0.
+    /// Panics if `parts` is 0.
     #[must_use]
     pub fn range(self, size: usize, parts: usize, index: usize) -> Range<usize> {
         let start = |index: usize| match self {
             Self::Last if index == parts => size,
             Self::Last => size / parts * index,
-            // A start is at most `size`; its product with the parts needs twice the bits.
+            // The product needs twice the bits, although the result is at most `size`.
             Self::Balanced => (size as u128 * index as u128).div_ceil(parts as u128) as usize,
             Self::ZeroPadded => size.div_ceil(parts).saturating_mul(index).min(size),
         };

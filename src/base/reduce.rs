@@ -1,22 +1,22 @@
-//! How parts of a value become the whole.
+//! Reductions that combine partial values.
 
 use std::fmt;
 
-/// How the parts of a partial value combine to the whole.
+/// The operation that combines partial values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reduce {
-    /// The whole is the sum of the parts.
+    /// The sum of the parts.
     Sum,
-    /// As `Sum`, in one order: cards join their parts by pairs.
+    /// The sum in a fixed order: ranks are added in pairs.
     Tree,
-    /// The whole is the largest part.
+    /// The largest of the parts.
     Max,
-    /// The whole is the smallest part.
+    /// The smallest of the parts.
     Min,
 }
 
 impl Reduce {
-    /// The name in texts.
+    /// Returns the name in texts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,7 +27,7 @@ impl Reduce {
         }
     }
 
-    /// The reduction of that name.
+    /// Returns the reduction with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::Sum, Self::Tree, Self::Max, Self::Min].into_iter().find(|reduce| reduce.name() == name)

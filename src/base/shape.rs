@@ -1,11 +1,11 @@
-//! A tensor's sizes, with its element count and row-major strides.
+//! The shape of a tensor, with element count and row-major strides.
 
 use std::fmt;
 use std::ops::Deref;
 
 use smallvec::{SmallVec, smallvec};
 
-/// A number for each dim. Of five dims at most, as tensors of Transformers have, it lies in place.
+/// A number per dim. Up to five dims are stored inline.
 pub type Dims = SmallVec<[usize; 5]>;
 
 /// Sizes of a tensor's dims, outermost first. A scalar has none.
@@ -13,25 +13,25 @@ pub type Dims = SmallVec<[usize; 5]>;
 pub struct Shape(Dims);
 
 impl Shape {
-    /// A shape of these sizes.
+    /// Creates a shape from its sizes.
     #[must_use]
     pub fn new(sizes: impl Into<Vec<usize>>) -> Self {
         Self(sizes.into().into())
     }
 
-    /// Number of dims.
+    /// Returns the number of dims.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
-    /// Number of elements; 1 for a scalar.
+    /// Returns the number of elements, 1 for a scalar.
     #[must_use]
     pub fn elems(&self) -> usize {
         self.0.iter().product()
     }
 
-    /// Row-major strides, in elements.
+    /// Returns the row-major strides, in elements.
     #[must_use]
     pub fn strides(&self) -> Dims {
         let mut strides: Dims = smallvec![1; self.0.len()];
@@ -41,13 +41,13 @@ impl Shape {
         strides
     }
 
-    /// The sizes as a slice.
+    /// Returns the sizes as a slice.
     #[must_use]
     pub fn sizes(&self) -> &[usize] {
         &self.0
     }
 
-    /// The same shape with dim `dim` of size `size`.
+    /// Returns the shape with size `size` at `dim`.
     #[must_use]
     pub fn with(&self, dim: usize, size: usize) -> Self {
         let mut sizes = self.0.clone();
@@ -95,7 +95,7 @@ impl FromIterator<usize> for Shape {
 }
 
 impl fmt::Display for Shape {
-    /// `[2,3]`; a scalar is `[]`.
+    /// Formats as `[2,3]`, a scalar as `[]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (dim, size) in self.0.iter().enumerate() {

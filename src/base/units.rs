@@ -1,16 +1,16 @@
-//! Quantities with their unit in the type.
+//! Quantities with a unit in the type.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-/// A number of bytes; prints in binary units, `16.0 KiB`.
+/// A number of bytes. Prints in binary units: `16.0 KiB`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// The bytes of `elems` elements of `size_bytes` each.
+    /// Returns the size of `elems` elements of `size_bytes` each.
     #[must_use]
     pub const fn of(elems: usize, size_bytes: usize) -> Self {
         Self((elems as u64).saturating_mul(size_bytes as u64))

@@ -1,18 +1,16 @@
-//! Arguments that no plan knows: how many keys there are, and what a communicator is called.
-//!
-//! Input → output: a call → where such an argument stands among those of its C function. Whoever makes the call ready puts it there.
+//! Arguments that a plan does not contain: key lengths, and names of communicators. The code that
+//! prepares a call inserts them at the given position.
 
 use super::{Call, View};
 
-/// Where [`Call::FusedAttention`] takes `actualSeqLengthsKv`, among its arguments.
+/// Index of `actualSeqLengthsKv` in the arguments of [`Call::FusedAttention`].
 const KEY_LENGTHS: usize = 6;
 
-/// Where the operators that multiply and exchange take the name of a communicator, among their arguments.
+/// Index of the communicator's name in the arguments of fused exchanges.
 const GROUP: usize = 3;
 
 impl Call {
-    /// Of a product that is exchanged in the same call: where the name of its communicator, which only a card knows, stands among its
-    /// arguments.
+    /// Returns the index of the communicator's name in the arguments of a fused exchange.
     #[must_use]
     pub const fn group_name(&self) -> Option<usize> {
         match self {
@@ -23,8 +21,8 @@ impl Call {
         }
     }
 
-    /// Of attention that can be told for each sequence how many keys to read: where that stands among its arguments, and the mask
-    /// `[b,1,s,t]`, of whose places none behind the last that shows need be read.
+    /// Returns the index of the key lengths in the arguments of attention, and the mask
+    /// `[b,1,s,t]`. Keys after the last visible one need not be read.
     #[must_use]
     pub fn key_lengths(&self) -> Option<(usize, &View)> {
         match self {

@@ -1,8 +1,8 @@
-//! The calls: an entry each, which gives its variant of [`Call`] with the tensors and numbers in the order of texts, the aclnn operator,
-//! and the arguments of its C function in their order.
+//! The table of calls. An entry defines a variant of [`Call`] with its operands in text order, the
+//! aclnn operator, and the arguments of the C function in order.
 //!
-//! A kernel of this project is called as an operator is, by the name of its file in `kernels/` and with the arguments of its entry
-//! functions.
+//! Kernels of this project have the name of their file in `kernels/`, and the arguments of their
+//! entry function.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -13,9 +13,8 @@ use crate::base::{Argument, Number};
 
 use super::{CallOperand, Field, View, Views, access, field, fields, mark};
 
-/// A tensor or array that is not given.
 const NONE: Argument<CallOperand<'static>> = Argument::Absent;
-/// `cubeMathType`: multiply in the operands' own type.
+/// `cubeMathType`: multiply in the type of the operands.
 const OWN_PRECISION: i64 = 0;
 /// `mode` of the rotary embedding: element `i` is rotated with element `i + d/2`.
 const ROTATE_HALVES: i64 = 0;
@@ -23,39 +22,40 @@ const ROTATE_HALVES: i64 = 0;
 const ALL_TOKENS: i64 = i32::MAX as i64;
 /// `inputLayout` of attention: batch, sequence, heads, head size.
 const BSND: &CStr = c"BSND";
-/// `inputLayout` of attention that is joined: sequence, batch, heads and head size as one.
+/// `inputLayout` of ring attention updates: sequence, batch, hidden size.
 const SBH: &CStr = c"SBH";
-/// `layout` of the rotary embedding of queries and keys: batch, sequence, heads, head size.
+/// `layout` of the fused rotary embedding: batch, sequence, heads, head size.
 const BSND_NUMBER: i64 = 1;
-/// `sparseMode` of the attention operators with a gradient: the mask alone says what is hidden.
+/// `sparseMode` of attention with gradients: only the mask hides keys.
 const MASK_ALONE: i64 = 1;
-/// The rate at which [`Call::AdamW`] takes its step.
+/// Learning rate of [`Call::AdamW`].
 const RATE: f64 = 1.0;
 /// `scale` of [`Call::SquareSums`].
 const UNSCALED: f64 = 1.0;
 /// `rewrites` of [`Call::SquareSums`].
 const NOT_REWRITTEN: i64 = 0;
-/// `group` of a product that is exchanged, until its communicator is known.
+/// `group` of fused exchanges until the communicator is known.
 const UNNAMED: &CStr = c"";
-/// `reduceOp` of a product that is exchanged.
+/// `reduceOp` of fused exchanges.
 const SUM: &CStr = c"sum";
-/// `commTurn` of a product that is exchanged: the library cuts rows as it likes.
+/// `commTurn` of fused exchanges: the library chooses how to split rows.
 const ANY_TURNS: i64 = 0;
-/// `streamMode` of a product that is exchanged: the only one there is.
+/// `streamMode` of fused exchanges: the only supported mode.
 const ON_ITS_STREAM: i64 = 1;
 /// `gatherIndex`: the left matrix is gathered.
 const GATHER_LEFT: i64 = 0;
-/// `keepProb`: nothing is dropped.
+/// `keepProb`: no dropout.
 const KEEP_ALL: f64 = 1.0;
 
 super::calls! {
     /// `out = a @ b`, batch dims broadcast.
     Matmul "aclnnMatmul" { read a, read b, write out } (a, b, out, OWN_PRECISION)
-    /// `out = Σ a · b` of two vectors, by the vector cores: a product of matrices gives each of its elements to one cube unit.
+    /// `out = Σ a · b` of two vectors, on the vector cores. A matrix product would compute each
+    /// element on one cube unit.
     Dot "aclnnDot" { read a, read b, write out } (a, b, out)
-    /// `out = a @ b + bias`, rounded once; `bias` is a row.
+    /// `out = a @ b + bias`, rounded once. `bias` is a row.
     Addmm "aclnnAddmm" { read a, read b, read bias, write out } (bias, a, b, a.one(), a.one(), out, OWN_PRECISION)
-    /// `into = into + a @ b`, each product rounded before it is added; of f32, `[batch,m,n]`.
+    /// `into = into + a @ b`, with each product rounded before the addition. f32, `[batch,m,n]`.
     AddProduct "aclnnInplaceBaddbmm" { read a, read b, update into } (into, a, b, into.one(), into.one(), OWN_PRECISION)
     /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
@@ -64,17 +64,17 @@ super::calls! {
         // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out
         x, w, scale, NONE, tokens, NONE, false, true, out
     )
-    /// `out` is the sum of `a @ b` over the cards of a group.
+    /// Computes the sum of `a @ b` over the ranks of a group.
     MatmulAllReduce "aclnnMatmulAllReduce" { read a, read b, write out } (
         // x1, x2, bias, group, reduceOp, commTurn, streamMode, output
         a, b, NONE, UNNAMED, SUM, ANY_TURNS, ON_ITS_STREAM, out
     )
-    /// `gathered` is the rows `a` of all cards of a group, one behind the other; `out = gathered @ b`.
+    /// `gathered` is the concatenation of the rows `a` of all ranks; `out = gathered @ b`.
     AllGatherMatmul "aclnnAllGatherMatmul" { read a, read b, write out, write gathered } (
         // x1, x2, bias, group, gatherIndex, commTurn, streamMode, output, gatherOut
         a, b, NONE, UNNAMED, GATHER_LEFT, ANY_TURNS, ON_ITS_STREAM, out, gathered
     )
-    /// `out` is this card's rows of the sum of `a @ b` over the cards of a group.
+    /// Computes this rank's rows of the sum of `a @ b` over the ranks of a group.
     MatmulReduceScatter "aclnnMatmulReduceScatter" { read a, read b, write out } (
         // x1, x2, bias, group, reduceOp, commTurn, streamMode, output
         a, b, NONE, UNNAMED, SUM, ANY_TURNS, ON_ITS_STREAM, out
@@ -109,17 +109,17 @@ super::calls! {
     AddRmsNorm "aclnnAddRmsNorm" {
         far_read a, far_read b, far_read gamma, far_write out, far_write rstd, far_write sum, with epsilon: f64
     } (a, b, gamma, epsilon, out, rstd, sum)
-    /// Normalises the last dim; `rstd` is f32.
+    /// RMS norm over the last dim. `rstd` is f32.
     RmsNorm "aclnnRmsNorm" { read x, read gamma, write out, write rstd, with epsilon: f64 } (x, gamma, epsilon, out, rstd)
     /// x, out `[b,s,n,d]`; cos, sin `[b,s,1,d]`; halves rotated.
     Rotary "aclnnRotaryPositionEmbedding" { read x, read cos, read sin, write out } (x, cos, sin, ROTATE_HALVES, out)
     /// q `[b,s,n,128]` and k `[b,s,m,128]` in place; cos, sin `[b,s,1,128]`; halves rotated.
     RotaryPair "aclnnApplyRotaryPosEmb" { read cos, read sin, update q, update k } (q, k, cos, sin, BSND_NUMBER)
-    /// Rows of `table [v,h]` by `ids`.
+    /// Looks up rows of `table [v,h]` by `ids`.
     Embedding "aclnnEmbedding" { read table, read ids, write out } (table, ids, out)
     /// `into[i][start[i] + j][k] = rows[i][j][k]` for dim 1.
     ScatterUpdate "aclnnInplaceScatterUpdate" { read start, read rows, update into, with dim: usize } (into, start, rows, dim)
-    /// Adds rows `rows` to rows `index` of dim `dim` of `into`.
+    /// Adds `rows` to the rows `index` of dim `dim` of `into`.
     IndexAdd "aclnnIndexAdd" { read index, read rows, update into, with dim: usize } (into.read(), dim, index, rows, into.one(), into.written())
     /// `into[i][index[i][j][k]][k] += from[i][j][k]` for dim 1.
     ScatterAdd "aclnnScatterAdd" { read index, read from, update into, with dim: usize } (
@@ -127,19 +127,20 @@ super::calls! {
     )
     /// `out[i][j][k] = x[i][index[i][j][k]][k]` for dim 1.
     Gather "aclnnGather" { read x, read index, write out, with dim: usize } (x, dim, index, out)
-    /// Over one dim.
+    /// Softmax over one dim.
     Softmax "aclnnSoftmax" { read x, write out, with dim: usize } (x, dim, out)
-    /// Largest element over one dim and the first index that has it.
+    /// Maximum over one dim, and its first index.
     MaxDim "aclnnMaxDim" { read x, write values, write indices, with dim: usize } (
         x, dim, x.keeps_dims(values), values, indices
     )
-    /// The `k` greatest elements along one dim, in order, and their indices, i64; `k` is that dim's size in both results.
+    /// The `k` largest elements along one dim, sorted, and their i64 indices. `k` is the size of
+    /// that dim in both results.
     Topk "aclnnTopk" { read x, write values, write indices, with dim: usize } (
         x, values.view.shape[dim], dim, true, true, values, indices
     )
-    /// A bit for each element of `x[n]`, in rows of bytes: whether it is 0 or more.
+    /// One bit per element of `x[n]`, packed in bytes: 1 if the element is at least 0.
     SignBitsPack "aclnnSignBitsPack" { read x, write out } (x, out.view.shape[0], out)
-    /// Its inverse: rows of 1 and -1 from bytes `x[n]`.
+    /// Inverse of [`Call::SignBitsPack`]: 1 or -1 per bit of the bytes `x[n]`.
     SignBitsUnpack "aclnnSignBitsUnpack" { read x, write out } (x, out.view.shape[0], out.dtype(), out)
     /// Sum over one dim.
     ReduceSum "aclnnReduceSum" { read x, write out, with dim: usize } (
@@ -149,17 +150,18 @@ super::calls! {
     Clamp "aclnnClamp" { read x, write out, with low: Number, with high: Number } (x, low, high, out)
     /// `out = a != b`.
     Ne "aclnnNeTensor" { read a, read b, write out } (a, b, out)
-    /// Elements of `into` where `mask` is true become `value`.
+    /// Sets the elements of `into` to `value` where `mask` is true.
     MaskedFill "aclnnInplaceMaskedFillScalar" { read mask, update into, with value: Number } (into, mask, value)
-    /// Converts the element type.
+    /// Converts the element type of a tensor.
     Cast "aclnnCast" { read x, write out } (x, out.dtype(), out)
-    /// Copies between any strides.
+    /// Copies elements between any strides.
     Copy "aclnnInplaceCopy" { read from, write into } (into, from)
-    /// Every element becomes 0.
+    /// Sets every element to 0.
     Zero "aclnnInplaceZero" { write into } (into)
-    /// One value everywhere.
+    /// Sets every element to `value`.
     Fill "aclnnInplaceFillScalar" { write into, with value: Number } (into, value)
-    /// Attention over `k`, `v` (layout BSND), `mask [b,1,s,t]` true = hidden; see [`Call::key_lengths`].
+    /// Attention over `k` and `v` (layout BSND). `mask [b,1,s,t]`: true hides a key. See
+    /// [`Call::key_lengths`].
     FusedAttention "aclnnFusedInferAttentionScoreV2" {
         read q, read k, read v, read mask, write out, with heads: usize, with kv_heads: usize, with scale: f64
     } (
@@ -180,8 +182,9 @@ super::calls! {
         // softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse
         false, 0_i64, 0_i64, out, NONE,
     )
-    /// The same with what its gradient needs of each row: `max` and `sum`, f32 `[b,n,s,8]`, the greatest score and the sum of the
-    /// exponentials below it, eight times.
+    /// Attention with the statistics that its gradient needs. `max` and `sum` are f32 `[b,n,s,8]`:
+    /// the maximum score of each row and the sum of exponentials relative to it, each repeated
+    /// eight times.
     FlashAttention "aclnnFlashAttentionScore" {
         far_read q, far_read k, far_read v, far_read mask, far_write max, far_write sum, far_write out,
         with heads: usize, with scale: f64
@@ -193,7 +196,8 @@ super::calls! {
         // softmaxMax, softmaxSum, softmaxOut, attentionOut
         max, sum, NONE, out,
     )
-    /// Its gradients, of what it took and gave and of the cotangent `dy` of `out`.
+    /// Gradients of [`Call::FlashAttention`], from its operands, its results and the gradient `dy`
+    /// of `out`.
     FlashAttentionGrad "aclnnFlashAttentionScoreGrad" {
         far_read q, far_read k, far_read v, far_read dy, far_read mask, far_read max, far_read sum, far_read out,
         far_write dq, far_write dk, far_write dv, with heads: usize, with scale: f64
@@ -207,19 +211,20 @@ super::calls! {
         // dq, dk, dv, dpse
         dq, dk, dv, NONE,
     )
-    /// Of attention to some keys and of that to others attention to all: results `[s,b,n·d]`, and `max` and `sum` of each as
-    /// [`Call::FlashAttention`] gives them.
+    /// Combines attention over two sets of keys. Results are `[s,b,n·d]`; `max` and `sum` are as in
+    /// [`Call::FlashAttention`].
     JoinedAttention "aclnnRingAttentionUpdate" {
         far_read before, far_read before_max, far_read before_sum, far_read more, far_read more_max, far_read more_sum,
         far_write out, far_write max, far_write sum
     } (before, before_max, before_sum, more, more_max, more_sum, NONE, SBH, out, max, sum)
-    /// `dx` and `dgamma`, f32, of the cotangent `dy` of [`Call::RmsNorm`].
+    /// Gradients of [`Call::RmsNorm`] from `dy`: `dx`, and `dgamma` in f32.
     RmsNormGrad "aclnnRmsNormGrad" { read dy, read x, read rstd, read gamma, write dx, write dgamma } (
         dy, x, rstd, gamma, dx, dgamma
     )
     /// `out = dy · silu'(x)`.
     SiluGrad "aclnnSiluBackward" { read dy, read x, write out } (dy, x, out)
-    /// A step of `AdamW` at rate 1 with moments `m` and `v`; `step`, f32, counts those before it.
+    /// One `AdamW` step at learning rate 1 with moments `m` and `v`. `step`, f32, counts the
+    /// previous steps.
     AdamW "aclnnApplyAdamWV2" {
         read grad, read step, update w, update m, update v, with beta1: f64, with beta2: f64, with decay: f64, with epsilon: f64
     } (
@@ -228,8 +233,9 @@ super::calls! {
     )
     /// `out = a + weight · (b - a)`.
     Lerp "aclnnLerp" { read a, read b, read weight, write out } (a, b, weight, out)
-    /// Row `start[i] + j` of sequence `i` of both caches `[b,t,n,d]` becomes token `j` of that sequence: of `keys` with halves rotated
-    /// by f32 `cos`, `sin` `[tokens,d/2]`, of `values` as it is; both `[tokens,n,d]`, dense but for the way from token to token.
+    /// Writes new tokens to both caches `[b,t,n,d]`: token `j` of sequence `i` goes to row
+    /// `start[i] + j`. `keys` are rotated by f32 `cos`, `sin` `[tokens,d/2]`; `values` are copied.
+    /// Both are `[tokens,n,d]`, dense except for the token stride.
     TurnedRows "cache_write" {
         far_read keys, far_read values, far_read cos, far_read sin, far_read start, far_update key_cache, far_update value_cache
     } (
@@ -239,38 +245,42 @@ super::calls! {
         keys.size(0), keys.size(0) / start.size(0), keys.size(1), keys.size(2), key_cache.size(1), keys.view.strides[0],
         values.view.strides[0]
     )
-    /// Of the squares of `x`, by core of the launch and f32: 8 sums, 8 times what rounding took from them, and 8 that are 0, or NaN where
-    /// not all is finite; records `[cores,24]`. `x` stays as it is.
+    /// Sums the squares of `x` per core, in f32. A record of `[cores,24]` holds 8 sums, 8 rounding
+    /// corrections, and 8 flags: 0, or NaN if any element is not finite. `x` is unchanged.
     SquareSums "grad_stats" { read x, write records } (x, records, UNSCALED, NOT_REWRITTEN, x.view.elems())
-    /// Of each row of `x[rows,vocab]` the largest element `m`, the sum of `exp(x - m)`, the label's element and the first of the largest;
-    /// f32, labels i32, records `[rows,8]`. `first` is the token that the vocabulary begins with.
+    /// Statistics of each row of `x[rows,vocab]`: the maximum `m`, the sum of `exp(x - m)`, the
+    /// label's element and the first index of the maximum. Records `[rows,8]` in f32, labels i32.
+    /// `first` is the first token of the vocabulary shard.
     VocabularyStatistics "vocab_ce_forward" { read x, read labels, write records, with first: usize } (
         x, labels, records, x.size(0), x.size(1), first as i64
     )
-    /// `x[r,v] = (exp(x[r,v] - m[r]) / s[r] - [v is the label]) * g[r]` of scales `[rows,8]` that begin with m, s and g; f32, labels i32.
-    /// `first` is the token that the vocabulary begins with.
+    /// `x[r,v] = (exp(x[r,v] - m[r]) / s[r] - [v is the label]) * g[r]`, where scales `[rows,8]`
+    /// start with m, s and g. f32, labels i32. `first` is the first token of the vocabulary shard.
     VocabularyGradient "vocab_ce_backward" { update x, read labels, read scales, with first: usize } (
         x, labels, scales, x.size(0), x.size(1), first as i64
     )
-    /// `out[n]`, the sum of the rows of `x[rows,n]` by pairs, those by pairs, and so on; f32, 1 to 32 rows.
+    /// `out[n]` is the sum of the rows of `x[rows,n]` in tree order. f32, 1 to 32 rows.
     OrderedSum "ordered_sum" { read x, write out } (x, out, x.size(0), x.size(1))
-    /// Of `u = whole / parts + x + kept`, without a whole if there are no parts, the sign of each element and the mean magnitude of each
-    /// row, as `records[count,bytes]` u8; `kept` becomes what that leaves out, but all of it in the `share` records of place `own`.
+    /// Compresses `u = whole / parts + x + kept` (without `whole` if `parts` is 0) to signs and the
+    /// mean magnitude of each row, as `records[count,bytes]` u8. `kept` becomes the compression
+    /// error, but all of `u` in the `share` records at index `own`.
     SignsSaid "sign_compress" {
         far_read x, far_read whole, far_update kept, far_write records, with share: usize, with own: usize, with parts: usize
     } (x, whole, kept, records, x.view.elems(), records.size(0), share, own, parts)
-    /// `out`, f32, the sum of what `records[cards,share,bytes]` say, card by card.
+    /// Decodes `records[cards,share,bytes]` and sums them in rank order. `out` is f32.
     SignsAdded "sign_compress_reduce" { read records, write out } (
         records, out, out.view.elems(), records.size(1), records.size(0)
     )
-    /// Narrows what the round `before` says of the threshold that at most `most` magnitudes of `x + kept`, f32, reach, and counts those
-    /// that reach each of eight thresholds in it: by core of the launch, and behind them the range, i32 `[cores + 1,8]`. Zeros begin,
-    /// and `last`, 1, ends.
+    /// One round of a threshold search: the threshold that at most `most` magnitudes of `x + kept`,
+    /// f32, reach. Narrows the range of the round `before`, and counts for eight thresholds within
+    /// it. Results are i32 `[cores + 1,8]`: counts per core, then the range. The first round gets
+    /// zeros; the last one has `last` = 1.
     MagnitudesCounted "topk_threshold_count" {
         far_read x, far_read kept, far_read before, far_write after, with most: usize, with last: usize
     } (x, kept, before, after, x.view.elems(), most, last)
-    /// Those elements of `x + kept` that the last round counted, as `values` and `places`, i32, of which entries between and behind
-    /// them stay as they are; the others, and zeros, become `kept`.
+    /// Selects the elements of `x + kept` that the last round counted, as `values` and i32
+    /// `places`. Entries between and after them are unchanged. `kept` becomes the other elements,
+    /// with zeros for the selected ones.
     MagnitudesChosen "topk_threshold_choose" {
         far_read x, far_update kept, far_read round, far_update values, far_update places
     } (x, kept, round, values, places, x.view.elems(), values.view.elems())

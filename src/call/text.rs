@@ -1,4 +1,4 @@
-//! Views as texts, and back.
+//! The text form of views.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::{BufferId, View};
 use crate::base::{Dims, Id, Shape};
 
 impl fmt::Display for View {
-    /// `b3+64:f32[2,4]`, with strides behind a slash where they are not dense.
+    /// Formats as `b3+64:f32[2,4]`. Strides follow a slash if the view is not dense.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.buffer)?;
         if self.offset > 0 {
@@ -27,7 +27,7 @@ impl fmt::Debug for View {
 }
 
 impl View {
-    /// The view of a text such as `b3+64:f32[2,4]`; the inverse of its `Display`.
+    /// Parses the output of `Display`, such as `b3+64:f32[2,4]`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (place, rest) = text.split_once(':')?;

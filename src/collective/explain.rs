@@ -1,4 +1,4 @@
-//! What the cards exchange, one row a collective, with the reason.
+//! Lists the collectives of a program, each with the reason for it.
 
 use crate::base::{Bytes, Id};
 use crate::placement::transition::step_cost;
@@ -8,31 +8,31 @@ use crate::program::{Kind, Op, OpId, Program, ValueId};
 /// One collective of a lowered program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainedExchange {
-    /// The movement in the lowered program.
+    /// The op in the lowered program.
     pub op: OpId,
-    /// The name of its op: `all_reduce`, `all_gather` and so on.
+    /// Name of the op, such as `all_reduce`.
     pub kind: &'static str,
-    /// Mesh axes it runs over, for people.
+    /// User-facing names of the mesh axes.
     pub axes: String,
-    /// Cards in one group.
+    /// Number of cards in a group.
     pub group: usize,
-    /// Name of the value, or of the one it was made from; the first of several.
+    /// Name of the value, or of its origin. For several tensors, the first one.
     pub value: String,
-    /// Tensors that share it.
+    /// Number of tensors in the collective.
     pub tensors: usize,
-    /// Bytes of the tensors as one group sees them.
+    /// Size of the tensors in one group.
     pub bytes: Bytes,
-    /// Why it is there.
+    /// Why the collective is necessary.
     pub reason: String,
 }
 
-/// What of `there` stands at the place that `value` has in `here`.
+/// Returns the entry of `there` at the index of `value` in `here`.
 fn other_side(here: &[ValueId], there: &[ValueId], value: ValueId) -> ValueId {
     // A movement has as many results as operands.
     there[here.iter().position(|other| *other == value).unwrap_or_default()]
 }
 
-/// The collectives of a lowered program, in order.
+/// Returns the collectives of a lowered program, in order.
 #[must_use]
 pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
     let (program, mesh) = (&placed.program, &placed.mesh);
@@ -42,7 +42,7 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
         op.results.iter().for_each(|result| maker[result.index()] = Some(id));
         op.operands.iter().for_each(|operand| users[operand.index()].push(id));
     }
-    // Back over movements to the op that made the data, and forward to the first that reads it.
+    // Follows movements back to the op that computed the data, and forward to its first reader.
     let origin = |mut value: ValueId| loop {
         match maker[value.index()].map(|id: OpId| &program.ops[id]) {
             Some(op) if op.kind.is_movement() => value = other_side(&op.results, &op.operands, value),
@@ -65,7 +65,7 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
             || format!("{} is given", program.label(value)),
             |made| format!("{}{} leaves it", made.kind.row().name, name(made.result())),
         );
-        // Behind what a shared collective puts between.
+        // Skips the padding of a shared collective.
         let padded = maker[operand.index()].map(|id| &program.ops[id]).filter(|op| matches!(op.kind, Kind::Pad { .. }));
         let left = &placed.layouts[padded.map_or(operand, |pad| pad.operands[0])];
         let state = if left.partial.is_empty() { "sharded" } else { "partial" };
@@ -102,7 +102,6 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
     program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
 }
 
-/// How an op needs its operand.
 fn as_wanted(layout: &Layout, mesh: &Mesh) -> String {
     match layout.is_replicated() {
         true => "it whole".to_owned(),
@@ -110,15 +109,15 @@ fn as_wanted(layout: &Layout, mesh: &Mesh) -> String {
     }
 }
 
-/// The reason of an op that lets operands go around.
+/// Returns the reason for ring attention.
 fn all_see(program: &Program, op: &Op, sent: &[usize]) -> Option<String> {
     op.kind.row().around?;
     let named: Vec<String> = sent.iter().map(|operand| program.label(op.operands[*operand])).collect();
     Some(format!("each card's queries see {} of all cards", named.join(" and ")))
 }
 
-/// Which of its operands an exchange moves: what overwrites an operand stays on its card, and of an op that computes what does not go
-/// around.
+/// Returns the operands that an exchange moves. Operands that are overwritten stay local, and ring
+/// attention moves only keys and values.
 fn sent(op: &Op) -> Vec<usize> {
     let row = op.kind.row();
     match row.around {
@@ -127,7 +126,7 @@ fn sent(op: &Op) -> Vec<usize> {
     }
 }
 
-/// What an exchange moves of these operands, of all cards, and of summands of its results.
+/// Returns the bytes that an exchange moves, over all cards.
 fn sent_bytes(placed: &Placed, op: &Op, sent: &[usize]) -> Bytes {
     let factor = if matches!(op.kind, Kind::AllReduce { .. }) { 2 } else { 1 };
     let bytes = |id: &ValueId| {

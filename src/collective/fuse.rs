@@ -1,7 +1,6 @@
-//! Joins neighbouring movements of one value into one: `all_reduce` then slice is a `reduce_scatter`, `all_gather` then slice
-//! along another dim an `all_to_all`.
-//!
-//! Such pairs arise where a pin wants a value whole and its only user wants a shard.
+//! Fuses adjacent movements of one value: `all_reduce` and slice become `reduce_scatter`;
+//! `all_gather` and a slice along another dim become `all_to_all`. Such pairs arise when a pin
+//! replicates a value whose only user needs a shard.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -9,7 +8,7 @@ use crate::base::Id;
 use crate::placement::Placed;
 use crate::program::{Kind, Op, OpId};
 
-/// The program with joined movements. Values that nothing makes any more stay, unused, so that ids keep.
+/// Returns the program with fused movements. Unused values stay, so that ids do not change.
 #[must_use]
 pub fn fuse(mut lowered: Placed) -> Placed {
     let program = &lowered.program;
@@ -20,7 +19,7 @@ pub fn fuse(mut lowered: Placed) -> Placed {
         op.results.iter().for_each(|result| maker[result.index()] = Some(id));
     }
     program.outputs.iter().for_each(|(_, id)| uses[id.index()] += 1);
-    // By the second of a pair: the first, and what both are.
+    // By second op of a pair: the first op, and the fused kind.
     let mut pairs: FxHashMap<OpId, (OpId, Kind)> = FxHashMap::default();
     for (id, op) in program.ops.iter() {
         let Some(first) = op.operands.first().and_then(|operand| maker[operand.index()]) else { continue };

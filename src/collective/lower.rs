@@ -1,4 +1,4 @@
-//! Replaces each reshard by the collectives and local cuts that make it.
+//! Replaces each reshard by collectives and local slices.
 
 use std::cmp::Reverse;
 
@@ -11,10 +11,10 @@ use crate::program::op::Linear;
 use crate::program::text::op_text;
 use crate::program::{Kind, Op, Value};
 
-/// The program without reshards.
+/// Returns the program without reshards.
 ///
 /// # Errors
-/// Every reshard that no sequence of collectives makes.
+/// Returns every reshard that no sequence of collectives can do.
 pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut out = resharded.without_ops();
@@ -47,8 +47,8 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
     problems.into_result(out)
 }
 
-/// The same steps with groups whose ranks ascend, as communicators have them: an `all_reduce` names its axes by stride, as its order says
-/// nothing, and what else goes over an axis within another goes over one after the other.
+/// Rewrites steps so that the ranks of each group ascend, as communicators require. An `all_reduce`
+/// sorts its axes by stride; other collectives over unordered axes become one collective per axis.
 fn in_order_of_ranks(from: &Layout, steps: Vec<TransitionStep>, mesh: &Mesh) -> Vec<TransitionStep> {
     let stride = |axis: &AxisId| mesh.axes()[axis.index()].stride;
     let mut now = from.clone();
@@ -76,8 +76,8 @@ fn in_order_of_ranks(from: &Layout, steps: Vec<TransitionStep>, mesh: &Mesh) -> 
     found
 }
 
-/// What computes and exchanges, with the axes on which it does: those on which its first operand is a part of a sum, or along which what
-/// goes around is cut. Others as they are.
+/// Sets the axes of an op that computes and exchanges: those on which its first operand is partial,
+/// or along which the operand sent around is sharded. Other ops are unchanged.
 fn exchanging(op: &Op, placed: &Placed) -> Kind {
     let row = op.kind.row();
     match row.around {

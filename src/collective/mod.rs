@@ -1,9 +1,13 @@
-//! Makes every exchange of data explicit, and proves that nothing was forgotten.
+//! Makes all communication explicit, and verifies that nothing is missing.
 //!
-//! Input → output: a program and its placement → [`insert_reshards`] → [`lower`] → [`fuse`] → [`share`] → a [`Placed`]
-//! program in which each op runs on local shards or is one collective; [`verify`] re-checks it from the ops' rules alone,
-//! knowing nothing of how it was made. Invariants: original values keep their ids through all passes; every rank runs the same
-//! ops in the same order. It does not choose layouts (`placement` does) nor when anything runs (`schedule` does).
+//! Input: a program and its placement. Output: a [`Placed`] program in which each op runs on local
+//! shards or is one collective. The passes are [`insert_reshards`], [`lower`], [`fuse`] and
+//! [`share`]. [`verify`] checks the result using only the ops' rules.
+//!
+//! Invariants: values keep their ids through all passes. Every rank runs the same ops in the same
+//! order.
+//!
+//! Not here: the choice of layouts (`placement`) and the execution order (`schedule`).
 
 mod explain;
 mod fuse;
@@ -23,30 +27,32 @@ use crate::base::Diagnostics;
 use crate::placement::{Mesh, Pins, Placed, Placement, place};
 use crate::program::Program;
 
-/// A program split over a mesh, at each stage of the way.
+/// A program split over a mesh, after each pass.
 #[derive(Clone, Debug)]
 pub struct Parallelized {
-    /// Which layout each value has and needs.
+    /// The chosen layouts of all values.
     pub placement: Placement,
-    /// With explicit reshards.
+    /// The program with explicit reshards.
     pub resharded: Placed,
-    /// With collectives; what the schedule runs.
+    /// The program with collectives, which the schedule runs.
     pub lowered: Placed,
 }
 
-/// Splits a program over a mesh: places it, makes reshards explicit, lowers them to collectives, and verifies.
+/// Splits a program over a mesh: chooses layouts, inserts reshards, lowers them to collectives, and
+/// verifies.
 ///
 /// # Errors
-/// All problems of the first pass that finds any.
+/// Returns all problems of the first pass that fails.
 pub fn parallelize(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Parallelized, Diagnostics> {
     parallelize_apart(program, mesh, pins, |_| Vec::new())
 }
 
-/// As [`parallelize`]; small tensors share a collective only where `apart` says the same of both: a number for each op of the
-/// lowered program, in which the original values have the ids of `program`.
+/// Like [`parallelize`], but small tensors share a collective only if their ops have the same
+/// number in `apart`. `apart` gets the lowered program, in which the original values keep their
+/// ids, and returns one number per op.
 ///
 /// # Errors
-/// As for [`parallelize`].
+/// Fails like [`parallelize`].
 pub fn parallelize_apart(
     program: &Program,
     mesh: &Mesh,
@@ -56,7 +62,7 @@ pub fn parallelize_apart(
     crate::program::verify::verify(program)?;
     let placement = place(program, mesh, pins)?;
     let resharded = insert_reshards(program, mesh, &placement);
-    // What is made of a stage is made while the stage is checked, and both checks of a stage run at once.
+    // A stage is verified in parallel with the pass that follows it.
     let (checked, fused) = rayon::join(|| check(&resharded, verify_resharded), || lower(&resharded).map(fuse));
     checked?;
     let fused = fused?;
@@ -66,7 +72,7 @@ pub fn parallelize_apart(
     Ok(Parallelized { placement, resharded, lowered })
 }
 
-/// Checks a stage as a program, then what its layouts say.
+/// Verifies a stage as a program, and its layouts.
 fn check(placed: &Placed, layouts: fn(&Placed) -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
     let (program, layouts) = rayon::join(|| crate::program::verify::verify(&placed.program), || layouts(placed));
     program.and(layouts)
@@ -109,7 +115,7 @@ mod tests {
                 let found = counts(&split(&config, 8, DECODE, Head::LastLogits, &pins).lowered);
                 assert_eq!(found, BTreeMap::from([("all_reduce", all_reduces), ("all_gather", 1)]), "{preset}");
             }
-            // The likeliest token needs its value and its index, not the logits.
+            // The most likely token needs its value and index, not all logits.
             let greedy = split(&config, 8, DECODE, Head::LastToken, &Pins::auto(Residual::Replicate));
             assert_eq!(counts(&greedy.lowered), BTreeMap::from([("all_reduce", all_reduces + 2)]), "{preset}");
         }
@@ -136,7 +142,7 @@ mod tests {
         let config = ModelConfig::preset("qwen2.5-72b").unwrap();
         let found = split(&config, 8, PREFILL, Head::LastLogits, &Pins::auto(Residual::Seq));
         let halves = 2 * config.layers + 1;
-        // One gather more for the logits.
+        // One more gather for the logits.
         let expected = BTreeMap::from([("reduce_scatter", halves), ("all_gather", halves + 1)]);
         assert_eq!(counts(&found.lowered), expected);
     }

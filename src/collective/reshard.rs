@@ -1,4 +1,4 @@
-//! Inserts a `reshard` wherever a value lies otherwise than its user needs it.
+//! Inserts a `reshard` wherever the layout of a value differs from the one that a user needs.
 
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
@@ -7,8 +7,8 @@ use crate::base::Id;
 use crate::placement::{Layout, Mesh, Placed, Placement};
 use crate::program::{Kind, Op, Program, Role, Value, ValueId};
 
-/// The program with explicit reshards. Each value is resharded to a layout once, before its first user there;
-/// what is gathered at use, for each user anew.
+/// Returns the program with explicit reshards. A value is resharded once per layout, before its
+/// first user. Params stored for gathering at use are resharded for every user.
 #[must_use]
 pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) -> Placed {
     let mut out = Inserter {
@@ -33,7 +33,7 @@ pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) ->
             }
         }
     }
-    // Also what is given and handed on as it is comes out whole.
+    // Outputs are replicated, even if they are unchanged inputs.
     let whole = |id: &ValueId| Layout::replicated(program.values[*id].shape.rank());
     out.placed.program.outputs =
         program.outputs.iter().map(|(name, id)| (name.clone(), out.in_layout(*id, &whole(id)))).collect();
@@ -42,7 +42,7 @@ pub fn insert_reshards(program: &Program, mesh: &Mesh, placement: &Placement) ->
 
 struct Inserter<'a> {
     placed: Placed,
-    /// The value that users of a value see.
+    /// By value: the value that its users see.
     stored: Vec<ValueId>,
     copies: FxHashMap<(ValueId, Layout), ValueId>,
     gathered_at_use: &'a [bool],

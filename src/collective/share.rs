@@ -1,12 +1,15 @@
-//! Small tensors share one collective: each of its own would take the time in which a card sends [`SMALL_BYTES`].
+//! Lets small tensors share one collective. A collective takes at least the time to send
+//! [`SMALL_BYTES`].
 //!
-//! Collectives over the same axes, by the same reduction and of one floating-point type become one `all_reduce` with several
-//! operands, where the last of them is ready. So that nothing is packed or unpacked, a `reduce_scatter` becomes an `all_reduce`
-//! and a slice, and an `all_gather` a `pad` with zeros and an `all_reduce`: their operands and results are windows of one buffer.
-//! That moves more bytes, and few are moved.
+//! Collectives over the same axes, with the same reduction and float type, become one `all_reduce`
+//! of several operands. It runs when the last operand is ready. To avoid packing, operands and
+//! results are parts of one buffer: a `reduce_scatter` becomes an `all_reduce` and a slice, an
+//! `all_gather` becomes a zero `pad` and an `all_reduce`. This moves more bytes, but the tensors
+//! are small.
 //!
-//! Nothing is held up by it. A collective whose result is needed much earlier than that of another does not wait for it. Only what
-//! overwrites a state and is read by nobody waits for the collective, as a weight does for its update.
+//! Sharing delays nothing: a collective whose result is needed much earlier does not wait for the
+//! others. Only ops that overwrite a state without readers, such as weight updates, wait for the
+//! shared collective.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
@@ -16,11 +19,12 @@ use crate::placement::Placed;
 use crate::placement::transition::{apply, seen_elems};
 use crate::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
 
-/// Tensors of fewer bytes are small; so many bytes share one collective at most. A card sends them in the time that a collective
-/// takes however small it is: 16 µs.
+/// Size limit of small tensors, and of one shared collective. Sending these bytes takes as long as
+/// the fixed cost of a collective, 16 µs.
 pub const SMALL_BYTES: u64 = 1 << 20;
 
-/// What collectives have in common that can be one: axes, reduction and type, whether they gather, and what the caller wants apart.
+/// Properties that must match to share a collective: axes, reduction, type, whether it gathers, and
+/// the caller's number.
 type Sort = (Vec<AxisId>, Reduce, DType, bool, usize);
 
 /// Collectives that become one.
@@ -28,12 +32,12 @@ struct SharedCollectives {
     sort: Sort,
     members: Vec<OpId>,
     bytes: u64,
-    /// What ops have made until the first of the results is needed.
+    /// Bytes computed until the first result is needed.
     until: u64,
 }
 
-/// The program in which small tensors share collectives. Values keep their ids. Ops of different numbers in `apart` share none; those
-/// that have no number are all alike.
+/// Returns the program with shared collectives. Values keep their ids. Ops with different numbers
+/// in `apart` share none; ops without a number are all alike.
 #[must_use]
 pub fn share(lowered: Placed, apart: &[usize]) -> Placed {
     let late = late(&lowered.program);
@@ -42,7 +46,8 @@ pub fn share(lowered: Placed, apart: &[usize]) -> Placed {
     if shared.is_empty() { lowered } else { rewrite(&lowered, &late, &shared) }
 }
 
-/// By op: whether it may as well run later. Nobody reads what it makes, and it overwrites a state or a param.
+/// Returns for each op whether it can run later: it overwrites a state or param, and its results
+/// have no reader.
 fn late(program: &Program) -> Vec<bool> {
     let mut is_read = vec![false; program.values.len()];
     let operands = program.ops.values().iter().flat_map(|op| &op.operands);
@@ -52,7 +57,7 @@ fn late(program: &Program) -> Vec<bool> {
     program.ops.values().iter().map(is_late).collect()
 }
 
-/// Small collectives by what can be one, also those that are alone.
+/// Groups small collectives that can be shared. Groups may have one member.
 fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollectives> {
     let Placed { program, mesh, layouts } = lowered;
     let bytes_of = |id: ValueId, axes: &[AxisId]| {
@@ -60,7 +65,7 @@ fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollect
         (seen_elems(&layouts[id], axes, mesh, &value.shape) * value.dtype.size_bytes()) as u64
     };
     let mut first_use = vec![program.ops.len(); program.values.len()];
-    // By op: the bytes that ops before it make.
+    // By op: bytes computed by the ops before it.
     let mut made = vec![0];
     for (id, op) in program.ops.iter() {
         let readers = op.operands.iter().filter(|_| !late[id.index()]);
@@ -68,7 +73,7 @@ fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollect
         let own: u64 = op.results.iter().map(|result| bytes_of(*result, &[])).sum();
         made.push(made[id.index()] + if op.kind.is_movement() { 0 } else { own });
     }
-    // What operators of a card write where they are told to.
+    // Values whose buffer can be chosen freely.
     let local = program.ops.values().iter().filter(|op| !op.kind.is_movement());
     let written = local.flat_map(|op| op.results.iter().skip(op.kind.row().in_place.len()).copied()).collect();
     let mut closed: Vec<SharedCollectives> = Vec::new();
@@ -102,7 +107,7 @@ fn sort(program: &Program, op: &Op, made: &FxHashSet<ValueId>, apart: usize) -> 
     let dtype = program.values[*op.operands.first()?].dtype;
     let (axes, reduce, gathers) = match &op.kind {
         Kind::AllReduce { axes, reduce } | Kind::ReduceScatter { axes, reduce, .. } => (axes, *reduce, false),
-        // What is there already, or comes from other cards, would have to be copied among the zeros.
+        // Other operands would have to be copied into the zeroed buffer.
         Kind::AllGather { axes, .. } if made.contains(&op.operands[0]) => (axes, Reduce::Sum, true),
         _ => return None,
     };
@@ -111,7 +116,7 @@ fn sort(program: &Program, op: &Op, made: &FxHashSet<ValueId>, apart: usize) -> 
 
 fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Placed {
     let mut out = lowered.without_ops();
-    // By member, and by result of a member: its group.
+    // By member, and by its result: the group.
     let mut of_member: FxHashMap<OpId, &SharedCollectives> = FxHashMap::default();
     let mut of_result: FxHashMap<ValueId, &SharedCollectives> = FxHashMap::default();
     for group in shared {
@@ -121,7 +126,7 @@ fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Pla
         }
     }
     let place = |group: &SharedCollectives| group.members[group.members.len() - 1];
-    // By the op behind which they run.
+    // By op: the ops that run after it.
     let mut waiting: FxHashMap<OpId, Vec<Op>> = FxHashMap::default();
     for (id, op) in lowered.program.ops.iter() {
         if let Some(group) = of_member.get(&id) {
@@ -144,7 +149,7 @@ fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Pla
     out
 }
 
-/// Writes the collective of a group, and what stands before and behind it.
+/// Emits the collective of a group, with its pads and slices.
 fn write(out: &mut Placed, lowered: &Placed, group: &SharedCollectives) {
     let (axes, reduce, ..) = &group.sort;
     let whole = Kind::AllReduce { axes: axes.clone(), reduce: *reduce };
@@ -189,7 +194,7 @@ mod tests {
     use crate::placement::{Mesh, Pins};
     use crate::program::{Builder, Operand};
 
-    /// Names of the collectives and of what waits for them, with the operands of each.
+    /// Returns names and operand counts of the collectives and of the ops that wait for them.
     fn split(build: Builder, pins: &Pins) -> Vec<(&'static str, usize)> {
         let mesh = Mesh::new(&[("dp", 2)]).unwrap();
         let lowered = parallelize(&build.finish().unwrap(), &mesh, pins).unwrap().lowered;
@@ -197,7 +202,6 @@ mod tests {
         lowered.program.ops.values().iter().filter(is_shown).map(|op| (op.kind.row().name, op.operands.len())).collect()
     }
 
-    /// A sum over the cards, of `width` numbers.
     fn sum(build: &mut Builder, name: &str, width: usize) -> Operand {
         let x = build.input(&format!("{name}.x"), [8, width], DType::F32);
         let sum = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
@@ -208,7 +212,7 @@ mod tests {
         Pins::default().value("sum*", &[]).value("*.x", &[(0, "dp")])
     }
 
-    /// Makes 2 MiB of `row`.
+    /// Adds an op that computes 2 MiB from `row`.
     fn work(build: &mut Builder, name: &str, row: Operand) {
         let wide = build.input(&format!("{name}.wide"), [1024, 512], DType::F32);
         let much = build.mul(wide, row);

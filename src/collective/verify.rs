@@ -1,12 +1,16 @@
-//! Types for the lowered program: on each mesh axis a value is whole, sharded along a dim, or a partial reduction.
+//! Type checker of the lowered program. On each mesh axis a value is replicated, sharded along a
+//! dim, or partial.
 //!
-//! Checks, for every axis on its own and from nothing but the ops' rules:
-//! - the operands of an op agree on one letter of its rule, or are whole, or carry partial sums where the op is linear;
-//! - the result has exactly the type that follows; a movement changes the types of its own axes only, as its name says;
-//! - dims that must be whole are; nothing reads a partial value as if it were whole;
-//! - inputs and params are not partial, states at most a sum, outputs are whole; layouts are well formed; no reshard is left.
+//! Checks for each axis, based only on the sharding rules of the ops:
+//! - The operands of an op agree on one letter of its rule, are replicated, or are partial sums in
+//!   a linear op.
+//! - The result has exactly the type that follows. A movement changes only the types of its own
+//!   axes.
+//! - Dims that must be whole are whole. No op reads a partial value as if it were complete.
+//! - Inputs and params are not partial, states are at most partial sums, and outputs are
+//!   replicated. Layouts are valid, and no reshard is left.
 //!
-//! It shares no code with the passes that chose layouts and inserted collectives.
+//! The checker shares no code with the passes that choose layouts and insert collectives.
 
 use crate::base::{AxisId, Diagnostic, Diagnostics, Id, Reduce};
 use crate::placement::{Layout, Mesh, Placed};
@@ -14,7 +18,6 @@ use crate::program::op::{Linear, Stage, rule_of};
 use crate::program::text::op_text;
 use crate::program::{Factor, Kind, Op, Role, Rule};
 
-/// How a value lies on one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
     Whole,
@@ -40,10 +43,10 @@ impl std::fmt::Display for Type {
     }
 }
 
-/// Checks a program with explicit reshards: as [`verify`], but a reshard may change any layout.
+/// Checks a program with explicit reshards. Like [`verify`], but a reshard may change any layout.
 ///
 /// # Errors
-/// All problems, in order of the ops.
+/// Returns all problems, in op order.
 pub fn verify_resharded(placed: &Placed) -> Result<(), Diagnostics> {
     check(placed, Stage::Placed)
 }
@@ -51,7 +54,7 @@ pub fn verify_resharded(placed: &Placed) -> Result<(), Diagnostics> {
 /// Checks a lowered program.
 ///
 /// # Errors
-/// All problems, in order of the ops.
+/// Returns all problems, in op order.
 pub fn verify(placed: &Placed) -> Result<(), Diagnostics> {
     check(placed, Stage::Lowered)
 }
@@ -93,7 +96,7 @@ fn check_layouts(placed: &Placed, problems: &mut Diagnostics) {
             problems.push(Diagnostic::new(program.label(id), problem));
         }
         let is_sum = layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum);
-        // A state begins as zeros, which are parts of a sum.
+        // A state starts as zeros, which are valid partial sums.
         let may_be_partial = value.role == Role::Result || value.role == Role::State && is_sum;
         if !may_be_partial && !layout.partial.is_empty() {
             problems
@@ -102,7 +105,7 @@ fn check_layouts(placed: &Placed, problems: &mut Diagnostics) {
     }
 }
 
-/// On every axis an op that computes has operands and results of the types that its rule allows.
+/// Checks the types of an op's operands and results against its rule, on every axis.
 fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostics) {
     let (program, mesh) = (&placed.program, &placed.mesh);
     let place = || op_text(program, op);
@@ -161,7 +164,8 @@ fn check_outputs(placed: &Placed, problems: &mut Diagnostics) {
     }
 }
 
-/// The type of each of an op's results on one axis. A letter that only a shape gives is cut as the result is.
+/// Returns a function from a result's index to its type on one axis. A letter that occurs only in a
+/// shape operand is sharded like the result.
 fn follows<'a>(
     op: &Op,
     rule: &'a Rule,
@@ -197,7 +201,7 @@ fn follows<'a>(
                 }));
             }
             (Linear::Jointly | Linear::Parts, all) => all.len() == read.len(),
-            // What else is summed lies whole on each card.
+            // All other operands must be replicated.
             (Linear::Joins, all) => all.iter().copied().eq(0..=op.kind.row().in_place.len()),
             (Linear::InEach(linear), [at]) => linear.contains(at),
             (Linear::InEach(_) | Linear::No, _) => false,
@@ -221,7 +225,7 @@ fn follows<'a>(
     Ok(Box::new(move |result| rule.result_dim(result, letter).map_or(Type::Partial(rule.reduce), Type::Sharded)))
 }
 
-/// What is wrong with a movement from one layout to another.
+/// Returns the problems of a movement between two layouts.
 fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) -> Vec<String> {
     let mut problems = Vec::new();
     let axes = kind.axes();
@@ -253,7 +257,8 @@ fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) 
             problems.push(format!("{} cannot turn {} into {} on axis `{name}`", kind.row().name, types.0, types.1));
         }
     }
-    // The moved axes are the innermost of their dim, so that each card's part is one range of the dim.
+    // The moved axes must be the innermost of their dim, so that each shard is one contiguous
+    // range.
     for (dim, (before, after)) in before.dims.iter().zip(&after.dims).enumerate() {
         let (long, short) = if before.len() > after.len() { (before, after) } else { (after, before) };
         if !long.starts_with(short) {

@@ -1,7 +1,7 @@
-//! What keeps a layout from summing as one card does, said before anything runs.
+//! Checks whether a layout can sum in the required order, before anything runs.
 //!
-//! Input → output: an order of sums and a lowered program, or a mesh → nothing, or every reason. It asks the ops' rows alone, so it
-//! holds of whatever placement chose.
+//! Input: a sum order, and a lowered program or mesh axes. Output: all reasons why the order is
+//! impossible. Only the ops' descriptions count, so the check is independent of the placement pass.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use crate::program::text::op_text;
 use crate::program::tree::{BLOCK_LEVELS, Halved, SumOrder, node_problem};
 use crate::program::{Factor, Kind, Op, ValueId};
 
-/// Over how many cards at most a sum can be cut.
+/// Maximum number of cards over which a sum can be sharded.
 const BLOCKS: usize = 1 << BLOCK_LEVELS;
 
-/// What no mesh is on which sums are trees: numbers of cards by axis, and weights that two axes cut.
+/// Reports the axes over which tree sums are impossible.
 pub(crate) fn check_axes(axes: &[(&str, usize)], grid: Grid, problems: &mut Diagnostics) {
     for (what, cards) in axes {
         if !BLOCKS.is_multiple_of(*cards) {
@@ -33,10 +33,10 @@ pub(crate) fn check_axes(axes: &[(&str, usize)], grid: Grid, problems: &mut Diag
     }
 }
 
-/// What of a lowered program whose sums are to be trees would be added in an order that depends on the layout.
+/// Checks that no sum of a program with tree order depends on the layout.
 ///
 /// # Errors
-/// All of it.
+/// Returns all sums whose order would depend on the layout.
 pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagnostics> {
     if order == SumOrder::AsTheyCome {
         return Ok(());
@@ -56,7 +56,7 @@ pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagno
             kind if kind.is_movement() => None,
             _ => of_op(placed, op),
         };
-        // One op for each reason: the layers are alike.
+        // Reports each message once, because the layers are alike.
         if let Some(message) = message.filter(|message| !said.contains(message)) {
             said.push(message.clone());
             let problem = Diagnostic::new(op_text(program, op), message);

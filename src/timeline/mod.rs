@@ -1,7 +1,7 @@
-//! What cards did and when: on a virtual clock, or by events of their own streams.
+//! Timelines of the cards' work, on a virtual clock or from device events.
 //!
-//! Input → output: [`Span`]s of the plans of all ranks → [`Shares`] of the time, and a [`trace`] that Perfetto opens. Invariant: it
-//! is told when everything was, and computes no time of its own. Does not: run anything.
+//! Input: [`Span`]s of the plans of all ranks. Output: [`Shares`] of the time, and a [`trace`] for
+//! Perfetto. Invariant: all times come from the caller; nothing runs here.
 
 mod span;
 pub mod trace;
@@ -11,13 +11,14 @@ pub use span::{Phase, Shares, Span, SpanWork, TimedCall, side_by_side};
 use crate::call::View;
 use crate::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, Tensor};
 
-/// What a step is about, without the layer's number; `+2`: and two more weights, behind the one that is named.
+/// Returns a description of a step, without the layer number. `+2` means that two more weights
+/// follow the named one.
 #[must_use]
 pub fn step_name(plan: &Plan, step: &Step) -> String {
     let Some(note) = plan.notes.get(step.op) else { return String::new() };
     let weight = || {
         let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
-        // An exchange is about what it moves, also where it multiplies in the same call.
+        // An exchange is named after the value it moves, even if fused with a product.
         let Action::Launch(call) = &step.action else { return None };
         let view = call.reads().into_iter().find(is_weight)?;
         let is_read = |param: &&Tensor| param.buffer == view.buffer && view.span().contains(&param.offset);
@@ -28,9 +29,9 @@ pub fn step_name(plan: &Plan, step: &Step) -> String {
             others => format!("{first} +{others}"),
         })
     };
-    // Values without a name are called `%17`, which says nothing.
+    // A value without a name, such as `%17`, says nothing.
     let named = Some(&note.value).filter(|value| !value.starts_with('%')).cloned();
-    // The op of a transfer between stages is the one that made what goes.
+    // The op of a transfer is the one that computed the value.
     let exchanged = if let Action::Exchange(of) = &step.action { Some(&of.kind) } else { None };
     let kind = match exchanged {
         Some(CollectiveKind::Send { .. }) => "send",
@@ -43,7 +44,7 @@ pub fn step_name(plan: &Plan, step: &Step) -> String {
     }
 }
 
-/// `layers.3.mlp.out` → `mlp.out`; what stands before the number is the same for all layers.
+/// Maps `layers.3.mlp.out` to `mlp.out`. The text before the number is the same for all layers.
 fn without_layer(name: &str) -> &str {
     let mut rest = name;
     while let Some((part, after)) = rest.split_once('.') {

@@ -1,7 +1,7 @@
-//! What cards did in one phase of a run, and how their time divides.
+//! The spans of one phase of a run, and how their time divides.
 //!
-//! Input → output: [`Span`]s of all ranks between two moments → [`Shares`] of the time between. Invariant: the parts of
-//! each rank add up to the whole.
+//! Input: [`Span`]s of all ranks between two times. Output: [`Shares`] of that time. Invariant: the
+//! shares of each rank add up to 1.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::plan::{Action, Plan, StreamKind};
 
-/// One run of a program, span by span. Times are nanoseconds of one clock.
+/// One run of a program. Times are nanoseconds of one clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// `prefill`, `decode 1`, `micro-batch 1`.
+    /// Name such as `prefill`, `decode 1` or `micro-batch 1`.
     pub name: String,
-    /// Index of its program.
+    /// Index of the program.
     pub program: usize,
-    /// When the ranks got their inputs.
+    /// Time at which the ranks got their inputs.
     pub start_ns: u64,
-    /// When the last rank had its outputs.
+    /// Time at which the last rank had its outputs.
     pub end_ns: u64,
-    /// What the cards did, by rank and time.
+    /// Work of the cards, by rank and time.
     pub spans: Vec<Span>,
-    /// What the hosts called for it, where that is known.
+    /// Calls of the hosts, if known.
     pub calls: Vec<TimedCall>,
 }
 
 impl Phase {
-    /// How long it took, in microseconds.
+    /// Returns the duration in microseconds.
     #[must_use]
     pub fn duration_us(&self) -> f64 {
         (self.end_ns - self.start_ns) as f64 / 1e3
@@ -39,55 +39,56 @@ impl Phase {
 /// A call of a rank's host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedCall {
-    /// The rank it was seen on.
+    /// Rank of the calling process.
     pub rank: usize,
-    /// The C function: `aclnnMatmul`, `aclmdlRIExecuteAsync`.
+    /// The C function, such as `aclnnMatmul` or `aclmdlRIExecuteAsync`.
     pub name: String,
-    /// From when to when, in nanoseconds.
+    /// Start and end, in nanoseconds.
     pub ns: Range<u64>,
 }
 
 /// One operator or collective on one card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// The rank it was seen on.
+    /// Rank of the card.
     pub rank: usize,
-    /// Which of the rank's streams.
+    /// The stream of the rank.
     pub stream: StreamKind,
-    /// Its step in the plan.
+    /// Index of the step in the plan.
     pub step: usize,
-    /// C name: `aclnnMatmul`, `HcclAllReduce`.
+    /// C function, such as `aclnnMatmul` or `HcclAllReduce`.
     pub operator: String,
-    /// When its stream got there: a collective waits for its peers from here on, in nanoseconds.
+    /// Time at which the stream arrived, in nanoseconds. A collective waits for its peers from then
+    /// on.
     pub arrived_ns: u64,
-    /// When it began, in nanoseconds; where only the card's events were asked, a collective begins when its stream gets there.
+    /// Start in nanoseconds. With device events only, a collective starts when its stream arrives.
     pub start_ns: u64,
-    /// When it ended, in nanoseconds.
+    /// End time in nanoseconds.
     pub end_ns: u64,
-    /// What it had to do, where a clock of the emulator knows.
+    /// Amount of work, if known from the emulator's clock.
     pub work: Option<SpanWork>,
 }
 
-/// What a span had to do.
+/// Amount of work of a span.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpanWork {
-    /// What bounds it: `cube`, `vector`, `memory`, `launch`, or the link of a collective.
+    /// Bottleneck: `cube`, `vector`, `memory`, `launch`, or the link of a collective.
     pub bound: String,
-    /// Bytes to and from memory; of a collective, those of its exchange.
+    /// Bytes to and from memory, or the exchanged bytes of a collective.
     pub bytes: f64,
-    /// Floating-point operations, an addition and a multiplication two.
+    /// Floating-point operations; a multiply-add counts as two.
     pub flops: f64,
 }
 
-/// Phases of one step as several processes saw them → the phases of all; the first thing is at 0. A collective begins when the last of
-/// its ranks has come: here that is by the clocks of their hosts.
+/// Merges the phases that several processes recorded. Times start at 0. A collective starts when
+/// its last rank arrives, according to the hosts' clocks.
 #[must_use]
 pub fn side_by_side(seen: Vec<Vec<Phase>>, programs: &[Vec<Arc<Plan>>]) -> Vec<Phase> {
     let mut seen = seen.into_iter();
     let mut phases = seen.next().unwrap_or_default();
     for others in seen {
         for (phase, other) in phases.iter_mut().zip(others) {
-            // Processes are not in step: what one is ahead of the others counts in the phase before.
+            // Processes are not synchronised; the lead of a process counts for the previous phase.
             phase.start_ns = phase.start_ns.max(other.start_ns);
             phase.end_ns = phase.end_ns.max(other.end_ns);
             phase.spans.extend(other.spans);
@@ -101,7 +102,7 @@ pub fn side_by_side(seen: Vec<Vec<Phase>>, programs: &[Vec<Arc<Plan>>]) -> Vec<P
         let key = |span: &Span| {
             let plan = &programs[phase.program][span.rank];
             let Action::Exchange(exchange) = &plan.steps[span.step].action else { return None };
-            // The two ends of a transfer stand at other steps of their plans.
+            // The two ends of a transfer are different steps of their plans.
             (!exchange.kind.is_of_two()).then(|| (plan.groups[exchange.group].as_slice(), span.step))
         };
         for span in &phase.spans {
@@ -125,32 +126,33 @@ pub fn side_by_side(seen: Vec<Vec<Phase>>, programs: &[Vec<Arc<Plan>>]) -> Vec<P
     phases
 }
 
-/// How the time of a phase divides, each a part of the whole; mean over the ranks. They add up to 1.
+/// Division of a phase's time, as mean over the ranks. The shares add up to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// Operators run, and nothing is exchanged.
+    /// Operators run without a concurrent exchange.
     pub compute: f64,
-    /// Operators run while data is exchanged.
+    /// Operators run during an exchange.
     pub hidden_communication: f64,
-    /// Data is exchanged, and no operator runs.
+    /// An exchange runs without a concurrent operator.
     pub exposed_communication: f64,
-    /// Nothing but a collective that waits for other ranks.
+    /// Only a collective that waits for other ranks.
     pub waiting_for_peers: f64,
-    /// Nothing runs between the first work and the last: the host has not issued the next yet, or the card has not begun
-    /// it. The launch-bound share.
+    /// Nothing runs between the first and the last work: the host has not launched the next work,
+    /// or the card has not started it.
     pub launch: f64,
-    /// Before the first work and after the last: inputs, first launch, wake-up, outputs.
+    /// Time before the first and after the last work: inputs, first launch, wake-up, outputs.
     pub host: f64,
 }
 
 impl Shares {
-    /// Time in collectives, as a part of the whole.
+    /// Returns the share of time in collectives.
     #[must_use]
     pub fn communication(&self) -> f64 {
         self.hidden_communication + self.exposed_communication
     }
 
-    /// The shares of the time from `start_ns` to `end_ns` of some ranks. Spans outside it do not count.
+    /// Returns the shares of the time from `start_ns` to `end_ns` for some ranks. Spans outside are
+    /// ignored.
     #[must_use]
     pub fn of(spans: &[Span], ranks: impl ExactSizeIterator<Item = usize>, start_ns: u64, end_ns: u64) -> Self {
         let mut sum = Self::default();
@@ -165,7 +167,7 @@ impl Shares {
     }
 
     fn add_rank<'a>(&mut self, spans: impl Iterator<Item = &'a Span>, start_ns: u64, end_ns: u64, whole: f64) {
-        // Changes of what is under way: (time, which of computing, exchanging, waiting for peers, by how much).
+        // Changes of activity: (time, index of compute, exchange or wait, increment).
         let mut changes: Vec<(u64, usize, i64)> = Vec::new();
         let mut change = |from: u64, to: u64, what: usize| {
             let (from, to) = (from.clamp(start_ns, end_ns), to.clamp(start_ns, end_ns));
@@ -238,7 +240,7 @@ mod tests {
         for (found, expected) in all(&shares).into_iter().zip(all(&expected)) {
             assert!((found - expected).abs() < 1e-12, "{shares:?}");
         }
-        // A second rank that does nothing halves everything and is all host.
+        // A second idle rank halves all shares and adds only host time.
         let shares = Shares::of(&spans, 0..2, 0, 100);
         assert!((shares.host - 0.70).abs() < 1e-12 && (all(&shares).iter().sum::<f64>() - 1.0).abs() < 1e-12);
     }

@@ -1,8 +1,9 @@
-//! What cards did as a trace that Perfetto and `chrome://tracing` open.
+//! Writes a trace of the cards' work for Perfetto and `chrome://tracing`.
 //!
-//! Input → output: phases → JSON in the trace event format: a process for each rank, with threads for its streams and, where
-//! that is known, its host calls and its links; arrows join the ranks of a collective; a last process names the phases. Times are
-//! microseconds. Invariant: the same phases give the same text.
+//! Input: phases. Output: JSON in the trace event format, with times in microseconds. Each rank is
+//! a process with threads for its streams and, if known, host calls and links. Arrows connect the
+//! ranks of a collective. The last process names the phases. Invariant: equal phases give equal
+//! text.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,25 +22,24 @@ const COMMUNICATION: u32 = 3;
 const TRANSFERS: u32 = 4;
 const LINKS: u32 = 5;
 
-/// Names the links among some ranks.
+/// Returns the names of the links between some ranks.
 pub type Links<'a> = &'a dyn Fn(&[usize]) -> String;
 
-/// What a trace is of.
+/// The contents of a trace.
 pub struct Trace<'a> {
-    /// What was run, for the reader.
+    /// Description of the run, for the reader.
     pub about: Value,
-    /// The name of each rank's process: `rank 3 (card 5)`.
+    /// Process name of each rank: `rank 3 (card 5)`.
     pub ranks: Vec<String>,
     /// The plans, by program and rank.
     pub programs: &'a [Vec<Arc<Plan>>],
-    /// What was seen.
+    /// The phases of the run.
     pub phases: &'a [Phase],
-    /// The links that an exchange among some ranks crosses, where that is known.
+    /// The links that an exchange uses, if known.
     pub links: Option<Links<'a>>,
 }
 
 impl Trace<'_> {
-    /// Threads of a rank's process.
     fn threads(&self) -> Vec<(u32, &'static str)> {
         let has_transfers = self.programs.iter().flatten().any(|plan| plan.streams().contains(&StreamKind::Transfers));
         let transfers = has_transfers.then_some((TRANSFERS, "transfers between stages"));
@@ -50,10 +50,10 @@ impl Trace<'_> {
         host.into_iter().chain(streams).chain(self.links.map(|_| (LINKS, "links"))).collect()
     }
 
-    /// Writes the trace.
+    /// Writes the trace as JSON.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut events = Events { out, is_first: true, arrows: 0 };
         write!(events.out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[", self.about)?;
@@ -107,7 +107,7 @@ impl Events<'_> {
 
     fn phase(&mut self, trace: &Trace<'_>, phase: &Phase) -> io::Result<()> {
         let plans = &trace.programs[phase.program];
-        // The spans of one collective on all its ranks, by group and step.
+        // By group and step: the spans of a collective on all its ranks.
         let mut meetings: BTreeMap<(&[usize], usize), Vec<&Span>> = BTreeMap::new();
         for span in &phase.spans {
             let plan = &plans[span.rank];
@@ -148,7 +148,7 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// From the rank that came last to the others.
+    /// Writes arrows from the last rank to arrive to the others.
     fn arrows(&mut self, spans: &[&Span]) -> io::Result<()> {
         let Some(last) = spans.iter().max_by_key(|span| (span.arrived_ns, span.rank)) else { return Ok(()) };
         for span in spans.iter().filter(|span| span.rank != last.rank) {
@@ -168,7 +168,6 @@ impl Events<'_> {
     }
 }
 
-/// The thread of a span's stream.
 const fn thread(span: &Span) -> u32 {
     match span.stream {
         StreamKind::Compute => COMPUTE,
