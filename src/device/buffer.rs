@@ -11,14 +11,15 @@ use super::error::Result;
 use super::handle::Handle;
 use crate::base::{Bytes, Diagnostic};
 
-/// Memory of one card. Clones share it; the last one frees it, after all work of its device is done.
+/// Memory of one card. Clones share it, and the last one frees it after all work of its device is
+/// done.
 ///
-/// Its contents are those of a C allocation: undefined at first, and written by any stream. Which stream may touch it when
-/// is for the caller to order; a mistake there gives wrong numbers, never access to freed or foreign memory.
+/// The contents are initially undefined, and any stream can write them. The caller must order the
+/// accesses; an error there gives wrong numbers, but never access to freed or foreign memory.
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<BufferInner>);
 
-/// Memory, and the opening of its card whose work uses it.
+/// Memory, and the opening of the card whose work uses it.
 #[derive(Debug)]
 struct BufferInner {
     device: Arc<Device>,
@@ -33,10 +34,11 @@ struct CardAllocation {
 }
 
 impl Buffer {
-    /// Allocates `len_bytes` of device memory, aligned to 64 bytes or more.
+    /// Allocates `len_bytes` of device memory, aligned to at least 64 bytes.
     ///
     /// # Errors
-    /// Out of memory, with what was asked, what is free and the total; `len_bytes` is 0.
+    /// Returns an error if `len_bytes` is 0 or memory runs out. The message then has the requested,
+    /// free and total memory.
     pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
         let table = device.enter()?;
         if len_bytes == 0 {
@@ -60,10 +62,10 @@ impl Buffer {
         Ok(Self(Arc::new(BufferInner { device: Arc::clone(device), memory })))
     }
 
-    /// The same memory for work of another opening of its card.
+    /// Shares the memory with another opening of the same card.
     ///
     /// # Errors
-    /// It is another card.
+    /// Returns an error if it is another card.
     pub fn shared_with(&self, device: &Arc<Device>) -> Result<Self> {
         let own = &self.0.device;
         if own.ordinal() != device.ordinal() || !Arc::ptr_eq(own.cann(), device.cann()) {
@@ -75,37 +77,37 @@ impl Buffer {
         Ok(Self(Arc::new(BufferInner { device: Arc::clone(device), memory: Arc::clone(&self.0.memory) })))
     }
 
-    /// The card it lies on.
+    /// Returns the card of the memory.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
     }
 
-    /// Length in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.0.memory.len_bytes
     }
 
-    /// All of it.
+    /// Returns a slice of the whole buffer.
     #[must_use]
     pub fn whole(&self) -> BufferSlice {
         BufferSlice { buffer: self.clone(), start: 0, len_bytes: self.len_bytes() }
     }
 
-    /// The bytes `range`.
+    /// Returns a slice of the bytes `range`.
     ///
     /// # Errors
-    /// The range is not within the buffer.
+    /// Returns an error if the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Result<BufferSlice> {
         self.whole().slice(range)
     }
 
-    /// Waits for all work of the device ([`Device::synchronize`]), then copies `bytes` to the card at byte `offset`; returns when they are
-    /// there.
+    /// Waits for all work of the device ([`Device::synchronize`]), then copies `bytes` to byte
+    /// `offset`. Returns after the copy.
     ///
     /// # Errors
-    /// The range is not within the buffer, or work of the device has failed.
+    /// Returns an error if the range is out of bounds, or if work of the device has failed.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -113,7 +115,8 @@ impl Buffer {
         }
         let device = &self.0.device;
         device.synchronize()?;
-        // SAFETY: both ranges are `bytes.len()` long and alive until the call has returned, and it returns when it is done.
+        // SAFETY: both ranges are `bytes.len()` long and alive during the call, which is
+        // synchronous.
         let code = unsafe {
             (device.table().aclrtMemcpy)(
                 to.address(),
@@ -126,10 +129,11 @@ impl Buffer {
         device.check("aclrtMemcpy", code)
     }
 
-    /// Waits for all work of the device ([`Device::synchronize`]), then copies from byte `offset` of the card to `bytes`.
+    /// Waits for all work of the device ([`Device::synchronize`]), then copies from byte `offset`
+    /// to `bytes`.
     ///
     /// # Errors
-    /// The range is not within the buffer, or work of the device has failed.
+    /// Returns an error if the range is out of bounds, or if work of the device has failed.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -137,7 +141,8 @@ impl Buffer {
         }
         let device = &self.0.device;
         device.synchronize()?;
-        // SAFETY: both ranges are `bytes.len()` long and alive until the call has returned, and it returns when it is done.
+        // SAFETY: both ranges are `bytes.len()` long and alive during the call, which is
+        // synchronous.
         let code = unsafe {
             (device.table().aclrtMemcpy)(
                 bytes.as_mut_ptr().cast(),
@@ -161,7 +166,8 @@ impl Drop for BufferInner {
 impl Drop for CardAllocation {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: the address came from `aclrtMalloc`, nobody has it any more, and who had it has waited for its work.
+        // SAFETY: the address came from `aclrtMalloc`, this is its only owner, and every former
+        // owner has waited for its work.
         let code = unsafe { (table.aclrtFree)(self.address.0) };
         self.device.park("aclrtFree", code);
     }
@@ -176,34 +182,34 @@ pub struct BufferSlice {
 }
 
 impl BufferSlice {
-    /// The card it lies on.
+    /// Returns the card of the memory.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.buffer.device()
     }
 
-    /// The memory it is a part of.
+    /// Returns the buffer of the slice.
     #[must_use]
     pub const fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
-    /// First byte within the buffer.
+    /// Returns the first byte within the buffer.
     #[must_use]
     pub const fn start(&self) -> usize {
         self.start
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// The bytes `range` of this slice.
+    /// Returns the bytes `range` of this slice.
     ///
     /// # Errors
-    /// The range is not within the slice.
+    /// Returns an error if the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.len_bytes {
             return Err(Diagnostic::new(self.to_string(), "range out of bounds")
@@ -214,7 +220,7 @@ impl BufferSlice {
         Ok(Self { buffer: self.buffer.clone(), start: self.start + range.start, len_bytes: range.end - range.start })
     }
 
-    /// Whether the two share a byte.
+    /// Returns whether the slices share a byte.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.buffer.0.memory, &other.buffer.0.memory)
@@ -224,7 +230,7 @@ impl BufferSlice {
             && other.len_bytes > 0
     }
 
-    /// Device address of the first byte, for what names memory by addresses, as reports on kernels do.
+    /// Returns the device address of the first byte, for reports that name addresses.
     #[must_use]
     pub fn device_address(&self) -> u64 {
         self.address().addr() as u64
@@ -236,7 +242,7 @@ impl BufferSlice {
 }
 
 impl fmt::Display for BufferSlice {
-    /// `device 0: bytes 64..128 of 1024`
+    /// Formats as `device 0: bytes 64..128 of 1024`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -1,4 +1,4 @@
-//! An initialised CANN.
+//! An initialised CANN library.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -12,21 +12,21 @@ use ascend_tp_sys::{
 
 use super::error::{CallError, Error, Result, status_name};
 
-/// An initialised CANN: the way to its cards.
+/// An initialised CANN library, which gives access to the cards.
 ///
-/// Finalised when the last value made from it is gone. Make one for each table and share it; a second one over the same
-/// table works, but ends when the first does.
+/// The library is finalised when the last value made from it is dropped. Create one per table and
+/// share it. A second one over the same table works, but ends when the first one does.
 pub struct Cann {
     table: Arc<Table>,
-    /// Whether this value initialised the library, and so finalises it.
+    /// Whether this value initialised the library, and must finalise it.
     finalize: bool,
 }
 
 impl Cann {
-    /// Initialises the library behind `table`. A library somebody else has initialised is used as it is.
+    /// Initialises the library behind `table`. If it is already initialised, it is used as it is.
     ///
     /// # Errors
-    /// The library's refusal.
+    /// Returns an error if the library fails.
     pub fn new(table: Arc<Table>) -> Result<Arc<Self>> {
         // SAFETY: a null configuration asks for the defaults.
         let code = unsafe { (table.aclInit)(ptr::null()) };
@@ -40,15 +40,15 @@ impl Cann {
     /// Loads an installed toolkit and initialises it.
     ///
     /// # Errors
-    /// [`Error::Load`] with every place looked at, or the library's refusal.
+    /// Returns [`Error::Load`] with all searched places, or an error if the library fails.
     pub fn load(path: Option<&Path>) -> Result<Arc<Self>> {
         Self::new(Arc::new(load(path)?))
     }
 
-    /// Number of cards this process sees.
+    /// Returns the number of cards that this process sees.
     ///
     /// # Errors
-    /// The library's refusal, for example for want of a driver.
+    /// Returns an error if the library fails, for example without a driver.
     pub fn device_count(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: `count` is valid for a write.
@@ -57,22 +57,22 @@ impl Cann {
         Ok(count as usize)
     }
 
-    /// Name of the chip, such as `Ascend910B3`; `None` if there is no card.
+    /// Returns the name of the chip, such as `Ascend910B3`, or `None` without a card.
     #[must_use]
     pub fn soc_name(&self) -> Option<String> {
         // SAFETY: the call takes nothing.
         let name = unsafe { (self.table.aclrtGetSocName)() };
-        // SAFETY: a name that is not null is a C string that lives as long as the library.
+        // SAFETY: a non-null name is a C string that lives as long as the library.
         unsafe { text(name) }
     }
 
-    /// The library's version, as [`toolkit_version`] has it.
+    /// Returns the library's version; see [`toolkit_version`].
     #[must_use]
     pub fn toolkit_version(&self) -> Option<String> {
         toolkit_version(&self.table)
     }
 
-    /// Operators of this project that the library lacks, by their C names.
+    /// Returns the operators that this project uses and the library lacks, by C name.
     #[must_use]
     pub fn missing_operators(&self) -> &[&'static str] {
         &self.table.missing_operators
@@ -90,8 +90,8 @@ impl Cann {
 impl Drop for Cann {
     fn drop(&mut self) {
         if self.finalize {
-            // SAFETY: `new` initialised the library, and every value made from it is gone. Nobody is left to be told of
-            // an error.
+            // SAFETY: `new` initialised the library, and every value made from it is gone. Errors
+            // cannot be reported here.
             let _ = unsafe { (self.table.aclFinalize)() };
         }
     }
@@ -103,7 +103,8 @@ impl fmt::Debug for Cann {
     }
 }
 
-/// The version of a toolkit by its libraries, such as `8.1.RC1`; `None` if they do not say. It needs neither driver nor card.
+/// Returns the version of a toolkit, such as `8.1.RC1`, or `None` if the libraries do not contain
+/// it. Needs neither driver nor card.
 #[must_use]
 pub fn toolkit_version(table: &Table) -> Option<String> {
     let mut version = aclCANNPackageVersion {
@@ -116,13 +117,13 @@ pub fn toolkit_version(table: &Table) -> Option<String> {
     };
     // SAFETY: `version` is valid for a write.
     let code = unsafe { (table.aclsysGetCANNVersion)(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version) };
-    // One longer than a name may be would have no end.
+    // Terminates a name that fills the array.
     version.version[127] = 0;
     // SAFETY: the array is alive and ends in a zero.
     (code == ACL_SUCCESS).then(|| unsafe { text(version.version.as_ptr()) })?
 }
 
-/// An error of `function`, with the message the library left for this thread.
+/// Returns an error of `function`, with the library's message for this thread.
 pub(super) fn call_error(table: &Table, function: &'static str, code: i32, device: Option<usize>) -> Error {
     let code_name = status_name(code);
     Error::Call(Box::new(CallError {
@@ -136,15 +137,15 @@ pub(super) fn call_error(table: &Table, function: &'static str, code: i32, devic
     }))
 }
 
-/// The library's message about this thread's last error; reading it clears it.
+/// Returns and clears the library's message about this thread's last error.
 pub(super) fn recent_message(table: &Table) -> Option<String> {
     // SAFETY: the call takes nothing.
     let message = unsafe { (table.aclGetRecentErrMsg)() };
-    // SAFETY: a message that is not null is a C string that is valid until this thread's next call.
+    // SAFETY: a non-null message is a C string that is valid until this thread's next call.
     unsafe { text(message) }
 }
 
-/// The text of a C string, or `None` for NULL and the empty string.
+/// Returns the text of a C string, or `None` for NULL and the empty string.
 ///
 /// # Safety
 /// * `pointer` is null or points to a C string that lives until this returns.

@@ -1,4 +1,4 @@
-//! One card: its context, its memory figures, and the errors its teardowns leave.
+//! A card: its context, its memory, and errors from teardowns.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,37 +15,37 @@ use crate::base::{Bytes, Diagnostic};
 
 /// One card, usable from any thread.
 ///
-/// It uses the card's default context, which all threads of the process share: HCCL makes the streams of a communicator
-/// in that context, and work of one context cannot wait for work of another.
+/// The card uses its default context, which all threads of the process share. HCCL creates a
+/// communicator's streams in that context, and work of one context cannot wait for work of another.
 pub struct Device {
     cann: Arc<Cann>,
     ordinal: usize,
-    /// Unique in this process, so that a thread can tell whether this very device is current on it.
+    /// Unique in this process, to recognise the current device of a thread.
     id: u64,
     context: Handle,
-    /// The first error of a teardown since the last call.
+    /// First error of a teardown since the last call.
     parked: Mutex<Option<Error>>,
-    /// Codes that calls have returned. What a teardown waits for may have failed by the same cause, which is no news.
+    /// Error codes that calls have returned. A teardown does not report the same code again.
     returned: Mutex<Vec<aclError>>,
-    /// Those made from this opening of the card. What is made from one opening is used together only (`same_device`), so nobody
-    /// else's work has to be waited for.
+    /// Streams created from this opening of the card. Values from different openings cannot be
+    /// combined (`same_device`), so no other streams have to be waited for.
     streams: Mutex<Vec<Weak<Queue>>>,
-    /// aclnn's host objects do not lock themselves: calls that read them take turns.
+    /// Serialises calls that read aclnn's host objects, which have no locks.
     planning: Mutex<()>,
     open: bool,
 }
 
-/// Memory of a card.
+/// Memory figures of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// What nobody has allocated, of all processes.
+    /// Memory that no process has allocated.
     pub free: Bytes,
-    /// All of it.
+    /// Total memory of the card.
     pub total: Bytes,
 }
 
 thread_local! {
-    /// The id of the device whose context is current on this thread; 0 if that is not known.
+    /// Id of the device whose context is current on this thread, or 0 if unknown.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -55,7 +55,7 @@ impl Device {
     /// Opens card `ordinal`, counted from 0.
     ///
     /// # Errors
-    /// There is no such card, or the library cannot open it.
+    /// Returns an error if the card does not exist or the library cannot open it.
     pub fn open(cann: &Arc<Cann>, ordinal: usize) -> Result<Arc<Self>> {
         let count = cann.device_count()?;
         let Some(number) = i32::try_from(ordinal).ok().filter(|_| ordinal < count) else {
@@ -72,7 +72,7 @@ impl Device {
         if code != ACL_SUCCESS {
             return Err(call_error(table, "aclrtSetDevice", code, Some(ordinal)));
         }
-        // From here on the device resets the card again, also when the rest fails.
+        // From here on, dropping the device resets the card, even if the rest fails.
         let mut device = Self {
             cann: Arc::clone(cann),
             ordinal,
@@ -93,22 +93,22 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// The card's number, counted from 0.
+    /// Returns the number of the card, counted from 0.
     #[must_use]
     pub const fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// The CANN this card belongs to.
+    /// Returns the CANN instance of the card.
     #[must_use]
     pub const fn cann(&self) -> &Arc<Cann> {
         &self.cann
     }
 
-    /// Free and total memory of the card.
+    /// Returns the free and total memory of the card.
     ///
     /// # Errors
-    /// The library's refusal.
+    /// Returns an error if the library fails.
     pub fn memory(&self) -> Result<Memory> {
         let table = self.enter()?;
         // Cards of the 310 family have DDR, the others HBM.
@@ -121,24 +121,24 @@ impl Device {
         Ok(Memory { free: Bytes(free as u64), total: Bytes(total as u64) })
     }
 
-    /// Waits until all work that was enqueued through this opening of the card is done. Work of others on the same card, which
-    /// may wait for something else, is not waited for.
+    /// Waits for all work enqueued through this opening of the card. Does not wait for other users
+    /// of the card.
     ///
     /// # Errors
-    /// An error of that work.
+    /// Returns the error of that work.
     pub fn synchronize(&self) -> Result<()> {
         self.enter()?;
         self.queues().iter().try_for_each(|queue| queue.synchronize())
     }
 
-    /// Waits as [`synchronize`](Self::synchronize) does, before something is torn down that the work may use.
+    /// Waits like [`synchronize`](Self::synchronize), before a resource is freed that the work may
+    /// use.
     pub(super) fn synchronize_teardown(&self) {
         for queue in self.queues() {
             queue.synchronize_teardown();
         }
     }
 
-    /// A stream was made.
     pub(super) fn add_queue(&self, queue: &Arc<Queue>) {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.retain(|stream| stream.strong_count() > 0);
@@ -149,11 +149,11 @@ impl Device {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Gives the card back and reports the first error of a teardown nobody has seen yet.
+    /// Closes the card, and returns the first pending teardown error.
     ///
     /// # Errors
-    /// That error; or values made from this device are still alive, in which case the card stays open until they are
-    /// gone.
+    /// Returns that error. Also fails if values of this device are still alive; then the card is
+    /// closed when they are dropped.
     pub fn close(self: Arc<Self>) -> Result<()> {
         if let Some(error) = self.take_parked() {
             return Err(error);
@@ -169,7 +169,7 @@ impl Device {
         }
     }
 
-    /// Starts a call: hands back a parked error, and makes this card's context current on the calling thread.
+    /// Starts a call: returns a parked error, and makes this card's context current on the thread.
     pub(super) fn enter(&self) -> Result<&Table> {
         if let Some(error) = self.take_parked() {
             return Err(error);
@@ -182,14 +182,16 @@ impl Device {
         if CURRENT.get() == self.id {
             return Ok(());
         }
-        // SAFETY: the context is alive: it was current after `aclrtSetDevice`, and only `reset` gives it back.
+        // SAFETY: the context is alive: it was current after `aclrtSetDevice`, and only `reset`
+        // releases it.
         let code = unsafe { (self.table().aclrtSetCurrentContext)(self.context.0) };
         self.check("aclrtSetCurrentContext", code)?;
         CURRENT.set(self.id);
         Ok(())
     }
 
-    /// Like `enter` for a teardown: what fails is parked. `None` if the card cannot be reached.
+    /// Like `enter`, for a teardown: errors are parked. Returns `None` if the card cannot be
+    /// reached.
     pub(super) fn enter_teardown(&self) -> Option<&Table> {
         match self.bind() {
             Ok(()) => Some(self.table()),
@@ -204,12 +206,12 @@ impl Device {
         self.cann.table()
     }
 
-    /// Calls that read aclnn's host objects hold this.
+    /// Locks aclnn's host objects.
     pub(super) fn planning(&self) -> MutexGuard<'_, ()> {
         self.planning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The result of an AscendCL or aclnn call.
+    /// Converts the status of an AscendCL or aclnn call to a result.
     pub(super) fn check(&self, function: &'static str, code: aclError) -> Result<()> {
         if code == ACL_SUCCESS {
             return Ok(());
@@ -222,7 +224,7 @@ impl Device {
         Err(self.call_error(function, code))
     }
 
-    /// The result of an HCCL call.
+    /// Converts the status of an HCCL call to a result.
     pub(super) fn check_hccl(&self, function: &'static str, result: HcclResult) -> Result<()> {
         if result == HcclResult::HCCL_SUCCESS {
             return Ok(());
@@ -242,14 +244,14 @@ impl Device {
         call_error(self.table(), function, code, Some(self.ordinal))
     }
 
-    /// Keeps the result of a teardown for the next call, if it is an error and the first.
+    /// Parks the first error of a teardown for the next call.
     pub(super) fn park(&self, function: &'static str, code: aclError) {
         if code != ACL_SUCCESS {
             self.park_error(self.call_error(function, code));
         }
     }
 
-    /// As [`park`](Self::park) for what waits for a stream's work, the error of which a call may have returned already.
+    /// Like [`park`](Self::park), for waits: ignores errors that a call has already returned.
     pub(super) fn park_wait(&self, function: &'static str, code: aclError) {
         if !self.returned.lock().unwrap_or_else(PoisonError::into_inner).contains(&code) {
             self.park(function, code);
@@ -267,7 +269,8 @@ impl Device {
     fn reset(&mut self) -> Result<()> {
         self.open = false;
         let Ok(number) = i32::try_from(self.ordinal) else { return Ok(()) };
-        // `aclrtResetDevice` wants the card to be current; where its context never came to be, it is.
+        // `aclrtResetDevice` requires the card to be current. It is current if there is no context
+        // yet.
         if self.context != Handle::NULL {
             self.bind()?;
         }
@@ -281,7 +284,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if self.open {
-            // Whoever wants to know calls `close`.
+            // A caller who needs the error calls `close`.
             drop(self.reset());
         }
     }
@@ -293,12 +296,12 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Called where a library may have changed the current context of this thread.
+/// Must be called when a library may have changed the current context of this thread.
 pub(super) fn forget_current() {
     CURRENT.set(0);
 }
 
-/// Refuses values of different cards.
+/// Rejects values of different cards.
 pub(super) fn same_device(what: &str, ours: &Arc<Device>, theirs: &Arc<Device>) -> Result<()> {
     if ours.id == theirs.id {
         return Ok(());

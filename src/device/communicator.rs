@@ -1,4 +1,4 @@
-//! Collectives between cards.
+//! Communicators and their collectives.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -18,16 +18,16 @@ use super::stream::Stream;
 use super::tensor::hccl_dtype;
 use crate::base::{Bytes, DType, Diagnostic};
 
-/// How elements of different ranks become one.
+/// The operation that combines elements of different ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// Sum over the ranks, in an order that HCCL chooses.
+    /// Sum, in an order chosen by HCCL.
     Sum,
     /// Product over the ranks.
     Prod,
-    /// The largest of the ranks, element by element.
+    /// Maximum over the ranks, per element.
     Max,
-    /// The smallest of the ranks, element by element.
+    /// Minimum over the ranks, per element.
     Min,
 }
 
@@ -42,7 +42,7 @@ impl ReduceOp {
     }
 }
 
-/// Parts of a slice, one for each rank, in elements.
+/// One part of a slice for each rank, in elements.
 #[derive(Clone, Copy, Debug)]
 pub struct RankParts<'a> {
     /// Length of each part.
@@ -53,34 +53,36 @@ pub struct RankParts<'a> {
 
 /// One rank's end of a communicator.
 ///
-/// Every rank calls the same methods in the same order, with the same lengths, types and reductions. Methods enqueue and
-/// return; slices hold elements of `dtype`, densely. Slices of one call must not overlap, except that
-/// [`enqueue_all_reduce`](Self::enqueue_all_reduce) may write where it reads.
+/// All ranks must call the same methods in the same order, with equal lengths, types and
+/// reductions. Methods enqueue and return. Slices hold dense elements of `dtype`. Slices of one
+/// call must not overlap, but [`enqueue_all_reduce`](Self::enqueue_all_reduce) can run in place.
 ///
-/// One thread at a time uses it, so that the order of its calls is the program's: it can move to another thread but not be
-/// shared by two.
+/// A communicator can move to another thread, but threads cannot share it, so the order of calls is
+/// the program's.
 pub struct Communicator {
     device: Arc<Device>,
     comm: Handle,
     rank: usize,
     world: usize,
-    /// Keeps this from being `Sync`, as a `Cell` is not.
+    /// Prevents `Sync`, like a `Cell`.
     _one_thread: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 
 impl Communicator {
-    /// What one communicator takes of each of its cards: two buffers, one to receive and one to send (CANN environment
-    /// variables, `HCCL_BUFFSIZE`). The variable gives the size of one in MB, 200 when it is not set.
+    /// Returns the memory that one communicator takes on each card: a receive and a send buffer.
+    /// `HCCL_BUFFSIZE` sets the size of one buffer in MB, 200 by default (CANN environment
+    /// variables).
     #[must_use]
     pub fn buffer_bytes() -> Bytes {
         let set = std::env::var("HCCL_BUFFSIZE").ok().and_then(|text| text.trim().parse::<u64>().ok());
         Bytes(2 * (set.filter(|size| *size > 0).unwrap_or(200) << 20))
     }
 
-    /// A communicator of all `devices`, made by one thread; the rank is the position in the list.
+    /// Creates the communicators of all `devices` from one thread. The rank is the position in the
+    /// list.
     ///
     /// # Errors
-    /// No device, one listed twice, or the library's refusal.
+    /// Returns an error if the list is empty or contains a device twice, or if the library fails.
     pub fn init_all(devices: &[Arc<Device>]) -> Result<Vec<Self>> {
         let Some(first) = devices.first() else {
             return Err(Diagnostic::new("communicator", "no devices").expected("at least one").into());
@@ -99,18 +101,19 @@ impl Communicator {
         let mut comms: Vec<HcclComm> = vec![std::ptr::null_mut(); devices.len()];
         // SAFETY: both arrays have `world` items; the first is read, the second written.
         let result = unsafe { (table.HcclCommInitAll)(world, ordinals.as_mut_ptr(), comms.as_mut_ptr()) };
-        // The call visits every device on this thread.
+        // The call changes the current device of this thread.
         forget_current();
         first.check_hccl("HcclCommInitAll", result)?;
         let ends = devices.iter().zip(comms).enumerate();
         Ok(ends.map(|(rank, (device, comm))| Self::own(device, Handle(comm), rank, devices.len())).collect())
     }
 
-    /// Joins a communicator of `world` ranks as `rank`; returns when all have joined, so each rank is its own thread or
-    /// process.
+    /// Joins a communicator of `world` ranks as `rank`. Returns when all ranks have joined, so each
+    /// rank needs its own thread or process.
     ///
     /// # Errors
-    /// `rank` is not below `world`, a rank did not come in time, or the library's refusal.
+    /// Returns an error if `rank` is not below `world`, if a rank does not join in time, or if the
+    /// library fails.
     pub fn join(root: &RootInfo, world: usize, rank: usize, device: &Arc<Device>) -> Result<Self> {
         if rank >= world {
             return Err(Diagnostic::new("communicator", "no such rank")
@@ -131,28 +134,28 @@ impl Communicator {
         Self { device: Arc::clone(device), comm, rank, world, _one_thread: std::marker::PhantomData }
     }
 
-    /// This end's rank.
+    /// Returns the rank of this end.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub const fn world(&self) -> usize {
         self.world
     }
 
-    /// The card of this rank.
+    /// Returns the card of this rank.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// The name the library gave the communicator; operators that communicate take it.
+    /// Returns the library's name of the communicator, which communicating operators take.
     ///
     /// # Errors
-    /// The library's refusal.
+    /// Returns an error if the library fails.
     pub fn name(&self) -> Result<CString> {
         let table = self.device.enter()?;
         let mut name = [0_u8; COMM_NAME_MAX_LENGTH as usize + 1];
@@ -162,10 +165,10 @@ impl Communicator {
         Ok(CStr::from_bytes_until_nul(&name).map(CStr::to_owned).unwrap_or_default())
     }
 
-    /// An error that befell the communicator since it was made, such as a peer that is gone.
+    /// Checks for asynchronous errors, such as a lost peer.
     ///
     /// # Errors
-    /// That error.
+    /// Returns the error that occurred since the communicator was created.
     pub fn check_peers(&self) -> Result<()> {
         let table = self.device.enter()?;
         let mut found = HcclResult::HCCL_SUCCESS;
@@ -175,10 +178,11 @@ impl Communicator {
         self.check("HcclGetCommAsyncError", found)
     }
 
-    /// Every rank's `recv` becomes the reduction of all ranks' `send`.
+    /// Writes the reduction of all ranks' `send` to every rank's `recv`.
     ///
     /// # Errors
-    /// Lengths that differ or hold no whole elements, slices or stream of another card, or the library's refusal.
+    /// Returns an error if the lengths differ or are not whole elements, if slices or stream belong
+    /// to another card, or if the library fails.
     pub fn enqueue_all_reduce(
         &self,
         send: &BufferSlice,
@@ -189,17 +193,19 @@ impl Communicator {
     ) -> Result<()> {
         let call = self.call("all_reduce", send, recv, dtype, stream)?;
         call.alike()?;
-        // SAFETY: both slices hold `recv_elems` elements of live device memory of this rank's card, which waits for the
-        // stream before it is freed.
+        // SAFETY: both slices hold `recv_elems` elements of live device memory of this rank's card,
+        // which is freed only after the stream has finished.
         self.enqueue("HcclAllReduce", &call, |table, c| unsafe {
             (table.HcclAllReduce)(c.send, c.recv, c.received, c.dtype, op.hccl(), c.comm, c.stream)
         })
     }
 
-    /// `recv` of rank `root` becomes the reduction of every rank's `send`; the others' is not written.
+    /// Writes the reduction of all ranks' `send` to `recv` of rank `root`. The other ranks' `recv`
+    /// is unchanged.
     ///
     /// # Errors
-    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if the rank does not exist, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce(
         &self,
         send: &BufferSlice,
@@ -218,10 +224,11 @@ impl Communicator {
         })
     }
 
-    /// `recv` becomes all ranks' `send`, one after another in the order of ranks.
+    /// Concatenates all ranks' `send` in `recv`, in rank order.
     ///
     /// # Errors
-    /// `recv` is not as long as all of them, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if the length of `recv` does not match, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_gather(
         &self,
         send: &BufferSlice,
@@ -238,11 +245,12 @@ impl Communicator {
         })
     }
 
-    /// As [`enqueue_all_gather`](Self::enqueue_all_gather) with a part of its own length and place for each rank.
+    /// Like [`enqueue_all_gather`](Self::enqueue_all_gather), with a separate length and position
+    /// for each rank.
     ///
     /// # Errors
-    /// A part does not fit `recv`, this rank's is not as long as `send`, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if a part does not fit `recv`, if this rank's part differs in length from
+    /// `send`, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_gather_v(
         &self,
         send: &BufferSlice,
@@ -271,10 +279,12 @@ impl Communicator {
         })
     }
 
-    /// `recv` becomes this rank's part of the reduction of all ranks' `send`, whose parts are alike.
+    /// Writes this rank's part of the reduction of all ranks' `send` to `recv`. All parts have the
+    /// same length.
     ///
     /// # Errors
-    /// `send` is not as long as one `recv` for each rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if `send` does not have the length of one `recv` per rank, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce_scatter(
         &self,
         send: &BufferSlice,
@@ -292,11 +302,12 @@ impl Communicator {
         })
     }
 
-    /// As [`enqueue_reduce_scatter`](Self::enqueue_reduce_scatter) with a part of its own length and place for each rank.
+    /// Like [`enqueue_reduce_scatter`](Self::enqueue_reduce_scatter), with a separate length and
+    /// position for each rank.
     ///
     /// # Errors
-    /// A part does not fit `send`, this rank's is not as long as `recv`, or as for
-    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if a part does not fit `send`, if this rank's part differs in length from
+    /// `recv`, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce_scatter_v(
         &self,
         send: &BufferSlice,
@@ -327,10 +338,11 @@ impl Communicator {
         })
     }
 
-    /// Every rank's `slice` becomes that of rank `root`.
+    /// Copies the `slice` of rank `root` to every rank's `slice`.
     ///
     /// # Errors
-    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if the rank does not exist, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_broadcast(&self, slice: &BufferSlice, dtype: DType, root: usize, stream: &Stream) -> Result<()> {
         let call = self.call("broadcast", slice, slice, dtype, stream)?;
         let root = self.peer("broadcast", root)?;
@@ -340,10 +352,11 @@ impl Communicator {
         })
     }
 
-    /// Part `i` of `send` goes to rank `i`, part `i` of `recv` comes from it; all parts are alike.
+    /// Sends part `i` of `send` to rank `i`, and receives part `i` of `recv` from it. All parts
+    /// have the same length.
     ///
     /// # Errors
-    /// The slices differ in length or are no whole number of parts, or as for
+    /// Returns an error if the slices differ in length or do not divide into parts, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_to_all(
         &self,
@@ -363,10 +376,12 @@ impl Communicator {
         })
     }
 
-    /// As [`enqueue_all_to_all`](Self::enqueue_all_to_all) with a length and place for each part.
+    /// Like [`enqueue_all_to_all`](Self::enqueue_all_to_all), with a length and position for each
+    /// part.
     ///
     /// # Errors
-    /// A part does not fit its slice, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if a part does not fit its slice, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_to_all_v(
         &self,
         send: &BufferSlice,
@@ -398,10 +413,11 @@ impl Communicator {
         })
     }
 
-    /// Sends `slice` to rank `to`, which receives as much from this rank.
+    /// Sends `slice` to rank `to`, which must receive the same number of elements.
     ///
     /// # Errors
-    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if the rank does not exist, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_send(&self, slice: &BufferSlice, dtype: DType, to: usize, stream: &Stream) -> Result<()> {
         let call = self.call("send", slice, slice, dtype, stream)?;
         let to = self.peer("send", to)?;
@@ -411,10 +427,11 @@ impl Communicator {
         })
     }
 
-    /// Receives `slice` from rank `from`, which sends as much to this rank.
+    /// Receives `slice` from rank `from`, which must send the same number of elements.
     ///
     /// # Errors
-    /// No such rank, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
+    /// Returns an error if the rank does not exist, or as for
+    /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_recv(&self, slice: &BufferSlice, dtype: DType, from: usize, stream: &Stream) -> Result<()> {
         let call = self.call("recv", slice, slice, dtype, stream)?;
         let from = self.peer("recv", from)?;
@@ -424,10 +441,10 @@ impl Communicator {
         })
     }
 
-    /// Work enqueued from now on runs when every rank's stream has come here.
+    /// Makes later work on the stream wait until all ranks have reached the barrier.
     ///
     /// # Errors
-    /// The stream is of another card, or the library's refusal.
+    /// Returns an error if the stream belongs to another card, or if the library fails.
     pub fn enqueue_barrier(&self, stream: &Stream) -> Result<()> {
         same_device("barrier", &self.device, stream.device())?;
         let table = self.device.enter()?;
@@ -436,17 +453,17 @@ impl Communicator {
         self.check("HcclBarrier", result)
     }
 
-    /// Leaves the communicator at once, without waiting for work enqueued on it: peers that wait for this rank get an error
-    /// instead of waiting on.
+    /// Leaves the communicator immediately, without waiting for enqueued work. Peers that wait for
+    /// this rank get an error.
     ///
     /// # Errors
-    /// The library's refusal.
+    /// Returns an error if the library fails.
     pub fn abort(self) -> Result<()> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped and not used again, so the device is taken once; the other fields need no drop.
         let device = unsafe { std::ptr::read(&raw const this.device) };
         let table = device.enter()?;
-        // SAFETY: nobody else has the communicator, and it is not used again.
+        // SAFETY: this is the only owner of the communicator, and it is not used again.
         let result = unsafe { (table.HcclCommDestroy)(this.comm.0) };
         device.check_hccl("HcclCommDestroy", result).map_err(|error| error.on_rank(this.rank))
     }
@@ -455,7 +472,7 @@ impl Communicator {
         self.device.check_hccl(function, result).map_err(|error: Error| error.on_rank(self.rank))
     }
 
-    /// Calls the C function of a collective whose arguments were checked.
+    /// Calls the C function of a collective with checked arguments.
     fn enqueue(
         &self,
         function: &'static str,
@@ -475,7 +492,7 @@ impl Communicator {
         self.check(function, run(table, &arguments))
     }
 
-    /// Checks what all collectives have in common.
+    /// Does the checks that all collectives share.
     fn call<'a>(
         &self,
         name: &'static str,
@@ -515,9 +532,9 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // Peers still need what is enqueued here.
+        // Peers still need the work that is enqueued here.
         self.device.synchronize_teardown();
-        // SAFETY: nobody else has the communicator, and its work is done.
+        // SAFETY: this is the only owner of the communicator, and its work is done.
         let result = unsafe { (table.HcclCommDestroy)(self.comm.0) };
         if let Err(error) = self.check("HcclCommDestroy", result) {
             self.device.park_error(error);
@@ -531,7 +548,7 @@ impl fmt::Debug for Communicator {
     }
 }
 
-/// One collective while its arguments are checked.
+/// A collective whose arguments are being checked.
 struct HcclCall<'a> {
     name: &'static str,
     rank: usize,
@@ -544,13 +561,11 @@ struct HcclCall<'a> {
     stream: &'a Stream,
 }
 
-/// What the C functions of collectives take, as they take it.
+/// Arguments of the C functions of collectives.
 struct CArguments {
     send: *mut c_void,
     recv: *mut c_void,
-    /// Elements of `send`.
     sent: u64,
-    /// Elements of `recv`.
     received: u64,
     dtype: HcclDataType,
     comm: HcclComm,
@@ -570,7 +585,7 @@ impl HcclCall<'_> {
         Err(self.refuse("lengths do not fit", format!("{expected} elements"), format!("{found} elements")))
     }
 
-    /// That as much is received as is sent, in the same place or in another.
+    /// Checks that `send` and `recv` have equal lengths, and are identical or disjoint.
     fn alike(&self) -> Result<()> {
         self.lengths(self.send_elems, self.recv_elems)?;
         let in_place = self.send.address() == self.recv.address() && self.send.len_bytes() == self.recv.len_bytes();
@@ -585,7 +600,8 @@ impl HcclCall<'_> {
         Err(self.refuse("what is sent and what is received overlap", "disjoint slices".to_owned(), found))
     }
 
-    /// Counts and displacements as C takes them, if there is one part for each rank and each lies within `elems` elements.
+    /// Converts counts and displacements for C. Checks that each rank has one part within `elems`
+    /// elements.
     fn parts(&self, parts: RankParts<'_>, elems: usize) -> Result<(EachRank, EachRank)> {
         for len in [parts.counts.len(), parts.displacements.len()] {
             if len != self.world {
@@ -604,14 +620,14 @@ impl HcclCall<'_> {
     }
 }
 
-/// A number for each rank, in place for as many as one server has.
+/// One number per rank; stored inline for one server.
 type EachRank = SmallVec<[u64; 16]>;
 
 fn pointer(values: &[u64]) -> *const c_void {
     values.as_ptr().cast()
 }
 
-/// A number as HCCL counts ranks and devices.
+/// Converts a number to HCCL's type of ranks and devices.
 fn number(what: &str, value: usize) -> Result<u32> {
     // Ordinals are signed in C.
     i32::try_from(value).map(i32::cast_unsigned).map_err(|_| {

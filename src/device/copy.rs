@@ -1,4 +1,4 @@
-//! Page-locked host memory, and copies between it and a card that are under way.
+//! Page-locked host memory, and asynchronous copies.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -17,31 +17,31 @@ use super::handle::Handle;
 use super::stream::{Queue, Stream};
 use crate::base::{Bytes, Diagnostic};
 
-/// Page-locked host memory, readable and writable as `[u8]`, zeroed at first.
+/// Page-locked host memory, accessible as `[u8]` and initially zero.
 ///
-/// Copies of it run beside the host, from and to any card, as those of `torch_npu`'s pinned tensors do: `aclrtMallocHost` is told
-/// none. While one is under way the memory belongs to the [`Transfer`].
+/// Copies run asynchronously, from and to any card, as with `torch_npu`'s pinned tensors:
+/// `aclrtMallocHost` takes no card. During a copy, the [`Transfer`] owns the memory.
 pub struct HostBuffer {
-    /// The card that was current when it was allocated.
+    /// The current card at the allocation.
     device: Arc<Device>,
     bytes: NonNull<u8>,
     len_bytes: usize,
-    /// Of each card that it was copied from or to: stands for the end of the copy.
+    /// For each card that was copied from or to: the event after the copy.
     copied: Vec<Event>,
-    /// The stream of the copy under way.
+    /// Stream of the current copy.
     queue: Option<Arc<Queue>>,
 }
 
-// SAFETY: the memory has no thread affinity and this is its only owner.
+// SAFETY: the memory has no thread affinity, and this is its only owner.
 unsafe impl Send for HostBuffer {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Allocates `len_bytes` of page-locked memory by way of `device`.
+    /// Allocates `len_bytes` of page-locked memory. The card is only used for the call.
     ///
     /// # Errors
-    /// Out of memory; `len_bytes` is 0.
+    /// Returns an error if `len_bytes` is 0 or memory runs out.
     pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
         let table = device.enter()?;
         if len_bytes == 0 {
@@ -59,12 +59,12 @@ impl HostBuffer {
         let Some(bytes) = NonNull::new(address.0.cast::<u8>()) else {
             return Err(device.call_error("aclrtMallocHost", code));
         };
-        // SAFETY: the library gave `len_bytes` of writable memory at this address.
+        // SAFETY: the library returned `len_bytes` of writable memory at this address.
         unsafe { bytes.write_bytes(0, len_bytes) };
         Ok(Self { device: Arc::clone(device), bytes, len_bytes, copied: Vec::new(), queue: None })
     }
 
-    /// Which of its events is of a card.
+    /// Returns the index of a card's event.
     fn event_of(&mut self, device: &Arc<Device>) -> Result<usize> {
         if let Some(at) = self.copied.iter().position(|event| Arc::ptr_eq(event.device(), device)) {
             return Ok(at);
@@ -73,7 +73,7 @@ impl HostBuffer {
         Ok(self.copied.len() - 1)
     }
 
-    /// Enqueues a copy between the first bytes of this memory and `card`, and of as many bytes as that has.
+    /// Enqueues a copy between the first bytes of this memory and all of `card`.
     pub(super) fn transfer(mut self, stream: &Stream, card: &BufferSlice, kind: aclrtMemcpyKind) -> Result<Transfer> {
         let to_card = kind == aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         let what = if to_card { "enqueue_upload" } else { "enqueue_download" };
@@ -86,7 +86,8 @@ impl HostBuffer {
                 .into());
         }
         let copied = self.event_of(stream.device())?;
-        // From here on the memory is the transfer's: if anything below fails it waits before it frees.
+        // From here on the transfer owns the memory. If anything below fails, it waits before it
+        // frees the memory.
         self.queue = Some(Arc::clone(stream.queue()));
         let transfer = Transfer { host: ManuallyDrop::new(self), copied };
         let host = &*transfer.host;
@@ -94,8 +95,9 @@ impl HostBuffer {
             let table = stream.device().enter()?;
             let address = host.bytes.as_ptr().cast();
             let (to, from) = if to_card { (card.address(), address) } else { (address, card.address()) };
-            // SAFETY: both ranges are at least `count` long. The device memory waits for the card before it is freed, the
-            // host memory is neither read, written nor freed by the host until the event recorded below is done.
+            // SAFETY: both ranges are at least `count` long. The device memory is freed only after
+            // the card's work is done. The host memory is not read, written or freed by the host
+            // until the event recorded below is done.
             let code = unsafe { (table.aclrtMemcpyAsync)(to, count, from, count, kind, stream.raw()) };
             stream.device().check("aclrtMemcpyAsync", code)?;
         }
@@ -108,8 +110,8 @@ impl Deref for HostBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len_bytes` of initialised memory that only this value refers to; no copy is under way, as a transfer
-        // owns the value while one is.
+        // SAFETY: `len_bytes` of initialised memory that only this value refers to. No copy is
+        // running, because a transfer would own the value.
         unsafe { slice::from_raw_parts(self.bytes.as_ptr(), self.len_bytes) }
     }
 }
@@ -124,7 +126,8 @@ impl DerefMut for HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: the address came from `aclrtMallocHost`, nobody else has it, and no copy is under way.
+        // SAFETY: the address came from `aclrtMallocHost`, this is its only owner, and no copy is
+        // running.
         let code = unsafe { (table.aclrtFreeHost)(self.bytes.as_ptr().cast()) };
         self.device.park("aclrtFreeHost", code);
     }
@@ -136,14 +139,15 @@ impl fmt::Debug for HostBuffer {
     }
 }
 
-/// A copy under way between a card and page-locked memory, which it owns.
+/// A running copy between a card and page-locked memory, which it owns.
 ///
-/// Dropping it waits for the copy. If that fails the memory is leaked: the card might still reach it.
+/// Dropping it waits for the copy. If the copy fails, the memory is leaked, because the card might
+/// still access it.
 #[must_use = "the host memory comes back from `wait`"]
 #[derive(Debug)]
 pub struct Transfer {
     host: ManuallyDrop<HostBuffer>,
-    /// Which of the memory's events stands for its end.
+    /// Index of the memory's event after the copy.
     copied: usize,
 }
 
@@ -152,10 +156,10 @@ impl Transfer {
         &self.host.copied[self.copied]
     }
 
-    /// Waits for the copy and gives the host memory back.
+    /// Waits for the copy and returns the host memory.
     ///
     /// # Errors
-    /// The copy, or work before it on its stream, has failed.
+    /// Returns an error if the copy, or earlier work on its stream, has failed.
     pub fn wait(self) -> Result<HostBuffer> {
         self.copied().synchronize()?;
         let mut this = ManuallyDrop::new(self);
@@ -164,10 +168,10 @@ impl Transfer {
         Ok(unsafe { ManuallyDrop::take(&mut this.host) })
     }
 
-    /// Whether the copy is done.
+    /// Returns whether the copy is done.
     ///
     /// # Errors
-    /// The copy, or work before it on its stream, has failed.
+    /// Returns an error if the copy, or earlier work on its stream, has failed.
     pub fn is_done(&self) -> Result<bool> {
         self.copied().is_done()
     }
@@ -175,9 +179,9 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        // The whole stream, not the event alone: the event may be what could not be recorded.
+        // Waits for the whole stream, because recording the event may have failed.
         if self.host.queue.as_ref().is_none_or(|queue| queue.synchronize_teardown()) {
-            // SAFETY: the value is taken once, as this is its owner's drop; no copy is under way.
+            // SAFETY: the value is taken once, as this is its owner's drop, and no copy is running.
             drop(unsafe { ManuallyDrop::take(&mut self.host) });
         }
     }

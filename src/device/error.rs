@@ -1,4 +1,4 @@
-//! What can go wrong below this layer, with the names and numbers a reader of the message needs.
+//! Errors of the device layer, with names and numbers for the message.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use ascend_tp_sys::{LoadError, aclnn_status_name};
 
 use crate::base::Diagnostic;
 
-/// Result of this module's calls.
+/// Result of the functions of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller may want to tell apart.
+/// Kinds of errors that a caller may distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -17,11 +17,11 @@ pub enum ErrorKind {
     NoToolkit,
     /// Device or host memory ran out.
     OutOfMemory,
-    /// The call's arguments are wrong; calling again will not help.
+    /// The arguments are wrong; a retry does not help.
     InvalidArgument,
-    /// The card or its library cannot do this.
+    /// The card or its library does not support the call.
     Unsupported,
-    /// Something did not end in time.
+    /// An operation did not end in time.
     Timeout,
     /// Another rank of a communicator is gone.
     PeerLost,
@@ -29,7 +29,7 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// An error of the safe layer.
+/// An error of the device layer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,16 +39,16 @@ pub enum Error {
     /// A C function returned an error.
     #[error("{0}")]
     Call(Box<CallError>),
-    /// The toolkit lacks an operator, named here.
+    /// The toolkit lacks this operator.
     #[error("the CANN toolkit has no {0}: install a release that has it; `ascend-tp doctor` lists what is missing")]
     NoOperator(&'static str),
-    /// Refused before any C function was called.
+    /// The call was refused before any C function was called.
     #[error("{0}")]
     Refused(Box<Diagnostic>),
 }
 
 impl Error {
-    /// What kind of error this is.
+    /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -59,7 +59,7 @@ impl Error {
         }
     }
 
-    /// Adds the rank in whose name the call was made.
+    /// Adds the calling rank.
     pub(super) fn on_rank(mut self, rank: usize) -> Self {
         if let Self::Call(call) = &mut self {
             call.rank = Some(rank);
@@ -82,30 +82,30 @@ impl From<Diagnostic> for Error {
     }
 }
 
-/// A C function that returned an error.
+/// An error code of a C function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// The function's C name.
+    /// The C name of the function.
     pub function: &'static str,
-    /// What it returned.
+    /// The code that the function returned.
     pub code: i64,
-    /// The C name of that code, if it is a known one.
+    /// The C name of the code, if known.
     pub code_name: Option<&'static str>,
-    /// The library's own message.
+    /// The message of the library.
     pub message: Option<String>,
-    /// Numbers this layer adds.
+    /// Numbers added by this layer.
     pub note: Option<String>,
-    /// The card it happened on.
+    /// The card of the call.
     pub device: Option<usize>,
-    /// The rank within a communicator.
+    /// The rank within the communicator.
     pub rank: Option<usize>,
 }
 
-/// AscendCL, aclnn and HCCL number their codes apart; HCCL's are below this.
+/// AscendCL and aclnn codes start here; HCCL codes are below.
 const HCCL_CODES_END: i64 = 100_000;
 
 impl CallError {
-    /// What kind of error this is.
+    /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self.code {
@@ -116,13 +116,13 @@ impl CallError {
             9 => ErrorKind::Timeout,
             11..=14 | 19 | 21 => ErrorKind::PeerLost,
             code if code < HCCL_CODES_END => ErrorKind::Failed,
-            // Runtime: waits and tasks that ran out of time, synchronisations that did.
+            // Runtime: timeouts of waits, tasks and synchronisations.
             107_019 | 107_020 | 507_012 | 507_014 | 507_017 | 507_034 | 507_046 | 507_047 => ErrorKind::Timeout,
             200_000 | 207_001 | 207_018 => ErrorKind::OutOfMemory,
             // A peer left or failed while this card waited for it.
             507_057 => ErrorKind::PeerLost,
             200_001 | 200_006 | 207_000 => ErrorKind::Unsupported,
-            // First digit 1: the caller's fault.
+            // A leading 1 marks errors of the caller.
             100_000..=199_999 => ErrorKind::InvalidArgument,
             _ => ErrorKind::Failed,
         }
@@ -154,9 +154,9 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// The name of a status of AscendCL or aclnn; the two share one numbering.
+/// Returns the name of an AscendCL or aclnn status. Both share one numbering.
 pub(super) const fn status_name(code: i32) -> Option<&'static str> {
-    // 0 is success in all of them; a failure with that code comes from a function that returned NULL.
+    // 0 is success in all libraries. Here it means that a function returned NULL.
     if code == 0 { Some("a null pointer") } else { aclnn_status_name(code) }
 }
 

@@ -1,4 +1,4 @@
-//! A mark in streams, to wait for and to measure between.
+//! Events, for ordering streams and measuring time.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::card::{Device, same_device};
 use super::error::Result;
 use super::handle::Handle;
 
-/// A mark in streams of one card. One that was never recorded counts as done.
+/// An event of one card. An event that was never recorded counts as done.
 #[derive(Debug)]
 pub struct Event {
     device: Arc<Device>,
@@ -16,18 +16,18 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event streams and the host can wait for.
+    /// Creates an event that streams and the host can wait for.
     ///
     /// # Errors
-    /// The card has no event left.
+    /// Returns an error if the card has no event left.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, ACL_EVENT_SYNC)
     }
 
-    /// An event that also notes the time it is reached, for [`elapsed_us`](Self::elapsed_us).
+    /// Creates an event that also stores its time, for [`elapsed_us`](Self::elapsed_us).
     ///
     /// # Errors
-    /// The card has no event left.
+    /// Returns an error if the card has no event left.
     pub fn with_time(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE)
     }
@@ -35,14 +35,14 @@ impl Event {
     fn with_flags(device: &Arc<Device>, flags: u32) -> Result<Self> {
         let table = device.enter()?;
         let mut handle = Handle::NULL;
-        // Events of the Ex variant can be recorded again without a reset.
-        // SAFETY: `handle` is valid for a write.
+        // Events of the Ex variant can be recorded again without a reset. SAFETY: `handle` is valid
+        // for a write.
         let code = unsafe { (table.aclrtCreateEventExWithFlag)(&raw mut handle.0, flags) };
         device.check("aclrtCreateEventExWithFlag", code)?;
         Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// The card it is of.
+    /// Returns the card of the event.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
@@ -52,10 +52,10 @@ impl Event {
         self.handle.0
     }
 
-    /// Waits until the work this event was last recorded after is done.
+    /// Waits until the work before the last record is done.
     ///
     /// # Errors
-    /// An error of that work.
+    /// Returns the error of that work.
     pub fn synchronize(&self) -> Result<()> {
         let table = self.device.enter()?;
         // SAFETY: the event is alive and its card is current.
@@ -63,10 +63,10 @@ impl Event {
         self.device.check("aclrtSynchronizeEvent", code)
     }
 
-    /// Whether the work this event was last recorded after is done.
+    /// Returns whether the work before the last record is done.
     ///
     /// # Errors
-    /// An error of that work.
+    /// Returns the error of that work.
     pub fn is_done(&self) -> Result<bool> {
         let table = self.device.enter()?;
         let mut status = aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY;
@@ -76,10 +76,11 @@ impl Event {
         Ok(status == aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE)
     }
 
-    /// Microseconds from `start` to this event, both made by [`with_time`](Self::with_time), recorded and done.
+    /// Returns the microseconds from `start` to this event. Both must be created by
+    /// [`with_time`](Self::with_time), recorded and done.
     ///
     /// # Errors
-    /// The events are of different cards, keep no time, or are not done.
+    /// Returns an error if the events belong to different cards, store no time, or are not done.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         same_device("elapsed_us", &self.device, &start.device)?;
         let table = self.device.enter()?;
@@ -94,7 +95,8 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: nobody else has the event; streams that wait for it keep what they need.
+        // SAFETY: this is the only owner of the event; streams that wait for it keep what they
+        // need.
         let code = unsafe { (table.aclrtDestroyEvent)(self.handle.0) };
         self.device.park("aclrtDestroyEvent", code);
     }

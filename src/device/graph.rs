@@ -1,9 +1,11 @@
-//! Work that streams record once and that is enqueued again as one.
+//! Graphs: work that is captured from streams once and replayed as a whole.
 //!
-//! Input → output: what is enqueued on a stream between [`Stream::capture`] and [`Capture::end`], and on streams that join
-//! it by waiting for an event recorded meanwhile → a [`Graph`]. Invariants: nothing runs while it is recorded; addresses
-//! are those of the capture, contents are those of the replay; streams that joined lead back before the end. Operators that were
-//! recorded as a group can be exchanged for the same ones with other arguments.
+//! Input: the work enqueued on a stream between [`Stream::capture`] and [`Capture::end`], and on
+//! streams that join by waiting for an event recorded in between. Output: a [`Graph`].
+//!
+//! Invariants: work does not run while it is captured. Replays use the captured addresses with the
+//! current contents. Streams that joined must lead back before the end. Operators captured as a
+//! group can be replaced by the same operators with other arguments.
 
 use std::sync::Arc;
 
@@ -15,7 +17,8 @@ use super::handle::Handle;
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-/// A stream that records instead of running. Dropped without [`end`](Self::end), what it recorded is thrown away.
+/// A stream that captures work instead of running it. Dropping it without [`end`](Self::end)
+/// discards the work.
 #[derive(Debug)]
 pub struct Capture<'a> {
     stream: &'a Stream,
@@ -23,20 +26,21 @@ pub struct Capture<'a> {
     ended: bool,
 }
 
-/// Recorded work of one card. Whoever has it keeps alive what the work reads and writes.
+/// Captured work of one card. The owner must keep alive all memory that the work uses.
 #[derive(Debug)]
 pub struct Graph {
     device: Arc<Device>,
     handle: Handle,
-    /// Groups of operators, in the order of the recording.
+    /// Operator groups in capture order.
     groups: Vec<Handle>,
 }
 
 impl Stream {
-    /// Records what this thread enqueues here from now on. Only this thread is kept from calls that would wait meanwhile.
+    /// Starts to capture the work that this thread enqueues here. Only this thread must avoid calls
+    /// that wait.
     ///
     /// # Errors
-    /// The stream records already, or has failed.
+    /// Returns an error if the stream is already capturing or has failed.
     pub fn capture(&self) -> Result<Capture<'_>> {
         let table = self.device().enter()?;
         let mode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
@@ -48,10 +52,10 @@ impl Stream {
 }
 
 impl Capture<'_> {
-    /// Records the operators that `enqueue` gives this stream as a group; gives its number.
+    /// Captures the operators of `enqueue` as a group and returns its number.
     ///
     /// # Errors
-    /// Those of `enqueue`, or something else than operators.
+    /// Returns the errors of `enqueue`, or an error if it enqueues anything but operators.
     pub fn group(&mut self, enqueue: impl FnOnce() -> Result<()>) -> Result<usize> {
         let device = self.stream.device();
         let table = device.enter()?;
@@ -68,10 +72,11 @@ impl Capture<'_> {
         Ok(self.groups.len() - 1)
     }
 
-    /// Ends the recording.
+    /// Ends the capture.
     ///
     /// # Errors
-    /// A call that cannot be recorded was made, or a stream that joined does not lead back.
+    /// Returns an error if a call could not be captured, or a stream that joined does not lead
+    /// back.
     pub fn end(mut self) -> Result<Graph> {
         self.ended = true;
         let device = self.stream.device();
@@ -94,7 +99,7 @@ impl Drop for Capture<'_> {
         let mut handle: aclmdlRI = std::ptr::null_mut();
         // SAFETY: the stream is alive and records; `handle` is valid for a write.
         let code = unsafe { (table.aclmdlRICaptureEnd)(self.stream.raw(), &raw mut handle) };
-        // Why the recording is thrown away is known already; that it did not end well follows from it.
+        // The reason for discarding the capture has already been reported.
         if code == ascend_tp_sys::ACL_SUCCESS {
             drop(Graph { device: Arc::clone(device), handle: Handle(handle), groups: Vec::new() });
         }
@@ -102,11 +107,13 @@ impl Drop for Capture<'_> {
 }
 
 impl Graph {
-    /// Exchanges the operators of a group for those that `enqueue` gives `stream`, the same ones in the same order, once the stream
-    /// gets there. Replays have the new ones that are enqueued after it has.
+    /// Replaces the operators of a group by those that `enqueue` puts on `stream`: the same ones in
+    /// the same order. Replays enqueued after the stream has reached this point use the new
+    /// operators.
     ///
     /// # Errors
-    /// The stream is of another card or records, there is no such group, those of `enqueue`, or other operators.
+    /// Returns an error if the stream belongs to another card or is capturing, if the group does
+    /// not exist, or if the operators differ. Also returns the errors of `enqueue`.
     pub fn exchange(&self, group: usize, stream: &Stream, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         same_device("exchange", &self.device, stream.device())?;
         let Some(handle) = self.groups.get(group) else {
@@ -124,10 +131,11 @@ impl Graph {
         self.device.check("aclmdlRICaptureTaskUpdateEnd", code)
     }
 
-    /// Enqueues all recorded work on `stream` and on streams of the graph's own, which lead back to it.
+    /// Enqueues all captured work on `stream` and on internal streams that join it again.
     ///
     /// # Errors
-    /// The stream is of another card or has failed, or the library refuses.
+    /// Returns an error if the stream belongs to another card or has failed, or if the library
+    /// fails.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         same_device("enqueue", &self.device, stream.device())?;
         let table = self.device.enter()?;
@@ -140,9 +148,9 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         let Some(table) = self.device.enter_teardown() else { return };
-        // A graph that runs cannot be destroyed.
+        // A running graph cannot be destroyed.
         self.device.synchronize_teardown();
-        // SAFETY: nobody else has the graph, and its work is done.
+        // SAFETY: this is the only owner of the graph, and its work is done.
         let code = unsafe { (table.aclmdlRIDestroy)(self.handle.0) };
         self.device.park("aclmdlRIDestroy", code);
     }

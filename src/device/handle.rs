@@ -1,4 +1,4 @@
-//! C handles that may move between threads, and owned aclnn values.
+//! C handles that can move between threads, and owned aclnn objects.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -10,22 +10,23 @@ use super::card::Device;
 use super::error::Result;
 use crate::base::Number;
 
-/// An opaque handle or a device address: a number this crate never dereferences.
+/// An opaque handle or a device address, which this crate never dereferences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle(pub(super) *mut c_void);
 
-// SAFETY: the pointer is only handed back to the library that made it; AscendCL and HCCL allow their handles to be used
-// from any thread whose current context is that of the handle's device, which `Device::enter` sees to.
+// SAFETY: the pointer is only passed back to the library that made it. AscendCL and HCCL allow the
+// use of a handle on any thread whose current context is that of the handle's device, which
+// `Device::enter` ensures.
 unsafe impl Send for Handle {}
 // SAFETY: as for `Send`; the runtime locks its objects itself.
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// Nothing, as an argument of a call that fills it in.
+    /// A null handle, for calls that write it.
     pub(super) const NULL: Self = Self(std::ptr::null_mut());
 }
 
-/// A host object of aclnn. Whoever owns it destroys it.
+/// A host object of aclnn. Its owner destroys it.
 #[derive(Debug)]
 pub(super) struct Object<T>(NonNull<T>);
 
@@ -35,7 +36,7 @@ unsafe impl<T> Send for Object<T> {}
 unsafe impl<T> Sync for Object<T> {}
 
 impl<T> Object<T> {
-    /// The object a C function made; NULL is an error of that function.
+    /// Wraps the object that a C function made. NULL is an error of that function.
     pub(super) fn made(device: &Device, function: &'static str, pointer: *mut T) -> Result<Self> {
         NonNull::new(pointer).map(Self).ok_or_else(|| device.call_error(function, 0))
     }
@@ -45,7 +46,7 @@ impl<T> Object<T> {
     }
 }
 
-/// A number and its type, owned.
+/// An owned number with its type.
 #[derive(Clone, Debug)]
 pub(super) struct ScalarHandle(Arc<OwnedScalar>);
 

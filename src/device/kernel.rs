@@ -1,4 +1,4 @@
-//! Kernels of loaded binaries.
+//! Kernels from loaded binaries.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +12,8 @@ use super::handle::Handle;
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-/// A file of kernels on one card: an object of Ascend C's compiler, or on emulated cards a library made for the host.
+/// A binary of kernels on one card: an object of the Ascend C compiler, or a host library on
+/// emulated cards.
 #[derive(Debug)]
 pub struct KernelBinary {
     device: Arc<Device>,
@@ -26,7 +27,7 @@ pub struct Kernel {
     handle: Handle,
 }
 
-/// One argument of a launch.
+/// An argument of a kernel launch.
 #[derive(Clone, Debug)]
 pub enum KernelArgument {
     /// The address of device memory.
@@ -36,10 +37,10 @@ pub enum KernelArgument {
 }
 
 impl KernelBinary {
-    /// Loads a file, named by an absolute path.
+    /// Loads a file from an absolute path.
     ///
     /// # Errors
-    /// The library's refusal.
+    /// Returns an error if the library fails.
     pub fn load(device: &Arc<Device>, path: &Path) -> Result<Arc<Self>> {
         let text = c_string("kernel binary", path.as_os_str().as_bytes())?;
         let table = device.enter()?;
@@ -50,10 +51,10 @@ impl KernelBinary {
         Ok(Arc::new(Self { device: Arc::clone(device), handle }))
     }
 
-    /// The entry function of a name.
+    /// Returns the entry function with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if the binary has no such function.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
         let text = c_string("kernel", name.as_bytes())?;
         let table = self.device.enter()?;
@@ -67,16 +68,17 @@ impl KernelBinary {
 
 impl Drop for KernelBinary {
     fn drop(&mut self) {
-        // Launches may not have ended.
+        // Launches may still be running.
         self.device.synchronize_teardown();
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: nobody else has the binary, and its work is done.
+        // SAFETY: this is the only owner of the binary, and its work is done.
         let code = unsafe { (table.aclrtBinaryUnLoad)(self.handle.0) };
         self.device.park("aclrtBinaryUnLoad", code);
     }
 }
 
-/// A launch with its arguments, ready to be enqueued any number of times. It keeps the memory of its arguments alive.
+/// A kernel launch with its arguments, which can be enqueued repeatedly. Keeps the memory of its
+/// arguments alive.
 #[derive(Debug)]
 pub struct PreparedKernel {
     kernel: Kernel,
@@ -86,10 +88,10 @@ pub struct PreparedKernel {
 }
 
 impl Kernel {
-    /// Makes a launch on `blocks` cores ready.
+    /// Prepares a launch on `blocks` cores.
     ///
     /// # Errors
-    /// An argument is of another card, or the library refuses.
+    /// Returns an error if an argument belongs to another card, or if the library fails.
     pub fn prepare(&self, blocks: u32, arguments: Vec<KernelArgument>) -> Result<PreparedKernel> {
         let device = &self.binary.device;
         for argument in &arguments {
@@ -120,11 +122,12 @@ impl Kernel {
         Ok(PreparedKernel { kernel: self.clone(), list, blocks, _memory: arguments })
     }
 
-    /// Enqueues the kernel on `blocks` cores. Memory of its arguments that the caller drops is freed when the work of its card
-    /// is done.
+    /// Enqueues the kernel on `blocks` cores. If the caller drops memory of the arguments, it is
+    /// freed after the card's work is done.
     ///
     /// # Errors
-    /// An argument or the stream is of another card, or the library refuses.
+    /// Returns an error if an argument or the stream belongs to another card, or if the library
+    /// fails.
     pub fn enqueue(&self, stream: &Stream, blocks: u32, arguments: &[KernelArgument]) -> Result<()> {
         self.prepare(blocks, arguments.to_vec())?.enqueue(stream)
     }
@@ -134,7 +137,8 @@ impl PreparedKernel {
     /// Enqueues the launch.
     ///
     /// # Errors
-    /// The stream is of another card, or the library refuses. Errors of the work itself come from waiting for the stream.
+    /// Returns an error if the stream belongs to another card, or if the library fails. Errors of
+    /// the work itself are reported when the stream is waited for.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         let device = &self.kernel.binary.device;
         same_device("enqueue", device, stream.device())?;

@@ -1,7 +1,9 @@
-//! The kernels of `kernels/`: those that were compiled for cards when this crate was built, and where a card's are loaded from.
+//! The kernels of `kernels/`: those compiled into this crate, and the sources that cards load
+//! kernels from.
 //!
-//! Input: the table that `build.rs` writes, or a library of kernels for emulated cards. Output: the object of a kernel by name, and
-//! on a card its entry functions. The table is empty where the build found no Ascend C compiler.
+//! Input: the table that `build.rs` writes, or a kernel library for emulated cards. Output: kernel
+//! objects by name, and entry functions on a card. The table is empty if the build found no Ascend
+//! C compiler.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,42 +14,43 @@ use super::error::Result;
 use super::kernel::{Kernel, KernelBinary};
 use crate::base::{Diagnostic, Kernels};
 
-/// Name of each file of `kernels/` without its ending, and its object: an ELF for the vector cores of Atlas A2 and A3, with
-/// the file's entry functions under their own names.
+/// Name (without extension) and object of each file in `kernels/`. An object is an ELF for the
+/// vector cores of Atlas A2 and A3, with the entry functions of the file.
 const KERNELS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// Names of the kernels that are built in, sorted; none where the build found no Ascend C compiler.
+/// Returns the sorted names of the built-in kernels. Empty if the build found no Ascend C compiler.
 pub fn names() -> impl Iterator<Item = &'static str> {
     KERNELS.iter().map(|(name, _)| *name)
 }
 
-/// The object of a kernel, as `aclrtBinaryLoadFromFile` takes it from a file; `None` if it is not built in.
+/// Returns the object of a built-in kernel, as `aclrtBinaryLoadFromFile` reads it from a file.
 #[must_use]
 pub fn object(name: &str) -> Option<&'static [u8]> {
     KERNELS.iter().find(|(kernel, _)| *kernel == name).map(|(_, object)| *object)
 }
 
-/// Where cards have kernels from.
+/// The source of a card's kernels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KernelSource {
-    /// They have none.
+    /// The card uses no kernels.
     #[default]
     None,
-    /// Those that were compiled for cards with this crate.
+    /// Kernels compiled into this crate.
     BuiltIn,
-    /// A library, by its absolute path, of all files of `kernels/`, as `ascend-tp kernel build` makes one for emulated cards.
+    /// Absolute path of a library with all files of `kernels/`, for emulated cards. `ascend-tp
+    /// kernel build` creates it.
     Library(PathBuf),
 }
 
-/// The kernels of a card.
+/// The loaded kernels of a card.
 #[derive(Debug)]
 pub struct LoadedKernels {
-    /// By name; those of a library under each.
+    /// By name. A library appears once for each of its kernels.
     binaries: BTreeMap<&'static str, Arc<KernelBinary>>,
 }
 
 impl KernelSource {
-    /// What there is, of the kernels that programs launch.
+    /// Returns the available kernels that programs can launch.
     #[must_use]
     pub fn kernels(&self) -> Kernels {
         match self {
@@ -57,10 +60,10 @@ impl KernelSource {
         }
     }
 
-    /// Loads them on a card.
+    /// Loads the kernels on a card.
     ///
     /// # Errors
-    /// The library's refusal of a file, or no room for one.
+    /// Returns an error if the library refuses a file, or if there is no space for it.
     pub fn load(&self, device: &Arc<Device>) -> Result<LoadedKernels> {
         let mut binaries = BTreeMap::new();
         if let Self::Library(path) = self {
@@ -79,10 +82,10 @@ impl KernelSource {
 }
 
 impl LoadedKernels {
-    /// An entry function of a kernel.
+    /// Returns an entry function of a kernel.
     ///
     /// # Errors
-    /// The card has no such kernel, or its file no such function.
+    /// Returns an error if the card has no such kernel, or its file has no such function.
     pub fn entry(&self, kernel: &str, entry: &str) -> Result<Kernel> {
         let missing = || {
             let problem = Diagnostic::new(kernel, "is a kernel that this card has not");

@@ -1,31 +1,35 @@
-//! The safe layer over the C ABI: cards, streams, events, memory, tensors, operators and communicators as owned values.
+//! The safe layer over the C ABI: cards, streams, events, memory, tensors, operators and
+//! communicators as owned values.
 //!
-//! Input → output: a [`Table`](ascend_tp_sys::Table) of C functions, filled by an installed toolkit or by an emulator, becomes
-//! [`Cann`], and from it everything else:
+//! Input: a [`Table`](ascend_tp_sys::Table) of C functions, from an installed toolkit or an
+//! emulator. Output: [`Cann`], and from it all other values:
 //!
-//! | here | AscendCL | to a reader who knows CPUs |
+//! | type | AscendCL | CPU analogy |
 //! |---|---|---|
 //! | [`Device`] | device and its default context | a machine |
-//! | [`Stream`] | `aclrtStream` | a thread: works through a queue in order |
-//! | [`Event`] | `aclrtEvent` | a condition other threads wait for |
-//! | [`Buffer`], [`BufferSlice`] | device memory | `Vec<u8>` and `&[u8]`, but not readable by the host |
-//! | [`HostBuffer`] | page-locked memory | `Vec<u8>` the copy engine can reach |
+//! | [`Stream`] | `aclrtStream` | a thread that works through a queue |
+//! | [`Event`] | `aclrtEvent` | a condition that threads wait for |
+//! | [`Buffer`], [`BufferSlice`] | device memory | `Vec<u8>` and `&[u8]`, not readable by the host |
+//! | [`HostBuffer`] | page-locked memory | `Vec<u8>` that the copy engine can access |
 //! | [`Tensor`] | `aclTensor` | a strided view of a slice |
 //! | [`Graph`] | `aclmdlRI`, made by a capture | a recorded macro of a thread |
 //! | [`operator`], [`Prepared`] | the two phases of an aclnn operator | a checked closure |
-//! | [`KernelBinary`], [`Kernel`] | a loaded binary, and a function of it | a plug-in and its entry |
+//! | [`KernelBinary`], [`Kernel`] | a loaded binary and its function | a plug-in and its entry point |
 //! | [`Communicator`] | `HcclComm` | one end of a message bus |
 //!
 //! Invariants:
-//! * A value keeps alive whatever it was made from (`Arc`), so nothing is used after it is freed and there are no
-//!   lifetimes to thread through. Device memory waits, when it is dropped, for the work of its card.
-//! * `enqueue_…` returns at once; the host memory of a copy in flight belongs to the [`Transfer`] until it has ended.
-//! * Each call makes its card's context current on the calling thread first, so threads need no preparation.
-//! * `Drop` never panics: the first error of a teardown is parked in the [`Device`] and comes back from its next call.
-//! * Sizes are checked here only where the C function cannot check them; the rest is the library's to refuse.
+//! * A value keeps everything alive that it was made from (`Arc`), so nothing is used after it is
+//!   freed. Dropping device memory first waits for the work of its card.
+//! * `enqueue_…` returns immediately. The [`Transfer`] owns the host memory of a copy until the
+//!   copy has ended.
+//! * Each call makes its card's context current on the calling thread, so threads need no
+//!   preparation.
+//! * `Drop` never panics. The first error of a teardown is parked in the [`Device`] and returned by
+//!   its next call.
+//! * This layer checks sizes only if the C function cannot.
 //!
-//! What it does not do: order streams (the caller records and waits), choose operators, or know of programs and plans.
-//! No C name leaves this module, except inside the text of an [`Error`].
+//! Not here: ordering of streams (the caller records and waits), choice of operators, programs and
+//! plans. C names appear outside this module only in the text of an [`Error`].
 #![expect(unsafe_code, reason = "the safe layer is where C functions are called")]
 
 mod buffer;

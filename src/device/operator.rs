@@ -1,10 +1,13 @@
-//! aclnn operators by their C names: from the arguments of the C function to a [`Prepared`] call.
+//! Prepares aclnn operators by C name.
 //!
-//! Input → output: an operator's name and its arguments in the order of its prototype → a call whose types, shapes and strides
-//! the library has accepted. Which operators there are, and what each takes, the list of C functions says.
+//! Input: the name of an operator and the arguments of its prototype, in order. Output: a
+//! [`Prepared`] call whose types, shapes and strides the library has accepted. The list of C
+//! functions defines the operators.
 //!
-//! Invariants: arguments of another number or kind than the prototype's are refused here, before the library sees them.
-//! What it does not do: check shapes and element types. The library does, and its message names the operator and the operand.
+//! Invariant: arguments of a wrong number or kind are refused before the library sees them.
+//!
+//! Not here: checks of shapes and element types. The library does them, and its message names
+//! operator and operand.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
@@ -27,11 +30,13 @@ impl From<&Tensor> for Argument<Tensor> {
     }
 }
 
-/// Checks an operator with the card's library and makes it ready to run: `aclnnAdd` on `self`, `other`, `alpha`, `out`.
+/// Checks an operator with the card's library and prepares it. For example, `aclnnAdd` takes
+/// `self`, `other`, `alpha`, `out`.
 ///
 /// # Errors
-/// An unknown operator, arguments that are not those of its prototype, operands of different cards, an operator that the
-/// library has not, or its refusal of their types, shapes or strides.
+/// Returns an error for an unknown operator, arguments that do not match its prototype, operands of
+/// different cards, an operator that the library lacks, or types, shapes or strides that the
+/// library refuses.
 pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>) -> Result<Prepared> {
     let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
         return Err(Diagnostic::new(name, "no operator of this project").expected("one of sys/include/opapi.h").into());
@@ -46,14 +51,14 @@ pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>
     Prepared::new(&device, operator, owned)
 }
 
-/// An operator of the table of C functions.
+/// An operator in the table of C functions.
 pub(super) struct Operator {
-    /// The C name.
     pub(super) name: &'static str,
-    /// The C name of the first phase.
+    /// C name of the first phase.
     pub(super) plan_name: &'static str,
     parameters: &'static [OperatorParameter],
-    /// The first phase: checks the arguments and makes an executor. None where they are not those of the prototype.
+    /// The first phase: checks the arguments and creates an executor. Returns `None` if they do not
+    /// match the prototype.
     pub(super) plan: fn(&Table, &[OwnedArgument], *mut u64, *mut *mut aclOpExecutor) -> Option<aclnnStatus>,
     /// The second phase: enqueues an executor.
     pub(super) run: fn(&Table) -> Run,
@@ -67,7 +72,7 @@ struct OperatorParameter {
 }
 
 impl Operator {
-    /// That arguments are of the number and kinds of the prototype.
+    /// Checks the number and kinds of the arguments.
     fn check(&self, arguments: &[Argument<Tensor>]) -> Result<()> {
         if arguments.len() != self.parameters.len() {
             let problem = Diagnostic::new(self.name, "another number of arguments than its prototype has");
@@ -84,7 +89,7 @@ impl Operator {
         problem.expected(parameter.c_type).found(format!("{argument:?}")).into()
     }
 
-    /// The card all operands live on.
+    /// Returns the card of all operands.
     fn device(&self, arguments: &[Argument<Tensor>]) -> Result<Arc<Device>> {
         let tensors = arguments.iter().flat_map(|argument| match argument {
             Argument::Tensor(tensor) => std::slice::from_ref(tensor),
@@ -100,7 +105,7 @@ impl Operator {
     }
 }
 
-/// An argument with the library's object for it.
+/// An argument with its library object.
 pub(super) enum OwnedArgument {
     Tensor(Tensor),
     Tensors(TensorList),
@@ -131,16 +136,16 @@ impl OwnedArgument {
     }
 }
 
-/// A type of a prototype.
+/// A parameter type of a prototype.
 trait CType: Sized {
-    /// Whether an argument can be passed as it.
+    /// Returns whether an argument can have this type.
     fn takes(argument: &Argument<Tensor>) -> bool;
 
-    /// The argument as C sees it, if it can be.
+    /// Converts an argument to its C form, if possible.
     fn of(argument: &OwnedArgument) -> Option<Self>;
 }
 
-/// A type: the arguments it takes, and what each is in C.
+/// Defines parameter types: the arguments they accept, and their C form.
 macro_rules! c_types {
     ($($type:ty { $($kind:ident $(($held:ident))? => $raw:expr),* })*) => { $(
         impl CType for $type {
@@ -170,11 +175,11 @@ c_types! {
     bool { Bool(held) => *held }
     aclDataType { Type(held) => *held }
     *const c_char { Text(held) => held.as_ptr() }
-    // The library only reads it, whatever its prototype says.
+    // The library only reads the text, although the prototype is not const.
     *mut c_char { Text(held) => held.as_ptr().cast_mut() }
 }
 
-/// The operators of the list of C functions.
+/// Defines the table of operators from the list of C functions.
 macro_rules! operators {
     (
         required { $($required:tt)* }

@@ -1,4 +1,4 @@
-//! An operator whose arguments were checked, ready to be enqueued again and again.
+//! A checked operator that can be enqueued repeatedly.
 
 use std::fmt;
 use std::ptr;
@@ -14,13 +14,13 @@ use super::operator::{Operator, OwnedArgument};
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-/// Second phase: enqueues an executor.
+/// The second phase of an operator: enqueues an executor.
 pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus;
 
-/// An operator with its operands, checked and ready to be enqueued any number of times.
+/// A checked operator with its operands, which can be enqueued any number of times.
 ///
-/// It keeps its operands' memory alive. Shapes, strides and addresses are fixed; only what the memory holds may change
-/// between runs.
+/// It keeps the memory of its operands alive. Shapes, strides and addresses are fixed; only the
+/// contents may change between runs.
 pub struct Prepared {
     device: Arc<Device>,
     operator: &'static Operator,
@@ -30,9 +30,9 @@ pub struct Prepared {
 }
 
 enum AclOpExecutor {
-    /// The library runs it any number of times.
+    /// An executor that can run any number of times.
     Repeatable(Object<aclOpExecutor>),
-    /// The library runs it once and frees it; some operators refuse more. The next run plans anew.
+    /// An executor that the library frees after one run. The next run creates a new one.
     Once(Option<Object<aclOpExecutor>>),
 }
 
@@ -58,30 +58,31 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// C name of the operator, for messages and traces.
+    /// Returns the C name of the operator.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.operator.name
     }
 
-    /// The card it runs on.
+    /// Returns the card of the operator.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Bytes of device memory a run needs besides its operands; only while it runs.
+    /// Returns the size of the workspace that a run needs, in bytes.
     #[must_use]
     pub const fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// Enqueues the operator. `workspace` has at least [`workspace_bytes`](Self::workspace_bytes); runs on one stream may
-    /// share it.
+    /// Enqueues the operator. `workspace` must have at least
+    /// [`workspace_bytes`](Self::workspace_bytes). Runs on one stream can share a workspace.
     ///
     /// # Errors
-    /// The workspace is missing or too short, stream or workspace are of another card, or the library refuses. Errors of
-    /// the work itself come from waiting for the stream.
+    /// Returns an error if the workspace is missing or too short, if stream or workspace belong to
+    /// another card, or if the library fails. Errors of the work itself are reported when the
+    /// stream is waited for.
     pub fn enqueue(&mut self, stream: &Stream, workspace: Option<&BufferSlice>) -> Result<()> {
         same_device(self.operator.name, &self.device, stream.device())?;
         let workspace = self.check_workspace(workspace)?;
@@ -94,13 +95,14 @@ impl Prepared {
         let _planning = self.device.planning();
         let executor = match &mut self.executor {
             AclOpExecutor::Repeatable(executor) => executor.as_ptr(),
-            // Phase two frees it, also when it fails.
+            // The second phase frees the executor, even if it fails.
             AclOpExecutor::Once(executor) => executor.take().map_or(ptr::null_mut(), |executor| executor.as_ptr()),
         };
         let run = (self.operator.run)(self.device.table());
-        // SAFETY: the executor was made by the operator's first phase and may be run (once or repeatedly, see `AclOpExecutor`);
-        // its operands are kept alive by `arguments`; the workspace is as long as the first phase asked; all of this memory
-        // waits for the device's work before it is freed.
+        // SAFETY: the executor was made by the operator's first phase and may be run (once or
+        // repeatedly, see `AclOpExecutor`). `arguments` keeps its operands alive, and the workspace
+        // has the requested length. All of this memory is freed only after the device's work is
+        // done.
         let status = unsafe { run(workspace, self.workspace_bytes as u64, executor, stream.raw()) };
         self.device.check(self.operator.name, status)
     }
@@ -122,7 +124,8 @@ impl Prepared {
         }
     }
 
-    /// A plan made anew must not need more than the first one did: the caller sized its workspace by that.
+    /// Checks that a new executor needs no larger workspace, because the caller sized the workspace
+    /// by the first one.
     fn check_plan(&self, workspace_bytes: usize) -> Result<()> {
         if workspace_bytes <= self.workspace_bytes {
             return Ok(());
@@ -143,7 +146,7 @@ impl Prepared {
             .ok_or_else(|| Diagnostic::new(self.operator.name, "its arguments are not those of its prototype"))?;
         self.device.check(self.operator.plan_name, status)?;
         let executor = Object::made(&self.device, self.operator.plan_name, executor)?;
-        // A workspace no address space holds is refused when it is allocated.
+        // A workspace larger than the address space is refused when it is allocated.
         Ok((executor, usize::try_from(workspace_bytes).unwrap_or(usize::MAX)))
     }
 }
@@ -155,10 +158,11 @@ impl Drop for Prepared {
             AclOpExecutor::Once(None) => return,
         };
         let Some(table) = self.device.enter_teardown() else { return };
-        // Work in flight may still read what the executor holds.
+        // Work in flight may still read the executor.
         self.device.synchronize_teardown();
         let _planning = self.device.planning();
-        // SAFETY: the executor was made by the first phase, no run has freed it, and nobody else has it.
+        // SAFETY: the executor was made by the first phase, no run has freed it, and this is its
+        // only owner.
         let status = unsafe { (table.aclDestroyAclOpExecutor)(executor) };
         self.device.park("aclDestroyAclOpExecutor", status);
     }
@@ -190,7 +194,7 @@ mod tests {
     static PLAN: OnceLock<Plan> = OnceLock::new();
     static PLANS: AtomicUsize = AtomicUsize::new(0);
 
-    /// Plans as the emulator does, but asks for a workspace.
+    /// Calls the emulator's first phase, but requests a workspace.
     unsafe extern "C" fn plan_with_workspace(
         x: *const aclTensor,
         out: *mut aclTensor,
@@ -236,7 +240,7 @@ mod tests {
             memory.read(4, &mut found).unwrap();
             assert_eq!(f32::from_le_bytes(found), -value);
         }
-        // The first run used the plan the operator was made with, each later one its own.
+        // The first run uses the first executor; each later run creates its own.
         assert_eq!(PLANS.load(Ordering::Relaxed), 3);
         drop((negate, stream, memory, workspace));
         device.close().unwrap();

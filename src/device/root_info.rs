@@ -1,4 +1,4 @@
-//! Where the ranks of a communicator meet.
+//! The rendezvous token of a communicator.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::card::Device;
 use super::error::Result;
 use crate::base::Diagnostic;
 
-/// Where the ranks of a communicator meet: one rank creates it, all join by it.
+/// The rendezvous token of a communicator. One rank creates it, and all ranks join with it.
 #[derive(Clone)]
 pub struct RootInfo(Box<HcclRootInfo>);
 
@@ -18,10 +18,10 @@ impl RootInfo {
     /// Length of [`to_bytes`](Self::to_bytes).
     pub const LEN_BYTES: usize = HCCL_ROOT_INFO_BYTES as usize;
 
-    /// A new meeting place, reachable through `device`.
+    /// Creates a token that is reachable through `device`.
     ///
     /// # Errors
-    /// The library's refusal, for example for want of a network interface.
+    /// Returns an error if the library fails, for example without a network interface.
     pub fn create(device: &Arc<Device>) -> Result<Self> {
         let table = device.enter()?;
         let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN_BYTES] });
@@ -35,17 +35,17 @@ impl RootInfo {
         &raw const *self.0
     }
 
-    /// The bytes, to be sent to other processes unchanged.
+    /// Returns the bytes to send to other processes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        // `c_char` is signed on x86-64 and unsigned on aarch64: these conversions are of either.
+        // `c_char` is signed on x86-64 and unsigned on aarch64; this works for both.
         self.0.internal.iter().flat_map(|byte| byte.to_ne_bytes()).collect()
     }
 
-    /// The meeting place another process sent.
+    /// Creates a token from received bytes.
     ///
     /// # Errors
-    /// The length is not [`LEN_BYTES`](Self::LEN_BYTES).
+    /// Returns an error if the length is not [`LEN_BYTES`](Self::LEN_BYTES).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() != Self::LEN_BYTES {
             return Err(Diagnostic::new("root info", "wrong length")

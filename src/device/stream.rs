@@ -1,4 +1,4 @@
-//! A queue of work of one card.
+//! Streams: work queues of a card.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,14 @@ use super::event::Event;
 use super::handle::Handle;
 use crate::base::Diagnostic;
 
-/// A queue of work of one card: work runs in the order it was enqueued; streams run side by side.
+/// A work queue of one card. Work runs in the order it was enqueued; streams run in parallel.
 ///
-/// After a piece of work has failed the rest of the queue does not run, and waiting for the stream returns the error.
+/// After an error, the rest of the queue does not run, and waiting for the stream returns the
+/// error.
 #[derive(Debug)]
 pub struct Stream(Arc<Queue>);
 
-/// What a stream is made of. Whoever waits for it keeps it until the wait is over.
+/// The inner stream. A waiting caller keeps it alive.
 #[derive(Debug)]
 pub(super) struct Queue {
     device: Arc<Device>,
@@ -27,7 +28,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Waits until all work enqueued so far is done.
+    /// Waits until all enqueued work is done.
     pub(super) fn synchronize(&self) -> Result<()> {
         let table = self.device.enter()?;
         // SAFETY: the stream is alive and its card is current.
@@ -35,8 +36,8 @@ impl Queue {
         self.device.check("aclrtSynchronizeStream", code)
     }
 
-    /// Waits before something is torn down, and tells whether all work is done; what fails is parked, unless a call has returned it
-    /// already.
+    /// Waits before a teardown, and returns whether all work succeeded. Parks errors that no call
+    /// has returned yet.
     pub(super) fn synchronize_teardown(&self) -> bool {
         let Some(table) = self.device.enter_teardown() else { return false };
         // SAFETY: the stream is alive and its card is current.
@@ -48,20 +49,20 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What its work reads must not vanish under it.
+        // The work may still use resources that are about to be freed.
         self.synchronize_teardown();
         let Some(table) = self.device.enter_teardown() else { return };
-        // SAFETY: nobody else has the stream, and its work is done.
+        // SAFETY: this is the only owner of the stream, and its work is done.
         let code = unsafe { (table.aclrtDestroyStream)(self.handle.0) };
         self.device.park_wait("aclrtDestroyStream", code);
     }
 }
 
 impl Stream {
-    /// A new, empty stream.
+    /// Creates an empty stream.
     ///
     /// # Errors
-    /// The card has no stream left.
+    /// Returns an error if the card has no stream left.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         let table = device.enter()?;
         let mut handle = Handle::NULL;
@@ -76,7 +77,7 @@ impl Stream {
         Ok(Self(queue))
     }
 
-    /// The card it is of.
+    /// Returns the card of the stream.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.0.device
@@ -86,23 +87,24 @@ impl Stream {
         self.0.handle.0
     }
 
-    /// The stream, for who has to wait for it later.
+    /// Returns the inner stream, for later waits.
     pub(super) const fn queue(&self) -> &Arc<Queue> {
         &self.0
     }
 
-    /// Waits until all work enqueued so far is done.
+    /// Waits until all enqueued work is done.
     ///
     /// # Errors
-    /// An error of that work.
+    /// Returns the error of that work.
     pub fn synchronize(&self) -> Result<()> {
         self.0.synchronize()
     }
 
-    /// As [`synchronize`](Self::synchronize), for at most `limit`, rounded up to milliseconds.
+    /// Like [`synchronize`](Self::synchronize), but waits at most `limit`, rounded up to
+    /// milliseconds.
     ///
     /// # Errors
-    /// An error of the work; or it is not done in time, which is of kind [`Timeout`](super::ErrorKind::Timeout).
+    /// Returns the error of the work, or one of kind [`Timeout`](super::ErrorKind::Timeout).
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         let table = self.device().enter()?;
         let limit_ms = i32::try_from(limit.as_micros().div_ceil(1000).max(1)).unwrap_or(i32::MAX);
@@ -111,10 +113,10 @@ impl Stream {
         self.device().check("aclrtSynchronizeStreamWithTimeout", code)
     }
 
-    /// Whether all work enqueued so far is done.
+    /// Returns whether all enqueued work is done.
     ///
     /// # Errors
-    /// An error of that work.
+    /// Returns the error of that work.
     pub fn is_idle(&self) -> Result<bool> {
         let table = self.device().enter()?;
         let mut status = aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY;
@@ -124,21 +126,21 @@ impl Stream {
         Ok(status == aclrtStreamStatus::ACL_STREAM_STATUS_COMPLETE)
     }
 
-    /// Names what is enqueued here from now on, for profilers and for messages.
+    /// Labels the work that is enqueued from now on, for profilers and messages.
     ///
     /// # Errors
-    /// The library's refusal.
+    /// Returns an error if the library fails.
     pub fn mark(&self, text: &str) -> Result<()> {
         let table = self.device().enter()?;
-        // SAFETY: the text has as many bytes as are said, and the stream is alive.
+        // SAFETY: the pointer and the length are those of one text, and the stream is alive.
         let code = unsafe { (table.aclprofMarkEx)(text.as_ptr().cast(), text.len(), self.raw()) };
         self.device().check("aclprofMarkEx", code)
     }
 
-    /// Lets `event` stand for all work enqueued here so far. Recording again forgets the earlier record.
+    /// Records `event` after all work enqueued so far. A new record replaces the earlier one.
     ///
     /// # Errors
-    /// The event is of another card, or the library refuses.
+    /// Returns an error if the event belongs to another card, or if the library fails.
     pub fn enqueue_record(&self, event: &Event) -> Result<()> {
         same_device("enqueue_record", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -147,10 +149,10 @@ impl Stream {
         self.device().check("aclrtRecordEvent", code)
     }
 
-    /// Lets work enqueued here from now on wait for what `event` stands for at this moment.
+    /// Makes later work wait for the current record of `event`.
     ///
     /// # Errors
-    /// The event is of another card, or the library refuses.
+    /// Returns an error if the event belongs to another card, or if the library fails.
     pub fn enqueue_wait(&self, event: &Event) -> Result<()> {
         same_device("enqueue_wait", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -159,10 +161,11 @@ impl Stream {
         self.device().check("aclrtStreamWaitEvent", code)
     }
 
-    /// Copies device memory of this card to other device memory of it.
+    /// Copies between device memory of this card.
     ///
     /// # Errors
-    /// The slices differ in length, overlap, or are of another card; or the library refuses.
+    /// Returns an error if the slices differ in length, overlap, or belong to another card, or if
+    /// the library fails.
     pub fn enqueue_copy(&self, to: &BufferSlice, from: &BufferSlice) -> Result<()> {
         same_device("enqueue_copy", self.device(), to.device())?;
         same_device("enqueue_copy", self.device(), from.device())?;
@@ -177,7 +180,8 @@ impl Stream {
             return Ok(());
         }
         let table = self.device().enter()?;
-        // SAFETY: both ranges lie in live device memory of this card, which waits for the stream before it is freed.
+        // SAFETY: both ranges lie in live device memory of this card, which is freed only after the
+        // stream has finished.
         let code = unsafe {
             (table.aclrtMemcpyAsync)(
                 to.address(),
@@ -191,25 +195,26 @@ impl Stream {
         self.device().check("aclrtMemcpyAsync", code)
     }
 
-    /// Copies the first bytes of `host` to the card, as many as `to` has. The host memory comes back from
-    /// [`Transfer::wait`].
+    /// Copies the first bytes of `host` to `to`, as many as `to` has. [`Transfer::wait`] returns
+    /// the host memory.
     ///
     /// # Errors
-    /// The host memory is shorter than `to`, `to` is of another card, or the library refuses. The host memory is then freed.
+    /// Returns an error if the host memory is shorter than `to`, if `to` belongs to another card,
+    /// or if the library fails. The host memory is then freed.
     pub fn enqueue_upload(&self, to: &BufferSlice, host: HostBuffer) -> Result<Transfer> {
         host.transfer(self, to, aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE)
     }
 
-    /// Copies `from` to the first bytes of `host`. The host memory comes back from [`Transfer::wait`].
+    /// Copies `from` to the first bytes of `host`. [`Transfer::wait`] returns the host memory.
     ///
     /// # Errors
-    /// The host memory is shorter than `from`, `from` is of another card, or the library refuses. The host memory is then freed.
+    /// Returns an error if the host memory is shorter than `from`, if `from` belongs to another
+    /// card, or if the library fails. The host memory is then freed.
     pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
         host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)
     }
 }
 
-/// Refuses lengths that differ.
 pub(super) fn same_length(what: &str, expected: usize, found: usize) -> Result<()> {
     if expected == found {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Strided views of device memory, as operators take them.
+//! Strided views of device memory, for operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::base::{DType, Diagnostic, Shape};
 
 /// A strided view of a slice of device memory, which it keeps alive. Clones share the view.
 ///
-/// Element `[i, j, …]` lies `offset + i·strides[0] + j·strides[1] + …` elements after the start of the slice. Every element
-/// lies within the slice.
+/// Element `[i, j, …]` is located `offset + i·strides[0] + j·strides[1] + …` elements after the
+/// start of the slice. All elements are within the slice.
 #[derive(Clone)]
 pub struct Tensor(Arc<TensorInner>);
 
@@ -28,20 +28,22 @@ struct TensorInner {
 }
 
 impl Tensor {
-    /// A dense row-major tensor at the start of `slice`.
+    /// Creates a dense row-major tensor at the start of `slice`.
     ///
     /// # Errors
-    /// The tensor does not fit the slice, or the slice is not aligned to the element.
+    /// Returns an error if the tensor does not fit the slice, or the slice is not aligned to the
+    /// element.
     pub fn contiguous(slice: &BufferSlice, dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let strides = shape.strides();
         Self::with_strides(slice, dtype, shape, &strides, 0)
     }
 
-    /// A tensor with any strides and offset, both in elements. A stride of 0 repeats elements.
+    /// Creates a tensor with strides and an offset, in elements. A stride of 0 repeats elements.
     ///
     /// # Errors
-    /// An element lies outside the slice, the slice is not aligned to the element, or there is not one stride for each dim.
+    /// Returns an error if an element is outside the slice, the slice is not aligned to the
+    /// element, or the number of strides is not the number of dims.
     pub fn with_strides(
         slice: &BufferSlice,
         dtype: DType,
@@ -67,37 +69,37 @@ impl Tensor {
         })))
     }
 
-    /// The card it lies on.
+    /// Returns the card of the tensor.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         self.0.slice.device()
     }
 
-    /// The bytes its elements lie in.
+    /// Returns the slice that contains the elements.
     #[must_use]
     pub fn slice(&self) -> &BufferSlice {
         &self.0.slice
     }
 
-    /// Type of its elements.
+    /// Returns the type of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
-    /// Its size in each dim.
+    /// Returns the size of each dim.
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
 
-    /// Distance between neighbours of each dim, in elements.
+    /// Returns the stride of each dim, in elements.
     #[must_use]
     pub fn strides(&self) -> &[usize] {
         &self.0.strides
     }
 
-    /// First element, counted from the start of the slice.
+    /// Returns the position of the first element in the slice.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.0.offset
@@ -120,7 +122,7 @@ impl Drop for TensorInner {
 }
 
 impl fmt::Debug for Tensor {
-    /// `f32[2,3] on device 0: bytes 0..24 of 64`
+    /// Formats as `f32[2,3] on device 0: bytes 0..24 of 64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{} on {}", self.0.dtype, self.0.shape, self.0.slice)
     }
@@ -133,13 +135,13 @@ pub(super) struct TensorList(Arc<OwnedList>);
 #[derive(Debug)]
 struct OwnedList {
     device: Arc<Device>,
-    /// Keep the memory alive.
     _tensors: Vec<Tensor>,
     object: Object<aclTensorList>,
 }
 
 impl TensorList {
-    /// A list of at least one tensor of one card. A list destroys its members, so they are made anew.
+    /// Creates a list of at least one tensor of one card. A C list destroys its members, so the
+    /// list gets its own C tensors.
     pub(super) fn new(device: &Arc<Device>, tensors: &[Tensor]) -> Result<Self> {
         let mut members = Members { device, pointers: Vec::with_capacity(tensors.len()) };
         for tensor in tensors {
@@ -170,7 +172,7 @@ impl Drop for OwnedList {
     }
 }
 
-/// Tensors no list owns yet; destroyed if it does not come to that.
+/// C tensors that no list owns yet. Destroys them on failure.
 struct Members<'a> {
     device: &'a Arc<Device>,
     pointers: Vec<*const aclTensor>,
@@ -179,14 +181,14 @@ struct Members<'a> {
 impl Drop for Members<'_> {
     fn drop(&mut self) {
         for pointer in self.pointers.drain(..) {
-            // SAFETY: the tensor was made by `aclCreateTensor` and nobody else has it.
+            // SAFETY: the tensor was made by `aclCreateTensor`, and this is its only owner.
             let status = unsafe { (self.device.table().aclDestroyTensor)(pointer) };
             self.device.park("aclDestroyTensor", status);
         }
     }
 }
 
-/// Makes an `aclTensor` for a view that was checked.
+/// Creates an `aclTensor` for a checked view.
 fn create(
     device: &Arc<Device>,
     slice: &BufferSlice,
@@ -200,8 +202,9 @@ fn create(
     let (sizes, strides) = (signed(shape), signed(strides));
     let storage = [(slice.len_bytes() / dtype.size_bytes()) as i64];
     let _planning = device.planning();
-    // SAFETY: each pointer and its length are those of one live vector, which the call copies; the address is that of
-    // device memory the tensor keeps alive, and `check_view` has seen that no element lies outside.
+    // SAFETY: each pointer and its length are those of one live vector, which the call copies. The
+    // address is that of device memory that the tensor keeps alive, and `check_view` ensures that
+    // all elements lie within it.
     let pointer = unsafe {
         (table.aclCreateTensor)(
             sizes.as_ptr(),
@@ -218,10 +221,11 @@ fn create(
     Object::made(device, "aclCreateTensor", pointer)
 }
 
-/// What is wrong with a view, what is expected, what is found.
+/// A problem of a view: message, expected value, found value.
 type Fault = (&'static str, String, String);
 
-/// Checks that every element lies within `len_bytes` bytes that start at byte `start` of an aligned buffer.
+/// Checks that every element lies within the `len_bytes` bytes from byte `start` of an aligned
+/// buffer.
 fn check_view(
     start: usize,
     len_bytes: usize,
@@ -243,7 +247,7 @@ fn check_view(
         return Err(("strides and dims differ in number", expected, strides.len().to_string()));
     }
     let room = len_bytes / size_bytes;
-    // One past the last element; `None` if that overflows.
+    // One past the last element, or `None` on overflow.
     let end = if shape.contains(&0) {
         Some(offset)
     } else {
@@ -253,7 +257,7 @@ fn check_view(
             .try_fold(offset, |end, (size, stride)| (size - 1).checked_mul(*stride)?.checked_add(end))
             .and_then(|last| last.checked_add(1))
     };
-    // C takes all of these as signed 64-bit numbers.
+    // C uses signed 64-bit numbers.
     match end.filter(|end| i64::try_from(*end).is_ok()) {
         Some(end) if end <= room => Ok(()),
         end => {
@@ -263,7 +267,6 @@ fn check_view(
     }
 }
 
-/// AscendCL's number of an element type.
 pub(super) const fn acl_dtype(dtype: DType) -> aclDataType {
     match dtype {
         DType::F32 => aclDataType::ACL_FLOAT,
@@ -277,7 +280,7 @@ pub(super) const fn acl_dtype(dtype: DType) -> aclDataType {
     }
 }
 
-/// HCCL's number of an element type. It has no bool; a bool is one byte.
+/// HCCL has no bool; a bool is sent as one byte.
 pub(super) const fn hccl_dtype(dtype: DType) -> HcclDataType {
     match dtype {
         DType::F32 => HcclDataType::HCCL_DATA_TYPE_FP32,

@@ -1,28 +1,29 @@
-//! Why a process does not find its place in a world, or the others.
+//! Errors of the environment and of the rendezvous.
 
 use std::fmt;
 
-/// The failure of [`World::from_env`](super::World::from_env) or of a [`ProcessGroup`](super::ProcessGroup).
+/// The error of [`World::from_env`](super::World::from_env) or a
+/// [`ProcessGroup`](super::ProcessGroup).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Variables contradict each other, are incomplete or unreadable; all of it.
+    /// Variables are contradictory, incomplete or unreadable; contains all problems.
     #[error("{0}")]
     Environment(Box<EnvironmentError>),
     /// The processes did not find each other.
     #[error("{0}")]
     Meeting(String),
-    /// Another process failed, and this one ends with it.
+    /// Another process failed, so this one ends too.
     #[error(transparent)]
     Peer(#[from] PeerFailure),
 }
 
-/// Everything that is wrong with the launcher's variables.
+/// All problems with the launcher's variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvironmentError {
-    /// One sentence each.
+    /// One sentence per problem.
     pub problems: Vec<String>,
-    /// Every variable that was read, with its value and whose it is.
+    /// All variables that were read: name, value, owner.
     pub variables: Vec<(String, String, &'static str)>,
 }
 
@@ -55,20 +56,20 @@ impl fmt::Display for EnvironmentError {
     }
 }
 
-/// Another process of the group failed or is gone.
+/// The failure or loss of another process of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFailure {
-    /// The process' rank.
+    /// Rank of that process.
     pub rank: usize,
-    /// `rank 3 (process 4711 on node-2)`.
+    /// Description such as `rank 3 (process 4711 on node-2)`.
     pub process: String,
-    /// What it said, or how it went.
+    /// The message of the process, or how it ended.
     pub text: String,
 }
 
 impl fmt::Display for PeerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a process says about its own rank opens with it already.
+        // The message of a process may already start with its rank.
         if self.text.starts_with(&format!("rank {} ", self.rank)) {
             f.write_str(&self.text)
         } else {

@@ -1,7 +1,7 @@
-//! The processes of a world, once they have met.
+//! A group of processes that have met.
 //!
-//! Input → output: a [`World`] → a [`ProcessGroup`]. Invariant: a world of one has no store, no threads and nobody to wait
-//! for; everything else is the same.
+//! Input: a [`World`]. Output: a [`ProcessGroup`]. Invariant: a world of one process needs no store
+//! and no threads, but behaves the same.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,12 +12,13 @@ use super::error::{Error, PeerFailure};
 use super::store::{Peer, Sequence, Store};
 use super::{World, place::MeetingPlace};
 
-/// Is told what is waited for while processes meet: at once what cannot be reached at all, the rest after 3 s and then every 30 s.
+/// Callback for progress messages during the rendezvous. Unreachable addresses are reported
+/// immediately, other waits after 3 s and then every 30 s.
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The processes of a world: they know each other, exchange small things and learn when one of them fails.
+/// The processes of a world. They exchange small data and are notified when one of them fails.
 ///
-/// Dropping it says to the others that this process has done its work.
+/// Dropping the group tells the other processes that this one has finished.
 #[derive(Debug)]
 pub struct ProcessGroup {
     rank: usize,
@@ -27,25 +28,26 @@ pub struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// This process only.
+    /// Creates a group of only this process.
     #[must_use]
     pub fn alone() -> Self {
         Self { rank: 0, size: 1, card: None, store: None }
     }
 
-    /// Meets the other processes of a world.
+    /// Joins the other processes of a world.
     ///
     /// # Errors
-    /// The place is taken or out of reach, ranks did not come in time (named), or processes disagree about the world.
+    /// Returns an error if the rendezvous is occupied or unreachable, if ranks (named) did not join
+    /// in time, or if processes disagree about the world.
     pub fn join(world: &World) -> Result<Self, Error> {
         let nobody: Notice = Arc::new(|_| ());
         Self::join_telling(world, &nobody)
     }
 
-    /// As [`ProcessGroup::join`], telling what is waited for.
+    /// Like [`ProcessGroup::join`], with progress messages.
     ///
     /// # Errors
-    /// As for [`ProcessGroup::join`].
+    /// Fails like [`ProcessGroup::join`].
     pub fn join_telling(world: &World, notice: &Notice) -> Result<Self, Error> {
         if world.place == MeetingPlace::Nowhere {
             return Ok(Self { rank: world.rank, size: world.size, card: world.card, store: None });
@@ -66,50 +68,51 @@ impl ProcessGroup {
         Ok(Self { rank: world.rank, size: world.size, card, store: Some(store) })
     }
 
-    /// Rank of this process.
+    /// Returns the rank of this process.
     #[must_use]
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of processes.
+    /// Returns the number of processes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// The card of this process, where its launcher or its place on the host gives one.
+    /// Returns the card of this process, if known from its launcher or its position on the host.
     #[must_use]
     pub const fn card(&self) -> Option<usize> {
         self.card
     }
 
-    /// All processes, by rank; none in a world of one.
+    /// Returns all processes by rank; empty in a world of one.
     #[must_use]
     pub fn peers(&self) -> &[Peer] {
         self.store.as_ref().map_or(&[], Store::peers)
     }
 
-    /// Whether this is the process that speaks for all.
+    /// Returns whether this is rank 0.
     #[must_use]
     pub const fn is_first(&self) -> bool {
         self.rank == 0
     }
 
-    /// Gives bytes and gets everybody's, by rank; waits until all have given. Every process makes the same exchanges in the
-    /// same order; `what` names one for messages.
+    /// Sends bytes to all processes and returns the bytes of all, by rank. Waits for all processes.
+    /// All processes must make the same exchanges in the same order. `what` names the exchange in
+    /// messages.
     ///
     /// # Errors
-    /// Another process failed or ended, or is at another exchange.
+    /// Returns an error if another process failed, ended, or is at another exchange.
     pub fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         self.exchange_in(Sequence::Main, what, bytes)
     }
 
-    /// As [`ProcessGroup::exchange`], for one thread of each process that works beside the one which makes the others: these
-    /// exchanges have an order of their own, and neither kind waits for the other.
+    /// Like [`ProcessGroup::exchange`], for a second thread in each process. These exchanges have a
+    /// separate order and do not wait for the others.
     ///
     /// # Errors
-    /// As for [`ProcessGroup::exchange`].
+    /// Fails like [`ProcessGroup::exchange`].
     pub fn exchange_aside(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         self.exchange_in(Sequence::Aside, what, bytes)
     }
@@ -121,21 +124,21 @@ impl ProcessGroup {
         }
     }
 
-    /// Tells all other processes that this one fails; they end too.
+    /// Tells all other processes that this one fails, so that they end too.
     pub fn fail(&self, text: &str) {
         if let Some(store) = &self.store {
             store.fail(text);
         }
     }
 
-    /// The first failure of another process, if one is known within `limit`.
+    /// Returns the first failure of another process, if it is known within `limit`.
     #[must_use]
     pub fn failure_within(&self, limit: Duration) -> Option<PeerFailure> {
         self.store.as_ref().and_then(|store| store.failure_within(limit))
     }
 
-    /// Has `listener` called, on a thread of the group, with the first failure of another process; at once if there was
-    /// one. It must not wait for this group.
+    /// Calls `listener` on a thread of the group with the first failure of another process,
+    /// immediately if there was one. The listener must not wait for this group.
     pub fn on_failure(&self, listener: impl FnOnce(&PeerFailure) + Send + 'static) {
         if let Some(store) = &self.store {
             store.on_failure(Box::new(listener));
@@ -148,8 +151,8 @@ fn host_name() -> String {
     if name.trim().is_empty() { "this host".to_owned() } else { name.trim().to_owned() }
 }
 
-/// What tells this host from others: its boot, and the network it is in. Containers of one host are hosts of their own if
-/// they have networks of their own.
+/// Returns an identifier of this host: its boot id and network namespace. Containers with separate
+/// networks count as separate hosts.
 fn host_id() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host_name());
     let network = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());

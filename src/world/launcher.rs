@@ -1,43 +1,44 @@
-//! What each launcher's variables say about this process, and whether they agree.
+//! Reads the launchers' variables, and checks that they agree.
 //!
-//! Input → output: variables → [`VariableValue`] numbers by quantity, from every launcher that counts. Launchers run inside one
-//! another, and the inner one starts the ranks: torchrun (`TORCHELASTIC_RUN_ID`) inside anything; Open MPI's and
-//! Hydra's mpirun inside a Slurm allocation, whose variables then number mpirun's daemons; any of them inside a Volcano
-//! or Kubernetes pod. Launchers of one level must agree.
+//! Input: variables. Output: a [`LaunchIdentity`]. Launchers can be nested, and the innermost one
+//! starts the ranks. torchrun (`TORCHELASTIC_RUN_ID`) can run inside anything. The mpirun of Open
+//! MPI or Hydra can run inside a Slurm allocation, whose variables then number mpirun's daemons.
+//! All can run inside a Volcano or Kubernetes pod. Launchers of one level must agree.
 //!
-//! Sources: PyTorch "torchrun" (environment variables); Open MPI 5.0 "Environment variables set for MPI applications";
-//! Intel MPI and MPICH Hydra; Slurm srun(1); Kubeflow training operator, Volcano plugins `pytorch`, `env` and `svc`;
-//! the Ascend operator of `MindCluster`; CANN `RANK_TABLE_FILE`, `RANK_ID`, `RANK_SIZE`, `DEVICE_ID`.
+//! Sources: PyTorch "torchrun" (environment variables); Open MPI 5.0 "Environment variables set for
+//! MPI applications"; Intel MPI and MPICH Hydra; Slurm srun(1); Kubeflow training operator, Volcano
+//! plugins `pytorch`, `env` and `svc`; the Ascend operator of `MindCluster`; CANN
+//! `RANK_TABLE_FILE`, `RANK_ID`, `RANK_SIZE`, `DEVICE_ID`.
 
 use super::error::EnvironmentError;
 use super::nodelist::tasks_by_node;
 use super::rank_table::RankTable;
 use super::variables::{VariableValue, Variables};
 
-/// Who starts the ranks.
+/// The launcher of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// Nobody: one process is the whole world.
+    /// No launcher: a single process.
     Alone,
     /// PyTorch's `torchrun`, which sets `TORCHELASTIC_RUN_ID`.
     Torchrun,
     /// `RANK` and `WORLD_SIZE`, set by a shell or a Kubernetes operator.
     Shell,
-    /// Open MPI's mpirun.
+    /// The mpirun of Open MPI.
     OpenMpi,
-    /// The Hydra of MPICH and Intel MPI, or Slurm's PMI.
+    /// Hydra of MPICH and Intel MPI, or Slurm's PMI.
     Hydra,
-    /// Slurm's `srun`, one task a rank.
+    /// Slurm's `srun`, with one task per rank.
     Slurm,
-    /// Volcano without its pytorch plugin: one rank a pod.
+    /// Volcano without its pytorch plugin: one rank per pod.
     Volcano,
     /// HCCL's rank table, or `RANK_ID` and `RANK_SIZE`.
     RankTable,
 }
 
 impl Launcher {
-    /// The name in messages.
+    /// Returns the name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,17 +54,17 @@ impl Launcher {
     }
 }
 
-/// What one launcher says.
+/// The values of one launcher.
 #[derive(Debug)]
 struct Claim {
     launcher: Launcher,
-    /// Rank, size, local rank, local size, as [`QUANTITIES`] lists them.
+    /// In the order of [`QUANTITIES`].
     said: [Option<VariableValue>; 4],
 }
 
 const QUANTITIES: [&str; 4] = ["rank", "world size", "local rank", "local world size"];
 
-/// Everything that the launchers say, agreed.
+/// The values that all launchers agree on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LaunchIdentity {
     pub(super) launcher: Launcher,
@@ -71,11 +72,11 @@ pub(super) struct LaunchIdentity {
     pub(super) size: usize,
     pub(super) local_rank: Option<usize>,
     pub(super) local_size: Option<usize>,
-    /// Physical card, where the rank table or `DEVICE_ID` names it.
+    /// Physical card, if the rank table or `DEVICE_ID` names it.
     pub(super) card: Option<usize>,
 }
 
-/// What the variables say, or everything that is wrong with them.
+/// Returns the agreed values, or everything that is wrong with the variables.
 pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<LaunchIdentity, EnvironmentError> {
     let mut problems = Vec::new();
     let claims = claims(variables, table, &mut problems);
@@ -145,7 +146,7 @@ fn below(rank: Option<&VariableValue>, size: Option<&VariableValue>, problems: &
     }
 }
 
-/// The launchers that count, the innermost first.
+/// Returns the values of the relevant launchers, innermost first.
 fn claims(variables: &Variables, table: Option<&RankTable>, problems: &mut Vec<String>) -> Vec<Claim> {
     let mut claim = |launcher, names: [&str; 4]| {
         let said = names.map(|name| if name.is_empty() { None } else { variables.number(name, problems) });
@@ -165,7 +166,7 @@ fn claims(variables: &Variables, table: Option<&RankTable>, problems: &mut Vec<S
     }
     let has_mpi = claims.iter().any(|claim| matches!(claim.launcher, Launcher::OpenMpi | Launcher::Hydra));
     let is_step = variables.has("SLURM_STEP_ID") || variables.has("SLURM_STEPID");
-    // The shell of a batch job has SLURM_PROCID=0 too; there it means nothing to what else starts ranks.
+    // The shell of a batch job also has SLURM_PROCID=0, which does not concern other launchers.
     if !variables.has("TORCHELASTIC_RUN_ID") && !has_mpi && (is_step || claims.is_empty()) {
         claims.extend(slurm(variables, problems));
     }
@@ -195,7 +196,7 @@ fn slurm(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
         let value = *tasks_by_node(variables.text(name)?)?.get(node.unwrap_or(0))?;
         Some(VariableValue { variable: (*name).to_owned(), value })
     });
-    // A job's list does not fit a step of other tasks.
+    // The job's list does not fit a step with other tasks.
     let local_size = local_size.filter(|local| size.as_ref().is_none_or(|size| local.value <= size.value));
     Some(Claim { launcher: Launcher::Slurm, said: [Some(rank), size, local_rank, local_size] })
 }
@@ -221,13 +222,14 @@ fn rank_table(
     }
     let local = table.local(is.unwrap_or(0));
     let said = |value| VariableValue { variable: named.clone(), value };
-    // What the launcher counts as local it knows better than the table, whose servers may be pods.
+    // The launcher's local values override the table, because servers of the table may be pods.
     let local_rank = local.filter(|_| other.is_none_or(|claim| claim.said[2].is_none())).map(|(rank, _)| said(rank));
     let local_size = local.filter(|_| other.is_none_or(|claim| claim.said[3].is_none())).map(|(_, size)| said(size));
     Some(Claim { launcher: Launcher::RankTable, said: [rank, Some(said(table.rows.len())), local_rank, local_size] })
 }
 
-/// A Volcano job of one task type, one rank a pod: `VC_TASK_INDEX`, and `VC_<TASK>_NUM` of the only task.
+/// Reads a Volcano job of one task type with one rank per pod: `VC_TASK_INDEX`, and `VC_<TASK>_NUM`
+/// of the only task.
 fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
     let rank = variables.number("VC_TASK_INDEX", problems)?;
     let counts = variables.matching(|name| name.starts_with("VC_") && name.ends_with("_NUM"));
@@ -236,11 +238,11 @@ fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
         _ => None,
     };
     let one = |variable: &str, value| Some(VariableValue { variable: variable.to_owned(), value });
-    // One process a pod: it is alone on its host, as far as it can see.
+    // With one process per pod, the process is alone on its host.
     Some(Claim { launcher: Launcher::Volcano, said: [Some(rank), size, one("VC_TASK_INDEX (pod)", 0), None] })
 }
 
-/// All variables that say something about ranks, for a message.
+/// Returns all variables about ranks, for a message.
 fn read_variables(variables: &Variables) -> Vec<(String, String, &'static str)> {
     let owner = |name: &str| -> Option<&'static str> {
         let torch = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
@@ -291,7 +293,7 @@ mod tests {
         is("HOME=/root PATH=/bin", Launcher::Alone, 0, 1, (None, None));
     }
 
-    /// `torchrun --nnodes 2 --nproc-per-node 4`, also where srun or mpirun started torchrun itself.
+    /// `torchrun --nnodes 2 --nproc-per-node 4`, also if srun or mpirun started torchrun.
     #[test]
     fn torchrun_is_the_innermost() {
         let torch = "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_RANK=1 ROLE_RANK=5 ROLE_WORLD_SIZE=8 \
@@ -309,20 +311,20 @@ mod tests {
         );
     }
 
-    /// What a shell loop sets, and Kubeflow's `PyTorchJob` with one rank a pod.
+    /// The variables of a shell loop, and of Kubeflow's `PyTorchJob` with one rank per pod.
     #[test]
     fn rank_and_world_size_are_enough() {
         is("RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=12355", Launcher::Shell, 3, 4, (None, None));
         let job = "PYTHONUNBUFFERED=1 MASTER_PORT=23456 PET_MASTER_PORT=23456 MASTER_ADDR=job-master-0 \
                    PET_MASTER_ADDR=job-master-0 WORLD_SIZE=3 RANK=2 PET_NODE_RANK=2 PET_NNODES=3";
         is(job, Launcher::Shell, 2, 3, (None, None));
-        // Volcano's pytorch plugin sets the same beside its indices.
+        // Volcano's pytorch plugin sets the same variables in addition to its indices.
         let volcano = "VC_TASK_INDEX=1 VK_TASK_INDEX=1 VC_MASTER_NUM=1 VC_WORKER_NUM=2 RANK=2 WORLD_SIZE=3 \
                        MASTER_ADDR=job-master-0 MASTER_PORT=23456";
         is(volcano, Launcher::Shell, 2, 3, (None, None));
     }
 
-    /// Open MPI 4.1.4 with `-np 2` on one host, as captured; and inside a Slurm allocation.
+    /// Open MPI 4.1.4 with `-np 2` on one host (captured), and inside a Slurm allocation.
     #[test]
     fn open_mpi() {
         let mpi = "OMPI_COMMAND=env OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1 \
@@ -339,7 +341,7 @@ mod tests {
         is(hydra, Launcher::Hydra, 6, 8, (Some(2), Some(4)));
     }
 
-    /// `srun -N 2 -n 5`, and a step of fewer tasks than its job.
+    /// `srun -N 2 -n 5`, and a step with fewer tasks than its job.
     #[test]
     fn slurm_steps() {
         let step = "SLURM_JOB_ID=200505 SLURM_STEP_ID=0 SLURM_PROCID=4 SLURM_NTASKS=5 SLURM_STEP_NUM_TASKS=5 SLURM_LOCALID=1 \

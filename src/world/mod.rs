@@ -1,14 +1,15 @@
-//! Which rank this process is, out of how many, on which card; and how it finds the others.
+//! Determines this process's rank, world size and card, and connects it to the other processes.
 //!
-//! Input → output: the environment that a launcher made → a [`World`], or one error with everything that is wrong in it →
-//! a [`ProcessGroup`], whose processes know each other, exchange small things, and learn at once when one of them ends.
+//! Input: the environment that a launcher set. Output: a [`World`], or one error with all problems;
+//! then a [`ProcessGroup`], whose processes exchange small data and are notified when one of them
+//! ends.
 //!
-//! Invariants: a contradiction is never resolved by a guess; without variables the world is this process. Rank 0 serves a
-//! store of blocking sockets, on `MASTER_ADDR:MASTER_PORT` or, on one host, on a Unix socket in a private folder; every
-//! process, rank 0 too, holds one connection to it. A process that ends without a word, is stopped or is out of
-//! reach is a failure of all others.
+//! Invariants: contradictions are errors, never guesses. Without variables, the world is this
+//! process. Rank 0 serves a store on `MASTER_ADDR:MASTER_PORT`, or on one host on a Unix socket in
+//! a private folder. Every process, including rank 0, has one connection to the store. If a process
+//! dies, is stopped or is unreachable, all other processes fail.
 //!
-//! Does not: move tensors (HCCL does), start processes (launchers do), restart anything.
+//! Not here: moving tensors (HCCL), starting processes (launchers), restarts.
 
 mod error;
 mod group;
@@ -33,46 +34,46 @@ use launcher::{LaunchIdentity, agree};
 use rank_table::RankTable;
 use variables::Variables;
 
-/// Whether a text is a complete rank table; the number of its ranks.
+/// Checks that a text is a complete rank table, and returns its number of ranks.
 ///
 /// # Errors
-/// What is wrong with it, in one sentence.
+/// Returns a sentence about the problem.
 pub fn check_rank_table(text: &str) -> Result<usize, String> {
     RankTable::parse(text).map(|table| table.rows.len())
 }
 
-/// How long HCCL waits for a rank that does not come, if `HCCL_CONNECT_TIMEOUT` says nothing.
+/// Default time that HCCL waits for a rank.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The variable that says otherwise.
+/// The variable that overrides the timeout.
 const CONNECT_LIMIT: &str = "HCCL_CONNECT_TIMEOUT";
 
-/// This process' place among all.
+/// The position of this process in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct World {
     /// Rank of this process, from 0.
     pub rank: usize,
-    /// Number of processes, one rank each.
+    /// Number of processes, one per rank.
     pub size: usize,
-    /// Position among the processes of this host, if the launcher says; else it is found out when the processes meet.
+    /// Index on this host, if the launcher gives it. Otherwise it is determined at the rendezvous.
     pub local_rank: Option<usize>,
-    /// Number of processes on this host, if the launcher says.
+    /// Number of processes on this host, if the launcher gives it.
     pub local_size: Option<usize>,
-    /// The card among those this process sees, if the launcher says; else the local rank's.
+    /// Index among the visible cards, if the launcher gives it. Otherwise the local rank's card.
     pub card: Option<usize>,
-    /// Cards that `ASCEND_RT_VISIBLE_DEVICES` leaves, by their physical numbers.
+    /// Physical numbers of the cards in `ASCEND_RT_VISIBLE_DEVICES`.
     pub visible: Option<Vec<usize>>,
-    /// Who starts the ranks.
+    /// The launcher of the ranks.
     pub launcher: Launcher,
-    /// Where the processes meet.
+    /// The rendezvous of the processes.
     pub place: MeetingPlace,
-    /// How long to wait there for all.
+    /// Timeout of the rendezvous.
     pub timeout: Duration,
 }
 
 impl World {
-    /// A world of this process only.
+    /// Creates a world of only this process.
     #[must_use]
     pub fn alone() -> Self {
         Self {
@@ -88,10 +89,11 @@ impl World {
         }
     }
 
-    /// What the launcher says in the environment.
+    /// Reads the launcher's variables from the environment.
     ///
     /// # Errors
-    /// Everything that is contradictory, incomplete or unreadable there, with the variables and what to unset.
+    /// Returns everything that is contradictory, incomplete or unreadable, with the variables and
+    /// which to unset.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_variables(&Variables::of_process()).map_err(|error| Error::Environment(Box::new(error)))
     }
@@ -150,14 +152,15 @@ impl World {
 }
 
 impl World {
-    /// The host's number of a card that this process knows by `card`: another where `ASCEND_RT_VISIBLE_DEVICES` hides some.
+    /// Returns the physical number of a visible card. It differs if `ASCEND_RT_VISIBLE_DEVICES`
+    /// hides cards.
     #[must_use]
     pub fn physical_card(&self, card: usize) -> usize {
         self.visible.as_ref().and_then(|visible| visible.get(card).copied()).unwrap_or(card)
     }
 }
 
-/// The number by which this process knows its card, where that follows from the variables.
+/// Returns the index of this process's card, if the variables determine it.
 fn card(agreed: &LaunchIdentity, visible: Option<&[usize]>) -> Result<Option<usize>, String> {
     let Some(visible) = visible else { return Ok(agreed.card.or(agreed.local_rank)) };
     if let Some(physical) = agreed.card {
@@ -167,7 +170,7 @@ fn card(agreed: &LaunchIdentity, visible: Option<&[usize]>) -> Result<Option<usi
         });
     }
     match (visible, agreed.local_rank) {
-        // Each process sees its own card.
+        // Each process sees only its own card.
         ([_], _) => Ok(Some(0)),
         (_, Some(local)) if agreed.size > 1 && local >= visible.len() => Err(format!(
             "local rank {local} has no card: ASCEND_RT_VISIBLE_DEVICES shows {visible:?} only, which CANN reads up to \

@@ -1,12 +1,12 @@
-//! Slurm's short forms: lists of hosts, and of tasks by node.
+//! Parses Slurm's lists of hosts and of tasks by node.
 //!
-//! Input → output: `n[1-3,7],login` → every name in order; `2(x3),1` → 2, 2, 2, 1. Invariant: numbers keep their leading
-//! zeros; what cannot be read is `None`, never a shorter list.
+//! `n[1-3,7],login` becomes all names in order; `2(x3),1` becomes 2, 2, 2, 1. Invariant: numbers
+//! keep leading zeros. An unreadable list gives `None`, never a shorter list.
 
-/// More hosts than any cluster has: a list this long is a mistake.
+/// Larger lists are considered errors.
 const MOST_HOSTS: usize = 1 << 20;
 
-/// The hosts of a list as `SLURM_JOB_NODELIST` has it.
+/// Parses hosts in the form of `SLURM_JOB_NODELIST`.
 pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for name in split_outside_brackets(text)? {
@@ -15,7 +15,7 @@ pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     (!hosts.is_empty()).then_some(hosts)
 }
 
-/// Tasks of each node, as `SLURM_STEP_TASKS_PER_NODE` has it.
+/// Parses tasks per node in the form of `SLURM_STEP_TASKS_PER_NODE`.
 pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
     let mut tasks = Vec::new();
     for part in text.split(',') {
@@ -32,7 +32,7 @@ pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
     Some(tasks)
 }
 
-/// Parts between the commas that are in no bracket.
+/// Splits at commas outside brackets.
 fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
@@ -52,7 +52,7 @@ fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
     (!inside && parts.iter().all(|part| !part.trim().is_empty())).then(|| parts.into_iter().map(str::trim).collect())
 }
 
-/// One name with any number of bracketed ranges: their product, the last one running fastest.
+/// Expands the bracketed ranges of a name; the last range runs fastest.
 fn expand(name: &str) -> Option<Vec<String>> {
     let Some((before, rest)) = name.split_once('[') else { return Some(vec![name.to_owned()]) };
     let (ranges, after) = rest.split_once(']')?;
@@ -67,7 +67,7 @@ fn expand(name: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// `7` or `08-11`, with the width of the first.
+/// Expands `7` or `08-11`, with the width of the first number.
 fn numbers(range: &str) -> Option<Vec<String>> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let (width, from, to) = (first.len(), first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);

@@ -1,10 +1,11 @@
-//! Where the processes of a world meet.
+//! Finds the rendezvous of the processes.
 //!
-//! Input → output: variables, what the launchers agree on → a [`MeetingPlace`]. Invariant: the same on every process of a job.
+//! Input: the variables and the identity that the launchers agree on. Output: a [`MeetingPlace`],
+//! the same on every process of a job.
 //!
-//! torchrun's agents keep a store of their own, in another protocol, at `MASTER_ADDR:MASTER_PORT` when they set
-//! `TORCHELASTIC_USE_AGENT_STORE=True`; no rank can bind that port. Then ranks of one host meet at a Unix socket, and
-//! those of several at the port after it.
+//! With `TORCHELASTIC_USE_AGENT_STORE=True`, torchrun's agents occupy `MASTER_ADDR:MASTER_PORT`
+//! with a store of another protocol. Then the ranks of one host use a Unix socket, and those of
+//! several hosts use the next port.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -14,19 +15,20 @@ use super::nodelist::hosts;
 use super::rank_table::RankTable;
 use super::variables::Variables;
 
-/// The variable that says where to meet whatever the launcher says: `host:port`.
+/// Overrides the rendezvous of the launcher: `host:port`.
 pub(super) const OVERRIDE: &str = "ASCEND_TP_STORE";
 
-/// Ports for jobs that come with a number and without a port: 16384 from here on, below those that systems give out.
+/// First port for jobs that have a number but no port. The range of 16384 ports ends below the
+/// ephemeral ports.
 const FIRST_PORT: u16 = 16_384;
 
-/// Where processes meet.
+/// The rendezvous of the processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MeetingPlace {
-    /// There is one process only.
+    /// There is only one process.
     Nowhere,
-    /// Rank 0 listens there.
+    /// Rank 0 listens on a TCP port.
     Tcp {
         /// Name or address of rank 0's host.
         host: String,
@@ -35,7 +37,7 @@ pub enum MeetingPlace {
     },
     /// A Unix socket of this user, named after the job.
     Socket {
-        /// What tells this job from others on the host.
+        /// An identifier of the job on this host.
         job: String,
     },
 }
@@ -50,7 +52,7 @@ impl std::fmt::Display for MeetingPlace {
     }
 }
 
-/// The place, or why there is none.
+/// Returns the rendezvous, or the reason why it is unknown.
 pub(super) fn find(
     variables: &Variables,
     table: Option<&RankTable>,
@@ -99,7 +101,7 @@ pub(super) fn find(
     }
 }
 
-/// What names a job on its host.
+/// Returns an identifier of the job on its host.
 fn job(variables: &Variables, launcher: Launcher) -> String {
     let text = |name| variables.text(name);
     let named = match launcher {
@@ -108,7 +110,7 @@ fn job(variables: &Variables, launcher: Launcher) -> String {
         Launcher::RankTable => text("RANK_TABLE_FILE").map(|path| number(path).to_string()),
         _ => None,
     };
-    // All ranks of a host have one parent: mpirun's proxy, or the shell with the loop.
+    // All ranks of a host share a parent: mpirun's proxy, or the shell that runs the loop.
     let name = named.unwrap_or_else(|| format!("parent-{}", std::os::unix::process::parent_id()));
     format!("{}-{name}", launcher.name().replace(' ', "-").to_lowercase())
 }
@@ -119,7 +121,7 @@ fn slurm_step(variables: &Variables) -> Option<String> {
     Some(format!("{job}.{step}"))
 }
 
-/// Ranks on several hosts, or on who knows how many, and nobody said where rank 0 is.
+/// Finds the rendezvous of ranks on several or an unknown number of hosts, without a given address.
 fn without_address(
     variables: &Variables,
     table: Option<&RankTable>,
@@ -139,7 +141,8 @@ fn without_address(
             let step = slurm_step(variables).unwrap_or_default();
             match nodes.as_slice() {
                 [_] => Ok(MeetingPlace::Socket { job: job(variables, agreed.launcher) }),
-                // Slurm puts rank 0 on the first node of the list unless told otherwise by --distribution=arbitrary.
+                // Slurm puts rank 0 on the first node of the list, except with
+                // --distribution=arbitrary.
                 nodes => Ok(MeetingPlace::Tcp { host: nodes[0].clone(), port: port(&step) }),
             }
         }
@@ -173,7 +176,7 @@ fn without_address(
     }
 }
 
-/// The same number for the same text in every process.
+/// Hashes a text to the same number in every process.
 fn number(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);

@@ -1,8 +1,12 @@
-//! HCCL's rank table file: who is rank what, on which server and card.
+//! Parser of HCCL's rank table file: rank, server and card of each process.
 //!
-//! Input → output: JSON text → [`RankTable`]. Versions 1.0 and 1.2 list servers with their devices, all numbers as texts
-//! (HCCL user guide, "rank table", Atlas A2 and A3); version 2.0 lists ranks (Atlas 350). Invariant: ranks are 0 to n - 1,
-//! each once, and no card is there twice. Not read: addresses of cards, ports, levels: HCCL's own matter.
+//! Input: JSON text. Output: a [`RankTable`]. Versions 1.0 and 1.2 list servers with devices, with
+//! numbers as strings (HCCL user guide, "rank table", Atlas A2 and A3). Version 2.0 lists ranks
+//! (Atlas 350).
+//!
+//! Invariants: ranks are 0 to n - 1, each once. No card occurs twice.
+//!
+//! Not here: addresses of cards, ports and levels, which only HCCL needs.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +18,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RankRow {
     pub(super) rank: usize,
-    /// Which server, in the table's own words.
+    /// Name of the server in the table.
     pub(super) server: String,
     /// Physical number of the card on its server.
     pub(super) card: usize,
@@ -22,7 +26,7 @@ pub(super) struct RankRow {
     pub(super) address: Option<IpAddr>,
 }
 
-/// A table's rows by rank.
+/// The rows of a table, by rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RankTable {
     pub(super) rows: Vec<RankRow>,
@@ -70,8 +74,10 @@ struct LevelEntry {
 }
 
 impl RankTable {
+    /// Parses a rank table.
+    ///
     /// # Errors
-    /// What is wrong with the text, in one sentence.
+    /// Returns a sentence about the problem.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let file: File = serde_json::from_str(text).map_err(|error| format!("is no rank table: {error}"))?;
         if let Some(status) = file.status.as_deref().filter(|status| *status != "completed") {
@@ -135,7 +141,7 @@ impl RankTable {
         file.rank_list.iter().map(row).collect()
     }
 
-    /// Position of a rank among those of its server, and how many those are.
+    /// Returns the position of a rank on its server, and the number of ranks there.
     pub(super) fn local(&self, rank: usize) -> Option<(usize, usize)> {
         let server = &self.rows.get(rank)?.server;
         let here = self.rows.iter().filter(|row| row.server == *server);
@@ -143,7 +149,7 @@ impl RankTable {
     }
 }
 
-/// A number, written as such or as a text.
+/// Parses a number or a string with a number.
 fn number(field: &str, value: &Value) -> Result<usize, String> {
     let read = match value {
         Value::String(text) => text.trim().parse().ok(),

@@ -1,7 +1,6 @@
-//! The environment as it was when the process asked: a set of variables that tests can make up.
+//! A snapshot of the environment variables, which tests can replace.
 //!
-//! Input → output: names → texts and numbers. Invariant: a variable that is set to nothing counts as not set, as
-//! launchers do to clear one.
+//! Invariant: an empty variable counts as unset, because launchers clear variables that way.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variables(BTreeMap<String, String>);
 
-/// A number that a variable gives.
+/// A number from a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VariableValue {
     pub(super) variable: String,
@@ -17,7 +16,8 @@ pub(super) struct VariableValue {
 }
 
 impl Variables {
-    /// Those of this process; one that is not UTF-8 cannot be any that is read here.
+    /// Reads the variables of this process. Skips values that are not UTF-8, which no variable here
+    /// needs.
     pub(super) fn of_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -32,7 +32,7 @@ impl Variables {
         self.text(name).is_some()
     }
 
-    /// A whole number from 0 on; what else it is becomes a problem.
+    /// Parses an unsigned number, or adds a problem.
     pub(super) fn number(&self, name: &str, problems: &mut Vec<String>) -> Option<VariableValue> {
         let text = self.text(name)?;
         match text.parse() {
@@ -44,7 +44,7 @@ impl Variables {
         }
     }
 
-    /// Names and values that satisfy a test on the name.
+    /// Returns names and values of the variables that satisfy a test.
     pub(super) fn matching(&self, is_one: impl Fn(&str) -> bool) -> Vec<(&str, &str)> {
         let set = self.0.iter().map(|(name, value)| (name.as_str(), value.trim()));
         set.filter(|(name, value)| is_one(name) && !value.is_empty()).collect()
@@ -61,7 +61,7 @@ impl FromIterator<(String, String)> for Variables {
 pub(super) mod tests {
     use super::*;
 
-    /// `A=1 B=two` as variables.
+    /// Parses `A=1 B=two` as variables.
     pub(in crate::world) fn variables(text: &str) -> Variables {
         text.split_whitespace()
             .map(|pair| pair.split_once('=').expect("NAME=VALUE"))

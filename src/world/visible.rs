@@ -1,11 +1,10 @@
-//! Which cards a process sees, as CANN reads `ASCEND_RT_VISIBLE_DEVICES`.
+//! Parses `ASCEND_RT_VISIBLE_DEVICES` like CANN does.
 //!
-//! Input → output: the variable's text → the physical cards, whose positions are the numbers the process uses.
-//! Source: CANN 8.1 environment variable reference, `ASCEND_RT_VISIBLE_DEVICES`: numbers in ascending order between
-//! commas; only what stands before the first other character counts.
+//! Source: CANN 8.1 environment variable reference: ascending numbers separated by commas; reading
+//! stops at any other character.
 
-/// The physical cards of a list such as `4,5,7`. Reading stops where CANN stops: at the first thing that is not a number, and at one that
-/// does not ascend.
+/// Returns the physical cards of a list such as `4,5,7`; positions are the indices that the process
+/// uses. Stops at the first entry that is no number or does not ascend.
 #[must_use]
 pub fn visible_cards(text: &str) -> Vec<usize> {
     let mut cards: Vec<usize> = Vec::new();

@@ -1,8 +1,9 @@
-//! Opening a store's listener, and reaching it.
+//! Opens the store's listener, and connects to it.
 //!
-//! Input → output: a [`MeetingPlace`] → a listening [`Server`], or a connected socket. Invariants: a port that is taken is
-//! reported with who holds it; a socket file is in a folder of this user that nobody else can enter, and one that a dead
-//! process left behind is replaced.
+//! Input: a [`MeetingPlace`]. Output: a listening [`Server`], or a connected socket.
+//!
+//! Invariants: if a port is taken, the error names the process that holds it. Socket files are in a
+//! folder that only this user can enter, and files of dead processes are replaced.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,11 +20,11 @@ use crate::world::error::Error;
 use crate::world::group::Notice;
 use crate::world::place::{MeetingPlace, OVERRIDE};
 
-/// How long nothing is said of who is awaited, and then between two words.
+/// Time until the first message about missing ranks, and between further messages.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 const NEXT_WORD: Duration = Duration::from_secs(30);
 
-/// When it is time to say again who is awaited.
+/// Timer of the messages about missing ranks.
 #[derive(Debug)]
 pub(super) struct Reminder {
     next: Instant,
@@ -34,7 +35,7 @@ impl Reminder {
         Self { next: begun + FIRST_WORD }
     }
 
-    /// Whether it is time; then the next time is later.
+    /// Returns whether a message is due, and schedules the next one.
     pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = now >= self.next;
@@ -49,10 +50,10 @@ impl Reminder {
     }
 }
 
-/// Between two tries to reach a store that does not listen yet.
+/// Interval between connection attempts.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Starts rank 0's store.
+/// Starts the store of rank 0.
 pub(super) fn serve(place: &MeetingPlace, me: &Peer, timeout: Duration, notice: &Notice) -> Result<Server, Error> {
     let listener = match place {
         MeetingPlace::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
@@ -67,7 +68,8 @@ pub(super) fn serve(place: &MeetingPlace, me: &Peer, timeout: Duration, notice: 
 }
 
 fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
-    // Only a loopback address is bound as it is: names of hosts are often mapped to addresses that others cannot reach.
+    // Only a loopback address is bound directly: host names are often mapped to addresses that
+    // other hosts cannot reach.
     let loopback = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
     let addresses: Vec<SocketAddr> = if loopback {
         (host, port).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
@@ -78,7 +80,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
     for address in addresses {
         match TcpListener::bind(address) {
             Ok(listener) => return Ok(listener),
-            // The same port in use in the other family is no reason to go on.
+            // Do not fall back to the other address family if the port is in use in this one.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let who = holder(port).map_or_else(|| "another process".to_owned(), |who| format!("process {who}"));
                 return Err(Error::Meeting(format!(
@@ -92,7 +94,7 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
     Err(Error::Meeting(format!("rank 0: cannot listen at {host}:{port}: {failed}")))
 }
 
-/// `4711 (python3)`: the process that listens at a port, if this user may see it.
+/// Returns the process that listens on a port, such as `4711 (python3)`, if this user may see it.
 fn holder(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
     let listening = |line: &&str| {
@@ -105,7 +107,7 @@ fn holder(port: u16) -> Option<String> {
     })?;
     let socket = format!("socket:[{inode}]");
     for process in fs::read_dir("/proc").ok()?.flatten() {
-        // `self` is there too.
+        // Skips entries such as `self`.
         let is_process = process.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit());
         let Some(files) = is_process.then(|| fs::read_dir(process.path().join("fd")).ok()).flatten() else { continue };
         if files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == socket.as_str()))
@@ -117,10 +119,10 @@ fn holder(port: u16) -> Option<String> {
     None
 }
 
-/// The socket file of a job, in a folder that only this user can enter.
+/// Returns the socket file of a job, in a folder that only this user can enter.
 fn socket_path(job: &str) -> Result<PathBuf, Error> {
     let unusable = |folder: &Path, what: String| Error::Meeting(format!("{}: {what}", folder.display()));
-    // The owner of a process' own entry is the user it runs as.
+    // The owner of `/proc/self` is the current user.
     let user = fs::metadata("/proc/self").map_or(0, |own| own.uid());
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
     let folder = runtime.unwrap_or_else(std::env::temp_dir).join(format!("ascend-tp-{user}"));
@@ -138,7 +140,7 @@ fn socket_path(job: &str) -> Result<PathBuf, Error> {
         );
         return Err(unusable(&folder, what));
     }
-    // Paths of sockets are short; names of jobs may not be.
+    // Socket paths must be short, but job names may be long.
     let mut hasher = DefaultHasher::new();
     job.hash(&mut hasher);
     Ok(folder.join(format!("{:016x}.sock", hasher.finish())))
@@ -158,7 +160,7 @@ fn listen_at(path: &Path) -> Result<UnixListener, Error> {
     UnixListener::bind(path).map_err(|error| failed(format!("cannot listen: {error}")))
 }
 
-/// Reaches rank 0's store, waiting for it to listen.
+/// Connects to rank 0's store, and waits until it listens.
 pub(super) fn connect(place: &MeetingPlace, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
     let begun = Instant::now();
     let deadline = begun + timeout;

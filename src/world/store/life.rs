@@ -1,8 +1,11 @@
-//! Which processes still move.
+//! Detects processes that no longer run.
 //!
-//! Input → output: ticks, and what is heard of a process → why it is given up, if it is. Invariants: time is counted in ticks of
-//! the process that listens, so that one that was stopped itself accuses nobody when it goes on; a process under a debugger is left
-//! alone; a link that comes back within five seconds is no failure.
+//! Input: clock ticks, and signs of life of a process. Output: the reason to give up a process, if
+//! any.
+//!
+//! Invariants: time is counted in ticks of the observing process, so a process that was itself
+//! stopped does not blame others. A process under a debugger is ignored. A link that recovers
+//! within five seconds is no failure.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,19 +13,19 @@ use std::time::Duration;
 
 use super::wire::Peer;
 
-/// Between two looks.
+/// Interval of the checks.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// Ticks between two signs of life.
+/// Number of ticks between two signs of life.
 pub(super) const PULSE_TICKS: u32 = 4;
 
-/// Ticks for which a process of this host may be stopped.
+/// Number of ticks that a process of this host may be stopped.
 const STOPPED_TICKS: u32 = 4;
 
-/// Ticks for which nothing may be heard of a process.
+/// Number of ticks that a process may be silent.
 const SILENT_TICKS: u32 = 20;
 
-/// What is known of one process.
+/// State of one observed process.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     silent: AtomicU32,
@@ -30,16 +33,17 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Something was heard of it.
+    /// Resets the silence.
     pub(super) fn heard(&self) {
         self.silent.store(0, Ordering::Relaxed);
     }
 
-    /// Another tick has passed: why the process is given up, if it is. `host_id` is this process' own.
+    /// Counts a tick and returns the reason to give up the process, if any. `host_id` is that of
+    /// the observer.
     pub(super) fn tick(&self, peer: &Peer, host_id: &str) -> Option<String> {
         if peer.host_id == host_id && is_stopped(peer.process_id) {
             let ticks = self.stopped.fetch_add(1, Ordering::Relaxed) + 1;
-            // It cannot give a sign.
+            // A stopped process cannot send signs of life.
             self.heard();
             return (ticks >= STOPPED_TICKS).then(|| {
                 let id = peer.process_id;
@@ -55,11 +59,11 @@ impl Life {
     }
 }
 
-/// Whether the process of this number is stopped by a signal, and runs the same program: in another namespace numbers mean
-/// other processes.
+/// Returns whether the process is stopped by a signal and runs the same program. In another
+/// namespace, the id belongs to another process.
 fn is_stopped(process_id: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process_id}/stat")).unwrap_or_default();
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain any character.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
     state == Some('T') && program(&process_id.to_string()).is_some_and(|other| Some(other) == program("self"))

@@ -1,10 +1,16 @@
-//! The small things that processes exchange outside HCCL: where they meet, root infos, verdicts, and who failed.
+//! The store: small data exchanges outside HCCL, such as root infos and failures.
 //!
-//! Input → output: a [`MeetingPlace`](super::MeetingPlace) and who this process is → a [`Store`]: exchanges in which every rank gives
-//! bytes and gets everybody's, and news of failures as they happen. Rank 0 serves ([`server`]), every rank is a client.
-//! Invariants: an exchange ends with all parts or with the failure that prevents it, never by waiting for a process that
-//! is gone; where a failure is known no further exchange succeeds, so that no process ends well beside others that failed; ranks make the
-//! same exchanges of a sequence in the same order, and the first that differ are named.
+//! Input: a [`MeetingPlace`](super::MeetingPlace) and the identity of this process. Output: a
+//! [`Store`] with exchanges among all ranks and failure notifications. Rank 0 runs the [`server`];
+//! every rank is a client.
+//!
+//! Invariants:
+//!
+//! - An exchange ends with the data of all ranks or with a failure. It never waits for a process
+//!   that is gone.
+//! - After a known failure no exchange succeeds, so no process ends well while others fail.
+//! - Ranks make the same exchanges of a sequence in the same order. The error names the first that
+//!   differ.
 
 mod connect;
 mod life;
@@ -26,7 +32,7 @@ use life::{Life, PULSE_TICKS, TICK};
 use server::Server;
 use wire::{FRAME_BYTES, Message, Socket};
 
-/// A process' connection to the store; rank 0's also holds the store itself.
+/// The connection of a process to the store. Rank 0 also owns the store.
 pub(super) struct Store {
     peers: Vec<Peer>,
     rank: usize,
@@ -34,7 +40,7 @@ pub(super) struct Store {
     shared: Arc<ClientShared>,
     reader: Option<JoinHandle<()>>,
     pulse: Option<JoinHandle<()>>,
-    /// Tells the others that rank 0 leaves, when it is dropped.
+    /// On drop, tells the other ranks that rank 0 leaves.
     server: Option<Server>,
 }
 
@@ -46,27 +52,27 @@ impl fmt::Debug for Store {
 
 #[derive(Default)]
 struct ClientShared {
-    /// Of rank 0.
+    /// Signs of life of rank 0.
     life: Life,
     state: Mutex<ClientState>,
     changed: Condvar,
 }
 
-/// Exchanges that follow one another. Those of one sequence do not wait for those of another.
+/// A sequence of exchanges. Sequences do not wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sequence {
-    /// Those of the thread that runs the program.
+    /// Exchanges of the main thread.
     Main,
-    /// Those of one thread beside it.
+    /// Exchanges of a second thread.
     Aside,
 }
 
-/// How many exchanges of each sequence this process has begun.
+/// Number of exchanges that this process has started in each sequence.
 #[derive(Debug, Default)]
 struct Rounds([u64; 2]);
 
 impl Rounds {
-    /// Sequences are told apart by the number's last bit.
+    /// The last bit of the number is the sequence.
     fn next(&mut self, sequence: Sequence) -> u64 {
         let at = sequence as usize;
         self.0[at] += 1;
@@ -74,7 +80,7 @@ impl Rounds {
     }
 }
 
-/// Called once with the first failure.
+/// A callback for the first failure.
 pub(super) type Listener = Box<dyn FnOnce(&PeerFailure) + Send>;
 
 #[derive(Default)]
@@ -87,10 +93,11 @@ struct ClientState {
 }
 
 impl Store {
-    /// Meets all processes of the job.
+    /// Joins all processes of the job.
     ///
     /// # Errors
-    /// The place cannot be had, somebody did not come, or the processes disagree.
+    /// Returns an error if the rendezvous is unavailable, a process is missing, or the processes
+    /// disagree.
     pub(super) fn meet(place: &MeetingPlace, me: Peer, timeout: Duration, notice: &Notice) -> Result<Self, Error> {
         let server = (me.rank == 0).then(|| connect::serve(place, &me, timeout, notice)).transpose()?;
         let mut socket = connect::connect(place, me.rank, timeout, notice)?;
@@ -125,15 +132,14 @@ impl Store {
         Ok(Self { peers, rank, writer, shared, reader: Some(reader), pulse, server })
     }
 
-    /// All processes, by rank.
     pub(super) fn peers(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// Gives bytes and gets everybody's, by rank; waits for all.
+    /// Sends bytes and returns the bytes of all ranks. Waits for all ranks.
     ///
     /// # Errors
-    /// A process failed or left.
+    /// Returns an error if a process failed or left.
     pub(super) fn exchange(&self, sequence: Sequence, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         if let Some(failure) = &self.shared.lock().failure {
             return Err(failure.clone());
@@ -167,18 +173,18 @@ impl Store {
         }
     }
 
-    /// Tells all others that this process fails, which may end as soon as this returns.
+    /// Tells all others that this process fails. The process may end when the call returns.
     pub(super) fn fail(&self, text: &str) {
         if let Some(server) = &self.server {
             return server.fail(text);
         }
         let message = Message::Failed { rank: self.rank, text: text.to_owned() };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the store is gone they know already that the job has failed.
+        // If the store is gone, the others already know about the failure.
         let _told = writer.0.send(&message);
     }
 
-    /// The first failure of another process, if one is known within `limit`.
+    /// Returns the first failure of another process, if it is known within `limit`.
     pub(super) fn failure_within(&self, limit: Duration) -> Option<PeerFailure> {
         let deadline = Instant::now() + limit;
         let mut state = self.shared.lock();
@@ -192,7 +198,7 @@ impl Store {
         state.failure.clone()
     }
 
-    /// Has `listener` called with the first failure of another process, at once if there was one.
+    /// Calls `listener` with the first failure of another process, immediately if there was one.
     pub(super) fn on_failure(&self, listener: Listener) {
         let known = {
             let mut state = self.shared.lock();
@@ -213,7 +219,8 @@ impl Drop for Store {
         self.shared.lock().closing = true;
         if self.server.take().is_none() {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-            // A store that is gone knows nobody to tell. The store of rank 0 said it itself, and closed this connection.
+            // If the store is gone, there is no one to tell. The store of rank 0 itself announces
+            // that rank 0 leaves.
             let _told = writer.0.send(&Message::Left { rank: self.rank });
             writer.0.close();
         }
@@ -256,7 +263,7 @@ impl ClientShared {
         }
     }
 
-    /// Gives signs of life to rank 0's store, and looks whether rank 0 does, until this process leaves.
+    /// Sends signs of life to rank 0's store, and watches rank 0, until this process leaves.
     fn pulse(&self, writer: &Mutex<(Socket, Rounds)>, rank_0: &Peer, host_id: &str) {
         let mut next = Instant::now() + TICK;
         let mut ticks = 0;
@@ -273,7 +280,7 @@ impl ClientShared {
             if ticks % PULSE_TICKS == 0
                 && let Ok(mut writer) = writer.try_lock()
             {
-                // Whoever reads notices that rank 0 is gone.
+                // The reader notices if rank 0 is gone.
                 let _sent = writer.0.send(&Message::Pulse);
             }
             if let Some(text) = self.life.tick(rank_0, host_id) {

@@ -1,9 +1,11 @@
-//! The store that rank 0 serves: it gathers the processes, passes on what they give each other, and says who is gone.
+//! The store of rank 0: gathers the processes, distributes their data, and reports failures.
 //!
-//! Input → output: connections → a roster for all, or one refusal for all; then each complete exchange and each end of a
-//! process, told to everybody. Invariants: one thread a connection, which blocks in reading; the listener is closed once
-//! all are here; a connection that ends before its process said that it leaves is that
-//! process' failure.
+//! Input: connections. Output: a roster for all, or one refusal for all; then every complete
+//! exchange and the end of every process.
+//!
+//! Invariants: each connection has one thread, which blocks in reading. The listener closes when
+//! all processes have arrived. A connection that ends without a farewell is a failure of its
+//! process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,10 +21,10 @@ use super::life::{Life, TICK};
 use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket};
 use crate::world::group::Notice;
 
-/// How long a process may take to say hello, or to take what is sent to it.
+/// Timeout for a hello, and for writes to a process.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the store listens.
+/// The listening socket of the store.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
@@ -37,7 +39,7 @@ impl Listener {
         }
     }
 
-    /// Makes a blocked `accept` return.
+    /// Returns a handle that unblocks `accept`.
     fn waker(&self) -> io::Result<Waker> {
         Ok(match self {
             Self::Tcp(listener) => {
@@ -56,7 +58,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Gone already is what is wanted.
+            // The file may already be gone.
             let _gone = std::fs::remove_file(path);
         }
     }
@@ -70,7 +72,7 @@ enum Waker {
 
 impl Waker {
     fn wake(&self) {
-        // Refused: nobody listens any more.
+        // A refused connection means that the listener is closed.
         let _woken = match self {
             Self::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(drop),
             Self::Unix(path) => UnixStream::connect(path).map(drop),
@@ -89,7 +91,7 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct ServerShared {
     size: usize,
-    /// What tells this host from others.
+    /// Identifier of this host.
     host_id: String,
     lives: Vec<Life>,
     state: Mutex<ServerState>,
@@ -98,10 +100,10 @@ struct ServerShared {
 
 #[derive(Debug, Default)]
 struct ServerState {
-    /// By rank, while they gather.
+    /// By rank: the processes and their connections.
     here: BTreeMap<usize, (Peer, Socket)>,
     phase: ServerPhase,
-    /// By round: what it is about, and the parts by rank.
+    /// By round: the name of the exchange, and the data by rank.
     rounds: BTreeMap<u64, ExchangeRound>,
     left: Vec<usize>,
     readers: Vec<JoinHandle<()>>,
@@ -112,9 +114,8 @@ enum ServerPhase {
     #[default]
     Gathering,
     Running,
-    /// The meeting failed; whoever still comes is told why.
+    /// The rendezvous failed, and late processes get the reason.
     Refused(String),
-    /// The store ends.
     Over,
 }
 
@@ -126,7 +127,7 @@ struct ExchangeRound {
 }
 
 impl Server {
-    /// Serves until dropped. The meeting fails if a rank has not come after `timeout`.
+    /// Serves until dropped. The rendezvous fails if a rank has not arrived after `timeout`.
     pub(super) fn start(
         listener: Listener,
         place: String,
@@ -149,7 +150,7 @@ impl Server {
         Ok(Self { shared, waker, threads: vec![accept, watch] })
     }
 
-    /// Tells all others that this process fails; they have been told when it returns.
+    /// Tells all other processes that this one fails. They have been told when the call returns.
     pub(super) fn fail(&self, text: &str) {
         self.shared.fail(0, text.to_owned());
     }
@@ -157,7 +158,7 @@ impl Server {
 
 #[cfg(test)]
 impl Server {
-    /// Ends as a killed process ends: every connection breaks, and nothing is said.
+    /// Breaks all connections without a message, as if the process was killed.
     pub(super) fn break_all(&self) {
         let mut state = self.shared.lock();
         state.phase = ServerPhase::Over;
@@ -186,7 +187,7 @@ impl Drop for Server {
         self.shared.changed.notify_all();
         self.waker.wake();
         for thread in self.threads.drain(..).chain(readers) {
-            // A panic there ends with the store.
+            // A panic of the thread ends with the store.
             let _panicked = thread.join();
         }
     }
@@ -197,7 +198,7 @@ impl ServerShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets processes in until all are here.
+    /// Accepts processes until all have arrived.
     fn accept(self: &Arc<Self>, listener: &Listener) {
         while matches!(self.lock().phase, ServerPhase::Gathering | ServerPhase::Refused(_)) {
             let Ok(socket) = listener.accept() else { continue };
@@ -214,7 +215,7 @@ impl ServerShared {
         }
     }
 
-    /// Fails the meeting when the time is over; from then on looks who still moves.
+    /// Ends the rendezvous after the timeout; then watches for signs of life.
     fn watch(&self, begun: Instant, timeout: Duration, place: &str, waker: &Waker, notice: &Notice) {
         let (deadline, mut told) = (begun + timeout, Reminder::new(begun));
         let mut state = self.lock();
@@ -248,13 +249,13 @@ impl ServerShared {
         let is_running = state.phase == ServerPhase::Running;
         drop(state);
         if is_running {
-            // Nobody else may come: the listener goes.
+            // No further process may join, so the listener closes.
             waker.wake();
         }
         self.look_after();
     }
 
-    /// Gives up processes that no longer move, until the store ends.
+    /// Gives up processes that no longer run, until the store ends.
     fn look_after(&self) {
         let mut state = self.lock();
         let mut next = Instant::now() + TICK;
@@ -276,9 +277,9 @@ impl ServerShared {
         }
     }
 
-    /// One connection, from hello to its end.
+    /// Serves one connection from hello to end.
     fn serve(&self, mut socket: Socket) {
-        // A stranger, or somebody who only looks whether the port is open.
+        // Ignores strangers and port scans.
         let Ok(()) = socket.limit_reads(Some(PATIENCE)) else { return };
         let Ok(Message::Hello(peer)) = socket.receive(HELLO_BYTES) else { return };
         let Ok(()) = socket.limit_reads(None) else { return };
@@ -305,7 +306,7 @@ impl ServerShared {
         }
     }
 
-    /// Whether a process may stay.
+    /// Returns whether a process may join.
     fn join(&self, peer: Peer, writer: Socket) -> bool {
         let mut state = self.lock();
         let late = match &state.phase {
@@ -317,7 +318,7 @@ impl ServerShared {
         };
         let mut writer = writer;
         if let Some(text) = late {
-            // Whoever comes too late may be gone again.
+            // A late process may already be gone.
             let _told = writer.send(&Message::Refused(text));
             return false;
         }
@@ -333,7 +334,7 @@ impl ServerShared {
         };
         let rank = peer.rank;
         if let Some(problem) = problem {
-            // It may be gone again; the meeting is over for all.
+            // The process may already be gone; the rendezvous fails for all.
             let _told = writer.send(&Message::Refused(problem.clone()));
             state.refuse(&problem);
         } else {
@@ -374,7 +375,7 @@ impl ServerShared {
         }
     }
 
-    /// A connection has ended before its process said that it leaves.
+    /// Handles a connection that ended without a farewell.
     fn lost(&self, rank: usize, error: &io::Error) {
         let mut state = self.lock();
         match state.phase {
@@ -387,7 +388,7 @@ impl ServerShared {
                     _ => format!("the connection to it broke: {error}"),
                 };
                 if state.left.contains(&rank) {
-                    // It was given up before.
+                    // The process was already given up.
                     return;
                 }
                 state.left.push(rank);
@@ -403,7 +404,7 @@ impl ServerShared {
 }
 
 impl ServerState {
-    /// All are here.
+    /// Starts the exchanges after all processes have arrived.
     fn begin(&mut self) {
         self.phase = ServerPhase::Running;
         match place_on_hosts(self.here.values().map(|(peer, _)| peer.clone()).collect()) {
@@ -429,18 +430,18 @@ impl ServerState {
         self.tell_others(usize::MAX - 1, message);
     }
 
-    /// Tells this process last: one that hears of a failure may end at once, and the others would not hear of it.
+    /// Tells this process last, because it may end as soon as it knows of a failure.
     fn tell_others(&mut self, but: usize, message: &Message) {
         for (rank, (_, socket)) in self.here.iter_mut().rev() {
             if *rank != but && !self.left.contains(rank) && socket.send(message).is_err() {
-                // Its reader notices that it is gone.
+                // The reader of that connection notices the loss.
                 socket.close();
             }
         }
     }
 }
 
-/// Gives every process without one a local rank and a card: in the order of ranks on its host.
+/// Assigns a local rank and a card to every process without one, in rank order on its host.
 fn place_on_hosts(mut roster: Vec<Peer>) -> Result<Vec<Peer>, String> {
     let mut by_host: BTreeMap<String, usize> = BTreeMap::new();
     for peer in &mut roster {
@@ -485,7 +486,7 @@ mod tests {
         for rank in 0..4 {
             let (here, end) = UnixStream::pair().unwrap();
             state.here.insert(rank, (peer(rank, "a", None, None), Socket::Unix(here)));
-            // What is not there at once is an error.
+            // A missing message must be an error, not a wait.
             end.set_nonblocking(rank != 0).unwrap();
             ends.push(Socket::Unix(end));
         }
@@ -496,7 +497,7 @@ mod tests {
             scope.spawn(move || {
                 for _ in 0..200 {
                     ends[0].receive(FRAME_BYTES).unwrap();
-                    // It may end now: the others have theirs already.
+                    // Rank 0 may end now, so the others must already have the message.
                     for (rank, other) in [1, 3].into_iter().zip(&mut others) {
                         assert!(other.receive(FRAME_BYTES).is_ok(), "rank {rank} was not told before rank 0");
                     }

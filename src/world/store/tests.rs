@@ -1,4 +1,4 @@
-//! Stores of several ranks in one process.
+//! Tests with stores of several ranks in one process.
 
 use std::thread;
 
@@ -25,7 +25,6 @@ fn nobody() -> Notice {
     Arc::new(|_| ())
 }
 
-/// A place that no other test uses.
 fn place(name: &str) -> MeetingPlace {
     MeetingPlace::Socket { job: format!("test-{name}-{}", std::process::id()) }
 }
@@ -69,7 +68,7 @@ fn a_thread_beside_has_exchanges_of_its_own() {
             let store = &stores[rank];
             scope.spawn(move || store.exchange(Sequence::Aside, "files", vec![rank as u8]))
         };
-        // Rank 0 is at its exchange beside, rank 1 not yet; what the programs exchange goes on.
+        // Rank 0 waits in its second sequence, rank 1 does not yet. Main exchanges still work.
         let first = aside(0);
         let other = scope.spawn(|| stores[1].exchange(Sequence::Main, "numbers", vec![8]));
         assert_eq!(stores[0].exchange(Sequence::Main, "numbers", vec![7]).unwrap(), [[7], [8]]);
@@ -83,7 +82,7 @@ fn a_thread_beside_has_exchanges_of_its_own() {
 
 #[test]
 fn a_tcp_port_does_as_well() {
-    // The port is free now; nobody on this host takes it within a moment.
+    // The port is free now; a conflict in this short time is unlikely.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let place = MeetingPlace::Tcp { host: "127.0.0.1".to_owned(), port };
     thread::scope(|scope| {
@@ -142,7 +141,7 @@ fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
     assert_eq!(stores[2].failure_within(Duration::ZERO), None, "its own failure is no peer's");
 }
 
-/// Otherwise one that sees both at once would end well beside others that saw the failure alone.
+/// Otherwise a process that receives both would end well while others saw only the failure.
 #[test]
 fn what_comes_after_a_failure_completes_no_exchange() {
     let peers: Vec<Peer> = (0..2).map(|rank| peer(rank, 2)).collect();
@@ -164,7 +163,7 @@ fn what_comes_after_a_failure_completes_no_exchange() {
 fn a_connection_that_breaks_is_its_process_failure() {
     for lost in [0, 2] {
         let stores = met(&format!("lost-{lost}"), 3);
-        // As when the process is killed: rank 0's takes the store along.
+        // Simulates a killed process. Killing rank 0 also ends the store.
         let mut stores: Vec<Option<Store>> = stores.into_iter().map(Some).collect();
         let gone = stores[lost].take().unwrap();
         if let Some(server) = &gone.server {
@@ -181,7 +180,7 @@ fn a_connection_that_breaks_is_its_process_failure() {
 #[test]
 fn whoever_leaves_in_order_is_no_failure() {
     let mut stores = met("leave", 3);
-    // Rank 0 with the store first.
+    // Rank 0 leaves first, with the store.
     drop(stores.remove(0));
     let error = stores[0].exchange(Sequence::Main, "more", Vec::new()).unwrap_err();
     assert!(error.text.contains("it has ended") || error.text.contains("without a word"), "{error}");

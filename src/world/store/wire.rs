@@ -1,44 +1,44 @@
-//! What processes and the store of rank 0 say to each other, and the sockets they say it over.
+//! The protocol between the processes and rank 0's store, and its sockets.
 //!
-//! Input → output: a [`Message`] ↔ a frame: its length in four bytes, then its kind and fields, all little endian.
-//! Invariant: bytes from a stranger become an error, never a large allocation: before a hello was understood, frames are
-//! short.
+//! A [`Message`] is a frame: its length in four bytes, then kind and fields, in little endian.
+//! Invariant: data from strangers gives an error, never a large allocation: frames before a hello
+//! are short.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Opens every hello. The last byte counts the versions of this protocol.
+/// Start of every hello. The last byte is the protocol version.
 const MAGIC: [u8; 8] = *b"ascendt\x02";
 
-/// Longest frame of a process that has not said hello.
+/// Maximum frame size before a hello, in bytes.
 pub(super) const HELLO_BYTES: usize = 4096;
 
-/// Bytes of a message that are waited for at once.
+/// Number of message bytes read at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Longest frame otherwise.
+/// Maximum frame size after a hello, in bytes.
 pub(super) const FRAME_BYTES: usize = 1 << 30;
 
-/// Who a process is.
+/// Identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The rank it has in the world.
+    /// Rank in the world.
     pub rank: usize,
-    /// Number of processes it was told of.
+    /// Number of processes in the world, as this process knows it.
     pub size: usize,
-    /// Its process id.
+    /// Process id on its host.
     pub process_id: u32,
-    /// Its host's name.
+    /// Name of the host.
     pub host: String,
-    /// What tells its host from others, also where names repeat.
+    /// Identifier of the host, unique even if names repeat.
     pub host_id: String,
-    /// Position on its host, if its launcher says.
+    /// Index on its host, if the launcher gives it.
     pub local_rank: Option<usize>,
-    /// The number by which it knows its card, if the launcher says; after the meeting always.
+    /// Index of its card, if the launcher gives it. Always known after the rendezvous.
     pub card: Option<usize>,
-    /// Physical number of that card, if known.
+    /// Physical number of the card, if known.
     pub physical_card: Option<usize>,
 }
 
@@ -53,24 +53,24 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// One thing said.
+/// A message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Process → store: here I am.
+    /// Process → store: introduction.
     Hello(Peer),
-    /// Store → process: all are here; by rank.
+    /// Store → process: all processes have arrived; by rank.
     Roster(Vec<Peer>),
-    /// Store → process: the meeting failed.
+    /// Store → process: the rendezvous failed.
     Refused(String),
-    /// Process → store: my part of the n-th exchange, and what it is about.
+    /// Process → store: this rank's data for exchange number `round`, and its name.
     Give { round: u64, what: String, bytes: Vec<u8> },
-    /// Store → process: all parts of the n-th exchange, by rank.
+    /// Store → process: the data of all ranks for exchange number `round`.
     Given { round: u64, parts: Vec<Vec<u8>> },
     /// Both ways: a rank failed.
     Failed { rank: usize, text: String },
-    /// Both ways: a rank has done its work and goes.
+    /// Both ways: a rank has finished.
     Left { rank: usize },
-    /// Both ways: whoever sends it moves.
+    /// Both ways: sign of life.
     Pulse,
 }
 
@@ -118,7 +118,7 @@ impl Message {
         to
     }
 
-    /// None if the bytes are no message of this protocol.
+    /// Returns `None` if the bytes are no message of this protocol.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = bytes;
         let message = match take(&mut from, 1)?[0] {
@@ -204,7 +204,6 @@ fn take_peer(from: &mut &[u8]) -> Option<Peer> {
     Some(Peer { rank, size, process_id, host, host_id, local_rank, card, physical_card })
 }
 
-/// One end of a connection.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
@@ -212,7 +211,8 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Makes the socket ready for short messages. A write that a stopped peer never takes ends after `write_limit`.
+    /// Configures the socket for short messages. A write to a stopped peer ends after
+    /// `write_limit`.
     pub(super) fn prepare(self, write_limit: Duration) -> io::Result<Self> {
         match &self {
             Self::Tcp(stream) => {
@@ -238,9 +238,9 @@ impl Socket {
         }
     }
 
-    /// Ends the connection; whoever reads at either end wakes.
+    /// Closes the connection and wakes the readers at both ends.
     pub(super) fn close(&self) {
-        // One that is closed already is what is wanted.
+        // The socket may already be closed.
         let _closed = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -261,12 +261,13 @@ impl Socket {
         }
     }
 
-    /// The next message of at most `limit` bytes.
+    /// Receives a message of at most `limit` bytes.
     pub(super) fn receive(&mut self, limit: usize) -> io::Result<Message> {
         self.receive_hearing(limit, &|| ())
     }
 
-    /// As [`receive`](Self::receive); `heard` is called with each piece of the message, as a long one may be long on its way.
+    /// Like [`receive`](Self::receive), but calls `heard` for each piece, because a long message
+    /// takes time.
     pub(super) fn receive_hearing(&mut self, limit: usize, heard: &dyn Fn()) -> io::Result<Message> {
         let mut length = [0; 4];
         self.read(&mut length)?;
