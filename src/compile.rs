@@ -139,7 +139,7 @@ impl Deployment {
     /// Returns the mesh of a stage. Key heads get a sub-axis if a card then has fewer query heads.
     ///
     /// # Errors
-    /// Returns an error if a stage has no cards.
+    /// Fails if a stage has no cards.
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let columns = self.cards / (self.stages * self.grid.cards()).max(1);
         Mesh::of_grid(columns, self.grid, config.kv_heads, config.heads_per_kv_head())

@@ -37,7 +37,7 @@ impl Buffer {
     /// Allocates `len_bytes` of device memory, aligned to at least 64 bytes.
     ///
     /// # Errors
-    /// Returns an error if `len_bytes` is 0 or memory runs out. The message then has the requested,
+    /// Fails if `len_bytes` is 0 or memory runs out. The message then has the requested,
     /// free and total memory.
     pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
         let table = device.enter()?;
@@ -65,7 +65,7 @@ impl Buffer {
     /// Shares the memory with another opening of the same card.
     ///
     /// # Errors
-    /// Returns an error if it is another card.
+    /// Fails if it is another card.
     pub fn shared_with(&self, device: &Arc<Device>) -> Result<Self> {
         let own = &self.0.device;
         if own.ordinal() != device.ordinal() || !Arc::ptr_eq(own.cann(), device.cann()) {
@@ -98,7 +98,7 @@ impl Buffer {
     /// Returns a slice of the bytes `range`.
     ///
     /// # Errors
-    /// Returns an error if the range is out of bounds.
+    /// Fails if the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Result<BufferSlice> {
         self.whole().slice(range)
     }
@@ -107,7 +107,7 @@ impl Buffer {
     /// `offset`. Returns after the copy.
     ///
     /// # Errors
-    /// Returns an error if the range is out of bounds, or if work of the device has failed.
+    /// Fails if the range is out of bounds, or if work of the device has failed.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -133,7 +133,7 @@ impl Buffer {
     /// to `bytes`.
     ///
     /// # Errors
-    /// Returns an error if the range is out of bounds, or if work of the device has failed.
+    /// Fails if the range is out of bounds, or if work of the device has failed.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.slice(offset..offset.saturating_add(bytes.len()))?;
         if bytes.is_empty() {
@@ -209,7 +209,7 @@ impl BufferSlice {
     /// Returns the bytes `range` of this slice.
     ///
     /// # Errors
-    /// Returns an error if the range is out of bounds.
+    /// Fails if the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.len_bytes {
             return Err(Diagnostic::new(self.to_string(), "range out of bounds")

@@ -26,7 +26,7 @@ impl Cann {
     /// Initialises the library behind `table`. If it is already initialised, it is used as it is.
     ///
     /// # Errors
-    /// Returns an error if the library fails.
+    /// Fails if the library fails.
     pub fn new(table: Arc<Table>) -> Result<Arc<Self>> {
         // SAFETY: a null configuration asks for the defaults.
         let code = unsafe { (table.aclInit)(ptr::null()) };
@@ -48,7 +48,7 @@ impl Cann {
     /// Returns the number of cards that this process sees.
     ///
     /// # Errors
-    /// Returns an error if the library fails, for example without a driver.
+    /// Fails if the library fails, for example without a driver.
     pub fn device_count(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: `count` is valid for a write.

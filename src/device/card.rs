@@ -55,7 +55,7 @@ impl Device {
     /// Opens card `ordinal`, counted from 0.
     ///
     /// # Errors
-    /// Returns an error if the card does not exist or the library cannot open it.
+    /// Fails if the card does not exist or the library cannot open it.
     pub fn open(cann: &Arc<Cann>, ordinal: usize) -> Result<Arc<Self>> {
         let count = cann.device_count()?;
         let Some(number) = i32::try_from(ordinal).ok().filter(|_| ordinal < count) else {
@@ -108,7 +108,7 @@ impl Device {
     /// Returns the free and total memory of the card.
     ///
     /// # Errors
-    /// Returns an error if the library fails.
+    /// Fails if the library fails.
     pub fn memory(&self) -> Result<Memory> {
         let table = self.enter()?;
         // Cards of the 310 family have DDR, the others HBM.

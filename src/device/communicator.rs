@@ -82,7 +82,7 @@ impl Communicator {
     /// list.
     ///
     /// # Errors
-    /// Returns an error if the list is empty or contains a device twice, or if the library fails.
+    /// Fails if the list is empty or contains a device twice, or if the library fails.
     pub fn init_all(devices: &[Arc<Device>]) -> Result<Vec<Self>> {
         let Some(first) = devices.first() else {
             return Err(Diagnostic::new("communicator", "no devices").expected("at least one").into());
@@ -112,7 +112,7 @@ impl Communicator {
     /// rank needs its own thread or process.
     ///
     /// # Errors
-    /// Returns an error if `rank` is not below `world`, if a rank does not join in time, or if the
+    /// Fails if `rank` is not below `world`, if a rank does not join in time, or if the
     /// library fails.
     pub fn join(root: &RootInfo, world: usize, rank: usize, device: &Arc<Device>) -> Result<Self> {
         if rank >= world {
@@ -155,7 +155,7 @@ impl Communicator {
     /// Returns the library's name of the communicator, which communicating operators take.
     ///
     /// # Errors
-    /// Returns an error if the library fails.
+    /// Fails if the library fails.
     pub fn name(&self) -> Result<CString> {
         let table = self.device.enter()?;
         let mut name = [0_u8; COMM_NAME_MAX_LENGTH as usize + 1];
@@ -181,7 +181,7 @@ impl Communicator {
     /// Writes the reduction of all ranks' `send` to every rank's `recv`.
     ///
     /// # Errors
-    /// Returns an error if the lengths differ or are not whole elements, if slices or stream belong
+    /// Fails if the lengths differ or are not whole elements, if slices or stream belong
     /// to another card, or if the library fails.
     pub fn enqueue_all_reduce(
         &self,
@@ -204,7 +204,7 @@ impl Communicator {
     /// is unchanged.
     ///
     /// # Errors
-    /// Returns an error if the rank does not exist, or as for
+    /// Fails if the rank does not exist, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce(
         &self,
@@ -227,7 +227,7 @@ impl Communicator {
     /// Concatenates all ranks' `send` in `recv`, in rank order.
     ///
     /// # Errors
-    /// Returns an error if the length of `recv` does not match, or as for
+    /// Fails if the length of `recv` does not match, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_gather(
         &self,
@@ -249,7 +249,7 @@ impl Communicator {
     /// for each rank.
     ///
     /// # Errors
-    /// Returns an error if a part does not fit `recv`, if this rank's part differs in length from
+    /// Fails if a part does not fit `recv`, if this rank's part differs in length from
     /// `send`, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_gather_v(
         &self,
@@ -283,7 +283,7 @@ impl Communicator {
     /// same length.
     ///
     /// # Errors
-    /// Returns an error if `send` does not have the length of one `recv` per rank, or as for
+    /// Fails if `send` does not have the length of one `recv` per rank, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce_scatter(
         &self,
@@ -306,7 +306,7 @@ impl Communicator {
     /// position for each rank.
     ///
     /// # Errors
-    /// Returns an error if a part does not fit `send`, if this rank's part differs in length from
+    /// Fails if a part does not fit `send`, if this rank's part differs in length from
     /// `recv`, or as for [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_reduce_scatter_v(
         &self,
@@ -341,7 +341,7 @@ impl Communicator {
     /// Copies the `slice` of rank `root` to every rank's `slice`.
     ///
     /// # Errors
-    /// Returns an error if the rank does not exist, or as for
+    /// Fails if the rank does not exist, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_broadcast(&self, slice: &BufferSlice, dtype: DType, root: usize, stream: &Stream) -> Result<()> {
         let call = self.call("broadcast", slice, slice, dtype, stream)?;
@@ -356,7 +356,7 @@ impl Communicator {
     /// have the same length.
     ///
     /// # Errors
-    /// Returns an error if the slices differ in length or do not divide into parts, or as for
+    /// Fails if the slices differ in length or do not divide into parts, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_to_all(
         &self,
@@ -380,7 +380,7 @@ impl Communicator {
     /// part.
     ///
     /// # Errors
-    /// Returns an error if a part does not fit its slice, or as for
+    /// Fails if a part does not fit its slice, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_all_to_all_v(
         &self,
@@ -416,7 +416,7 @@ impl Communicator {
     /// Sends `slice` to rank `to`, which must receive the same number of elements.
     ///
     /// # Errors
-    /// Returns an error if the rank does not exist, or as for
+    /// Fails if the rank does not exist, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_send(&self, slice: &BufferSlice, dtype: DType, to: usize, stream: &Stream) -> Result<()> {
         let call = self.call("send", slice, slice, dtype, stream)?;
@@ -430,7 +430,7 @@ impl Communicator {
     /// Receives `slice` from rank `from`, which must send the same number of elements.
     ///
     /// # Errors
-    /// Returns an error if the rank does not exist, or as for
+    /// Fails if the rank does not exist, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
     pub fn enqueue_recv(&self, slice: &BufferSlice, dtype: DType, from: usize, stream: &Stream) -> Result<()> {
         let call = self.call("recv", slice, slice, dtype, stream)?;
@@ -444,7 +444,7 @@ impl Communicator {
     /// Makes later work on the stream wait until all ranks have reached the barrier.
     ///
     /// # Errors
-    /// Returns an error if the stream belongs to another card, or if the library fails.
+    /// Fails if the stream belongs to another card, or if the library fails.
     pub fn enqueue_barrier(&self, stream: &Stream) -> Result<()> {
         same_device("barrier", &self.device, stream.device())?;
         let table = self.device.enter()?;
@@ -457,7 +457,7 @@ impl Communicator {
     /// this rank get an error.
     ///
     /// # Errors
-    /// Returns an error if the library fails.
+    /// Fails if the library fails.
     pub fn abort(self) -> Result<()> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped and not used again, so the device is taken once; the other fields need no drop.

@@ -41,7 +41,7 @@ impl HostBuffer {
     /// Allocates `len_bytes` of page-locked memory. The card is only used for the call.
     ///
     /// # Errors
-    /// Returns an error if `len_bytes` is 0 or memory runs out.
+    /// Fails if `len_bytes` is 0 or memory runs out.
     pub fn new(device: &Arc<Device>, len_bytes: usize) -> Result<Self> {
         let table = device.enter()?;
         if len_bytes == 0 {
@@ -159,7 +159,7 @@ impl Transfer {
     /// Waits for the copy and returns the host memory.
     ///
     /// # Errors
-    /// Returns an error if the copy, or earlier work on its stream, has failed.
+    /// Fails if the copy, or earlier work on its stream, has failed.
     pub fn wait(self) -> Result<HostBuffer> {
         self.copied().synchronize()?;
         let mut this = ManuallyDrop::new(self);
@@ -171,7 +171,7 @@ impl Transfer {
     /// Returns whether the copy is done.
     ///
     /// # Errors
-    /// Returns an error if the copy, or earlier work on its stream, has failed.
+    /// Fails if the copy, or earlier work on its stream, has failed.
     pub fn is_done(&self) -> Result<bool> {
         self.copied().is_done()
     }

@@ -19,7 +19,7 @@ impl Event {
     /// Creates an event that streams and the host can wait for.
     ///
     /// # Errors
-    /// Returns an error if the card has no event left.
+    /// Fails if the card has no event left.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, ACL_EVENT_SYNC)
     }
@@ -27,7 +27,7 @@ impl Event {
     /// Creates an event that also stores its time, for [`elapsed_us`](Self::elapsed_us).
     ///
     /// # Errors
-    /// Returns an error if the card has no event left.
+    /// Fails if the card has no event left.
     pub fn with_time(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE)
     }
@@ -80,7 +80,7 @@ impl Event {
     /// [`with_time`](Self::with_time), recorded and done.
     ///
     /// # Errors
-    /// Returns an error if the events belong to different cards, store no time, or are not done.
+    /// Fails if the events belong to different cards, store no time, or are not done.
     pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
         same_device("elapsed_us", &self.device, &start.device)?;
         let table = self.device.enter()?;

@@ -40,7 +40,7 @@ impl Stream {
     /// that wait.
     ///
     /// # Errors
-    /// Returns an error if the stream is already capturing or has failed.
+    /// Fails if the stream is already capturing or has failed.
     pub fn capture(&self) -> Result<Capture<'_>> {
         let table = self.device().enter()?;
         let mode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL;
@@ -75,7 +75,7 @@ impl Capture<'_> {
     /// Ends the capture.
     ///
     /// # Errors
-    /// Returns an error if a call could not be captured, or a stream that joined does not lead
+    /// Fails if a call could not be captured, or a stream that joined does not lead
     /// back.
     pub fn end(mut self) -> Result<Graph> {
         self.ended = true;
@@ -112,7 +112,7 @@ impl Graph {
     /// operators.
     ///
     /// # Errors
-    /// Returns an error if the stream belongs to another card or is capturing, if the group does
+    /// Fails if the stream belongs to another card or is capturing, if the group does
     /// not exist, or if the operators differ. Also returns the errors of `enqueue`.
     pub fn exchange(&self, group: usize, stream: &Stream, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         same_device("exchange", &self.device, stream.device())?;
@@ -134,7 +134,7 @@ impl Graph {
     /// Enqueues all captured work on `stream` and on internal streams that join it again.
     ///
     /// # Errors
-    /// Returns an error if the stream belongs to another card or has failed, or if the library
+    /// Fails if the stream belongs to another card or has failed, or if the library
     /// fails.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         same_device("enqueue", &self.device, stream.device())?;

@@ -40,7 +40,7 @@ impl KernelBinary {
     /// Loads a file from an absolute path.
     ///
     /// # Errors
-    /// Returns an error if the library fails.
+    /// Fails if the library fails.
     pub fn load(device: &Arc<Device>, path: &Path) -> Result<Arc<Self>> {
         let text = c_string("kernel binary", path.as_os_str().as_bytes())?;
         let table = device.enter()?;
@@ -54,7 +54,7 @@ impl KernelBinary {
     /// Returns the entry function with this name.
     ///
     /// # Errors
-    /// Returns an error if the binary has no such function.
+    /// Fails if the binary has no such function.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
         let text = c_string("kernel", name.as_bytes())?;
         let table = self.device.enter()?;
@@ -91,7 +91,7 @@ impl Kernel {
     /// Prepares a launch on `blocks` cores.
     ///
     /// # Errors
-    /// Returns an error if an argument belongs to another card, or if the library fails.
+    /// Fails if an argument belongs to another card, or if the library fails.
     pub fn prepare(&self, blocks: u32, arguments: Vec<KernelArgument>) -> Result<PreparedKernel> {
         let device = &self.binary.device;
         for argument in &arguments {
@@ -126,7 +126,7 @@ impl Kernel {
     /// freed after the card's work is done.
     ///
     /// # Errors
-    /// Returns an error if an argument or the stream belongs to another card, or if the library
+    /// Fails if an argument or the stream belongs to another card, or if the library
     /// fails.
     pub fn enqueue(&self, stream: &Stream, blocks: u32, arguments: &[KernelArgument]) -> Result<()> {
         self.prepare(blocks, arguments.to_vec())?.enqueue(stream)
@@ -137,7 +137,7 @@ impl PreparedKernel {
     /// Enqueues the launch.
     ///
     /// # Errors
-    /// Returns an error if the stream belongs to another card, or if the library fails. Errors of
+    /// Fails if the stream belongs to another card, or if the library fails. Errors of
     /// the work itself are reported when the stream is waited for.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         let device = &self.kernel.binary.device;

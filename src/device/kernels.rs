@@ -63,7 +63,7 @@ impl KernelSource {
     /// Loads the kernels on a card.
     ///
     /// # Errors
-    /// Returns an error if the library refuses a file, or if there is no space for it.
+    /// Fails if the library refuses a file, or if there is no space for it.
     pub fn load(&self, device: &Arc<Device>) -> Result<LoadedKernels> {
         let mut binaries = BTreeMap::new();
         if let Self::Library(path) = self {
@@ -85,7 +85,7 @@ impl LoadedKernels {
     /// Returns an entry function of a kernel.
     ///
     /// # Errors
-    /// Returns an error if the card has no such kernel, or its file has no such function.
+    /// Fails if the card has no such kernel, or its file has no such function.
     pub fn entry(&self, kernel: &str, entry: &str) -> Result<Kernel> {
         let missing = || {
             let problem = Diagnostic::new(kernel, "is a kernel that this card has not");

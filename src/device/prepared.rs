@@ -80,7 +80,7 @@ impl Prepared {
     /// [`workspace_bytes`](Self::workspace_bytes). Runs on one stream can share a workspace.
     ///
     /// # Errors
-    /// Returns an error if the workspace is missing or too short, if stream or workspace belong to
+    /// Fails if the workspace is missing or too short, if stream or workspace belong to
     /// another card, or if the library fails. Errors of the work itself are reported when the
     /// stream is waited for.
     pub fn enqueue(&mut self, stream: &Stream, workspace: Option<&BufferSlice>) -> Result<()> {

@@ -21,7 +21,7 @@ impl RootInfo {
     /// Creates a token that is reachable through `device`.
     ///
     /// # Errors
-    /// Returns an error if the library fails, for example without a network interface.
+    /// Fails if the library fails, for example without a network interface.
     pub fn create(device: &Arc<Device>) -> Result<Self> {
         let table = device.enter()?;
         let mut info = Box::new(HcclRootInfo { internal: [0; Self::LEN_BYTES] });
@@ -45,7 +45,7 @@ impl RootInfo {
     /// Creates a token from received bytes.
     ///
     /// # Errors
-    /// Returns an error if the length is not [`LEN_BYTES`](Self::LEN_BYTES).
+    /// Fails if the length is not [`LEN_BYTES`](Self::LEN_BYTES).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() != Self::LEN_BYTES {
             return Err(Diagnostic::new("root info", "wrong length")

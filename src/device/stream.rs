@@ -62,7 +62,7 @@ impl Stream {
     /// Creates an empty stream.
     ///
     /// # Errors
-    /// Returns an error if the card has no stream left.
+    /// Fails if the card has no stream left.
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         let table = device.enter()?;
         let mut handle = Handle::NULL;
@@ -129,7 +129,7 @@ impl Stream {
     /// Labels the work that is enqueued from now on, for profilers and messages.
     ///
     /// # Errors
-    /// Returns an error if the library fails.
+    /// Fails if the library fails.
     pub fn mark(&self, text: &str) -> Result<()> {
         let table = self.device().enter()?;
         // SAFETY: the pointer and the length are those of one text, and the stream is alive.
@@ -140,7 +140,7 @@ impl Stream {
     /// Records `event` after all work enqueued so far. A new record replaces the earlier one.
     ///
     /// # Errors
-    /// Returns an error if the event belongs to another card, or if the library fails.
+    /// Fails if the event belongs to another card, or if the library fails.
     pub fn enqueue_record(&self, event: &Event) -> Result<()> {
         same_device("enqueue_record", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -152,7 +152,7 @@ impl Stream {
     /// Makes later work wait for the current record of `event`.
     ///
     /// # Errors
-    /// Returns an error if the event belongs to another card, or if the library fails.
+    /// Fails if the event belongs to another card, or if the library fails.
     pub fn enqueue_wait(&self, event: &Event) -> Result<()> {
         same_device("enqueue_wait", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -164,7 +164,7 @@ impl Stream {
     /// Copies between device memory of this card.
     ///
     /// # Errors
-    /// Returns an error if the slices differ in length, overlap, or belong to another card, or if
+    /// Fails if the slices differ in length, overlap, or belong to another card, or if
     /// the library fails.
     pub fn enqueue_copy(&self, to: &BufferSlice, from: &BufferSlice) -> Result<()> {
         same_device("enqueue_copy", self.device(), to.device())?;
@@ -199,7 +199,7 @@ impl Stream {
     /// the host memory.
     ///
     /// # Errors
-    /// Returns an error if the host memory is shorter than `to`, if `to` belongs to another card,
+    /// Fails if the host memory is shorter than `to`, if `to` belongs to another card,
     /// or if the library fails. The host memory is then freed.
     pub fn enqueue_upload(&self, to: &BufferSlice, host: HostBuffer) -> Result<Transfer> {
         host.transfer(self, to, aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE)
@@ -208,7 +208,7 @@ impl Stream {
     /// Copies `from` to the first bytes of `host`. [`Transfer::wait`] returns the host memory.
     ///
     /// # Errors
-    /// Returns an error if the host memory is shorter than `from`, if `from` belongs to another
+    /// Fails if the host memory is shorter than `from`, if `from` belongs to another
     /// card, or if the library fails. The host memory is then freed.
     pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
         host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)

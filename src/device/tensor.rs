@@ -31,7 +31,7 @@ impl Tensor {
     /// Creates a dense row-major tensor at the start of `slice`.
     ///
     /// # Errors
-    /// Returns an error if the tensor does not fit the slice, or the slice is not aligned to the
+    /// Fails if the tensor does not fit the slice, or the slice is not aligned to the
     /// element.
     pub fn contiguous(slice: &BufferSlice, dtype: DType, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
@@ -42,7 +42,7 @@ impl Tensor {
     /// Creates a tensor with strides and an offset, in elements. A stride of 0 repeats elements.
     ///
     /// # Errors
-    /// Returns an error if an element is outside the slice, the slice is not aligned to the
+    /// Fails if an element is outside the slice, the slice is not aligned to the
     /// element, or the number of strides is not the number of dims.
     pub fn with_strides(
         slice: &BufferSlice,

@@ -98,7 +98,7 @@ impl Mesh {
     /// Creates a mesh of axes, outermost first.
     ///
     /// # Errors
-    /// Returns an error if a size is 0, a name is repeated, or a name is no identifier.
+    /// Fails if a size is 0, a name is repeated, or a name is no identifier.
     pub fn new(axes: &[(&str, usize)]) -> Result<Self, MeshError> {
         Self::of_axes(axes.iter().map(|(name, size)| Axis::new(name, *size, name)).collect())
     }
@@ -142,7 +142,7 @@ impl Mesh {
     /// divides the key heads wins, then the one with the least replication.
     ///
     /// # Errors
-    /// Returns an error if `cards` is 0.
+    /// Fails if `cards` is 0.
     pub fn tensor_parallel(cards: usize, kv_heads: usize, group: usize) -> Result<Self, MeshError> {
         let heads = |kv: usize| kv_heads.div_ceil(kv) * group.div_ceil(cards / kv);
         let ways = (1..=cards).rev().filter(|kv| cards.is_multiple_of(*kv));

@@ -313,7 +313,7 @@ impl Pins {
     /// Returns the pinned layout of a value.
     ///
     /// # Errors
-    /// Returns an error if the pin names an unknown axis or dim.
+    /// Fails if the pin names an unknown axis or dim.
     pub(super) fn value_pin(&self, name: &str, rank: usize, mesh: &Mesh) -> Result<Option<Layout>, Diagnostic> {
         let Some((pattern, ValuePin { dims, partial })) = self.values.last(name) else {
             return Ok(None);
@@ -341,7 +341,7 @@ impl Pins {
     /// shard it.
     ///
     /// # Errors
-    /// Returns an error if the pin names an unknown axis or dim.
+    /// Fails if the pin names an unknown axis or dim.
     pub(super) fn along(
         &self,
         name: &str,

@@ -170,7 +170,7 @@ fn emitted(lowered: &Placed, joins: &Joins) -> Vec<Emitted> {
 /// each stage is scheduled on its mesh. Pipeline steps launch no kernels.
 ///
 /// # Errors
-/// Returns an error if the programs cannot be split into stages, or the problems that `verify`
+/// Fails if the programs cannot be split into stages, or the problems that `verify`
 /// finds.
 pub fn schedule_stages(step: &StagedStep<'_>, order: StepOrder, target: Target) -> Result<Vec<Plan>, Diagnostics> {
     // One micro-batch has only one order, so times are not needed.

@@ -37,7 +37,7 @@ impl ProcessGroup {
     /// Joins the other processes of a world.
     ///
     /// # Errors
-    /// Returns an error if the rendezvous is occupied or unreachable, if ranks (named) did not join
+    /// Fails if the rendezvous is occupied or unreachable, if ranks (named) did not join
     /// in time, or if processes disagree about the world.
     pub fn join(world: &World) -> Result<Self, Error> {
         let nobody: Notice = Arc::new(|_| ());
@@ -103,7 +103,7 @@ impl ProcessGroup {
     /// messages.
     ///
     /// # Errors
-    /// Returns an error if another process failed, ended, or is at another exchange.
+    /// Fails if another process failed, ended, or is at another exchange.
     pub fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         self.exchange_in(Sequence::Main, what, bytes)
     }

@@ -96,7 +96,7 @@ impl Store {
     /// Joins all processes of the job.
     ///
     /// # Errors
-    /// Returns an error if the rendezvous is unavailable, a process is missing, or the processes
+    /// Fails if the rendezvous is unavailable, a process is missing, or the processes
     /// disagree.
     pub(super) fn meet(place: &MeetingPlace, me: Peer, timeout: Duration, notice: &Notice) -> Result<Self, Error> {
         let server = (me.rank == 0).then(|| connect::serve(place, &me, timeout, notice)).transpose()?;
@@ -139,7 +139,7 @@ impl Store {
     /// Sends bytes and returns the bytes of all ranks. Waits for all ranks.
     ///
     /// # Errors
-    /// Returns an error if a process failed or left.
+    /// Fails if a process failed or left.
     pub(super) fn exchange(&self, sequence: Sequence, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
         if let Some(failure) = &self.shared.lock().failure {
             return Err(failure.clone());
