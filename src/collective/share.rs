@@ -27,7 +27,6 @@ pub const SMALL_BYTES: u64 = 1 << 20;
 /// the caller's number.
 type Sort = (Vec<AxisId>, Reduce, DType, bool, usize);
 
-/// Collectives that become one.
 struct SharedCollectives {
     sort: Sort,
     members: Vec<OpId>,
@@ -149,7 +148,6 @@ fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Pla
     out
 }
 
-/// Emits the collective of a group, with its pads and slices.
 fn write(out: &mut Placed, lowered: &Placed, group: &SharedCollectives) {
     let (axes, reduce, ..) = &group.sort;
     let whole = Kind::AllReduce { axes: axes.clone(), reduce: *reduce };
@@ -212,7 +210,6 @@ mod tests {
         Pins::default().value("sum*", &[]).value("*.x", &[(0, "dp")])
     }
 
-    /// Adds an op that computes 2 MiB from `row`.
     fn work(build: &mut Builder, name: &str, row: Operand) {
         let wide = build.input(&format!("{name}.wide"), [1024, 512], DType::F32);
         let much = build.mul(wide, row);

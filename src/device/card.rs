@@ -206,12 +206,10 @@ impl Device {
         self.cann.table()
     }
 
-    /// Locks aclnn's host objects.
     pub(super) fn planning(&self) -> MutexGuard<'_, ()> {
         self.planning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Converts the status of an AscendCL or aclnn call to a result.
     pub(super) fn check(&self, function: &'static str, code: aclError) -> Result<()> {
         if code == ACL_SUCCESS {
             return Ok(());
@@ -224,7 +222,6 @@ impl Device {
         Err(self.call_error(function, code))
     }
 
-    /// Converts the status of an HCCL call to a result.
     pub(super) fn check_hccl(&self, function: &'static str, result: HcclResult) -> Result<()> {
         if result == HcclResult::HCCL_SUCCESS {
             return Ok(());
@@ -301,7 +298,6 @@ pub(super) fn forget_current() {
     CURRENT.set(0);
 }
 
-/// Rejects values of different cards.
 pub(super) fn same_device(what: &str, ours: &Arc<Device>, theirs: &Arc<Device>) -> Result<()> {
     if ours.id == theirs.id {
         return Ok(());

@@ -472,7 +472,6 @@ impl Communicator {
         self.device.check_hccl(function, result).map_err(|error: Error| error.on_rank(self.rank))
     }
 
-    /// Calls the C function of a collective with checked arguments.
     fn enqueue(
         &self,
         function: &'static str,
@@ -492,7 +491,6 @@ impl Communicator {
         self.check(function, run(table, &arguments))
     }
 
-    /// Does the checks that all collectives share.
     fn call<'a>(
         &self,
         name: &'static str,
@@ -548,7 +546,6 @@ impl fmt::Debug for Communicator {
     }
 }
 
-/// A collective whose arguments are being checked.
 struct HcclCall<'a> {
     name: &'static str,
     rank: usize,
@@ -561,7 +558,6 @@ struct HcclCall<'a> {
     stream: &'a Stream,
 }
 
-/// Arguments of the C functions of collectives.
 struct CArguments {
     send: *mut c_void,
     recv: *mut c_void,
@@ -620,14 +616,12 @@ impl HcclCall<'_> {
     }
 }
 
-/// One number per rank; stored inline for one server.
 type EachRank = SmallVec<[u64; 16]>;
 
 fn pointer(values: &[u64]) -> *const c_void {
     values.as_ptr().cast()
 }
 
-/// Converts a number to HCCL's type of ranks and devices.
 fn number(what: &str, value: usize) -> Result<u32> {
     // Ordinals are signed in C.
     i32::try_from(value).map(i32::cast_unsigned).map_err(|_| {

@@ -64,7 +64,6 @@ impl HostBuffer {
         Ok(Self { device: Arc::clone(device), bytes, len_bytes, copied: Vec::new(), queue: None })
     }
 
-    /// Returns the index of a card's event.
     fn event_of(&mut self, device: &Arc<Device>) -> Result<usize> {
         if let Some(at) = self.copied.iter().position(|event| Arc::ptr_eq(event.device(), device)) {
             return Ok(at);

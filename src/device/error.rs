@@ -59,7 +59,6 @@ impl Error {
         }
     }
 
-    /// Adds the calling rank.
     pub(super) fn on_rank(mut self, rank: usize) -> Self {
         if let Self::Call(call) = &mut self {
             call.rank = Some(rank);
@@ -67,7 +66,6 @@ impl Error {
         self
     }
 
-    /// Adds numbers that explain the error.
     pub(super) fn note(mut self, note: impl Into<String>) -> Self {
         if let Self::Call(call) = &mut self {
             call.note = Some(note.into());

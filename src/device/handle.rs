@@ -46,7 +46,6 @@ impl<T> Object<T> {
     }
 }
 
-/// An owned number with its type.
 #[derive(Clone, Debug)]
 pub(super) struct ScalarHandle(Arc<OwnedScalar>);
 

@@ -51,10 +51,8 @@ pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>
     Prepared::new(&device, operator, owned)
 }
 
-/// An operator in the table of C functions.
 pub(super) struct Operator {
     pub(super) name: &'static str,
-    /// C name of the first phase.
     pub(super) plan_name: &'static str,
     parameters: &'static [OperatorParameter],
     /// The first phase: checks the arguments and creates an executor. Returns `None` if they do not
@@ -64,7 +62,6 @@ pub(super) struct Operator {
     pub(super) run: fn(&Table) -> Run,
 }
 
-/// A parameter of a prototype.
 struct OperatorParameter {
     name: &'static str,
     c_type: &'static str,
@@ -72,7 +69,6 @@ struct OperatorParameter {
 }
 
 impl Operator {
-    /// Checks the number and kinds of the arguments.
     fn check(&self, arguments: &[Argument<Tensor>]) -> Result<()> {
         if arguments.len() != self.parameters.len() {
             let problem = Diagnostic::new(self.name, "another number of arguments than its prototype has");
@@ -89,7 +85,6 @@ impl Operator {
         problem.expected(parameter.c_type).found(format!("{argument:?}")).into()
     }
 
-    /// Returns the card of all operands.
     fn device(&self, arguments: &[Argument<Tensor>]) -> Result<Arc<Device>> {
         let tensors = arguments.iter().flat_map(|argument| match argument {
             Argument::Tensor(tensor) => std::slice::from_ref(tensor),
@@ -105,7 +100,6 @@ impl Operator {
     }
 }
 
-/// An argument with its library object.
 pub(super) enum OwnedArgument {
     Tensor(Tensor),
     Tensors(TensorList),
@@ -136,9 +130,7 @@ impl OwnedArgument {
     }
 }
 
-/// A parameter type of a prototype.
 trait CType: Sized {
-    /// Returns whether an argument can have this type.
     fn takes(argument: &Argument<Tensor>) -> bool;
 
     /// Converts an argument to its C form, if possible.
@@ -179,7 +171,6 @@ c_types! {
     *mut c_char { Text(held) => held.as_ptr().cast_mut() }
 }
 
-/// Defines the table of operators from the list of C functions.
 macro_rules! operators {
     (
         required { $($required:tt)* }

@@ -37,7 +37,6 @@ enum AclOpExecutor {
 }
 
 impl Prepared {
-    /// Runs the first phase.
     pub(super) fn new(
         device: &Arc<Device>,
         operator: &'static Operator,

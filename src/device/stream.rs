@@ -28,7 +28,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Waits until all enqueued work is done.
     pub(super) fn synchronize(&self) -> Result<()> {
         let table = self.device.enter()?;
         // SAFETY: the stream is alive and its card is current.
@@ -87,7 +86,6 @@ impl Stream {
         self.0.handle.0
     }
 
-    /// Returns the inner stream, for later waits.
     pub(super) const fn queue(&self) -> &Arc<Queue> {
         &self.0
     }

@@ -128,7 +128,6 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// Several tensors as one argument.
 #[derive(Clone, Debug)]
 pub(super) struct TensorList(Arc<OwnedList>);
 
@@ -188,7 +187,6 @@ impl Drop for Members<'_> {
     }
 }
 
-/// Creates an `aclTensor` for a checked view.
 fn create(
     device: &Arc<Device>,
     slice: &BufferSlice,

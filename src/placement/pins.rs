@@ -86,7 +86,6 @@ impl<T> Patterns<T> {
         self.names.get(name).copied().max(open).map(|place| &self.decided[place])
     }
 
-    /// Drops patterns without `*` that match none of the names.
     fn among(self, names: &FxHashSet<&str>) -> Self {
         let mut found = Self::default();
         for (pattern, decision) in self.decided {
@@ -278,13 +277,11 @@ impl Pins {
         self
     }
 
-    /// Returns the axes of [`Pins::dealt_on`] with more than one card.
     pub(super) fn dealt_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = self.dealt.iter().flat_map(|axis| mesh.named(axis));
         named.filter(|axis| mesh.size(*axis) > 1).collect()
     }
 
-    /// Returns the axes of [`Pins::stored_on`] with more than one card.
     pub(super) fn storage_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = self.storage.iter().flat_map(|axis| mesh.named(axis));
         named.filter(|axis| mesh.size(*axis) > 1).collect()
@@ -295,7 +292,6 @@ impl Pins {
         if named.is_empty() && self.axis.is_none() { mesh.ids() } else { named }
     }
 
-    /// Returns the axes of [`Pins::across`] with more than one card.
     pub(super) fn across_axes(&self, mesh: &Mesh) -> Vec<AxisId> {
         let named = self.across.iter().flat_map(|axis| mesh.named(axis));
         named.filter(|axis| mesh.size(*axis) > 1).collect()

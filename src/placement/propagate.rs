@@ -94,7 +94,6 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
     })
 }
 
-/// Layouts known so far.
 #[derive(Clone)]
 struct KnownLayouts {
     /// By value: the layout that its users see.
@@ -240,7 +239,6 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// Returns whether an op casts a param.
     fn is_copy_of_param(&self, op: &Op) -> bool {
         op.kind.row().is_copy && self.program.values[op.operands[0]].role == Role::Param
     }
@@ -258,7 +256,6 @@ impl<'a> Propagation<'a> {
         op.operands.iter().rev().filter(|operand| param(operand)).find_map(|operand| self.weight_among(id, *operand))
     }
 
-    /// Returns the weight `value` as `user` reads it.
     fn weight_among(&self, user: OpId, value: ValueId) -> Option<WeightUse> {
         let (op, rule) = (&self.program.ops[user], self.rules[user.index()].as_ref()?);
         let weights = op.kind.row().weights;
@@ -368,7 +365,6 @@ impl<'a> Propagation<'a> {
         layout
     }
 
-    /// Chooses the cut of the op's weight if it has no layout.
     fn decide_weight(&mut self, id: OpId, now: &mut KnownLayouts) {
         let Some(weight) = self.weight_of(id) else { return };
         let param = weight.param;
@@ -385,7 +381,6 @@ impl<'a> Propagation<'a> {
         self.reasons.insert(param, reason);
     }
 
-    /// Returns the best cut of a weight, and the reason.
     fn try_cuts(&self, id: OpId, weight: &WeightUse, now: &KnownLayouts) -> Option<(Layout, String)> {
         const WAYS: [&str; 2] = ["by outputs", "by inputs"];
         let WeightUse { param, user, .. } = *weight;
@@ -477,7 +472,6 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// Returns the cheapest way to run one op.
     fn choose(&self, id: OpId, now: &KnownLayouts) -> Option<OpChoice> {
         let rule = self.rules[id.index()].as_ref()?;
         let candidates: Vec<SmallVec<[AxisRole; 4]>> =
@@ -587,7 +581,6 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// Returns the layouts of operands and results for the given axis roles.
     fn laid(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole]) -> (Vec<Layout>, SmallVec<[Layout; 1]>) {
         let mut operands: Vec<Layout> = rule.operands.iter().map(|dims| Layout::replicated(dims.len())).collect();
         let whole = rule.results[..op.results.len()].iter().map(|dims| Layout::replicated(dims.len()));

@@ -348,7 +348,6 @@ mod tests {
 
     const ALL: [Remainder; 3] = [Remainder::Last, Remainder::Balanced, Remainder::ZeroPadded];
 
-    /// Returns the elements of each rank, including zeros.
     fn split_ten(world: usize, remainder: Remainder) -> Vec<Vec<i32>> {
         let data: Vec<i32> = (1..=10).collect();
         let view = TensorView::contiguous(&data, [10]).expect("ten elements");

@@ -22,7 +22,6 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Returns the same values and layouts without ops.
     #[must_use]
     pub(crate) fn without_ops(&self) -> Self {
         Self { program: self.program.without_ops(), mesh: self.mesh.clone(), layouts: self.layouts.clone() }

@@ -54,7 +54,6 @@ impl Launcher {
     }
 }
 
-/// The values of one launcher.
 #[derive(Debug)]
 struct Claim {
     launcher: Launcher,
@@ -64,7 +63,6 @@ struct Claim {
 
 const QUANTITIES: [&str; 4] = ["rank", "world size", "local rank", "local world size"];
 
-/// The values that all launchers agree on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LaunchIdentity {
     pub(super) launcher: Launcher,
@@ -242,7 +240,6 @@ fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
     Some(Claim { launcher: Launcher::Volcano, said: [Some(rank), size, one("VC_TASK_INDEX (pod)", 0), None] })
 }
 
-/// Returns all variables about ranks, for a message.
 fn read_variables(variables: &Variables) -> Vec<(String, String, &'static str)> {
     let owner = |name: &str| -> Option<&'static str> {
         let torch = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];

@@ -52,7 +52,6 @@ impl std::fmt::Display for MeetingPlace {
     }
 }
 
-/// Returns the rendezvous, or the reason why it is unknown.
 pub(super) fn find(
     variables: &Variables,
     table: Option<&RankTable>,
@@ -101,7 +100,6 @@ pub(super) fn find(
     }
 }
 
-/// Returns an identifier of the job on its host.
 fn job(variables: &Variables, launcher: Launcher) -> String {
     let text = |name| variables.text(name);
     let named = match launcher {
@@ -176,7 +174,6 @@ fn without_address(
     }
 }
 
-/// Hashes a text to the same number in every process.
 fn number(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);

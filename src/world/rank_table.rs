@@ -14,19 +14,15 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One rank of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RankRow {
     pub(super) rank: usize,
-    /// Name of the server in the table.
     pub(super) server: String,
     /// Physical number of the card on its server.
     pub(super) card: usize,
-    /// Address of the server, if the table has one.
     pub(super) address: Option<IpAddr>,
 }
 
-/// The rows of a table, by rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RankTable {
     pub(super) rows: Vec<RankRow>,

@@ -4,11 +4,9 @@
 
 use std::collections::BTreeMap;
 
-/// Environment variables by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variables(BTreeMap<String, String>);
 
-/// A number from a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VariableValue {
     pub(super) variable: String,
@@ -44,7 +42,6 @@ impl Variables {
         }
     }
 
-    /// Returns names and values of the variables that satisfy a test.
     pub(super) fn matching(&self, is_one: impl Fn(&str) -> bool) -> Vec<(&str, &str)> {
         let set = self.0.iter().map(|(name, value)| (name.as_str(), value.trim()));
         set.filter(|(name, value)| is_one(name) && !value.is_empty()).collect()
@@ -61,7 +58,6 @@ impl FromIterator<(String, String)> for Variables {
 pub(super) mod tests {
     use super::*;
 
-    /// Parses `A=1 B=two` as variables.
     pub(in crate::world) fn variables(text: &str) -> Variables {
         text.split_whitespace()
             .map(|pair| pair.split_once('=').expect("NAME=VALUE"))

@@ -9,7 +9,6 @@ pub(super) struct OpChoice {
     pub(super) operands: Vec<Layout>,
     pub(super) produced: SmallVec<[Layout; 1]>,
     pub(super) stored: SmallVec<[Layout; 1]>,
-    /// Cost of the op itself.
     pub(super) paid: Score,
     /// Cost for later ops, because a result is partial.
     pub(super) due: Cost,

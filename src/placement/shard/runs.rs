@@ -61,7 +61,6 @@ impl Runs {
         }))
     }
 
-    /// Returns the number of elements in each run.
     pub(crate) const fn length(&self) -> usize {
         self.length
     }
@@ -72,7 +71,6 @@ impl Runs {
         Some(self.strides[outer] - self.length)
     }
 
-    /// Skips to run number `run`.
     pub(crate) fn from(mut self, mut run: usize) -> Self {
         if let Some(indices) = &mut self.next {
             for (index, size) in indices.iter_mut().zip(&self.sizes).rev() {
@@ -85,7 +83,6 @@ impl Runs {
         self
     }
 
-    /// Returns the position of element number `element` of the shard.
     pub(crate) fn place(&self, element: usize) -> Option<usize> {
         let run = element.checked_div(self.length)?;
         self.clone().from(run).next().map(|start| start + element % self.length)
@@ -110,7 +107,6 @@ impl Iterator for Runs {
     }
 }
 
-/// Returns the ranges that two shards share, if any.
 pub(crate) fn shared(one: &[Range<usize>], other: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
     let shared: Vec<Range<usize>> =
         one.iter().zip(other).map(|(one, other)| one.start.max(other.start)..one.end.min(other.end)).collect();
