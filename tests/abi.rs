@@ -1,8 +1,8 @@
-//! One suite of the C ABI, run three ways: on the table of an emulator in this process, on the drop-in libraries loaded
-//! from their folder, and on a toolkit with its cards where there are some.
+//! A test suite of the C ABI, run on the emulator's table in this process, on the drop-in
+//! libraries, and on a toolkit with cards if available.
 //!
-//! Every case takes a table and the number of cards and asks only for what CANN documents, so that it holds on hardware.
-//! A case runs on a thread of its own under its own name, so that a failure names it.
+//! Cases take a table and the number of cards, and use only what CANN documents, so they also pass
+//! on hardware. A case runs on a thread with its name, so that a failure shows it.
 #![expect(unsafe_code, reason = "calls C functions")]
 
 #[path = "../emulator/tests/common/mod.rs"]
@@ -19,10 +19,10 @@ use ascend_tp_emulator_dropin::{real_library, write_libraries};
 use ascend_tp_sys::{Library, Table, load};
 use common::call;
 
-/// A case: its name, and what it does with a table and so many cards.
+/// Name and function of a case.
 type Case = (&'static str, fn(&Table, usize));
 
-/// In this order: the first initialises, the last finalises.
+/// In order: the first case initialises, the last finalises.
 const SUITE: &[Case] = &[
     ("initialisation", runtime::initialisation),
     ("devices_and_contexts", runtime::devices_and_contexts),
@@ -70,7 +70,7 @@ fn on_the_drop_in_libraries() {
     run(&table);
 }
 
-/// Runs where a toolkit names itself and finds cards; elsewhere it says that it did not.
+/// Runs if a toolkit is installed and finds cards; otherwise prints a note.
 #[test]
 fn on_hardware() {
     if env::var_os("ASCEND_HOME_PATH").is_none_or(|path| path.is_empty()) {

@@ -1,7 +1,7 @@
-//! What a run of a plan takes from the heap of its rank's thread does not grow with the plan's steps: a program of more layers
-//! takes as much as one of few.
+//! The heap allocations of a run do not grow with the number of steps of its plan.
 //!
-//! Cards here compute nothing ([`Mode::HostOnly`]), so whatever is taken is taken by the executor and the calls it makes.
+//! Cards compute nothing here ([`Mode::HostOnly`]), so all allocations come from the executor and
+//! its calls.
 #![expect(unsafe_code, reason = "an allocator is unsafe to write")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -25,12 +25,12 @@ thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts by thread how often it is asked.
+/// The system's allocator, with a counter per thread.
 struct Counting;
 
 impl Counting {
     fn count() {
-        // A thread that is ending has no count any more.
+        // A thread that is ending has no counter any more.
         let _ending = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
     }
 }
@@ -39,24 +39,24 @@ impl Counting {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         Self::count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `realloc`.
         unsafe { System.realloc(memory, layout, size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -84,12 +84,12 @@ extern "C" fn wait(_: aclrtStream, _: aclrtEvent) -> aclError {
     ACL_SUCCESS
 }
 
-/// Takes away what of the calls between streams and ranks is the library's: it keeps a record of each.
+/// Replaces calls between streams and ranks, for which the emulator allocates records.
 fn without_meetings(table: &mut Table) {
     (table.HcclAllReduce, table.aclrtRecordEvent, table.aclrtStreamWaitEvent) = (all_reduce, record, wait);
 }
 
-/// Steps of the decode plan of so many layers, and what each rank's thread takes from the heap in a run once runs are steady.
+/// Returns the steps of a decode plan, and the allocations of each rank in a steady run.
 fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64>) {
     let config = ModelConfig { layers, ..ModelConfig::preset("qwen2.5-72b").expect("a preset") };
     let deployment = Deployment {
@@ -107,11 +107,11 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     let mut table = Table::clone(&emulator.table());
     change(&mut table);
     let cann = Cann::new(Arc::new(table)).expect("the emulator is a CANN");
-    // A rank reads its engine's clock as a run begins and as it ends.
+    // A rank reads the engine's clock at the start and end of a run.
     let clock = Some(Clock(Arc::new(|| TAKEN.with(Cell::get))));
     let options = EngineOptions { clock, ..EngineOptions::default() };
     let mut engine = Engine::start(&cann, vec![decode], &options).expect("ranks start");
-    // In the first runs queues grow to the length they need.
+    // Queues grow during the first runs.
     for _ in 0..4 {
         engine.run(ProgramId(0), inputs.clone()).expect("it runs");
     }

@@ -1,8 +1,8 @@
-//! Programs in C and C++ that know nothing of this project, built against the drop-in libraries and run with
-//! `LD_LIBRARY_PATH` alone: threads, forked processes, mpirun, network namespaces, operators, refusals, strict mode.
+//! C and C++ programs, built against the drop-in libraries and run with `LD_LIBRARY_PATH` alone:
+//! threads, forked processes, mpirun, network namespaces, operators, refusals, strict mode.
 //!
-//! A program that needs what this host lacks (a compiler for C++, mpirun, the right to make network namespaces) does not
-//! run; the test then prints which and why.
+//! Programs that need something this host lacks are skipped with a note: a C++ compiler, mpirun, or
+//! permission to create network namespaces.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,11 +15,11 @@ use ascend_tp_emulator_dropin::{real_library, write_libraries};
 
 const LIBRARIES: [&str; 4] = ["-lascendcl", "-lhccl", "-lnnopbase", "-lopapi"];
 
-/// The folder with the libraries, and beside them what is built here.
+/// Returns the folder with the libraries and the built programs.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        // Not a temporary folder, which nobody would remove at the end.
+        // Not a temporary folder, which would never be removed.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
         std::fs::create_dir_all(&folder).expect("a folder");
         let real = real_library().expect("cargo built the shared library for this test");
@@ -33,12 +33,12 @@ fn skip(what: &str, why: &str) {
     println!("skipped {what}: {why}");
 }
 
-/// Whether a tool of this host starts.
 fn is_there(tool: &str) -> bool {
     Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Builds tests/c/`source` with `compiler`, once; its name without the ending is the program's.
+/// Builds tests/c/`source` with `compiler` once. The program has the name of the source without
+/// extension.
 fn build(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let folder = folder();
@@ -63,7 +63,7 @@ fn linked(compiler: &str, source: &str) -> PathBuf {
     build(compiler, source, &options)
 }
 
-/// A command in an environment that leads to the emulator's libraries and says nothing else about cards.
+/// Returns a command that uses the emulator's libraries, without other variables about cards.
 fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder());
@@ -71,7 +71,7 @@ fn command(program: impl AsRef<OsStr>) -> Command {
     for variable in shaping.into_iter().chain(["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]) {
         command.env_remove(variable);
     }
-    // A rank that waits in vain fails the test instead of stopping it.
+    // A rank that waits in vain fails the test instead of blocking it.
     command.env("HCCL_CONNECT_TIMEOUT", "60").env("HCCL_EXEC_TIMEOUT", "60");
     command
 }
@@ -80,7 +80,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a program printed; it must end well.
+/// Returns the output of a program, which must succeed.
 #[track_caller]
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -103,7 +103,7 @@ fn says(output: &Output, line: &str) {
 fn threads_share_a_root_info() {
     let program = linked("cc", "threads.c");
     says(&run(&mut command(&program)), "4 threads agree");
-    // With all symbols resolved at the start, and with fewer cards than the machine has.
+    // With all symbols resolved at the start, and with fewer cards.
     says(
         &run(command(&program).env("LD_BIND_NOW", "1").env("ASCEND_EMULATOR", "cards=4,threads=1")),
         "4 threads agree",
@@ -173,7 +173,7 @@ fn a_refused_call_is_seen_and_said_once() {
     let output = run(&mut command(&program));
     once(&text(&output.stderr));
     says(&output, "every refusal was seen");
-    // Of the version that is asked for, nothing changes here.
+    // The requested version changes nothing here.
     once(&text(&run(command(&program).env("ASCEND_EMULATOR", "cann=8.1")).stderr));
     let output = run(command(&program).env("ASCEND_SLOG_PRINT_TO_STDOUT", "1"));
     assert_eq!(text(&output.stderr), "");
@@ -194,7 +194,7 @@ fn strict_mode_says_a_refused_call_once_in_its_report() {
     assert!(!said.contains("aclInit"), "{said}");
 }
 
-/// What a strict run of a program said, and its code.
+/// Returns the output and the exit code of a strict run.
 fn strict(program: &Path, words: &[&str], asked: &str) -> (String, Option<i32>) {
     let output = command(program).args(words).env("ASCEND_EMULATOR", asked).output().expect("it starts");
     (text(&output.stdout) + &text(&output.stderr), output.status.code())
@@ -213,7 +213,7 @@ fn what_a_program_asks_and_a_pool_it_leaves_are_notes_of_strict_mode() {
     assert!(said.contains("as on a card"), "{said}");
     let (said, code) = strict(&program, &[], "strict,align=64");
     assert!(code == Some(0) && said.contains("odd"), "{said}");
-    // A buffer that is no pool is a report, unless it is known or not asked for.
+    // A leaked buffer is reported, unless it is in the baseline or ignored.
     let (first, code) = strict(&program, &["leave"], "strict");
     assert!(code == Some(66) && first.contains("emulator: leak: 1 buffer of 1000"), "{first}");
     let (said, code) = strict(&program, &["leave"], "strict,ignore=leak");
@@ -302,7 +302,7 @@ fn the_environment_is_obeyed_or_refused() {
         ("ASCEND_EMULATOR", "cards=4,turbo", "`turbo` is not a word it knows"),
         ("ASCEND_EMULATOR", "cards=0", "1 to 1024 cards"),
         ("ASCEND_RT_VISIBLE_DEVICES", "none", "expected ids of 0 to 7"),
-        // Two cards are visible, four are needed.
+        // Two cards are visible, but four are needed.
         ("ASCEND_RT_VISIBLE_DEVICES", "2,5", "not so: cards >= WORLD"),
     ] {
         let output = command(&program).env(variable, value).output().expect("it starts");
@@ -326,14 +326,14 @@ fn forked_processes_share_a_root_info() {
 
 #[test]
 fn mpirun_starts_ranks() {
-    // Debian has the compiler in one package and what it includes in another.
+    // Debian has the compiler and its headers in separate packages.
     let compiles = || Command::new("mpicc").args(["-E", "-x", "c", "-include", "mpi.h", "/dev/null"]).output();
     if !is_there("mpirun") || !is_there("mpicc") || !compiles().is_ok_and(|output| output.status.success()) {
         return skip("mpi.c", "there is no mpirun with mpicc and mpi.h");
     }
     let program = linked("mpicc", "mpi.c");
     let mut mpirun = command("mpirun");
-    // As root and on fewer cores than ranks, as in a container of a CI.
+    // Runs as root with fewer cores than ranks, like in a CI container.
     mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     if text(&run(Command::new("mpirun").arg("--version")).stdout).contains("Open MPI") {
         mpirun.args(["--oversubscribe", "-x", "LD_LIBRARY_PATH"]);
@@ -381,7 +381,7 @@ fn strict_mode_passes_a_program_that_is_right_and_tells_of_a_refused_call() {
     for seed in [0, 11] {
         let strict = format!("strict,seed={seed}");
         says(&run(command(linked("cc", "threads.c")).env("ASCEND_EMULATOR", &strict)), "4 threads agree");
-        // This one asks for an operator that must be refused, which is misuse.
+        // This program deliberately misuses an operator.
         let output = command(linked("cc", "operator.c")).env("ASCEND_EMULATOR", &strict).output().expect("it starts");
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(66), "{said}");

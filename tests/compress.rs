@@ -1,4 +1,4 @@
-//! Sums of which cards say less than all: against plain loops over all cards' parts, in bytes on the wire, and in training.
+//! Compressed sums: compared with plain loops, in bytes on the wire, and in training.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,8 @@ fn bytes(x: &[f32]) -> Arc<Vec<u8>> {
     Arc::new(x.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 
-/// A matrix of which each of `cards` cards has a part, and each of `across` others a piece of its rows.
+/// A matrix of which each of `cards` ranks has a partial sum. Its rows are sharded over `across`
+/// ranks.
 pub(crate) struct Case {
     pub(crate) by: Compression,
     pub(crate) cards: usize,
@@ -66,7 +67,7 @@ impl Case {
         .unwrap()
     }
 
-    /// The sum on all cards, and by card of `dp` what it kept back.
+    /// Returns the sum, and the residual of each rank of `dp`.
     pub(crate) fn run(&self, engine: &mut Engine, parts: &[Vec<f32>], whole: &[f32]) -> (Vec<f32>, Vec<Vec<f32>>) {
         self.try_run(engine, parts, whole).unwrap()
     }
@@ -93,7 +94,6 @@ impl Case {
         self.engine_with(KernelSource::None)
     }
 
-    /// On cards that have kernels from there.
     pub(crate) fn engine_with(&self, kernels: KernelSource) -> Engine {
         let emulator = Emulator::new(Config::with_cards(self.cards * self.across)).unwrap();
         self.engine_on(&emulator, self.plans(kernels.kernels()), kernels).unwrap()
@@ -110,10 +110,10 @@ impl Case {
     }
 }
 
-/// What cards hear of the sum of `parts`, of one piece, by loops that know nothing of records and collectives.
+/// Computes the compressed sum of one shard with plain loops, without records and collectives.
 pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept: &mut [Vec<f32>]) -> Vec<f32> {
     if let ([part], [kept]) = (parts, &mut *kept) {
-        // One card keeps nothing back.
+        // A single rank has no residual.
         let kept = std::mem::replace(kept, vec![0.0; part.len()]);
         return part.iter().zip(whole).zip(kept).map(|((x, whole), kept)| x + whole + kept).collect();
     }
@@ -127,7 +127,8 @@ pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept:
     match by {
         Compression::OneBit => {
             let share = elems.div_ceil(cards).div_ceil(32) * 32;
-            // Small shares have one mean, large ones one a row of 1,024, of which eight are a record.
+            // Small shares have one mean; large ones have one per row of 1,024, with eight rows in
+            // a record.
             let (share, row) = if elems.div_ceil(cards) < 1 << 16 {
                 (share, share)
             } else {
@@ -169,7 +170,7 @@ pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept:
     sum
 }
 
-/// Numbers of a linear congruence, between -1 and 1.
+/// Returns pseudo-random numbers between -1 and 1.
 pub(crate) fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let next =
         |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
@@ -182,11 +183,11 @@ fn follows(case: &Case, rounds: u64, bound: f32, x: impl Fn(f32) -> f32) {
     for round in 0..rounds {
         let part = |card: usize| numbers(round * 100 + card as u64).map(&x).take(elems).collect::<Vec<f32>>();
         let parts: Vec<Vec<f32>> = (0..case.cards).map(part).collect();
-        // A card's share is 0 or a half: sums of whole numbers stay exact.
+        // A rank's share is 0 or a half, so sums of whole numbers stay exact.
         let half = case.cards as f32 / 2.0;
         let whole: Vec<f32> = numbers(round * 100 + 99).map(|at| at.round() * half).take(elems).collect();
         let (sum, left) = case.run(&mut engine, &parts, &whole);
-        // Cards across have a piece each, which is compressed by itself.
+        // Each shard is compressed separately.
         let piece = elems / case.across;
         let mut wanted = Vec::new();
         for at in (0..case.across).map(|across| across * piece..(across + 1) * piece) {
@@ -209,7 +210,8 @@ fn follows(case: &Case, rounds: u64, bound: f32, x: impl Fn(f32) -> f32) {
 
 #[test]
 fn one_bit_of_whole_numbers_is_bit_for_bit_what_loops_say() {
-    // Shares of 32 elements, whose means are exact; two rounds need 24 bits. Of rows of 1,024, one round does.
+    // Means over 32 elements are exact; two rounds need 24 bits. With rows of 1,024, one round is
+    // exact.
     for (cards, across, each, rounds) in
         [(2, 1, 32, 2), (4, 1, 32, 2), (2, 2, 32, 2), (2, 1, 1 << 16, 1), (3, 1, 9 << 13, 1)]
     {
@@ -220,7 +222,8 @@ fn one_bit_of_whole_numbers_is_bit_for_bit_what_loops_say() {
 
 #[test]
 fn one_bit_of_any_numbers_and_shares_that_lack_elements() {
-    // A mean of up to 224 numbers of at most 1.5, and what is kept back for three rounds: 2⁻²⁴ · √224 · a few.
+    // A mean of up to 224 numbers of at most 1.5, and residuals of three rounds: 2⁻²⁴ · √224 · a
+    // few.
     for (cards, across, rows, columns) in [(3, 1, 37, 5), (5, 1, 1, 70), (2, 2, 26, 17), (8, 1, 3, 3), (1, 2, 4, 3)] {
         follows(&Case { by: Compression::OneBit, cards, across, rows, columns }, 4, 3e-6, |x| x);
     }
@@ -233,7 +236,7 @@ fn the_greatest_are_bit_for_bit_what_loops_say() {
     }
 }
 
-/// What an axis of a mesh does to a matrix.
+/// The role of a mesh axis for a matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     Parts,
@@ -242,7 +245,7 @@ enum Does {
     Copies,
 }
 
-/// A matrix on a mesh of up to three axes, each of which does something else to it or the same.
+/// A matrix on a mesh of up to three axes with any roles.
 #[derive(Debug)]
 struct MeshMatrix {
     by: Compression,
@@ -271,7 +274,7 @@ impl MeshMatrix {
         self.axes.iter().filter(|(.., what)| *what == does).map(|(name, ..)| *name).collect()
     }
 
-    /// Cards that have a part of each element.
+    /// Returns the number of ranks that hold a partial sum of each element.
     fn parts(&self) -> usize {
         self.axes.iter().filter(|(.., does)| *does == Does::Parts).map(|(_, size, _)| size).product()
     }
@@ -297,7 +300,7 @@ impl MeshMatrix {
         parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered
     }
 
-    /// Two rounds on cards, each held against the loops, piece by piece.
+    /// Runs two rounds and compares each shard with the loops.
     fn follows(&self) {
         let lowered = self.lowered();
         let cards = lowered.mesh.cards();
@@ -305,7 +308,7 @@ impl MeshMatrix {
         let plans = schedule(&lowered, Scheduling::default()).unwrap();
         let mut engine =
             Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
-        // By rank: its part, and the elements of its piece.
+        // By rank: its partial sum, and the elements of its shard.
         let ranges = |name: &str, rank: usize| {
             let (id, value) = lowered.program.values.iter().find(|(_, value)| value.name == name).unwrap();
             lowered.layouts[id].ranges(&lowered.mesh, &value.shape, rank)
@@ -346,7 +349,8 @@ impl MeshMatrix {
         }
     }
 
-    /// Values and places are said as they are; means are of up to 400 numbers of at most 1.5, and two rounds are kept back.
+    /// Values and indices are exact. Means are of up to 400 numbers of at most 1.5, with residuals
+    /// of two rounds.
     fn is_near(&self, found: impl IntoIterator<Item = f32>, wanted: impl IntoIterator<Item = f32>) {
         let bound = if self.by == Compression::OneBit { 3e-6 } else { 0.0 };
         let (found, wanted): (Vec<f32>, Vec<f32>) = (found.into_iter().collect(), wanted.into_iter().collect());
@@ -366,7 +370,7 @@ fn matrices_that_lie_anyhow_follow_the_loops() {
     drawn.iter().for_each(MeshMatrix::follows);
 }
 
-/// Bytes that a card sends: of all collectives of a run, as the emulator's clock counts them.
+/// Returns the bytes that a rank sends in a run, by the emulator's clock.
 fn wire_bytes(plans: Vec<Plan>, cards: usize, inputs: Vec<(String, Arc<Vec<u8>>)>) -> f64 {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
@@ -408,18 +412,20 @@ fn bytes_on_the_wire_are_a_sixteenth_of_f16_or_what_the_share_says() {
 
 const ONE: Layout = Layout { micro_batch: 1, ..Layout::ONE };
 
-/// Compressed from so early on that a few steps show it.
+/// Compresses early, so that a few steps show the effect.
 fn golden(name: &str, by: Option<Compression>) -> Golden {
     let mut golden = Golden::read(name);
     golden.recipe.compress = by.map(|by| Compress { by, warmup_steps: Some(golden.recipe.steps / 5) });
     golden
 }
 
-/// How near to the loss of a usual run one of the few steps of these ends: with one bit 1.2 % were seen, as second moments that stay
-/// do not follow gradients that become smaller. A wrong factor, scale or share of a moment is 8 % and more.
+/// Relative bound of the loss at the end. With one bit, 1.2 % was observed: frozen second moments
+/// do not follow gradients that shrink. A wrong factor, scale or share of a moment gives at least 8
+/// %.
 const NEAR: f64 = 0.02;
 
-/// As [`golden`], compressed from half of its few steps on: second moments of eight updates are not settled.
+/// Like [`golden`], but compresses from half of the steps on, because second moments of eight
+/// updates are not settled.
 fn settled(name: &str, by: Compression) -> Golden {
     let mut golden = golden(name, None);
     golden.recipe.compress = Some(Compress { by, warmup_steps: Some(golden.recipe.steps / 2) });
@@ -434,7 +440,7 @@ fn losses(golden: &Golden, trainer: &mut Trainer) -> Vec<f64> {
     losses
 }
 
-/// The mean of the last tenth.
+/// Returns the mean of the last tenth.
 fn last(losses: &[f64]) -> f64 {
     let tail = &losses[losses.len() - losses.len() / 10..];
     tail.iter().sum::<f64>() / tail.len() as f64
@@ -501,10 +507,11 @@ fn a_run_goes_on_with_the_same_bits_and_what_was_kept_back_is_not_lost_on_other_
         ] {
             let mut trainer = resumed(&golden, other, folder.path());
             let found = whole_parts(&mut trainer);
-            // Of as many parts, each is what it was; of another number the sum is dealt anew, and rounded.
+            // With an equal number of ranks the residuals are identical. Otherwise their sum is
+            // redistributed and rounded.
             let bound = if other.data == layout.data { 0.0 } else { 4.0 * f32::EPSILON };
             is_kept_back(&kept_back(&found), &expected, bound, &format!("{by}, {other:?}"));
-            // What has become one part is dealt over several again.
+            // Redistributes the merged residual over several ranks.
             let again = tempfile::tempdir().unwrap();
             save(&mut trainer, again.path());
             let mut dealt = resumed(&golden, Layout { data: 4, micro_batch: 2, ..ONE }, again.path());
@@ -570,7 +577,7 @@ fn what_cannot_be_compressed_is_said_before_anything_runs() {
     }
 }
 
-/// What is compressed is exchanged so, and nothing else but vectors and numbers is exchanged over data-parallel cards.
+/// Data-parallel ranks exchange compressed gradients, and otherwise only vectors and scalars.
 #[test]
 fn behind_the_warm_up_only_vectors_are_summed_whole() {
     let golden = golden("qwen2-gqa-adamw", Some(Compression::OneBit));
@@ -587,7 +594,7 @@ fn behind_the_warm_up_only_vectors_are_summed_whole() {
     }
 }
 
-/// On cards that hold a piece of each row.
+/// Each rank holds a part of every row.
 #[test]
 fn a_step_whose_second_moments_stay_follows_its_formula() {
     let (rows, columns, decay, epsilon, correction) = (6, 5, 0.1, 1e-8, 0.4);
@@ -603,7 +610,7 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
     for (name, value) in [("scale", scale), ("moved", moved)] {
         build.output(name, value);
     }
-    // The moment lies cut, so that what is written over it is no output; each step moves by it.
+    // The moment is sharded, so it is overwritten in place and is no output.
     let pins = ["w", "v", "g", "m"].iter().fold(Pins::default(), |pins, name| pins.value(name, &[(1, "tp")]));
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
     let plans =

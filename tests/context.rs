@@ -1,5 +1,5 @@
-//! Tokens of a sequence on several cards: torch's curves, one card's gradients, what the cards exchange, any order of the cards,
-//! checkpoints on other meshes, and what cannot be.
+//! Context parallelism: torch's curves, the gradients of one card, the communication, any order of
+//! the ranks, checkpoints on other meshes, and refusals.
 
 use ascend_tp::collective::{ExplainedExchange, SMALL_BYTES, exchanges, verify};
 use ascend_tp::config::ModelConfig;
@@ -20,7 +20,7 @@ use crate::training::{Golden, follows};
 
 const ONE: Layout = Layout::ONE;
 const TWO: Layout = Layout { context: 2, ..ONE };
-/// Keys and values go from card to card.
+/// Ring attention: keys and values move between the ranks.
 const RING: Layout = Layout { context: 2, ring: true, ..ONE };
 
 fn golden(name: &str, layouts: &[Layout]) {
@@ -72,13 +72,13 @@ pub(crate) fn model() -> ModelConfig {
     Golden::read("qwen2-gqa-adamw").model.config
 }
 
-/// Momentum of the first step is the gradient.
+/// After the first step, the momentum equals the gradient.
 pub(crate) fn recipe() -> Recipe {
     let optimizer = Optimizer::Sgd { momentum: 0.5 };
     Recipe { seq: 13, global_batch: 4, clip_norm: 0.0, optimizer, ..Recipe::default() }
 }
 
-/// Samples of several documents, of other lengths in each, with labels that count nothing where one ends.
+/// Samples of several documents of different lengths, with ignored labels at document ends.
 pub(crate) fn packed(step: u64, recipe: &Recipe, vocabulary: usize) -> Batch {
     let mut batch = Batch::scattered(step, recipe.global_batch, recipe.seq, vocabulary);
     for sample in 0..recipe.global_batch {
@@ -100,7 +100,8 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// Documents that end within a card's tokens, sequences that no number of cards divides: each weight's gradient is one card's.
+/// Documents that end within a rank's tokens, and sequences that do not divide: gradients equal
+/// those of one card.
 #[test]
 fn gradients_of_packed_documents_are_one_cards() {
     let (config, recipe) = (model(), recipe());
@@ -134,11 +135,12 @@ fn gradients_of_packed_documents_are_one_cards() {
     }
 }
 
-/// A layer gathers its keys and values, and sums their gradients for each card's own tokens; nothing else of the tokens moves.
+/// A layer gathers keys and values, and reduces their gradients for each rank's tokens; no other
+/// token data is exchanged.
 #[test]
 fn cards_exchange_keys_and_values_alone() {
     let config = model();
-    // Of so many tokens that nothing of them is small, and all of the weights is.
+    // Enough tokens that no token data is small, while all weights are.
     let recipe = Recipe { seq: 1 << 16, global_batch: 1, ..Recipe::default() };
     for layout in [TWO, Layout { tensor: 2, ..TWO }, Layout { context: 4, zero: Zero::Moments, ..TWO }] {
         let lowered = lower(&config, &recipe, &layout).unwrap();
@@ -150,8 +152,8 @@ fn cards_exchange_keys_and_values_alone() {
     }
 }
 
-/// In a ring keys and values go to every other card, on the way back once more, and their cotangents go back; each in an exchange with
-/// one card.
+/// In ring attention, keys and values go to every other rank in both passes, and their gradients
+/// return. Each exchange is with one rank.
 #[test]
 fn in_a_ring_cards_exchange_keys_and_values_two_by_two() {
     let config = model();
@@ -185,10 +187,10 @@ fn in_a_ring_cards_exchange_keys_and_values_two_by_two() {
     }
 }
 
-/// An op that goes around other cards than have its keys is refused, as is one that goes around none.
+/// Ring attention over axes other than those of its keys, or over none, is refused.
 #[test]
 fn a_ring_is_of_the_cards_that_share_a_sequence() {
-    // Of so many tokens that they would be cut over all cards if that cost nothing.
+    // Enough tokens that they would be sharded over all ranks if that were free.
     let recipe = Recipe { seq: 1 << 16, ..recipe() };
     let layout = Layout { tensor: 2, residual: Residual::Seq, ..RING };
     let lowered = lower(&model(), &recipe, &layout).unwrap().parts.swap_remove(0).1;
@@ -197,7 +199,7 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
     let is_ring = |kind: &Kind| matches!(kind, Kind::RingAttention { .. } | Kind::RingAttentionGrad { .. });
     let rings: Vec<_> = lowered.program.ops.iter().filter(|(_, op)| is_ring(&op.kind)).map(|(id, _)| id).collect();
     assert_eq!(rings.len(), 2 * model().layers);
-    // Of the tokens' queries each card of tp has some: none computes what another does.
+    // Every rank of tp has a shard of the queries, so no work is repeated.
     let tp = lowered.mesh.named("tp");
     for id in &rings {
         let queries = &lowered.layouts[lowered.program.ops[*id].operands[0]];
@@ -211,7 +213,7 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
     }
 }
 
-/// No order of the cards deadlocks or races, and all have the same numbers.
+/// No order of the ranks deadlocks, races or changes numbers.
 #[test]
 fn parts_of_sequences_run_in_any_order() {
     let config = model();
@@ -224,7 +226,7 @@ fn parts_of_sequences_run_in_any_order() {
     }
 }
 
-/// What is saved on one mesh is the same bits on another, and goes on as one card does.
+/// A checkpoint has the same bits on another mesh, and training continues like on one card.
 #[test]
 fn checkpoints_go_on_with_and_without_parts_of_sequences() {
     let (config, recipe) = (model(), recipe());

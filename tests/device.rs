@@ -1,8 +1,7 @@
-//! The safe layer on the emulator: memory, copies, streams, events, operators, collectives, and what it refuses.
-//!
-//! Operators run against numbers worked out by hand.
+//! The device layer on the emulator: memory, copies, streams, events, operators, collectives, and
+//! refusals. Operators are compared with numbers computed by hand.
 
-/// Prepares an operator by its C name, on the arguments of its C function.
+/// Prepares an operator by C name with the arguments of its C function.
 macro_rules! operator {
     ($name:ident($($argument:expr),* $(,)?)) => {
         ascend_tp::device::operator::prepare(
@@ -24,13 +23,11 @@ use ascend_tp::base::{DType, Shape};
 use ascend_tp::device::{Buffer, Cann, Device, Prepared, Result, Stream, Tensor};
 use ascend_tp_emulator::{Config, Emulator};
 
-/// An emulated machine of `cards` cards.
 fn cann(cards: usize) -> Arc<Cann> {
     let emulator = Emulator::new(Config::with_cards(cards)).unwrap();
     Cann::new(emulator.table()).unwrap()
 }
 
-/// A card and a stream on it.
 struct Card {
     device: Arc<Device>,
     stream: Stream,
@@ -47,7 +44,6 @@ impl Card {
         Self { device, stream }
     }
 
-    /// A dense tensor of these bytes.
     fn bytes(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Tensor {
         let buffer = Buffer::new(&self.device, bytes.len().max(1)).unwrap();
         buffer.write(0, bytes).unwrap();
@@ -71,13 +67,13 @@ impl Card {
         self.bytes(DType::F16, shape, &bytes)
     }
 
-    /// A tensor whose contents no test expects.
+    /// Creates a tensor with contents that no test expects.
     fn empty(&self, dtype: DType, shape: &[usize]) -> Tensor {
         let len = Shape::from(shape).elems() * dtype.size_bytes();
         self.bytes(dtype, shape, &vec![0xAA; len])
     }
 
-    /// Runs an operator to its end.
+    /// Runs an operator and waits for it.
     fn run(&self, operator: Result<Prepared>) {
         let mut operator = operator.unwrap();
         let workspace = match operator.workspace_bytes() {
@@ -115,7 +111,7 @@ fn read_bool(tensor: &Tensor) -> Vec<bool> {
     read(tensor).into_iter().map(|byte| byte != 0).collect()
 }
 
-/// All elements within `bound` of what is expected.
+/// Asserts that all elements are within `bound` of the expected ones.
 fn close(found: &[f32], expected: &[f32], bound: f32) {
     assert_eq!(found.len(), expected.len());
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {

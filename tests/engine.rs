@@ -1,4 +1,4 @@
-//! What the engine does when something goes wrong: it ends, says where and why, and leaves nothing running.
+//! Error handling of the engine: it ends, names place and reason, and leaves nothing running.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ fn emulator(config: Config) -> (Emulator, Arc<Cann>) {
     (emulator, cann)
 }
 
-/// Rows of a table by id, then a product that is summed over the cards.
+/// A table lookup, then a product that is summed over the ranks.
 fn plans(cards: usize) -> Vec<Plan> {
     plans_of(cards, 3)
 }
@@ -99,10 +99,10 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
-    // All ranks look the same row up; who notices first is not defined.
+    // All ranks look up the same row; any of them may notice first.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
-    // Work fails after it was enqueued, and is named all the same.
+    // The work fails after it was enqueued, but the message names it.
     assert!(message.contains("), embed of "), "{message}");
     assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
     drop(engine);
@@ -110,7 +110,7 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
 }
 
-/// One rank alone fails; the others wait for it in a collective and must not wait for ever.
+/// If one rank fails, the others must not wait forever in the collective.
 #[test]
 fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let mut build = Builder::new("lookup");
@@ -129,7 +129,7 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     assert!(message.starts_with("rank 1 (card 1)") && message.contains("index 8"), "{message}");
 }
 
-/// Values are shown until the last rank has run; one that waits for a process that is gone never does.
+/// Observers wait for the last rank, which never comes if its process is gone.
 #[test]
 fn another_process_that_fails_ends_an_observed_run() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
@@ -183,7 +183,7 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     }
     let message = engine.add_program(launching).unwrap_err().to_string();
     assert!(message.contains("the plans launch one that the cards have not: expected ordered_sum"), "{message}");
-    // Nothing was told to the ranks.
+    // The ranks received nothing.
     engine.run(added, ids([1, 1, 1])).unwrap();
 }
 
@@ -262,7 +262,7 @@ fn an_engine_that_is_told_to_stop_runs_no_more() {
     assert!(matches!(engine.run(ProgramId(0), ids([0, 7, 3])), Err(Error::Interrupted)));
 }
 
-/// Marks are what the emulator's failures call an op by.
+/// The emulator's error messages name an op by its mark.
 #[test]
 fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
@@ -277,14 +277,14 @@ fn captured(marks: Marks) -> EngineOptions {
     EngineOptions { marks, launching: Launching::Captured, ..EngineOptions::default() }
 }
 
-/// The first run is eager, the second records, the others replay; timed ones are eager again.
+/// The first run is eager, the second captures, and the others replay. Timed runs are eager.
 #[test]
 fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     let (emulator, cann) = emulator(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)], &captured(Marks::None)).unwrap();
     let rows = |part: &Part<'_>| {
         let elems = elems(part);
-        // Row i of the table is i in all columns; the cards share its columns.
+        // Row i of the table has the value i; its columns are sharded.
         let value = |i: usize| if part.tensor().name == "table" { (i / 4) as f32 } else { 1.0 };
         part.write(0, &HostTensor::float([elems], DType::F32, (0..elems).map(value).collect()).to_bytes())
     };
@@ -357,8 +357,8 @@ fn the_card_that_is_too_small_is_named_and_not_the_rank() {
     assert!(message.contains("rank 0 (card 2)") && message.contains("rank 1 (card 0)"), "{message}");
 }
 
-/// What is free is just what the plan counts, but not what a card needs for a region without bytes. The other ranks do
-/// not wait at the first meeting for the one that has no memory.
+/// The free memory covers exactly the plan, but not what the library needs for an empty region. The
+/// other ranks must not wait at the first exchange.
 #[test]
 fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
     let (_emulator, cann) = emulator(Config::with_cards(3));
@@ -368,7 +368,7 @@ fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
     let buffers = plans[1].groups.values().iter().filter(|ranks| ranks.contains(&1)).count() as u64;
     let counted = counted + buffers * Communicator::buffer_bytes().0;
     let free = card.memory().unwrap().free.0;
-    // A little more than counted: the card rounds the length of what is taken here up.
+    // Slightly more, because the card rounds the size of this allocation up.
     let _taken = Buffer::new(&card, usize::try_from(free - counted - 256).unwrap()).unwrap();
     let message = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1), taking memory and streams"), "{message}");
@@ -425,7 +425,7 @@ fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
             Ok(mut engine) => {
                 assert!(!is_refused);
                 ones(&mut engine);
-                // Eager, recorded, replayed.
+                // Eager, captured, replayed.
                 for _ in 0..3 {
                     engine.run(ProgramId(0), ids([1, 0, 2])).unwrap();
                 }

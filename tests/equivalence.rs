@@ -1,9 +1,9 @@
-//! Sharding changes no result: random programs, meshes, pins and sizes; the split program on emulated cards against
-//! `interpret` of the whole.
+//! Sharding does not change results: random programs, meshes, pins and sizes, run on emulated cards
+//! and compared with `interpret` of the whole program.
 //!
-//! Three families. Programs whose every number is exact must give the same bits, every intermediate value included.
-//! Transformer blocks, whose numbers round, are compared op by op within bounds that `bounds` derives. And every op's
-//! sharding rule is tried in every combination of layouts. `EQUIVALENCE_CASES` sets the number of random cases,
+//! Three families: Exact programs must give the same bits for every value. Transformer blocks,
+//! which round, are compared op by op within the bounds of `bounds`. Every op's sharding rule is
+//! tried in all combinations of layouts. `EQUIVALENCE_CASES` sets the number of random cases,
 //! `EQUIVALENCE_SEED` another seed.
 
 mod assemble;
@@ -32,16 +32,16 @@ use crate::common::instruction_sets::run_under_each;
 use crate::common::{Run, Tensors, cann, run, start};
 use assemble::{Whole, assemble, difference, indices};
 
-/// What a program is given: weights once, inputs run by run.
+/// Data of a program: weights once, inputs per run.
 pub(crate) struct Data {
     pub(crate) params: Tensors,
     pub(crate) inputs: Vec<Tensors>,
 }
 
-/// Runs a lowered program on cards and compares every value of every op, and the outputs, with its meaning.
+/// Runs a lowered program and compares every value with its meaning.
 ///
-/// Each op is compared with its meaning on the operands that the cards hold, within its bound; ops on exact numbers have
-/// none.
+/// Each op is interpreted on the operands that the ranks hold, so only its own rounding counts.
+/// Exact ops have a bound of 0.
 pub(crate) fn check(cann: &Arc<Cann>, lowered: &Placed, data: &Data) -> Result<(), String> {
     let mut states = zero_states(&lowered.program);
     let plans = schedule(lowered, Scheduling::default()).map_err(|problems| format!("schedule: {problems}"))?;
@@ -62,7 +62,7 @@ fn zero_states(program: &Program) -> Tensors {
     states.map(|value| (value.name.clone(), HostTensor::zeros(value.shape.clone(), value.dtype))).collect()
 }
 
-/// What the states hold after a run: the last value written over each.
+/// Returns the states after a run.
 fn last_states(
     program: &Program,
     before: &Tensors,
@@ -82,7 +82,7 @@ fn last_states(
     Ok(states)
 }
 
-/// The tensors that a run starts from, by value.
+/// Returns the tensors that a run starts from.
 fn given(program: &Program, params: &Tensors, inputs: &Tensors, states: &Tensors) -> BTreeMap<ValueId, HostTensor> {
     let of = |role: Role| match role {
         Role::Param => params,
@@ -93,7 +93,7 @@ fn given(program: &Program, params: &Tensors, inputs: &Tensors, states: &Tensors
     values.map(|(id, value)| (id, of(value.role)[&value.name].clone())).collect()
 }
 
-/// Integers that differ, or the first element that is off by more than its bound.
+/// Returns the first integer that differs, or the first element outside its bound.
 fn too_far(found: &HostTensor, expected: &HostTensor, bounds: &[f64]) -> Option<String> {
     if !expected.dtype.is_float() {
         return difference(found, expected);
@@ -143,7 +143,7 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
     Ok(())
 }
 
-/// Splits, schedules and runs an exact program; everything must have the bits that `interpret` gives.
+/// Runs an exact program. All values must have the bits of `interpret`.
 fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &Pins) -> Result<Placed, String> {
     let lowered = parallelize(program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"))?.lowered;
     let in_lowered = |message: String| format!("{message}\n{}", placement::print(&lowered));
@@ -160,7 +160,7 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
         let ops = lowered.program.ops.values().iter();
         let results = ops.flat_map(|op| op.results.iter().enumerate().map(move |(at, result)| (op, at, *result)));
         for (op, at, result) in results {
-            // A copy in another layout means what it is a copy of.
+            // A copy in another layout has the meaning of the original.
             if meaning[result.index()].is_none() {
                 meaning[result.index()] = meaning[op.operands[at].index()].clone();
             }
@@ -185,7 +185,7 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
     Ok(lowered)
 }
 
-/// Genomes and splits of the default seed must reach the whole op table, or the tests above show little.
+/// The random cases of the default seed must cover all ops.
 #[test]
 fn the_random_programs_reach_every_exact_op_and_every_movement() {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -220,7 +220,6 @@ fn runner(cases: u32) -> TestRunner {
     })
 }
 
-/// What a failing case prints.
 fn report(program: &Program, mesh: &Mesh, pins: &str, message: &str) -> TestCaseError {
     TestCaseError::fail(format!("{message}\n{mesh}\n{pins}{}", text::print(program)))
 }
@@ -232,7 +231,7 @@ fn exact_programs_give_the_same_bits_on_any_mesh() {
         let drawn = genome.draw();
         let mesh = split.mesh();
         let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
-        // The second run finds the states as the first left them.
+        // The second run starts with the states of the first.
         let data = Data { params: drawn.params(), inputs: vec![drawn.inputs(0), drawn.inputs(1)] };
         let found = exact(&cann, &drawn.program, &data, &mesh, &pins);
         found.map(|_| ()).map_err(|message| report(&drawn.program, &mesh, &pins_text, &message))
@@ -240,7 +239,7 @@ fn exact_programs_give_the_same_bits_on_any_mesh() {
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// The gradients that `program::grad` writes, of whole numbers, which any order of summation adds alike.
+/// Gradients of whole numbers, which are exact in any summation order.
 #[test]
 fn gradients_of_exact_programs_have_the_same_bits_on_any_mesh() {
     let cann = cann(split::CARDS);
@@ -265,8 +264,7 @@ fn gradients_of_exact_programs_have_the_same_bits_on_any_mesh() {
     assert!(missing.is_empty(), "fewer than 5 of {missing:?} in {seen:?}");
 }
 
-/// The same on the strictest card, each case in an order of calls and tasks that its own seed picks: the same bits, and
-/// nothing to report.
+/// The same in strict mode, in random orders: the same bits and no reports.
 #[test]
 fn exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks() {
     let result = runner(60).run(&(random::genomes(), split::splits(), any::<u64>()), |(genome, split, seed)| {
@@ -336,7 +334,7 @@ fn quantised_blocks_in_bf16_stay_within_bounds() {
 
 #[test]
 fn every_instruction_set_keeps_them() {
-    // Neither the order of things, nor what the programs are, nor which layouts suit an op is a matter of instructions.
+    // Tests that do not depend on the instruction set.
     let but = [
         "gradients_of_exact_programs_have_the_same_bits_on_any_mesh",
         "every_instruction_set_keeps_them",

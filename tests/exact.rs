@@ -1,4 +1,5 @@
-//! One order of sums: the same bits of every weight, moment, loss and norm on every layout, and after every change of layout.
+//! Exact sum order in training: the same bits of all weights, moments, losses and norms on every
+//! layout and after every change of layout.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ const STEPS: usize = 20;
 const ONE: Layout = Layout { micro_batch: 8, ..Layout::ONE };
 const SEQ: Residual = Residual::Seq;
 
-/// Layouts of at most eight cards: every axis by itself and with the others, each stage of `ZeRO`, each recomputation.
+/// Layouts of at most eight cards: every axis alone and combined, each stage of `ZeRO`, each
+/// recomputation mode.
 const LAYOUTS: [Layout; 26] = [
     ONE,
     Layout { micro_batch: 1, ..ONE },
@@ -52,7 +54,7 @@ const LAYOUTS: [Layout; 26] = [
     Layout { stages: 2, tensor: 4, micro_batch: 2, ..ONE },
 ];
 
-/// A model whose every sum is cut somewhere, as small as can be.
+/// The smallest model in which every sum can be sharded.
 pub(crate) fn small(tied_embeddings: bool) -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     ModelConfig { layers: 2, hidden_size: 16, intermediate_size: 48, vocab_size: 64, tied_embeddings, ..config }
@@ -83,7 +85,7 @@ fn start_with(
     Trainer::start(&cann, config, recipe, layout, compiled, &options, fill).unwrap()
 }
 
-/// All that a run leaves: bits of losses and norms, and whole tensors.
+/// Results of a run: bits of losses and norms, and whole tensors.
 #[derive(PartialEq)]
 pub(crate) struct RunResult {
     numbers: Vec<(u64, u64)>,
@@ -104,7 +106,7 @@ fn run(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> RunResult {
     left(start(config, recipe, layout), config, recipe)
 }
 
-/// What a run leaves whose plans launch kernels.
+/// Runs with kernels.
 pub(crate) fn run_with(
     config: &ModelConfig,
     recipe: &Recipe,
@@ -164,7 +166,7 @@ fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
     }
 }
 
-/// Tokens of a sequence on several cards, with every other axis: keys that query heads share, and heads with keys of their own.
+/// Context parallelism with every other axis, with grouped and separate key heads.
 #[test]
 fn tokens_on_several_cards_have_the_same_bits() {
     let layouts = [
@@ -188,7 +190,7 @@ fn tokens_on_several_cards_have_the_same_bits() {
     );
 }
 
-/// Vocabulary, intermediate size, hidden size, tokens and heads that no number of cards divides.
+/// Vocabulary, intermediate size, hidden size, tokens and heads that do not divide.
 #[test]
 fn sizes_that_do_not_divide_have_the_same_bits() {
     let config = ModelConfig { hidden_size: 18, intermediate_size: 50, vocab_size: 259, ..small(false) };
@@ -208,7 +210,7 @@ fn sizes_that_do_not_divide_have_the_same_bits() {
     are_alike(&heads, &bf16, &[ONE, layouts[1], Layout { data: 2, tensor: 2, micro_batch: 2, ..ONE }]);
 }
 
-/// A global batch that fills no whole tree, whose sequences the last micro-batches lack.
+/// A global batch that is no power of two, so the last micro-batches lack sequences.
 #[test]
 fn a_batch_that_is_no_power_of_two_has_the_same_bits() {
     let recipe = Recipe { steps: 2, global_batch: 6, ..recipe(TrainingPrecision::F32) };
@@ -241,7 +243,7 @@ fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
     }
 }
 
-/// What these tests see is what the order of sums does: without it layouts differ.
+/// Without the fixed order, the bits differ, so the other tests are meaningful.
 #[test]
 fn without_one_order_layouts_have_other_bits() {
     let recipe = Recipe { exact: false, steps: 2, ..recipe(TrainingPrecision::F32) };

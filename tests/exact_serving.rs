@@ -1,4 +1,4 @@
-//! One order of sums in serving: the same bits of every logit on any number of cards and in any batch.
+//! Exact sum order in serving: the same bits of every logit for any number of cards and any batch.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,18 +20,17 @@ fn shipped() -> Model {
     model("models/kjv-qwen2")
 }
 
-/// So many cards, each with all layers, that answer so many requests at once.
 fn deployment(model: &Model, cards: usize, batch: usize, precision: impl Into<Precision>) -> Deployment {
     let precision = precision.into();
     let head = Head::LastLogits;
     let of = Deployment::of(&model.config, cards);
-    // Others in the batch decide how long programs are.
+    // The batch determines the program lengths.
     let (longest_prompt, context) = (39 + batch, 45 + 3 * batch);
     Deployment { precision, batch, longest_prompt, context, head, order: SumOrder::Tree, ..of }
 }
 
-/// The bits of the logits of each token after four prompts of other lengths, which are read so many at once as the deployment has room
-/// for, by prompt.
+/// Returns the logit bits of each token after four prompts of different lengths, by prompt. As many
+/// prompts as the deployment allows run together.
 fn logits(model: &Model, deployment: Deployment) -> Vec<Vec<u32>> {
     let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
@@ -81,7 +80,7 @@ fn logits_have_the_same_bits_on_any_number_of_cards_and_in_any_batch() {
     }
 }
 
-/// Three heads of keys, a vocabulary of 131 and an intermediate size of 100.
+/// Three key heads, a vocabulary of 131 and an intermediate size of 100.
 #[test]
 fn sizes_that_do_not_divide_have_the_same_bits() {
     let uneven = model("tests/fixtures/qwen2-tied-uneven");
@@ -92,7 +91,7 @@ fn sizes_that_do_not_divide_have_the_same_bits() {
     }
 }
 
-/// What these tests see is what the order of sums does.
+/// Without the fixed order, the bits differ, so the other tests are meaningful.
 #[test]
 fn without_one_order_cards_have_other_bits() {
     let model = shipped();

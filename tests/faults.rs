@@ -1,5 +1,5 @@
-//! The engine under faults: at whatever call one strikes, it ends with an error or the right result, and the cards can
-//! be used again.
+//! The engine under faults: for a fault at any call, it ends with an error or the correct result,
+//! and the cards stay usable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 const CARDS: usize = 2;
 
-/// Rows of a table by id, then a product that is summed over the cards.
+/// A table lookup, then a product that is summed over the ranks.
 fn plans() -> Vec<Plan> {
     let mut build = Builder::new("lookup");
     let ids = build.input("ids", [3], DType::I64);
@@ -44,7 +44,7 @@ fn run(cann: &Arc<Cann>) -> Result<Vec<Vec<f32>>, Error> {
     Ok(vec![step(&mut engine, [0, 7, 3])?, step(&mut engine, [1, 1, 2])?])
 }
 
-/// Strikes at every call until a run outlives the fault.
+/// Injects the fault at every call until a run ends before it.
 fn at_every_call(fault: impl Fn(u64) -> Fault) {
     let config = Config { connect_timeout: Duration::from_secs(2), threads: 2, ..Config::with_cards(CARDS) };
     let emulator = Emulator::new(config).unwrap();

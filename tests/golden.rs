@@ -1,9 +1,10 @@
-//! The text of every pass, compared with files: what a change of one pass does to all that follows shows as a diff.
+//! Compares the text of every pass with files, so that a change of one pass shows as a diff in all
+//! later ones.
 //!
-//! One decoder layer of the `qwen2-gqa` fixture (2 key heads, 8 query heads, 259 words), in three splits: four cards,
-//! which cut the tensor-parallel axis in two because there are more cards than key heads; the same with the residual
-//! stream along the sequence; and three cards, which divide no size. `UPDATE_GOLDEN=1 cargo test golden` writes the
-//! files anew.
+//! One decoder layer of the `qwen2-gqa` fixture (2 key heads, 8 query heads, 259 words), in three
+//! splits: four cards, with more cards than key heads, so `tp` is split in two; the same with the
+//! residual stream along the sequence; and three cards, which divide no size. `UPDATE_GOLDEN=1
+//! cargo test golden` rewrites the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,6 @@ use ascend_tp::program::{Program, text};
 use ascend_tp::schedule::{self, Plan, Scheduling, schedule};
 use ascend_tp::{Mesh, Parallelized, Pins, parallelize};
 
-/// One split and the text files it is compared with.
 struct Case {
     name: &'static str,
     cards: usize,
@@ -30,7 +30,6 @@ const CASES: [Case; 3] = [
     Case { name: "tp3-replicate", cards: 3, residual: Residual::Replicate, head: Head::LastToken },
 ];
 
-/// What the passes make of one case.
 struct Stages {
     logical: Program,
     split: Parallelized,
@@ -52,7 +51,7 @@ impl Case {
 }
 
 impl Stages {
-    /// File name ending and text of each pass.
+    /// Returns file name ending and text of each pass.
     fn texts(&self) -> Vec<(String, String)> {
         let last = self.plans.len() - 1;
         vec![
@@ -69,7 +68,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Where two texts part, with the lines around.
+/// Returns the first difference of two texts, with context.
 fn first_difference(expected: &str, found: &str) -> String {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (expected, found) = (lines(expected), lines(found));
@@ -120,7 +119,7 @@ fn texts_parse_to_what_was_printed() {
     }
 }
 
-/// The plan of one rank does not depend on the order of maps or on the machine.
+/// Plans do not depend on map order or on the machine.
 #[test]
 fn compiling_twice_gives_the_same_texts() {
     for case in &CASES {

@@ -1,5 +1,5 @@
-//! Gradients: each row of the op table against finite differences, and whole models against what torch computed, on meshes of
-//! data, tensor and sequence parallel.
+//! Gradients: each op against finite differences, and whole models against torch, on meshes of
+//! data, tensor and sequence parallelism.
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use ascend_tp::{Mesh, Pins, parallelize};
 
 use crate::common::{Run, Tensors, cann, run, start};
 
-/// A stream of numbers in -1 .. 1.
+/// Pseudo-random numbers in -1 .. 1.
 struct Numbers(u64);
 
 impl Numbers {
@@ -33,7 +33,7 @@ impl Numbers {
     }
 }
 
-/// One op between inputs and its first result, with the operands that have gradients.
+/// One op with inputs, and the operands that have gradients.
 struct Sample {
     build: Builder,
     tensors: BTreeMap<ValueId, HostTensor>,
@@ -59,10 +59,11 @@ impl Sample {
         self.given(shape, dtype, HostTensor::int(shape, dtype, data))
     }
 
-    /// The gradients by the pass agree with differences of the op's meaning along random directions.
+    /// Compares the gradients with finite differences of the op along random directions.
     ///
-    /// Five-point differences with steps of 1/16 are off by h⁴/30 of the fifth derivative and by the f32 rounding of the
-    /// result over h: far below a thousandth of what the terms sum to, for operands of size 1.
+    /// Five-point differences with steps of 1/16 have an error of h⁴/30 of the fifth derivative,
+    /// plus the f32 rounding of the result over h. For operands of size 1 both are far below a
+    /// thousandth of the sum.
     fn check(mut self, name: &str, y: Operand) {
         let value = self.build.program().values[y.id()].clone();
         let factors = self.numbers.tensor(&value.shape);
@@ -71,7 +72,7 @@ impl Sample {
         let found = gradients(&mut self.build, &[(y, dy)], &self.wanted);
         let program = self.build.finish().unwrap_or_else(|problems| panic!("{name}: {problems}"));
         let values = interpret(&program, |id, _| self.tensors[&id].clone());
-        // Σ dy · y at the operands moved by `by` along the directions, and Σ |dy · y|.
+        // Returns Σ dy · y for operands moved by `by` along the directions, and Σ |dy · y|.
         let along = |directions: &BTreeMap<ValueId, HostTensor>, by: f32| {
             let values = interpret(&forward, |id, _| {
                 let mut tensor = self.tensors[&id].clone();
@@ -104,10 +105,9 @@ impl Sample {
     }
 }
 
-/// Gives the operands of a sample.
 type Operands = fn(&mut Sample) -> Vec<Operand>;
 
-/// The rows that have a sample: name, kind, operands.
+/// The sampled ops: name, kind, operands.
 fn samples() -> Vec<(&'static str, Kind, Operands)> {
     let matmul = |spec: &str| Kind::MatMul { spec: spec.parse().unwrap() };
     let both = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 4])];
@@ -135,7 +135,7 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
         ("rms_norm", Kind::RmsNorm { epsilon: 1e-2 }, rows),
         ("rope", Kind::Rope, |sample| {
             let x = sample.float(&[2, 3, 2, 4]);
-            // A dim and the one it is rotated with have one angle.
+            // A dim and its rotation partner have the same angle.
             let [cos, sin] = [(); 2].map(|()| {
                 let halves = sample.numbers.tensor(&[2, 3, 2]);
                 let data = halves.floats().chunks(2).flat_map(|row| [row, row].concat()).collect();
@@ -181,7 +181,7 @@ fn every_row_has_the_gradient_that_differences_show() {
         sample.check(name, y);
         seen.insert(name);
     }
-    // Its gradient is the whole one, through the largest logit and the sum.
+    // The full gradient flows through the largest logit and the sum.
     let mut sample = sample(99);
     let logits = sample.float(&[2, 3, 5]);
     let labels = sample.ints(&[2, 3], DType::I64, vec![0, 4, 2, 4, 1, 3]);
@@ -211,13 +211,13 @@ fn what_has_no_gradient_is_said() {
     assert!(problems.contains("is of another type: expected f32[2], found f32[3]"), "{problems}");
 }
 
-/// A fixture's loss with its gradients as outputs.
+/// A fixture's loss, with its gradients as outputs.
 struct Fixture {
     config: ModelConfig,
     program: Program,
     params: Tensors,
     inputs: Tensors,
-    /// By param: the gradient, and the largest element of the checkpoint's tensor that it is a part of.
+    /// By param: the gradient, and the largest element of the checkpoint's tensor that contains it.
     expected: BTreeMap<String, (HostTensor, f32)>,
     loss: f32,
 }
@@ -268,7 +268,8 @@ impl Fixture {
     }
 }
 
-/// A batch whose labels are its own ids, as transformers has them: the mean over all but the last position.
+/// A batch whose labels are its own ids, as in transformers: the mean over all but the last
+/// position.
 fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     let positions: Vec<usize> = (0..b * s).map(|at| at % s).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
@@ -291,7 +292,7 @@ fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     inputs
 }
 
-/// Sequences over `dp`, the residual stream as asked for.
+/// Shards sequences over `dp`, with the given residual layout.
 fn pins(program: &Program, residual: Residual) -> Pins {
     let batch = program.with_role(Role::Input).map(|id| &program.values[id]).filter(|value| value.shape.rank() > 0);
     let pins = batch.fold(Pins::auto(residual), |pins, value| pins.value(&value.name, &[(0, "dp")]));
@@ -306,7 +307,7 @@ fn largest(tensor: &HostTensor) -> f32 {
     tensor.floats().iter().fold(0.0, |most: f32, x| most.max(x.abs()))
 }
 
-/// How far a gradient is from what it should be, over the largest of the checkpoint's tensor that it is of.
+/// Returns the largest error, relative to the largest element of the checkpoint's tensor.
 fn distance(found: &HostTensor, (expected, largest): &(HostTensor, f32)) -> f32 {
     let errors = found.floats().iter().zip(expected.floats()).map(|(a, b)| (a - b).abs());
     errors.fold(0.0, |most: f32, error| if error.is_nan() { f32::INFINITY } else { most.max(error) }) / largest

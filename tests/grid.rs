@@ -1,5 +1,5 @@
-//! Weights that two axes cut, sequences that a third deals: training against torch's curve, serving against transformers' logits,
-//! and what each axis exchanges.
+//! Two weight axes and a depth axis: training against torch's curve, serving against transformers'
+//! logits, and the communication of each axis.
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ fn grids_give_the_curve_of_adamw_with_grouped_heads() {
     follows("qwen2-gqa-adamw", &Golden::read("qwen2-gqa-adamw"), &layouts);
 }
 
-/// Logits within the bound of f32 and the same greedy tokens.
+/// Logits must be within the f32 bound, with the same greedy tokens.
 fn serves(name: &str) {
     let cann = Cann::new(Emulator::new(Config::default()).unwrap().table()).unwrap();
     let dir = fixture(name);
@@ -110,7 +110,8 @@ fn sixteen_and_eight_bits_are_served() {
     }
 }
 
-/// Prompts dealt over a depth, in stages or not, captured or not: the tokens of one card in any order, with nothing to report.
+/// Prompts distributed over a depth axis, with or without stages and capture: the tokens of one
+/// card in any order, without reports.
 #[test]
 fn prompts_are_dealt_over_a_depth_in_any_order() {
     let model = Model::open(&fixture("qwen2-gqa")).unwrap();
@@ -149,7 +150,7 @@ fn grids_give_the_curves_of_other_models() {
     follows("in f16", &golden, &layouts);
 }
 
-/// Each card holds no more of a matrix than its share, and of its moments that of all cards.
+/// A rank holds only its shard of a matrix, and of its moments the shard over all ranks.
 #[test]
 fn a_card_holds_its_share_of_every_matrix() {
     let golden = Golden::read("llama3-sgd");
@@ -166,7 +167,7 @@ fn a_card_holds_its_share_of_every_matrix() {
     }
 }
 
-/// No order of the cards deadlocks or races, and all have the same numbers.
+/// No order of the ranks deadlocks, races or changes numbers.
 #[test]
 fn grids_train_in_any_order() {
     let config = model();
@@ -181,7 +182,7 @@ fn grids_train_in_any_order() {
     }
 }
 
-/// What is saved on one mesh is the same bits on another, and goes on as one card does.
+/// A checkpoint has the same bits on another mesh, and training continues like on one card.
 #[test]
 fn checkpoints_go_on_with_and_without_a_grid() {
     let (config, recipe) = (model(), recipe());
@@ -209,7 +210,7 @@ fn checkpoints_go_on_with_and_without_a_grid() {
     }
 }
 
-/// What the cards of a timed machine send, group by group, is what the plans say.
+/// The bytes sent by group on a timed machine are those of the plans.
 #[test]
 fn the_cards_send_the_bytes_of_the_plans() {
     let golden = Golden::read("qwen2-gqa-adamw");
@@ -240,7 +241,7 @@ fn the_cards_send_the_bytes_of_the_plans() {
     assert!(sizes.is_superset(&BTreeSet::from([2, 4, 8])), "{sizes:?}");
 }
 
-/// What cannot be is said before anything runs.
+/// Invalid grids are refused before anything runs.
 #[test]
 fn what_a_grid_does_not_take_is_refused() {
     let golden = Golden::read("qwen2-gqa-adamw");

@@ -1,4 +1,4 @@
-//! Ops that share a launch mean what each of them means: the bits of plans in which every op has its own.
+//! Ops that share a launch give the same bits as ops with separate launches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use ascend_tp::{Mesh, Pins, parallelize};
 
 use crate::common::{Run, Tensors, cann, run, start};
 
-/// A model of two layers with heads of that size: three key heads, so that three cards have one each and two share unevenly.
+/// A model of two layers with three key heads: three cards have one each, two share unevenly.
 pub(crate) fn small(preset: &str, head_size: usize) -> ModelConfig {
     let mut config = ModelConfig::preset(preset).unwrap();
     (config.layers, config.kv_heads, config.heads, config.head_dim) = (2, 3, 6, head_size);
@@ -25,7 +25,7 @@ pub(crate) fn small(preset: &str, head_size: usize) -> ModelConfig {
     config
 }
 
-/// Numbers that differ, small enough for any type.
+/// Returns distinct numbers, small enough for any type.
 fn drawn(value: &Value, seed: usize) -> HostTensor {
     let elems = value.shape.elems();
     let number = |at: usize| ((at + 1) * (2 * seed + 7919) % 257) as f32 / 128.0 - 1.0;
@@ -42,7 +42,7 @@ fn drawn(value: &Value, seed: usize) -> HostTensor {
     }
 }
 
-/// Inputs of a run whose first tokens stand in row `start` of the caches.
+/// Returns inputs whose first tokens go to cache row `start`.
 pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
     let input = |id: ValueId| {
         let value = &program.values[id];
@@ -57,7 +57,7 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
             "last" => ints(&|_| 0),
             "mask" => ints(&|at| usize::from(at % sizes[2] > start + at / sizes[2] % sizes[1])),
             "cos" | "sin" => {
-                // Both halves of a head are turned by the same angles.
+                // Both halves of a head have the same angles.
                 let (all, width) = (drawn(value, seed), sizes[2]);
                 let data =
                     (0..all.shape.elems()).map(|at| all.floats()[at / width * width + at % (width / 2)]).collect();
@@ -71,13 +71,13 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
     program.with_role(Role::Input).map(input).collect()
 }
 
-/// Two runs, the second of which finds the caches as the first left them.
+/// Runs twice; the second run uses the caches of the first.
 fn runs(cann: &Arc<Cann>, plans: Vec<Plan>, program: &Program, sequence: usize) -> Vec<Run> {
     let mut engine = start(cann, plans, &params(program)).unwrap();
     [0, 1].map(|at| run(&mut engine, &inputs(program, at * sequence, at)).unwrap()).into()
 }
 
-/// Values that plans show of one and not of the other: those that a launch leaves out.
+/// Compares runs, and returns the values that only separate launches show.
 fn compare(joined: &[Run], alone: &[Run], lowered: &Placed, last: Option<ValueId>, place: &str) -> BTreeSet<ValueId> {
     let mut missing = BTreeSet::new();
     for (joined, alone) in joined.iter().zip(alone) {
@@ -91,7 +91,6 @@ fn compare(joined: &[Run], alone: &[Run], lowered: &Placed, last: Option<ValueId
     missing
 }
 
-/// Of each param, numbers.
 pub(crate) fn params(program: &Program) -> Tensors {
     let named = |id: ValueId| (program.values[id].name.clone(), drawn(&program.values[id], id.index()));
     program.with_role(Role::Param).map(named).collect()
@@ -128,7 +127,7 @@ fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
                     sequence,
                 );
                 let alone = runs(&cann, schedule(&lowered, Scheduling::default()).unwrap(), program, sequence);
-                // In 16 bits one rounding takes the place of two where a bias is added to a product, and in a gate.
+                // In 16-bit types, a fused bias or gate is rounded once instead of twice.
                 let rounded = |name: &str| program.ops.values().iter().find(|op| op.kind.row().name == name);
                 let first = if precision.activations == DType::F32 {
                     None
@@ -147,7 +146,8 @@ fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
     }
 }
 
-/// Of a step of training what reads weights one by one shares launches: every result of every program has the bits of an op each.
+/// In training, only ops that read each weight separately share launches. All results have the same
+/// bits.
 #[test]
 fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
     let cann = cann(2);
@@ -175,12 +175,13 @@ fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
             let missing = compare(&[run(joined)], &[run(alone)], &lowered, None, &format!("{part:?} in {precision:?}"));
             assert!(missing.is_empty(), "{missing:?}");
         }
-        // Of the micro-batches first, middle and last, or of the only one: a norm and a rotary pair a layer at least.
+        // The first, middle and last micro-batches, or the only one, save at least a norm and a
+        // rotary pair per layer.
         assert!(saved >= 2 * 3, "{saved}");
     }
 }
 
-/// Launches of the second layer, operators and collectives.
+/// Counts the launches and collectives of the second layer.
 fn launches(plan: &Plan) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for step in plan.steps.iter().filter(|step| plan.notes[step.op].layer == Some(1)) {
@@ -240,7 +241,7 @@ fn with_kernels_a_layer_is_as_many_launches_at_any_batch() {
     }
 }
 
-/// A stage launches its layers as the only one does, and what two stages have shares nothing.
+/// A stage launches a layer like a single stage does; ops of two stages share nothing.
 #[test]
 fn a_layer_of_a_stage_is_as_many_launches() {
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
@@ -249,12 +250,12 @@ fn a_layer_of_a_stage_is_as_many_launches() {
     let plans = Deployment { stages: 2, ..of }.compile(&config).unwrap().decode;
     for plan in &plans[..8] {
         let found = launches(plan);
-        // The norm of the sum behind the layer is the next stage's, which the sum is sent to.
+        // The sum is sent to the next stage, which computes its norm.
         assert_eq!((found.values().sum::<usize>(), found["send"]), (13, 1), "{found:?}");
     }
 }
 
-/// Each op is launched alone, with one before it, or alone for a reason.
+/// Each op is alone, shares an earlier launch, or has a reason.
 #[test]
 fn what_keeps_a_launch_apart_is_said() {
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();

@@ -1,5 +1,5 @@
-//! Products that are one call with the exchange beside them: the bits of two calls, in any order of the cards, eager and replayed; what
-//! is joined, what is not and why; what is refused; how a failure is named.
+//! Products fused with exchanges: the bits of separate calls in any order of the ranks, eager and
+//! replayed; which pairs are fused, and reasons for the others; refusals; error messages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 use crate::common::{Tensors, cann, start_with};
 
-/// Rows, and what the two products contract.
+/// Number of rows, and contracted sizes of the two products.
 #[derive(Clone, Copy)]
 struct Sizes {
     rows: usize,
@@ -23,19 +23,20 @@ struct Sizes {
     inner: usize,
 }
 
-/// So large that it pays to exchange rows while others are multiplied.
+/// Large enough that fusing pays off.
 const LARGE: Sizes = Sizes { rows: 512, hidden: 2048, inner: 4096 };
 
-/// How rows lie beside the products.
+/// Layout of the rows next to the products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
-    /// Whole on every card.
+    /// Replicated on every rank.
     Whole,
-    /// Some on each.
+    /// Sharded over the ranks.
     Cut,
 }
 
-/// Two products, the first cut by its outputs and the second by what it contracts, and what they were made of.
+/// Two products, the first sharded by outputs, the second by its contraction, and a sum with the
+/// input.
 fn program(of: Sizes, dtype: DType) -> Program {
     let mut build = Builder::new("two products");
     let x = build.input("x", [of.rows, of.hidden], dtype);
@@ -44,7 +45,7 @@ fn program(of: Sizes, dtype: DType) -> Program {
     let made = build.matmul("sh,fh->sf", x, up);
     let y = build.matmul("sf,hf->sh", made, down);
     build.name(y, "layers.0.out");
-    // Of rows that cards have some of, what comes out has to be gathered; not so the product.
+    // With sharded rows, the output must be gathered, but not the product.
     let sum = build.op(Kind::Add, &[y, x]);
     build.output("sum", sum);
     build.finish().unwrap()
@@ -70,7 +71,7 @@ fn plans(of: Sizes, dtype: DType, cards: usize, rows: Rows, exchanges: Exchanges
     .unwrap()
 }
 
-/// The exchanges that multiply too.
+/// Returns the fused exchanges.
 fn joined(plan: &Plan) -> Vec<&Collective> {
     let exchanges = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Exchange(of) => Some(&**of),
@@ -83,7 +84,8 @@ fn names(plan: &Plan) -> Vec<&'static str> {
     joined(plan).into_iter().map(Collective::name).collect()
 }
 
-/// Where a row of a weight has a number, and which: so few that all sums are whole numbers of 8 bits.
+/// Returns positions and values of the nonzero elements of a weight row. They are few, so all sums
+/// are whole numbers of 8 bits.
 fn weight(row: usize, width: usize) -> [(usize, i64); 3] {
     [0, 1, 2].map(|at| ((row * 31 + at * 677) % width, [1, -1, 2][(row + at) % 3]))
 }
@@ -105,7 +107,7 @@ fn params(of: Sizes) -> Tensors {
     [named("layers.0.up", dense(of.inner, of.hidden)), named("layers.0.down", dense(of.hidden, of.inner))].into()
 }
 
-/// What comes out, counted in whole numbers.
+/// Computes the output in whole numbers.
 fn expected(of: Sizes) -> Vec<f32> {
     let mut y = Vec::with_capacity(of.rows * of.hidden);
     for row in 0..of.rows {
@@ -120,7 +122,7 @@ fn expected(of: Sizes) -> Vec<f32> {
     y
 }
 
-/// The outputs of three runs; the last replays a graph where steps are captured.
+/// Returns the outputs of three runs. With capturing, the last one is a replay.
 fn run(cann: &Arc<Cann>, plans: Vec<Plan>, of: Sizes, launching: Launching) -> Vec<Vec<u8>> {
     let options = EngineOptions { launching, ..EngineOptions::default() };
     let mut engine = start_with(cann, plans, &params(of), &options).unwrap();
@@ -206,7 +208,7 @@ fn a_step_of_training_joins_them_in_any_order_with_the_same_bits() {
     }
 }
 
-/// Two products, and beside them an operator that touches nothing of theirs.
+/// Two products, and an independent operator.
 fn beside(of: Sizes) -> Placed {
     let mut build = Builder::new("two products and an operator");
     let [x, z] = ["x", "z"].map(|name| build.input(name, [of.rows, of.hidden], DType::BF16));
@@ -284,11 +286,11 @@ fn a_call_that_is_not_its_exchange_is_refused() {
         let problems = verify(plans).unwrap_err().to_string();
         assert!(problems.contains(text), "{problems}");
     };
-    // One rank multiplies first and exchanges then, for the others both are one call.
+    // One rank has separate calls, the others a fused one.
     let mut other = sound.clone();
     other[1] = plans(LARGE, DType::BF16, 2, Rows::Whole, Exchanges::Apart).remove(1);
     refused(&other, "differs between ranks");
-    // It multiplies into other memory than it exchanges.
+    // The product writes to other memory than the exchange.
     let mut other = sound.clone();
     other.iter_mut().for_each(|plan| exchange(plan, &|of| of.recv.offset += 1));
     refused(&other, "is no call of its exchange");

@@ -1,11 +1,12 @@
-//! The kernels of `kernels/`, compiled by the host's C++ compiler against the model of `kernels/host` and driven with random
-//! sizes; and what the model is worth: mutations of the kernels, each of which it must name, or else the numbers be wrong.
+//! Tests of `kernels/`: compiled for the host against the model of `kernels/host`, with random
+//! sizes. Mutations of the kernels test the model: each must be reported or give wrong numbers.
 //!
-//! Every mutation of a kernel is compiled into one program, behind a test of which is switched on: compiling takes longer than
-//! running. With none on, that program is the kernel as it was written, and runs the random sizes. Without a compiler
-//! that has `_Float16` nothing runs, and standard error says so.
+//! All mutations of a kernel are compiled into one program and selected at run time, because
+//! compiling takes longer than running. Without a selected mutation, the program is the original
+//! kernel. Without a compiler that supports `_Float16`, nothing runs and a note is printed.
 //!
-//! `ASCEND_TP_KERNEL_ROUNDS=10000` makes as many random cases a kernel, `ASCEND_TP_KERNEL_SEED` begins at another.
+//! `ASCEND_TP_KERNEL_ROUNDS=10000` sets the random cases per kernel, `ASCEND_TP_KERNEL_SEED` the
+//! first seed.
 
 mod build;
 pub(crate) mod launched;
@@ -22,17 +23,17 @@ use ascend_tp_emulator::compiler::{Compiler, HEADERS, OPTIONS};
 
 use mutations::{Mutated, SHARED, mutate};
 
-/// Random cases a kernel unless `ASCEND_TP_KERNEL_ROUNDS` says otherwise.
+/// Default number of random cases per kernel.
 const ROUNDS: &str = "60";
 
-/// Random cases a mutation at most; most are caught in the first.
+/// Maximum number of random cases per mutation. The first one catches most mutations.
 const ROUNDS_OF_MUTATION: &str = "40";
 
 fn kernels_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
 }
 
-/// Names of the files of a folder that end in `ending`, sorted.
+/// Returns the sorted file names in a folder that end in `ending`.
 fn names(folder: &Path, ending: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
@@ -41,13 +42,13 @@ fn names(folder: &Path, ending: &str) -> Vec<String> {
     names
 }
 
-/// A compiler that takes the model's types; `None` says on standard error why nothing runs.
+/// Returns a compiler that supports the model's types, or prints why nothing runs.
 #[expect(clippy::print_stderr, reason = "says what did not run")]
 fn compiler() -> Option<Compiler> {
     Compiler::find().map_err(|why| eprintln!("skipped the kernels: {why}")).ok()
 }
 
-/// Compiles a source of `kernels/host`; sources in `folder` come before those of `kernels/`.
+/// Compiles a source of `kernels/host`; sources in `folder` override those of `kernels/`.
 fn build(compiler: &Compiler, source: &str, folder: &Path) -> PathBuf {
     let kernels = kernels_folder();
     let program = folder.join("program");
@@ -59,7 +60,7 @@ fn build(compiler: &Compiler, source: &str, folder: &Path) -> PathBuf {
     program
 }
 
-/// What a check printed; it must end well.
+/// Returns the output of a check, which must succeed.
 fn run(program: &Path, options: &[&str]) -> String {
     let output = Command::new(program).args(options).output().unwrap_or_else(|error| panic!("{error}"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -67,13 +68,13 @@ fn run(program: &Path, options: &[&str]) -> String {
     said
 }
 
-/// What became of one mutation.
+/// The outcome of one mutation.
 struct Outcome {
     what: String,
     said: String,
 }
 
-/// Builds a kernel with its mutations, runs it without one, then with each in turn.
+/// Builds a kernel with its mutations, and runs it without and with each of them.
 fn check_kernel(compiler: &Compiler, check: &str, folder: &Path) -> (String, Vec<Outcome>) {
     let folder = folder.join(check);
     fs::create_dir(&folder).expect("a folder");

@@ -1,4 +1,4 @@
-//! Attention reads the keys that are there, in blocks; what it reads besides is hidden and adds nothing.
+//! Attention reads keys in blocks; surplus keys are hidden and add nothing.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -11,8 +11,8 @@ use ascend_tp::emulator::{Config, Emulator, Mode};
 use ascend_tp::exec::{EngineOptions, KEY_BLOCK, Launching, prepare};
 use ascend_tp::generate::{Model, Request, RequestEvent, Session};
 
-/// The logits of each token of two sequences, of which the longer goes from one block into the next and the shorter ends before, in a
-/// session with room for so many tokens a sequence.
+/// Returns the logits of two sequences: the longer one crosses a block, the shorter one ends
+/// before. `context` is the cache capacity.
 fn logits(context: usize, launching: Launching) -> Vec<(usize, Vec<f32>)> {
     let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
     let cann = Cann::new(Emulator::new(Config::with_cards(2)).unwrap().table()).unwrap();
@@ -38,15 +38,15 @@ fn logits(context: usize, launching: Launching) -> Vec<(usize, Vec<f32>)> {
 
 #[test]
 fn room_for_more_keys_changes_no_bit_and_neither_does_a_graph() {
-    // Here there is never room for a block more than there are, so that all are read from the start.
+    // Here the capacity is less than one more block, so all keys are read from the start.
     let all = logits(KEY_BLOCK + 10, Launching::Eager);
     for launching in [Launching::Eager, Launching::Captured] {
         assert_eq!(logits(5 * KEY_BLOCK, launching), all, "{launching:?}");
     }
 }
 
-/// What strict mode says of attention over two sequences with room for four keys each beside a stream that writes the last key of the
-/// first sequence.
+/// Returns the strict-mode reports of attention over two sequences with four keys each, while
+/// another stream writes the last key of the first sequence.
 fn reports(keys: Option<&[i64]>) -> Vec<String> {
     let emulator = Emulator::new(Config { mode: Mode::Strict { seed: 3 }, ..Config::with_cards(1) }).unwrap();
     let device = Device::open(&Cann::new(emulator.table()).unwrap(), 0).unwrap();

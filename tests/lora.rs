@@ -1,8 +1,8 @@
-//! Low-rank adapters: their gradients follow from those of the weights they stand beside.
+//! Gradients of low-rank adapters, derived from the gradients of the adapted weights.
 //!
-//! With `W' = W + s B A` the loss of the adapted model is that of `W'`, and by the chain rule `dB = s dW' Aᵀ` and `dA = s Bᵀ dW'`.
-//! The left sides come from programs with adapters, on many layouts; the right ones from programs without, on one card, whose
-//! weights had the same adapters added as they were read.
+//! With `W' = W + s B A`, the chain rule gives `dB = s dW' Aᵀ` and `dA = s Bᵀ dW'`. The left sides
+//! come from programs with adapters, on many layouts. The right sides come from programs without
+//! adapters on one card, whose weights had the same adapters merged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,6 @@ use crate::common::cann;
 
 const RANK: usize = 3;
 
-/// A matrix, row-major.
 #[derive(Clone, Debug)]
 struct Matrix {
     rows: usize,
@@ -31,7 +30,7 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// Numbers of size one tenth that follow from a name.
+    /// Draws numbers of size 0.1 from a name.
     fn drawn(name: &str, rows: usize, columns: usize) -> Self {
         let start = name.bytes().fold(7_u64, |state, byte| state.wrapping_mul(31).wrapping_add(byte.into()));
         let number =
@@ -65,7 +64,7 @@ struct Adapter {
     factors: BTreeMap<String, (Matrix, Matrix)>,
 }
 
-/// An adapter of a model with numbers of its own, as peft would write it.
+/// Creates an adapter in peft format.
 fn adapter(model: &Model, targets: &[&str]) -> Adapter {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();
     let lora = Lora { rank: RANK, alpha: 4.5, targets };
@@ -102,7 +101,7 @@ fn recipe() -> Recipe {
     Recipe { steps: 1, global_batch: 5, seq: 8, ..Recipe::default() }
 }
 
-/// Gradients of an adapted model: of its adapters.
+/// Returns the gradients of the adapters.
 fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> Gradients {
     let recipe = Recipe { lora: Some(adapter.lora.clone()), ..recipe() };
     let factors = Checkpoint::open_file(&adapter.folder.path().join("adapter_model.safetensors")).unwrap();
@@ -114,7 +113,8 @@ fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> Gradients {
     .unwrap()
 }
 
-/// The gradients of a weight's pieces, put together: the original Qwen has one tensor for queries, keys and values.
+/// Concatenates the gradients of a weight's parts. The original Qwen has one tensor for queries,
+/// keys and values.
 fn whole(gradients: &Gradients, layer: &str, suffix: &str) -> Vec<f32> {
     let names =
         [format!("{layer}{suffix}")].into_iter().chain(["q", "k", "v"].map(|part| format!("{layer}.{part}{suffix}")));

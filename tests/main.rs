@@ -1,6 +1,5 @@
-//! The tests of the crate, in one program: linking one for each file takes longer than running them.
-//!
-//! Beside it stands `allocations`, which counts in an allocator of its own.
+//! All tests of the crate in one program, because linking many programs takes longer than running
+//! them. Only `allocations` is separate: it needs its own allocator.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod abi;

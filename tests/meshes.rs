@@ -1,7 +1,8 @@
-//! Steps of training on meshes, recipes and orders of passes that a seed draws, in strict mode: no report, and the bits of a run in
-//! which nothing is held back; where every sum has one order, also those of one card.
+//! Random meshes, recipes and pipelines in strict mode: training steps give no reports and the same
+//! bits as in parallel mode, and in exact mode also the bits of one card.
 //!
-//! A few seeds run here; `cargo xtask meshes --runs N --seed S` runs as many as are asked for, by the variable [`ASKED`].
+//! A few seeds run here; `cargo xtask meshes --runs N --seed S` runs more through the variable
+//! [`ASKED`].
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -23,25 +24,23 @@ use crate::common::trainers::{cards, start_compiled, whole_parts};
 use crate::equivalence::random::Random;
 use crate::training::Golden;
 
-/// `RUNS SEED`: how many runs, and the number that names the first.
+/// `RUNS SEED`: number of runs, and the first seed.
 const ASKED: &str = "ASCEND_TP_MESHES";
-/// Runs of each test of the suite.
 const FEW: u64 = 8;
-/// Threads of the host take turns, so more cards show no more orders of any two.
+/// Host threads take turns, so more ranks show no additional orders of two ranks.
 const MOST_CARDS: usize = 8;
 
-/// What a seed names.
 struct Drawn {
     config: ModelConfig,
     recipe: Recipe,
     layout: Layout,
 }
 
-/// A step that runs: compiled once for all of its runs.
+/// A valid step, compiled once for all its runs.
 struct Step {
     drawn: Drawn,
     compiled: Compiled,
-    /// What was drawn before it and is no step.
+    /// Number of invalid draws before it.
     refused: usize,
 }
 
@@ -50,7 +49,7 @@ fn one_of<T: Copy>(random: &mut Random, of: &[T]) -> T {
 }
 
 impl Drawn {
-    /// What a layout cannot be is drawn again, so each seed names a step that runs.
+    /// Draws until a layout is valid, so each seed names a step that runs.
     fn of(seed: u64) -> Step {
         let mut random = Random(seed);
         let golden = Golden::read("qwen2-gqa-adamw").model.config;
@@ -120,12 +119,11 @@ impl Drawn {
             compress: compress.map(|by| Compress { by, warmup_steps: Some(1) }),
             ..Recipe::default()
         };
-        // Last, so that a seed draws what it drew before.
+        // Drawn last, so that old seeds keep their meaning.
         let ring = layout.context > 1 && !exact && one_of(random, &[false, true]);
         Self { config, recipe, layout: Layout { ring, ..layout } }
     }
 
-    /// What sets it apart.
     const fn what(&self) -> &'static str {
         match (self.recipe.exact, self.recipe.compress, self.layout.grid.cards()) {
             (true, ..) => "in one order",
@@ -136,12 +134,12 @@ impl Drawn {
         }
     }
 
-    /// Steps that show what is drawn: the first of those that compress does not.
+    /// The first step of a compressed run is not compressed.
     const fn steps(&self) -> usize {
         if self.recipe.compress.is_some() { 2 } else { 1 }
     }
 
-    /// The losses and the bytes of all that is kept behind the steps, and what the cards report.
+    /// Returns losses, final state and reports.
     fn run(&self, mode: Mode, layout: Layout, compiled: Compiled) -> StepsResult {
         let Self { config, recipe, .. } = self;
         let (emulator, cann) = cards(mode, layout.cards());
@@ -153,7 +151,7 @@ impl Drawn {
         StepsResult { losses, kept, reports: emulator.reports().iter().map(ToString::to_string).collect() }
     }
 
-    /// What one card leaves, where that is to have the same bits.
+    /// Returns the result of one card, if it must have the same bits.
     fn alone(&self) -> Option<StepsResult> {
         let layout = Layout { micro_batch: self.recipe.global_batch.next_power_of_two(), ..Layout::ONE };
         let run =
@@ -163,7 +161,7 @@ impl Drawn {
 }
 
 impl Step {
-    /// What is wrong with the step that a seed names, if anything is.
+    /// Returns what is wrong with the step, if anything.
     fn finding(&self, seed: u64) -> Option<String> {
         let Self { drawn, compiled, .. } = self;
         let run = |mode| drawn.run(mode, drawn.layout, compiled.clone());
@@ -180,9 +178,7 @@ impl Step {
     }
 }
 
-/// What steps leave.
 struct StepsResult {
-    /// Bits of the loss of each.
     losses: Vec<u64>,
     kept: BTreeMap<String, Vec<u8>>,
     reports: Vec<String>,
@@ -194,10 +190,8 @@ impl StepsResult {
     }
 }
 
-/// What all runs came to.
 #[derive(Default)]
 struct Found {
-    /// How many of each kind.
     seen: BTreeMap<&'static str, u64>,
     refused: usize,
     findings: Vec<String>,
@@ -213,7 +207,7 @@ fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
         _ => panic!("{ASKED}: expected `RUNS SEED`, found {asked:?}"),
     };
     let (next, all) = (AtomicU64::new(first), Mutex::new(Found::default()));
-    // Cards of a strict run take turns, so other runs have the other processors.
+    // Ranks of a strict run take turns, so other runs use the other processors.
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);

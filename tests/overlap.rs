@@ -1,5 +1,5 @@
-//! How much of the exchanges of a step of training no operator hides, beside what no order of the same steps could hide, and what memory
-//! that takes: on the planner's clock, of the plans that `train` runs.
+//! Measures, on the planner's clock, the exposed communication and the memory of training plans.
+//! Compares them with the limit that no order of the steps can beat.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use ascend_tp::schedule::{Scheduling, StepOrder, Target, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
 use ascend_tp_planner::simulate::{Awaited, Exposed, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us};
 
-/// Six layers between a small embedding and head, so that these are no large part of a step.
+/// Six layers between a small embedding and head, which take little of a step.
 fn model() -> ModelConfig {
     let config = ModelConfig::preset("qwen2.5-0.5b").unwrap();
     ModelConfig {
@@ -30,7 +30,7 @@ fn model() -> ModelConfig {
 }
 
 fn recipe(layout: &Layout) -> Recipe {
-    // Stages have more micro-batches than they are.
+    // Stages have more micro-batches than there are stages.
     let micro_batches = if layout.stages > 1 { 4 * layout.stages } else { 2 };
     Recipe {
         seq: 1024,
@@ -40,8 +40,9 @@ fn recipe(layout: &Layout) -> Recipe {
     }
 }
 
-/// Layouts; of each how many times the least the step may take, and how much may be exposed of what is in the order of the program. With
-/// one micro-batch at a time a layer's products along the sequence wait for each other's exchanges, which the least counts in part alone.
+/// Layouts with two limits: step time relative to the lower bound, and exposed communication
+/// relative to program order. With one micro-batch and sequence parallelism, the products of a
+/// layer wait for exchanges, which the lower bound only partly includes.
 const LAYOUTS: [(&str, Layout, f64, f64); 3] = [
     ("dp=8, ZeRO 1", Layout { data: 8, zero: Zero::Moments, micro_batch: 4, ..Layout::ONE }, 1.03, 0.33),
     ("dp=8, ZeRO 3", Layout { data: 8, zero: Zero::Weights, micro_batch: 4, ..Layout::ONE }, 1.02, 0.05),
@@ -53,14 +54,13 @@ const LAYOUTS: [(&str, Layout, f64, f64); 3] = [
     ),
 ];
 
-/// One rank's run of a program.
+/// One rank's simulated run.
 struct Seen {
     plan: Plan,
     run: RankRun,
 }
 
 impl Seen {
-    /// Of all ranks.
     fn all(plans: Vec<Plan>) -> Vec<Self> {
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let cards: Vec<usize> = (0..plans.len()).collect();
@@ -72,7 +72,7 @@ impl Seen {
         Self::all(plans).swap_remove(0)
     }
 
-    /// Collectives that no operator hides.
+    /// Returns the time of collectives that no operator hides.
     fn exposed_us(&self) -> f64 {
         let is_collective = |found: &&Exposed| self.plan.steps[found.step].stream == StreamKind::Communication;
         exposed(&self.plan, &self.run.spans).iter().filter(is_collective).map(|found| found.us).sum()
@@ -87,7 +87,7 @@ impl Seen {
     }
 }
 
-/// So many times the bytes of a card in the order of the program may it have.
+/// Limit of the memory, relative to program order.
 const MOST_BYTES: f64 = 1.0 + 1.0 / 32.0;
 
 #[test]
@@ -118,7 +118,7 @@ fn exchanges_are_hidden_but_for_what_no_order_hides() {
     }
 }
 
-/// Layouts of stages; of each how much of the collectives that are exposed in the order of the program may be.
+/// Pipeline layouts, with the limit of exposed collectives relative to program order.
 const STAGES: [(&str, Pipeline, Layout, f64); 4] = [
     (
         "pp=2, dp=4, ZeRO 1",
@@ -170,7 +170,7 @@ fn exchanges_of_stages_are_hidden_and_no_step_is_longer() {
     }
 }
 
-/// A small model in two stages of two cards, whose exchanges are moved.
+/// A small model in two stages of two cards whose exchanges are reordered.
 fn small(order: StepOrder, pipeline: Pipeline) -> Vec<Plan> {
     let config = ModelConfig { layers: 4, vocab_size: 64, hidden_size: 64, intermediate_size: 128, ..model() };
     let config = ModelConfig { heads: 4, kv_heads: 2, ..config };
@@ -188,8 +188,7 @@ const PIPELINES: [Pipeline; 5] = [
     Pipeline::ZeroBubbleV,
 ];
 
-/// Of steps of a stage that touch the same bytes, one of them writing, the first stays the first; what goes to a stage keeps its order; no
-/// step is lost.
+/// Conflicting steps of a stage and transfers to a stage keep their order, and no step is lost.
 #[test]
 fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
     let kept = |plan: &Plan| -> Vec<Step> {
@@ -209,7 +208,7 @@ fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
         for (before, after) in before.iter().zip(&after) {
             let (steps, others) = (kept(before), kept(after));
             assert_eq!(steps.len(), others.len(), "{pipeline}");
-            // Where alike steps stand, in order.
+            // By step: its positions, in order.
             let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
             others.iter().enumerate().for_each(|(at, step)| places.entry(format!("{step:?}")).or_default().push(at));
             let place = |step: &Step| places.get_mut(&format!("{step:?}")).unwrap().remove(0);
@@ -251,7 +250,8 @@ fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
     }
 }
 
-/// An exchange that one rank lacks, two of a communicator in another order and a wait that is left out are found before anything runs.
+/// A missing exchange, two swapped exchanges of a communicator, or a missing wait are found before
+/// anything runs.
 #[test]
 fn mutants_of_overlapped_stages_are_found() {
     let sound = small(StepOrder::Overlapped, Pipeline::OneForwardOneBackward);
@@ -265,7 +265,7 @@ fn mutants_of_overlapped_stages_are_found() {
     for (rank, plan) in sound.iter().enumerate() {
         let exchanges: Vec<(usize, &Step)> =
             plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Exchange(_))).collect();
-        // A few of each, the first among them.
+        // A few of each, including the first.
         for (at, _) in exchanges.iter().step_by(11) {
             noticed(rank, &format!("exchange {at} is left out"), &|steps| _ = steps.remove(*at));
             made[0] += 1;
@@ -286,7 +286,7 @@ fn mutants_of_overlapped_stages_are_found() {
     assert!(made.iter().all(|made| *made >= 10), "{made:?}");
 }
 
-/// What an exposed exchange is said to begin behind ended when it began, and what waits for it begins when it ends.
+/// An exposed exchange starts when its reported cause ends, and dependent work starts when it ends.
 #[test]
 fn what_is_exposed_has_the_reason_that_events_give() {
     let (_, layout, ..) = LAYOUTS[1];

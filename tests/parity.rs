@@ -1,4 +1,4 @@
-//! The whole way from a checkpoint to logits and tokens, against what transformers computed.
+//! From a checkpoint to logits and tokens, compared with transformers.
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ fn cards() -> Arc<Cann> {
     Cann::new(emulator.table()).unwrap()
 }
 
-/// Logits within the bound of f32 and the same greedy tokens, for both layouts of the residual stream.
+/// Logits are within the f32 bound, with the same greedy tokens, for both residual layouts.
 fn fixture(name: &str) {
     let cann = cards();
     let dir = folder("tests/fixtures").join(name);
@@ -72,7 +72,7 @@ fn the_original_qwen_with_one_tensor_for_queries_keys_and_values() {
     fixture("qwen-v1-mha");
 }
 
-/// 16-bit element types stay within the bound that rounding explains.
+/// 16-bit types stay within the rounding bound.
 #[test]
 fn sixteen_bit_types() {
     let cann = cards();
@@ -87,8 +87,8 @@ fn sixteen_bit_types() {
     }
 }
 
-/// Quantised layers stay within the bound that half a step of a row explains, on any number of cards; and near the float
-/// model's reference.
+/// Quantised layers stay within the bound of half a quantisation step, for any number of cards, and
+/// near the float reference.
 #[test]
 fn quantised_layers() {
     let cann = cards();
@@ -106,7 +106,7 @@ fn quantised_layers() {
     }
 }
 
-/// The original Qwen's scaling by length, beyond the trained length: the same on one card and on three.
+/// The original Qwen's scaling beyond the trained length is the same on one card and on three.
 #[test]
 fn lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards() {
     let cann = cards();
@@ -130,7 +130,7 @@ struct Case {
     greedy_ids: Vec<u32>,
 }
 
-/// One batch of prompts of different lengths gives each the tokens that it has alone.
+/// In a batch of prompts of different lengths, each gets the tokens that it gets alone.
 #[test]
 fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
     let cann = cards();
@@ -161,7 +161,7 @@ fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
 
 #[test]
 fn every_instruction_set_gives_them() {
-    // What is left has every kernel of a decoder, in f32, in both 16-bit types and with 8-bit weights.
+    // The remaining tests cover every kernel of a decoder in f32, 16-bit types and 8-bit weights.
     let but = [
         "every_instruction_set_gives_them",
         "qwen2_with_grouped_heads",

@@ -1,5 +1,5 @@
-//! Stages of a pipeline: torch's curves, one card's gradients, any order of the cards, checkpoints on other meshes, and what cannot
-//! be.
+//! Pipeline stages: torch's curves, the gradients of one card, any order of the ranks, checkpoints
+//! on other meshes, and refusals.
 
 use std::path::Path;
 
@@ -72,7 +72,8 @@ fn sgd_and_16_bits_in_two_stages() {
     follows("in f16", &golden, &[Layout { data: 2, micro_batch: 2, zero: Zero::Moments, ..TWO }]);
 }
 
-/// The shipped model, of eight layers, in the orders that give a stage several parts: its own curve on one card.
+/// The shipped model of eight layers with several parts per stage, compared with its own curve on
+/// one card.
 #[test]
 fn several_parts_a_stage_of_the_shipped_model() {
     let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
@@ -96,7 +97,7 @@ fn several_parts_a_stage_of_the_shipped_model() {
     }
 }
 
-/// A model of more layers than there are published ones, that is tied or is not.
+/// A model with any number of layers, tied or not.
 fn deep(layers: usize, tied: bool) -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     ModelConfig { layers, tied_embeddings: tied, ..config }
@@ -113,7 +114,7 @@ fn gradients_of(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Gradie
     gradients(&cann, config, recipe, layout, &EngineOptions::default(), fill).unwrap()
 }
 
-/// Layers that do not divide by the stages, in every order: each weight's gradient is one card's.
+/// Layers that do not divide by the stages, in every schedule: gradients equal those of one card.
 #[test]
 fn gradients_of_uneven_stages_are_one_cards() {
     for (layers, tied) in [(5, false), (7, true)] {
@@ -155,7 +156,7 @@ fn steps(trainer: &mut Trainer, config: &ModelConfig, recipe: &Recipe, count: us
     (0..count).map(|at| trainer.step(&batch(at)).unwrap().loss).collect()
 }
 
-/// No order of the cards deadlocks or races, and all have the same numbers.
+/// No order of the ranks deadlocks, races or changes numbers.
 #[test]
 fn stages_run_in_any_order() {
     let config = deep(4, true);
@@ -167,7 +168,7 @@ fn stages_run_in_any_order() {
     }
 }
 
-/// A run that is saved on one mesh goes on on another as it would have on its own.
+/// A run saved on one mesh continues on another as on its own.
 #[test]
 fn checkpoints_go_on_with_and_without_stages() {
     let config = deep(3, true);
@@ -256,7 +257,7 @@ fn a_transfer_that_one_side_lacks_is_found() {
     }
 }
 
-/// A step of one micro-batch runs all of it, and ops that no list of passes has a place for are named.
+/// A step of one micro-batch runs everything, and ops without a place are named.
 #[test]
 fn no_op_is_lost() {
     let (config, recipe) = (deep(4, false), recipe(Pipeline::OneForwardOneBackward));
@@ -303,7 +304,8 @@ fn no_op_is_lost() {
     }
 }
 
-/// A stage of 1F1B keeps as many activations as there are stages behind it, `GPipe` those of all micro-batches.
+/// In 1F1B, a stage keeps as many activations as there are later stages; in `GPipe`, those of all
+/// micro-batches.
 #[test]
 fn activations_that_live_at_once_follow_the_order() {
     let arena = |pipeline: Pipeline, layout: Layout| -> Vec<u64> {
@@ -314,6 +316,7 @@ fn activations_that_live_at_once_follow_the_order() {
     let (gpipe, usual) = (arena(Pipeline::GPipe, layout), arena(Pipeline::OneForwardOneBackward, layout));
     println!("arenas of stages: gpipe {gpipe:?}, 1f1b {usual:?}");
     assert!(usual.iter().zip(&gpipe).all(|(usual, gpipe)| usual < gpipe), "{usual:?} {gpipe:?}");
-    // Middle stages are alike: what differs is what is alive, 3 of 12 micro-batches on the second and 2 on the third.
+    // Middle stages differ only in live activations: 3 of 12 micro-batches on the second and 2 on
+    // the third.
     assert!(usual[1] > usual[2], "{usual:?}");
 }

@@ -1,4 +1,5 @@
-//! Sums by servers in the place of `all_reduce`: the same numbers, in any order of the cards, and what each card sends.
+//! Sums through servers instead of `all_reduce`: equal results in any order of the ranks, and equal
+//! bytes sent.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ fn job() -> (ModelConfig, Recipe) {
     (config, Recipe { global_batch: 12, seq: 8, steps: 8, ..Recipe::default() })
 }
 
-/// Losses of two steps, what is kept behind them, and what the cards report.
+/// Returns the losses of two steps, the final state, and the reports of the emulator.
 fn run(mode: Mode, by_servers: bool) -> (Vec<u64>, BTreeMap<String, Vec<u8>>, Vec<String>) {
     let (config, recipe) = job();
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(LAYOUT.cards()) }).unwrap();
@@ -40,7 +41,7 @@ fn run(mode: Mode, by_servers: bool) -> (Vec<u64>, BTreeMap<String, Vec<u8>>, Ve
     (losses, kept, emulator.reports().iter().map(ToString::to_string).collect())
 }
 
-/// The emulator's servers add in the order of the cards, as its `all_reduce` does.
+/// The emulator's servers add in rank order, like its `all_reduce`.
 #[test]
 fn servers_give_the_bits_of_collectives() {
     let usual = run(Mode::Parallel, false);
@@ -49,7 +50,6 @@ fn servers_give_the_bits_of_collectives() {
     }
 }
 
-/// Exchanges of a plan that are of one kind.
 fn count(plan: &Plan, is_wanted: impl Fn(&CollectiveKind) -> bool) -> usize {
     plan.steps.iter().filter(|step| matches!(&step.action, Action::Exchange(of) if is_wanted(&of.kind))).count()
 }
@@ -78,7 +78,7 @@ fn every_sum_has_a_server_and_no_byte_is_sent_twice() {
             *sent += plans.iter().map(sent_bytes).sum::<usize>() as f64;
         }
     }
-    // Over `n` cards either way sends 2 (n - 1) times what is summed, but for what does not divide by `n`.
+    // Over `n` ranks both ways send 2 (n - 1) times the summed bytes, except for remainders.
     let [collectives, servers] = sent;
     assert!(
         collectives > 1e5 && (servers - collectives).abs() <= 1e-2 * collectives,

@@ -1,4 +1,4 @@
-//! Models served over stages: the tokens of one card, in any order of the cards, and what cannot be.
+//! Serving over pipeline stages: the tokens of one card, any order of the ranks, and refusals.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn deployment(model: &Model, (stages, cards): (usize, usize), precision: Precisi
     Deployment { stages, precision, head, batch: 2, longest_prompt: 40, context: 48, ..of }
 }
 
-/// Two prompts of other lengths, and the ids that follow; and what the cards report.
+/// Returns the ids after two prompts of different lengths, and the reports of the emulator.
 pub(crate) fn generate(
     mode: Mode,
     model: &Model,
@@ -41,7 +41,7 @@ pub(crate) fn generate(
         let (stop_ids, max_new_tokens) = (Some(Vec::new()), Some(6));
         Request { stop_ids, max_new_tokens, ..Request::new(ids) }
     };
-    // The first batch is read by a program of its own, which is made for prompts of its length.
+    // The first batch runs a separate program for short prompts.
     let short = [vec![7, 5], vec![9]].map(|ids| Request { max_new_tokens: Some(1), ..request(ids) });
     let before = session.generate(&short, &mut |_| ControlFlow::Continue(())).unwrap();
     let requests = [vec![5, 9, 3, 11, 7], (3..36).collect()].map(request);
@@ -67,7 +67,7 @@ fn tokens_over_stages_are_one_cards() {
             }
         }
         assert_eq!(run((2, 4), f32, Head::LastToken, Launching::Captured), expected, "{path}: replayed");
-        // How many stages there are adds nothing to the roundings of the cards of one.
+        // The number of stages does not change the roundings within a stage.
         let layers = model.config.layers;
         for precision in [DType::BF16.into(), Precision::w8a8(DType::BF16)] {
             let [two, most] =
@@ -90,7 +90,7 @@ fn stages_serve_in_any_order() {
     }
 }
 
-/// Every value of every stage is one card's.
+/// Every value of every stage equals that of one card.
 #[test]
 fn stages_are_verified_against_one_card() {
     for path in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {
@@ -104,13 +104,13 @@ fn stages_are_verified_against_one_card() {
         };
         for (precision, residual) in [(DType::F32, Residual::Replicate), (DType::BF16, Residual::Seq)] {
             let of = Deployment { precision: precision.into(), residual, ..Deployment::of(&model.config, 4) };
-            // What a bias is added to is shown by neither.
+            // Neither shows the value before a bias is added.
             assert_eq!(values(Deployment { stages: 2, ..of }), values(of), "{path} in {precision}");
         }
     }
 }
 
-/// A stage holds its own layers' weights and caches, whose bytes are those of one card's together.
+/// A stage holds only its layers' weights and caches, which together have the bytes of one card.
 #[test]
 fn a_stage_holds_its_own_layers() {
     let model = model("models/kjv-qwen2");
@@ -122,7 +122,7 @@ fn a_stage_holds_its_own_layers() {
         let (one, two) = (bytes(ONE, region)[0], bytes((2, 2), region));
         println!("{region:?}: {one} bytes on one card, {two:?} in two stages");
         let all: u64 = two.iter().sum();
-        // Each tensor begins at a multiple of 512 bytes.
+        // Each tensor is aligned to 512 bytes.
         assert!(all.abs_diff(one) < one / 50, "{region:?}: {one}, {two:?}");
         assert!(two.iter().all(|own| *own < one * 3 / 4), "{region:?}: {one}, {two:?}");
     }

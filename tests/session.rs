@@ -1,5 +1,5 @@
-//! Sessions as applications use them: any number of requests, each with its own options, several sessions on the same cards, and
-//! numbers that are no numbers.
+//! Sessions as applications use them: many requests with separate options, several sessions on the
+//! same cards, and results that are NaN or infinity.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn a_request_is_answered_alone_as_in_any_batch() {
     assert_eq!(together.sequences, alone);
     let two = run(&mut session, &[short(PROMPTS[2]), short(PROMPTS[0])]);
     assert_eq!(two.sequences, [alone[2].clone(), alone[0].clone()]);
-    // On the cards alone as from logits.
+    // The cards select tokens like the host does from logits.
     let builder = Session::builder(&cann, &model).cards(CARDS).batch(3).context(48).precision(DType::F32);
     let mut greedy = builder.head(Head::LastToken).start().unwrap();
     assert_eq!(run(&mut greedy, &PROMPTS.map(short)).sequences, alone);
@@ -176,7 +176,7 @@ fn two_sessions_on_the_same_cards_do_not_wait_for_each_other() {
             });
         }
     });
-    // Whoever had the weights first may go first.
+    // The session that loaded the weights may end first.
     drop(first);
     assert_eq!(run(&mut third, &[short(PROMPTS[0])]).sequences, expected);
     drop((second, third, cann));
@@ -225,14 +225,14 @@ fn requests_that_do_not_fit_are_refused_together() {
     ] {
         assert!(found.iter().any(|problem| problem.starts_with(expected)), "{expected}: {found:#?}");
     }
-    // The session goes on.
+    // The session can still be used.
     assert_eq!(run(&mut session, &[Request { max_new_tokens: Some(1), ..Request::new("The") }]).sequences.len(), 1);
 }
 
-/// Numbers, by weight, of which the cards make what is none. Weights that are not named stay as they are.
+/// New values of a weight that cause an overflow. `None` keeps the weight.
 type Overflow = fn(name: &str, row: usize, column: usize) -> Option<f32>;
 
-/// The message of a session whose weights are changed, and the first value that is not finite.
+/// Returns the error of a session with changed weights, and the first value that is not finite.
 fn without_a_number(head: Head, overflow: Overflow) -> (String, String) {
     let model = shipped();
     let (_emulator, cann) = cards(CARDS);
@@ -262,12 +262,13 @@ fn without_a_number(head: Head, overflow: Overflow) -> (String, String) {
     (message, place)
 }
 
-/// Weights that are numbers, of which the cards make none: NaN in a layer, and +inf first in the logits.
+/// Finite weights with NaN or infinite results: NaN in a layer, and +inf first in the logits.
 #[test]
 fn logits_that_are_no_numbers_are_an_error_with_the_first_place() {
-    // A product of two such numbers is more than f32 holds.
+    // The product of two such numbers overflows f32.
     let in_a_layer: Overflow = |name, _, _| (name == "model.layers.3.mlp.up_proj.weight").then_some(1e38);
-    // One element of each row is not zero, so that no sum of infinities of both signs is NaN; tokens take turns at +inf.
+    // Each row has one nonzero element, so no sum adds infinities of both signs. Every second token
+    // gets +inf.
     let in_the_logits: Overflow = |name, row, column| match name {
         "model.norm.weight" => Some(if column == 0 { 1e37 } else { 0.0 }),
         "lm_head.weight" => Some(if row % 2 == 0 { 1e7 } else { -1e7 }),

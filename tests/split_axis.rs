@@ -1,5 +1,5 @@
-//! `split_axis` and `gather`: what one takes apart the other puts together, for any rank, axis, world size, remainder
-//! and strides; and everything they refuse.
+//! `split_axis` and `gather` are inverse for any rank, axis, world size, remainder and strides.
+//! Also tests all refusals.
 
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const REMAINDERS: [Remainder; 3] = [Remainder::Last, Remainder::Balanced, Remainder::ZeroPadded];
 
-/// The arguments of a strided view; element values are their positions, plus one so that none equals a padding zero.
+/// Arguments of a strided view. Values are positions plus one, so that none equals a padding zero.
 #[derive(Clone, Debug)]
 struct Layout {
     data: Vec<u64>,
@@ -27,7 +27,7 @@ impl Layout {
     }
 }
 
-/// Dims laid out in any order, with gaps inside each (a stride step of 2 or 3) and in front, or repeated (step 0).
+/// Draws dims in any order, with gaps (stride step 2 or 3), an offset, or repetition (step 0).
 fn layout(rank: usize) -> impl Strategy<Value = Layout> {
     let shape = prop::collection::vec(0usize..6, rank);
     let steps = prop::collection::vec(prop_oneof![6 => Just(1usize), 2 => 2usize..4, 1 => Just(0usize)], rank);
@@ -48,12 +48,11 @@ fn layout(rank: usize) -> impl Strategy<Value = Layout> {
     })
 }
 
-/// A tensor of rank 1 to 5, one of its axes, a world size and a remainder.
+/// Draws a tensor of rank 1 to 5, an axis, a world size and a remainder.
 fn split() -> impl Strategy<Value = (Layout, usize, usize, Remainder)> {
     (1usize..=5).prop_flat_map(|rank| (layout(rank), 0..rank, 1usize..=9, prop::sample::select(&REMAINDERS[..])))
 }
 
-/// Every index of a shape, row-major.
 fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     shape.iter().fold(vec![vec![]], |indices, size| {
         indices.iter().flat_map(|index| (0..*size).map(move |last| [&index[..], &[last]].concat())).collect()
@@ -72,7 +71,7 @@ proptest! {
         prop_assert_eq!(whole.data(), view.to_vec());
     }
 
-    /// The same through the wire: every shard sent as a row-major message, as ranks would send it.
+    /// The same with every shard sent as a row-major message.
     #[test]
     fn gather_reads_received_buffers((layout, axis, world, remainder) in split()) {
         let view = layout.view();
@@ -86,7 +85,7 @@ proptest! {
         prop_assert_eq!(whole.data(), view.to_vec());
     }
 
-    /// Element by element against the definition, without any of the copying code.
+    /// Compares elements with the definition, without the copying code.
     #[test]
     fn a_shard_is_its_range_and_zeros((layout, axis, world, remainder) in split()) {
         let view = layout.view();
@@ -105,7 +104,7 @@ proptest! {
         }
     }
 
-    /// Only parts that must grow are copied, whatever the strides.
+    /// Only padded parts are copied, for any strides.
     #[test]
     fn views_are_not_copied((layout, axis, world, remainder) in split()) {
         let view = layout.view();
@@ -135,7 +134,7 @@ proptest! {
         }
     }
 
-    /// A shard of any other size is refused, and the message names it.
+    /// A shard of another size is refused by name.
     #[test]
     fn gather_names_the_part_that_does_not_fit((layout, axis, world, remainder) in split(), victim in any::<prop::sample::Index>()) {
         let view = layout.view();
@@ -169,7 +168,7 @@ fn every_small_split_comes_together_again() {
 
 #[test]
 fn element_types_need_no_arithmetic() {
-    // Half-precision bits as they lie in a file, and text.
+    // Half-precision bits as in a file, and text.
     let halves = [[0x00u8, 0x3c], [0x00, 0x40], [0x00, 0x42]];
     let view = TensorView::contiguous(&halves, [3]).expect("its own shape");
     let shards = split_axis(&view, 0, 2, Remainder::ZeroPadded).expect("a legal split");
@@ -270,7 +269,7 @@ fn gather_refuses_more_elements_than_can_be_counted() {
     assert!(matches!(gather(&shards, 1, 2, Remainder::Last), Err(GatherError::TooLarge { .. })));
 }
 
-/// What the ranks of a plan hold of every weight is what `split_axis` gives them with the balanced remainder, one dim after the other.
+/// The shards in plans are those of repeated `split_axis` with the balanced remainder.
 #[test]
 fn plans_cut_weights_as_split_axis_does() {
     let config = ModelConfig { layers: 1, ..ModelConfig::from_json(ModelConfig::SHIPPED).unwrap() };

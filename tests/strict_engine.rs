@@ -1,4 +1,4 @@
-//! The engine under strict mode: whatever order the seed picks, the same numbers and nothing to report.
+//! The engine in strict mode: the same numbers and no reports for any seed.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,7 +23,7 @@ struct Case {
     greedy_ids: Vec<u32>,
 }
 
-/// Tokens that the shipped model adds to its prompts on a machine of this mode, and what the machine reports.
+/// Returns the tokens that the shipped model generates, and the reports of the emulator.
 fn generate(
     mode: Mode,
     cards: usize,
@@ -77,7 +77,7 @@ fn the_shipped_model_runs_in_any_order() {
     }
 }
 
-/// The first decode step is eager and the second is timed; the third records, and the others replay.
+/// The first decode step is eager, the second timed, the third captured; the others replay.
 #[test]
 fn captured_steps_give_the_same_tokens_in_any_order() {
     let (eager, _) = generate(Mode::Parallel, 2, DType::F32.into(), Residual::Replicate, 6, Launching::Eager);

@@ -1,5 +1,5 @@
-//! Steps of training against what torch's own optimizers did, on many layouts: data, tensor and sequence parallel, what is cut
-//! over data-parallel cards, micro-batches that divide the global batch and that do not.
+//! Training steps against torch's optimizers, on many layouts: data, tensor and sequence
+//! parallelism, ZeRO, and micro-batches that do or do not divide the global batch.
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn cards(count: usize) -> Arc<Cann> {
     Cann::new(Emulator::new(Config::with_cards(count)).unwrap().table()).unwrap()
 }
 
-/// A run of torch.
+/// A recorded run of torch.
 pub(crate) struct Golden {
     pub(crate) model: Model,
     pub(crate) recipe: Recipe,
@@ -127,7 +127,6 @@ impl Golden {
 
 const ONE: Layout = Layout::ONE;
 
-/// Every layout gives torch's curve.
 fn golden(name: &str, layouts: &[Layout]) {
     follows(name, &Golden::read(name), layouts);
 }
@@ -135,7 +134,7 @@ fn golden(name: &str, layouts: &[Layout]) {
 pub(crate) fn follows(name: &str, golden: &Golden, layouts: &[Layout]) {
     let bounds = match golden.recipe.precision {
         TrainingPrecision::F32 => (1e-5, 2e-5),
-        // torch's own run in bf16 is off by 5.0e-3 and, in the norm, by 2.1e-3.
+        // torch's own bf16 run differs by 5.0e-3 in the loss and 2.1e-3 in the norm.
         _ => (2e-2, 1e-2),
     };
     for layout in layouts {
@@ -243,7 +242,7 @@ fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls(
     assert_ne!(trainer.parts().unwrap(), before);
 }
 
-/// Events of the streams say of each operator and collective what the clock of the cards says of it.
+/// Stream events agree with the clock of the cards for each operator and collective.
 #[test]
 fn a_traced_step_is_what_the_cards_did() {
     let golden = Golden::read("qwen2-gqa-adamw");
@@ -267,7 +266,7 @@ fn a_traced_step_is_what_the_cards_did() {
         own.map(|span| span.end_ns - span.arrived_ns).sum::<u64>() as f64 / 4e9
     };
     let (operators, exchanges) = (of_lanes(&[Lane::Cube, Lane::Vector]), of_lanes(&[Lane::Communication]));
-    // What is counted as one runs on between operators, and a collective begins when its stream is free for it.
+    // A span includes the gaps between operators, and a collective starts when its stream is free.
     println!("operators {operators:.2e} s, collectives {exchanges:.2e} s of {coarse:?}");
     assert!(coarse.compute >= operators && coarse.compute <= coarse.seconds, "{operators} {coarse:?}");
     assert!(coarse.hidden + coarse.exposed >= 0.999 * exchanges, "{exchanges} {coarse:?}");
@@ -294,7 +293,7 @@ fn a_traced_step_is_what_the_cards_did() {
                     phase.spans.iter().filter(|span| span.rank == rank as usize && span.stream == stream).collect();
                 let of_machine: Vec<_> = of_machine.by_ref().take(by_events.len()).collect();
                 assert!(by_events.len() > 10 && by_events.len() == of_machine.len(), "rank {rank}, {stream:?}");
-                // When the run began is read by the host, which needs a while to wake up.
+                // The host reads the start time, and needs a while to wake up.
                 let began = (by_events[0].end_ns, of_machine[0].end_ns);
                 for (found, expected) in by_events.iter().zip(&of_machine) {
                     let ends = (found.end_ns - began.0, expected.end_ns - began.1);
@@ -316,7 +315,7 @@ fn a_traced_step_is_what_the_cards_did() {
         assert!((compute + exposed + times.idle() - seconds).abs() < 1e-9, "{times:?}");
         assert!((0.0..=compute).contains(&hidden) && exposed > 0.0 && times.idle() > 0.0, "{times:?}");
     }
-    // The host issues the calls of a step fast enough to hide collectives only where it does not time each.
+    // Only without timing each call, the host launches a step fast enough to hide collectives.
     assert!(coarse.seconds < times.seconds && coarse.hidden > 0.0, "{coarse:?} {times:?}");
 }
 
@@ -353,9 +352,10 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
         let kinds = [Recompute::None, Recompute::Selective, Recompute::Layers(4), Recompute::Full];
         let [none, selective, half, full] = kinds.map(arena);
         assert!([selective, half, full].iter().all(|less| *less < none), "{none} {selective} {half} {full}");
-        // Where weights are cut as well, the most is held at the loss, whatever is computed again.
+        // With sharded weights, the peak is at the loss, for any recomputation.
         assert!(full < half || layout.zero == Zero::Weights, "{none} {selective} {half} {full}");
-        // Of 8 layers, the activations of one are left, and the residual stream between them.
+        // Full recomputation keeps the activations of one of 8 layers, and the residual stream
+        // between layers.
         println!("{layout:?}: arena {none} B, selective {selective}, 4 of 8 layers {half}, full {full}");
         let curve = |recompute: Recompute| {
             let mut trainer = golden.start(Layout { recompute, ..layout }).unwrap();
@@ -365,7 +365,7 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
         let (steps, parts) = curve(Recompute::None);
         for recompute in [Recompute::Selective, Recompute::Layers(1), Recompute::Full] {
             let (found_steps, found_parts) = curve(recompute);
-            // What is gathered a second time may be gathered at another place, and sums have another order.
+            // A second gather may run at another place, so sums have another order.
             for (found, expected) in found_steps.iter().zip(&steps).filter(|_| layout.cards() > 1) {
                 let off = (found.loss - expected.loss).abs();
                 assert!(off <= 2e-6, "{recompute:?}: {found:?}, expected {expected:?}");
@@ -379,7 +379,7 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
     }
 }
 
-/// A model whose tensors are many times an alignment.
+/// A model whose tensors are many times the alignment.
 fn wide() -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     let sizes = (config.head_dim, config.vocab_size);
@@ -420,7 +420,7 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
         println!("{layout:?}: {expected} bytes known before, {found} taken: {:.2} %", off * 100.0);
         assert!(off.abs() <= 0.03, "{layout:?}: {expected} bytes known before, {found} taken");
     }
-    // A card that lacks half of what lies between the ops.
+    // A card without half of the arena.
     let layout = Layout { data: 2, micro_batch: 4, ..ONE };
     let wanted = memory::wanted(&compile(&config, &recipe, &layout, Target::ANY).unwrap());
     let lacks = wanted.iter().find(|(part, _)| *part == "arena").unwrap().1.0 / 2;
@@ -447,7 +447,7 @@ fn gradients_are_reduced_once_a_step_however_small_its_micro_batches_are() {
     }
 }
 
-/// What was lowered for one micro-batch has no program of the first of several.
+/// A step lowered for one micro-batch has no program for the first of several.
 #[test]
 fn a_part_of_a_step_that_was_not_lowered_is_named() {
     let golden = Golden::read("qwen2-gqa-adamw");
@@ -470,9 +470,9 @@ fn weights_cut_for_storage_are_gathered_by_each_use_for_itself() {
         plans[0].region_bytes(region).0
     };
     let (whole, cut) = (region(Zero::Gradients, Region::Weights), region(Zero::Weights, Region::Weights));
-    // The norms' vectors stay, and each tensor begins at a multiple of 512 bytes.
+    // Norm vectors stay whole, and each tensor is aligned to 512 bytes.
     assert!(cut < whole / 3, "{cut} bytes of weights a card, {whole} if whole");
-    // No more than a few gathered matrices are there at one time: less than a layer in all.
+    // Only a few gathered matrices are live at a time: less than a layer.
     let more = region(Zero::Weights, Region::Arena).saturating_sub(region(Zero::Gradients, Region::Arena));
     assert!(more < whole / 12, "{more} bytes more in the arena, {whole} bytes of weights in 12 layers");
 }
@@ -485,7 +485,7 @@ fn what_lends_its_shape_alone_is_not_gathered() {
     for (part, placed) in lowered.parts {
         let found = exchanges(&placed);
         let of_table = found.iter().filter(|exchange| exchange.value == "model.embed_tokens.weight");
-        // It is looked up once; its gradient has its shape.
+        // The table is looked up once; its gradient needs only its shape.
         assert_eq!(
             of_table.clone().filter(|exchange| exchange.kind == "all_gather").count(),
             1,

@@ -1,4 +1,4 @@
-//! `verify` with a reference: no healthy model fails and no sabotage passes, in any type.
+//! `verify` with a reference: no healthy model fails and no sabotaged model passes, in any type.
 
 mod model;
 mod sabotage;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use model::{Model, kinds};
 
-/// Random models of each kind, unless `VERIFY_MODELS` says how many.
+/// Random models per kind; `VERIFY_MODELS` overrides it.
 const EACH: usize = 1;
 
 fn types() -> [Precision; 4] {
@@ -27,7 +27,7 @@ fn cards() -> Arc<Cann> {
     Cann::new(emulator.table()).unwrap()
 }
 
-/// A model's folder, and the reference of a model that it should be.
+/// Writes a model, and the reference of the model that it should be.
 fn written(model: &Model, healthy: &Model, seed: u64) -> (TempDir, generate::Model, Reference) {
     let folder = tempfile::tempdir().unwrap();
     model.write(folder.path());
@@ -38,7 +38,7 @@ fn written(model: &Model, healthy: &Model, seed: u64) -> (TempDir, generate::Mod
     (folder, model, reference)
 }
 
-/// How near a difference is to its bound.
+/// Returns a difference relative to its bound.
 fn share(difference: &Option<Difference>) -> f64 {
     difference.as_ref().map_or(0.0, |d| (d.expected - d.found).abs() / d.bound)
 }
@@ -81,7 +81,7 @@ fn no_healthy_model_fails() {
         }
     }
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
-    // Else nothing was shown of tokens that are nearly alike.
+    // Otherwise the test shows nothing about nearly equal tokens.
     assert!(others > 0);
 }
 
@@ -103,7 +103,7 @@ fn no_sabotage_passes() {
             if found.passed() {
                 passed.push(format!("{name} in {precision}"));
             }
-            // One card and two do the same, wrong as it is.
+            // One card and two agree, although both are wrong.
             assert_eq!(found.first_difference, None, "{name} in {precision}");
         }
     }

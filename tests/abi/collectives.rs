@@ -1,4 +1,4 @@
-//! HCCL: communicators of every kind and every collective once, with buffers and counts that differ by rank.
+//! HCCL: all kinds of communicators and all collectives, with sizes that differ by rank.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -35,14 +35,14 @@ pub(crate) fn communicators(table: &Table, cards: usize) {
     }
     let text = call!(table, HcclGetErrorString(HcclResult::HCCL_E_PARA));
     assert!(!text.is_null());
-    // SAFETY: a C string of the library, valid as long as it is loaded.
+    // SAFETY: a C string of the library, valid as long as the library is loaded.
     assert!(!unsafe { CStr::from_ptr(text) }.is_empty());
     let count = call!(table, HcclGetRankSize(null_mut(), null_mut()));
     assert_ne!(count, HcclResult::HCCL_SUCCESS);
     part(table, &places, &comms);
 }
 
-/// Ends the communicators and gives the cards back.
+/// Destroys the communicators and releases the cards.
 fn part(table: &Table, cards: &[Card<'_>], comms: &[HcclComm]) {
     for (card, comm) in cards.iter().zip(comms) {
         card.enter();
@@ -51,12 +51,12 @@ fn part(table: &Table, cards: &[Card<'_>], comms: &[HcclComm]) {
     cards.iter().for_each(leave);
 }
 
-/// What rank `rank` holds at place `i`: small, so that sums are exact.
+/// Returns element `i` of a rank's data, small enough for exact sums.
 fn value(rank: usize, i: usize) -> i64 {
     (rank * 10 + i % 7) as i64
 }
 
-/// The cards of a world and what they allocated.
+/// The cards of a world and their allocations.
 struct World<'a> {
     table: &'a Table,
     cards: Vec<Card<'a>>,
@@ -71,7 +71,7 @@ impl World<'_> {
         address
     }
 
-    /// Every rank enqueues; then every rank's stream is done and its result is what it must be.
+    /// Enqueues on every rank, waits for the streams, and checks the results.
     fn check(
         &self,
         what: &str,
@@ -212,7 +212,7 @@ fn one_to_all_and_back(world: &World<'_>, n: usize) {
     );
 }
 
-/// Element i of what rank `from` sends to rank `to`.
+/// Returns element `i` of the data that rank `from` sends to rank `to`.
 fn addressed(from: usize, to: usize, i: usize) -> i64 {
     (from * 31 + to * 7 + i % 5) as i64
 }
@@ -270,7 +270,6 @@ fn pairs(world: &World<'_>, n: usize) {
     if n < 2 {
         return;
     }
-    // Rank 0 sends to rank 1.
     world.check(
         "send and receive",
         |rank, comm, card| match rank {
@@ -309,7 +308,7 @@ fn pairs(world: &World<'_>, n: usize) {
     );
 }
 
-/// Each rank a thread; they share one root info and meet in the communicator's creation.
+/// Rank threads share one root info and meet when they create the communicator.
 pub(crate) fn rank_threads(table: &Table, cards: usize) {
     let n = ranks(cards);
     let root = Card::new(table, 0);

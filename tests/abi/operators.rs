@@ -1,4 +1,4 @@
-//! The two-phase operators: planning, running, running again, refusing.
+//! Two-phase operators: planning, running, running again, refusals.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -30,7 +30,7 @@ fn upload(card: &Card<'_>, values: &[f32]) -> *mut c_void {
     card.upload(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
 }
 
-/// The workspace a plan asked for; NULL if none.
+/// Allocates the requested workspace, or returns NULL.
 fn workspace(card: &Card<'_>, bytes: u64) -> *mut c_void {
     if bytes == 0 { null_mut() } else { card.malloc(bytes as usize) }
 }

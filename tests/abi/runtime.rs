@@ -1,4 +1,5 @@
-//! The AscendCL runtime: life, devices, memory, streams, events, notifies, callbacks, errors.
+//! The AscendCL runtime: initialisation, devices, memory, streams, events, notifies, callbacks,
+//! errors.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -20,7 +21,7 @@ pub(crate) fn initialisation(table: &Table, _: usize) {
     assert!(major >= 1 && minor >= 0 && patch >= 0, "{major}.{minor}.{patch}");
     let soc = call!(table, aclrtGetSocName());
     assert!(!soc.is_null());
-    // SAFETY: a C string of the library that is valid for as long as it is loaded.
+    // SAFETY: a C string of the library that is valid as long as the library is loaded.
     let soc = unsafe { CStr::from_ptr(soc) }.to_string_lossy();
     assert!(soc.starts_with("Ascend"), "{soc}");
     let mut mode = aclrtRunMode(7);
@@ -71,7 +72,7 @@ pub(crate) fn memory(table: &Table, _: usize) {
     card.synchronize();
     assert_eq!(card.download(copy, 7), [3, 3, 3, 3, 3, 0xFF, 0xFF]);
 
-    // Page-locked memory goes through the stream.
+    // Page-locked memory can be copied asynchronously.
     let mut host = null_mut();
     ok(table, call!(table, aclrtMallocHost(&raw mut host, n)));
     ok(table, call!(table, aclrtMemcpyAsync(host, n, source, n, D2H, card.stream)));
@@ -90,7 +91,7 @@ pub(crate) fn copies_of_rows(table: &Table, _: usize) {
     let card = Card::new(table, 0);
     let device = card.upload(&[0; 64]);
     let rows: Vec<u8> = (1..=12).collect();
-    // Three rows of 3 of 4 bytes, to a pitch of 16 and back to one of 3.
+    // Three rows of 3 of 4 bytes, to a pitch of 16 and back to a pitch of 3.
     ok(table, call!(table, aclrtMemcpy2d(device, 16, rows.as_ptr().cast(), 4, 3, 3, H2D)));
     let found = card.download(device, 64);
     let row = |i: usize| &found[i * 16..i * 16 + 4];
@@ -118,7 +119,7 @@ pub(crate) fn streams_and_events(table: &Table, _: usize) {
         status
     };
     assert_eq!(recorded(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY, "never recorded");
-    // What the second stream copies is what the first one wrote before its record, round after round.
+    // In every round, the second stream copies what the first one wrote before its record.
     let n = 1 << 16;
     let (between, seen) = (card.upload(&vec![0; n]), card.upload(&vec![0; n]));
     for round in 1..=20 {
@@ -160,7 +161,7 @@ pub(crate) fn events_keep_time(table: &Table, _: usize) {
     leave(&card);
 }
 
-/// Younger than CANN 8.1; a toolkit without them has nothing to test.
+/// Notifies are newer than CANN 8.1; toolkits without them skip the test.
 pub(crate) fn notifies(table: &Table, _: usize) {
     let (Some(create), Some(destroy), Some(record), Some(wait)) =
         (table.aclrtCreateNotify, table.aclrtDestroyNotify, table.aclrtRecordNotify, table.aclrtWaitAndResetNotify)
@@ -170,11 +171,11 @@ pub(crate) fn notifies(table: &Table, _: usize) {
     let card = Card::new(table, 0);
     let second = card.stream();
     let mut notify = null_mut();
-    // SAFETY: a live place.
+    // SAFETY: the pointer is valid for a write.
     ok(table, unsafe { create(&raw mut notify, 0) });
     let (source, target) = (card.upload(&[5; 4]), card.upload(&[0; 4]));
     for _ in 0..3 {
-        // SAFETY: live handles; 0 waits for ever.
+        // SAFETY: live handles; 0 waits without a limit.
         ok(table, unsafe { wait(notify, second, 0) });
         ok(table, call!(table, aclrtMemcpyAsync(target, 4, source, 4, D2D, second)));
         // SAFETY: live handles.
@@ -195,7 +196,7 @@ pub(crate) fn notifies(table: &Table, _: usize) {
 
 pub(crate) fn callbacks(table: &Table, _: usize) {
     unsafe extern "C" fn count(counter: *mut c_void) {
-        // SAFETY: the test keeps the counter until the stream is done.
+        // SAFETY: the test keeps the counter alive until the stream is done.
         let counter = unsafe { &*counter.cast::<AtomicUsize>() };
         counter.fetch_add(1, Ordering::SeqCst);
     }
@@ -209,7 +210,7 @@ pub(crate) fn callbacks(table: &Table, _: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             card.enter();
-            // SAFETY: has no conditions.
+            // SAFETY: the function has no conditions.
             let thread = unsafe { pthread_self() } as u64;
             ok(table, call!(table, aclrtSubscribeReport(thread, card.stream)));
             subscribed.wait();
@@ -261,7 +262,7 @@ pub(crate) fn finalisation(table: &Table, _: usize) {
     ok(table, call!(table, aclFinalize()));
 }
 
-/// Gives back what [`Card::new`] took.
+/// Frees the resources of [`Card::new`].
 pub(crate) fn leave(card: &Card<'_>) {
     card.enter();
     ok(card.table, call!(card.table, aclrtDestroyStream(card.stream)));

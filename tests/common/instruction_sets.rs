@@ -1,15 +1,14 @@
-//! The same tests on every path through the kernels.
+//! Runs tests on every instruction set.
 
 use std::process::Command;
 
 use ascend_tp_emulator::{ISA_VARIABLE, Isa, isa};
 
-/// Runs the tests of a module once more in a process of each instruction set that the processor has, but for the one in use
-/// here, under which they run anyway. `but` names tests to leave out, the calling one among them; `variables` are set for
-/// the others.
+/// Repeats the tests of a module in a process for each other instruction set of the processor.
+/// `but` names excluded tests, including the caller; `variables` are set for the processes.
 pub(crate) fn run_under_each(module: &str, but: &[&str], variables: &[(&str, &str)]) {
     if std::env::var_os(ISA_VARIABLE).is_some_and(|asked| !asked.is_empty()) {
-        // Somebody has chosen one: there is nothing else to run.
+        // An instruction set is already selected, so this is such a process.
         return;
     }
     for other in Isa::ALL.into_iter().filter(|other| other.is_available() && *other != isa()) {

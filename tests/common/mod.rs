@@ -1,7 +1,7 @@
-//! Plans on emulated cards, with every value of every rank brought back.
+//! Runs plans on emulated cards and returns every value of every rank.
 //!
-//! Input → output: the plans of all ranks, weights and inputs by name → [`Run`]: the outputs, and for each op of the
-//! lowered program its result's part on each rank. It judges nothing.
+//! Input: the plans of all ranks, and weights and inputs by name. Output: a [`Run`] with the
+//! outputs and the shards of each op's result. This module does not compare anything.
 
 pub(crate) mod instruction_sets;
 pub(crate) mod trainers;
@@ -16,22 +16,20 @@ use ascend_tp::program::{HostTensor, ValueId};
 use ascend_tp::schedule::Plan;
 use ascend_tp_emulator::{Config, Emulator};
 
-/// Whole tensors by name.
 pub(crate) type Tensors = BTreeMap<String, HostTensor>;
 
-/// An emulated machine of `cards` cards. A rank that waits in vain for the others fails within half a minute.
+/// Creates an emulated machine. A rank that waits for the others fails within half a minute.
 pub(crate) fn cann(cards: usize) -> Arc<Cann> {
     let limit = Duration::from_secs(30);
     let config = Config { connect_timeout: limit, exec_timeout: limit, ..Config::with_cards(cards) };
     Cann::new(Emulator::new(config).unwrap().table()).unwrap()
 }
 
-/// Ranks with their weights loaded.
+/// Starts an engine and loads the weights.
 pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Result<Engine, Error> {
     start_with(cann, plans, params, &EngineOptions::default())
 }
 
-/// As [`start`], with options.
 pub(crate) fn start_with(
     cann: &Arc<Cann>,
     plans: Vec<Plan>,
@@ -46,15 +44,14 @@ pub(crate) fn start_with(
     Ok(engine)
 }
 
-/// What a run gave.
 pub(crate) struct Run {
-    /// By name, whole, as rank 0 gives them.
+    /// Whole outputs by name, from rank 0.
     pub(crate) outputs: Tensors,
-    /// By value that an op of the lowered program makes, then by rank: its part.
+    /// By op result, then by rank: its shard.
     pub(crate) parts: BTreeMap<ValueId, Vec<HostTensor>>,
 }
 
-/// Runs the only program of an engine and watches every value.
+/// Runs the only program of an engine and observes every value.
 pub(crate) fn run(engine: &mut Engine, inputs: &Tensors) -> Result<Run, Error> {
     let plans = engine.plans(ProgramId(0)).to_vec();
     let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes()))).collect();

@@ -1,4 +1,4 @@
-//! Runs of training on emulated cards: started from weights that a seed draws, in any order of the cards, saved.
+//! Training runs on emulated cards, with random weights and checkpoints.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,13 +37,13 @@ pub(crate) fn start_compiled(
     Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
 }
 
-/// Weights and states, whole, by name.
+/// Returns all weights and states as whole tensors, by name.
 pub(crate) fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
     let parts = trainer.parts().unwrap();
     trainer.sharding().whole(&parts)
 }
 
-/// Writes a checkpoint, with how far the run is.
+/// Writes a checkpoint with the progress of the run.
 pub(crate) fn save(trainer: &mut Trainer, folder: &Path) {
     let group = Arc::new(ProcessGroup::alone());
     let mut writer = Writer::new(folder, None, trainer.sharding().clone(), group).unwrap();
@@ -52,7 +52,7 @@ pub(crate) fn save(trainer: &mut Trainer, folder: &Path) {
     writer.finish().unwrap();
 }
 
-/// A checkpoint, which is gone with its folder.
+/// Saves a checkpoint in a temporary folder.
 pub(crate) fn saved(trainer: &mut Trainer) -> (TempDir, Checkpoint) {
     let folder = tempfile::tempdir().unwrap();
     save(trainer, folder.path());
@@ -61,7 +61,7 @@ pub(crate) fn saved(trainer: &mut Trainer) -> (TempDir, Checkpoint) {
     (folder, saved)
 }
 
-/// No order of the cards deadlocks or races in a step, and all have the same numbers.
+/// Asserts that no order of the ranks deadlocks, races or changes numbers.
 pub(crate) fn runs_in_any_order(config: &ModelConfig, recipe: &Recipe, layout: Layout, batch: &Batch) {
     let run = |mode: Mode| {
         let (emulator, cann) = cards(mode, layout.cards());

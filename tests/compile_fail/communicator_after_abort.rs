@@ -1,4 +1,4 @@
-//! A communicator that was left cannot be used.
+//! An aborted communicator cannot be used.
 
 use ascend_tp::device::{Communicator, Result, Stream};
 

@@ -1,4 +1,4 @@
-//! One thread at a time uses a communicator: two could not agree on the order of its calls.
+//! Threads cannot share a communicator, because its calls would have no fixed order.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Host memory belongs to the transfer until it has ended.
+//! A transfer owns the host memory until it has ended.
 
 use ascend_tp::device::{BufferSlice, HostBuffer, Result, Stream};
 

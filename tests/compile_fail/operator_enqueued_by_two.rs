@@ -1,4 +1,4 @@
-//! A prepared operator has one executor: two cannot enqueue it at the same time.
+//! A prepared operator has one executor, so two callers cannot enqueue it at the same time.
 
 use ascend_tp::device::{Prepared, Stream};
 

@@ -1,4 +1,4 @@
-//! A transfer gives its host memory back once.
+//! A transfer returns its host memory only once.
 
 use ascend_tp::device::{HostBuffer, Result, Transfer};
 

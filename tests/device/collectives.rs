@@ -8,11 +8,11 @@ use ascend_tp::device::{Cann, Communicator, Device, ErrorKind, RankParts, Reduce
 
 use super::{Card, cann, read_f32};
 
-/// Runs `body` as each rank of a communicator, one thread a rank.
+/// Runs `body` as each rank of a communicator, one thread per rank.
 fn ranks(world: usize, body: impl Fn(&Card, &Communicator) + Sync) {
     let cann: Arc<Cann> = cann(world);
     let root = RootInfo::create(&Device::open(&cann, 0).unwrap()).unwrap();
-    // The ranks may as well be other processes, to which the bytes were sent.
+    // Ranks could be other processes that received the bytes.
     let root = RootInfo::from_bytes(&root.to_bytes()).unwrap();
     thread::scope(|scope| {
         for rank in 0..world {
@@ -28,7 +28,7 @@ fn ranks(world: usize, body: impl Fn(&Card, &Communicator) + Sync) {
     });
 }
 
-/// `len` elements that tell the rank: `rank + 1, rank + 2, …`.
+/// Returns `len` elements `rank + 1, rank + 2, …`.
 fn numbers(card: &Card, rank: usize, len: usize) -> Tensor {
     card.f32(&[len], &(0..len).map(|index| (rank + 1 + index) as f32).collect::<Vec<_>>())
 }
@@ -43,7 +43,8 @@ fn all_reduce() {
             let n = world as f32;
             let send = numbers(card, rank, 5);
             let recv = card.empty(DType::F32, &[5]);
-            // Over ranks r = 0..n: Σ (r + 1 + i) = n(n+1)/2 + n·i; the largest is n + i, the smallest 1 + i.
+            // Over ranks r = 0..n: Σ (r + 1 + i) = n(n+1)/2 + n·i; the largest is n + i, the
+            // smallest 1 + i.
             for (op, expected) in [
                 (ReduceOp::Sum, (0..5).map(|i| n * (n + 1.0) / 2.0 + n * i as f32).collect::<Vec<_>>()),
                 (ReduceOp::Max, (0..5).map(|i| n + i as f32).collect()),

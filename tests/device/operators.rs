@@ -1,4 +1,4 @@
-//! Operators by their C names, each once, against numbers worked out by hand.
+//! Operators by C name, each once, against numbers computed by hand.
 
 use ascend_tp::base::{Argument, DType, Id, Number};
 use ascend_tp::call::{BufferId, Call, View};
@@ -20,7 +20,7 @@ fn products() {
     let out = card.empty(F32, &[2, 2]);
     card.run(operator!(aclnnMatmul(&a, &b, &out, 0_i64)));
     assert_eq!(read_f32(&out), [7., 11., 16., 23.]);
-    // b transposed by strides.
+    // `b` is transposed by strides.
     let transposed = Tensor::with_strides(a.slice(), F32, [3, 2], &[1, 3], 0).unwrap();
     card.run(operator!(aclnnMatmul(&a, &transposed, &out, 0_i64)));
     assert_eq!(read_f32(&out), [14., 32., 32., 77.]);
@@ -94,7 +94,7 @@ fn arithmetic_with_a_number() {
     assert_eq!(read_i64(&out), [-1, 0, 1]);
     card.run(operator!(aclnnClamp(&x, Number::Int(2), Number::Int(2), &out)));
     assert_eq!(read_i64(&out), [2, 2, 2]);
-    // An operand of 32 bits takes a constant of 64.
+    // A 32-bit operand accepts a 64-bit constant.
     let bytes: Vec<u8> = [5_i32, -7].iter().flat_map(|value| value.to_le_bytes()).collect();
     let x = card.bytes(DType::I32, &[2], &bytes);
     let out = card.empty(DType::I32, &[2]);
@@ -179,14 +179,14 @@ fn rotary_turns_the_halves() {
 #[test]
 fn attention_under_a_mask() {
     let card = Card::new();
-    // Two query heads share one key-value head; the keys tell the two positions apart by sign.
+    // Two query heads share one key head; the sign of the keys distinguishes the two positions.
     let d = 16;
     let unit = |sign: f32| (0..d).map(move |index| if index == 0 { sign } else { 0.0 });
     let q = card.f16(&[1, 1, 2, d], &unit(1.0).chain(unit(-1.0)).collect::<Vec<_>>());
     let k = card.f16(&[1, 2, 1, d], &unit(1.0).chain(unit(-1.0)).collect::<Vec<_>>());
     let v = card.f16(&[1, 2, 1, d], &[vec![1.0; d], vec![3.0; d]].concat());
     let out = card.empty(DType::F16, &[1, 1, 2, d]);
-    // As a plan calls it: each operand a buffer of its own.
+    // Like a plan calls it: each operand has its own buffer.
     let attention = |mask: &Tensor| {
         let tensors = [&q, &k, &v, &out, mask];
         let view = |index: usize| {

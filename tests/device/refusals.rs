@@ -1,4 +1,4 @@
-//! What the safe layer refuses, and how it says so.
+//! Refusals of the device layer, and their messages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ascend_tp::device::{
 
 use super::{Card, cann};
 
-/// The text of an error of this kind.
+/// Returns the text of an error, which must be of this kind.
 fn text<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
@@ -169,7 +169,7 @@ fn communicators_that_cannot_be() {
     text(Communicator::init_all(&[Arc::clone(&device), Arc::clone(&device)]), ErrorKind::InvalidArgument);
 }
 
-/// Teardown errors come back from the next call: a table whose `aclrtFree` fails.
+/// The next call returns a teardown error, here from a failing `aclrtFree`.
 #[test]
 fn the_first_error_of_a_teardown_is_parked() {
     let mut table = ascend_tp_sys::Table::clone(

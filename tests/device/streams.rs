@@ -53,7 +53,7 @@ fn an_event_recorded_again_stands_for_the_later_work() {
     }
 }
 
-/// What a call has returned does not come back from the next, which has nothing to do with it.
+/// A returned error does not come back from an unrelated later call.
 #[test]
 fn a_failure_is_returned_once() {
     let card = Card::new();
@@ -72,7 +72,7 @@ fn a_failure_is_returned_once() {
     Stream::new(&card.device).unwrap();
 }
 
-/// Work that waits for what only another opening of the card will do.
+/// Work that waits for work of another opening of the card.
 #[test]
 fn memory_waits_for_the_work_of_its_own_opening_only() {
     let cann = super::cann(2);
@@ -83,7 +83,7 @@ fn memory_waits_for_the_work_of_its_own_opening_only() {
     let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
     let memory = devices.each_ref().map(|device| Buffer::new(device, 64).unwrap().whole());
     first.enqueue_broadcast(&memory[0], DType::F32, 0, &streams[0]).unwrap();
-    // Card 0 has work that waits for rank 1; who opened it for itself does not care.
+    // Card 0 has work that waits for rank 1; another opening of the card does not wait for it.
     let buffer = Buffer::new(&second, 16).unwrap();
     buffer.write(0, &[7; 16]).unwrap();
     let mut bytes = [0; 16];

@@ -1,26 +1,25 @@
-//! The parts that the ranks hold, put together to the whole that they mean.
+//! Assembles the shards of all ranks to the whole value.
 
 use ascend_tp::base::{AxisId, DType, Reduce, Shape};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::interpret::HostData;
 use ascend_tp::program::{HostTensor, ValueId};
 
-/// A value as the ranks hold it together.
 pub(crate) struct Whole {
     pub(crate) tensor: HostTensor,
-    /// For floats, the sum of the absolute values of the parts of each element: what rounding errors are measured by.
+    /// For floats, the sum of the absolute values of the parts, for error bounds.
     pub(crate) magnitude: Vec<f64>,
 }
 
 impl Whole {
-    /// A tensor that no card has touched.
+    /// A tensor that no rank has changed.
     pub(crate) fn given(tensor: HostTensor) -> Self {
         let magnitude = tensor.floats().iter().map(|x| f64::from(x.abs())).collect();
         Self { tensor, magnitude }
     }
 }
 
-/// Puts the parts of a value together. All ranks that hold an element must hold the same.
+/// Assembles a value. Ranks that hold the same element must agree.
 pub(crate) fn assemble(placed: &Placed, value: ValueId, parts: &[HostTensor]) -> Result<Whole, String> {
     let (shape, layout) = (&placed.program.values[value].shape, &placed.layouts[value]);
     let axes: Vec<AxisId> = layout.partial.iter().map(|(axis, _)| *axis).collect();
@@ -94,7 +93,6 @@ impl Element {
     }
 }
 
-/// Every index of a shape, last dim fastest.
 pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
     let sizes = shape.sizes().to_vec();
     (0..shape.elems()).map(move |mut flat| {
@@ -107,7 +105,8 @@ pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<>
     })
 }
 
-/// The first element in which two tensors differ. Zeros are equal whatever their sign: it depends on where a sum starts.
+/// Returns the first difference between two tensors. Zeros are equal for any sign, which depends on
+/// the start of a sum.
 pub(crate) fn difference(found: &HostTensor, expected: &HostTensor) -> Option<String> {
     if (&found.shape, found.dtype) != (&expected.shape, expected.dtype) {
         return Some(format!("found {}{}, expected {}{}", found.dtype, found.shape, expected.dtype, expected.shape));
@@ -123,7 +122,7 @@ pub(crate) fn difference(found: &HostTensor, expected: &HostTensor) -> Option<St
     Some(format!("at {:?} found {}, expected {}", index(at), found.ints()[at], expected.ints()[at]))
 }
 
-/// Half the distance of two neighbouring numbers of an element type, relative to them.
+/// Returns the unit roundoff of an element type.
 pub(crate) fn unit_roundoff(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f64::powi(2.0, -11),

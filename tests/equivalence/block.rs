@@ -1,4 +1,4 @@
-//! Random Transformer blocks: the ops whose results are no exact numbers.
+//! Random Transformer blocks, whose results are not exact.
 
 use ascend_tp::base::{DType, Precision, Weights};
 use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};
@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::random::Random;
 use crate::common::Tensors;
 
-/// Sizes of a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     precision: Precision,
@@ -23,7 +22,7 @@ pub(crate) struct Block {
     seed: u64,
 }
 
-/// Any block of a precision. A head size of 16 is what the fused attention takes, in 16-bit types.
+/// Draws a block of a precision. Head size 16 suits the fused attention in 16-bit types.
 pub(crate) fn blocks(precision: Precision) -> impl Strategy<Value = Block> {
     let head_size = prop_oneof![Just(16_usize), Just(2), Just(6)];
     let sizes = (1..=3_usize, 1..=5_usize, 0..=3_usize, 1..=4_usize, 1..=3_usize, head_size, 1..=9_usize, 1..=9_usize);
@@ -43,7 +42,6 @@ pub(crate) fn blocks(precision: Precision) -> impl Strategy<Value = Block> {
     )
 }
 
-/// A block as a program, with its data.
 pub(crate) struct DrawnBlock {
     pub(crate) program: Program,
     pub(crate) params: Tensors,
@@ -63,7 +61,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Numbers from -1 to 1 that f16 and bf16 hold.
+    /// Returns numbers from -1 to 1 that f16 and bf16 represent exactly.
     fn floats(&mut self, shape: &[usize]) -> HostTensor {
         let elems = shape.iter().product();
         let data = (0..elems).map(|_| (self.random.below(257) as f32 - 128.0) / 128.0).collect();
@@ -97,7 +95,7 @@ impl Writer {
         }
         let bytes = (0..shape.iter().product()).map(|_| self.random.below(255) as i64 - 127).collect();
         let weight = self.given(name, HostTensor::int(shape.to_vec(), DType::I8, bytes));
-        // What is summed stands last in every weight here.
+        // The contracted dims are last in every weight here.
         let spec = self.build.einsum(spec);
         let rows = &shape[..spec.scale().len()];
         let scales = (0..rows.iter().product()).map(|_| (self.random.below(128) + 1) as f32 / 16384.0).collect();
@@ -112,7 +110,6 @@ impl Writer {
 }
 
 impl Block {
-    /// The program and its data.
     pub(crate) fn draw(&self) -> DrawnBlock {
         let Self { batch: b, sequence: s, kv_heads: k, group: g, head_size: d, hidden: h, intermediate: f, .. } = *self;
         let t = s + self.spare;
@@ -127,7 +124,7 @@ impl Block {
         };
         let x = w.floats(&[b, s, h]);
         let x = w.input("x", x);
-        // Tokens stand in the cache in order; a token sees itself and what is before it.
+        // Tokens are stored in cache order; a token sees itself and earlier tokens.
         let start = w.input("start", HostTensor::zeros([b], DType::I64));
         let mask = (0..b * s * t).map(|at| i64::from(at % t > at / t % s)).collect();
         let mask = w.input("mask", HostTensor::int([b, s, t], DType::Bool, mask));

@@ -1,18 +1,18 @@
-//! How far a card may be from the meaning of one op, given the operands the card had.
+//! Error bounds of a single op, given the operands on the ranks.
 //!
-//! Comparing op by op needs no propagation of errors: each op is interpreted on the operands as the cards hold them
-//! together, and only its own rounding may separate the two. With `u` the unit roundoff of the element type and
-//! `v = 2^-24` that of f32, in which cards compute:
+//! Each op is interpreted on the operands as the ranks hold them, so errors do not propagate. `u`
+//! is the unit roundoff of the element type, and `v = 2^-24` that of f32, in which cards compute:
 //!
-//! - what is computed in f32 and stored once is off by `u |y|` plus the f32 error of the formula; a second store in the
-//!   element type adds another `u`;
-//! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability, 3.5);
-//! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute values.
+//! - A result computed in f32 and stored once has the error `u |y|` plus the f32 error of the
+//!   formula. A second store adds `u`.
+//! - A sum of `n` products in any order has the error `n v Σ|a||b|` (Higham, Accuracy and
+//!   Stability, 3.5).
+//! - A partial result is rounded per part: `u` applies to the sum of the parts' absolute values.
+//! - A quantised product with sharded rows has other steps. An operand's error is half a step of
+//!   the whole row, plus half a smaller step of its shard. The sum has an error of at most `t Σ|w|`
+//!   scales, with the step `t` of the whole row.
 //!
-//! - a quantised product whose rows are split is a sum of products with other steps: each operand is off by half its step
-//!   in the whole row and by half a smaller one in a part, so the sum by at most `t Σ|w|` scales, `t` the whole row's.
-//!
-//! The oracle itself is rounded once, to the element type: another `u |y|`.
+//! The reference is rounded once to the element type: another `u |y|`.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ use super::assemble::{Whole, indices, unit_roundoff};
 
 const V: f64 = 5.960_464_477_539_063e-8;
 
-/// How far a number is rounded that has no neighbour as close as `u` says: half the smallest subnormal of f16, on each
-/// of at most 8 cards. The other types have subnormals that no test comes near.
+/// Rounding error near underflow: half the smallest f16 subnormal on each of at most 8 ranks. Tests
+/// do not reach the subnormals of other types.
 const fn underflow(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 8.0 / (1_u64 << 25) as f64,
@@ -34,8 +34,8 @@ const fn underflow(dtype: DType) -> f64 {
     }
 }
 
-/// For each element, how far the result of `op` may be from `expected`, its meaning on `operands`. `magnitude` are the
-/// absolute values of the parts of the result as the cards hold it.
+/// Returns the bound for each element of `op`'s result, where `expected` is its meaning on
+/// `operands`. `magnitude` is the sum of the parts' absolute values.
 pub(crate) fn bound(
     lowered: &Placed,
     op: &Op,
@@ -52,7 +52,7 @@ pub(crate) fn bound(
         let results = meaning(program, &op, &operands.iter().collect::<Vec<_>>());
         results[result].floats().iter().map(|x| f64::from(*x)).collect()
     };
-    // Roundings to the element type, and the f32 error of the formula by element.
+    // Number of roundings to the element type, and the f32 error of the formula per element.
     let (stores, computed): (f64, Vec<f64>) = match &op.kind {
         Kind::Embed | Kind::Take | Kind::Permute { .. } | Kind::CacheWrite | Kind::ReduceMax { .. } | Kind::IndexOf => {
             return vec![0.0; expected.shape.elems()];
@@ -63,7 +63,7 @@ pub(crate) fn bound(
             let n: usize = sizes.filter(|(letter, _)| !spec.result().contains(*letter)).map(|(_, size)| size).product();
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
         }
-        // The integers are exact: three f32 roundings of their sum and its scales.
+        // Integers are exact; three f32 roundings of the sum and the scales remain.
         Kind::QuantMatMul { .. } if lowered.layouts[op.results[result]].partial.is_empty() => {
             (1.0, relative(expected, 4.0))
         }
@@ -82,19 +82,19 @@ pub(crate) fn bound(
             let n = operands[0].shape[*dim] as f64;
             (1.0, absolute(&op.kind).into_iter().map(|sum| n * V * sum).collect())
         }
-        // exp is within 2 v of its argument's, which is exact; 1 + exp, the division and the product add 3 v.
+        // exp has an error of 2 v for an exact argument; 1 + exp, the division and the product add
+        // 3 v.
         Kind::Silu => (1.0, relative(expected, 8.0)),
-        // Two products.
         Kind::GammaTerms => (1.0, relative(expected, 2.0)),
         // The gate is stored before the product.
         Kind::SwiGlu => (2.0, relative(expected, 9.0)),
-        // The squares and their sum are of one sign: (n + 1) v, halved by the root; then root, reciprocal and two
-        // products.
+        // The squares and their sum have the error (n + 1) v, halved by the root. The root, the
+        // reciprocal and two products follow.
         Kind::RmsNorm { .. } => {
             let n = operands[1].shape[0] as f64;
             (1.0, relative(expected, (n + 1.0) / 2.0 + 6.0))
         }
-        // Two products and their sum, each term as large as the operands make it.
+        // Two products and their sum, bounded by the largest operands.
         Kind::Rope => {
             let largest = operands.iter().map(|x| largest(x)).collect::<Vec<_>>();
             (1.0, vec![4.0 * V * largest[0] * (largest[1] + largest[2]); magnitude.len()])
@@ -102,7 +102,7 @@ pub(crate) fn bound(
         Kind::Attention { scale } => return attention(*scale, u, operands, expected),
         movement => panic!("{} has no meaning of its own", movement.row().name),
     };
-    // What is stored between is off by an underflow too, times what it is multiplied by then.
+    // An intermediate store also has an underflow error, multiplied by later factors.
     let tiny = underflow(expected.dtype) * if stores > 1.0 { 2.0 + largest(operands[1]) } else { 2.0 };
     let elements = expected.floats().iter().zip(magnitude).zip(computed);
     elements
@@ -112,10 +112,11 @@ pub(crate) fn bound(
         .collect()
 }
 
-/// Scores are stored, scaled and stored again where attention is composed of single operators: each is off by
-/// `δ = (2 u + (d + 2) v) · scale · max Σ|q||k|`. The weights of a row, a softmax, are then off by a factor within
-/// `exp(2 (δ + (t + 4) v))` and stored, and the result is a sum of `t` products with values of at most `max |value|`
-/// whose weights sum to 1: `(exp(2 δ') − 1 + 2 u + (t + 2) v) · max |value|`, and stored.
+/// Composed attention stores scores, scales them and stores them again. Each has the error `δ = (2
+/// u + (d + 2) v) · scale · max Σ|q||k|`. The softmax weights of a row have a relative error within
+/// `exp(2 (δ + (t + 4) v))` and are stored. The result is a sum of `t` products with values of at
+/// most `max |value|` and weights that sum to 1. The total is `(exp(2 δ') − 1 + 2 u + (t + 2) v) ·
+/// max |value|`, plus the final store.
 fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor) -> Vec<f64> {
     let (d, t) = (operands[0].shape[4] as f64, operands[1].shape[1] as f64);
     let score = d * largest(operands[0]) * largest(operands[1]) * scale.abs();
@@ -126,9 +127,8 @@ fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor
     expected.floats().iter().map(|y| bound + 2.0 * u * f64::from(y.abs())).collect()
 }
 
-/// How far a movement may change a value: only a sum rounds.
-///
-/// Cards add the `n` parts in f32 and store the sum once, or, between steps of a ring, n - 1 times.
+/// Returns the error of a movement: only sums round. Ranks add `n` parts in f32 and store the sum
+/// once, or n - 1 times in a ring.
 pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f64> {
     use ascend_tp::base::Reduce;
     let rounds = match kind {
@@ -139,7 +139,7 @@ pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f
     before.magnitude.iter().map(|parts| factor * parts).collect()
 }
 
-/// `t Σ|w| |scale|` for each element of a quantised product.
+/// Returns `t Σ|w| |scale|` for each element of a quantised product.
 fn steps(spec: &Einsum, operands: &[&HostTensor]) -> Vec<f64> {
     let (x_dims, w_dims, out, scale_dims, summed) = (spec.x(), spec.w(), spec.result(), spec.scale(), spec.summed());
     let [x, w, scale] = operands else { panic!("quant_matmul takes three operands") };

@@ -1,8 +1,8 @@
-//! Random programs whose every number is exact: small multiples of a power of two, bounded while the program is written,
-//! so that any order of summation gives the same bits.
+//! Random programs with exact numbers: small multiples of a power of two with tracked bounds, so
+//! any summation order gives the same bits.
 //!
-//! Input → output: genes (plain numbers, which shrink well) → [`Drawn`]: a program and what its tensors are filled with.
-//! A gene that does not fit the program so far is skipped, so every list of genes is a program.
+//! Input: genes, which are plain numbers that shrink well. Output: [`Drawn`], a program with data.
+//! A gene that does not fit is skipped, so every list of genes is a program.
 
 use ascend_tp::base::{DType, Id, Shape};
 use ascend_tp::program::grad::gradients;
@@ -12,20 +12,19 @@ use proptest::prelude::*;
 
 use crate::common::Tensors;
 
-/// One op to be: which, and numbers for its choices.
+/// One op: its kind, and numbers for its choices.
 #[derive(Clone, Debug)]
 pub(crate) struct Gene {
     op: u8,
     picks: [u16; 5],
 }
 
-/// A program to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Genome {
-    /// Sizes that dims are drawn from.
+    /// Sizes of the dims.
     sizes: [usize; 4],
     dtype: u8,
-    /// Dims of the first input, each the index of a size.
+    /// Dims of the first input, as indices of sizes.
     first: Vec<u8>,
     genes: Vec<Gene>,
 }
@@ -42,12 +41,12 @@ pub(crate) fn genomes() -> impl Strategy<Value = Genome> {
     })
 }
 
-/// What a tensor that is given holds.
+/// Contents of an input or param.
 #[derive(Clone, Debug)]
 enum Fill {
     /// Whole numbers from -bound to bound.
     Floats { bound: i64 },
-    /// Indices below this.
+    /// Indices below this number.
     Indices { below: usize },
 }
 
@@ -60,12 +59,11 @@ struct Leaf {
     fill: Fill,
 }
 
-/// A program with its data.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawn {
     pub(crate) program: Program,
     leaves: Vec<Leaf>,
-    /// Values that pins may name, with their dims that may be sharded.
+    /// Values that pins may name, with their shardable dims.
     pub(crate) pinnable: Vec<(String, Vec<usize>)>,
     /// Weights of products and embeddings.
     pub(crate) weights: Vec<String>,
@@ -76,7 +74,6 @@ impl Drawn {
         self.fill(true, 0)
     }
 
-    /// The inputs of the `run`th run.
     pub(crate) fn inputs(&self, run: u64) -> Tensors {
         self.fill(false, run)
     }
@@ -88,8 +85,8 @@ impl Drawn {
 }
 
 impl Drawn {
-    /// Whether every number of the first run is exact, in whatever order its terms are added: the sum of their absolute values is
-    /// one that its element type holds to the unit. For a program of whole numbers.
+    /// Returns whether the first run of a whole-number program is exact in any summation order:
+    /// sums of absolute values fit the element type.
     pub(crate) fn is_exact(&self) -> bool {
         let given: Tensors = self.params().into_iter().chain(self.inputs(0)).collect();
         let values = interpret(&self.program, |_, value| given[&value.name].clone());
@@ -140,7 +137,7 @@ impl Leaf {
     }
 }
 
-/// `SplitMix64` (Steele, Lea, Flood 2014): numbers that depend on the seed only.
+/// `SplitMix64` (Steele, Lea, Flood 2014), which depends only on the seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -164,34 +161,33 @@ impl Random {
     }
 }
 
-/// Largest number of elements of a value.
+/// Maximum number of elements of a value.
 const MAX_ELEMS: usize = 1500;
 const MAX_RANK: usize = 5;
 
-/// Whether all multiples of `2^-grain` up to `bound` are numbers of `dtype`.
+/// Returns whether `dtype` represents all multiples of `2^-grain` up to `bound`.
 fn holds(dtype: DType, bound: u64, grain: u32) -> bool {
     let digits = match dtype {
         DType::BF16 => 8,
         DType::F16 => 11,
         _ => 24,
     };
-    // f16 has no numbers above 65504 and none finer than 2^-24.
+    // f16 has no numbers above 65504 and no steps below 2^-24.
     bound.checked_shl(grain).is_some_and(|steps| steps <= 1 << digits) && bound < 1 << 15 && grain < 12
 }
 
-/// A float value so far.
+/// A float value of the program so far.
 #[derive(Clone, Debug)]
 struct Known {
     id: Operand,
     shape: Vec<usize>,
     dtype: DType,
-    /// Largest absolute value.
+    /// Maximum absolute value.
     bound: u64,
     /// Values are multiples of `2^-grain`.
     grain: u32,
 }
 
-/// Ids that an embedding may look up.
 struct Ids {
     id: Operand,
     shape: Vec<usize>,
@@ -207,17 +203,16 @@ struct Writer<'a> {
     pinnable: Vec<(String, Vec<usize>)>,
     weights: Vec<String>,
     names: usize,
-    /// Whether each op has a gradient, and each number is whole.
+    /// Restricts the program to differentiable ops and whole numbers.
     is_differentiable: bool,
 }
 
 impl Genome {
-    /// The program of these genes.
     pub(crate) fn draw(&self) -> Drawn {
         self.written(false).finish()
     }
 
-    /// The gradients of a program of these genes, in all that it is given; `None` if there is nothing to differentiate.
+    /// Returns the gradients of the program, or `None` if there is nothing to differentiate.
     pub(crate) fn draw_gradients(&self) -> Option<Drawn> {
         self.written(true).finish_gradients()
     }
@@ -262,7 +257,7 @@ impl Writer<'_> {
         id
     }
 
-    /// A new float tensor that is given.
+    /// Adds a float input or param.
     fn leaf(&mut self, shape: &[usize], dtype: DType, is_param: bool, bound: u64) -> Known {
         let id = self.given(shape, dtype, is_param, Fill::Floats { bound: bound as i64 });
         let known = Known { id, shape: shape.to_vec(), dtype, bound, grain: 0 };
@@ -272,7 +267,7 @@ impl Writer<'_> {
         known
     }
 
-    /// The result of an op on floats.
+    /// Adds an op on floats.
     fn result(&mut self, kind: Kind, operands: &[Operand], like: Known) {
         let id = self.build.op(kind, operands);
         let name = self.name("v");
@@ -312,7 +307,8 @@ impl Writer<'_> {
         }
     }
 
-    /// `x` times a new weight, a new input, or itself. Each dim of `x` is summed, or shared, or `x`'s alone.
+    /// Multiplies `x` with a new weight, a new input, or itself. Each dim of `x` is contracted,
+    /// shared, or only in `x`.
     fn matmul(&mut self, x: &Known, roles: u16, order: u16, new: u16, other: u16) {
         let mut letters = (b'a'..=b'z').map(char::from);
         let x_letters: Vec<char> = letters.by_ref().take(x.shape.len()).collect();
@@ -330,7 +326,7 @@ impl Writer<'_> {
                 out.push(*letter);
             }
             if role == 3 && other % 4 == 3 {
-                // The other operand is `x` itself: its dim goes to a new letter.
+                // The other operand is `x`: its dim gets a new letter.
                 let letter = letters.next().unwrap_or('z');
                 w_letters.push(letter);
                 w_shape.push(x.shape[dim]);
@@ -376,7 +372,7 @@ impl Writer<'_> {
         self.result(Kind::MatMul { spec }, &[x.id, w], Known { shape, bound, grain, ..x.clone() });
     }
 
-    /// `x` and a new tensor that broadcasts to it, an earlier value of its shape, or itself.
+    /// Combines `x` with a new broadcast tensor, an earlier value of the same shape, or itself.
     fn binary(&mut self, x: &Known, kind: &Kind, which: u16, dims: u16) {
         let alike = |y: &&Known| y.shape == x.shape && y.dtype == x.dtype;
         let earlier: Vec<Known> = self.known.iter().filter(alike).cloned().collect();
@@ -441,7 +437,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `x` with one more dim.
+    /// Adds a dim to `x`.
     fn expand(&mut self, x: &Known, at: u16, size: u16) {
         let mut shape = x.shape.clone();
         let dim = usize::from(at) % (shape.len() + 1);
@@ -486,11 +482,11 @@ impl Writer<'_> {
         let length = s + usize::from(longer) % 4;
         let name = self.name("cache");
         let cache = self.build.state(&name, [b, length, k, d], x.dtype);
-        // Rows stay whole: the op refuses a cache that is sharded along them.
+        // Rows stay whole, because the op refuses a cache that is sharded along them.
         self.pinnable.push((name, vec![0, 2, 3]));
         let start = self.given(&[b], DType::I64, false, Fill::Indices { below: length - s + 1 });
         let written = self.build.op(Kind::CacheWrite, &[cache, x.id, start]);
-        // Users see a copy, so that an output's pin is not one of the cache.
+        // Users read a copy, so that a pin of an output does not pin the cache.
         let shape = vec![b, length, k, d];
         self.result(Kind::Scale { by: 1.0 }, &[written], Known { shape, ..x.clone() });
     }
@@ -512,7 +508,7 @@ impl Writer<'_> {
     }
 
     fn finish(mut self) -> Drawn {
-        // The last values are what the program is for; the others are seen through taps.
+        // The last values are outputs; taps show the others.
         let floats = self.known.iter().rev().take(2).map(|known| known.id);
         let outputs: Vec<Operand> = floats.chain(self.ids.iter().map(|ids| ids.id)).collect();
         for (index, id) in outputs.into_iter().enumerate() {
@@ -522,7 +518,7 @@ impl Writer<'_> {
         Drawn { program, leaves: self.leaves, pinnable: self.pinnable, weights: self.weights }
     }
 
-    /// Gradients of the last two values, so that cotangents meet on the way.
+    /// Differentiates the last two values, so that gradients are summed on the way.
     fn finish_gradients(mut self) -> Option<Drawn> {
         let role = |build: &Builder, id: Operand| build.program().values[id.id()].role;
         let made = self.known.iter().rev().filter(|known| role(&self.build, known.id) == Role::Result);

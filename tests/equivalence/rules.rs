@@ -1,9 +1,9 @@
-//! The ops' sharding rules against brute force: for every op, every combination of operand layouts on meshes of 2 to 4
-//! cards, and of 2 times 2.
+//! Brute-force test of the sharding rules: every op with all combinations of operand layouts, on
+//! meshes of 2 to 4 cards and of 2 × 2.
 //!
-//! Two questions. Of all layouts that the result may have, does `collective::verify` accept only those in which the cards
-//! really hold the result? And does `parallelize` find a right program whatever layouts the operands are given in?
-//! Parts of a sum are made unequal and none is zero, so that no coincidence makes a wrong rule right.
+//! First, `collective::verify` must accept only result layouts that are correct on the ranks.
+//! Second, `parallelize` must find a correct program for any operand layouts. Partial sums are
+//! unequal and nonzero, so that no coincidence makes a wrong rule correct.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use super::random::Random;
 use super::{Data, check};
 use crate::common::{Tensors, cann};
 
-/// What an operand holds.
+/// Contents of an operand.
 #[derive(Clone, Copy)]
 enum Holds {
-    /// Whole numbers of this type, from -3 to 3.
+    /// Whole numbers from -3 to 3 in this type.
     Floats(DType),
     /// Multiples of 1/128 from -1 to 1.
     Fractions,
-    /// Whole numbers of 8 bits, from -127 to 127.
+    /// Bytes from -127 to 127.
     Bytes,
-    /// Indices below this.
+    /// Indices below this number.
     Indices(usize),
-    /// The largest elements of operand 0 along its last dim.
+    /// Maximum of operand 0 along its last dim.
     Largest,
-    /// Hides no position but the last of each row.
+    /// A mask that hides only the last position of each row.
     Mask,
-    /// A cache, zero at first.
+    /// A cache of zeros.
     Cache,
 }
 
@@ -123,7 +123,7 @@ impl Sample {
         }
     }
 
-    /// The layouts of an operand on one axis, parts of sums included if `partial`.
+    /// Returns the layouts of an operand on one axis, with partial sums if `partial`.
     fn on_axis(&self, operand: usize, partial: bool) -> Vec<OnAxis> {
         let sharded = (0..self.operands[operand].0.len()).map(OnAxis::Sharded);
         let mut found: Vec<OnAxis> = [OnAxis::Whole].into_iter().chain(sharded).collect();
@@ -173,7 +173,7 @@ enum OnAxis {
     Partial(Reduce),
 }
 
-/// On each axis of the mesh, a layout of each operand and of the result.
+/// For each mesh axis, the layout of each operand and of the result.
 type Combination = Vec<(Vec<OnAxis>, OnAxis)>;
 
 fn layout(rank: usize, on: impl Iterator<Item = (AxisId, OnAxis)>) -> Layout {
@@ -184,9 +184,10 @@ fn layout(rank: usize, on: impl Iterator<Item = (AxisId, OnAxis)>) -> Layout {
     })
 }
 
-/// A placed program of the sample in these layouts, one copy of it for each combination, and its data.
+/// Builds one program with a copy of the sample for each combination, and its data.
 ///
-/// A partial operand is the reduction of an input with one dim more for each of its partial axes, sharded there.
+/// A partial operand is the reduction of an input with one more dim for each partial axis, sharded
+/// there.
 fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed, Tensors) {
     let mut build = Builder::new(sample.kind.row().name);
     let mut layouts: BTreeMap<usize, Layout> = BTreeMap::new();
@@ -215,7 +216,8 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
             };
             data.push(tensor);
             let whole_on = |skip: usize| {
-                // After `skip` reductions the value is partial on the first axes and sharded in front on the others.
+                // After `skip` reductions, the value is partial on the first axes and sharded in
+                // front on the others.
                 let front = partial.len() - skip;
                 let mut layout = Layout::replicated(front + shape.len());
                 for (axis, on) in &on {
@@ -244,7 +246,6 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
         let result = build.op(sample.kind.clone(), &operands);
         build.name(result, format!("{combination:?}"));
         layouts.insert(layouts.len(), Layout::replicated(0));
-        // The rank of the result is known once the program is built.
     }
     let program = build.finish().unwrap_or_else(|problems| panic!("{problems}"));
     let mut all: IdVec<ValueId, Layout> = layouts.into_values().collect();
@@ -262,14 +263,14 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
     (Placed { program, mesh: mesh.clone(), layouts: all }, inputs)
 }
 
-/// Every choice of one item from each list.
+/// Returns the Cartesian product of the lists.
 fn product<T: Copy>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
     lists.iter().fold(vec![Vec::new()], |found, list| {
         found.iter().flat_map(|head| list.iter().map(move |item| [&head[..], &[*item]].concat())).collect()
     })
 }
 
-/// The combinations on one axis that `verify` accepts.
+/// Returns the combinations on one axis that `verify` accepts.
 fn accepted(sample: &Sample, mesh: &Mesh) -> Vec<(Vec<OnAxis>, OnAxis)> {
     let rank = {
         let whole: Combination =
@@ -317,7 +318,8 @@ fn what_verify_accepts_is_what_the_cards_hold() {
     }
 }
 
-/// What is right on each of two axes is right on both, unless parts of different reductions meet.
+/// A combination of correct layouts on two axes is correct on both, unless different reductions
+/// meet.
 fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) {
     let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
     let mut random = Random(found.len() as u64);
@@ -350,11 +352,11 @@ fn parallelize_suits_every_layout_of_the_operands() {
         for cards in 2..=4 {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
             let lists: Vec<Vec<OnAxis>> = (0..sample.operands.len()).map(|at| sample.on_axis(at, false)).collect();
-            // Every cache is sharded along what the op allows; the others lie anywhere.
+            // Caches are sharded as the op allows; other operands have any layout.
             let mut all = product(&lists);
             all.retain(|on| !(sample.is_state(0) && on[0] == OnAxis::Sharded(1)));
             let combinations: Vec<Combination> = all.iter().map(|on| vec![(on.clone(), OnAxis::Whole)]).collect();
-            // Several programs, so that no plan grows beyond a few hundred ops.
+            // Several programs, so that a plan has at most a few hundred ops.
             for combinations in combinations.chunks(100) {
                 let (placed, inputs) = placed(&sample, &mesh, combinations);
                 let mut program = placed.program;
@@ -388,7 +390,7 @@ fn results(program: &ascend_tp::program::Program) -> Vec<ValueId> {
 
 #[test]
 fn shapes_of_the_samples_divide_on_no_mesh() {
-    // Else no test here would see an uneven part.
+    // Otherwise no test here would cover uneven shards.
     let uneven = |shape: &Shape| shape.iter().any(|size| (2..=4).any(|cards| size % cards != 0));
     assert!(samples().iter().all(|sample| sample.operands.iter().any(|(shape, _)| uneven(&shape.clone().into()))));
 }

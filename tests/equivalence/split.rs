@@ -5,23 +5,22 @@ use std::fmt::Write as _;
 use ascend_tp::{Mesh, Pins};
 use proptest::prelude::*;
 
-/// Cards of the emulated machine; meshes have at most as many.
+/// Cards of the emulated machine, the maximum size of a mesh.
 pub(crate) const CARDS: usize = 8;
 
-/// A mesh and pins to be; numbers that fit no axis or dim are taken modulo what there is.
+/// Genes of a mesh and its pins. Numbers are taken modulo the available axes and dims.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
     sizes: Vec<usize>,
     names: u8,
-    /// Which value, and for each axis the dim it shards, counted from 1.
+    /// Index of the value, and for each axis the dim it shards, counted from 1.
     values: Vec<(u16, [u8; 3])>,
-    /// Which weight, 0 and 1 for the axis it is split on, 2 for none, and whether its product is gathered.
+    /// Index of the weight, its split axis (2 for none), and whether its product is gathered.
     weights: Vec<(u16, u8, bool)>,
-    /// Whether weights are cut on one axis only.
+    /// The only axis for weights, if set.
     on_axis: Option<u8>,
 }
 
-/// Any mesh of up to three axes and any pins.
 pub(crate) fn splits() -> impl Strategy<Value = Split> {
     let value = (any::<u16>(), [0..5_u8, 0..5, 0..5]);
     let weight = (any::<u16>(), 0..3_u8, any::<bool>());
@@ -36,7 +35,7 @@ pub(crate) fn splits() -> impl Strategy<Value = Split> {
 }
 
 impl Split {
-    /// The mesh: three whole axes of which one is called `tp`, three of which none is, or `tp` cut in two and one more.
+    /// Returns three axes with or without one named `tp`, or a split `tp` and one more axis.
     pub(crate) fn mesh(&self) -> Mesh {
         let mut sizes = self.sizes.clone();
         while sizes.iter().product::<usize>() > CARDS {
@@ -53,7 +52,7 @@ impl Split {
         Mesh::parse(&text).unwrap()
     }
 
-    /// The pins of a program with these values, each with the dims that may be sharded, and these weights.
+    /// Returns the pins for these values, with their shardable dims, and these weights.
     pub(crate) fn pins(&self, mesh: &Mesh, values: &[(String, Vec<usize>)], weights: &[String]) -> (Pins, String) {
         let mut pins = Pins::default();
         let mut text = String::new();

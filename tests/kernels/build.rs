@@ -1,4 +1,4 @@
-//! What the build makes of a toolkit: build.rs by itself, with a compiler that is a shell script.
+//! Tests build.rs alone, with a shell script as compiler.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use std::{env, fs};
 
 use ascend_tp::device::kernels;
 
-/// A toolkit whose compiler and linker write `object` where `-o` says, or print `fault` and fail.
+/// Creates a toolkit whose compiler and linker write `object` to the `-o` file, or print `fault`
+/// and fail.
 fn toolkit(folder: &Path, fault: &str) -> PathBuf {
     let binaries = folder.join("toolkit/compiler/ccec_compiler/bin");
     fs::create_dir_all(&binaries).expect("a folder");
@@ -23,7 +24,7 @@ fn toolkit(folder: &Path, fault: &str) -> PathBuf {
 
 #[test]
 fn a_build_compiles_kernels_if_it_finds_a_compiler() {
-    // Paths with spaces are paths.
+    // The path contains a space.
     let folder = tempfile::Builder::new().prefix("a build").tempdir().expect("a folder");
     let program = folder.path().join("build");
     let root = env!("CARGO_MANIFEST_DIR");
@@ -32,7 +33,7 @@ fn a_build_compiles_kernels_if_it_finds_a_compiler() {
     compile.env("CARGO_MANIFEST_DIR", root).args(["--edition", "2024", "-o"]).arg(&program);
     let made = compile.arg(format!("{root}/build.rs")).output().expect("rustc starts");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    // Whether it ended well, what it said to cargo, and the table it wrote.
+    // Returns success, the output for cargo, and the written table.
     let build = |home: Option<&Path>, wanted: &str| {
         let mut command = Command::new(&program);
         command.env_remove("ASCEND_TOOLKIT_HOME").env_remove("ASCEND_HOME_PATH").env("OUT_DIR", folder.path());

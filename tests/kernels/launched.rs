@@ -1,4 +1,4 @@
-//! Programs that launch kernels give the bits of programs that call the toolkit in their place.
+//! Programs with kernels give the same bits as programs with toolkit calls.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use crate::common::{Tensors, cann, run, start_with};
 use crate::compress::{Case, numbers};
 use crate::{exact, joined};
 
-/// All kernels, compiled for this host once; none where there is no compiler, which standard error says.
+/// Compiles all kernels for this host once. Returns `None` without a compiler, and prints a note.
 pub(crate) fn library() -> Option<KernelSource> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -41,7 +41,7 @@ pub(crate) fn library() -> Option<KernelSource> {
     LIBRARY.get_or_init(build).clone().map(KernelSource::Library)
 }
 
-/// Launches of a name in the first card's plan.
+/// Counts the launches of a name in the first plan.
 pub(super) fn count(plans: &[Plan], name: &str) -> usize {
     let is = |action: &Action| matches!(action, Action::Launch(call) if call.name() == name);
     plans[0].steps.iter().filter(|step| is(&step.action)).count()
@@ -105,7 +105,7 @@ fn sums_of_an_exact_run_have_the_bits_of_calls() {
             Layout { tensor: 4, micro_batch: 4, ..Layout::ONE },
         ] {
             let left = [KernelSource::None, kernels.clone()].map(|source| {
-                // The kernel of the loss rounds otherwise than calls do.
+                // The loss kernel rounds differently from the calls.
                 let launched = if source == KernelSource::None {
                     Kernels::NONE
                 } else {
@@ -121,7 +121,8 @@ fn sums_of_an_exact_run_have_the_bits_of_calls() {
     }
 }
 
-/// Squares are rounded once, added in a tree of six levels, and the sums of tiles lose nothing; what is left are 640 numbers.
+/// Squares are rounded once and added in a tree of six levels. The sums of tiles are exact, so 640
+/// numbers remain.
 const SQUARES_ERROR: f64 = (1.0 + 6.0 + 640.0) / (1 << 24) as f64;
 
 #[test]
@@ -176,11 +177,12 @@ fn an_exact_run_with_every_kernel_has_one_result_for_every_layout() {
     assert!(found[0] == found[1] && found[0] == found[2]);
 }
 
-/// Rounding of a result in units of f32: a difference, an exponential of two units, a quotient, a product, and what is taken at the label.
+/// Rounding errors in f32 units: a difference, an exponential (two units), a quotient, a product,
+/// and the subtraction at the label.
 const GRADIENT_ERROR: f64 = 6.0 / (1 << 24) as f64;
 
-/// That, and of a sum of exponentials: those of lanes are added in trees of 6 levels, scaled once a tile of 4,096 and once for the row,
-/// and lanes again in a tree of 6.
+/// The same plus a sum of exponentials: lanes are added in two trees of 6 levels, and rescaled once
+/// per tile of 4,096 and once per row.
 fn sum_error(vocabulary: usize) -> f64 {
     GRADIENT_ERROR + (12 + 4 * (vocabulary.div_ceil(4096) + 2)) as f64 / (1 << 24) as f64
 }
@@ -248,7 +250,7 @@ fn the_greatest_elements_are_those_of_calls_and_of_equal_ones_the_first() {
         assert_eq!(count(&case.plans(kernels.kernels()), "topk_threshold_choose"), 1);
         let mut engines = [KernelSource::None, kernels.clone()].map(|source| case.engine_with(source));
         for round in 0..3_u64 {
-            // In the second round few magnitudes, in the third hardly any elements.
+            // The second round has few distinct magnitudes, the third few nonzero elements.
             let part = |card: u64| -> Vec<f32> {
                 let all = numbers(round * 10 + card).take(elems);
                 match round {

@@ -1,15 +1,15 @@
-//! Mutations of the kernels' text: those that rules find, and a list of others.
+//! Mutations of the kernels' source: some found by rules, others listed.
 //!
-//! A mutation replaces a statement or an expression by another of the same type. In the mutated text both stand, behind a test of
-//! which mutation is switched on, so lines keep their numbers.
+//! A mutation replaces a statement or an expression by another of the same type. The mutated source
+//! contains both, selected by the active mutation, so line numbers stay the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// A place in a file, between `«` and `»` in a text that is there once, and what is to stand there instead.
+/// A replacement. `«` and `»` mark the replaced part of a text that occurs once in the file.
 struct Mutation {
-    /// Without its ending, which is `.h` for what kernels share.
+    /// Without extension, which is `.h` for shared files.
     file: &'static str,
     at: &'static str,
     instead: &'static str,
@@ -19,11 +19,11 @@ const fn mutation(file: &'static str, at: &'static str, instead: &'static str) -
     Mutation { file, at, instead }
 }
 
-/// What kernels share, and a kernel that uses all of it.
+/// Shared headers, and a kernel that uses all of each.
 pub(crate) const SHARED: [(&str, &str); 4] =
     [("feedback.h", "sign_compress"), ("part.h", "ordered_sum"), ("tile.h", "vocab_ce"), ("topk.h", "topk_threshold")];
 
-/// Mutations that no rule finds: strides, offsets, sizes of buffers, queues that are swapped.
+/// Mutations that no rule finds: strides, offsets, buffer sizes, swapped queues.
 const MUTATIONS: &[Mutation] = &[
     mutation("part", "perBlock = «32» / bytes", "16"),
     mutation("part", "(«(uint64_t)address % 32») / bytes", "0"),
@@ -126,24 +126,24 @@ const MUTATIONS: &[Mutation] = &[
     mutation("topk_threshold", "feedback.kept[«at»], Count", "at + 1"),
 ];
 
-/// Statements of which each is left out in turn, and those that are made twice.
+/// Statements that are dropped, and those that are duplicated.
 const DROPPED: [&str; 8] =
     [".EnQue(", ".FreeTensor(", "PipeBarrier<", "SetFlag<", "WaitFlag<", "Fetch(", "Store(", "Await<"];
 const REPEATED: [&str; 6] = [".EnQue(", ".FreeTensor(", "SetFlag<", "WaitFlag<", "Fetch(", "Store("];
 
-/// Expressions, and what each is replaced by in turn.
+/// Expressions and their replacements.
 const REPLACED: [(&str, &str); 3] =
     [("DeQue<", "AllocTensor<"), (", count);", ", count + 1);"), (", count);", ", count - 1);")];
 
-/// A kernel's text with all mutations in it, and what each is.
+/// A kernel's source with all mutations, and their descriptions.
 pub(crate) struct Mutated {
     pub(crate) text: String,
     pub(crate) mutations: Vec<String>,
 }
 
-/// Puts all mutations of a file into it; the first is number `before + 1`.
+/// Inserts all mutations of a file, numbered from `before + 1`.
 pub(crate) fn mutate(file: &str, source: &str, before: usize) -> Mutated {
-    // By their place: how long what is replaced is, and what by.
+    // By position: length of the replaced text, and the replacements.
     let mut places: BTreeMap<usize, (usize, Vec<String>)> = BTreeMap::new();
     let mut add = |at: usize, length: usize, instead: String| {
         let (found, all) = places.entry(at).or_insert((length, Vec::new()));
@@ -162,8 +162,8 @@ pub(crate) fn mutate(file: &str, source: &str, before: usize) -> Mutated {
     write_all(file, source, places, before)
 }
 
-/// The mutations that rules find, each as place, length and what instead; a statement that is left out or made twice has no length, and
-/// itself there.
+/// Adds the mutations that rules find, as position, length and replacement. A dropped or duplicated
+/// statement has length 0, with itself as replacement.
 fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
     let mut start = 0;
     for line in source.split_inclusive('\n') {
@@ -200,7 +200,7 @@ fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
                     let end = at + code[at..].find("()").expect("a call") + 2;
                     add(start + begin, end - begin, code[begin..end].replace(expression, instead));
                 } else {
-                    // Between the comma and the parenthesis.
+                    // The text between the comma and the parenthesis.
                     add(start + at + 2, expression.len() - 4, instead[2..instead.len() - 2].to_owned());
                 }
             }
@@ -209,7 +209,7 @@ fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
     }
 }
 
-/// What follows the last comma outside parentheses.
+/// Returns the text after the last comma outside parentheses.
 fn last_argument(arguments: &str) -> &str {
     let is_whole = |text: &str| text.matches('(').count() == text.matches(')').count();
     let mut rests = arguments.rmatch_indices(", ").map(|(at, _)| &arguments[at + 2..]);

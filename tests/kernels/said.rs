@@ -1,4 +1,5 @@
-//! What cards say of a sum by kernels: the numbers of calls, the launches and bytes that it takes, and what is wrong of it named.
+//! Compression by kernels: compared with aclnn calls in numbers, launches and bytes, and with
+//! faults injected.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +17,7 @@ use crate::compress::{Case, expected, numbers};
 const ONE_BIT: Compression = Compression::OneBit;
 const TOP: Compression = Compression::TopK { share: 0.1 };
 
-/// Of one card's share less than the others', and no whole number of rows.
+/// A rank's last share is shorter than the others and has a partial row.
 fn case(by: Compression, cards: usize) -> Case {
     Case { by, cards, across: 1, rows: 3, columns: 23_501 * cards }
 }
@@ -25,7 +26,7 @@ fn elems(case: &Case) -> usize {
     case.rows * case.columns
 }
 
-/// Numbers whose means over rows are exact, or any; by card.
+/// Returns numbers by rank: arbitrary ones, or ones with exact row means.
 fn parts(case: &Case, seed: u64, is_whole: bool) -> Vec<Vec<f32>> {
     let whole = |x: f32| if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) };
     let of = |card| numbers(seed * 100 + card).take(elems(case)).map(|x| if is_whole { whole(x) } else { x }).collect();
@@ -40,13 +41,13 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
         let plans = case.plans(kernels.kernels());
         assert_eq!((count(&plans, "sign_compress"), count(&plans, "sign_compress_reduce")), (2, 2));
         let parts = parts(&case, 1, true);
-        // A card's share is a whole number.
+        // A rank's share is a whole number.
         let whole: Vec<f32> = numbers(7).take(elems(&case)).map(|x| x.round() * cards as f32).collect();
         let [calls, kernel] =
             [KernelSource::None, kernels.clone()].map(|source| case.run(&mut case.engine_with(source), &parts, &whole));
         let mut kept = vec![vec![0.0; elems(&case)]; cards];
         let sum = expected(ONE_BIT, &parts, &whole, &mut kept);
-        // The last row of all has no number of elements that is a power of two.
+        // The size of the last row is no power of two, so its mean is not exact.
         let full = elems(&case) / 1024 * 1024;
         let of_rows = |(sum, kept): &(Vec<f32>, Vec<Vec<f32>>)| {
             let kept: Vec<Vec<f32>> = kept.iter().map(|kept| kept[..full].to_vec()).collect();
@@ -58,8 +59,9 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
     }
 }
 
-/// The kernel adds magnitudes of a row in ten levels and scales once, calls in an order of their own; that is said twice, the second time
-/// of a sum with what was said first. Numbers are of at most so much.
+/// Kernel and calls sum the magnitudes of a row in different orders, each with up to ten levels and
+/// one scaling. This happens twice, the second time on sums of decoded values. Numbers are at most
+/// `most`.
 fn is_near(found: &(Vec<f32>, Vec<Vec<f32>>), wanted: &(Vec<f32>, Vec<Vec<f32>>), most: f32, of: &str) {
     let bound = 2.0 * 2.0 * 11.0 / (1 << 24) as f32 * most;
     let all = |(sum, kept): &(Vec<f32>, Vec<Vec<f32>>)| [sum.clone(), kept.concat()].concat();
@@ -80,7 +82,7 @@ fn one_bit_of_any_numbers_is_within_the_bound_of_means() {
     }
 }
 
-/// What strict mode reports of a run under a seed, and the numbers, or the error.
+/// Reports of a strict run, and its numbers or error.
 type Strict = (Vec<(ReportKind, String)>, Result<(Vec<f32>, Vec<Vec<f32>>), String>);
 
 fn strict(case: &Case, plans: Vec<Plan>, kernels: &KernelSource, seed: u64) -> Strict {
@@ -133,7 +135,7 @@ fn launches_that_do_not_fit_their_tensors_are_refused() {
     let Some(KernelSource::Library(path)) = library() else { return };
     let emulator = Emulator::new(Config::with_cards(1)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    // Elements, records, records of a share, whose share is the card's, parts; and what is said of them.
+    // Arguments: elements, records, records per share, the rank's share, parts.
     let launch = |numbers: &[u32]| {
         let device = Device::open(&cann, 0)?;
         let kernel = KernelBinary::load(&device, &path)?.kernel("sign_compress_float")?;
@@ -155,7 +157,7 @@ fn launches_that_do_not_fit_their_tensors_are_refused() {
     }
 }
 
-/// Launches of a card, and the bytes of its memory that they move, an element of the sum: by the emulator's clock.
+/// Returns the launches and the memory bytes per element on one card, by the emulator's clock.
 fn work(case: &Case, source: &KernelSource) -> (usize, f64) {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(case.cards) }).unwrap();
@@ -182,7 +184,7 @@ fn kernels_say_with_fewer_launches_and_a_part_of_the_bytes() {
     let case = Case { by: ONE_BIT, cards: 2, across: 1, rows: 1, columns: 1 << 18 };
     let [calls, kernel] = [KernelSource::None, kernels].map(|source| work(&case, &source));
     println!("one bit, launches and bytes an element: calls {calls:?}, kernels {kernel:?}");
-    // Two launches and 20 bytes make the parts and give the sum, whoever says it.
+    // In both variants, two launches and 20 bytes initialise the parts and store the sum.
     let rest = (2, 20.0);
     assert_eq!((calls.0 - rest.0, kernel.0 - rest.0), (31, 4));
     assert!((kernel.1 - rest.1) * 5.0 < calls.1 - rest.1, "{kernel:?} beside {calls:?}");

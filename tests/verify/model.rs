@@ -1,4 +1,4 @@
-//! Small models with random weights, written as checkpoints, and what the host computes of them.
+//! Small random models, written as checkpoints, with references computed on the host.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,18 +13,18 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 
-/// Tokens of a reference's prompt, and those that follow it.
+/// Tokens of the reference's prompt, and tokens after it.
 const PROMPT: usize = 6;
 const NEW: usize = 8;
 
-/// What a published folder says, before it is written.
+/// The contents of a checkpoint folder.
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) config: Map<String, Value>,
     pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
 }
 
-/// The kinds of models that a configuration can describe: an architecture, and what its file says beside the sizes.
+/// The kinds of models: an architecture, and its configuration besides the sizes.
 pub(crate) fn kinds() -> Vec<(Family, Value)> {
     let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16, "rope_theta": 500000.0});
@@ -46,7 +46,7 @@ pub(crate) fn kinds() -> Vec<(Family, Value)> {
 }
 
 impl Model {
-    /// A model of a kind, with sizes and weights drawn from a seed.
+    /// Draws a model of a kind from a seed.
     pub(crate) fn random(family: Family, more: &Value, seed: u64) -> Self {
         let random = &mut StdRng::seed_from_u64(seed);
         let kv_heads = random.random_range(1..=3);
@@ -56,12 +56,13 @@ impl Model {
         Self::drawn(family, more, [heads, kv_heads, head_dim], embedding, random)
     }
 
-    /// A model of four heads of eight dims on two key heads, with as small an embedding as trained models have.
+    /// Draws a model of four heads of eight dims on two key heads, with an embedding as small as in
+    /// trained models.
     pub(crate) fn of_four_heads(family: Family, more: &Value, seed: u64) -> Self {
         Self::drawn(family, more, [4, 2, 8], 0.02, &mut StdRng::seed_from_u64(seed))
     }
 
-    /// Weights like those of trained models: norms and the norms of rows near 1.
+    /// Draws weights like those of trained models: norms and row norms near 1.
     fn drawn(
         family: Family,
         more: &Value,
@@ -107,7 +108,6 @@ impl Model {
         ModelConfig::from_json(&Value::from(self.config.clone()).to_string()).unwrap()
     }
 
-    /// The tensor of this name.
     pub(crate) fn tensor(&mut self, name: &str) -> &mut Vec<f32> {
         &mut self.tensors.get_mut(name).unwrap_or_else(|| panic!("no tensor {name}")).1
     }
@@ -118,7 +118,7 @@ impl Model {
         write(&folder.join("model.safetensors"), &tensors.collect::<Vec<_>>());
     }
 
-    /// Writes what the host computes of the model.
+    /// Writes the reference computed on the host.
     pub(crate) fn write_reference(&self, path: &Path, seed: u64) {
         let random = &mut StdRng::seed_from_u64(seed);
         let vocab_size = self.parse().vocab_size;
@@ -147,7 +147,7 @@ impl Model {
         );
     }
 
-    /// The logits of every token of a sequence, of which the first `prompt` are the prompt.
+    /// Returns the logits of every token. The first `prompt` tokens are the prompt.
     fn logits(&self, ids: &[u32], prompt: usize) -> Vec<f32> {
         let config = self.parse();
         let (s, d) = (ids.len(), config.head_dim);
@@ -178,7 +178,7 @@ impl Model {
     }
 }
 
-/// A number of the normal distribution.
+/// Draws from the normal distribution.
 fn normal(random: &mut StdRng) -> f32 {
     let (radius, turn) = (random.random_range(1e-6..1.0_f32), random.random_range(0.0..std::f32::consts::TAU));
     (-2.0 * radius.ln()).sqrt() * turn.cos()

@@ -1,16 +1,17 @@
-//! What a wrong checkpoint, a wrong configuration or a wrong program does, done to a checkpoint or its configuration.
+//! Sabotages: faults in a checkpoint or its configuration that mimic wrong checkpoints,
+//! configurations or programs.
 
 use ascend_tp::config::Family;
 use serde_json::{Value, json};
 
 use super::model::Model;
 
-/// A name, the kind of model it is done to, and what is done.
+/// Name, kind of model, and change.
 pub(crate) type Sabotage = (&'static str, (Family, Value), fn(&mut Model));
 
 const HEAD_DIM: usize = 8;
 
-/// Every sabotage; all models have four heads of eight dims on two key heads.
+/// All sabotages. The models have four heads of eight dims on two key heads.
 pub(crate) fn all() -> Vec<Sabotage> {
     let qwen2 = || (Family::Qwen2, json!({}));
     let yarn = json!({"rope_scaling": {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}});
@@ -55,7 +56,7 @@ fn scale(model: &mut Model, name: &str, by: f32) {
     model.tensor(name).iter_mut().for_each(|x| *x *= by);
 }
 
-/// Exchanges the first `rows` rows with those that follow.
+/// Swaps the first `rows` rows with the following ones.
 fn swap_rows(model: &mut Model, name: &str, rows: usize) {
     let width = model.tensors[name].0.get(1).copied().unwrap_or(1);
     let (first, second) = model.tensor(name)[..2 * rows * width].split_at_mut(rows * width);
@@ -73,7 +74,7 @@ fn transpose(model: &mut Model, name: &str) {
     }
 }
 
-/// Rotates what the key projections give by the angle of one position, which adds to that of the token's own.
+/// Rotates the results of the key projections by the angle of one position.
 fn turn_keys(model: &mut Model) {
     let config = model.parse();
     let (hidden, half) = (config.hidden_size, HEAD_DIM / 2);

@@ -1,4 +1,4 @@
-//! Misuse of the safe layer that the compiler refuses: the cases beside this folder.
+//! Misuse of the safe device layer that must not compile; the cases are in the parent folder.
 
 #[cfg(test)]
 mod tests {
