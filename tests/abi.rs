@@ -19,7 +19,6 @@ use ascend_tp_emulator_dropin::{real_library, write_libraries};
 use ascend_tp_sys::{Library, Table, load};
 use common::call;
 
-/// Name and function of a case.
 type Case = (&'static str, fn(&Table, usize));
 
 /// In order: the first case initialises, the last finalises.

@@ -25,7 +25,6 @@ thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a counter per thread.
 struct Counting;
 
 impl Counting {

@@ -15,7 +15,6 @@ use ascend_tp_emulator_dropin::{real_library, write_libraries};
 
 const LIBRARIES: [&str; 4] = ["-lascendcl", "-lhccl", "-lnnopbase", "-lopapi"];
 
-/// Returns the folder with the libraries and the built programs.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -80,7 +79,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the output of a program, which must succeed.
 #[track_caller]
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -194,7 +192,6 @@ fn strict_mode_says_a_refused_call_once_in_its_report() {
     assert!(!said.contains("aclInit"), "{said}");
 }
 
-/// Returns the output and the exit code of a strict run.
 fn strict(program: &Path, words: &[&str], asked: &str) -> (String, Option<i32>) {
     let output = command(program).args(words).env("ASCEND_EMULATOR", asked).output().expect("it starts");
     (text(&output.stdout) + &text(&output.stderr), output.status.code())

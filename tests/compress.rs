@@ -67,7 +67,6 @@ impl Case {
         .unwrap()
     }
 
-    /// Returns the sum, and the residual of each rank of `dp`.
     pub(crate) fn run(&self, engine: &mut Engine, parts: &[Vec<f32>], whole: &[f32]) -> (Vec<f32>, Vec<Vec<f32>>) {
         self.try_run(engine, parts, whole).unwrap()
     }
@@ -170,7 +169,6 @@ pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept:
     sum
 }
 
-/// Returns pseudo-random numbers between -1 and 1.
 pub(crate) fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let next =
         |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
@@ -236,7 +234,6 @@ fn the_greatest_are_bit_for_bit_what_loops_say() {
     }
 }
 
-/// The role of a mesh axis for a matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
     Parts,
@@ -274,7 +271,6 @@ impl MeshMatrix {
         self.axes.iter().filter(|(.., what)| *what == does).map(|(name, ..)| *name).collect()
     }
 
-    /// Returns the number of ranks that hold a partial sum of each element.
     fn parts(&self) -> usize {
         self.axes.iter().filter(|(.., does)| *does == Does::Parts).map(|(_, size, _)| size).product()
     }
@@ -440,7 +436,6 @@ fn losses(golden: &Golden, trainer: &mut Trainer) -> Vec<f64> {
     losses
 }
 
-/// Returns the mean of the last tenth.
 fn last(losses: &[f64]) -> f64 {
     let tail = &losses[losses.len() - losses.len() / 10..];
     tail.iter().sum::<f64>() / tail.len() as f64

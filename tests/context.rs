@@ -20,7 +20,6 @@ use crate::training::{Golden, follows};
 
 const ONE: Layout = Layout::ONE;
 const TWO: Layout = Layout { context: 2, ..ONE };
-/// Ring attention: keys and values move between the ranks.
 const RING: Layout = Layout { context: 2, ring: true, ..ONE };
 
 fn golden(name: &str, layouts: &[Layout]) {

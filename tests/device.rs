@@ -73,7 +73,6 @@ impl Card {
         self.bytes(dtype, shape, &vec![0xAA; len])
     }
 
-    /// Runs an operator and waits for it.
     fn run(&self, operator: Result<Prepared>) {
         let mut operator = operator.unwrap();
         let workspace = match operator.workspace_bytes() {
@@ -111,7 +110,6 @@ fn read_bool(tensor: &Tensor) -> Vec<bool> {
     read(tensor).into_iter().map(|byte| byte != 0).collect()
 }
 
-/// Asserts that all elements are within `bound` of the expected ones.
 fn close(found: &[f32], expected: &[f32], bound: f32) {
     assert_eq!(found.len(), expected.len());
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {

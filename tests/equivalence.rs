@@ -62,7 +62,6 @@ fn zero_states(program: &Program) -> Tensors {
     states.map(|value| (value.name.clone(), HostTensor::zeros(value.shape.clone(), value.dtype))).collect()
 }
 
-/// Returns the states after a run.
 fn last_states(
     program: &Program,
     before: &Tensors,
@@ -82,7 +81,6 @@ fn last_states(
     Ok(states)
 }
 
-/// Returns the tensors that a run starts from.
 fn given(program: &Program, params: &Tensors, inputs: &Tensors, states: &Tensors) -> BTreeMap<ValueId, HostTensor> {
     let of = |role: Role| match role {
         Role::Param => params,

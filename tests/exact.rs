@@ -106,7 +106,6 @@ fn run(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> RunResult {
     left(start(config, recipe, layout), config, recipe)
 }
 
-/// Runs with kernels.
 pub(crate) fn run_with(
     config: &ModelConfig,
     recipe: &Recipe,

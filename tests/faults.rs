@@ -28,7 +28,6 @@ fn plans() -> Vec<Plan> {
     schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap()
 }
 
-/// Starts an engine, loads ones, and runs two steps.
 fn run(cann: &Arc<Cann>) -> Result<Vec<Vec<f32>>, Error> {
     let mut engine = Engine::start(cann, vec![plans()], &EngineOptions::default())?;
     let ones = |part: &Part<'_>| {

@@ -51,7 +51,6 @@ impl Case {
 }
 
 impl Stages {
-    /// Returns file name ending and text of each pass.
     fn texts(&self) -> Vec<(String, String)> {
         let last = self.plans.len() - 1;
         vec![
@@ -68,7 +67,6 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Returns the first difference of two texts, with context.
 fn first_difference(expected: &str, found: &str) -> String {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (expected, found) = (lines(expected), lines(found));

@@ -18,7 +18,6 @@ use ascend_tp::{Mesh, Pins, parallelize};
 
 use crate::common::{Run, Tensors, cann, run, start};
 
-/// Pseudo-random numbers in -1 .. 1.
 struct Numbers(u64);
 
 impl Numbers {
@@ -107,7 +106,6 @@ impl Sample {
 
 type Operands = fn(&mut Sample) -> Vec<Operand>;
 
-/// The sampled ops: name, kind, operands.
 fn samples() -> Vec<(&'static str, Kind, Operands)> {
     let matmul = |spec: &str| Kind::MatMul { spec: spec.parse().unwrap() };
     let both = |sample: &mut Sample| vec![sample.float(&[2, 3, 4]), sample.float(&[2, 3, 4])];

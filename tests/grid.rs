@@ -210,7 +210,6 @@ fn checkpoints_go_on_with_and_without_a_grid() {
     }
 }
 
-/// The bytes sent by group on a timed machine are those of the plans.
 #[test]
 fn the_cards_send_the_bytes_of_the_plans() {
     let golden = Golden::read("qwen2-gqa-adamw");

@@ -181,7 +181,6 @@ fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
     }
 }
 
-/// Counts the launches and collectives of the second layer.
 fn launches(plan: &Plan) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for step in plan.steps.iter().filter(|step| plan.notes[step.op].layer == Some(1)) {

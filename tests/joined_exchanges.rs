@@ -15,7 +15,6 @@ use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 use crate::common::{Tensors, cann, start_with};
 
-/// Number of rows, and contracted sizes of the two products.
 #[derive(Clone, Copy)]
 struct Sizes {
     rows: usize,
@@ -26,7 +25,6 @@ struct Sizes {
 /// Large enough that fusing pays off.
 const LARGE: Sizes = Sizes { rows: 512, hidden: 2048, inner: 4096 };
 
-/// Layout of the rows next to the products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
     /// Replicated on every rank.
@@ -71,7 +69,6 @@ fn plans(of: Sizes, dtype: DType, cards: usize, rows: Rows, exchanges: Exchanges
     .unwrap()
 }
 
-/// Returns the fused exchanges.
 fn joined(plan: &Plan) -> Vec<&Collective> {
     let exchanges = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Exchange(of) => Some(&**of),
@@ -286,7 +283,6 @@ fn a_call_that_is_not_its_exchange_is_refused() {
         let problems = verify(plans).unwrap_err().to_string();
         assert!(problems.contains(text), "{problems}");
     };
-    // One rank has separate calls, the others a fused one.
     let mut other = sound.clone();
     other[1] = plans(LARGE, DType::BF16, 2, Rows::Whole, Exchanges::Apart).remove(1);
     refused(&other, "differs between ranks");

@@ -23,7 +23,6 @@ use ascend_tp_emulator::compiler::{Compiler, HEADERS, OPTIONS};
 
 use mutations::{Mutated, SHARED, mutate};
 
-/// Default number of random cases per kernel.
 const ROUNDS: &str = "60";
 
 /// Maximum number of random cases per mutation. The first one catches most mutations.
@@ -33,7 +32,6 @@ fn kernels_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
 }
 
-/// Returns the sorted file names in a folder that end in `ending`.
 fn names(folder: &Path, ending: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
@@ -60,7 +58,6 @@ fn build(compiler: &Compiler, source: &str, folder: &Path) -> PathBuf {
     program
 }
 
-/// Returns the output of a check, which must succeed.
 fn run(program: &Path, options: &[&str]) -> String {
     let output = Command::new(program).args(options).output().unwrap_or_else(|error| panic!("{error}"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -68,7 +65,6 @@ fn run(program: &Path, options: &[&str]) -> String {
     said
 }
 
-/// The outcome of one mutation.
 struct Outcome {
     what: String,
     said: String,

@@ -64,7 +64,6 @@ struct Adapter {
     factors: BTreeMap<String, (Matrix, Matrix)>,
 }
 
-/// Creates an adapter in peft format.
 fn adapter(model: &Model, targets: &[&str]) -> Adapter {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();
     let lora = Lora { rank: RANK, alpha: 4.5, targets };
@@ -101,7 +100,6 @@ fn recipe() -> Recipe {
     Recipe { steps: 1, global_batch: 5, seq: 8, ..Recipe::default() }
 }
 
-/// Returns the gradients of the adapters.
 fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> Gradients {
     let recipe = Recipe { lora: Some(adapter.lora.clone()), ..recipe() };
     let factors = Checkpoint::open_file(&adapter.folder.path().join("adapter_model.safetensors")).unwrap();

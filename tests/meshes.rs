@@ -36,7 +36,6 @@ struct Drawn {
     layout: Layout,
 }
 
-/// A valid step, compiled once for all its runs.
 struct Step {
     drawn: Drawn,
     compiled: Compiled,
@@ -139,7 +138,6 @@ impl Drawn {
         if self.recipe.compress.is_some() { 2 } else { 1 }
     }
 
-    /// Returns losses, final state and reports.
     fn run(&self, mode: Mode, layout: Layout, compiled: Compiled) -> StepsResult {
         let Self { config, recipe, .. } = self;
         let (emulator, cann) = cards(mode, layout.cards());
@@ -161,7 +159,6 @@ impl Drawn {
 }
 
 impl Step {
-    /// Returns what is wrong with the step, if anything.
     fn finding(&self, seed: u64) -> Option<String> {
         let Self { drawn, compiled, .. } = self;
         let run = |mode| drawn.run(mode, drawn.layout, compiled.clone());

@@ -54,7 +54,6 @@ const LAYOUTS: [(&str, Layout, f64, f64); 3] = [
     ),
 ];
 
-/// One rank's simulated run.
 struct Seen {
     plan: Plan,
     run: RankRun,
@@ -72,7 +71,6 @@ impl Seen {
         Self::all(plans).swap_remove(0)
     }
 
-    /// Returns the time of collectives that no operator hides.
     fn exposed_us(&self) -> f64 {
         let is_collective = |found: &&Exposed| self.plan.steps[found.step].stream == StreamKind::Communication;
         exposed(&self.plan, &self.run.spans).iter().filter(is_collective).map(|found| found.us).sum()

@@ -72,7 +72,6 @@ fn the_original_qwen_with_one_tensor_for_queries_keys_and_values() {
     fixture("qwen-v1-mha");
 }
 
-/// 16-bit types stay within the rounding bound.
 #[test]
 fn sixteen_bit_types() {
     let cann = cards();

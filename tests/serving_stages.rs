@@ -90,7 +90,6 @@ fn stages_serve_in_any_order() {
     }
 }
 
-/// Every value of every stage equals that of one card.
 #[test]
 fn stages_are_verified_against_one_card() {
     for path in ["models/kjv-qwen2", "tests/fixtures/qwen2-tied-uneven"] {

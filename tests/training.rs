@@ -36,12 +36,10 @@ fn cards(count: usize) -> Arc<Cann> {
     Cann::new(Emulator::new(Config::with_cards(count)).unwrap().table()).unwrap()
 }
 
-/// A recorded run of torch.
 pub(crate) struct Golden {
     pub(crate) model: Model,
     pub(crate) recipe: Recipe,
     pub(crate) batches: Vec<Batch>,
-    /// Loss and norm by step, in f64.
     pub(crate) expected: Vec<(f64, f64)>,
 }
 

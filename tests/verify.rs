@@ -38,7 +38,6 @@ fn written(model: &Model, healthy: &Model, seed: u64) -> (TempDir, generate::Mod
     (folder, model, reference)
 }
 
-/// Returns a difference relative to its bound.
 fn share(difference: &Option<Difference>) -> f64 {
     difference.as_ref().map_or(0.0, |d| (d.expected - d.found).abs() / d.bound)
 }

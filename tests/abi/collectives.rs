@@ -42,7 +42,6 @@ pub(crate) fn communicators(table: &Table, cards: usize) {
     part(table, &places, &comms);
 }
 
-/// Destroys the communicators and releases the cards.
 fn part(table: &Table, cards: &[Card<'_>], comms: &[HcclComm]) {
     for (card, comm) in cards.iter().zip(comms) {
         card.enter();
@@ -56,7 +55,6 @@ fn value(rank: usize, i: usize) -> i64 {
     (rank * 10 + i % 7) as i64
 }
 
-/// The cards of a world and their allocations.
 struct World<'a> {
     table: &'a Table,
     cards: Vec<Card<'a>>,
@@ -71,7 +69,6 @@ impl World<'_> {
         address
     }
 
-    /// Enqueues on every rank, waits for the streams, and checks the results.
     fn check(
         &self,
         what: &str,
@@ -212,7 +209,6 @@ fn one_to_all_and_back(world: &World<'_>, n: usize) {
     );
 }
 
-/// Returns element `i` of the data that rank `from` sends to rank `to`.
 fn addressed(from: usize, to: usize, i: usize) -> i64 {
     (from * 31 + to * 7 + i % 5) as i64
 }

@@ -30,7 +30,6 @@ fn upload(card: &Card<'_>, values: &[f32]) -> *mut c_void {
     card.upload(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
 }
 
-/// Allocates the requested workspace, or returns NULL.
 fn workspace(card: &Card<'_>, bytes: u64) -> *mut c_void {
     if bytes == 0 { null_mut() } else { card.malloc(bytes as usize) }
 }

@@ -262,7 +262,6 @@ pub(crate) fn finalisation(table: &Table, _: usize) {
     ok(table, call!(table, aclFinalize()));
 }
 
-/// Frees the resources of [`Card::new`].
 pub(crate) fn leave(card: &Card<'_>) {
     card.enter();
     ok(card.table, call!(card.table, aclrtDestroyStream(card.stream)));

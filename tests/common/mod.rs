@@ -25,7 +25,6 @@ pub(crate) fn cann(cards: usize) -> Arc<Cann> {
     Cann::new(Emulator::new(config).unwrap().table()).unwrap()
 }
 
-/// Starts an engine and loads the weights.
 pub(crate) fn start(cann: &Arc<Cann>, plans: Vec<Plan>, params: &Tensors) -> Result<Engine, Error> {
     start_with(cann, plans, params, &EngineOptions::default())
 }
@@ -47,11 +46,9 @@ pub(crate) fn start_with(
 pub(crate) struct Run {
     /// Whole outputs by name, from rank 0.
     pub(crate) outputs: Tensors,
-    /// By op result, then by rank: its shard.
     pub(crate) parts: BTreeMap<ValueId, Vec<HostTensor>>,
 }
 
-/// Runs the only program of an engine and observes every value.
 pub(crate) fn run(engine: &mut Engine, inputs: &Tensors) -> Result<Run, Error> {
     let plans = engine.plans(ProgramId(0)).to_vec();
     let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes()))).collect();

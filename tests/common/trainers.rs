@@ -52,7 +52,6 @@ pub(crate) fn save(trainer: &mut Trainer, folder: &Path) {
     writer.finish().unwrap();
 }
 
-/// Saves a checkpoint in a temporary folder.
 pub(crate) fn saved(trainer: &mut Trainer) -> (TempDir, Checkpoint) {
     let folder = tempfile::tempdir().unwrap();
     save(trainer, folder.path());

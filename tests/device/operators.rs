@@ -9,7 +9,6 @@ use super::{Card, close, read, read_bool, read_f16, read_f32, read_i64};
 
 const F32: DType = DType::F32;
 
-/// The factor of the second operand of a sum.
 const ONE: Number = Number::Float(1.0);
 
 #[test]

@@ -10,7 +10,6 @@ use ascend_tp::device::{
 
 use super::{Card, cann};
 
-/// Returns the text of an error, which must be of this kind.
 fn text<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");

@@ -12,7 +12,6 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// A tensor that no rank has changed.
     pub(crate) fn given(tensor: HostTensor) -> Self {
         let magnitude = tensor.floats().iter().map(|x| f64::from(x.abs())).collect();
         Self { tensor, magnitude }
@@ -122,7 +121,6 @@ pub(crate) fn difference(found: &HostTensor, expected: &HostTensor) -> Option<St
     Some(format!("at {:?} found {}, expected {}", index(at), found.ints()[at], expected.ints()[at]))
 }
 
-/// Returns the unit roundoff of an element type.
 pub(crate) fn unit_roundoff(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f64::powi(2.0, -11),

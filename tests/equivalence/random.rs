@@ -12,7 +12,6 @@ use proptest::prelude::*;
 
 use crate::common::Tensors;
 
-/// One op: its kind, and numbers for its choices.
 #[derive(Clone, Debug)]
 pub(crate) struct Gene {
     op: u8,
@@ -41,7 +40,6 @@ pub(crate) fn genomes() -> impl Strategy<Value = Genome> {
     })
 }
 
-/// Contents of an input or param.
 #[derive(Clone, Debug)]
 enum Fill {
     /// Whole numbers from -bound to bound.
@@ -65,7 +63,6 @@ pub(crate) struct Drawn {
     leaves: Vec<Leaf>,
     /// Values that pins may name, with their shardable dims.
     pub(crate) pinnable: Vec<(String, Vec<usize>)>,
-    /// Weights of products and embeddings.
     pub(crate) weights: Vec<String>,
 }
 
@@ -161,7 +158,6 @@ impl Random {
     }
 }
 
-/// Maximum number of elements of a value.
 const MAX_ELEMS: usize = 1500;
 const MAX_RANK: usize = 5;
 
@@ -257,7 +253,6 @@ impl Writer<'_> {
         id
     }
 
-    /// Adds a float input or param.
     fn leaf(&mut self, shape: &[usize], dtype: DType, is_param: bool, bound: u64) -> Known {
         let id = self.given(shape, dtype, is_param, Fill::Floats { bound: bound as i64 });
         let known = Known { id, shape: shape.to_vec(), dtype, bound, grain: 0 };
@@ -267,7 +262,6 @@ impl Writer<'_> {
         known
     }
 
-    /// Adds an op on floats.
     fn result(&mut self, kind: Kind, operands: &[Operand], like: Known) {
         let id = self.build.op(kind, operands);
         let name = self.name("v");
@@ -437,7 +431,6 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds a dim to `x`.
     fn expand(&mut self, x: &Known, at: u16, size: u16) {
         let mut shape = x.shape.clone();
         let dim = usize::from(at) % (shape.len() + 1);

@@ -19,7 +19,6 @@ use super::random::Random;
 use super::{Data, check};
 use crate::common::{Tensors, cann};
 
-/// Contents of an operand.
 #[derive(Clone, Copy)]
 enum Holds {
     /// Whole numbers from -3 to 3 in this type.
@@ -263,7 +262,6 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
     (Placed { program, mesh: mesh.clone(), layouts: all }, inputs)
 }
 
-/// Returns the Cartesian product of the lists.
 fn product<T: Copy>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
     lists.iter().fold(vec![Vec::new()], |found, list| {
         found.iter().flat_map(|head| list.iter().map(move |item| [&head[..], &[*item]].concat())).collect()

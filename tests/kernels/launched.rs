@@ -41,7 +41,6 @@ pub(crate) fn library() -> Option<KernelSource> {
     LIBRARY.get_or_init(build).clone().map(KernelSource::Library)
 }
 
-/// Counts the launches of a name in the first plan.
 pub(super) fn count(plans: &[Plan], name: &str) -> usize {
     let is = |action: &Action| matches!(action, Action::Launch(call) if call.name() == name);
     plans[0].steps.iter().filter(|step| is(&step.action)).count()

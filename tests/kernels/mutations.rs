@@ -131,7 +131,6 @@ const DROPPED: [&str; 8] =
     [".EnQue(", ".FreeTensor(", "PipeBarrier<", "SetFlag<", "WaitFlag<", "Fetch(", "Store(", "Await<"];
 const REPEATED: [&str; 6] = [".EnQue(", ".FreeTensor(", "SetFlag<", "WaitFlag<", "Fetch(", "Store("];
 
-/// Expressions and their replacements.
 const REPLACED: [(&str, &str); 3] =
     [("DeQue<", "AllocTensor<"), (", count);", ", count + 1);"), (", count);", ", count - 1);")];
 
@@ -209,7 +208,6 @@ fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
     }
 }
 
-/// Returns the text after the last comma outside parentheses.
 fn last_argument(arguments: &str) -> &str {
     let is_whole = |text: &str| text.matches('(').count() == text.matches(')').count();
     let mut rests = arguments.rmatch_indices(", ").map(|(at, _)| &arguments[at + 2..]);

@@ -82,7 +82,6 @@ fn one_bit_of_any_numbers_is_within_the_bound_of_means() {
     }
 }
 
-/// Reports of a strict run, and its numbers or error.
 type Strict = (Vec<(ReportKind, String)>, Result<(Vec<f32>, Vec<Vec<f32>>), String>);
 
 fn strict(case: &Case, plans: Vec<Plan>, kernels: &KernelSource, seed: u64) -> Strict {

@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 const PROMPT: usize = 6;
 const NEW: usize = 8;
 
-/// The contents of a checkpoint folder.
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) config: Map<String, Value>,
@@ -46,7 +45,6 @@ pub(crate) fn kinds() -> Vec<(Family, Value)> {
 }
 
 impl Model {
-    /// Draws a model of a kind from a seed.
     pub(crate) fn random(family: Family, more: &Value, seed: u64) -> Self {
         let random = &mut StdRng::seed_from_u64(seed);
         let kv_heads = random.random_range(1..=3);
@@ -118,7 +116,6 @@ impl Model {
         write(&folder.join("model.safetensors"), &tensors.collect::<Vec<_>>());
     }
 
-    /// Writes the reference computed on the host.
     pub(crate) fn write_reference(&self, path: &Path, seed: u64) {
         let random = &mut StdRng::seed_from_u64(seed);
         let vocab_size = self.parse().vocab_size;
@@ -178,7 +175,6 @@ impl Model {
     }
 }
 
-/// Draws from the normal distribution.
 fn normal(random: &mut StdRng) -> f32 {
     let (radius, turn) = (random.random_range(1e-6..1.0_f32), random.random_range(0.0..std::f32::consts::TAU));
     (-2.0 * radius.ln()).sqrt() * turn.cos()

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::model::Model;
 
-/// Name, kind of model, and change.
 pub(crate) type Sabotage = (&'static str, (Family, Value), fn(&mut Model));
 
 const HEAD_DIM: usize = 8;
@@ -56,7 +55,6 @@ fn scale(model: &mut Model, name: &str, by: f32) {
     model.tensor(name).iter_mut().for_each(|x| *x *= by);
 }
 
-/// Swaps the first `rows` rows with the following ones.
 fn swap_rows(model: &mut Model, name: &str, rows: usize) {
     let width = model.tensors[name].0.get(1).copied().unwrap_or(1);
     let (first, second) = model.tensor(name)[..2 * rows * width].split_at_mut(rows * width);
