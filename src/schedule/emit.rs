@@ -250,7 +250,6 @@ impl<'a> Emitter<'a> {
         view.narrow(dim, part.start.saturating_sub(whole.start), part.len())
     }
 
-    /// Zeroes the buffer of a window if it has not been zeroed yet.
     fn zero_first(&mut self, window: &View) {
         if let Some(at) = self.not_zeroed.iter().position(|all| all.buffer == window.buffer) {
             let into = self.not_zeroed.swap_remove(at);

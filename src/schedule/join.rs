@@ -46,7 +46,6 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joins {
     groups: FxHashMap<OpId, Group>,
-    /// By the first value: params or states of one type that are contiguous in memory.
     beside: FxHashMap<ValueId, Vec<ValueId>>,
     /// By the op that rotates new keys: the cache writes of these keys and of their values.
     turned: FxHashMap<OpId, [OpId; 2]>,
@@ -66,8 +65,6 @@ impl Joins {
         Self { kernels, ..search.found }
     }
 
-    /// Finds the joins that do not depend on the layout of params and states, for a program that
-    /// shares memory with programs that launch otherwise.
     pub(super) fn of_any_memory(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = JoinSearch::new(placed);
         search.norms();
@@ -105,7 +102,6 @@ impl Joins {
         self.groups.get(&op)
     }
 
-    /// Returns the cache writes that the launch of this rotary op may also do.
     pub(super) fn turned(&self, rope: OpId) -> Option<[OpId; 2]> {
         self.turned.get(&rope).copied()
     }

@@ -75,8 +75,6 @@ pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
     }
 }
 
-/// Returns the offset of each buffer and the total size. Buffers of at least `large` bytes are
-/// placed first, largest first. The others follow in the given order, by first step.
 fn placed(arena: &[LiveBuffer], large: u64) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; arena.len()];
     let mut first: Vec<usize> = (0..arena.len()).filter(|at| arena[*at].bytes >= large).collect();
@@ -111,7 +109,6 @@ fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (us
     others.insert(at, (lowest..lowest + lived.bytes, lived.life));
 }
 
-/// Returns the first and last step of each buffer. Taps extend the life.
 pub(super) fn lifetimes(plan: &Plan) -> IdVec<BufferId, Option<(usize, usize)>> {
     let mut lives: IdVec<BufferId, Option<(usize, usize)>> = plan.buffers.ids().map(|_| None).collect();
     for (index, step) in plan.steps.iter().enumerate() {

@@ -179,8 +179,6 @@ pub fn schedule_stages(step: &StagedStep<'_>, order: StepOrder, target: Target) 
     planned(ranks, order, target.exchanges)
 }
 
-/// Schedules the emitted steps of all stages. In program order, a plan with fused exchanges has at
-/// least the arena of the plan without: the program may share memory with others.
 fn planned(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges) -> Result<Vec<Plan>, Diagnostics> {
     let joined = match exchanges {
         Exchanges::Apart => None,

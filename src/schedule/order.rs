@@ -20,7 +20,6 @@ const STREAMS: usize = StreamKind::ALL.len();
 
 type TouchedRanges = Vec<(usize, Range<u64>)>;
 
-/// Accesses of one stream to one region that another stream is not yet ordered after.
 #[derive(Default)]
 struct RegionAccesses {
     reads: TouchedRanges,

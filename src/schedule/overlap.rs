@@ -1,26 +1,21 @@
-//! Reorders a rank's steps so that operators run during exchanges, and reserves the memory of
-//! exchanges for that time.
+//! Reorders a rank's steps so that operators run during exchanges, and reserves the buffers of the
+//! exchanges.
 //!
 //! Input: the plans of all ranks, without offsets and events. Output: the same steps in another
 //! order, and the reserved buffers of each arena.
 //!
-//! Each stream runs its steps in order, so an operator that waits for an exchange delays all later
-//! operators. The pass simulates the steps with the times of the cost model. While the links are
-//! idle, it runs operators that prepare an exchange first. Operators that would wait are postponed.
-//! An exchange reserves its buffers for its predicted run time, so that neither it nor a concurrent
-//! operator waits for the bytes of the other.
-//!
-//! The stages of a pipeline are ordered together. Each stage has its own clock, and a stage knows
-//! when the other stages send its inputs. An operator of a later pass thus runs only when its input
-//! has arrived, and may be postponed if another stage waits for an earlier pass.
+//! The pass simulates the streams with the times of the cost model. While the links are idle, it
+//! prefers operators that prepare an exchange. Operators that would wait are postponed, because
+//! they delay all later ones. An exchange keeps its buffers for its predicted run time, so that it
+//! does not wait for the bytes of concurrent operators. Pipeline stages are ordered together, each
+//! with its own clock.
 //!
 //! Invariants:
 //!
 //! - Conflicting steps of a rank keep their order, so results are bitwise the same.
-//! - All ranks of a stage have the same order of steps, and all stages have the same order of
-//!   transfers.
-//! - The arena of the first rank of each stage grows by a bounded number of bytes. Its times
-//!   determine the order of the whole stage.
+//! - All ranks of a stage have the same order of steps, and all stages the same order of transfers.
+//! - The arena of a stage's first rank, whose times determine the order, grows by a bounded number
+//!   of bytes.
 
 mod queue;
 
@@ -107,16 +102,11 @@ impl Emitted {
     }
 }
 
-/// The units of ranks that run the same steps: all ranks, or those of a pipeline stage.
 struct StageUnits {
-    /// By rank and step: its unit.
     units: Vec<Vec<usize>>,
-    /// By unit: the units that must come later.
     behind: Vec<Vec<usize>>,
     costs: Vec<UnitCost>,
-    /// Arena size of the first rank in program order, in bytes.
     before: u64,
-    /// Number of additional bytes that the arena may take.
     spare: u64,
 }
 
@@ -159,14 +149,12 @@ impl StageUnits {
         StageQueue::new(&self.costs, self.behind.clone(), filling, self.spare * spent / SPENT[0])
     }
 
-    /// Returns whether the arena of the first rank stays within its limit.
     fn fits(&self, first: &Emitted, ordered: &Ordered<'_>, beside: &[OverlapWindow]) -> bool {
         let (plan, reserved) = moved(first.clone(), &self.units[0], ordered, beside);
         arena_bytes(plan, &reserved).0 <= self.before + self.spare
     }
 }
 
-/// Reordered plans, their reserved buffers, and the predicted end of all stages in microseconds.
 struct Overlapped {
     plans: Vec<(Plan, Vec<Reserved>)>,
     end_us: f64,
@@ -212,8 +200,6 @@ fn in_passes_us(stages: &[StageUnits]) -> f64 {
     ordered.iter().map(Ordered::end_us).fold(0.0, f64::max)
 }
 
-/// Returns the orders of all stages and their overlap windows, if the arenas stay within their
-/// limits.
 fn arranged<'a>(
     stages: &'a [StageUnits],
     ranks: &[Vec<Emitted>],
@@ -246,7 +232,6 @@ pub(super) fn in_order(ranks: Vec<Vec<Emitted>>) -> Vec<(Plan, Vec<Reserved>)> {
     ranks.into_iter().flatten().map(|rank| (rank.plan, rank.reserved)).collect()
 }
 
-/// Adds the later units that conflict with each unit, on one rank.
 fn order_pairs(plan: &Plan, units: &[usize], behind: &mut [Vec<usize>]) {
     for (first, second) in plan.conflicts() {
         let (first, second) = (units[first], units[second]);
@@ -256,7 +241,6 @@ fn order_pairs(plan: &Plan, units: &[usize], behind: &mut [Vec<usize>]) {
     }
 }
 
-/// Sets pass and kind of each unit. A stage has `ranks` ranks.
 fn mark(Emitted { plan, begins, .. }: &Emitted, units: &[usize], ranks: usize, costs: &mut [UnitCost]) {
     for (at, (step, unit)) in plan.steps.iter().zip(units).enumerate() {
         costs[*unit].pass = begins.partition_point(|begin| *begin <= at);
@@ -305,7 +289,6 @@ fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
     }
 }
 
-/// The window in which an exchange keeps its buffers, because other steps run concurrently.
 struct OverlapWindow {
     exchange: usize,
     /// Positions for which buffers are reserved: written buffers from the start, read buffers up to
@@ -314,7 +297,6 @@ struct OverlapWindow {
 }
 
 impl Ordered<'_> {
-    /// Returns the window of each exchange, as far as the arena allows.
     fn reserved(&self) -> Vec<OverlapWindow> {
         let (mut live, lives) = live(self.order.iter().map(|unit| &self.costs[*unit]));
         let of_kind = |kind: UnitKind| -> Vec<usize> {
@@ -357,7 +339,6 @@ fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Overla
     for (step, unit) in units.iter().enumerate() {
         of_unit[*unit].push(step);
     }
-    // By position in the order: number of steps before it.
     let mut begins = Vec::with_capacity(ordered.order.len() + 1);
     let mut sequence: Vec<usize> = Vec::with_capacity(plan.steps.len());
     for unit in &ordered.order {
@@ -425,8 +406,6 @@ mod tests {
     use crate::schedule::emit::emit;
     use crate::schedule::join::Joins;
 
-    /// A chain of products with sharded weights that are cast before use. A state is read and then
-    /// overwritten in the middle.
     fn chain() -> Placed {
         let mut build = Builder::new("chain");
         let mut x = build.input("x", [4096, 1024], DType::BF16);

@@ -104,8 +104,6 @@ pub(crate) fn cut(lowered: &Placed, made: &PartMarks, layers: usize, parts: usiz
     Cut::balanced(times[0], &times[1..=layers], times[layers + 1], parts)
 }
 
-/// Returns the predicted device time of one micro-batch by place, in microseconds. `exchange_us`
-/// returns the time of a collective within the stage.
 fn pass_times(
     lowered: &Placed,
     places: &[Option<OpPlace>],
@@ -224,8 +222,6 @@ impl PartMarks {
         kept.filter_map(|(id, value)| Some((value.name.clone(), (*self.parts.get(id.index())?)?))).collect()
     }
 
-    /// Returns the place of each op of a program with movements. Values keep the ids that they have
-    /// in the program without movements. A movement runs where its operand is computed.
     pub(crate) fn places(&self, program: &Program) -> Vec<Option<OpPlace>> {
         let mut made = self.places.clone();
         made.resize(program.values.len(), None);

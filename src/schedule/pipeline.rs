@@ -1,18 +1,14 @@
 //! Pipeline schedules: the tasks of each stage, and the transfers between stages.
 //!
 //! Input: a [`Pipeline`], the number of stages and of micro-batches. Output: the [`Task`]s of each
-//! stage, their times for given task durations ([`Pipeline::walk`]), and the [`StageEntry`]s: tasks
-//! and transfers in the order in which they are enqueued ([`Pipeline::entries`]). The simulation
-//! and the runtime use the same list.
+//! stage, their times for given durations ([`Pipeline::walk`]), and the [`StageEntry`]s in the
+//! order in which they are enqueued ([`Pipeline::entries`]). Simulation and runtime use the same
+//! entries. Of stages times chunks model parts, part `i` belongs to stage `i % stages`; in ZB-V the
+//! second chunk runs backwards ([`Pipeline::stage`]).
 //!
-//! A model is split into as many parts as stages times chunks. Part `i` belongs to stage `i %
-//! stages`; in ZB-V the second chunk runs from the last stage back to the first
-//! ([`Pipeline::stage`]).
-//!
-//! Invariant: the schedule cannot deadlock, although a transfer waits for both ends and a stage
-//! does one exchange at a time. The walk assigns each transfer the end time of its task, and each
-//! stage sorts transfers and tasks by these times. All stages thus follow one common order, in
-//! which dependencies come first. This holds for any predicted times.
+//! Invariant: no deadlock, although a transfer waits for both ends and a stage does one exchange at
+//! a time. Each stage sorts tasks and transfers by their end times in the walk. All stages thus
+//! follow one order in which dependencies come first, for any predicted times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -230,7 +226,6 @@ impl Pipeline {
     }
 }
 
-/// The shortest duration of a pass in [`Pipeline::entries`].
 const SHORTEST: f64 = 1.0;
 
 impl FromStr for Pipeline {

@@ -115,7 +115,6 @@ pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
     problems.into_result(plan)
 }
 
-/// Splits a line into words. A quoted name is one word, without its quotes.
 fn words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -215,7 +214,6 @@ fn tensor([name, buffer, typed, ranges]: [&str; 4], source: &[&str]) -> Option<T
     })
 }
 
-/// Parses the action of a step. A call is parsed from the whole line.
 fn action(line: &str, what: &[&str]) -> Option<Action> {
     Some(match *what {
         ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),

@@ -1,20 +1,16 @@
-//! Fuses products with the adjacent exchange: the device exchanges some rows while it multiplies
-//! others.
+//! Fuses products with the adjacent exchange, so that the device exchanges some rows while it
+//! multiplies others.
 //!
 //! Input: the plans of all ranks, without offsets and events. Output: [`JoinCandidates`], the pairs
 //! that are fused on all ranks of their group, and the reasons for all others. A sum is fused with
 //! the product that computes its input, a gather with the first product that reads its result.
 //!
-//! A pair is fused if the operator supports it (ops-transformer, `mc2/*/docs`) and the cost model
-//! predicts that overlap saves more than it costs. The cost is that rows are processed in two
-//! parts, which read the weights twice and pay the link latency twice. Decode steps and short
-//! prompts are thus not fused.
+//! A pair is fused if the operator supports it (ops-transformer, `mc2/*/docs`) and the predicted
+//! overlap outweighs the cost: rows in two parts read the weights and pay the link latency twice.
+//! Decode steps and short prompts are thus not fused.
 //!
-//! Invariants:
-//!
-//! - Results and summation order are those of the two separate calls.
-//! - No step moves across a conflicting step, and no exchange moves across another.
-//! - All ranks of a group fuse the same exchanges.
+//! Invariants: results and summation order are those of the separate calls. No step moves across a
+//! conflicting step or an exchange across another. All ranks of a group fuse the same exchanges.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +60,6 @@ pub(super) struct JoinCandidates(Vec<RankPairs>);
 type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 
 impl JoinCandidates {
-    /// Finds the pairs in the plans of all ranks, or of one stage, in rank order.
     pub(super) fn of(plans: &[&Plan]) -> Self {
         let mut outcomes: Vec<Outcomes> = plans.par_iter().map(|plan| outcomes(plan)).collect();
         let mut found: Vec<RankPairs> = plans.iter().map(|_| RankPairs::default()).collect();
@@ -110,8 +105,6 @@ impl JoinCandidates {
         }
     }
 
-    /// Fuses the pairs and notes the reasons for the others. Returns the removed steps of each
-    /// rank, ascending.
     pub(super) fn join<'a>(self, plans: impl IntoIterator<Item = &'a mut Plan>) -> Vec<Vec<usize>> {
         let join_all = |(plan, RankPairs { pairs, apart }): (&mut Plan, RankPairs)| {
             for (op, reason) in apart {
@@ -222,7 +215,6 @@ fn touching(plan: &Plan) -> IdVec<BufferId, Vec<usize>> {
     touching
 }
 
-/// Returns, for each exchange next to a product, its step and the pair or the reason against it.
 fn outcomes(plan: &Plan) -> Outcomes {
     let touching = touching(plan);
     let mut next: BTreeMap<GroupId, usize> = BTreeMap::new();

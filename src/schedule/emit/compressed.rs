@@ -28,7 +28,6 @@ const LEAST_CHOSEN: usize = 8 * EMPTY_PLACES;
 const THRESHOLDS: usize = 8;
 const EXACT_ROUNDS: usize = 10;
 
-/// The dense operands of a compressed sum on one rank.
 struct SumOperands {
     x: View,
     /// Error-feedback residual.
@@ -176,8 +175,6 @@ impl Emitter<'_> {
         heard
     }
 
-    /// Encodes the rows of `shares`, which have `counts` valid elements. Returns the records and
-    /// the decoded rows.
     fn say_signs(&mut self, id: OpId, shares: &View, dealt: Dealt, counts: &[usize]) -> (View, View) {
         let count = counts.len();
         let rows = View { shape: [count, dealt.row].into(), strides: smallvec![dealt.row, 1], ..shares.clone() };

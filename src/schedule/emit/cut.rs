@@ -23,10 +23,8 @@ pub(super) struct Cut<'a> {
     pub(super) maker: Vec<Option<OpId>>,
     /// By value: the stages that read it, with the first phase.
     pub(super) readers: Vec<SmallVec<[(usize, OpPhase); 2]>>,
-    /// By op: its results that other stages read.
     pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
     ops: FxHashMap<OpPlace, Vec<OpId>>,
-    /// Joins between ops of the same place.
     pub(super) joins: Joins,
     pub(super) first_note: usize,
 }

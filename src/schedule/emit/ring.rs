@@ -1,20 +1,14 @@
-//! Ring attention: each rank's queries attend to the keys and values of all ranks that share a
-//! sequence. No rank holds all keys.
+//! Ring attention: the queries of each rank attend to the keys and values of all ranks that share a
+//! sequence.
 //!
-//! Input: a rank's queries, keys, values and mask rows. Output: the attention result, or the
-//! gradients of queries, keys and values.
-//!
-//! In round `i`, each rank receives the keys and values of the rank `i` places before it, while it
+//! In round `i`, a rank receives the keys and values of the rank `i` places before it, while it
 //! computes with those of the previous round. The softmax statistics of each row combine the
-//! results of the rounds. In the backward pass, each rank sends the gradients of received keys and
-//! values back to their owner, which adds them to its own.
+//! rounds. In the backward pass, gradients of received keys and values return to their owner, which
+//! adds them to its own.
 //!
-//! Invariants:
-//!
-//! - A rank holds its own keys and values, and those of at most two other ranks.
-//! - All ranks have the same number of rounds, in the same order.
-//! - Round 0 uses the rank's own tokens. Every query attends to at least one of them, so the
-//!   statistics are defined from the start.
+//! Invariants: a rank holds its own keys and values, and those of at most two other ranks. All
+//! ranks have the same rounds in the same order. In round 0, every query attends to at least one of
+//! the rank's own tokens, so the statistics are defined.
 
 use std::ops::Range;
 
@@ -50,7 +44,6 @@ struct KeyValuePair {
     each: [View; 2],
 }
 
-/// The attention result of queries `[b,s,n,d]` over some of the keys.
 struct PartialAttention {
     out: View,
     /// `[b,n,s,8]` each: the maximum score of each row, and the sum of exponentials relative to it.

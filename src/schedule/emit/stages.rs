@@ -1,15 +1,12 @@
-//! Emits the plans of a pipeline: each rank runs its stage's part of all micro-batches of a step.
+//! Emits the plans of a pipeline: each rank runs its stage's part of all micro-batches.
 //!
 //! Input: the lowered programs of micro-batches, the model part of each op, and the entries of a
-//! [`Pipeline`]. Output: one plan of the whole step per rank. All stages have the same mesh. A rank
-//! sends values to the rank at the same position of the other stage's mesh.
+//! [`Pipeline`]. Output: one plan of the whole step per rank. All stages have the same mesh, and a
+//! rank exchanges values with the ranks at its position in other stages.
 //!
-//! Invariants:
-//!
-//! - A value is sent to a stage at most once.
-//! - Values that depend only on inputs or weights are computed where they are read.
-//! - Ops after the micro-batches run in program order on all stages, so their transfers have one
-//!   order too.
+//! Invariants: a value is sent to a stage at most once. Values that depend only on inputs or
+//! weights are computed where they are read. Ops after the micro-batches run in program order on
+//! all stages, so their transfers have one order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

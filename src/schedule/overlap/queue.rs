@@ -1,11 +1,10 @@
-//! Chooses the unit that runs next, on one stage or on all stages of a pipeline together.
+//! Chooses the unit that runs next, on one stage or on all stages of a pipeline.
 //!
-//! Input: the costs and dependencies of each stage's units. Output: an order of the units of each
-//! stage, with times. Each stage has a clock; the stage whose next unit starts first advances. The
-//! arrival of data from other stages is thus known in time.
+//! Input: the costs and dependencies of each stage's units. Output: their order, with times. The
+//! stage whose next unit starts first advances, so the arrival of data from other stages is known.
 //!
-//! Invariants: a transfer runs as soon as all its stages have reached it, so all stages have their
-//! transfers in one common order. Stages whose programs have such an order finish.
+//! Invariants: a transfer runs as soon as all its stages have reached it, so all stages share one
+//! order of transfers. Stages whose programs have such an order finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,6 @@ use smallvec::SmallVec;
 
 use crate::call::BufferId;
 
-/// Number of units that the search considers.
 const WINDOW: usize = 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,12 +40,10 @@ impl UnitCost {
         self.kind == UnitKind::Collective
     }
 
-    /// Returns whether the unit occupies the compute cores.
     fn computes(&self) -> bool {
         matches!(self.kind, UnitKind::Operators | UnitKind::Both)
     }
 
-    /// Returns whether the unit occupies the links.
     fn exchanges(&self) -> bool {
         matches!(self.kind, UnitKind::Collective | UnitKind::Both)
     }
@@ -64,12 +60,10 @@ pub(super) enum Filling {
     None,
 }
 
-/// Units with their order, and their times in microseconds.
 pub(super) struct Ordered<'a> {
     pub(super) costs: &'a [UnitCost],
     pub(super) order: Vec<usize>,
     pub(super) spans: Vec<(f64, f64)>,
-    /// Limit of the live arena bytes.
     pub(super) most: u64,
 }
 
@@ -79,7 +73,6 @@ impl Ordered<'_> {
     }
 }
 
-/// Returns the live arena bytes at each unit, and the first and last unit that touches each buffer.
 pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a UnitCost>) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
     let mut lives: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
     let mut bytes: FxHashMap<BufferId, u64> = FxHashMap::default();
@@ -156,16 +149,13 @@ pub(super) struct StageQueue<'a> {
     spans: Vec<(f64, f64)>,
     is_taken: Vec<bool>,
     order: Vec<usize>,
-    /// Ready units that use the compute cores, and ready collectives.
     operators: BTreeSet<usize>,
     collectives: BTreeSet<usize>,
     /// Ready transfers. Transfers between the same stages depend on each other.
     transfers: Vec<usize>,
     prepares: Vec<bool>,
     first: usize,
-    /// By unit: live arena bytes in program order.
     live: Vec<u64>,
-    /// Limit of the live arena bytes.
     most: u64,
     is_live: FxHashSet<BufferId>,
     /// By taken unit: bytes of the buffers that it touched first.
@@ -221,7 +211,6 @@ impl<'a> StageQueue<'a> {
         Ordered { costs: self.costs, order: self.order, spans: self.spans, most: self.most }
     }
 
-    /// Returns the stages of each ready transfer.
     fn awaited(&self) -> impl Iterator<Item = &[usize]> {
         self.transfers.iter().filter_map(|unit| match &self.costs[*unit].kind {
             UnitKind::Transfer(among) => Some(among.as_slice()),
@@ -241,7 +230,6 @@ impl<'a> StageQueue<'a> {
         }
     }
 
-    /// Returns the units that fit into memory, in program order.
     fn with_room(&self, units: &'_ BTreeSet<usize>) -> impl Iterator<Item = usize> {
         let window = units.range(self.first..(self.first + WINDOW).min(self.costs.len())).copied();
         let most_live = window.scan((self.first, 0), |(seen, most), unit| {
@@ -260,8 +248,6 @@ impl<'a> StageQueue<'a> {
         unit == self.first || bytes == 0 || most_live() + self.ahead + bytes <= self.most
     }
 
-    /// Returns the next ready unit that is no transfer, with its start. Returns `None` if every
-    /// unit waits for other stages.
     fn next(&self) -> Option<(f64, usize)> {
         let unit = self.choice()?;
         let is_settled = self.costs[unit].is_collective() && self.ready_us[unit] <= self.link_us;
