@@ -94,7 +94,7 @@ impl Diagnostics {
         self.0.is_empty()
     }
 
-    /// Returns the problems in the order in which they were found.
+    /// Returns the problems in the order found.
     #[must_use]
     pub fn items(&self) -> &[Diagnostic] {
         &self.0
@@ -112,7 +112,7 @@ impl Diagnostics {
         let mut lines = Vec::new();
         for problem in &self.0 {
             let (at, kind) = (seen.entry(&problem.message).or_default(), &kinds[problem.message.as_str()]);
-            // A single further problem is shown instead of its count.
+            // A single further problem is shown itself, not as a count.
             if *at < SHOWN || kind.len() == SHOWN + 1 {
                 lines.push(problem.to_string());
             } else if *at == SHOWN {

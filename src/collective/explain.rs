@@ -16,7 +16,7 @@ pub struct ExplainedExchange {
     pub axes: String,
     /// Number of cards in a group.
     pub group: usize,
-    /// Name of the value, or of its origin. For several tensors, the first one.
+    /// Name of the value or its origin. For several tensors, the first one.
     pub value: String,
     /// Number of tensors in the collective.
     pub tensors: usize,

@@ -1,7 +1,7 @@
 //! Makes all communication explicit, and verifies that nothing is missing.
 //!
-//! Input: a program and its placement. Output: a [`Placed`] program in which each op runs on local
-//! shards or is one collective. The passes are [`insert_reshards`], [`lower`], [`fuse`] and
+//! Input: a program and its placement. Output: a [`Placed`] program of ops on local shards and
+//! collectives. The passes are [`insert_reshards`], [`lower`], [`fuse`] and
 //! [`share`]. [`verify`] checks the result using only the ops' rules.
 //!
 //! Invariants: values keep their ids through all passes. Every rank runs the same ops in the same

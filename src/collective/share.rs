@@ -72,7 +72,7 @@ fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollect
         let own: u64 = op.results.iter().map(|result| bytes_of(*result, &[])).sum();
         made.push(made[id.index()] + if op.kind.is_movement() { 0 } else { own });
     }
-    // Values whose buffer can be chosen freely.
+    // Values with a freely chosen buffer.
     let local = program.ops.values().iter().filter(|op| !op.kind.is_movement());
     let written = local.flat_map(|op| op.results.iter().skip(op.kind.row().in_place.len()).copied()).collect();
     let mut closed: Vec<SharedCollectives> = Vec::new();

@@ -1,4 +1,4 @@
-//! Device memory and slices of it.
+//! Device memory and slices.
 
 use std::fmt;
 use std::ops::Range;

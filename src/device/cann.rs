@@ -23,7 +23,7 @@ pub struct Cann {
 }
 
 impl Cann {
-    /// Initialises the library behind `table`. If it is already initialised, it is used as it is.
+    /// Initialises the library behind `table`. An initialised library is used unchanged.
     ///
     /// # Errors
     /// Fails if the library fails.

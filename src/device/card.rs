@@ -111,7 +111,7 @@ impl Device {
     /// Fails if the library fails.
     pub fn memory(&self) -> Result<Memory> {
         let table = self.enter()?;
-        // Cards of the 310 family have DDR, the others HBM.
+        // Cards of the 310 family have DDR; other cards have HBM.
         let ddr = self.cann.soc_name().is_some_and(|name| name.starts_with("Ascend310"));
         let kind = if ddr { aclrtMemAttr::ACL_DDR_MEM } else { aclrtMemAttr::ACL_HBM_MEM };
         let (mut free, mut total) = (0, 0);

@@ -34,7 +34,7 @@ use super::transition::{Cost, cost};
 /// The layouts of a logical program.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// By value: the layout in which it is computed.
+    /// By value: the layout of the computed result.
     pub produced: Vec<Layout>,
     /// By value: the layout that its users see, which is the pinned one or the computed one.
     pub stored: Vec<Layout>,

@@ -10,7 +10,7 @@ use crate::program::{Program, ValueId};
 use super::layout::Layout;
 use super::mesh::Mesh;
 
-/// A program in which every value has exactly one layout. The output of reshard insertion.
+/// A program with exactly one layout per value. The output of reshard insertion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
     /// The program; values have global shapes.

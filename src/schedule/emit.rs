@@ -82,7 +82,7 @@ struct Emitter<'a> {
     now: OpId,
     plan: Plan,
     views: Vec<Option<View>>,
-    /// By value: the part of a fused exchange buffer in which the value must be computed.
+    /// By value: the part of a shared exchange buffer to compute the value in.
     windows: Vec<Option<View>>,
     /// By collective of several values: its operands and its results.
     shared: FxHashMap<OpId, [SideParts; 2]>,

@@ -72,7 +72,7 @@ impl Joins {
         Self { kernels, ..search.found }
     }
 
-    /// Keeps the groups of which each op satisfies `is_alike` with the first op. Ops of other
+    /// Keeps a group if each op satisfies `is_alike` with the first op. Ops of other
     /// phases or devices share nothing.
     pub(super) fn among(mut self, is_alike: impl Fn(OpId, OpId) -> bool) -> Self {
         self.groups.retain(|first, group| group.ops().into_iter().all(|op| is_alike(*first, op)));
@@ -317,7 +317,7 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    /// Finds cache writes of a layer whose rotated keys have no other reader. The values must be
+    /// Finds cache writes of a layer if the rotated keys have no other reader. The values must be
     /// available before the rotation.
     fn turned_rows(&mut self) {
         let rotary: Vec<[OpId; 2]> =

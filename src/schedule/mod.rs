@@ -96,7 +96,7 @@ impl Target {
 
 /// Which ops share a launch.
 ///
-/// Results are bitwise those of separate launches, with one exception: a bias or a gate is rounded
+/// Results are bitwise equal to separate launches, with one exception: a bias or a gate is rounded
 /// once, together with its product.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Joining<'a> {
@@ -135,7 +135,7 @@ pub struct Scheduling<'a> {
     /// Features of the devices.
     ///
     /// With [`StepOrder::Overlapped`], the scheduler compares plans with and without fused
-    /// exchanges and keeps those that the cost model predicts to end first. With
+    /// exchanges and keeps the variant with the earlier predicted end. With
     /// [`StepOrder::Program`], a plan with fused exchanges reserves at least the arena of the plan
     /// without, so a deployment can mix both.
     pub target: Target,

@@ -26,7 +26,7 @@ struct RegionAccesses {
     writes: TouchedRanges,
 }
 
-/// By stream: the last of its steps that precedes a given point.
+/// By stream: the last step before a given point.
 type LastOrdered = [Option<usize>; STREAMS];
 
 /// Returns the last step in `past` that touched a byte of `range`. Drops the steps up to `seen`,

@@ -14,8 +14,8 @@
 //!
 //! - Conflicting steps of a rank keep their order, so results are bitwise the same.
 //! - All ranks of a stage have the same order of steps, and all stages the same order of transfers.
-//! - The arena of a stage's first rank, whose times determine the order, grows by a bounded number
-//!   of bytes.
+//! - The times of a stage's first rank determine the order; its arena grows by a bounded number of
+//!   bytes.
 
 mod queue;
 
@@ -125,7 +125,7 @@ impl StageUnits {
             mark(rank, units, ranks.len(), &mut costs);
             order_pairs(&rank.plan, units, &mut behind);
         }
-        // Transfers between the same stages are received in the order in which they are sent.
+        // Transfers between the same stages are received in send order.
         let mut last: BTreeMap<&[usize], usize> = BTreeMap::new();
         for (unit, cost) in costs.iter().enumerate() {
             let UnitKind::Transfer(among) = &cost.kind else { continue };

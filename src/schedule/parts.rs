@@ -21,7 +21,7 @@ use crate::base::Id;
 use crate::placement::Placed;
 use crate::program::{Op, Program, Role, ValueId};
 
-/// The chip whose times are predicted. Another chip changes the times of all layers by nearly the
+/// The chip of the predicted times. Another chip changes the times of all layers by nearly the
 /// same factor.
 pub(super) const CHIP: Soc = Soc::Ascend910B3;
 

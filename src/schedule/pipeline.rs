@@ -1,14 +1,14 @@
 //! Pipeline schedules: the tasks of each stage, and the transfers between stages.
 //!
 //! Input: a [`Pipeline`], the number of stages and of micro-batches. Output: the [`Task`]s of each
-//! stage, their times for given durations ([`Pipeline::walk`]), and the [`StageEntry`]s in the
-//! order in which they are enqueued ([`Pipeline::entries`]). Simulation and runtime use the same
+//! stage, their times for given durations ([`Pipeline::walk`]), and the [`StageEntry`]s in enqueue
+//! order ([`Pipeline::entries`]). Simulation and runtime use the same
 //! entries. Of stages times chunks model parts, part `i` belongs to stage `i % stages`; in ZB-V the
 //! second chunk runs backwards ([`Pipeline::stage`]).
 //!
 //! Invariant: no deadlock, although a transfer waits for both ends and a stage does one exchange at
 //! a time. Each stage sorts tasks and transfers by their end times in the walk. All stages thus
-//! follow one order in which dependencies come first, for any predicted times.
+//! follow one order with dependencies first, for any predicted times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The order in which the stages of a pipeline process micro-batches.
+/// The schedule of micro-batches on the stages of a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Pipeline {
@@ -281,7 +281,7 @@ pub enum Pass {
     Backward,
     /// Gradients of inputs only. The weight gradients follow later.
     InputGrad,
-    /// Gradients of weights, computed after those of the inputs.
+    /// Gradients of weights, computed after the input gradients.
     WeightGrad,
 }
 
@@ -325,7 +325,7 @@ pub enum StageEntry {
     },
     /// Receives the result of a task of another stage.
     Receive {
-        /// The task that computed the result, with the chunk index of its own stage.
+        /// The task that computed the result, with its own stage's chunk index.
         made_by: Task,
         /// The stage that sends the result.
         from: usize,

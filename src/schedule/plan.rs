@@ -138,7 +138,7 @@ impl Tensor {
     }
 }
 
-/// An exchange between the ranks of a group, or between two of its ranks. Counts are in elements.
+/// An exchange between the ranks of a group, or between two ranks. Counts are in elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collective {
     /// The kind of exchange, with its parameters.
@@ -272,7 +272,7 @@ pub enum Action {
     Wait(EventId),
 }
 
-/// One step and the op it belongs to. Steps are small because passes move many of them.
+/// One step and the op it belongs to. Steps are small because passes move many steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The stream that the action is enqueued on.
@@ -324,9 +324,9 @@ pub struct Tap {
     pub view: View,
     /// Ranges of the shard in the whole value.
     pub ranges: Vec<Range<usize>>,
-    /// The reduction of which this rank holds a partial result, if any.
+    /// The pending reduction, if this rank holds a partial result.
     pub partial: Option<Reduce>,
-    /// Whether this rank is the first of its replicas. The other ranks hold copies that must not be
+    /// Whether this rank is the first replica. The other ranks hold copies that must not be
     /// counted again.
     pub is_first_replica: bool,
     /// Number of steps after which the value is available.
@@ -391,7 +391,7 @@ pub struct Plan {
     pub outputs: Vec<Tensor>,
     /// Location of every buffer.
     pub buffers: IdVec<BufferId, Slot>,
-    /// Steps in the order in which they are enqueued.
+    /// Steps of the rank, in enqueue order.
     pub steps: Vec<Step>,
     /// Number of events used.
     pub events: usize,

@@ -1,7 +1,7 @@
 //! Replaces sums by sums through servers, as in a parameter server, for a comparison.
 //!
-//! Input: the plans of all ranks. Output: the same plans, in which each sum is reduced to one card
-//! of its group, the server, and broadcast from there.
+//! Input: the plans of all ranks. Output: the same plans, with each sum reduced to one card of the
+//! group, the server, and broadcast from there.
 //!
 //! Invariants: sums are assigned in plan order, each to the card of the group that serves the
 //! fewest bytes so far. Buffers and all other steps stay the same. The server broadcasts the sum

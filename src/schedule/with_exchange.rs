@@ -9,7 +9,7 @@
 //! overlap outweighs the cost: rows in two parts read the weights and pay the link latency twice.
 //! Decode steps and short prompts are thus not fused.
 //!
-//! Invariants: results and summation order are those of the separate calls. No step moves across a
+//! Invariants: results and summation order equal the separate calls. No step moves across a
 //! conflicting step or an exchange across another. All ranks of a group fuse the same exchanges.
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ pub fn numbered(micro_batch: usize, name: &str) -> String {
     format!("{micro_batch}.{name}")
 }
 
-/// Returns the name of an input or output in the program of its micro-batch.
+/// Returns the name of an input or output in its micro-batch's program.
 #[must_use]
 pub fn unnumbered(name: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -30,7 +30,7 @@ use super::cut::{Cut, StageTransfer};
 use super::names::numbered;
 use super::{Emitter, groups};
 
-/// The phase in which an op runs.
+/// The phase of an op within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpPhase {
     /// The forward pass of a micro-batch.
@@ -43,7 +43,7 @@ pub enum OpPhase {
     Update,
 }
 
-/// The model part and phase in which an op runs.
+/// The model part and phase of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpPlace {
     /// Index of the model part.
@@ -59,7 +59,7 @@ pub struct Staged<'a> {
     pub placed: &'a Placed,
     /// By op. `None`: the op reads only inputs and weights, and runs wherever its result is read.
     pub places: &'a [Option<OpPlace>],
-    /// A program whose layout of weights and caches is used, so that ops can share launches.
+    /// A program that gives the layout of weights and caches, so that ops can share launches.
     /// `None`: every tensor has its own buffer, and fewer ops share launches.
     pub like: Option<&'a Placed>,
 }
@@ -77,7 +77,7 @@ pub struct StagedStep<'a> {
     pub programs: &'a [Staged<'a>],
     /// By name of a weight or state: its model part.
     pub homes: &'a BTreeMap<String, usize>,
-    /// By micro-batch: index of its program. Only the last one may have ops after the
+    /// By micro-batch: index of the program. Only the last one may have ops after the
     /// micro-batches.
     pub micro_batches: &'a [usize],
 }

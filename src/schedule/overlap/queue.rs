@@ -1,10 +1,10 @@
 //! Chooses the unit that runs next, on one stage or on all stages of a pipeline.
 //!
 //! Input: the costs and dependencies of each stage's units. Output: their order, with times. The
-//! stage whose next unit starts first advances, so the arrival of data from other stages is known.
+//! stage with the earliest next unit advances, so the arrival of data from other stages is known.
 //!
 //! Invariants: a transfer runs as soon as all its stages have reached it, so all stages share one
-//! order of transfers. Stages whose programs have such an order finish.
+//! order of transfers. Programs with such an order finish.
 
 use std::collections::{BTreeMap, BTreeSet};
 
