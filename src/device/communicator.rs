@@ -82,7 +82,7 @@ impl Communicator {
     /// list.
     ///
     /// # Errors
-    /// Fails if the list is empty or contains a device twice, or if the library fails.
+    /// Fails if the list is empty or contains a device twice.
     pub fn init_all(devices: &[Arc<Device>]) -> Result<Vec<Self>> {
         let Some(first) = devices.first() else {
             return Err(Diagnostic::new("communicator", "no devices").expected("at least one").into());
@@ -112,8 +112,7 @@ impl Communicator {
     /// rank needs its own thread or process.
     ///
     /// # Errors
-    /// Fails if `rank` is not below `world`, if a rank does not join in time, or if the
-    /// library fails.
+    /// Fails if `rank` is not below `world` or a rank does not join in time.
     pub fn join(root: &RootInfo, world: usize, rank: usize, device: &Arc<Device>) -> Result<Self> {
         if rank >= world {
             return Err(Diagnostic::new("communicator", "no such rank")
@@ -181,8 +180,8 @@ impl Communicator {
     /// Writes the reduction of all ranks' `send` to every rank's `recv`.
     ///
     /// # Errors
-    /// Fails if the lengths differ or are not whole elements, if slices or stream belong
-    /// to another card, or if the library fails.
+    /// Fails if the lengths differ or are not whole elements, or slices or stream belong
+    /// to another card.
     pub fn enqueue_all_reduce(
         &self,
         send: &BufferSlice,
@@ -444,7 +443,7 @@ impl Communicator {
     /// Makes later work on the stream wait until all ranks have reached the barrier.
     ///
     /// # Errors
-    /// Fails if the stream belongs to another card, or if the library fails.
+    /// Fails if the stream belongs to another card.
     pub fn enqueue_barrier(&self, stream: &Stream) -> Result<()> {
         same_device("barrier", &self.device, stream.device())?;
         let table = self.device.enter()?;

@@ -134,8 +134,7 @@ impl Graph {
     /// Enqueues all captured work on `stream` and on internal streams that join it again.
     ///
     /// # Errors
-    /// Fails if the stream belongs to another card or has failed, or if the library
-    /// fails.
+    /// Fails if the stream belongs to another card or has failed.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         same_device("enqueue", &self.device, stream.device())?;
         let table = self.device.enter()?;

@@ -91,7 +91,7 @@ impl Kernel {
     /// Prepares a launch on `blocks` cores.
     ///
     /// # Errors
-    /// Fails if an argument belongs to another card, or if the library fails.
+    /// Fails if an argument belongs to another card.
     pub fn prepare(&self, blocks: u32, arguments: Vec<KernelArgument>) -> Result<PreparedKernel> {
         let device = &self.binary.device;
         for argument in &arguments {
@@ -126,8 +126,7 @@ impl Kernel {
     /// freed after the card's work is done.
     ///
     /// # Errors
-    /// Fails if an argument or the stream belongs to another card, or if the library
-    /// fails.
+    /// Fails if an argument or the stream belongs to another card.
     pub fn enqueue(&self, stream: &Stream, blocks: u32, arguments: &[KernelArgument]) -> Result<()> {
         self.prepare(blocks, arguments.to_vec())?.enqueue(stream)
     }
@@ -137,7 +136,7 @@ impl PreparedKernel {
     /// Enqueues the launch.
     ///
     /// # Errors
-    /// Fails if the stream belongs to another card, or if the library fails. Errors of
+    /// Fails if the stream belongs to another card. Errors of
     /// the work itself are reported when the stream is waited for.
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         let device = &self.kernel.binary.device;

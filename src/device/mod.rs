@@ -27,6 +27,8 @@
 //! * `Drop` never panics. The first error of a teardown is parked in the [`Device`] and returned by
 //!   its next call.
 //! * This layer checks sizes only if the C function cannot.
+//! * Functions also return the errors of their library calls; `# Errors` sections list the other
+//!   causes.
 //!
 //! Not here: ordering of streams (the caller records and waits), choice of operators, programs and
 //! plans. C names appear outside this module only in the text of an [`Error`].

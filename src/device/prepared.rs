@@ -79,8 +79,8 @@ impl Prepared {
     /// [`workspace_bytes`](Self::workspace_bytes). Runs on one stream can share a workspace.
     ///
     /// # Errors
-    /// Fails if the workspace is missing or too short, if stream or workspace belong to
-    /// another card, or if the library fails. Errors of the work itself are reported when the
+    /// Fails if the workspace is missing or too short, or stream or workspace belong to
+    /// another card. Errors of the work itself are reported when the
     /// stream is waited for.
     pub fn enqueue(&mut self, stream: &Stream, workspace: Option<&BufferSlice>) -> Result<()> {
         same_device(self.operator.name, &self.device, stream.device())?;

@@ -138,7 +138,7 @@ impl Stream {
     /// Records `event` after all work enqueued so far. A new record replaces the earlier one.
     ///
     /// # Errors
-    /// Fails if the event belongs to another card, or if the library fails.
+    /// Fails if the event belongs to another card.
     pub fn enqueue_record(&self, event: &Event) -> Result<()> {
         same_device("enqueue_record", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -150,7 +150,7 @@ impl Stream {
     /// Makes later work wait for the current record of `event`.
     ///
     /// # Errors
-    /// Fails if the event belongs to another card, or if the library fails.
+    /// Fails if the event belongs to another card.
     pub fn enqueue_wait(&self, event: &Event) -> Result<()> {
         same_device("enqueue_wait", self.device(), event.device())?;
         let table = self.device().enter()?;
@@ -162,8 +162,7 @@ impl Stream {
     /// Copies between device memory of this card.
     ///
     /// # Errors
-    /// Fails if the slices differ in length, overlap, or belong to another card, or if
-    /// the library fails.
+    /// Fails if the slices differ in length, overlap, or belong to another card.
     pub fn enqueue_copy(&self, to: &BufferSlice, from: &BufferSlice) -> Result<()> {
         same_device("enqueue_copy", self.device(), to.device())?;
         same_device("enqueue_copy", self.device(), from.device())?;
@@ -197,8 +196,8 @@ impl Stream {
     /// the host memory.
     ///
     /// # Errors
-    /// Fails if the host memory is shorter than `to`, if `to` belongs to another card,
-    /// or if the library fails. The host memory is then freed.
+    /// Fails if the host memory is shorter than `to`, or `to` belongs to another card. The host
+    /// memory is then freed.
     pub fn enqueue_upload(&self, to: &BufferSlice, host: HostBuffer) -> Result<Transfer> {
         host.transfer(self, to, aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE)
     }
@@ -206,8 +205,8 @@ impl Stream {
     /// Copies `from` to the first bytes of `host`. [`Transfer::wait`] returns the host memory.
     ///
     /// # Errors
-    /// Fails if the host memory is shorter than `from`, if `from` belongs to another
-    /// card, or if the library fails. The host memory is then freed.
+    /// Fails if the host memory is shorter than `from`, or `from` belongs to another
+    /// card. The host memory is then freed.
     pub fn enqueue_download(&self, host: HostBuffer, from: &BufferSlice) -> Result<Transfer> {
         host.transfer(self, from, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_HOST)
     }
