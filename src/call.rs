@@ -195,12 +195,10 @@ pub struct CallOperand<'a> {
 }
 
 impl CallOperand<'_> {
-    /// Returns the tensor as a separate input.
     const fn read(self) -> Self {
         Self { access: Access::Read, ..self }
     }
 
-    /// Returns the tensor as a separate output.
     const fn written(self) -> Self {
         Self { access: Access::Write, ..self }
     }
@@ -319,7 +317,6 @@ fn fields(text: &str) -> Vec<(&str, &str)> {
     text.split(' ').filter_map(field).collect()
 }
 
-/// Returns the separator between name and value of a field.
 const fn mark(access: Access) -> &'static str {
     match access {
         Access::Read => "=",
@@ -328,7 +325,6 @@ const fn mark(access: Access) -> &'static str {
     }
 }
 
-/// Maps the keyword before a field to its type.
 macro_rules! field {
     (read) => { View };
     (write) => { View };
@@ -339,7 +335,6 @@ macro_rules! field {
     (with $type:ty) => { $type };
 }
 
-/// Maps the keyword before a field to its access.
 fn access(word: &str) -> Access {
     match word {
         "write" | "far_write" => Access::Write,

@@ -48,7 +48,6 @@ pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins, target: Target) -> R
     Ok(CompiledProgram { split, plans })
 }
 
-/// Default maximum context length, in tokens.
 const DEFAULT_CONTEXT: usize = 4096;
 
 /// Returns the [`Pins::decoder`] of a model on a mesh of [`Mesh::of_grid`].
@@ -108,7 +107,6 @@ impl Programs {
     }
 }
 
-/// A program with collectives, and its division into stages.
 struct LoweredProgram {
     placed: Placed,
     /// Empty if there is only one stage.
@@ -197,7 +195,6 @@ impl Deployment {
         self.place(config, mesh, self.decoder(config, (sequence, sees), parts)?, (residual, memory_of), parts)
     }
 
-    /// Places a program, given the ops of each layer.
     fn place(
         &self,
         config: &ModelConfig,
@@ -290,7 +287,6 @@ impl Deployment {
         decoder_of_layers(config, run, sees, self.precision, self.head, self.order, parts.parts > 1)
     }
 
-    /// Reports everything that does not fit the model.
     pub(crate) fn check(&self, config: &ModelConfig) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut at_least_one = |name: &str, value: usize| {

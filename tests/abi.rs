@@ -21,7 +21,6 @@ use common::call;
 
 type Case = (&'static str, fn(&Table, usize));
 
-/// In order: the first case initialises, the last finalises.
 const SUITE: &[Case] = &[
     ("initialisation", runtime::initialisation),
     ("devices_and_contexts", runtime::devices_and_contexts),

@@ -88,7 +88,6 @@ fn without_meetings(table: &mut Table) {
     (table.HcclAllReduce, table.aclrtRecordEvent, table.aclrtStreamWaitEvent) = (all_reduce, record, wait);
 }
 
-/// Returns the steps of a decode plan, and the allocations of each rank in a steady run.
 fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64>) {
     let config = ModelConfig { layers, ..ModelConfig::preset("qwen2.5-72b").expect("a preset") };
     let deployment = Deployment {

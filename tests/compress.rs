@@ -242,7 +242,6 @@ enum Does {
     Copies,
 }
 
-/// A matrix on a mesh of up to three axes with any roles.
 #[derive(Debug)]
 struct MeshMatrix {
     by: Compression,
@@ -296,7 +295,6 @@ impl MeshMatrix {
         parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered
     }
 
-    /// Runs two rounds and compares each shard with the loops.
     fn follows(&self) {
         let lowered = self.lowered();
         let cards = lowered.mesh.cards();
@@ -366,7 +364,6 @@ fn matrices_that_lie_anyhow_follow_the_loops() {
     drawn.iter().for_each(MeshMatrix::follows);
 }
 
-/// Returns the bytes that a rank sends in a run, by the emulator's clock.
 fn wire_bytes(plans: Vec<Plan>, cards: usize, inputs: Vec<(String, Arc<Vec<u8>>)>) -> f64 {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();

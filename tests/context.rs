@@ -212,7 +212,6 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
     }
 }
 
-/// No order of the ranks deadlocks, races or changes numbers.
 #[test]
 fn parts_of_sequences_run_in_any_order() {
     let config = model();
@@ -225,7 +224,6 @@ fn parts_of_sequences_run_in_any_order() {
     }
 }
 
-/// A checkpoint has the same bits on another mesh, and training continues like on one card.
 #[test]
 fn checkpoints_go_on_with_and_without_parts_of_sequences() {
     let (config, recipe) = (model(), recipe());

@@ -67,7 +67,6 @@ impl Card {
         self.bytes(DType::F16, shape, &bytes)
     }
 
-    /// Creates a tensor with contents that no test expects.
     fn empty(&self, dtype: DType, shape: &[usize]) -> Tensor {
         let len = Shape::from(shape).elems() * dtype.size_bytes();
         self.bytes(dtype, shape, &vec![0xAA; len])

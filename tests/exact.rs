@@ -85,7 +85,6 @@ fn start_with(
     Trainer::start(&cann, config, recipe, layout, compiled, &options, fill).unwrap()
 }
 
-/// Results of a run: bits of losses and norms, and whole tensors.
 #[derive(PartialEq)]
 pub(crate) struct RunResult {
     numbers: Vec<(u64, u64)>,
@@ -189,7 +188,6 @@ fn tokens_on_several_cards_have_the_same_bits() {
     );
 }
 
-/// Vocabulary, intermediate size, hidden size, tokens and heads that do not divide.
 #[test]
 fn sizes_that_do_not_divide_have_the_same_bits() {
     let config = ModelConfig { hidden_size: 18, intermediate_size: 50, vocab_size: 259, ..small(false) };
@@ -209,7 +207,6 @@ fn sizes_that_do_not_divide_have_the_same_bits() {
     are_alike(&heads, &bf16, &[ONE, layouts[1], Layout { data: 2, tensor: 2, micro_batch: 2, ..ONE }]);
 }
 
-/// A global batch that is no power of two, so the last micro-batches lack sequences.
 #[test]
 fn a_batch_that_is_no_power_of_two_has_the_same_bits() {
     let recipe = Recipe { steps: 2, global_batch: 6, ..recipe(TrainingPrecision::F32) };

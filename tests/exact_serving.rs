@@ -91,7 +91,6 @@ fn sizes_that_do_not_divide_have_the_same_bits() {
     }
 }
 
-/// Without the fixed order, the bits differ, so the other tests are meaningful.
 #[test]
 fn without_one_order_cards_have_other_bits() {
     let model = shipped();

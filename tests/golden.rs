@@ -117,7 +117,6 @@ fn texts_parse_to_what_was_printed() {
     }
 }
 
-/// Plans do not depend on map order or on the machine.
 #[test]
 fn compiling_twice_gives_the_same_texts() {
     for case in &CASES {

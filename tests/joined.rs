@@ -25,7 +25,6 @@ pub(crate) fn small(preset: &str, head_size: usize) -> ModelConfig {
     config
 }
 
-/// Returns distinct numbers, small enough for any type.
 fn drawn(value: &Value, seed: usize) -> HostTensor {
     let elems = value.shape.elems();
     let number = |at: usize| ((at + 1) * (2 * seed + 7919) % 257) as f32 / 128.0 - 1.0;
@@ -71,7 +70,6 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
     program.with_role(Role::Input).map(input).collect()
 }
 
-/// Runs twice; the second run uses the caches of the first.
 fn runs(cann: &Arc<Cann>, plans: Vec<Plan>, program: &Program, sequence: usize) -> Vec<Run> {
     let mut engine = start(cann, plans, &params(program)).unwrap();
     [0, 1].map(|at| run(&mut engine, &inputs(program, at * sequence, at)).unwrap()).into()
@@ -254,7 +252,6 @@ fn a_layer_of_a_stage_is_as_many_launches() {
     }
 }
 
-/// Each op is alone, shares an earlier launch, or has a reason.
 #[test]
 fn what_keeps_a_launch_apart_is_said() {
     let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();

@@ -22,7 +22,6 @@ struct Sizes {
     inner: usize,
 }
 
-/// Large enough that fusing pays off.
 const LARGE: Sizes = Sizes { rows: 512, hidden: 2048, inner: 4096 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +204,6 @@ fn a_step_of_training_joins_them_in_any_order_with_the_same_bits() {
     }
 }
 
-/// Two products, and an independent operator.
 fn beside(of: Sizes) -> Placed {
     let mut build = Builder::new("two products and an operator");
     let [x, z] = ["x", "z"].map(|name| build.input(name, [of.rows, of.hidden], DType::BF16));

@@ -30,7 +30,6 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// Draws numbers of size 0.1 from a name.
     fn drawn(name: &str, rows: usize, columns: usize) -> Self {
         let start = name.bytes().fold(7_u64, |state, byte| state.wrapping_mul(31).wrapping_add(byte.into()));
         let number =
@@ -60,7 +59,6 @@ impl Matrix {
 struct Adapter {
     folder: tempfile::TempDir,
     lora: Lora,
-    /// By layer: `A` and `B`.
     factors: BTreeMap<String, (Matrix, Matrix)>,
 }
 

@@ -39,7 +39,6 @@ struct Drawn {
 struct Step {
     drawn: Drawn,
     compiled: Compiled,
-    /// Number of invalid draws before it.
     refused: usize,
 }
 
@@ -48,7 +47,6 @@ fn one_of<T: Copy>(random: &mut Random, of: &[T]) -> T {
 }
 
 impl Drawn {
-    /// Draws until a layout is valid, so each seed names a step that runs.
     fn of(seed: u64) -> Step {
         let mut random = Random(seed);
         let golden = Golden::read("qwen2-gqa-adamw").model.config;

@@ -85,7 +85,6 @@ impl Seen {
     }
 }
 
-/// Limit of the memory, relative to program order.
 const MOST_BYTES: f64 = 1.0 + 1.0 / 32.0;
 
 #[test]
@@ -168,7 +167,6 @@ fn exchanges_of_stages_are_hidden_and_no_step_is_longer() {
     }
 }
 
-/// A small model in two stages of two cards whose exchanges are reordered.
 fn small(order: StepOrder, pipeline: Pipeline) -> Vec<Plan> {
     let config = ModelConfig { layers: 4, vocab_size: 64, hidden_size: 64, intermediate_size: 128, ..model() };
     let config = ModelConfig { heads: 4, kv_heads: 2, ..config };
@@ -186,7 +184,6 @@ const PIPELINES: [Pipeline; 5] = [
     Pipeline::ZeroBubbleV,
 ];
 
-/// Conflicting steps of a stage and transfers to a stage keep their order, and no step is lost.
 #[test]
 fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
     let kept = |plan: &Plan| -> Vec<Step> {

@@ -129,7 +129,6 @@ struct Case {
     greedy_ids: Vec<u32>,
 }
 
-/// In a batch of prompts of different lengths, each gets the tokens that it gets alone.
 #[test]
 fn the_shipped_model_continues_its_prompts_on_any_number_of_cards() {
     let cann = cards();

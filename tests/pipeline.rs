@@ -97,7 +97,6 @@ fn several_parts_a_stage_of_the_shipped_model() {
     }
 }
 
-/// A model with any number of layers, tied or not.
 fn deep(layers: usize, tied: bool) -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     ModelConfig { layers, tied_embeddings: tied, ..config }
@@ -156,7 +155,6 @@ fn steps(trainer: &mut Trainer, config: &ModelConfig, recipe: &Recipe, count: us
     (0..count).map(|at| trainer.step(&batch(at)).unwrap().loss).collect()
 }
 
-/// No order of the ranks deadlocks, races or changes numbers.
 #[test]
 fn stages_run_in_any_order() {
     let config = deep(4, true);
@@ -168,7 +166,6 @@ fn stages_run_in_any_order() {
     }
 }
 
-/// A run saved on one mesh continues on another as on its own.
 #[test]
 fn checkpoints_go_on_with_and_without_stages() {
     let config = deep(3, true);
@@ -257,7 +254,6 @@ fn a_transfer_that_one_side_lacks_is_found() {
     }
 }
 
-/// A step of one micro-batch runs everything, and ops without a place are named.
 #[test]
 fn no_op_is_lost() {
     let (config, recipe) = (deep(4, false), recipe(Pipeline::OneForwardOneBackward));

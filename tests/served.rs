@@ -21,7 +21,6 @@ fn job() -> (ModelConfig, Recipe) {
     (config, Recipe { global_batch: 12, seq: 8, steps: 8, ..Recipe::default() })
 }
 
-/// Returns the losses of two steps, the final state, and the reports of the emulator.
 fn run(mode: Mode, by_servers: bool) -> (Vec<u64>, BTreeMap<String, Vec<u8>>, Vec<String>) {
     let (config, recipe) = job();
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(LAYOUT.cards()) }).unwrap();

@@ -232,7 +232,6 @@ fn requests_that_do_not_fit_are_refused_together() {
 /// New values of a weight that cause an overflow. `None` keeps the weight.
 type Overflow = fn(name: &str, row: usize, column: usize) -> Option<f32>;
 
-/// Returns the error of a session with changed weights, and the first value that is not finite.
 fn without_a_number(head: Head, overflow: Overflow) -> (String, String) {
     let model = shipped();
     let (_emulator, cann) = cards(CARDS);

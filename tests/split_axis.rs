@@ -48,7 +48,6 @@ fn layout(rank: usize) -> impl Strategy<Value = Layout> {
     })
 }
 
-/// Draws a tensor of rank 1 to 5, an axis, a world size and a remainder.
 fn split() -> impl Strategy<Value = (Layout, usize, usize, Remainder)> {
     (1usize..=5).prop_flat_map(|rank| (layout(rank), 0..rank, 1usize..=9, prop::sample::select(&REMAINDERS[..])))
 }
@@ -134,7 +133,6 @@ proptest! {
         }
     }
 
-    /// A shard of another size is refused by name.
     #[test]
     fn gather_names_the_part_that_does_not_fit((layout, axis, world, remainder) in split(), victim in any::<prop::sample::Index>()) {
         let view = layout.view();

@@ -445,7 +445,6 @@ fn gradients_are_reduced_once_a_step_however_small_its_micro_batches_are() {
     }
 }
 
-/// A step lowered for one micro-batch has no program for the first of several.
 #[test]
 fn a_part_of_a_step_that_was_not_lowered_is_named() {
     let golden = Golden::read("qwen2-gqa-adamw");

@@ -109,7 +109,6 @@ fn as_wanted(layout: &Layout, mesh: &Mesh) -> String {
     }
 }
 
-/// Returns the reason for ring attention.
 fn all_see(program: &Program, op: &Op, sent: &[usize]) -> Option<String> {
     op.kind.row().around?;
     let named: Vec<String> = sent.iter().map(|operand| program.label(op.operands[*operand])).collect();
@@ -126,7 +125,6 @@ fn sent(op: &Op) -> Vec<usize> {
     }
 }
 
-/// Returns the bytes that an exchange moves, over all cards.
 fn sent_bytes(placed: &Placed, op: &Op, sent: &[usize]) -> Bytes {
     let factor = if matches!(op.kind, Kind::AllReduce { .. }) { 2 } else { 1 };
     let bytes = |id: &ValueId| {

@@ -72,7 +72,6 @@ pub fn parallelize_apart(
     Ok(Parallelized { placement, resharded, lowered })
 }
 
-/// Verifies a stage as a program, and its layouts.
 fn check(placed: &Placed, layouts: fn(&Placed) -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
     let (program, layouts) = rayon::join(|| crate::program::verify::verify(&placed.program), || layouts(placed));
     program.and(layouts)

@@ -56,7 +56,6 @@ fn late(program: &Program) -> Vec<bool> {
     program.ops.values().iter().map(is_late).collect()
 }
 
-/// Groups small collectives that can be shared. Groups may have one member.
 fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollectives> {
     let Placed { program, mesh, layouts } = lowered;
     let bytes_of = |id: ValueId, axes: &[AxisId]| {

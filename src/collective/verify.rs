@@ -105,7 +105,6 @@ fn check_layouts(placed: &Placed, problems: &mut Diagnostics) {
     }
 }
 
-/// Checks the types of an op's operands and results against its rule, on every axis.
 fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostics) {
     let (program, mesh) = (&placed.program, &placed.mesh);
     let place = || op_text(program, op);
@@ -225,7 +224,6 @@ fn follows<'a>(
     Ok(Box::new(move |result| rule.result_dim(result, letter).map_or(Type::Partial(rule.reduce), Type::Sharded)))
 }
 
-/// Returns the problems of a movement between two layouts.
 fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) -> Vec<String> {
     let mut problems = Vec::new();
     let axes = kind.axes();

@@ -241,7 +241,6 @@ impl Device {
         call_error(self.table(), function, code, Some(self.ordinal))
     }
 
-    /// Parks the first error of a teardown for the next call.
     pub(super) fn park(&self, function: &'static str, code: aclError) {
         if code != ACL_SUCCESS {
             self.park_error(self.call_error(function, code));

@@ -580,7 +580,6 @@ impl HcclCall<'_> {
         Err(self.refuse("lengths do not fit", format!("{expected} elements"), format!("{found} elements")))
     }
 
-    /// Checks that `send` and `recv` have equal lengths, and are identical or disjoint.
     fn alike(&self) -> Result<()> {
         self.lengths(self.send_elems, self.recv_elems)?;
         let in_place = self.send.address() == self.recv.address() && self.send.len_bytes() == self.recv.len_bytes();

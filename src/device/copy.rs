@@ -28,7 +28,6 @@ pub struct HostBuffer {
     len_bytes: usize,
     /// For each card that was copied from or to: the event after the copy.
     copied: Vec<Event>,
-    /// Stream of the current copy.
     queue: Option<Arc<Queue>>,
 }
 
@@ -146,7 +145,6 @@ impl fmt::Debug for HostBuffer {
 #[derive(Debug)]
 pub struct Transfer {
     host: ManuallyDrop<HostBuffer>,
-    /// Index of the memory's event after the copy.
     copied: usize,
 }
 

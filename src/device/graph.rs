@@ -31,7 +31,6 @@ pub struct Capture<'a> {
 pub struct Graph {
     device: Arc<Device>,
     handle: Handle,
-    /// Operator groups in capture order.
     groups: Vec<Handle>,
 }
 

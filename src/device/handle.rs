@@ -22,7 +22,6 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// A null handle, for calls that write it.
     pub(super) const NULL: Self = Self(std::ptr::null_mut());
 }
 

@@ -58,7 +58,6 @@ pub(super) struct Operator {
     /// The first phase: checks the arguments and creates an executor. Returns `None` if they do not
     /// match the prototype.
     pub(super) plan: fn(&Table, &[OwnedArgument], *mut u64, *mut *mut aclOpExecutor) -> Option<aclnnStatus>,
-    /// The second phase: enqueues an executor.
     pub(super) run: fn(&Table) -> Run,
 }
 
@@ -133,11 +132,9 @@ impl OwnedArgument {
 trait CType: Sized {
     fn takes(argument: &Argument<Tensor>) -> bool;
 
-    /// Converts an argument to its C form, if possible.
     fn of(argument: &OwnedArgument) -> Option<Self>;
 }
 
-/// Defines parameter types: the arguments they accept, and their C form.
 macro_rules! c_types {
     ($($type:ty { $($kind:ident $(($held:ident))? => $raw:expr),* })*) => { $(
         impl CType for $type {

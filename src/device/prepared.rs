@@ -14,7 +14,6 @@ use super::operator::{Operator, OwnedArgument};
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
-/// The second phase of an operator: enqueues an executor.
 pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor, aclrtStream) -> aclnnStatus;
 
 /// A checked operator with its operands, which can be enqueued any number of times.

@@ -219,7 +219,6 @@ fn create(
     Object::made(device, "aclCreateTensor", pointer)
 }
 
-/// A problem of a view: message, expected value, found value.
 type Fault = (&'static str, String, String);
 
 /// Checks that every element lies within the `len_bytes` bytes from byte `start` of an aligned

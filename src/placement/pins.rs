@@ -35,7 +35,6 @@ impl Residual {
 #[derive(Clone, Debug, PartialEq)]
 struct ValuePin {
     dims: Vec<(usize, String)>,
-    /// Axes on which each rank holds a partial sum.
     partial: Vec<String>,
 }
 
@@ -45,7 +44,6 @@ pub struct Pins {
     cuts: Patterns<Option<usize>>,
     gathered: Patterns<()>,
     values: Patterns<ValuePin>,
-    /// A dim, and the axis that shards it.
     along: Patterns<(usize, String)>,
     axis: Option<String>,
     across: Option<String>,
@@ -60,7 +58,6 @@ struct Patterns<T> {
     decided: Vec<(String, T)>,
     /// Index of the last decision for each pattern without `*`.
     names: FxHashMap<String, usize>,
-    /// Indices of the patterns with `*`.
     open: Vec<usize>,
 }
 

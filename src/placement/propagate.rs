@@ -98,16 +98,13 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
 struct KnownLayouts {
     /// By value: the layout that its users see.
     layouts: Vec<Option<Layout>>,
-    /// Copies in other layouts that earlier ops needed.
     copies: FxHashMap<ValueId, SmallVec<[Layout; 1]>>,
 }
 
-/// A weight with a choice of cuts.
 struct WeightUse {
     param: ValueId,
     /// The op that multiplies the weight or looks it up.
     user: OpId,
-    /// Index of the operand that is the param or its cast.
     operand: usize,
     /// Dims that form axis 0 and axis 1 of the weight matrix.
     axes: [SmallVec<[usize; 4]>; 2],
@@ -118,22 +115,17 @@ struct Propagation<'a> {
     mesh: &'a Mesh,
     pins: &'a Pins,
     rules: Vec<Option<Rule>>,
-    /// By op: a number for its kind and attributes.
     kinds: Vec<usize>,
-    /// Layouts given by pins and roles.
     given: KnownLayouts,
     /// By result: the pinned layout.
     pinned: Vec<Option<Layout>>,
-    /// By result: a dim and the axes that a pin shards it on.
     along: Vec<Option<(usize, Vec<AxisId>)>>,
     /// By value: the dims that some later op needs whole.
     whole: Vec<SmallVec<[bool; 5]>>,
     weight_axes: Vec<AxisId>,
     /// Axes that shard weights along the other axis of their matrix.
     across_axes: Vec<AxisId>,
-    /// Axes that shard params for storage only.
     storage_axes: Vec<AxisId>,
-    /// Axes that distribute the work.
     dealt_axes: Vec<AxisId>,
     /// By value: whether it is a param, or a cast of one, and there are storage axes.
     gathered_at_use: Vec<bool>,
@@ -341,7 +333,6 @@ impl<'a> Propagation<'a> {
         (!layout.is_replicated()).then_some(layout)
     }
 
-    /// Returns the dims that no later op needs whole, or else all dims.
     fn free(&self, param: ValueId, dims: &[usize]) -> SmallVec<[usize; 4]> {
         let free: SmallVec<[usize; 4]> = dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
         if free.is_empty() { SmallVec::from_slice(dims) } else { free }
@@ -422,7 +413,6 @@ impl<'a> Propagation<'a> {
         chosen.map(|(_, layout)| (layout, reason))
     }
 
-    /// Returns the cost of the ops from `id` to the next pinned result.
     fn walk_to_next_pin(&self, id: OpId, now: &mut KnownLayouts) -> Option<Score> {
         let mut total = Score::default();
         let mut due = Cost::default();
@@ -491,7 +481,6 @@ impl<'a> Propagation<'a> {
         }
     }
 
-    /// Returns the possible roles of an axis in an op, given the known layouts.
     fn candidates(&self, id: OpId, rule: &Rule, axis: AxisId, now: &KnownLayouts) -> SmallVec<[AxisRole; 4]> {
         let op = &self.program.ops[id];
         let mut found: SmallVec<[AxisRole; 4]> = SmallVec::new();

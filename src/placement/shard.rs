@@ -321,7 +321,6 @@ fn stored_size(size: usize, parts: usize, index: usize, remainder: Remainder) ->
     }
 }
 
-/// Copies `real` and pads it with zeros along `axis` to the size `stored`.
 fn zero_padded<T: Clone + Default>(real: &TensorView<'_, T>, axis: usize, stored: usize) -> Tensor<T> {
     let shape = real.shape().with(axis, stored);
     let mut data = Vec::new();

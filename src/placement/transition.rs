@@ -35,7 +35,6 @@ pub fn steps(from: &Layout, to: &Layout) -> Result<Vec<TransitionStep>, String> 
     Ok(steps)
 }
 
-/// Returns the cheapest step towards `to`.
 fn next(now: &Layout, to: &Layout) -> Result<Kind, String> {
     let is_whole = |axis: &AxisId| now.dim_of(*axis).is_none() && now.partial_on(*axis).is_none();
     // 1. Slice axes that are replicated now and sharded in `to`.

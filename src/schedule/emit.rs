@@ -29,7 +29,6 @@ use super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor,
 };
 
-/// Emits the plan of one rank, without offsets and events.
 pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
     let program = &placed.program;
     let plan = Plan::empty(program.name.clone(), rank, placed.mesh.cards(), groups(placed));
@@ -73,18 +72,15 @@ struct SideParts {
 
 struct Emitter<'a> {
     placed: &'a Placed,
-    /// Rank within the program's mesh.
     rank: usize,
     /// Global rank of mesh rank 0. Nonzero on later pipeline stages.
     first_rank: usize,
-    /// Index of the note of the program's first op.
     first_note: usize,
     now: OpId,
     plan: Plan,
     views: Vec<Option<View>>,
     /// By value: the part of a shared exchange buffer to compute the value in.
     windows: Vec<Option<View>>,
-    /// By collective of several values: its operands and its results.
     shared: FxHashMap<OpId, [SideParts; 2]>,
     /// Buffers of padded values that are not zeroed yet.
     not_zeroed: Vec<View>,
@@ -95,10 +91,8 @@ struct Emitter<'a> {
     behind: FxHashMap<ValueId, (BufferId, usize)>,
     /// Ops already computed by the launch of an earlier op.
     is_emitted: FxHashSet<OpId>,
-    /// By note: the known launch mode of ops that are not emitted yet.
     launched: FxHashMap<OpId, Launched>,
     twice: Vec<(View, View)>,
-    /// Rotary angles for both halves of a head, and the f32 angles of one half.
     angles: Vec<(View, View)>,
     columns: Vec<(View, View)>,
 }
@@ -445,7 +439,6 @@ impl<'a> Emitter<'a> {
         mesh.group(self.rank, axes).into_iter().map(part).collect()
     }
 
-    /// Makes the result a view of the operand. Emits no step.
     fn slice(&mut self, op: &Op) {
         let Kind::Slice { dim, .. } = op.kind else { return };
         let view = self.shard(&self.view(op.operands[0]), op.operands[0], op.result(), dim);

@@ -145,7 +145,6 @@ impl<'a> JoinSearch<'a> {
         self.program.values[value].role == role
     }
 
-    /// Returns the only reader of a value that is not an output.
     fn only_reader(&self, value: ValueId) -> Option<OpId> {
         let is_output = self.program.outputs.iter().any(|(_, id)| *id == value);
         match self.readers[value.index()].as_slice() {

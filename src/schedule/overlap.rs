@@ -51,7 +51,6 @@ pub(super) struct Emitted {
     pub(super) ends: Vec<usize>,
     /// Number of steps before each pass of a pipeline, and before the steps after the last pass.
     pub(super) begins: Vec<usize>,
-    /// Reserved buffers of the exchanges with other stages.
     pub(super) reserved: Vec<Reserved>,
 }
 
@@ -79,7 +78,6 @@ pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitte
 type Unit = (usize, usize);
 
 impl Emitted {
-    /// Renumbers steps after the steps in `gone` were removed.
     fn leave_out(&mut self, gone: &[usize]) {
         let places = self.ends.iter_mut().chain(&mut self.begins);
         let places = places.chain(self.reserved.iter_mut().flat_map(|of| [&mut of.steps.start, &mut of.steps.end]));
@@ -291,8 +289,6 @@ fn met(plan: &Plan, exchange: &Collective) -> Vec<usize> {
 
 struct OverlapWindow {
     exchange: usize,
-    /// Positions for which buffers are reserved: written buffers from the start, read buffers up to
-    /// the end.
     places: Range<usize>,
 }
 
@@ -462,7 +458,6 @@ mod tests {
         assert!(gathers.filter(is_kept).count() >= 6, "{reserved:?}");
     }
 
-    /// Conflicting steps keep their order on every rank, and no step is lost.
     #[test]
     fn steps_that_touch_the_same_bytes_keep_their_order() {
         let placed = chain();

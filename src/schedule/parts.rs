@@ -123,8 +123,6 @@ fn pass_times(
     times
 }
 
-/// Returns the predicted time of a collective and its fused product, on servers of eight cards, in
-/// microseconds.
 pub(super) fn exchange_us(profile: &Profile, collective: &Collective, ranks: &[usize]) -> f64 {
     let topology = Topology::atlas_a2_of(ranks.iter().max().map_or(1, |last| last + 1));
     let (exchange, bytes) = exchange(collective);
@@ -180,9 +178,7 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartMarks {
-    /// By value. None if no op with a place computes it.
     pub(crate) places: Vec<Option<OpPlace>>,
-    /// By value: its part. Params and states have one too.
     pub(crate) parts: Vec<Option<usize>>,
 }
 

@@ -257,7 +257,6 @@ fn collective(kind: &str, rest: &[&str]) -> Option<CollectiveKind> {
     })
 }
 
-/// Returns the static name of an op. `output` marks the copies of outputs.
 fn kind_name(name: &str) -> Option<&'static str> {
     if name == "output" { Some("output") } else { Kind::name_of(name) }
 }

@@ -36,14 +36,12 @@ struct Pair {
     /// Which of the two steps becomes the fused call. The other is removed.
     stays: usize,
     joined: Collective,
-    /// `[rows, contracted, columns]` of the product.
     dims: [usize; 3],
 }
 
 #[derive(Debug, Default)]
 struct RankPairs {
     pairs: Vec<Pair>,
-    /// Exchanges that are not fused, with the reason.
     apart: Vec<(OpId, String)>,
 }
 
@@ -311,7 +309,6 @@ impl ExchangeSite<'_> {
         Ok(Pair { product: before, exchange: self.at, stays: self.at, joined, dims })
     }
 
-    /// Pairs a gather with the first product that reads its result.
     fn gathered(&self, behind: usize, [a, b, out]: [&View; 3]) -> Result<Pair, String> {
         let Collective { kind, send, recv, .. } = self.exchange;
         if !is_all_of(a, recv) {
@@ -388,7 +385,6 @@ impl ExchangeSite<'_> {
     }
 }
 
-/// Returns whether two views are dense and hold the same elements.
 fn is_all_of(one: &View, other: &View) -> bool {
     (one.buffer, one.offset, one.elems(), one.dtype) == (other.buffer, other.offset, other.elems(), other.dtype)
         && one.is_contiguous()

@@ -148,7 +148,6 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// Writes arrows from the last rank to arrive to the others.
     fn arrows(&mut self, spans: &[&Span]) -> io::Result<()> {
         let Some(last) = spans.iter().max_by_key(|span| (span.arrived_ns, span.rank)) else { return Ok(()) };
         for span in spans.iter().filter(|span| span.rank != last.rank) {

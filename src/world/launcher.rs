@@ -70,7 +70,6 @@ pub(super) struct LaunchIdentity {
     pub(super) size: usize,
     pub(super) local_rank: Option<usize>,
     pub(super) local_size: Option<usize>,
-    /// Physical card, if the rank table or `DEVICE_ID` names it.
     pub(super) card: Option<usize>,
 }
 
@@ -144,7 +143,6 @@ fn below(rank: Option<&VariableValue>, size: Option<&VariableValue>, problems: &
     }
 }
 
-/// Returns the values of the relevant launchers, innermost first.
 fn claims(variables: &Variables, table: Option<&RankTable>, problems: &mut Vec<String>) -> Vec<Claim> {
     let mut claim = |launcher, names: [&str; 4]| {
         let said = names.map(|name| if name.is_empty() { None } else { variables.number(name, problems) });

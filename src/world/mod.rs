@@ -45,7 +45,6 @@ pub fn check_rank_table(text: &str) -> Result<usize, String> {
 /// Default time that HCCL waits for a rank.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The variable that overrides the timeout.
 const CONNECT_LIMIT: &str = "HCCL_CONNECT_TIMEOUT";
 
 /// The position of this process in the world.
@@ -160,7 +159,6 @@ impl World {
     }
 }
 
-/// Returns the index of this process's card, if the variables determine it.
 fn card(agreed: &LaunchIdentity, visible: Option<&[usize]>) -> Result<Option<usize>, String> {
     let Some(visible) = visible else { return Ok(agreed.card.or(agreed.local_rank)) };
     if let Some(physical) = agreed.card {

@@ -32,7 +32,6 @@ pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
     Some(tasks)
 }
 
-/// Splits at commas outside brackets.
 fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {

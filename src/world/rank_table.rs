@@ -18,7 +18,6 @@ use serde_json::Value;
 pub(super) struct RankRow {
     pub(super) rank: usize,
     pub(super) server: String,
-    /// Physical number of the card on its server.
     pub(super) card: usize,
     pub(super) address: Option<IpAddr>,
 }
@@ -165,7 +164,6 @@ fn count(field: &str, said: Option<&Value>, found: usize, what: &str) -> Result<
 pub(super) mod tests {
     use super::*;
 
-    /// Two servers with two cards each.
     pub(in crate::world) const TWO_SERVERS: &str = r#"{
         "status": "completed", "version": "1.0", "server_count": "2",
         "server_list": [

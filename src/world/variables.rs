@@ -30,7 +30,6 @@ impl Variables {
         self.text(name).is_some()
     }
 
-    /// Parses an unsigned number, or adds a problem.
     pub(super) fn number(&self, name: &str, problems: &mut Vec<String>) -> Option<VariableValue> {
         let text = self.text(name)?;
         match text.parse() {

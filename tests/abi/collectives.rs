@@ -304,7 +304,6 @@ fn pairs(world: &World<'_>, n: usize) {
     );
 }
 
-/// Rank threads share one root info and meet when they create the communicator.
 pub(crate) fn rank_threads(table: &Table, cards: usize) {
     let n = ranks(cards);
     let root = Card::new(table, 0);

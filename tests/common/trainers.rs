@@ -37,13 +37,11 @@ pub(crate) fn start_compiled(
     Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
 }
 
-/// Returns all weights and states as whole tensors, by name.
 pub(crate) fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {
     let parts = trainer.parts().unwrap();
     trainer.sharding().whole(&parts)
 }
 
-/// Writes a checkpoint with the progress of the run.
 pub(crate) fn save(trainer: &mut Trainer, folder: &Path) {
     let group = Arc::new(ProcessGroup::alone());
     let mut writer = Writer::new(folder, None, trainer.sharding().clone(), group).unwrap();

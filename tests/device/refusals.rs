@@ -168,7 +168,6 @@ fn communicators_that_cannot_be() {
     text(Communicator::init_all(&[Arc::clone(&device), Arc::clone(&device)]), ErrorKind::InvalidArgument);
 }
 
-/// The next call returns a teardown error, here from a failing `aclrtFree`.
 #[test]
 fn the_first_error_of_a_teardown_is_parked() {
     let mut table = ascend_tp_sys::Table::clone(

@@ -53,7 +53,6 @@ fn an_event_recorded_again_stands_for_the_later_work() {
     }
 }
 
-/// A returned error does not come back from an unrelated later call.
 #[test]
 fn a_failure_is_returned_once() {
     let card = Card::new();

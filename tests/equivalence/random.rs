@@ -20,7 +20,6 @@ pub(crate) struct Gene {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Genome {
-    /// Sizes of the dims.
     sizes: [usize; 4],
     dtype: u8,
     /// Dims of the first input, as indices of sizes.
@@ -61,7 +60,6 @@ struct Leaf {
 pub(crate) struct Drawn {
     pub(crate) program: Program,
     leaves: Vec<Leaf>,
-    /// Values that pins may name, with their shardable dims.
     pub(crate) pinnable: Vec<(String, Vec<usize>)>,
     pub(crate) weights: Vec<String>,
 }
@@ -172,7 +170,6 @@ fn holds(dtype: DType, bound: u64, grain: u32) -> bool {
     bound.checked_shl(grain).is_some_and(|steps| steps <= 1 << digits) && bound < 1 << 15 && grain < 12
 }
 
-/// A float value of the program so far.
 #[derive(Clone, Debug)]
 struct Known {
     id: Operand,
@@ -199,7 +196,6 @@ struct Writer<'a> {
     pinnable: Vec<(String, Vec<usize>)>,
     weights: Vec<String>,
     names: usize,
-    /// Restricts the program to differentiable ops and whole numbers.
     is_differentiable: bool,
 }
 
@@ -511,7 +507,6 @@ impl Writer<'_> {
         Drawn { program, leaves: self.leaves, pinnable: self.pinnable, weights: self.weights }
     }
 
-    /// Differentiates the last two values, so that gradients are summed on the way.
     fn finish_gradients(mut self) -> Option<Drawn> {
         let role = |build: &Builder, id: Operand| build.program().values[id.id()].role;
         let made = self.known.iter().rev().filter(|known| role(&self.build, known.id) == Role::Result);

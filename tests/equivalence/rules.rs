@@ -122,7 +122,6 @@ impl Sample {
         }
     }
 
-    /// Returns the layouts of an operand on one axis, with partial sums if `partial`.
     fn on_axis(&self, operand: usize, partial: bool) -> Vec<OnAxis> {
         let sharded = (0..self.operands[operand].0.len()).map(OnAxis::Sharded);
         let mut found: Vec<OnAxis> = [OnAxis::Whole].into_iter().chain(sharded).collect();
@@ -268,7 +267,6 @@ fn product<T: Copy>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
     })
 }
 
-/// Returns the combinations on one axis that `verify` accepts.
 fn accepted(sample: &Sample, mesh: &Mesh) -> Vec<(Vec<OnAxis>, OnAxis)> {
     let rank = {
         let whole: Combination =

@@ -17,7 +17,6 @@ pub(crate) struct Split {
     values: Vec<(u16, [u8; 3])>,
     /// Index of the weight, its split axis (2 for none), and whether its product is gathered.
     weights: Vec<(u16, u8, bool)>,
-    /// The only axis for weights, if set.
     on_axis: Option<u8>,
 }
 
@@ -52,7 +51,6 @@ impl Split {
         Mesh::parse(&text).unwrap()
     }
 
-    /// Returns the pins for these values, with their shardable dims, and these weights.
     pub(crate) fn pins(&self, mesh: &Mesh, values: &[(String, Vec<usize>)], weights: &[String]) -> (Pins, String) {
         let mut pins = Pins::default();
         let mut text = String::new();

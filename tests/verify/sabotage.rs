@@ -61,7 +61,6 @@ fn swap_rows(model: &mut Model, name: &str, rows: usize) {
     first.swap_with_slice(second);
 }
 
-/// Transposes the block of the first head's rows and columns.
 fn transpose(model: &mut Model, name: &str) {
     let width = model.tensors[name].0[1];
     let weight = model.tensor(name);

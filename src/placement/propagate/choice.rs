@@ -10,7 +10,6 @@ pub(super) struct OpChoice {
     pub(super) produced: SmallVec<[Layout; 1]>,
     pub(super) stored: SmallVec<[Layout; 1]>,
     pub(super) paid: Score,
-    /// Cost for later ops, because a result is partial.
     pub(super) due: Cost,
 }
 
@@ -43,7 +42,6 @@ impl std::ops::Add for Score {
     }
 }
 
-/// The role of a mesh axis in an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AxisRole {
     /// Replicates all operands.

@@ -11,7 +11,6 @@ use crate::program::{Role, ValueId};
 const PARAM_MOVE_FACTOR: u64 = 1024;
 
 impl Propagation<'_> {
-    /// Returns the cost of an operand in a layout, or `None` if that is impossible.
     pub(super) fn operand_score(
         &self,
         operand: ValueId,

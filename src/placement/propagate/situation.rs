@@ -23,7 +23,6 @@ impl Hasher for Situation {
     }
 }
 
-/// Returns a number per op, equal for ops of the same kind and attributes.
 pub(super) fn kinds(program: &Program) -> Vec<usize> {
     let mut known: Vec<&Kind> = Vec::new();
     let number = |kind| {

@@ -14,9 +14,7 @@ use crate::base::{Dims, Shape};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Runs {
     length: usize,
-    /// Sizes of the dims outside a run.
     sizes: Dims,
-    /// Strides of these dims, in elements.
     strides: Dims,
     first: usize,
     /// Indices of the next run, or `None` after the last.
@@ -34,7 +32,6 @@ impl Runs {
         Self { length, sizes: sizes.copied().collect(), strides: strides.copied().collect(), first, next }
     }
 
-    /// Creates the runs of a shard of a row-major tensor.
     pub(crate) fn of_part(whole: &Shape, ranges: &[Range<usize>]) -> Self {
         // A run consists of the inner dims that the shard has in full, and the next dim outside.
         let is_whole = |dim: &usize| ranges[*dim].len() == whole[*dim];
@@ -164,7 +161,6 @@ mod tests {
         assert_eq!(Runs::of_shared(&[0..2, 0..2], &[2..4, 0..2]), None);
     }
 
-    /// Returns the elements of a shard by their number in the whole tensor, in shard order.
     fn elements(whole: &Shape, part: &[Range<usize>]) -> Vec<usize> {
         let strides = whole.strides();
         let inside = |element: &usize| (0..whole.rank()).all(|d| part[d].contains(&(element / strides[d] % whole[d])));

@@ -184,7 +184,6 @@ impl<'a, T> TensorView<'a, T> {
         Ok(self.cut(dim, range))
     }
 
-    /// Like [`Self::narrow`], for a valid dim and range.
     pub(super) fn cut(&self, dim: usize, range: Range<usize>) -> Self {
         let shape = self.shape.with(dim, range.len());
         // The offset of an empty view does not matter, and its strides may overflow.
@@ -202,7 +201,6 @@ impl<'a, T> TensorView<'a, T> {
         runs.from(row * of_row).take(of_row).map(move |start| &data[start..][..length])
     }
 
-    /// Returns the first dim from which on the elements are contiguous, or the rank.
     fn run_dim(&self) -> usize {
         if self.shape.contains(&0) {
             return 0;
@@ -271,7 +269,6 @@ impl<T> Tensor<T> {
         Ok(Self { data, shape })
     }
 
-    /// Like [`Self::new`], without the check.
     pub(super) const fn from_parts(data: Vec<T>, shape: Shape) -> Self {
         Self { data, shape }
     }

@@ -291,7 +291,6 @@ impl Emitter<'_> {
         self.copy(id, mine, kept.clone());
     }
 
-    /// Selects the same elements by kernel, in index order and with empty entries.
     fn chosen_by_kernel(
         &mut self,
         id: OpId,

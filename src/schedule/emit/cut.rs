@@ -14,7 +14,6 @@ use super::stages::{OpPhase, OpPlace, Staged, StagedStep};
 pub(super) struct StageTransfer {
     pub(super) value: ValueId,
     pub(super) to: usize,
-    /// The value is read only after the micro-batches, by the update.
     pub(super) is_late: bool,
 }
 

@@ -17,7 +17,6 @@ const LARGEST_JOINT_BYTES: usize = 1 << 20;
 
 struct JoinedProducts<'a> {
     members: &'a [Product],
-    /// The activation `[m,k]`, possibly strided.
     x: View,
     widths: Vec<usize>,
     results: Vec<ValueId>,
@@ -230,7 +229,6 @@ impl Emitter<'_> {
         self.joins.turned(rope).is_some_and(|writes| self.turned_rows(rope, writes).is_ok())
     }
 
-    /// Returns keys, values, both caches and the start rows in the form that the kernel takes.
     fn turned_rows(&self, rope: OpId, writes: [OpId; 2]) -> Result<[View; 5], String> {
         let ops = writes.map(|id| &self.placed.program.ops[id]);
         let [keys, values] = [self.placed.program.ops[rope].operands[0], ops[1].operands[1]].map(|id| self.view(id));

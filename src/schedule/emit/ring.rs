@@ -36,11 +36,9 @@ impl Ring {
     }
 }
 
-/// Keys and values of one rank's tokens, or their gradients.
 #[derive(Clone)]
 struct KeyValuePair {
     all: View,
-    /// Keys and values separately, `[b,t,k,d]` each.
     each: [View; 2],
 }
 

@@ -95,7 +95,6 @@ impl StagedStep<'_> {
         self.programs.iter().flat_map(|staged| staged.places).flatten().filter(|place| place.when != OpPhase::Update)
     }
 
-    /// Reports everything that the schedule has no place for.
     fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut need = |what: &str, holds: bool, expected: String, found: String| {
@@ -203,17 +202,14 @@ struct StageRank<'a> {
     step: &'a StagedStep<'a>,
     cuts: &'a [Cut<'a>],
     stage: usize,
-    /// The ranks at the same position of all stages.
     column: GroupId,
     plan: Plan,
     /// Number of steps up to the end of each op, send and receive.
     ends: Vec<usize>,
-    /// By micro-batch. An emitter holds the plan while it emits.
     emitters: Vec<Emitter<'a>>,
     /// Casts of weights that all micro-batches share, by name and op.
     casts: FxHashMap<(&'a str, String), View>,
     begins: Vec<usize>,
-    /// Buffers exchanged with other stages, and the tasks for which they are reserved.
     exchanged: Vec<(BufferId, Range<usize>)>,
 }
 

@@ -141,9 +141,7 @@ fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
 pub(super) struct StageQueue<'a> {
     costs: &'a [UnitCost],
     filling: Filling,
-    /// By unit: the units that depend on it.
     behind: Vec<Vec<usize>>,
-    /// By unit: number of dependencies that have not run.
     unmet: Vec<usize>,
     ready_us: Vec<f64>,
     spans: Vec<(f64, f64)>,
@@ -254,7 +252,6 @@ impl<'a> StageQueue<'a> {
         Some((if is_settled { self.now_us } else { self.free_us(unit).max(self.now_us) }, unit))
     }
 
-    /// Returns the time at which a unit can start. A fused unit also waits for the links.
     fn free_us(&self, unit: usize) -> f64 {
         let link_us = if self.costs[unit].kind == UnitKind::Both { self.link_us } else { 0.0 };
         self.ready_us[unit].max(link_us)

@@ -24,7 +24,6 @@ use crate::world::place::{MeetingPlace, OVERRIDE};
 const FIRST_WORD: Duration = Duration::from_secs(3);
 const NEXT_WORD: Duration = Duration::from_secs(30);
 
-/// Timer of the messages about missing ranks.
 #[derive(Debug)]
 pub(super) struct Reminder {
     next: Instant,
@@ -50,10 +49,8 @@ impl Reminder {
     }
 }
 
-/// Interval between connection attempts.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Starts the store of rank 0.
 pub(super) fn serve(place: &MeetingPlace, me: &Peer, timeout: Duration, notice: &Notice) -> Result<Server, Error> {
     let listener = match place {
         MeetingPlace::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
@@ -160,7 +157,6 @@ fn listen_at(path: &Path) -> Result<UnixListener, Error> {
     UnixListener::bind(path).map_err(|error| failed(format!("cannot listen: {error}")))
 }
 
-/// Connects to rank 0's store, and waits until it listens.
 pub(super) fn connect(place: &MeetingPlace, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
     let begun = Instant::now();
     let deadline = begun + timeout;

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use super::wire::Peer;
 
-/// Interval of the checks.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
 /// Number of ticks between two signs of life.
@@ -25,7 +24,6 @@ const STOPPED_TICKS: u32 = 4;
 /// Number of ticks that a process may be silent.
 const SILENT_TICKS: u32 = 20;
 
-/// State of one observed process.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     silent: AtomicU32,
@@ -33,7 +31,6 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Resets the silence.
     pub(super) fn heard(&self) {
         self.silent.store(0, Ordering::Relaxed);
     }

@@ -80,7 +80,6 @@ impl Rounds {
     }
 }
 
-/// A callback for the first failure.
 pub(super) type Listener = Box<dyn FnOnce(&PeerFailure) + Send>;
 
 #[derive(Default)]

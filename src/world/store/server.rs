@@ -24,7 +24,6 @@ use crate::world::group::Notice;
 /// Timeout for a hello, and for writes to a process.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The listening socket of the store.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
@@ -80,7 +79,6 @@ impl Waker {
     }
 }
 
-/// The running store.
 #[derive(Debug)]
 pub(super) struct Server {
     shared: Arc<ServerShared>,
@@ -91,7 +89,6 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct ServerShared {
     size: usize,
-    /// Identifier of this host.
     host_id: String,
     lives: Vec<Life>,
     state: Mutex<ServerState>,
@@ -103,7 +100,6 @@ struct ServerState {
     /// By rank: the processes and their connections.
     here: BTreeMap<usize, (Peer, Socket)>,
     phase: ServerPhase,
-    /// By round: the name of the exchange, and the data by rank.
     rounds: BTreeMap<u64, ExchangeRound>,
     left: Vec<usize>,
     readers: Vec<JoinHandle<()>>,
@@ -198,7 +194,6 @@ impl ServerShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts processes until all have arrived.
     fn accept(self: &Arc<Self>, listener: &Listener) {
         while matches!(self.lock().phase, ServerPhase::Gathering | ServerPhase::Refused(_)) {
             let Ok(socket) = listener.accept() else { continue };
@@ -255,7 +250,6 @@ impl ServerShared {
         self.look_after();
     }
 
-    /// Gives up processes that no longer run, until the store ends.
     fn look_after(&self) {
         let mut state = self.lock();
         let mut next = Instant::now() + TICK;
@@ -277,7 +271,6 @@ impl ServerShared {
         }
     }
 
-    /// Serves one connection from hello to end.
     fn serve(&self, mut socket: Socket) {
         // Ignores strangers and port scans.
         let Ok(()) = socket.limit_reads(Some(PATIENCE)) else { return };
@@ -306,7 +299,6 @@ impl ServerShared {
         }
     }
 
-    /// Returns whether a process may join.
     fn join(&self, peer: Peer, writer: Socket) -> bool {
         let mut state = self.lock();
         let late = match &state.phase {
@@ -404,7 +396,6 @@ impl ServerShared {
 }
 
 impl ServerState {
-    /// Starts the exchanges after all processes have arrived.
     fn begin(&mut self) {
         self.phase = ServerPhase::Running;
         match place_on_hosts(self.here.values().map(|(peer, _)| peer.clone()).collect()) {

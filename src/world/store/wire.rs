@@ -53,7 +53,6 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// A message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// Process → store: introduction.
@@ -118,7 +117,6 @@ impl Message {
         to
     }
 
-    /// Returns `None` if the bytes are no message of this protocol.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = bytes;
         let message = match take(&mut from, 1)?[0] {
@@ -261,7 +259,6 @@ impl Socket {
         }
     }
 
-    /// Receives a message of at most `limit` bytes.
     pub(super) fn receive(&mut self, limit: usize) -> io::Result<Message> {
         self.receive_hearing(limit, &|| ())
     }
