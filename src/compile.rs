@@ -7,7 +7,7 @@
 //! Invariant: the decode program uses the weight and cache layout of the prefill program, so both
 //! run on the same memory.
 //!
-//! Not here: training, whose programs share one layout and are all placed before scheduling
+//! Not here: training. Its programs share one layout and are all placed before scheduling
 //! (`train::compile`).
 
 mod order;
@@ -83,8 +83,8 @@ pub struct Deployment {
     /// Order of sums over ranks. With tree order, the logits of a sequence have the same bits for
     /// any number of cards and any batch. Programs that cannot do so are rejected.
     pub order: SumOrder,
-    /// Features of the target cards. Pipelines launch no kernels. A session replaces the kernels by
-    /// those of its engine, and fuses products with exchanges only if its cards can
+    /// Features of the target cards. Pipelines launch no kernels. A session uses the kernels of its
+    /// engine, and fuses products with exchanges only if its cards can
     /// ([`exec::target_of`](crate::exec::target_of)).
     pub target: Target,
 }

@@ -32,7 +32,7 @@ fn bytes(x: &[f32]) -> Arc<Vec<u8>> {
     Arc::new(x.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 
-/// A matrix of which each of `cards` ranks has a partial sum. Its rows are sharded over `across`
+/// A matrix with a partial sum on each of `cards` ranks. Its rows are sharded over `across`
 /// ranks.
 pub(crate) struct Case {
     pub(crate) by: Compression,

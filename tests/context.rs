@@ -99,8 +99,8 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// Documents that end within a rank's tokens, and sequences that do not divide: gradients equal
-/// those of one card.
+/// Documents that end within a rank's tokens, and sequences that do not divide: the same gradients
+/// as on one card.
 #[test]
 fn gradients_of_packed_documents_are_one_cards() {
     let (config, recipe) = (model(), recipe());
@@ -186,7 +186,7 @@ fn in_a_ring_cards_exchange_keys_and_values_two_by_two() {
     }
 }
 
-/// Ring attention over axes other than those of its keys, or over none, is refused.
+/// Ring attention over other axes than its keys, or over none, is refused.
 #[test]
 fn a_ring_is_of_the_cards_that_share_a_sequence() {
     // Enough tokens that they would be sharded over all ranks if that were free.

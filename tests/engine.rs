@@ -99,7 +99,7 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
-    // All ranks look up the same row; any of them may notice first.
+    // All ranks look up the same row; any rank may notice first.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
     // The work fails after it was enqueued, but the message names it.
@@ -110,7 +110,7 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
 }
 
-/// If one rank fails, the others must not wait forever in the collective.
+/// If one rank fails, the other ranks must not wait forever in the collective.
 #[test]
 fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let mut build = Builder::new("lookup");
@@ -277,7 +277,7 @@ fn captured(marks: Marks) -> EngineOptions {
     EngineOptions { marks, launching: Launching::Captured, ..EngineOptions::default() }
 }
 
-/// The first run is eager, the second captures, and the others replay. Timed runs are eager.
+/// The first run is eager, the second captures, and later runs replay. Timed runs are eager.
 #[test]
 fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     let (emulator, cann) = emulator(Config::with_cards(4));

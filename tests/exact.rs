@@ -54,7 +54,7 @@ const LAYOUTS: [Layout; 26] = [
     Layout { stages: 2, tensor: 4, micro_batch: 2, ..ONE },
 ];
 
-/// The smallest model in which every sum can be sharded.
+/// The smallest model with only shardable sums.
 pub(crate) fn small(tied_embeddings: bool) -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     ModelConfig { layers: 2, hidden_size: 16, intermediate_size: 48, vocab_size: 64, tied_embeddings, ..config }

@@ -266,7 +266,7 @@ impl Fixture {
     }
 }
 
-/// A batch whose labels are its own ids, as in transformers: the mean over all but the last
+/// A batch with its ids as labels, as in transformers: the mean over all but the last
 /// position.
 fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     let positions: Vec<usize> = (0..b * s).map(|at| at % s).collect();

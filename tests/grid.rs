@@ -150,7 +150,7 @@ fn grids_give_the_curves_of_other_models() {
     follows("in f16", &golden, &layouts);
 }
 
-/// A rank holds only its shard of a matrix, and of its moments the shard over all ranks.
+/// A rank holds only its shard of a matrix, and a smaller shard of the moments, over all ranks.
 #[test]
 fn a_card_holds_its_share_of_every_matrix() {
     let golden = Golden::read("llama3-sgd");

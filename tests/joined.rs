@@ -41,7 +41,7 @@ fn drawn(value: &Value, seed: usize) -> HostTensor {
     }
 }
 
-/// Returns inputs whose first tokens go to cache row `start`.
+/// Returns inputs with first tokens for cache row `start`.
 pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
     let input = |id: ValueId| {
         let value = &program.values[id];

@@ -1,5 +1,5 @@
 //! Products fused with exchanges: the bits of separate calls in any order of the ranks, eager and
-//! replayed; which pairs are fused, and reasons for the others; refusals; error messages.
+//! replayed; which pairs are fused, and reasons against it; refusals; error messages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

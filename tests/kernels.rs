@@ -46,7 +46,7 @@ fn compiler() -> Option<Compiler> {
     Compiler::find().map_err(|why| eprintln!("skipped the kernels: {why}")).ok()
 }
 
-/// Compiles a source of `kernels/host`; sources in `folder` override those of `kernels/`.
+/// Compiles a source of `kernels/host`; sources in `folder` override `kernels/`.
 fn build(compiler: &Compiler, source: &str, folder: &Path) -> PathBuf {
     let kernels = kernels_folder();
     let program = folder.join("program");
@@ -70,7 +70,7 @@ struct Outcome {
     said: String,
 }
 
-/// Builds a kernel with its mutations, and runs it without and with each of them.
+/// Builds a kernel with its mutations, and runs it without and with each mutation.
 fn check_kernel(compiler: &Compiler, check: &str, folder: &Path) -> (String, Vec<Outcome>) {
     let folder = folder.join(check);
     fs::create_dir(&folder).expect("a folder");

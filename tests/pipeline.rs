@@ -113,7 +113,7 @@ fn gradients_of(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Gradie
     gradients(&cann, config, recipe, layout, &EngineOptions::default(), fill).unwrap()
 }
 
-/// Layers that do not divide by the stages, in every schedule: gradients equal those of one card.
+/// Layers that do not divide by the stages, in every schedule: the same gradients as on one card.
 #[test]
 fn gradients_of_uneven_stages_are_one_cards() {
     for (layers, tied) in [(5, false), (7, true)] {
@@ -300,7 +300,7 @@ fn no_op_is_lost() {
     }
 }
 
-/// In 1F1B, a stage keeps as many activations as there are later stages; in `GPipe`, those of all
+/// In 1F1B, a stage keeps as many activations as there are later stages; in `GPipe`, all
 /// micro-batches.
 #[test]
 fn activations_that_live_at_once_follow_the_order() {

@@ -267,7 +267,7 @@ fn gather_refuses_more_elements_than_can_be_counted() {
     assert!(matches!(gather(&shards, 1, 2, Remainder::Last), Err(GatherError::TooLarge { .. })));
 }
 
-/// The shards in plans are those of repeated `split_axis` with the balanced remainder.
+/// The shards in plans equal repeated `split_axis` with the balanced remainder.
 #[test]
 fn plans_cut_weights_as_split_axis_does() {
     let config = ModelConfig { layers: 1, ..ModelConfig::from_json(ModelConfig::SHIPPED).unwrap() };

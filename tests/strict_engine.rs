@@ -77,7 +77,7 @@ fn the_shipped_model_runs_in_any_order() {
     }
 }
 
-/// The first decode step is eager, the second timed, the third captured; the others replay.
+/// The first decode step is eager, the second timed, the third captured; later steps replay.
 #[test]
 fn captured_steps_give_the_same_tokens_in_any_order() {
     let (eager, _) = generate(Mode::Parallel, 2, DType::F32.into(), Residual::Replicate, 6, Launching::Eager);

@@ -377,7 +377,7 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
     }
 }
 
-/// A model whose tensors are many times the alignment.
+/// A model with tensors of many times the alignment.
 fn wide() -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     let sizes = (config.head_dim, config.vocab_size);

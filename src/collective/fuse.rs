@@ -1,6 +1,6 @@
 //! Fuses adjacent movements of one value: `all_reduce` and slice become `reduce_scatter`;
 //! `all_gather` and a slice along another dim become `all_to_all`. Such pairs arise when a pin
-//! replicates a value whose only user needs a shard.
+//! replicates a value and the only user needs a shard.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

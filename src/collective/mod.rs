@@ -48,8 +48,8 @@ pub fn parallelize(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Parall
 }
 
 /// Like [`parallelize`], but small tensors share a collective only if their ops have the same
-/// number in `apart`. `apart` gets the lowered program, in which the original values keep their
-/// ids, and returns one number per op.
+/// number in `apart`. `apart` gets the lowered program, with the original value ids, and returns
+/// one number per op.
 ///
 /// # Errors
 /// Fails like [`parallelize`].

@@ -7,8 +7,8 @@
 //! `all_gather` becomes a zero `pad` and an `all_reduce`. This moves more bytes, but the tensors
 //! are small.
 //!
-//! Sharing delays nothing: a collective whose result is needed much earlier does not wait for the
-//! others. Only ops that overwrite a state without readers, such as weight updates, wait for the
+//! Sharing delays nothing: a collective does not wait for others if its result is needed much
+//! earlier. Only ops that overwrite a state without readers, such as weight updates, wait for the
 //! shared collective.
 
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -36,7 +36,7 @@ pub(crate) fn check_axes(axes: &[(&str, usize)], grid: Grid, problems: &mut Diag
 /// Checks that no sum of a program with tree order depends on the layout.
 ///
 /// # Errors
-/// Returns all sums whose order would depend on the layout.
+/// Returns all sums with a layout-dependent order.
 pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagnostics> {
     if order == SumOrder::AsTheyCome {
         return Ok(());

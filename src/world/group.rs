@@ -16,7 +16,7 @@ use super::{World, place::MeetingPlace};
 /// immediately, other waits after 3 s and then every 30 s.
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The processes of a world. They exchange small data and are notified when one of them fails.
+/// The processes of a world. They exchange small data and are notified when a process fails.
 ///
 /// Dropping the group tells the other processes that this one has finished.
 #[derive(Debug)]

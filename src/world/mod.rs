@@ -1,7 +1,7 @@
 //! Determines this process's rank, world size and card, and connects it to the other processes.
 //!
 //! Input: the environment that a launcher set. Output: a [`World`], or one error with all problems;
-//! then a [`ProcessGroup`], whose processes exchange small data and are notified when one of them
+//! then a [`ProcessGroup`], whose processes exchange small data and are notified when a process
 //! ends.
 //!
 //! Invariants: contradictions are errors, never guesses. Without variables, the world is this

@@ -119,7 +119,7 @@ pub(crate) fn streams_and_events(table: &Table, _: usize) {
         status
     };
     assert_eq!(recorded(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY, "never recorded");
-    // In every round, the second stream copies what the first one wrote before its record.
+    // In every round, the second stream copies the data that the first one wrote before its record.
     let n = 1 << 16;
     let (between, seen) = (card.upload(&vec![0; n]), card.upload(&vec![0; n]));
     for round in 1..=20 {
@@ -251,7 +251,7 @@ pub(crate) fn errors_and_messages(table: &Table, _: usize) {
     let bytes = [0_u8; 8];
     let device = card.malloc(4);
     refused(table, call!(table, aclrtMemcpy(device, 4, bytes.as_ptr().cast(), 8, H2D)), 107_000);
-    // The message belongs to the thread whose call failed.
+    // The message belongs to the thread of the failed call.
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| message(table)).join().expect("no panic"));
     assert_eq!(elsewhere, "");
     ok(table, call!(table, aclrtFree(device)));

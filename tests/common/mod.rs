@@ -18,7 +18,7 @@ use ascend_tp_emulator::{Config, Emulator};
 
 pub(crate) type Tensors = BTreeMap<String, HostTensor>;
 
-/// Creates an emulated machine. A rank that waits for the others fails within half a minute.
+/// Creates an emulated machine. A rank that waits for other ranks fails within half a minute.
 pub(crate) fn cann(cards: usize) -> Arc<Cann> {
     let limit = Duration::from_secs(30);
     let config = Config { connect_timeout: limit, exec_timeout: limit, ..Config::with_cards(cards) };

@@ -1,4 +1,4 @@
-//! Random Transformer blocks, whose results are not exact.
+//! Random Transformer blocks. Their results are not exact.
 
 use ascend_tp::base::{DType, Precision, Weights};
 use ascend_tp::program::{Builder, HostTensor, Kind, Operand, Program};

@@ -497,7 +497,7 @@ impl Writer<'_> {
     }
 
     fn finish(mut self) -> Drawn {
-        // The last values are outputs; taps show the others.
+        // The last values are outputs; taps show all other values.
         let floats = self.known.iter().rev().take(2).map(|known| known.id);
         let outputs: Vec<Operand> = floats.chain(self.ids.iter().map(|ids| ids.id)).collect();
         for (index, id) in outputs.into_iter().enumerate() {

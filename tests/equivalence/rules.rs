@@ -215,7 +215,7 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
             data.push(tensor);
             let whole_on = |skip: usize| {
                 // After `skip` reductions, the value is partial on the first axes and sharded in
-                // front on the others.
+                // front on the remaining axes.
                 let front = partial.len() - skip;
                 let mut layout = Layout::replicated(front + shape.len());
                 for (axis, on) in &on {

@@ -7,8 +7,8 @@ use std::{env, fs};
 
 use ascend_tp::device::kernels;
 
-/// Creates a toolkit whose compiler and linker write `object` to the `-o` file, or print `fault`
-/// and fail.
+/// Creates a toolkit with a compiler and a linker that write `object` to the `-o` file, or print
+/// `fault` and fail.
 fn toolkit(folder: &Path, fault: &str) -> PathBuf {
     let binaries = folder.join("toolkit/compiler/ccec_compiler/bin");
     fs::create_dir_all(&binaries).expect("a folder");

@@ -126,7 +126,7 @@ const MUTATIONS: &[Mutation] = &[
     mutation("topk_threshold", "feedback.kept[«at»], Count", "at + 1"),
 ];
 
-/// Statements that are dropped, and those that are duplicated.
+/// Statements that are dropped or duplicated.
 const DROPPED: [&str; 8] =
     [".EnQue(", ".FreeTensor(", "PipeBarrier<", "SetFlag<", "WaitFlag<", "Fetch(", "Store(", "Await<"];
 const REPEATED: [&str; 6] = [".EnQue(", ".FreeTensor(", "SetFlag<", "WaitFlag<", "Fetch(", "Store("];

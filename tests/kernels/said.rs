@@ -17,7 +17,7 @@ use crate::compress::{Case, expected, numbers};
 const ONE_BIT: Compression = Compression::OneBit;
 const TOP: Compression = Compression::TopK { share: 0.1 };
 
-/// A rank's last share is shorter than the others and has a partial row.
+/// A rank's last share is shorter than other shares and has a partial row.
 fn case(by: Compression, cards: usize) -> Case {
     Case { by, cards, across: 1, rows: 3, columns: 23_501 * cards }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Model {
     pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
 }
 
-/// The kinds of models: an architecture, and its configuration besides the sizes.
+/// The kinds of models: an architecture, and its configuration without the sizes.
 pub(crate) fn kinds() -> Vec<(Family, Value)> {
     let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16, "rope_theta": 500000.0});
@@ -60,7 +60,7 @@ impl Model {
         Self::drawn(family, more, [4, 2, 8], 0.02, &mut StdRng::seed_from_u64(seed))
     }
 
-    /// Draws weights like those of trained models: norms and row norms near 1.
+    /// Draws weights like in trained models: norms and row norms near 1.
     fn drawn(
         family: Family,
         more: &Value,

@@ -179,7 +179,7 @@ impl Emitter<'_> {
         Some(come)
     }
 
-    /// Sends the first pair to the rank next to it, and receives the second pair from its rank.
+    /// Sends the first pair to its rank, and receives the second pair from its rank.
     fn shift(&mut self, id: OpId, axes: &[AxisId], cards: usize, [given, got]: [(&KeyValuePair, usize); 2]) {
         let counts = |(pair, card): (&KeyValuePair, usize)| {
             let mut counts = vec![0; cards];

@@ -35,8 +35,8 @@ impl Life {
         self.silent.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a tick and returns the reason to give up the process, if any. `host_id` is that of
-    /// the observer.
+    /// Counts a tick and returns the reason to give up the process, if any. `host_id` is the
+    /// observer's.
     pub(super) fn tick(&self, peer: &Peer, host_id: &str) -> Option<String> {
         if peer.host_id == host_id && is_stopped(peer.process_id) {
             let ticks = self.stopped.fetch_add(1, Ordering::Relaxed) + 1;

@@ -179,7 +179,7 @@ impl Store {
         }
         let message = Message::Failed { rank: self.rank, text: text.to_owned() };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the store is gone, the others already know about the failure.
+        // If the store is gone, all other ranks already know about the failure.
         let _told = writer.0.send(&message);
     }
 
