@@ -29,7 +29,7 @@ pub struct EnvironmentError {
 
 impl fmt::Display for EnvironmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the environment does not say which rank this process is")?;
+        f.write_str("the variables of the launcher cannot be used")?;
         for problem in &self.problems {
             write!(f, "\n  {problem}")?;
         }

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{Error, PeerFailure};
-use super::store::{Peer, Sequence, Store};
+use super::error::{EnvironmentError, Error, PeerFailure};
+use super::store::{Peer, Sequence, Store, connect};
 use super::{World, place::MeetingPlace};
 
 /// Callback for progress messages during the rendezvous. Unreachable addresses are reported
@@ -34,11 +34,11 @@ impl ProcessGroup {
         Self { rank: 0, size: 1, card: None, store: None }
     }
 
-    /// Joins the other processes of a world.
+    /// Meets the other processes of a world.
     ///
     /// # Errors
-    /// Fails if the rendezvous is occupied or unreachable, if ranks (named) did not join
-    /// in time, or if processes disagree about the world.
+    /// The place is taken, out of reach or a name without an address. Ranks did not come in time, which are named. Processes disagree
+    /// about the world.
     pub fn join(world: &World) -> Result<Self, Error> {
         let nobody: Notice = Arc::new(|_| ());
         Self::join_telling(world, &nobody)
@@ -63,6 +63,13 @@ impl ProcessGroup {
             card: world.card,
             physical_card: world.card.and_then(|card| visible.and_then(|visible| visible.get(card).copied())),
         };
+        // What can get no address is not worth a wait.
+        if let Err(what) = connect::check_name(&world.place)
+            && !world.waits_for_names
+        {
+            let (problems, variables) = (vec![what], Vec::new());
+            return Err(Error::Environment(Box::new(EnvironmentError { problems, variables })));
+        }
         let store = Store::meet(&world.place, me, world.timeout, notice)?;
         let card = store.peers().get(world.rank).and_then(|peer| peer.card);
         Ok(Self { rank: world.rank, size: world.size, card, store: Some(store) })
@@ -162,6 +169,20 @@ fn host_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_without_an_address_is_refused_at_once_unless_names_come_later() {
+        let place = MeetingPlace::Tcp { host: "no-such-host.invalid".to_owned(), port: 9 };
+        for rank in 0..2 {
+            let world = World { rank, size: 2, place: place.clone(), ..World::alone() };
+            let Err(Error::Environment(error)) = ProcessGroup::join(&world) else { panic!("rank {rank} found a host") };
+            assert!(error.problems[0].contains("on no-such-host.invalid, a name without an address"), "{error}");
+        }
+        let timeout = Duration::from_millis(50);
+        let world = World { rank: 1, size: 2, place, timeout, waits_for_names: true, ..World::alone() };
+        let Err(Error::Meeting(text)) = ProcessGroup::join(&world) else { panic!("a pod did not wait") };
+        assert!(text.starts_with("rank 0 did not answer at no-such-host.invalid:9 within"), "{text}");
+    }
 
     #[test]
     fn a_world_of_one_has_nobody_to_wait_for() {

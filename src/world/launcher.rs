@@ -61,6 +61,12 @@ struct Claim {
     said: [Option<VariableValue>; 4],
 }
 
+/// More ranks than any cluster has: such a size is a mistake.
+pub(super) const MOST_RANKS: usize = 1 << 20;
+
+/// The last number that a card of a host can have.
+const MOST_CARDS: usize = u16::MAX as usize;
+
 const QUANTITIES: [&str; 4] = ["rank", "world size", "local rank", "local world size"];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -78,6 +84,9 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
     let mut problems = Vec::new();
     let claims = claims(variables, table, &mut problems);
     let card = variables.number("DEVICE_ID", &mut problems);
+    if let Some(card) = card.as_ref().filter(|card| card.value > MOST_CARDS) {
+        problems.push(format!("DEVICE_ID is {}: expected a card from 0 to {MOST_CARDS}", card.value));
+    }
     if problems.is_empty() {
         for (index, quantity) in QUANTITIES.iter().enumerate() {
             let said: Vec<&VariableValue> = claims.iter().filter_map(|claim| claim.said[index].as_ref()).collect();
@@ -91,6 +100,7 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
     let (rank, size, local_rank, local_size) = (first(0), first(1), first(2), first(3));
     let found = (rank.map_or(0, |said| said.value), size.map_or(1, |said| said.value));
     if problems.is_empty() {
+        too_many(size, &mut problems);
         incomplete(rank, size, &mut problems);
         below(rank, size, &mut problems);
         below(local_rank, local_size, &mut problems);
@@ -117,6 +127,13 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
         local_size: local_size.map(|said| said.value),
         card: table.and_then(|table| table.rows.get(found.0)).map(|row| row.card).or(card.map(|said| said.value)),
     })
+}
+
+/// Refuses a size before anything is allocated for each rank.
+fn too_many(size: Option<&VariableValue>, problems: &mut Vec<String>) {
+    if let Some(size) = size.filter(|size| size.value == 0 || size.value > MOST_RANKS) {
+        problems.push(format!("{} is {}: expected 1 to {MOST_RANKS} ranks", size.variable, size.value));
+    }
 }
 
 fn incomplete(rank: Option<&VariableValue>, size: Option<&VariableValue>, problems: &mut Vec<String>) {
@@ -386,7 +403,7 @@ mod tests {
         let error = agree(&variables(text), None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the environment does not say which rank this process is\n\
+            "the variables of the launcher cannot be used\n\
              \u{20} rank: RANK says 1, OMPI_COMM_WORLD_RANK says 2\n\
              \u{20} world size: WORLD_SIZE says 8, OMPI_COMM_WORLD_SIZE says 4\n\
              set by Open MPI: OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4\n\
@@ -396,6 +413,19 @@ mod tests {
              \u{20} not a shell or an operator: unset RANK WORLD_SIZE"
         );
         for (text, expected) in [
+            ("RANK=0 WORLD_SIZE=1000000000", "WORLD_SIZE is 1000000000: expected 1 to 1048576 ranks"),
+            ("RANK=0 WORLD_SIZE=0", "WORLD_SIZE is 0: expected 1 to"),
+            ("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1000000000", "OMPI_COMM_WORLD_SIZE is 1000000000: expected"),
+            ("PMI_RANK=0 PMI_SIZE=1000000000", "PMI_SIZE is 1000000000: expected"),
+            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1000000000", "SLURM_NTASKS is 1000000000: expected"),
+            ("RANK_ID=0 RANK_SIZE=1000000000", "RANK_SIZE is 1000000000: expected"),
+            ("VC_TASK_INDEX=0 VC_WORKER_NUM=1000000000", "VC_WORKER_NUM is 1000000000: expected"),
+            (
+                "RANK=0 WORLD_SIZE=99999999999999999999",
+                "WORLD_SIZE is \"99999999999999999999\": expected a whole number",
+            ),
+            ("RANK_ID=0 RANK_SIZE=2 DEVICE_ID=18446744073709551615", "expected a card from 0 to 65535"),
+            ("PMI_RANK=9 PMI_SIZE=8", "PMI_RANK is 9 and PMI_SIZE is 8"),
             ("RANK=8 WORLD_SIZE=8", "RANK is 8 and WORLD_SIZE is 8: ranks count from 0 and are below the size"),
             ("RANK=1", "RANK is 1 and nothing says how many ranks there are: set WORLD_SIZE"),
             ("WORLD_SIZE=2", "WORLD_SIZE is 2 and nothing says which rank this is: set RANK"),

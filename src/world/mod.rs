@@ -17,16 +17,19 @@ mod launcher;
 mod nodelist;
 mod place;
 mod rank_table;
+mod ranks;
 mod store;
 mod variables;
 mod visible;
 
+use std::path::Path;
 use std::time::Duration;
 
 pub use error::{EnvironmentError, Error, PeerFailure};
 pub use group::{Notice, ProcessGroup};
 pub use launcher::Launcher;
 pub use place::MeetingPlace;
+pub use ranks::named_ranks;
 pub use store::Peer;
 pub use visible::visible_cards;
 
@@ -46,6 +49,12 @@ pub fn check_rank_table(text: &str) -> Result<usize, String> {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 const CONNECT_LIMIT: &str = "HCCL_CONNECT_TIMEOUT";
+
+/// The longest wait, in seconds: a week.
+const MOST_SECONDS: usize = 7 * 24 * 3600;
+
+/// A variable that every pod of Kubernetes has.
+const POD: &str = "KUBERNETES_SERVICE_HOST";
 
 /// The position of this process in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +78,8 @@ pub struct World {
     pub place: MeetingPlace,
     /// Timeout of the rendezvous.
     pub timeout: Duration,
+    /// Whether a name of a host may get its address later, as names of pods do.
+    pub waits_for_names: bool,
 }
 
 impl World {
@@ -85,6 +96,7 @@ impl World {
             launcher: Launcher::Alone,
             place: MeetingPlace::Nowhere,
             timeout: CONNECT_TIMEOUT,
+            waits_for_names: false,
         }
     }
 
@@ -109,8 +121,7 @@ impl World {
         let table = match variables.text("RANK_TABLE_FILE") {
             None => None,
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-                let table = text.and_then(|text| RankTable::parse(&text));
+                let table = rank_table::read(Path::new(path)).and_then(|text| RankTable::parse(&text));
                 Some(
                     table
                         .map_err(|what| wrong(format!("rank table {path} {what}"), &["RANK_TABLE_FILE", "RANK_ID"]))?,
@@ -127,11 +138,12 @@ impl World {
         })?;
         let mut problems = Vec::new();
         let seconds = variables.number(CONNECT_LIMIT, &mut problems).filter(|said| {
-            let is_some = said.value > 0;
-            if !is_some {
-                problems.push(format!("{CONNECT_LIMIT} is \"0\": expected seconds from 1 on"));
+            let is_usable = (1..=MOST_SECONDS).contains(&said.value);
+            if !is_usable {
+                let found = said.value;
+                problems.push(format!("{CONNECT_LIMIT} is \"{found}\": expected seconds from 1 to {MOST_SECONDS}"));
             }
-            is_some
+            is_usable
         });
         if let Some(problem) = problems.pop() {
             return Err(wrong(problem, &[CONNECT_LIMIT]));
@@ -146,6 +158,7 @@ impl World {
             launcher: agreed.launcher,
             place,
             timeout: seconds.map_or(CONNECT_TIMEOUT, |said| Duration::from_secs(said.value as u64)),
+            waits_for_names: variables.has(POD),
         })
     }
 }
@@ -198,7 +211,7 @@ mod tests {
     fn nothing_set_is_one_process() {
         assert_eq!(world(""), World::alone());
         assert_eq!(world("HCCL_CONNECT_TIMEOUT=7").timeout, Duration::from_secs(7));
-        for wrong in ["never", "0", "-1"] {
+        for wrong in ["never", "0", "-1", "604801", "18446744073709551615"] {
             let error = problem(&format!("HCCL_CONNECT_TIMEOUT={wrong}"));
             assert!(error.contains(&format!("HCCL_CONNECT_TIMEOUT is \"{wrong}\"")), "{error}");
         }
@@ -229,5 +242,11 @@ mod tests {
         assert!(error.contains("card 5 is rank 1's"), "{error}");
         let error = problem(&format!("RANK_TABLE_FILE={path}.gone RANK_ID=1"));
         assert!(error.contains("No such file"), "{error}");
+        // It would be read for ever.
+        let error = problem("RANK_TABLE_FILE=/dev/zero RANK_ID=1");
+        assert!(error.contains("rank table /dev/zero cannot be read: expected a regular file"), "{error}");
+        file.as_file().set_len(rank_table::MOST_BYTES + 1).unwrap();
+        let error = problem(&format!("RANK_TABLE_FILE={path} RANK_ID=1"));
+        assert!(error.contains("is too long: expected at most "), "{error}");
     }
 }

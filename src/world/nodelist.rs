@@ -6,11 +6,17 @@
 /// Larger lists are considered errors.
 const MOST_HOSTS: usize = 1 << 20;
 
+/// More digits than any host's number has.
+const MOST_DIGITS: usize = 20;
+
 /// Parses hosts in the form of `SLURM_JOB_NODELIST`.
 pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for name in split_outside_brackets(text)? {
         hosts.extend(expand(name)?);
+        if hosts.len() > MOST_HOSTS {
+            return None;
+        }
     }
     (!hosts.is_empty()).then_some(hosts)
 }
@@ -24,7 +30,7 @@ pub(super) fn tasks_by_node(text: &str) -> Option<Vec<usize>> {
             None => (part, 1),
         };
         let count: usize = count.trim().parse().ok()?;
-        if nodes > MOST_HOSTS {
+        if nodes > MOST_HOSTS - tasks.len() {
             return None;
         }
         tasks.extend(std::iter::repeat_n(count, nodes));
@@ -57,10 +63,12 @@ fn expand(name: &str) -> Option<Vec<String>> {
     let (ranges, after) = rest.split_once(']')?;
     let tails = expand(after)?;
     let mut names = Vec::new();
-    for number in ranges.split(',').map(numbers).collect::<Option<Vec<_>>>()?.into_iter().flatten() {
-        names.extend(tails.iter().map(|tail| format!("{before}{number}{tail}")));
-        if names.len() > MOST_HOSTS {
-            return None;
+    for range in ranges.split(',') {
+        for number in numbers(range)? {
+            if names.len() + tails.len() > MOST_HOSTS {
+                return None;
+            }
+            names.extend(tails.iter().map(|tail| format!("{before}{number}{tail}")));
         }
     }
     Some(names)
@@ -70,7 +78,8 @@ fn expand(name: &str) -> Option<Vec<String>> {
 fn numbers(range: &str) -> Option<Vec<String>> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let (width, from, to) = (first.len(), first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
-    (from <= to && to - from < MOST_HOSTS).then(|| (from..=to).map(|number| format!("{number:0width$}")).collect())
+    let is_usable = from <= to && to - from < MOST_HOSTS && width <= MOST_DIGITS;
+    is_usable.then(|| (from..=to).map(|number| format!("{number:0width$}")).collect())
 }
 
 #[cfg(test)]
@@ -92,13 +101,19 @@ mod tests {
         for wrong in ["", "n[1-", "n]1", "n[a-b]", "n[3-1]", "a,,b", "n[[1]]", "n[1-99999999999]"] {
             assert_eq!(hosts(wrong), None, "{wrong}");
         }
+        // Each part is short enough, the whole is not.
+        let most = format!("n[1-{MOST_HOSTS}]");
+        assert_eq!(hosts(&format!("{most},m")), None);
+        assert_eq!(hosts(&format!("n[1-{MOST_HOSTS},1-2]")), None);
+        assert_eq!(hosts("n[1-1100]x[1-1100]"), None);
+        assert_eq!(hosts(&format!("n[{}1-9]", "0".repeat(100_000))), None, "numbers of 100,001 digits");
     }
 
     #[test]
     fn tasks_are_repeated() {
         assert_eq!(tasks_by_node("2(x3),1"), Some(vec![2, 2, 2, 1]));
         assert_eq!(tasks_by_node("8"), Some(vec![8]));
-        for wrong in ["", "2(x", "2(x3", "x3", "2(x99999999999)"] {
+        for wrong in ["", "2(x", "2(x3", "x3", "2(x99999999999)", "1(x1048576),1"] {
             assert_eq!(tasks_by_node(wrong), None, "{wrong}");
         }
     }

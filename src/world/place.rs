@@ -64,6 +64,9 @@ pub(super) fn find(
         let read = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok().filter(|p| *p > 0)?)));
         let (host, port) = read.ok_or_else(|| format!("{OVERRIDE} is \"{text}\": expected host:port"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        if !is_host(&host) {
+            return Err(format!("{OVERRIDE} is \"{text}\": expected host:port"));
+        }
         return Ok(MeetingPlace::Tcp { host, port });
     }
     let on_one_host = agreed.local_size == Some(agreed.size);
@@ -75,6 +78,9 @@ pub(super) fn find(
                 .ok()
                 .filter(|port| *port > 0)
                 .ok_or_else(|| format!("MASTER_PORT is \"{port}\": expected a port from 1 to 65535"))?;
+            if !is_host(host) {
+                return Err(format!("MASTER_ADDR is \"{host}\": expected a host name or an address, without a port"));
+            }
             Some((host.to_owned(), port))
         }
         (Some(host), None) if !on_one_host => {
@@ -98,6 +104,15 @@ pub(super) fn find(
         None if on_one_host => Ok(MeetingPlace::Socket { job: job(variables, agreed.launcher) }),
         None => without_address(variables, table, agreed),
     }
+}
+
+/// Whether a text can be a host's name or an address.
+fn is_host(text: &str) -> bool {
+    const LONGEST_NAME: usize = 253;
+    let of_name = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    // An address of the link has a zone: `fe80::1%eth0`.
+    let address = text.split_once('%').map_or(text, |(address, _)| address);
+    address.parse::<IpAddr>().is_ok() || (1..=LONGEST_NAME).contains(&text.len()) && text.chars().all(of_name)
 }
 
 fn job(variables: &Variables, launcher: Launcher) -> String {
@@ -271,7 +286,15 @@ mod tests {
             ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h", "MASTER_PORT is not set"),
             ("RANK=1 WORLD_SIZE=2 MASTER_PORT=5", "MASTER_ADDR is not set"),
             ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=0", "MASTER_PORT is \"0\": expected a port"),
+            ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536", "MASTER_PORT is \"65536\": expected a port"),
+            (
+                "RANK=1 WORLD_SIZE=2 MASTER_ADDR=h:12 MASTER_PORT=5",
+                "expected a host name or an address, without a port",
+            ),
+            ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=http://h MASTER_PORT=5", "expected a host name or an address"),
             ("RANK=1 WORLD_SIZE=2 ASCEND_TP_STORE=here", "expected host:port"),
+            ("RANK=1 WORLD_SIZE=2 ASCEND_TP_STORE=:9", "expected host:port"),
+            ("RANK=1 WORLD_SIZE=2 ASCEND_TP_STORE=h:70000", "expected host:port"),
             ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2", "mpirun -x MASTER_ADDR"),
             (
                 "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_JOB_NODELIST=n[1-",

@@ -9,7 +9,9 @@
 //! Not here: addresses of cards, ports and levels, which only HCCL needs.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -68,6 +70,25 @@ struct LevelEntry {
     net_instance_id: Option<String>,
 }
 
+/// The longest file that is read: many times the table of the largest cluster.
+pub(super) const MOST_BYTES: u64 = 256 << 20;
+
+/// Reads the text of a table.
+///
+/// # Errors
+/// What is wrong with the file, in one sentence.
+pub(super) fn read(path: &Path) -> Result<String, String> {
+    let unreadable = |what: &dyn std::fmt::Display| format!("cannot be read: {what}");
+    let found = fs::metadata(path).map_err(|error| unreadable(&error))?;
+    if !found.is_file() {
+        return Err(unreadable(&"expected a regular file, found a folder, a device or a pipe"));
+    }
+    if found.len() > MOST_BYTES {
+        return Err(format!("is too long: expected at most {MOST_BYTES} bytes, found {}", found.len()));
+    }
+    fs::read_to_string(path).map_err(|error| unreadable(&error))
+}
+
 impl RankTable {
     /// Parses a rank table.
     ///
@@ -81,7 +102,10 @@ impl RankTable {
         let mut rows = match file.version.as_deref() {
             Some("1.0" | "1.2") => Self::servers(&file)?,
             Some("2.0") => Self::ranks(&file)?,
-            other => return Err(format!("has version {other:?}: expected \"1.0\", \"1.2\" or \"2.0\"")),
+            other => {
+                let found = other.map_or_else(|| "no version".to_owned(), |version| format!("version \"{version}\""));
+                return Err(format!("has {found}: expected \"1.0\", \"1.2\" or \"2.0\""));
+            }
         };
         rows.sort_by_key(|row| row.rank);
         if rows.is_empty() {
@@ -203,7 +227,7 @@ pub(super) mod tests {
                 "\"initializing\"",
                 "is not ready: expected status \"completed\", found \"initializing\"",
             ),
-            ("\"1.0\"", "\"3.0\"", "has version Some(\"3.0\"): expected"),
+            ("\"1.0\"", "\"3.0\"", "has version \"3.0\": expected"),
             ("\"server_count\": \"2\"", "\"server_count\": \"3\"", "says server_count 3 and lists 2 servers"),
             ("\"rank_id\": \"3\"", "\"rank_id\": \"2\"", "rank 2 is there twice: expected each of 0 to 3 once"),
             ("\"rank_id\": \"3\"", "\"rank_id\": \"4\"", "rank 4 has no rank before it"),

@@ -14,6 +14,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit};
+
 use super::server::{Listener, PATIENCE, Server};
 use super::wire::{Peer, Socket};
 use crate::world::error::Error;
@@ -49,9 +51,10 @@ impl Reminder {
     }
 }
 
-const RETRY: Duration = Duration::from_millis(20);
+pub(super) const RETRY: Duration = Duration::from_millis(20);
 
 pub(super) fn serve(place: &MeetingPlace, me: &Peer, timeout: Duration, notice: &Notice) -> Result<Server, Error> {
+    check_open_files(me.size)?;
     let listener = match place {
         MeetingPlace::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
         MeetingPlace::Socket { job } => {
@@ -157,18 +160,50 @@ fn listen_at(path: &Path) -> Result<UnixListener, Error> {
     UnixListener::bind(path).map_err(|error| failed(format!("cannot listen: {error}")))
 }
 
+/// Checks that the name of rank 0's host has an address.
+///
+/// # Errors
+/// It has none, in one sentence.
+pub(in crate::world) fn check_name(place: &MeetingPlace) -> Result<(), String> {
+    let MeetingPlace::Tcp { host, port } = place else { return Ok(()) };
+    match (host.as_str(), *port).to_socket_addrs().map(|mut found| found.next()) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(format!(
+            "rank 0 is said to be on {host}, a name without an address here: see MASTER_ADDR and {OVERRIDE}"
+        )),
+        Err(error) => Err(format!(
+            "rank 0 is said to be on {host}, a name without an address here ({error}): set MASTER_ADDR (or {OVERRIDE}) to an \
+             address, or to a name that this host knows"
+        )),
+    }
+}
+
+/// Checks that rank 0 may open a connection to each rank.
+///
+/// # Errors
+/// The system allows too few open files.
+pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
+    // The listener and the program have some, and each rank's connection has two.
+    let needed = FILES_OF_PROGRAM + 2 * size as u64;
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < needed => Err(Error::Meeting(format!(
+            "rank 0 needs {needed} open files for the connections of {size} ranks: the limit is {limit}; raise it with \
+             `ulimit -n {needed}`, or see whether WORLD_SIZE is right"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Open files that rank 0 has besides connections, about.
+const FILES_OF_PROGRAM: u64 = 32;
+
 pub(super) fn connect(place: &MeetingPlace, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
     let begun = Instant::now();
     let deadline = begun + timeout;
     let mut told = Reminder::new(begun);
-    if let MeetingPlace::Tcp { host, port } = place
-        && let Err(error) = (host.as_str(), *port).to_socket_addrs()
-    {
-        let limit = timeout.as_secs();
-        notice(&format!(
-            "rank {rank}: rank 0 is said to be on {host}, a name without an address here ({error}): trying for {limit} s; \
-             see MASTER_ADDR and {OVERRIDE}"
-        ));
+    // Only where a name may get its address later is this not an error by now.
+    if let Err(what) = check_name(place) {
+        notice(&format!("rank {rank}: {what}; trying for {} s", timeout.as_secs()));
     }
     loop {
         let tried = match place {
@@ -220,6 +255,16 @@ mod tests {
             "{message}"
         );
         assert!(message.contains("set MASTER_PORT to a free port"), "{message}");
+    }
+
+    #[test]
+    fn ranks_beyond_the_limit_of_open_files_are_refused() {
+        assert!(check_open_files(2).is_ok());
+        let message = check_open_files(1 << 50).unwrap_err().to_string();
+        assert!(
+            message.contains("open files for the connections of 1125899906842624 ranks: the limit is "),
+            "{message}"
+        );
     }
 
     #[test]

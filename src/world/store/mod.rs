@@ -12,13 +12,14 @@
 //! - Ranks make the same exchanges of a sequence in the same order. The error names the first that
 //!   differ.
 
-mod connect;
+pub(super) mod connect;
 mod life;
 mod server;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +32,9 @@ use super::place::MeetingPlace;
 use life::{Life, PULSE_TICKS, TICK};
 use server::Server;
 use wire::{FRAME_BYTES, Message, Socket};
+
+/// How much later than rank 0 has decided a process knows it, at most.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// The connection of a process to the store. Rank 0 also owns the store.
 pub(super) struct Store {
@@ -105,12 +109,23 @@ impl Store {
         socket
             .send(&Message::Hello(me))
             .map_err(|error| broken(&format!("cannot speak to rank 0's store ({error})")))?;
-        let peers = match socket.receive(FRAME_BYTES) {
+        // Rank 0 serves already, and gives all ranks their time from then on. Whoever else answers here may never do so.
+        let answer = socket.limit_reads(Some(timeout + ON_ITS_WAY)).and_then(|()| socket.receive(FRAME_BYTES));
+        let answer = answer.and_then(|answer| socket.limit_reads(None).map(|()| answer));
+        let peers = match answer {
             Ok(Message::Roster(peers)) => peers,
             Ok(Message::Refused(text)) => return Err(Error::Meeting(text)),
             Ok(_) => return Err(broken("another protocol is spoken")),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let limit = (timeout + ON_ITS_WAY).as_secs();
+                return Err(broken(&format!(
+                    "whoever listens did not answer within {limit} s: it is no rank 0 of this job"
+                )));
+            }
             Err(error) => {
-                return Err(broken(&format!("rank 0 ended before all had come ({error}), or no rank 0 listens")));
+                return Err(broken(&format!(
+                    "rank 0 ended before all had come ({error}), or what listens is no rank 0, or one of another version"
+                )));
             }
         };
         let shared = Arc::new(ClientShared::default());

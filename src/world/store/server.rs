@@ -16,10 +16,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::connect::Reminder;
+use super::connect::{RETRY, Reminder};
 use super::life::{Life, TICK};
-use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket};
+use super::wire::{FRAME_BYTES, HELLO_BYTES, Message, Peer, Socket, VERSION};
 use crate::world::group::Notice;
+use crate::world::ranks::named_ranks;
 
 /// Timeout for a hello, and for writes to a process.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -196,7 +197,11 @@ impl ServerShared {
 
     fn accept(self: &Arc<Self>, listener: &Listener) {
         while matches!(self.lock().phase, ServerPhase::Gathering | ServerPhase::Refused(_)) {
-            let Ok(socket) = listener.accept() else { continue };
+            let Ok(socket) = listener.accept() else {
+                // Out of open files, most often: some may be closed soon.
+                std::thread::sleep(RETRY);
+                continue;
+            };
             let shared = Arc::clone(self);
             let serve = move || {
                 if let Ok(socket) = socket.prepare(PATIENCE) {
@@ -216,22 +221,16 @@ impl ServerShared {
         let mut state = self.lock();
         while state.phase == ServerPhase::Gathering {
             let left = deadline.saturating_duration_since(Instant::now());
-            let absent: Vec<String> =
-                (0..self.size).filter(|rank| !state.here.contains_key(rank)).map(|r| r.to_string()).collect();
-            let ranks = if absent.len() == 1 { "rank" } else { "ranks" };
+            let absent = || named_ranks((0..self.size).filter(|rank| !state.here.contains_key(rank)));
             if told.is_due() {
                 let limit = timeout.as_secs();
-                notice(&format!(
-                    "rank 0 waits for {ranks} {} of {} at {place}, for {limit} s at most",
-                    absent.join(", "),
-                    self.size
-                ));
+                notice(&format!("rank 0 waits for {} of {} at {place}, for {limit} s at most", absent(), self.size));
             }
             if left.is_zero() {
                 let text = format!(
-                    "{ranks} {} of {} did not come to {place} within {} s: see whether they were started with the same \
+                    "{} of {} did not come to {place} within {} s: see whether they were started with the same \
                      MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and what they say (HCCL_CONNECT_TIMEOUT changes the limit)",
-                    absent.join(", "),
+                    absent(),
                     self.size,
                     timeout.as_secs()
                 );
@@ -274,7 +273,11 @@ impl ServerShared {
     fn serve(&self, mut socket: Socket) {
         // Ignores strangers and port scans.
         let Ok(()) = socket.limit_reads(Some(PATIENCE)) else { return };
-        let Ok(Message::Hello(peer)) = socket.receive(HELLO_BYTES) else { return };
+        let peer = match socket.receive(HELLO_BYTES) {
+            Ok(Message::Hello(peer)) => peer,
+            Ok(Message::OtherVersion(found)) => return self.refuse_version(socket, found),
+            _ => return,
+        };
         let Ok(()) = socket.limit_reads(None) else { return };
         let Ok(writer) = socket.try_clone() else { return };
         let rank = peer.rank;
@@ -297,6 +300,21 @@ impl ServerShared {
                 Err(error) => return self.lost(rank, &error),
             }
         }
+    }
+
+    /// Ends the meeting, as a process of another version came.
+    fn refuse_version(&self, mut socket: Socket, found: u8) {
+        let text = format!(
+            "a process speaks version {found} of this protocol and rank 0 version {VERSION}: install the same ascend-tp on all \
+             hosts"
+        );
+        // It may be gone again.
+        let _told = socket.send(&Message::Refused(text.clone()));
+        let mut state = self.lock();
+        if state.phase == ServerPhase::Gathering {
+            state.refuse(&text);
+        }
+        self.changed.notify_all();
     }
 
     fn join(&self, peer: Peer, writer: Socket) -> bool {

@@ -113,6 +113,27 @@ fn a_rank_0_that_does_not_come_is_named() {
 }
 
 #[test]
+fn a_stranger_that_never_answers_is_not_waited_for() {
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = MeetingPlace::Tcp { host: "127.0.0.1".to_owned(), port: stranger.local_addr().unwrap().port() };
+    let message = Store::meet(&place, peer(1, 2), Duration::from_millis(20), &nobody()).unwrap_err().to_string();
+    assert!(message.contains("did not answer within") && message.contains("no rank 0 of this job"), "{message}");
+}
+
+#[test]
+fn a_process_of_another_version_is_refused_with_a_sentence() {
+    let place = place("version");
+    thread::scope(|scope| {
+        let first = scope.spawn(|| Store::meet(&place, peer(0, 2), LONG, &nobody()));
+        let mut other = connect::connect(&place, 1, LONG, &nobody()).unwrap();
+        other.send(&Message::OtherVersion(1)).unwrap();
+        let Ok(Message::Refused(told)) = other.receive(FRAME_BYTES) else { panic!("it is not refused") };
+        assert!(told.starts_with("a process speaks version 1 of this protocol and rank 0 version "), "{told}");
+        assert_eq!(first.join().unwrap().unwrap_err().to_string(), told);
+    });
+}
+
+#[test]
 fn processes_that_disagree_are_refused_together() {
     for met in all("sizes", &[(0, 2), (1, 3)], LONG) {
         let message = met.unwrap_err().to_string();
@@ -211,7 +232,7 @@ fn a_stranger_disturbs_nobody() {
             }
             thread::yield_now();
         };
-        std::io::Write::write_all(&mut stranger, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        io::Write::write_all(&mut stranger, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         let second = Store::meet(&place, peer(1, 2), LONG, &nobody()).unwrap();
         assert_eq!(first.join().unwrap().unwrap().peers(), second.peers());
     });

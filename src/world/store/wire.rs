@@ -9,8 +9,11 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Start of every hello. The last byte is the protocol version.
-const MAGIC: [u8; 8] = *b"ascendt\x02";
+/// Opens every hello, before the version.
+const MAGIC: [u8; 7] = *b"ascendt";
+
+/// The version of this protocol.
+pub(super) const VERSION: u8 = 3;
 
 /// Maximum frame size before a hello, in bytes.
 pub(super) const HELLO_BYTES: usize = 4096;
@@ -57,6 +60,8 @@ impl std::fmt::Display for Peer {
 pub(super) enum Message {
     /// Process → store: introduction.
     Hello(Peer),
+    /// Process → store: a hello of another version of the protocol.
+    OtherVersion(u8),
     /// Store → process: all processes have arrived; by rank.
     Roster(Vec<Peer>),
     /// Store → process: the rendezvous failed.
@@ -80,7 +85,13 @@ impl Message {
             Self::Hello(peer) => {
                 to.push(1);
                 to.extend(MAGIC);
+                to.push(VERSION);
                 put_peer(&mut to, peer);
+            }
+            Self::OtherVersion(version) => {
+                to.push(1);
+                to.extend(MAGIC);
+                to.push(*version);
             }
             Self::Roster(peers) => {
                 to.push(2);
@@ -124,7 +135,11 @@ impl Message {
                 if take(&mut from, MAGIC.len())? != MAGIC {
                     return None;
                 }
-                Self::Hello(take_peer(&mut from)?)
+                match take(&mut from, 1)?[0] {
+                    VERSION => Self::Hello(take_peer(&mut from)?),
+                    // What follows is in that version's own form.
+                    other => return Some(Self::OtherVersion(other)),
+                }
             }
             2 => {
                 let count = take_number(&mut from)?;
@@ -313,6 +328,7 @@ mod tests {
         let (mut a, mut b) = (Socket::Unix(a), Socket::Unix(b));
         for message in [
             Message::Hello(peer()),
+            Message::OtherVersion(VERSION + 1),
             Message::Roster(vec![peer(), peer()]),
             Message::Refused("no".to_owned()),
             Message::Give { round: 9, what: "plans".to_owned(), bytes: vec![0, 255] },
@@ -338,7 +354,7 @@ mod tests {
         assert!(Message::decode(&hello).is_none(), "bytes left over");
         hello.pop();
         hello[8] ^= 1;
-        assert!(Message::decode(&hello).is_none(), "another version");
+        assert_eq!(Message::decode(&hello), Some(Message::OtherVersion(VERSION ^ 1)));
         let huge = [2, 255, 255, 255, 255, 255, 255, 255, 127];
         assert!(Message::decode(&huge).is_none(), "no such roster");
         let (a, b) = UnixStream::pair().unwrap();
